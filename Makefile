@@ -1,0 +1,78 @@
+# The targets that people and CI call. Each does all the set-up it needs: tools are built or installed once per version into
+# a cache outside the checkout ($CAPMAAS_CACHE, else ~/.cache/capmaas).
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+CARGO ?= cargo
+CACHE := $(or $(CAPMAAS_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/capmaas,$(HOME)/.cache/capmaas))
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+OLD_KUBERNETES := v1.29.15
+
+##@ Try it
+
+.PHONY: demo
+demo: tools ## Show the main job end to end on embedded parts (KEEP=1 leaves it running)
+	$(CARGO) build --quiet --workspace --bins
+	$(CARGO) run --quiet -p capmaas-demo -- $(if $(KEEP),--keep)
+
+##@ Test
+
+.PHONY: test
+test: tools ## The gate: units, simulation, contracts and the leading real scenario of each capability
+	$(CARGO) build --workspace --bins
+	hack/cargo-test --workspace
+
+.PHONY: test-e2e
+test-e2e: tools ## Every scenario that an issue names, however long it takes, and the matrix of old versions
+	$(CARGO) build --workspace --bins
+	hack/cargo-test --workspace --all-features
+	$(MAKE) test-matrix
+
+.PHONY: test-matrix
+test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two older Cluster API cores
+	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-api -p capmaas-e2e
+
+.PHONY: tools
+tools: ## Build or install what the tests start: API server, Cluster API, LXD (cached, shown while it builds)
+	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools
+
+##@ Develop
+
+.PHONY: manifests
+manifests: ## Generate the CRDs into config/crd
+	$(CARGO) run --quiet -p capmaas-api --bin crdgen -- config/crd
+
+.PHONY: check-generated
+check-generated: ## Fail when a generated file is stale
+	$(MAKE) --no-print-directory manifests
+	@git diff --exit-code -- config/crd || { echo "config/crd is stale: run 'make manifests' and commit the result." >&2; exit 1; }
+	@untracked="$$(git ls-files --others --exclude-standard -- config/crd)"; [ -z "$$untracked" ] || { echo "generated but not committed: $$untracked" >&2; exit 1; }
+
+.PHONY: fmt
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+.PHONY: lint
+lint: ## Formatting and clippy, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+
+.PHONY: deny
+deny: $(DENY) ## Licences, banned crates and sources of every dependency
+	$(DENY) --all-features check --hide-inclusion-graph licenses bans sources
+
+$(DENY):
+	@echo "Installing cargo-deny $(DENY_VERSION) into the tool cache (a few minutes, once) ..."
+	CARGO_TARGET_DIR= $(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(dir $(patsubst %/,%,$(dir $(DENY))))
+
+##@ Use it
+
+.PHONY: install
+install: ## Install the CRDs (and the template policy where it is served) into the cluster of your kubeconfig
+	hack/install-crds
+
+.PHONY: help
+help:
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,3 @@
+//! make demo.
+
+fn main() {}

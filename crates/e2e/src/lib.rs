@@ -1,0 +1,1 @@
+//! Scenarios over several crates on real parts; the crate itself is empty.

@@ -1,0 +1,3 @@
+//! The controller manager of capmaas.
+
+fn main() {}
