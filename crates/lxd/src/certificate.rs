@@ -1,0 +1,77 @@
+//! The trust store: which client certificates LXD accepts.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::Method;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    client::{Client, Done},
+    error::Error,
+    fingerprint::{Fingerprint, certificate_der},
+    tolerant,
+};
+
+/// A certificate in the trust store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct TrustedCertificate {
+    /// The name that it was given.
+    #[serde(default, deserialize_with = "tolerant::text")]
+    pub name: String,
+    /// `client`, `metrics` or `server`.
+    #[serde(default, rename = "type", deserialize_with = "tolerant::text")]
+    pub kind: String,
+    /// Whether it is bound to projects.
+    #[serde(default, deserialize_with = "tolerant::or_default")]
+    pub restricted: bool,
+    /// To which.
+    #[serde(default, deserialize_with = "tolerant::texts")]
+    pub projects: Vec<String>,
+    /// Its fingerprint.
+    #[serde(default, deserialize_with = "tolerant::text")]
+    pub fingerprint: String,
+}
+
+/// A client certificate to be trusted.
+#[derive(Debug, Clone)]
+pub struct NewCertificate {
+    /// The name to give it.
+    pub name: String,
+    /// The certificate, PEM.
+    pub certificate_pem: String,
+    /// The projects that it is bound to; `None` trusts it with everything.
+    pub projects: Option<Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    certificate: String,
+    restricted: bool,
+    projects: &'a [String],
+}
+
+impl Client {
+    /// One trusted certificate.
+    pub async fn certificate(&self, fingerprint: Fingerprint) -> Result<Option<TrustedCertificate>, Error> {
+        self.find(&format!("/1.0/certificates/{fingerprint}")).await
+    }
+
+    /// All trusted certificates that this client may see.
+    pub async fn certificates(&self) -> Result<Vec<TrustedCertificate>, Error> {
+        self.get::<Option<_>>("/1.0/certificates?recursion=1").await.map(Option::unwrap_or_default)
+    }
+
+    /// Trusts a client certificate.
+    pub async fn trust_certificate(&self, new: &NewCertificate) -> Result<Done, Error> {
+        let body = Body {
+            name: &new.name,
+            kind: "client",
+            certificate: STANDARD.encode(certificate_der(&new.certificate_pem)?),
+            restricted: new.projects.is_some(),
+            projects: new.projects.as_deref().unwrap_or_default(),
+        };
+        self.mutate(Method::POST, "/1.0/certificates", Some(&body)).await
+    }
+}

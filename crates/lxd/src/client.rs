@@ -1,0 +1,248 @@
+//! The client: one request, one answer, one deadline.
+
+use std::{path::Path, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, header};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use tokio::time::Instant;
+use tower::ServiceExt;
+use url::Url;
+
+use crate::{
+    envelope::{self, Answer},
+    error::{self, Error, ErrorKind},
+    fingerprint::Fingerprint,
+    operation::{Operation, OperationStatus},
+    tls::{self, Identity},
+    transport::{self, Transport, TransportError},
+};
+
+/// How long to wait for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// For reading. A socket that systemd holds open hangs until the daemon is up.
+    pub read: Duration,
+    /// For a mutation together with its background operation. Formatting a large pool takes a while.
+    pub write: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { read: Duration::from_secs(30), write: Duration::from_secs(180) }
+    }
+}
+
+/// A mutation that LXD has carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// Where the new object is, if one was made.
+    pub location: Option<String>,
+    /// The operation that did it, if LXD worked in the background.
+    pub operation: Option<Operation>,
+}
+
+/// A client of one LXD daemon. Cloning is cheap.
+#[derive(Clone)]
+pub struct Client {
+    transport: Transport,
+    base: String,
+    deadlines: Deadlines,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("base", &self.base).field("deadlines", &self.deadlines).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client of the local daemon behind a unix socket. Nothing is opened yet.
+    pub fn unix(socket: impl AsRef<Path>) -> Result<Self, Error> {
+        Ok(Self::with_transport(transport::unix(socket.as_ref())?))
+    }
+
+    /// A client of a daemon that listens on `address` (`https://host:port`), whose certificate must have the fingerprint
+    /// `server`. Without an identity LXD answers only what it tells strangers.
+    pub fn tls(address: &str, server: Fingerprint, identity: Option<&Identity>) -> Result<Self, Error> {
+        let url = Url::parse(address).ok().filter(|url| url.scheme() == "https" && url.has_host());
+        let Some(url) = url else {
+            return Err(ErrorKind::BadInput(format!("{address:?} is no address like https://192.0.2.1:8443")).into());
+        };
+        let mut client = Self::with_transport(transport::over_tls(tls::pinned(server, identity)?)?);
+        client.base = url.origin().ascii_serialization();
+        Ok(client)
+    }
+
+    /// A client over a transport of the caller's making: a test double, a counter, a tunnel.
+    pub fn with_transport(transport: Transport) -> Self {
+        Self { transport, base: "http://lxd".into(), deadlines: Deadlines::default() }
+    }
+
+    /// The same client with the transport wrapped by the caller, for instance to count requests.
+    #[must_use]
+    pub fn map_transport(mut self, wrap: impl FnOnce(Transport) -> Transport) -> Self {
+        self.transport = wrap(self.transport);
+        self
+    }
+
+    /// The same client with other deadlines.
+    #[must_use]
+    pub fn with_deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.deadlines = deadlines;
+        self
+    }
+
+    /// Reads any path of the API and returns the `metadata` of the answer.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.read(path).await.map(|(value, _)| value)
+    }
+
+    /// Reads one object: `None` if and only if LXD answered 404 for it.
+    pub async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Error> {
+        absent(self.get(path).await)
+    }
+
+    /// Carries out a mutation, whether LXD does it at once or in the background, and waits for its true outcome.
+    ///
+    /// An operation of class `token` is not waited for: it stays open until somebody uses the token.
+    pub async fn mutate(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result<Done, Error> {
+        self.mutate_if(method, path, body, None).await
+    }
+
+    /// Like [`Client::mutate`], but only if the object still has this ETag.
+    pub async fn mutate_if(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        etag: Option<&str>,
+    ) -> Result<Done, Error> {
+        let until = Instant::now() + self.deadlines.write;
+        let body = body
+            .map(serde_json::to_vec)
+            .transpose()
+            .map_err(|error| Error::from(ErrorKind::BadInput("the body cannot be written".into())).with_source(error))?;
+        let answer = self.send(&method, path, body.unwrap_or_default(), etag, until).await;
+        let done = match answer.map_err(|error| error.in_request(&method, path))? {
+            Answer::Sync { location, .. } => Done { location, operation: None },
+            Answer::Async { operation, .. } if operation.class == "token" => Done { location: None, operation: Some(operation) },
+            Answer::Async { path: operation, .. } => {
+                let operation = self.finish(&operation, until).await.map_err(|error| error.in_request(&method, path))?;
+                Done { location: None, operation: Some(operation) }
+            }
+        };
+        Ok(done)
+    }
+
+    pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Option<String>), Error> {
+        let until = Instant::now() + self.deadlines.read;
+        let read = async {
+            match self.send(&Method::GET, path, Vec::new(), None, until).await? {
+                Answer::Sync { metadata, etag, .. } => match T::deserialize(metadata) {
+                    Ok(value) => Ok((value, etag)),
+                    Err(cause) => Err(Error::from(ErrorKind::NotUnderstood("its content is of another shape".into()))
+                        .with_source(cause)),
+                },
+                Answer::Async { .. } => Err(ErrorKind::NotUnderstood("a read became an operation".into()).into()),
+            }
+        };
+        read.await.map_err(|error| error.in_request(&Method::GET, path))
+    }
+
+    /// Waits for an operation. Whoever cannot learn the outcome says so; nobody guesses.
+    async fn finish(&self, path: &str, until: Instant) -> Result<Operation, Error> {
+        /// Short enough that a proxy or a dying daemon is noticed, long enough to be cheap.
+        const ONE_WAIT: Duration = Duration::from_secs(20);
+        const SLACK: Duration = Duration::from_secs(10);
+        let path = path.split('?').next().unwrap_or(path);
+        let id = error::tidy(path.rsplit('/').next().unwrap_or_default());
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let seconds = left.min(ONE_WAIT).as_secs();
+            let wait = format!("{path}/wait?timeout={seconds}");
+            let answer = self.send(&Method::GET, &wait, Vec::new(), None, Instant::now() + left.min(ONE_WAIT) + SLACK).await;
+            let operation: Operation = match answer {
+                Ok(Answer::Sync { metadata, .. }) => read_operation(metadata)?,
+                Ok(Answer::Async { .. }) => {
+                    return Err(ErrorKind::NotUnderstood("waiting for an operation became an operation".into()).into());
+                }
+                // Not found: it ended more than 5 s ago, or the daemon was restarted and forgot it. Away: restarting.
+                Err(error) => return Err(Error::from(ErrorKind::OperationLost(id)).with_source(error)),
+            };
+            match operation.status() {
+                OperationStatus::Succeeded => return Ok(operation),
+                OperationStatus::Failed => return Err(ErrorKind::OperationFailed(error::tidy(&operation.err)).into()),
+                OperationStatus::Cancelled => return Err(ErrorKind::OperationCancelled(error::tidy(&operation.err)).into()),
+                OperationStatus::Running if Instant::now() >= until || left.as_secs() == 0 => {
+                    return Err(ErrorKind::OperationStillRunning(id).into());
+                }
+                OperationStatus::Running => {}
+                OperationStatus::Unknown(code) => {
+                    return Err(ErrorKind::NotUnderstood(format!("operation {id} has the unknown status {code}")).into());
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Vec<u8>,
+        etag: Option<&str>,
+        until: Instant,
+    ) -> Result<Answer, Error> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(etag) = etag {
+            request = request.header(header::IF_MATCH, etag);
+        }
+        let request = request
+            .body(Bytes::from(body))
+            .map_err(|error| Error::from(ErrorKind::BadInput("this is no path of a request".into())).with_source(error))?;
+        match tokio::time::timeout_at(until, self.transport.clone().oneshot(request)).await {
+            Ok(Ok(answer)) => envelope::open(&answer),
+            Ok(Err(cause)) => {
+                let kind = match cause.downcast_ref::<TransportError>() {
+                    Some(TransportError::NotConnected(_)) => ErrorKind::NotConnected,
+                    Some(&TransportError::WrongServer { expected, found }) => ErrorKind::WrongServer { expected, found },
+                    Some(TransportError::Lost(text)) => ErrorKind::AnswerLost(error::tidy(text)),
+                    None => ErrorKind::AnswerLost(error::tidy(&cause.to_string())),
+                };
+                Err(Error::from(kind).with_source(cause))
+            }
+            Err(_) => Err(ErrorKind::AnswerLost("the deadline passed".into()).into()),
+        }
+    }
+}
+
+fn read_operation(metadata: Value) -> Result<Operation, Error> {
+    serde_json::from_value(metadata)
+        .map_err(|error| Error::from(ErrorKind::NotUnderstood("this is no operation".into())).with_source(error))
+}
+
+pub(crate) fn absent<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A name as a segment of a path or a value of a query.
+pub(crate) fn segment(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => out.push(char::from(byte)),
+            // A lone dot or two would be read as a step in the path.
+            b'.' if name.trim_matches('.') != "" => out.push('.'),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}

@@ -1,0 +1,70 @@
+//! The envelope around every answer: `sync`, `async` or `error`.
+
+use http::{Response, StatusCode, header};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    error::{self, Error, ErrorKind},
+    operation::Operation,
+    tolerant,
+};
+
+/// An answer of LXD, told apart by its `type`, never by the endpoint or the status alone.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Sync { metadata: Value, location: Option<String>, etag: Option<String> },
+    Async { path: String, operation: Operation },
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(default, rename = "type", deserialize_with = "tolerant::text")]
+    kind: String,
+    #[serde(default, deserialize_with = "tolerant::text")]
+    operation: String,
+    #[serde(default, deserialize_with = "tolerant::or_default")]
+    error_code: u16,
+    #[serde(default, deserialize_with = "tolerant::text")]
+    error: String,
+    #[serde(default)]
+    metadata: Value,
+}
+
+pub(crate) fn open(answer: &Response<impl AsRef<[u8]>>) -> Result<Answer, Error> {
+    let status = answer.status();
+    let body = answer.body().as_ref();
+    let envelope: Envelope = match serde_json::from_slice(body) {
+        Ok(envelope) => envelope,
+        // A daemon that is just going down closes with an empty body now and then; a proxy or another service on the
+        // port answers in its own words. A foreign 404 is no proof that an object is absent.
+        Err(_) if status == StatusCode::SERVICE_UNAVAILABLE => {
+            return Err(ErrorKind::Busy(error::tidy(&String::from_utf8_lossy(body))).into());
+        }
+        Err(cause) => {
+            return Err(Error::from(ErrorKind::NotUnderstood(format!("HTTP {status} without an LXD envelope")))
+                .with_source(cause));
+        }
+    };
+    let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    match envelope.kind.as_str() {
+        "sync" if status.is_success() => Ok(Answer::Sync {
+            metadata: envelope.metadata,
+            location: header(header::LOCATION),
+            etag: header(header::ETAG),
+        }),
+        "async" if status.is_success() => {
+            let operation = Operation::deserialize(&envelope.metadata).unwrap_or_default();
+            let path = if envelope.operation.is_empty() { header(header::LOCATION) } else { Some(envelope.operation) };
+            let Some(path) = path.filter(|path| path.starts_with("/1.0/operations/")) else {
+                return Err(ErrorKind::NotUnderstood("an asynchronous answer without its operation".into()).into());
+            };
+            Ok(Answer::Async { path, operation })
+        }
+        "error" => {
+            let code = if envelope.error_code == 0 { status.as_u16() } else { envelope.error_code };
+            Err(error::from_answer(code, &envelope.error).into())
+        }
+        other => Err(ErrorKind::NotUnderstood(format!("HTTP {status} of type {:?}", error::tidy(other))).into()),
+    }
+}

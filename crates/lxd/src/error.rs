@@ -1,0 +1,188 @@
+//! Errors that say what a caller can do about them.
+
+use std::{error::Error as StdError, fmt};
+
+use crate::fingerprint::Fingerprint;
+
+/// What went wrong with which request.
+///
+/// The text of LXD is kept (bounded, without control characters); request bodies and operation metadata, where secrets can
+/// be, are not.
+#[derive(Debug)]
+pub struct Error {
+    request: Option<String>,
+    kind: ErrorKind,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// The kinds of failure that callers tell apart.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No connection came about, so nothing was sent: the socket is missing or nobody listens there.
+    #[error("LXD is not running there, or not reachable")]
+    NotConnected,
+    /// The server presented another certificate than the pinned one; nothing was sent.
+    #[error("the server's certificate is {found}, not the pinned {expected}")]
+    WrongServer {
+        /// The pinned fingerprint.
+        expected: Fingerprint,
+        /// What the server presented.
+        found: Fingerprint,
+    },
+    /// The request may have been carried out, but the answer never came (connection lost, or the deadline passed).
+    #[error("the answer was lost: {0}")]
+    AnswerLost(String),
+    /// LXD is starting or shutting down.
+    #[error("LXD is starting or stopping: {0}")]
+    Busy(String),
+    /// This client is not trusted, or not for this (403).
+    #[error("LXD does not allow it: {0}")]
+    Denied(String),
+    /// The object of the request does not exist (404).
+    #[error("LXD does not know it: {0}")]
+    NotFound(String),
+    /// Something stands in the way (409), often an object of that name.
+    #[error("there is a conflict: {0}")]
+    Conflict(String),
+    /// The object has changed since it was read (412).
+    #[error("it was changed meanwhile: {0}")]
+    Changed(String),
+    /// LXD refuses the request as it is (400).
+    #[error("LXD refuses the request: {0}")]
+    Invalid(String),
+    /// This LXD cannot do that (501).
+    #[error("this LXD cannot do that: {0}")]
+    Unsupported(String),
+    /// LXD tried and failed, or judged the request unfit: it answers most validation errors with 500 too.
+    #[error("LXD answered {code}: {message}")]
+    Failed {
+        /// The HTTP status.
+        code: u16,
+        /// LXD's text.
+        message: String,
+    },
+    /// The background operation ended in failure.
+    #[error("the operation failed: {0}")]
+    OperationFailed(String),
+    /// The background operation was cancelled.
+    #[error("the operation was cancelled: {0}")]
+    OperationCancelled(String),
+    /// The background operation is still running at the deadline.
+    #[error("operation {0} still runs at the deadline")]
+    OperationStillRunning(String),
+    /// LXD no longer knows the operation (it forgets them after 5 s and on restart), so its outcome is unknown.
+    #[error("LXD no longer knows operation {0}, so its outcome is unknown")]
+    OperationLost(String),
+    /// The answer is not in the language of LXD.
+    #[error("the answer is not one of LXD: {0}")]
+    NotUnderstood(String),
+    /// The caller's input cannot be sent.
+    #[error("{0}")]
+    BadInput(String),
+}
+
+/// What a caller can do about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing was carried out: wait and try again.
+    TryLater,
+    /// It may have been carried out: read the object again before anything else.
+    ReadAgain,
+    /// The same request will fail again: something has to change first.
+    ChangeSomething,
+}
+
+impl Error {
+    pub(crate) fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn in_request(mut self, method: &http::Method, path: &str) -> Self {
+        // The query only ever holds names and numbers, but the path alone already says what was asked.
+        let path = path.split('?').next().unwrap_or_default();
+        self.request.get_or_insert_with(|| format!("{method} {path}"));
+        self
+    }
+
+    /// Which kind of failure it is.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.kind
+    }
+
+    /// What a caller can do.
+    pub fn advice(&self) -> Advice {
+        match self.kind {
+            ErrorKind::NotConnected => Advice::TryLater,
+            ErrorKind::AnswerLost(_)
+            | ErrorKind::Busy(_)
+            | ErrorKind::Conflict(_)
+            | ErrorKind::Changed(_)
+            | ErrorKind::OperationStillRunning(_)
+            | ErrorKind::OperationLost(_)
+            | ErrorKind::OperationCancelled(_)
+            | ErrorKind::NotUnderstood(_) => Advice::ReadAgain,
+            // A failed create may mean "exists already", which only reading tells (see the crate's documentation).
+            ErrorKind::Failed { .. } | ErrorKind::OperationFailed(_) | ErrorKind::Invalid(_) => Advice::ReadAgain,
+            ErrorKind::WrongServer { .. }
+            | ErrorKind::Denied(_)
+            | ErrorKind::NotFound(_)
+            | ErrorKind::Unsupported(_)
+            | ErrorKind::BadInput(_) => Advice::ChangeSomething,
+        }
+    }
+
+    /// Whether LXD itself is away or on its way (as opposed to having judged the request).
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.kind, ErrorKind::NotConnected | ErrorKind::AnswerLost(_) | ErrorKind::Busy(_))
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self { request: None, kind, source: None }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(request) = &self.request {
+            write!(f, "{request}: ")?;
+        }
+        write!(f, "{}", self.kind)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+/// A foreign text made fit for a log line: one line, bounded.
+pub(crate) fn tidy(text: &str) -> String {
+    const LONGEST: usize = 600;
+    let mut tidy: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();
+    if text.trim().chars().count() > LONGEST {
+        tidy.push('…');
+    }
+    if tidy.is_empty() { "(no text)".into() } else { tidy }
+}
+
+/// The kind that belongs to an error answer of LXD.
+pub(crate) fn from_answer(code: u16, text: &str) -> ErrorKind {
+    let message = tidy(text);
+    match code {
+        400 => ErrorKind::Invalid(message),
+        401 | 403 => ErrorKind::Denied(message),
+        404 => ErrorKind::NotFound(message),
+        409 => ErrorKind::Conflict(message),
+        412 => ErrorKind::Changed(message),
+        501 => ErrorKind::Unsupported(message),
+        503 => ErrorKind::Busy(message),
+        // Seen for some 40 ms while the daemon shuts down; the only 500 that is about the daemon and not the request.
+        500 if text.contains("database is closed") => ErrorKind::Busy(message),
+        code => ErrorKind::Failed { code, message },
+    }
+}
