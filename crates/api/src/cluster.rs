@@ -1,0 +1,290 @@
+//! `MaasCluster`: the network name of a cluster, its zones, and whether its machines become LXD hosts.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{condition::Condition, failure_domains::FailureDomains, text_enum::text_enum, tolerant::tolerant_struct};
+
+text_enum! {
+    /// How the network card of a VM is attached to its host.
+    NicType, closed {
+        /// To a bridge.
+        Bridge => "bridge",
+        /// The same, as LXD itself calls it.
+        Bridged => "bridged",
+        /// To the host's interface directly, without a bridge.
+        Macvlan => "macvlan",
+    }
+}
+
+/// What the cluster should be.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "MaasCluster",
+    plural = "maasclusters",
+    namespaced,
+    status = "MaasClusterStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "maasc",
+    category = "cluster-api",
+    label("cluster.x-k8s.io/provider", "infrastructure-maas"),
+    label("cluster.x-k8s.io/v1beta1", "v1beta1"),
+    label("cluster.x-k8s.io/v1beta2", "v1beta1"),
+    doc = "MaasCluster is the MAAS side of a Cluster API Cluster: the DNS name of its API server in MAAS, its zones, and whether its machines become LXD hosts for the VMs of other clusters.",
+    printcolumn(
+        name = "Cluster",
+        type_ = "string",
+        json_path = r".metadata.labels['cluster\.x-k8s\.io/cluster-name']",
+        description = "Cluster that this object belongs to"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
+        description = "Whether everything about the cluster is as it should be"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        description = "Why it is not ready"
+    ),
+    printcolumn(
+        name = "Endpoint",
+        type_ = "string",
+        json_path = ".spec.controlPlaneEndpoint.host",
+        description = "Name or address of the API server"
+    ),
+    printcolumn(
+        name = "Port",
+        type_ = "integer",
+        json_path = ".spec.controlPlaneEndpoint.port",
+        description = "Port of the API server",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Domain",
+        type_ = "string",
+        json_path = ".spec.dnsDomain",
+        description = "MAAS DNS domain",
+        priority = 1
+    ),
+    printcolumn(
+        name = "LXD",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="LXDReady")].status"#,
+        description = "Whether the cluster's machines are registered as LXD hosts",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Paused",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Paused")].status"#,
+        description = "Whether nothing is done about the cluster at the moment",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the object was created"
+    )
+)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+#[schemars(extend("required" = ["dnsDomain"]))]
+pub struct MaasClusterSpec {
+    /// MAAS DNS domain in which the name of the API server is made, for instance "maas" or "k8s.example". It must exist
+    /// in MAAS. Required, and cannot change later, because the name in every kubeconfig ends with it.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub dns_domain: String,
+
+    /// Where the cluster's API server is reached. Leave it out: a name in dnsDomain is made and filled in here. Set it
+    /// (with the annotation spectrocloud.com/custom-dns-provided) when a load balancer or virtual address of your own
+    /// leads to the control plane; then no DNS record is made in MAAS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<ControlPlaneEndpoint>,
+
+    /// Names of MAAS zones over which control plane machines are spread. Absent: none are published and MAAS picks the
+    /// zone, unless discoverFailureDomains is true.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failure_domains: Vec<String>,
+
+    /// Publish every MAAS zone that holds usable machines as a failure domain. Only looked at when failureDomains is
+    /// empty. Absent means false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discover_failure_domains: Option<bool>,
+
+    /// Networks in CIDR notation, such as 10.0.0.0/16 or fd00:10::/64, best first. The API server's name leads to
+    /// machine addresses inside them only. Absent: the ConfigMap maas-preferred-subnet of the namespace decides if there
+    /// is one, else every address counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 64)))]
+    pub preferred_subnets: Vec<String>,
+
+    /// The machines of this cluster become LXD hosts that MAAS can put VMs on (its VMs, if it has any, do not). Says the
+    /// same as lxdConfig.enabled; if both are given they must agree. Absent means not said, and nothing said means false.
+    #[serde(default, rename = "lxdControlPlaneCluster", skip_serializing_if = "Option::is_none")]
+    pub lxd_control_plane_cluster: Option<bool>,
+
+    /// How the machines of this cluster are set up as LXD hosts. Without effect unless lxdControlPlaneCluster or
+    /// lxdConfig.enabled is true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lxd_config: Option<LxdHostConfig>,
+
+    /// Parts of a stored spec that could not be read: unknown, not absent.
+    #[serde(skip)]
+    pub unreadable: Vec<String>,
+}
+tolerant_struct!(MaasClusterSpec);
+
+impl MaasClusterSpec {
+    /// Whether the cluster says that its machines become LXD hosts. `None` if it says nothing about it.
+    pub fn lxd_hosts_wanted(&self) -> Option<bool> {
+        self.lxd_control_plane_cluster.or(self.lxd_config.as_ref().and_then(|config| config.enabled))
+    }
+}
+
+/// Where an API server is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("required" = ["host", "port"]))]
+pub struct ControlPlaneEndpoint {
+    /// DNS name or address. Empty means not known yet.
+    pub host: String,
+    /// TCP port, 1 to 65535. 0 means not known yet.
+    pub port: i64,
+}
+
+impl ControlPlaneEndpoint {
+    /// Host and port, if both say something that can be used.
+    pub fn usable(&self) -> Option<(&str, u16)> {
+        let port = u16::try_from(self.port).ok().filter(|port| *port != 0)?;
+        (!self.host.is_empty()).then_some((self.host.as_str(), port))
+    }
+}
+
+/// How a machine is set up as an LXD host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct LxdHostConfig {
+    /// The machines of this cluster become LXD hosts. Says the same as lxdControlPlaneCluster; if both are given they must
+    /// agree. Absent means not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Driver of the storage pool for VM disks: zfs, btrfs, lvm or dir. Absent means zfs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_backend: Option<String>,
+    /// Size of the storage pool. A plain number is GB; units such as GB, GiB or TiB are understood. Absent means 50.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_size: Option<String>,
+    /// Name of the bridge that VMs are attached to. Absent means br0. It is made on each host unless skipNetworkUpdate is
+    /// true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_bridge: Option<String>,
+    /// MAAS zone that the hosts are registered in. Absent or empty means the zone of each machine itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// MAAS resource pool that the hosts are registered in. Absent or empty means the pool of each machine itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_pool: Option<String>,
+    /// How VMs are attached: bridge (bridged is the same) or macvlan. Absent means bridge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic_type: Option<NicType>,
+    /// Host interface or existing bridge that VMs are attached to. Absent means the machine's boot interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic_parent: Option<String>,
+    /// Leave the networks of the host as they are: make no bridge. Absent means false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_network_update: Option<bool>,
+}
+
+impl LxdHostConfig {
+    /// Driver of the storage pool where nothing is said.
+    pub const DEFAULT_STORAGE_BACKEND: &'static str = "zfs";
+    /// Size of the storage pool where nothing is said, in GB.
+    pub const DEFAULT_STORAGE_SIZE: &'static str = "50";
+    /// Name of the bridge where nothing is said.
+    pub const DEFAULT_NETWORK_BRIDGE: &'static str = "br0";
+
+    /// Driver of the storage pool, or its default.
+    pub fn storage_backend_or_default(&self) -> &str {
+        said(self.storage_backend.as_ref()).unwrap_or(Self::DEFAULT_STORAGE_BACKEND)
+    }
+
+    /// Size of the storage pool, or its default.
+    pub fn storage_size_or_default(&self) -> &str {
+        said(self.storage_size.as_ref()).unwrap_or(Self::DEFAULT_STORAGE_SIZE)
+    }
+
+    /// Name of the bridge, or its default.
+    pub fn network_bridge_or_default(&self) -> &str {
+        said(self.network_bridge.as_ref()).unwrap_or(Self::DEFAULT_NETWORK_BRIDGE)
+    }
+
+    /// Zone to register hosts in; `None` means each machine's own.
+    pub fn zone(&self) -> Option<&str> {
+        said(self.zone.as_ref())
+    }
+
+    /// Resource pool to register hosts in; `None` means each machine's own.
+    pub fn resource_pool(&self) -> Option<&str> {
+        said(self.resource_pool.as_ref())
+    }
+}
+
+/// The Go provider could store an empty text where nothing was meant.
+pub(crate) fn said(text: Option<&String>) -> Option<&str> {
+    text.map(String::as_str).filter(|text| !text.is_empty())
+}
+
+/// What was last seen of the cluster. Everything here is found out again after it is lost (a move drops it).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+pub struct MaasClusterStatus {
+    /// The cluster's infrastructure can be used (v1beta1 contract). Says the same as initialization.provisioned.
+    #[serde(default)]
+    pub ready: bool,
+    /// How far the first set-up has come (v1beta2 contract).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<Initialization>,
+    /// Names in the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkStatus>,
+    /// Zones that machines can be placed in. A map of name to details for Cluster API up to v1.10, a list of named
+    /// entries for later ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_domains: Option<FailureDomains>,
+    /// What holds for the cluster at the moment: Ready sums up, Paused, LoadBalancerReady (the DNS name),
+    /// APIServerAvailable and LXDReady tell about the parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+
+    /// Parts of a stored status that could not be read; the next write replaces them.
+    #[serde(skip)]
+    pub unreadable: Vec<String>,
+}
+tolerant_struct!(MaasClusterStatus);
+
+/// How far the first set-up has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Initialization {
+    /// True once the infrastructure was there for the first time; it never returns to false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<bool>,
+}
+
+/// Names of the cluster in the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NetworkStatus {
+    /// Full DNS name of the API server.
+    #[serde(rename = "dnsName", skip_serializing_if = "Option::is_none")]
+    pub dns_name: Option<String>,
+}
