@@ -1,1 +1,48 @@
-//! The testbed.
+//! Starts the real things on one machine, as root, without containers or systemd: etcd, kube-apiserver,
+//! kube-controller-manager, Cluster API's managers, LXD; and plays the nodes that would run Pods.
+//!
+//! ```no_run
+//! # async fn example() -> capmaas_testbed::Result<()> {
+//! use capmaas_testbed::{CapiVersion, Testbed};
+//!
+//! let testbed = Testbed::builder().cluster_api(Some(CapiVersion::V1_14)).start().await?;
+//! println!("{}", testbed.kubectl(["get", "crds"]).await?);
+//! testbed.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each testbed has its own ports and its own folder, so many run side by side. Authorization is on (Node, RBAC).
+//! Whatever ends the process that started a testbed, its processes, mounts, network namespaces and files end too:
+//! see [`Sandbox`]. Nothing here is tied to the runtime that started it, so tests with a runtime each can share one.
+//!
+//! Environment: `CAPMAAS_CACHE` (built tools), `CAPMAAS_KUBERNETES` (version, where the caller does not insist),
+//! `CAPMAAS_TESTBED_KEEP_LOGS` (a folder that receives the logs before they are removed).
+
+mod apply;
+mod control_plane;
+mod error;
+mod kubeconfig;
+mod pki;
+mod ports;
+mod process;
+mod sandbox;
+mod testbed;
+pub mod tools;
+mod versions;
+
+pub use apply::parse_yaml;
+pub use error::{Error, Result};
+pub use pki::CertificateAuthority;
+pub use process::Process;
+pub use sandbox::{Sandbox, clean_leftovers};
+pub use testbed::{SharedTestbed, Testbed, TestbedBuilder};
+pub use versions::{CapiVersion, KUBERNETES_VARIABLE, KubernetesVersion};
+
+/// Runs what blocks on a thread made for it.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Error::invalid("a blocking task", error)),
+    }
+}

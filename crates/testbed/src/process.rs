@@ -1,0 +1,140 @@
+//! One background process: its log, its early death, its end.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{Doing, Error, Result};
+
+const TAIL_LINES: usize = 25;
+const POLL: Duration = Duration::from_millis(25);
+
+/// A process that runs in the background and ends with this value.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    log: PathBuf,
+    child: Mutex<Child>,
+}
+
+impl Process {
+    /// Starts it in a process group of its own, so that Ctrl-C in a terminal reaches us first.
+    pub(crate) fn spawn(name: &str, mut command: Command, log: PathBuf) -> Result<Self> {
+        use std::os::unix::process::CommandExt as _;
+        let output =
+            File::options().create(true).append(true).open(&log).doing(|| format!("open the log {}", log.display()))?;
+        let errors = output.try_clone().doing(|| format!("open the log {}", log.display()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .doing(|| format!("start {name} ({})", Path::new(command.get_program()).display()))?;
+        Ok(Self { name: name.to_owned(), log, child: Mutex::new(child) })
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name that it was started under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file that holds what it wrote.
+    pub fn log_path(&self) -> &Path {
+        &self.log
+    }
+
+    /// Everything that it wrote so far.
+    pub fn log(&self) -> String {
+        fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// How it ended, if it did.
+    pub fn exited(&self) -> Option<ExitStatus> {
+        self.child().try_wait().ok().flatten()
+    }
+
+    /// Sends a signal. A process that is gone already is no error.
+    pub fn signal(&self, signal: Signal) {
+        let mut child = self.child();
+        // Not reaped yet, so the id cannot belong to anybody else.
+        if let (Ok(None), Some(pid)) = (child.try_wait(), i32::try_from(child.id()).ok().and_then(Pid::from_raw)) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// SIGTERM, and SIGKILL when it has not ended after `grace`.
+    pub async fn stop(&self, grace: Duration) {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + grace;
+        while self.exited().is_none() && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+        }
+        self.kill();
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&self) {
+        let mut child = self.child();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// An error about this process that quotes the end of its log.
+    pub(crate) fn error(&self, what: impl Into<String>) -> Error {
+        Error::Program { name: self.name.clone(), what: what.into(), tail: tail(&self.log()) }
+    }
+
+    /// Whether it ended because a port that it wanted was taken by somebody else in the meantime.
+    pub(crate) fn lost_its_port(&self) -> bool {
+        self.exited().is_some() && self.log().contains("address already in use")
+    }
+
+    /// Asks `ready` until it says yes. Fails at once when the process ends, and after `limit`.
+    pub(crate) async fn wait_until<F: Future<Output = bool>>(
+        &self,
+        limit: Duration,
+        mut ready: impl FnMut() -> F,
+    ) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if ready().await {
+                return Ok(());
+            }
+            if let Some(status) = self.exited() {
+                return Err(self.error(format!("ended early ({status})")));
+            }
+            if Instant::now() > deadline {
+                return Err(self.error(format!("was not ready after {} s", limit.as_secs())));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The last lines of a log.
+pub(crate) fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}

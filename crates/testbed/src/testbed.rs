@@ -1,0 +1,265 @@
+//! One testbed: a cluster of real parts.
+
+use std::{
+    ffi::OsStr,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{Api, Client, api::PostParams};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use crate::{
+    apply,
+    control_plane::{ControlPlane, Listen, new_client},
+    error::{Doing, Error, Result, create_dir},
+    kubeconfig,
+    pki::CertificateAuthority,
+    process::{Process, tail},
+    sandbox::Sandbox,
+    tools::ToolSet,
+    versions::{CapiVersion, KubernetesVersion},
+};
+
+/// What an orderly stop grants each process before it is killed.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// A day: longer than any test.
+const TOKEN_SECONDS: i64 = 86_400;
+
+/// What to start. Each `start` makes a testbed of its own.
+#[derive(Clone, Debug, Default)]
+pub struct TestbedBuilder {
+    kubernetes: KubernetesVersion,
+    controller_manager: bool,
+    cluster_api: Option<CapiVersion>,
+    listen: Listen,
+    names: Vec<String>,
+}
+
+impl TestbedBuilder {
+    /// Which Kubernetes; the newest when not said. See also [`KubernetesVersion::from_env`].
+    #[must_use]
+    pub fn kubernetes(mut self, version: KubernetesVersion) -> Self {
+        self.kubernetes = version;
+        self
+    }
+
+    /// Starts kube-controller-manager: garbage collection, namespace deletion, ServiceAccounts, aggregated roles,
+    /// Deployments, DaemonSets.
+    #[must_use]
+    pub fn controller_manager(mut self, wanted: bool) -> Self {
+        self.controller_manager = wanted;
+        self
+    }
+
+    /// Starts Cluster API's managers, and kube-controller-manager, without which they have no rights.
+    #[must_use]
+    pub fn cluster_api(mut self, version: Option<CapiVersion>) -> Self {
+        self.cluster_api = version;
+        self
+    }
+
+    /// Where the API server listens instead of a free port of 127.0.0.1, for instance as the endpoint of a workload
+    /// cluster. Every address of 127.0.0.0/8 is local already.
+    #[must_use]
+    pub fn listen(mut self, address: IpAddr, port: u16) -> Self {
+        self.listen = Listen { address, port: Some(port) };
+        self
+    }
+
+    /// One more host name or address that the API server's certificate is valid for.
+    #[must_use]
+    pub fn certificate_name(mut self, name: impl Into<String>) -> Self {
+        self.names.push(name.into());
+        self
+    }
+
+    /// Starts it. Builds what the cache lacks, which takes minutes and is shown.
+    pub async fn start(self) -> Result<Testbed> {
+        let sandbox = Sandbox::create()?;
+        let mut control_plane = ControlPlane::start(&sandbox, self.kubernetes, self.listen, &self.names).await?;
+        if self.controller_manager || self.cluster_api.is_some() {
+            control_plane.start_controller_manager(&sandbox, self.kubernetes).await?;
+        }
+        Ok(Testbed { kubernetes: self.kubernetes, control_plane, sandbox })
+    }
+}
+
+/// A running cluster. Ends when dropped; [`Testbed::stop`] does so without blocking the runtime.
+#[derive(Debug)]
+pub struct Testbed {
+    kubernetes: KubernetesVersion,
+    control_plane: ControlPlane,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Testbed {
+    /// Says what to start.
+    pub fn builder() -> TestbedBuilder {
+        TestbedBuilder::default()
+    }
+
+    /// The folder of this testbed and the way to start processes that end with it.
+    pub fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.sandbox
+    }
+
+    /// The version of the API server.
+    pub fn kubernetes(&self) -> KubernetesVersion {
+        self.kubernetes
+    }
+
+    /// A client with every right, tied to the runtime that calls this.
+    pub fn client(&self) -> Result<Client> {
+        new_client(&self.control_plane.config)
+    }
+
+    /// A kubeconfig with every right.
+    pub fn kubeconfig_path(&self) -> &Path {
+        &self.control_plane.kubeconfig
+    }
+
+    /// Where the API server listens.
+    pub fn api_server(&self) -> SocketAddr {
+        self.control_plane.address
+    }
+
+    /// Who signed the API server's certificate, and whose client certificates it trusts.
+    pub fn certificate_authority(&self) -> &CertificateAuthority {
+        &self.control_plane.ca
+    }
+
+    /// A token of a ServiceAccount that exists.
+    pub async fn service_account_token(&self, namespace: &str, name: &str) -> Result<String> {
+        service_account_token(&self.client()?, namespace, name, Vec::new()).await
+    }
+
+    /// A kubeconfig with the rights of a ServiceAccount that exists.
+    pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> Result<PathBuf> {
+        let token = self.service_account_token(namespace, name).await?;
+        let dir = self.sandbox.dir().join("kubeconfigs");
+        create_dir(&dir)?;
+        let path = dir.join(format!("{namespace}.{name}.kubeconfig"));
+        kubeconfig::write(
+            &path,
+            &format!("https://{}", self.api_server()),
+            self.certificate_authority().certificate_pem(),
+            &token,
+        )?;
+        Ok(path)
+    }
+
+    /// A client with the rights of a ServiceAccount that exists.
+    pub async fn service_account_client(&self, namespace: &str, name: &str) -> Result<Client> {
+        new_client(&kubeconfig::load(&self.service_account_kubeconfig(namespace, name).await?).await?)
+    }
+
+    /// Runs kubectl with every right and answers what it printed.
+    pub async fn kubectl<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
+        let program = ToolSet::Kubernetes(KubernetesVersion::V1_36).ensure_async().await?.program("kubectl");
+        let mut command = self.sandbox.command(program);
+        command.env("KUBECONFIG", self.kubeconfig_path()).args(args);
+        crate::blocking(move || {
+            let output = command.output().doing(|| "start kubectl".into())?;
+            if output.status.success() {
+                return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+            }
+            let args: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+            Err(Error::Program {
+                name: "kubectl".into(),
+                what: format!("{} failed ({})", args.join(" "), output.status),
+                tail: tail(&String::from_utf8_lossy(&output.stderr)),
+            })
+        })
+        .await
+    }
+
+    /// Server-side apply of a YAML stream; definitions of kinds first, and awaited.
+    pub async fn apply_yaml(&self, yaml: &str) -> Result<()> {
+        self.apply_objects(apply::parse_yaml(yaml)?).await
+    }
+
+    /// Server-side apply of objects; definitions of kinds first, and awaited.
+    pub async fn apply_objects(&self, objects: Vec<Value>) -> Result<()> {
+        apply::apply(&self.client()?, objects).await
+    }
+
+    /// Every process of the cluster, the last started first.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.control_plane.processes()
+    }
+
+    /// Everything that a process wrote, by the name of its log: `kube-apiserver`, `core`, ...
+    pub fn log(&self, name: &str) -> String {
+        std::fs::read(self.sandbox.logs().join(format!("{name}.log")))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Ends every process in order, then clears everything away.
+    pub async fn stop(self) {
+        for process in self.processes() {
+            process.stop(STOP_GRACE).await;
+        }
+        let _ = crate::blocking(move || {
+            drop(self);
+            Ok(())
+        })
+        .await;
+    }
+}
+
+/// A token for an audience-less use of the API, optionally for more audiences.
+pub(crate) async fn service_account_token(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    audiences: Vec<String>,
+) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let request = TokenRequest {
+        spec: TokenRequestSpec { audiences, expiration_seconds: Some(TOKEN_SECONDS), bound_object_ref: None },
+        ..TokenRequest::default()
+    };
+    let answer = accounts
+        .create_token_request(name, &PostParams::default(), &request)
+        .await
+        .doing(|| format!("get a token of the ServiceAccount {namespace}/{name}"))?;
+    answer
+        .status
+        .map(|status| status.token)
+        .ok_or_else(|| Error::invalid(format!("the token of {namespace}/{name}"), "is missing in the answer"))
+}
+
+/// One testbed for all tests of a test binary.
+///
+/// Statics are never dropped; the guard clears the testbed away when the test binary ends.
+///
+/// ```no_run
+/// use capmaas_testbed::{SharedTestbed, Testbed};
+/// static TESTBED: SharedTestbed = SharedTestbed::new(Testbed::builder);
+/// ```
+#[derive(Debug)]
+pub struct SharedTestbed {
+    cell: OnceCell<Testbed>,
+    builder: fn() -> TestbedBuilder,
+}
+
+impl SharedTestbed {
+    /// Says what to start, later.
+    pub const fn new(builder: fn() -> TestbedBuilder) -> Self {
+        Self { cell: OnceCell::const_new(), builder }
+    }
+
+    /// The testbed, started by whoever comes first.
+    pub async fn get(&'static self) -> Result<&'static Testbed> {
+        self.cell.get_or_try_init(|| (self.builder)().start()).await
+    }
+}

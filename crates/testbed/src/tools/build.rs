@@ -1,0 +1,216 @@
+//! Builds a set through the Go module proxy and renders Cluster API's components.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{Recipe, ToolSet, Tools, cache, progress::Progress};
+use crate::{
+    error::{Doing, Error, Result, create_dir, read_file, write_file},
+    process::tail,
+    versions::{CapiVersion, KubernetesVersion},
+};
+
+/// The providers whose manifests are rendered, and the folder of each in the module.
+const PROVIDERS: [(&str, &str); 3] = [
+    ("core", "core/config/default"),
+    ("bootstrap", "bootstrap/kubeadm/config/default"),
+    ("control-plane", "controlplane/kubeadm/config/default"),
+];
+/// Before 1.14 core's manifests were at the root of the module.
+const OLD_CORE_MANIFESTS: &str = "config/default";
+/// Written last, by rename: with it the components are complete.
+const COMPONENTS_COMPLETE: &str = "metadata.yaml";
+
+pub(super) fn ensure(set: ToolSet) -> Result<Tools> {
+    let recipe = set.recipe();
+    let root = cache::cache_root()?.join("tools");
+    let revision = if recipe.revision > 1 { format!("-r{}", recipe.revision) } else { String::new() };
+    let tools = Tools { dir: root.join(format!("{}-{}{revision}", recipe.name, recipe.version)) };
+    if is_complete(set, &recipe, &tools) {
+        return Ok(tools);
+    }
+    create_dir(&tools.dir)?;
+    let _lock = cache::lock(&tools.dir.join(".lock"), &set.to_string())?;
+    if is_complete(set, &recipe, &tools) {
+        return Ok(tools);
+    }
+    let module = tools.dir.join(".module");
+    create_dir(&module)?;
+    write_file(&module.join("go.mod"), recipe.go_mod)?;
+    write_file(&module.join("go.sum"), recipe.go_sum)?;
+    for (program, package) in recipe.programs {
+        if !tools.program(program).exists() {
+            build(&recipe, &tools, &module, program, package)?;
+        }
+    }
+    if let ToolSet::ClusterApi(version) = set {
+        render_components(version, &tools, &module)?;
+    }
+    fs::remove_dir_all(&module).doing(|| format!("remove {}", module.display()))?;
+    Ok(tools)
+}
+
+fn is_complete(set: ToolSet, recipe: &Recipe, tools: &Tools) -> bool {
+    recipe.programs.iter().all(|(program, _)| tools.program(program).exists())
+        && (!matches!(set, ToolSet::ClusterApi(_)) || tools.metadata_yaml().exists())
+}
+
+fn build(recipe: &Recipe, tools: &Tools, module: &Path, program: &str, package: &str) -> Result<()> {
+    let what = format!("{} {} {program}", recipe.name, recipe.version);
+    let partial = tools.dir.join(format!(".{program}.partial"));
+    let mut command = go(module);
+    command.args(["build", "-trimpath", "-ldflags", &linker_flags(recipe), "-o"]).arg(&partial).arg(package);
+    run_go(command, &format!("building {what}"), &module.join("build.log"))?;
+    let finished = tools.program(program);
+    fs::rename(&partial, &finished).doing(|| format!("put {} in its place", finished.display()))
+}
+
+/// Kubernetes programs report v0.0.0 unless told otherwise, and Cluster API refuses such a server.
+fn linker_flags(recipe: &Recipe) -> String {
+    let mut flags = "-s -w".to_owned();
+    if recipe.name == "kubernetes" {
+        let version = recipe.version;
+        let minor = version.split('.').nth(1).unwrap_or_default();
+        for (variable, value) in [
+            ("k8s.io/component-base/version.gitVersion", version),
+            ("k8s.io/component-base/version.gitMajor", "1"),
+            ("k8s.io/component-base/version.gitMinor", minor),
+            ("k8s.io/client-go/pkg/version.gitVersion", version),
+        ] {
+            flags.push_str(&format!(" -X {variable}={value}"));
+        }
+    }
+    flags
+}
+
+fn go(module: &Path) -> Command {
+    let mut command = Command::new("go");
+    command.current_dir(module).env("CGO_ENABLED", "0").env("GOFLAGS", "").env("GOWORK", "off");
+    command
+}
+
+/// Runs a go command to its end while it shows that it is alive.
+fn run_go(mut command: Command, what: &str, log: &Path) -> Result<()> {
+    let file = File::create(log).doing(|| format!("write {}", log.display()))?;
+    let errors = file.try_clone().doing(|| format!("write {}", log.display()))?;
+    let mut child = match command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn() {
+        Ok(child) => child,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(go_is_missing(what)),
+        Err(e) => return Err(e).doing(|| "start go".into()),
+    };
+    let mut progress = Progress::start(what.to_owned());
+    loop {
+        match child.try_wait().doing(|| "wait for go".into())? {
+            Some(status) if status.success() => break,
+            Some(status) => return Err(go_failed(what, &status.to_string(), &read_file(log)?)),
+            None => {
+                progress.tick();
+                sleep(Duration::from_millis(200));
+            }
+        }
+    }
+    progress.done();
+    Ok(())
+}
+
+fn go_is_missing(what: &str) -> Error {
+    Error::Missing(format!(
+        "go is not in PATH, which stopped {what}: install Go 1.26 or newer, or point CAPMAAS_CACHE at a cache that \
+         `testbed tools` filled"
+    ))
+}
+
+fn go_failed(what: &str, status: &str, log: &str) -> Error {
+    const UNREACHABLE: [&str; 7] = [
+        "dial tcp",
+        "proxyconnect",
+        "no such host",
+        "module lookup disabled",
+        "i/o timeout",
+        "TLS handshake timeout",
+        "connection refused",
+    ];
+    if UNREACHABLE.iter().any(|sign| log.contains(sign)) {
+        let proxy = std::env::var("GOPROXY").unwrap_or_else(|_| "Go's default".into());
+        let reason = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        return Error::Missing(format!(
+            "the Go module proxy (GOPROXY: {proxy}) cannot be reached, which stopped {what}: check the network, or set \
+             GOPROXY to one that can. Go said: {reason}"
+        ));
+    }
+    Error::Program { name: "go".into(), what: format!("failed ({status}) while {what}"), tail: tail(log) }
+}
+
+/// `kubectl kustomize` of each provider's own manifests, kept as YAML for clusterctl and as JSON for us.
+fn render_components(version: CapiVersion, tools: &Tools, module: &Path) -> Result<()> {
+    let kubectl = ToolSet::Kubernetes(KubernetesVersion::V1_36).ensure()?.program("kubectl");
+    // The binaries may be there already and the module not: then this downloads it.
+    run_go(
+        with_args(go(module), &["mod", "download", "sigs.k8s.io/cluster-api"]),
+        &format!("fetching the manifests of Cluster API {version}"),
+        &module.join("download.log"),
+    )?;
+    let listed = go(module)
+        .args(["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api"])
+        .output()
+        .doing(|| "start go".into())?;
+    let source = PathBuf::from(String::from_utf8_lossy(&listed.stdout).trim());
+    create_dir(&tools.dir.join("components"))?;
+    for (provider, folder) in PROVIDERS {
+        let folder = if provider == "core" && version < CapiVersion::V1_14 { OLD_CORE_MANIFESTS } else { folder };
+        let rendered = Command::new(&kubectl)
+            .arg("kustomize")
+            .arg(source.join(folder))
+            .output()
+            .doing(|| format!("start {}", kubectl.display()))?;
+        if !rendered.status.success() {
+            return Err(Error::Program {
+                name: "kubectl kustomize".into(),
+                what: format!("could not render {}", source.join(folder).display()),
+                tail: tail(&String::from_utf8_lossy(&rendered.stderr)),
+            });
+        }
+        let yaml = String::from_utf8_lossy(&rendered.stdout);
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml)
+            .map_err(|e| Error::invalid(format!("the {provider} components of Cluster API {version}"), e))?;
+        write_file(&tools.components_yaml(provider), yaml.as_bytes())?;
+        write_file(&tools.components_json(provider), Value::from(objects).to_string())?;
+    }
+    let partial = tools.dir.join("components/.metadata.partial");
+    write_file(&partial, read_file(&source.join(COMPONENTS_COMPLETE))?)?;
+    fs::rename(&partial, tools.metadata_yaml()).doing(|| "finish the components".into())
+}
+
+fn with_args(mut command: Command, args: &[&str]) -> Command {
+    command.args(args);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreachable_proxy_is_told_from_a_broken_build() {
+        let network =
+            go_failed("building x", "exit status: 1", "go: k8s.io/api: Get \"https://p\": dial tcp: lookup p");
+        assert!(network.to_string().starts_with("the Go module proxy"), "{network}");
+        let build = go_failed("building x", "exit status: 1", "main.go:1: undefined: y");
+        assert!(build.to_string().contains("undefined: y"), "{build}");
+    }
+
+    #[test]
+    fn kubernetes_programs_know_their_version() {
+        let flags = linker_flags(&ToolSet::Kubernetes(KubernetesVersion::V1_29).recipe());
+        assert!(flags.contains("component-base/version.gitVersion=v1.29.15"), "{flags}");
+        assert!(flags.contains("version.gitMinor=29"), "{flags}");
+    }
+}

@@ -1,0 +1,152 @@
+//! The programs that the testbed starts: which they are, where they are kept, and that they are there.
+//!
+//! Every set is a pinned Go module of `hack/tools` (embedded here, so that the command works anywhere) built through the
+//! Go module proxy into `<cache>/tools/<name>-<version>/`. A program appears under its name only when it is finished, so
+//! a file that is there is a file that works.
+
+mod build;
+mod cache;
+mod packages;
+mod progress;
+
+use std::path::{Path, PathBuf};
+
+pub use cache::cache_root;
+pub use packages::{PACKAGES, ensure_packages};
+
+use crate::{
+    error::Result,
+    versions::{CapiVersion, KubernetesVersion},
+};
+
+/// The etcd that belongs to the API servers. 3.4 has no watch progress, without which streaming lists fail.
+const ETCD_VERSION: &str = "v3.5.21";
+
+/// Programs of one version that are built from one Go module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolSet {
+    /// `etcd`
+    Etcd,
+    /// `kube-apiserver`, `kube-controller-manager`; `kubectl` in the newest only.
+    Kubernetes(KubernetesVersion),
+    /// `core`, `bootstrap`, `control-plane`; `clusterctl` in the newest only. With their rendered components.
+    ClusterApi(CapiVersion),
+}
+
+/// How a set is built.
+struct Recipe {
+    name: &'static str,
+    version: &'static str,
+    /// Raised when the way of building changes, so that what is cached is built again.
+    revision: u32,
+    go_mod: &'static str,
+    go_sum: &'static str,
+    /// File name and Go package of each program.
+    programs: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! module {
+    ($folder:literal) => {
+        (
+            include_str!(concat!("../../../../hack/tools/", $folder, "/go.mod")),
+            include_str!(concat!("../../../../hack/tools/", $folder, "/go.sum")),
+        )
+    };
+}
+
+const API_SERVER: (&str, &str) = ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver");
+const CONTROLLER_MANAGER: (&str, &str) = ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager");
+const KUBECTL: (&str, &str) = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
+const BOOTSTRAP: (&str, &str) = ("bootstrap", "sigs.k8s.io/cluster-api/bootstrap/kubeadm");
+const CONTROL_PLANE: (&str, &str) = ("control-plane", "sigs.k8s.io/cluster-api/controlplane/kubeadm");
+const CLUSTERCTL: (&str, &str) = ("clusterctl", "sigs.k8s.io/cluster-api/cmd/clusterctl");
+/// Before 1.14 the core manager is the module's root package.
+const OLD_CORE: (&str, &str) = ("core", "sigs.k8s.io/cluster-api");
+const CORE: (&str, &str) = ("core", "sigs.k8s.io/cluster-api/core");
+
+impl ToolSet {
+    /// Every set there is, those that everything needs first.
+    pub fn all() -> Vec<Self> {
+        let mut sets = vec![Self::Etcd];
+        sets.extend(KubernetesVersion::ALL.into_iter().rev().map(Self::Kubernetes));
+        sets.extend(CapiVersion::ALL.into_iter().rev().map(Self::ClusterApi));
+        sets
+    }
+
+    fn recipe(self) -> Recipe {
+        let (name, version, (go_mod, go_sum), programs): (_, _, _, &'static [_]) = match self {
+            Self::Etcd => ("etcd", ETCD_VERSION, module!("etcd"), &[("etcd", "go.etcd.io/etcd/server/v3")]),
+            Self::Kubernetes(version @ KubernetesVersion::V1_36) => {
+                ("kubernetes", version.as_str(), module!("kubernetes-1.36"), &[API_SERVER, CONTROLLER_MANAGER, KUBECTL])
+            }
+            Self::Kubernetes(version @ KubernetesVersion::V1_29) => {
+                ("kubernetes", version.as_str(), module!("kubernetes-1.29"), &[API_SERVER, CONTROLLER_MANAGER])
+            }
+            Self::ClusterApi(version @ CapiVersion::V1_14) => (
+                "cluster-api",
+                version.as_str(),
+                module!("cluster-api-1.14"),
+                &[CORE, BOOTSTRAP, CONTROL_PLANE, CLUSTERCTL],
+            ),
+            Self::ClusterApi(version @ CapiVersion::V1_10) => {
+                ("cluster-api", version.as_str(), module!("cluster-api-1.10"), &[OLD_CORE, BOOTSTRAP, CONTROL_PLANE])
+            }
+            Self::ClusterApi(version @ CapiVersion::V1_5) => {
+                ("cluster-api", version.as_str(), module!("cluster-api-1.5"), &[OLD_CORE, BOOTSTRAP, CONTROL_PLANE])
+            }
+        };
+        Recipe { name, version, revision: 1, go_mod, go_sum, programs }
+    }
+
+    /// Makes sure that the set is there, building what is missing, which takes minutes. Blocks.
+    ///
+    /// One run builds, others wait for it and say so.
+    pub fn ensure(self) -> Result<Tools> {
+        build::ensure(self)
+    }
+
+    /// As [`ToolSet::ensure`], off the runtime's threads.
+    pub(crate) async fn ensure_async(self) -> Result<Tools> {
+        crate::blocking(move || self.ensure()).await
+    }
+}
+
+impl std::fmt::Display for ToolSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let recipe = self.recipe();
+        write!(f, "{} {}", recipe.name, recipe.version)
+    }
+}
+
+/// A set that is there.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    dir: PathBuf,
+}
+
+impl Tools {
+    /// The folder of the set.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The path of one of its programs.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// What `kubectl kustomize` makes of a Cluster API provider's manifests: `core`, `bootstrap` or `control-plane`.
+    pub fn components_yaml(&self, provider: &str) -> PathBuf {
+        self.dir.join("components").join(format!("{provider}.yaml"))
+    }
+
+    /// The same objects as one JSON list, which is read in a fraction of the time.
+    pub fn components_json(&self, provider: &str) -> PathBuf {
+        self.dir.join("components").join(format!("{provider}.json"))
+    }
+
+    /// The module's `metadata.yaml`, which tells clusterctl which release speaks which contract.
+    pub fn metadata_yaml(&self) -> PathBuf {
+        self.dir.join("components").join("metadata.yaml")
+    }
+}

@@ -1,0 +1,67 @@
+//! Debian packages that the testbed starts or calls.
+
+use std::process::{Command, Stdio};
+
+use super::{cache, progress::Progress};
+use crate::error::{Doing, Error, Result, create_dir};
+
+/// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs, its networks the rest.
+pub const PACKAGES: [&str; 9] =
+    ["btrfs-progs", "dnsmasq-base", "iproute2", "lxd", "mount", "nftables", "ovmf", "qemu-system-x86", "util-linux"];
+
+/// Installs what is absent of [`PACKAGES`]. Blocks.
+pub fn ensure_packages() -> Result<()> {
+    if missing()?.is_empty() {
+        return Ok(());
+    }
+    let root = cache::cache_root()?;
+    create_dir(&root)?;
+    let _lock = cache::lock(&root.join(".packages.lock"), "Debian packages")?;
+    let missing = missing()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Missing(format!("run this as root, or install: apt-get install {}", missing.join(" "))));
+    }
+    let mut progress = Progress::start(format!("installing {}", missing.join(" ")));
+    apt_get(&["update"], &mut progress)?;
+    apt_get(&[&["install", "--yes", "--no-install-recommends"], missing.as_slice()].concat(), &mut progress)?;
+    progress.done();
+    Ok(())
+}
+
+fn missing() -> Result<Vec<&'static str>> {
+    let output = Command::new("dpkg-query")
+        .args(["--show", "--showformat", "${Package} ${db:Status-Status}\n"])
+        .args(PACKAGES)
+        .stderr(Stdio::null())
+        .output()
+        .map_err(|_| {
+            Error::Missing(format!(
+                "dpkg-query is not here: this is no Debian, so install the likes of {} by hand",
+                PACKAGES.join(" ")
+            ))
+        })?;
+    let installed = String::from_utf8_lossy(&output.stdout);
+    let is_missing = |package: &&str| !installed.lines().any(|line| line == format!("{package} installed"));
+    Ok(PACKAGES.into_iter().filter(is_missing).collect())
+}
+
+fn apt_get(args: &[&str], progress: &mut Progress) -> Result<()> {
+    progress.tick();
+    let output = Command::new("apt-get")
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .output()
+        .doing(|| "start apt-get".into())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Program {
+        name: "apt-get".into(),
+        what: format!("{} failed ({}): check the network and the package sources", args.join(" "), output.status),
+        tail: crate::process::tail(&String::from_utf8_lossy(&output.stderr)),
+    })
+}

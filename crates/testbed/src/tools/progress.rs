@@ -1,0 +1,44 @@
+//! One line a tool with the time that it takes, on standard error.
+
+use std::{
+    io::{IsTerminal as _, Write as _, stderr},
+    time::{Duration, Instant},
+};
+
+/// Often enough to show life in the log of a CI run, rarely enough not to fill it.
+const LINE_EVERY: Duration = Duration::from_secs(20);
+
+pub(super) struct Progress {
+    what: String,
+    started: Instant,
+    last_line: Instant,
+    terminal: bool,
+}
+
+impl Progress {
+    pub(super) fn start(what: String) -> Self {
+        let now = Instant::now();
+        let terminal = stderr().is_terminal();
+        if !terminal {
+            eprintln!("{what} ...");
+        }
+        Self { what, started: now, last_line: now, terminal }
+    }
+
+    /// Shows the elapsed time: in place on a terminal, else as a line now and then.
+    pub(super) fn tick(&mut self) {
+        let seconds = self.started.elapsed().as_secs();
+        if self.terminal {
+            eprint!("\r{} ... {seconds} s", self.what);
+            let _ = stderr().flush();
+        } else if self.last_line.elapsed() >= LINE_EVERY {
+            self.last_line = Instant::now();
+            eprintln!("{} ... {seconds} s", self.what);
+        }
+    }
+
+    pub(super) fn done(self) {
+        let start = if self.terminal { "\r" } else { "" };
+        eprintln!("{start}{}: done in {} s", self.what, self.started.elapsed().as_secs());
+    }
+}
