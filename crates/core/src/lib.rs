@@ -1,1 +1,11 @@
-//! The decisions.
+//! The decisions of capmaas.
+//!
+//! A reconcile has three verbs: *gather* reads, *decide* thinks, *apply* does. This crate is the second one. Its functions
+//! are pure and total: no I/O, no async, no panic, and the time is an argument. So every decision can be put into a table or
+//! asked a million random questions in a second.
+
+pub mod conditions;
+pub mod lookup;
+pub mod pause;
+
+pub use lookup::Lookup;
