@@ -1,0 +1,18 @@
+//! Replaying recorded exchanges with a real MAAS against a simulator. See REPLAY.md.
+
+pub mod arrangement;
+mod command;
+pub mod compact;
+pub mod compare;
+pub mod exceptions;
+mod fields;
+pub mod identity;
+pub mod recording;
+mod request;
+mod run;
+mod sentence;
+pub mod target;
+pub mod words;
+
+pub use command::{CompactArgs, ReplayArgs, Report, own_simulator, replay};
+pub use run::{Outcome, ReplayError};
