@@ -1,1 +1,113 @@
-//! The MAAS client.
+//! A client of the MAAS 2.0 API that can be trusted with servers.
+//!
+//! [MAAS](https://maas.io) hands out bare metal and LXD virtual machines. A client of it is trusted with the power
+//! to wipe a server, so this one is careful where it matters:
+//!
+//! - **Unknown is not absent.** Only MAAS's own word about the very id is [`ErrorKind::NotFound`]; a 404 of a proxy, a
+//!   403 or a missing row in a list never is.
+//! - **Errors say what the caller can do**: see [`ErrorKind`]. [`Error::effect`] says whether a failed request may have
+//!   had its effect nevertheless.
+//! - **Only reads are repeated**, with back-off and jitter, and each try with a nonce of its own. Allocating, composing and
+//!   creating never are.
+//! - **Every request has a deadline**, and the number of requests under way to a server is bounded.
+//! - **No secret** is in any `Debug`, `Display` or log, not even if a server repeats it.
+//! - Works with MAAS 3.0 to 3.8; what differs is in [`Capabilities`].
+//!
+//! ```no_run
+//! use maas_client::{Allocate, Client, Deploy, ErrorKind, MachineFilter};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! // The program chooses the cryptography, once:
+//! // rustls::crypto::ring::default_provider().install_default()
+//! let client = Client::builder("http://maas.example:5240/MAAS", "consumer:token:secret").build()?;
+//!
+//! for machine in client.machines().list(&MachineFilter::default()).await? {
+//!     println!("{} {:?}", machine.system_id, machine.status);
+//! }
+//!
+//! let wanted = Allocate { min_cpu_count: Some(8), agent_name: Some("job-17".into()), ..Allocate::metal() };
+//! match client.machines().allocate(&wanted).await {
+//!     Ok(machine) => {
+//!         let jammy = Deploy { distro_series: Some("jammy".into()), ..Deploy::default() };
+//!         client.machines().deploy(&machine.system_id, &jammy).await?;
+//!     }
+//!     Err(error) if error.kind() == ErrorKind::NoMatch => println!("nothing is free"),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Messages travel by a [`transport::Transport`], a tower service of whole requests and responses: over the network by
+//! default, or to a service in the same process, which is how the client is tested and simulated.
+
+mod api_key;
+mod boot_resources;
+mod call;
+mod classify;
+mod client;
+mod compose;
+mod config;
+mod decode;
+mod dns_resources;
+mod domains;
+mod endpoint;
+mod environment;
+mod error;
+mod events;
+mod fabrics;
+mod interfaces;
+mod ip_addresses;
+mod ip_ranges;
+mod limiter;
+mod machines;
+mod oauth;
+mod observer;
+mod pools;
+mod redaction;
+mod retry;
+mod spaces;
+mod subnets;
+mod tags;
+mod tolerant;
+pub mod transport;
+mod users;
+mod version;
+mod vlans;
+mod vm_hosts;
+mod zones;
+
+pub use api_key::{ApiKey, ApiKeyError};
+pub use boot_resources::{BootResource, BootResourceKind, BootResourceSet, BootResources};
+pub use client::{BuildError, Client, ClientBuilder};
+pub use compose::{Compose, ComposeDisk, ComposeInterface};
+pub use dns_resources::{DnsFilter, DnsResource, DnsResources, ResourceRecord};
+pub use domains::{Domain, Domains};
+pub use endpoint::{Endpoint, EndpointError};
+pub use environment::{Environment, SystemEnvironment};
+pub use error::{Effect, Error, ErrorKind, Result};
+pub use events::{ChangeFeed, Changes, Event, EventLevel, EventPage, EventQuery, Events, MAX_EVENTS};
+pub use fabrics::{Fabric, Fabrics};
+pub use interfaces::{DiscoveredAddress, Interface, InterfaceLink, Interfaces, Link, LinkMode, NewBridge};
+pub use ip_addresses::{AddressHolder, IpAddress, IpAddressFilter, IpAddresses, Reserve};
+pub use ip_ranges::{IpRange, IpRanges};
+pub use limiter::{DEFAULT_CONCURRENCY, Limiter};
+pub use machines::{
+    Allocate, BlockDevice, DefaultGateways, Deploy, Erase, Gateway, Machine, MachineFilter, MachineReference,
+    MachineStatus, MachineUpdate, Machines, PodReference, PowerState, Release, StopMode,
+};
+pub use oauth::authorization;
+pub use observer::{Observation, Observer};
+pub use pools::{Pool, Pools};
+pub use retry::RetryPolicy;
+pub use secrecy::{SecretSlice, SecretString};
+pub use spaces::{Space, Spaces};
+pub use subnets::{FreeRange, Subnet, SubnetStatistics, Subnets};
+pub use tags::{Tag, TagChange, Tags};
+pub use users::User;
+pub use version::{Capabilities, Version, VersionError, VersionInfo};
+pub use vlans::{Vlan, Vlans};
+pub use vm_hosts::{
+    Composed, NewVmHost, StoragePool, VmHost, VmHostAuth, VmHostParameters, VmHostResources, VmHostUpdate, VmHosts,
+};
+pub use zones::{Zone, Zones};

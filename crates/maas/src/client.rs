@@ -1,0 +1,417 @@
+//! The client: identity, deadlines, places, repeats.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+use tower::ServiceExt;
+
+use crate::call::Call;
+use crate::classify::error_of;
+use crate::decode;
+use crate::environment::{Environment, SystemEnvironment};
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::limiter::{DEFAULT_CONCURRENCY, Limiter};
+use crate::observer::{Observation, Observer, Unobserved};
+use crate::redaction::Redaction;
+use crate::retry::RetryPolicy;
+use crate::transport::{Failure, NetworkSettings, Transport, TransportError, failure, over_network};
+use crate::version::KnownVersion;
+use crate::{ApiKey, ApiKeyError, Endpoint, EndpointError, oauth};
+
+/// Measured reads take up to 28 s (a list of a thousand machines), more under load.
+const READ_DEADLINE: Duration = Duration::from_secs(60);
+
+/// An allocation may take 21 s when others allocate too, and MAAS itself tries for up to 90 s.
+const WRITE_DEADLINE: Duration = Duration::from_secs(120);
+
+/// A thousand machines are 16 MB.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// A client of one MAAS server with one identity. Cheap to clone; clones share connections, bounds and what is known
+/// about the server.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    endpoint: Endpoint,
+    key: ApiKey,
+    transport: Transport,
+    limiter: Limiter,
+    retry: RetryPolicy,
+    read_deadline: Duration,
+    write_deadline: Duration,
+    max_answer: usize,
+    environment: Arc<dyn Environment>,
+    observer: Arc<dyn Observer>,
+    version: KnownVersion,
+}
+
+/// Why a client could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The endpoint is wrong.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The API key is wrong.
+    #[error(transparent)]
+    ApiKey(#[from] ApiKeyError),
+    /// The network transport cannot be set up.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+}
+
+/// Settings of a client to be. See [`Client::builder`].
+#[must_use]
+pub struct ClientBuilder {
+    endpoint: Result<Endpoint, EndpointError>,
+    key: Result<ApiKey, ApiKeyError>,
+    transport: Option<Transport>,
+    limiter: Option<Limiter>,
+    concurrency: usize,
+    certificate_authorities: Vec<Vec<u8>>,
+    retry: RetryPolicy,
+    read_deadline: Duration,
+    write_deadline: Duration,
+    max_answer: usize,
+    environment: Arc<dyn Environment>,
+    observer: Arc<dyn Observer>,
+}
+
+impl ClientBuilder {
+    /// Trust these certificate authorities (PEM, one or more) besides those of the platform.
+    pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificate_authorities.push(pem.into());
+        self
+    }
+
+    /// Exchange messages by this transport instead of the network. Such a client has places of its own.
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = Some(transport);
+        self
+    }
+
+    /// At most this many requests under way to the server (4). All clients of a server in this process share the
+    /// number that the first of them set.
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = concurrency;
+        self
+    }
+
+    /// Share places with the clients that were given the same limiter, and with nobody else.
+    pub fn limiter(mut self, limiter: Limiter) -> Self {
+        self.limiter = Some(limiter);
+        self
+    }
+
+    /// How long a read may take, repeats included (60 s).
+    pub fn read_deadline(mut self, deadline: Duration) -> Self {
+        self.read_deadline = deadline;
+        self
+    }
+
+    /// How long a write may take (120 s). After that its effect is unknown; MAAS goes on working on it.
+    pub fn write_deadline(mut self, deadline: Duration) -> Self {
+        self.write_deadline = deadline;
+        self
+    }
+
+    /// How reads are repeated.
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The longest answer that is read, in bytes (64 MiB).
+    pub fn max_answer(mut self, bytes: usize) -> Self {
+        self.max_answer = bytes;
+        self
+    }
+
+    /// Take time of day and chance from here.
+    pub fn environment(mut self, environment: impl Environment) -> Self {
+        self.environment = Arc::new(environment);
+        self
+    }
+
+    /// Tell this observer about every try.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Arc::new(observer);
+        self
+    }
+
+    /// The client. Nothing is sent yet.
+    pub fn build(self) -> Result<Client, BuildError> {
+        let (endpoint, key) = (self.endpoint?, self.key?);
+        let on_network = self.transport.is_none();
+        let limiter = match self.limiter {
+            Some(limiter) => limiter,
+            None if on_network => Limiter::of_server(endpoint.origin(), self.concurrency),
+            None => Limiter::new(self.concurrency),
+        };
+        let transport = match self.transport {
+            Some(transport) => transport,
+            None => over_network(&NetworkSettings {
+                certificate_authorities: self.certificate_authorities,
+                connections: self.concurrency,
+                max_answer: self.max_answer,
+            })?,
+        };
+        if on_network && endpoint.is_plain_http() {
+            warn_once_about_plain_http(&endpoint);
+        }
+        Ok(Client {
+            inner: Arc::new(Inner {
+                endpoint,
+                key,
+                transport,
+                limiter,
+                retry: self.retry,
+                read_deadline: self.read_deadline,
+                write_deadline: self.write_deadline,
+                max_answer: self.max_answer,
+                environment: self.environment,
+                observer: self.observer,
+                version: KnownVersion::default(),
+            }),
+        })
+    }
+}
+
+fn warn_once_about_plain_http(endpoint: &Endpoint) {
+    static WARNED: OnceLock<Mutex<HashSet<String>>> = OnceLock::new();
+    let mut warned = WARNED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if warned.insert(endpoint.origin().to_owned()) {
+        tracing::warn!(
+            %endpoint,
+            "MAAS is spoken to over plain http: the API key and all user data can be read on the way; use https if \
+             this MAAS offers it"
+        );
+    }
+}
+
+impl Client {
+    /// Starts a client of the MAAS at `endpoint`, with the API key `consumer:token:secret`. Mistakes in either are
+    /// reported by [`ClientBuilder::build`].
+    pub fn builder(endpoint: &str, api_key: &str) -> ClientBuilder {
+        ClientBuilder {
+            endpoint: endpoint.parse(),
+            key: api_key.parse(),
+            transport: None,
+            limiter: None,
+            concurrency: DEFAULT_CONCURRENCY,
+            certificate_authorities: Vec::new(),
+            retry: RetryPolicy::default(),
+            read_deadline: READ_DEADLINE,
+            write_deadline: WRITE_DEADLINE,
+            max_answer: MAX_ANSWER,
+            environment: Arc::new(SystemEnvironment),
+            observer: Arc::new(Unobserved),
+        }
+    }
+
+    /// Where this client's MAAS answers.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.inner.endpoint
+    }
+
+    /// How long a write may take. What was sent may still take effect some time after that.
+    pub fn write_deadline(&self) -> Duration {
+        self.inner.write_deadline
+    }
+
+    pub(crate) fn known_version(&self) -> &KnownVersion {
+        &self.inner.version
+    }
+
+    /// Sends a call whose answer is JSON.
+    pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
+        self.send(&call, decode::json).await
+    }
+
+    /// Sends a call whose answer is empty.
+    pub(crate) async fn empty(&self, call: Call) -> Result<()> {
+        self.send(&call, decode::nothing).await
+    }
+
+    async fn send<T>(&self, call: &Call, decode: impl Fn(&Call, &Response<Bytes>) -> Result<T>) -> Result<T> {
+        let inner = &*self.inner;
+        let mut redaction = Redaction::default();
+        redaction.of_key(&inner.key);
+        call.hide_in(&mut redaction);
+        let read_only = call.method == Method::GET;
+        let allowed = if read_only { inner.read_deadline } else { inner.write_deadline };
+        let mut deadline = None;
+        let mut attempt = 1;
+        loop {
+            let asked_at = Instant::now();
+            // Waiting for a place is bounded as well, but does not count against the answer: a request that is sent
+            // with a second left would be given up in the middle of its effect.
+            let place = timeout_at(deadline.unwrap_or(asked_at + allowed), inner.limiter.place()).await;
+            let Ok(place) = place else { return Err(no_place(call, allowed)) };
+            let sent_at = Instant::now();
+            let until = *deadline.get_or_insert(sent_at + allowed);
+            let outcome = self.exchange(call, until, allowed, &redaction).await;
+            let (status, outcome) = match outcome {
+                Ok(response) if is_wanted(&response) => (Some(response.status().as_u16()), decode(call, &response)),
+                Ok(response) => (Some(response.status().as_u16()), Err(error_of(call.asked(), &response, &redaction))),
+                Err(error) => (None, Err(error)),
+            };
+            drop(place);
+            self.report(call, attempt, status, outcome.as_ref().err(), sent_at.elapsed(), sent_at - asked_at);
+            let error = match outcome {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let wait = if read_only { inner.retry.wait(attempt, &error, inner.environment.random()) } else { None };
+            match wait {
+                Some(wait) if Instant::now() + wait < until => tokio::time::sleep(wait).await,
+                _ => return Err(error),
+            }
+            attempt += 1;
+        }
+    }
+
+    /// One try, with a nonce of its own.
+    async fn exchange(
+        &self,
+        call: &Call,
+        until: Instant,
+        allowed: Duration,
+        redaction: &Redaction,
+    ) -> Result<Response<Bytes>> {
+        let inner = &*self.inner;
+        let request = self.request(call)?;
+        let effect = if call.method == Method::GET { Effect::None } else { Effect::Unknown };
+        let error = match timeout_at(until, inner.transport.clone().oneshot(request)).await {
+            Ok(Ok(response)) if response.body().len() > inner.max_answer => None,
+            Ok(Ok(response)) => return Ok(response),
+            Ok(Err(error)) => Some(error),
+            Err(_) => {
+                let message = format!("no answer within {} s", allowed.as_secs());
+                return Err(Error::new(ErrorKind::Unreachable, call.operation, effect, message).after_deadline());
+            }
+        };
+        let failure = error.as_ref().map_or(Failure::TooLong, failure);
+        let text = error.as_deref().map(innermost).unwrap_or_default();
+        let told = match failure {
+            Failure::TooLong => {
+                let message = format!("the answer is longer than {} bytes", inner.max_answer);
+                Error::new(ErrorKind::NotUnderstood, call.operation, effect, message)
+            }
+            Failure::NotSent => Error::new(
+                ErrorKind::Unreachable,
+                call.operation,
+                Effect::None,
+                redaction.text(&format!("no connection to {}: {text}", inner.endpoint.origin()), 1024),
+            ),
+            Failure::Lost => Error::new(
+                ErrorKind::Unreachable,
+                call.operation,
+                effect,
+                redaction.text(&format!("the connection broke before the whole answer was there: {text}"), 1024),
+            ),
+        };
+        Err(match error {
+            Some(error) => told.with_source(error),
+            None => told,
+        })
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Bytes>> {
+        let inner = &*self.inner;
+        let nonce = format!("{:032x}", inner.environment.random());
+        let authorization = oauth::authorization(&inner.key, &nonce, inner.environment.unix_seconds());
+        let unfit = |error: http::Error| Error::refused(call.operation, format!("it is no HTTP request: {error}"));
+        let mut authorization = HeaderValue::try_from(authorization).map_err(|error| unfit(error.into()))?;
+        authorization.set_sensitive(true);
+        let mut builder = Request::builder()
+            .method(&call.method)
+            .uri(inner.endpoint.resource(call.path(), &call.encoded_query()))
+            .header(header::AUTHORIZATION, authorization);
+        let body = if matches!(call.method, Method::POST | Method::PUT) {
+            // Without a content type MAAS reads a body as if it were empty.
+            builder = builder.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+            call.body()
+        } else {
+            Bytes::new()
+        };
+        builder.body(body).map_err(unfit)
+    }
+
+    fn report(
+        &self,
+        call: &Call,
+        attempt: u32,
+        status: Option<u16>,
+        error: Option<&Error>,
+        duration: Duration,
+        queued: Duration,
+    ) {
+        let observation = Observation {
+            operation: call.operation,
+            method: match call.method {
+                Method::GET => "GET",
+                Method::POST => "POST",
+                Method::PUT => "PUT",
+                _ => "DELETE",
+            },
+            template: call.template,
+            attempt,
+            status,
+            error: error.map(Error::kind),
+            duration,
+            queued,
+        };
+        tracing::debug!(
+            operation = call.operation,
+            path = call.path(),
+            attempt,
+            status,
+            error = error.map(|error| error.kind().as_str()),
+            ?duration,
+            ?queued,
+            "asked MAAS"
+        );
+        self.inner.observer.observe(&observation);
+    }
+}
+
+/// MAAS succeeds with 200, with 201 after an upload, and with 204 where there is nothing to say.
+fn is_wanted(response: &Response<Bytes>) -> bool {
+    matches!(response.status(), StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT)
+}
+
+fn no_place(call: &Call, allowed: Duration) -> Error {
+    let message = format!("not sent: {} s of waiting for earlier requests to end", allowed.as_secs());
+    Error::new(ErrorKind::Unreachable, call.operation, Effect::None, message).after_deadline()
+}
+
+/// The last cause of a chain says most: "connection refused" rather than "error sending request".
+fn innermost(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("endpoint", &self.inner.endpoint.to_string()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,63 @@
+//! Answers that are the wanted ones.
+
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use serde::de::DeserializeOwned;
+
+use crate::call::Call;
+use crate::error::{Effect, Error, ErrorKind, Result};
+
+/// An answer that is not the JSON that it should be. serde's own words are left away: they repeat values, and a value
+/// may be a private key.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem} at line {line}, column {column}")]
+struct NotTheJson {
+    problem: &'static str,
+    line: usize,
+    column: usize,
+}
+
+pub(crate) fn json<T: DeserializeOwned>(call: &Call, response: &Response<Bytes>) -> Result<T> {
+    if content_type(response) != "application/json" {
+        return Err(not_understood(call, response, &format!("{} instead of JSON", form_of(response))));
+    }
+    serde_json::from_slice(response.body()).map_err(|error| {
+        let problem = match error.classify() {
+            serde_json::error::Category::Data => "a value is missing or of another type than expected",
+            serde_json::error::Category::Eof => "the JSON ends too early",
+            serde_json::error::Category::Syntax | serde_json::error::Category::Io => "this is no JSON",
+        };
+        let cause = NotTheJson { problem, line: error.line(), column: error.column() };
+        not_understood(call, response, &cause.to_string()).with_source(cause)
+    })
+}
+
+/// MAAS says "done" with an empty 204. A page with status 200 comes from somebody else.
+pub(crate) fn nothing(call: &Call, response: &Response<Bytes>) -> Result<()> {
+    let empty = response.body().iter().all(u8::is_ascii_whitespace);
+    if response.status() == StatusCode::NO_CONTENT || empty || content_type(response) == "application/json" {
+        Ok(())
+    } else {
+        Err(not_understood(call, response, &format!("{} instead of nothing", form_of(response))))
+    }
+}
+
+fn content_type(response: &Response<Bytes>) -> &str {
+    let value = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    value.split(';').next().unwrap_or("").trim()
+}
+
+fn form_of(response: &Response<Bytes>) -> &'static str {
+    match content_type(response) {
+        "text/html" => "a web page",
+        "text/plain" => "text",
+        "" => "something without a content type",
+        _ => "something else",
+    }
+}
+
+fn not_understood(call: &Call, response: &Response<Bytes>, message: &str) -> Error {
+    // The status says that it worked, so a write has most probably had its effect.
+    let effect = if call.asked().read_only { Effect::None } else { Effect::Unknown };
+    Error::new(ErrorKind::NotUnderstood, call.operation, effect, message).with_status(response.status().as_u16())
+}

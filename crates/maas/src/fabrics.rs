@@ -1,0 +1,48 @@
+//! Fabrics: sets of VLANs.
+
+use crate::Client;
+use crate::call::Call;
+use crate::error::Result;
+use crate::tolerant::wire_type;
+use crate::vlans::Vlan;
+
+wire_type! {
+    /// A set of VLANs whose tags differ.
+    Fabric {
+        required {
+            /// The number.
+            id: i64,
+        }
+        /// The name.
+        name: Option<String>,
+        /// For constraints.
+        class_type: Option<String>,
+        /// Its VLANs.
+        vlans: Vec<Vlan>,
+    }
+}
+
+/// Calls about fabrics; see [`Client::fabrics`].
+#[derive(Debug, Clone, Copy)]
+pub struct Fabrics<'a> {
+    client: &'a Client,
+}
+
+impl Client {
+    /// Fabrics.
+    pub fn fabrics(&self) -> Fabrics<'_> {
+        Fabrics { client: self }
+    }
+}
+
+impl Fabrics<'_> {
+    /// All fabrics.
+    pub async fn list(&self) -> Result<Vec<Fabric>> {
+        self.client.json(Call::get("fabrics.list", "fabrics/", &[])?).await
+    }
+
+    /// One fabric.
+    pub async fn read(&self, id: i64) -> Result<Fabric> {
+        self.client.json(Call::get("fabrics.read", "fabrics/{id}/", &[&id.to_string()])?.of(&["Fabric"])).await
+    }
+}

@@ -1,0 +1,148 @@
+//! How whole messages travel: over the network, or to a service in the same process.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use tower::util::BoxCloneSyncService;
+use tower::{Service, ServiceExt};
+
+/// Any cause of a failed exchange.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// One whole request in, one whole response out. Bodies in both directions are complete, which keeps everything above
+/// independent of sockets and of the clock that they run on.
+pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxError>;
+
+/// Why the network transport could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// reqwest would panic without one.
+    #[error(
+        "no cryptography provider is installed; call rustls::crypto::ring::default_provider().install_default() at the \
+         start of the program"
+    )]
+    NoCryptoProvider,
+    /// The extra certificate authority is not readable.
+    #[error("the extra certificate authority is no PEM bundle of certificates")]
+    CertificateAuthority(#[source] BoxError),
+    /// Anything else that reqwest objects to.
+    #[error("the HTTP client cannot be built")]
+    Http(#[source] reqwest::Error),
+}
+
+/// What the network transport needs to know.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NetworkSettings {
+    pub(crate) certificate_authorities: Vec<Vec<u8>>,
+    pub(crate) connections: usize,
+    pub(crate) max_answer: usize,
+}
+
+/// How long a connection may take to be made. Shorter than any deadline, so that a server that is switched off is
+/// told apart from one that does not answer: in the first case nothing was sent.
+const CONNECT: Duration = Duration::from_secs(15);
+
+/// nginx closes idle connections after a minute or so. A request that crosses with that close is lost in a way that
+/// leaves its effect unknown, so we let go of idle connections well before.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// A transport with a connection pool of its own. Certificates are verified by the platform and by the extra
+/// authorities; proxy variables of the environment are honoured; nothing is redirected and nothing is repeated.
+pub(crate) fn over_network(settings: &NetworkSettings) -> Result<Transport, TransportError> {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        return Err(TransportError::NoCryptoProvider);
+    }
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("maas-client/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(settings.connections);
+    for pem in &settings.certificate_authorities {
+        let bundle = reqwest::Certificate::from_pem_bundle(pem)
+            .map_err(|error| TransportError::CertificateAuthority(error.into()))?;
+        if bundle.is_empty() {
+            return Err(TransportError::CertificateAuthority("it holds no certificate".into()));
+        }
+        builder = builder.tls_certs_merge(bundle);
+    }
+    let client = builder.build().map_err(TransportError::Http)?;
+    Ok(over_reqwest(client, settings.max_answer))
+}
+
+/// A transport over a reqwest client that the caller has set up. It must not follow redirects, nor repeat anything:
+/// this crate decides what is safe to repeat.
+pub fn over_reqwest(client: reqwest::Client, max_answer: usize) -> Transport {
+    BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
+        let client = client.clone();
+        async move {
+            let request = reqwest::Request::try_from(request).map_err(reqwest::Error::without_url)?;
+            let response: Response<reqwest::Body> =
+                client.execute(request).await.map_err(reqwest::Error::without_url)?.into();
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, max_answer).collect().await?.to_bytes();
+            Ok::<_, BoxError>(Response::from_parts(parts, body))
+        }
+    }))
+}
+
+/// A transport to a service in this process, for example an `axum::Router`: no sockets, no Host header, and time is
+/// whatever the runtime says it is.
+pub fn in_process<S, B>(service: S, max_answer: usize) -> Transport
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
+        let service = service.clone();
+        async move {
+            let response = service.oneshot(request.map(Full::new)).await.map_err(Into::into)?;
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, max_answer).collect().await?.to_bytes();
+            Ok::<_, BoxError>(Response::from_parts(parts, body))
+        }
+    }))
+}
+
+/// A transport that answers by a function: the smallest stand-in for a server.
+pub fn answering<F>(answer: F) -> Transport
+where
+    F: Fn(Request<Bytes>) -> Response<Bytes> + Clone + Send + Sync + 'static,
+{
+    BoxCloneSyncService::new(
+        tower::service_fn(move |request: Request<Bytes>| {
+            let response = answer(request);
+            async move { Ok::<_, Infallible>(response) }
+        })
+        .map_err(|never| match never {}),
+    )
+}
+
+/// What a failed exchange tells about the request's effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The connection was never made, so that nothing was sent.
+    NotSent,
+    /// The answer is longer than we read.
+    TooLong,
+    /// Lost on the way, there or back.
+    Lost,
+}
+
+pub(crate) fn failure(error: &BoxError) -> Failure {
+    if error.is::<http_body_util::LengthLimitError>() {
+        return Failure::TooLong;
+    }
+    match error.downcast_ref::<reqwest::Error>() {
+        Some(error) if error.is_connect() || error.is_builder() => Failure::NotSent,
+        _ => Failure::Lost,
+    }
+}

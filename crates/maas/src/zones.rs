@@ -1,0 +1,58 @@
+//! Availability zones.
+
+use crate::Client;
+use crate::call::Call;
+use crate::error::Result;
+use crate::tolerant::wire_type;
+
+const OBJECT: &[&str] = &["Zone"];
+
+wire_type! {
+    /// An availability zone.
+    Zone {
+        required {
+            /// The name, which is also the key in paths and filters.
+            name: String,
+        }
+        /// The number, which `compose` wants instead of the name.
+        id: Option<i64>,
+        /// For people.
+        description: Option<String>,
+    }
+}
+
+/// Calls about zones; see [`Client::zones`].
+#[derive(Debug, Clone, Copy)]
+pub struct Zones<'a> {
+    client: &'a Client,
+}
+
+impl Client {
+    /// Availability zones.
+    pub fn zones(&self) -> Zones<'_> {
+        Zones { client: self }
+    }
+}
+
+impl Zones<'_> {
+    /// All zones.
+    pub async fn list(&self) -> Result<Vec<Zone>> {
+        self.client.json(Call::get("zones.list", "zones/", &[])?).await
+    }
+
+    /// One zone.
+    pub async fn read(&self, name: &str) -> Result<Zone> {
+        self.client.json(Call::get("zones.read", "zones/{name}/", &[name])?.of(OBJECT)).await
+    }
+
+    /// Makes a zone.
+    pub async fn create(&self, name: &str, description: &str) -> Result<Zone> {
+        let call = Call::post("zones.create", "zones/", &[])?;
+        self.client.json(call.field("name", name).field("description", description)).await
+    }
+
+    /// Deletes a zone. MAAS says "done" for a zone that does not exist, too.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.client.empty(Call::delete("zones.delete", "zones/{name}/", &[name])?.of(OBJECT)).await
+    }
+}
