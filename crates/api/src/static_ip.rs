@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// A fixed address for the machine.
 ///
 /// The CRD leaves the field without a type, because one schema cannot describe both forms, and CEL sees only fields that
-/// have one. A text is checked by the formats `ipv4` and `ipv6` (which `crd` adds to the schema); in the object every
-/// value is accepted, since each may already be stored (S24).
+/// have one. `crd` adds a schema that takes a text only if it is an address; in the object every value is accepted, since
+/// each may already be stored (S24).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StaticIp {

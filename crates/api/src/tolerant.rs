@@ -47,6 +47,10 @@ where
     if value.is_null() {
         return Tolerant::default();
     }
+    // serde would fill the fields of a struct from a list, one after the other.
+    if !value.is_object() {
+        return Tolerant { value: T::default(), unreadable: vec![WHOLE_VALUE.to_owned()] };
+    }
     let mut unreadable = Vec::new();
     loop {
         let mut track = serde_path_to_error::Track::new();

@@ -1,0 +1,47 @@
+//! The names of all conditions, with what they mean.
+
+use crate::reasons::Entry;
+
+/// Declares names together with the table that tells what they mean and what a person does about them.
+macro_rules! name_table {
+    ($($(#[$meta:meta])* $constant:ident = $name:literal, $meaning:literal, $action:literal;)+) => {
+        $($(#[$meta])* #[doc = $meaning] #[doc = ""] #[doc = $action] pub const $constant: &str = $name;)+
+
+        /// All of them, with what they mean and what a person does about them.
+        pub const ALL: &[$crate::reasons::Entry] =
+            &[$($crate::reasons::Entry { name: $name, meaning: $meaning, action: $action }),+];
+    };
+}
+pub(crate) use name_table;
+
+name_table! {
+    READY = "Ready", "Everything about the object is as it should be. Sums up the others; Cluster API shows it as InfrastructureReady.",
+        "If it is not True, read its message: it names the condition that is at fault.";
+    PAUSED = "Paused", "Nothing is done about the object, because it or its Cluster is paused.",
+        "Remove the annotation cluster.x-k8s.io/paused, or set the Cluster's spec.paused to false, to go on.";
+    DELETING = "Deleting", "The object is being deleted. The message tells what it waits for.",
+        "If it stays for long, see to what the message names.";
+    MACHINE_DEPLOYED = "MachineDeployed", "The machine is there and runs the image.",
+        "If it is False, the reason tells which step has not been done.";
+    DNS_ATTACHED = "DNSAttached", "The machine's address is in the DNS record of the cluster's API server. Control plane machines only.",
+        "If it stays False, see the MaasCluster's LoadBalancerReady.";
+    LOAD_BALANCER_READY = "LoadBalancerReady", "The name of the cluster's API server is there in MAAS's DNS, or is provided by the user.",
+        "If it is False, check that spec.dnsDomain exists in MAAS and that the credentials may change it.";
+    API_SERVER_AVAILABLE = "APIServerAvailable", "The cluster's API server answers.",
+        "If it stays False, look at the console of the first control plane machine: its set-up has not finished.";
+    LXD_READY = "LXDReady", "Every machine of the cluster that should be an LXD host is registered as one in MAAS.",
+        "If it is False, the message names the machines; look at the logs of the lxd-initializer Pods there.";
+    LXD_HOST_SELECTED = "LXDHostSelected", "A host for the VM was found.",
+        "If it is False, the reason tells what no host has.";
+    LXD_RESOURCES_ALLOCATED = "LXDResourcesAllocated", "Cores, memory and disk of the host are set aside for the VM.",
+        "If it is False, free or add resources on the hosts that the message names.";
+    LXD_VM_CREATED = "LXDVMCreated", "MAAS has composed the VM and taken it into its inventory.",
+        "If it is False, the message holds MAAS's own words.";
+    LXD_VM_DEPLOYED = "LXDVMDeployed", "The VM runs the image.",
+        "If it is False, look at the VM's events in MAAS.";
+}
+
+/// The entry of a condition.
+pub fn entry(name: &str) -> Option<&'static Entry> {
+    ALL.iter().find(|entry| entry.name == name)
+}
