@@ -20,18 +20,22 @@
 //! `CAPMAAS_TESTBED_KEEP_LOGS` (a folder that receives the logs before they are removed).
 
 mod apply;
+mod cluster_api;
 mod control_plane;
 mod error;
+mod http_get;
 mod kubeconfig;
 mod pki;
 mod ports;
 mod process;
+mod rights;
 mod sandbox;
 mod testbed;
 pub mod tools;
 mod versions;
 
 pub use apply::parse_yaml;
+pub use cluster_api::{CapiOptions, CapiProvider};
 pub use error::{Error, Result};
 pub use pki::CertificateAuthority;
 pub use process::Process;

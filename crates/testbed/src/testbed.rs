@@ -18,6 +18,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     apply,
+    cluster_api::{CapiOptions, ClusterApi, Target},
     control_plane::{ControlPlane, Listen, new_client},
     error::{Doing, Error, Result, create_dir},
     kubeconfig,
@@ -38,7 +39,7 @@ const TOKEN_SECONDS: i64 = 86_400;
 pub struct TestbedBuilder {
     kubernetes: KubernetesVersion,
     controller_manager: bool,
-    cluster_api: Option<CapiVersion>,
+    cluster_api: Option<CapiOptions>,
     listen: Listen,
     names: Vec<String>,
 }
@@ -62,7 +63,14 @@ impl TestbedBuilder {
     /// Starts Cluster API's managers, and kube-controller-manager, without which they have no rights.
     #[must_use]
     pub fn cluster_api(mut self, version: Option<CapiVersion>) -> Self {
-        self.cluster_api = version;
+        self.cluster_api = version.map(CapiOptions::new);
+        self
+    }
+
+    /// As [`TestbedBuilder::cluster_api`], with a choice of managers and feature gates.
+    #[must_use]
+    pub fn cluster_api_options(mut self, options: CapiOptions) -> Self {
+        self.cluster_api = Some(options);
         self
     }
 
@@ -88,7 +96,11 @@ impl TestbedBuilder {
         if self.controller_manager || self.cluster_api.is_some() {
             control_plane.start_controller_manager(&sandbox, self.kubernetes).await?;
         }
-        Ok(Testbed { kubernetes: self.kubernetes, control_plane, sandbox })
+        let mut testbed = Testbed { kubernetes: self.kubernetes, cluster_api: None, control_plane, sandbox };
+        if let Some(options) = self.cluster_api {
+            testbed.start_cluster_api(&options).await?;
+        }
+        Ok(testbed)
     }
 }
 
@@ -96,6 +108,8 @@ impl TestbedBuilder {
 #[derive(Debug)]
 pub struct Testbed {
     kubernetes: KubernetesVersion,
+    // In the order in which they are dropped.
+    cluster_api: Option<ClusterApi>,
     control_plane: ControlPlane,
     sandbox: Arc<Sandbox>,
 }
@@ -138,7 +152,7 @@ impl Testbed {
 
     /// A token of a ServiceAccount that exists.
     pub async fn service_account_token(&self, namespace: &str, name: &str) -> Result<String> {
-        service_account_token(&self.client()?, namespace, name, Vec::new()).await
+        service_account_token(&self.client()?, namespace, name).await
     }
 
     /// A kubeconfig with the rights of a ServiceAccount that exists.
@@ -193,7 +207,29 @@ impl Testbed {
 
     /// Every process of the cluster, the last started first.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
-        self.control_plane.processes()
+        self.cluster_api.iter().flat_map(ClusterApi::processes).chain(self.control_plane.processes())
+    }
+
+    /// Starts Cluster API's managers, instead of those that run if any do: this is how an upgrade looks. Their rights
+    /// come from aggregated roles, so kube-controller-manager has to run.
+    pub async fn start_cluster_api(&mut self, options: &CapiOptions) -> Result<()> {
+        self.stop_cluster_api().await;
+        let target = Target {
+            client: self.client()?,
+            server: format!("https://{}", self.api_server()),
+            ca: self.certificate_authority(),
+        };
+        self.cluster_api = Some(ClusterApi::start(&self.sandbox, &target, options).await?);
+        Ok(())
+    }
+
+    /// Ends Cluster API's managers. Their kinds, objects and webhooks stay.
+    pub async fn stop_cluster_api(&mut self) {
+        if let Some(running) = self.cluster_api.take() {
+            for process in running.processes() {
+                process.stop(STOP_GRACE).await;
+            }
+        }
     }
 
     /// Everything that a process wrote, by the name of its log: `kube-apiserver`, `core`, ...
@@ -216,16 +252,15 @@ impl Testbed {
     }
 }
 
-/// A token for an audience-less use of the API, optionally for more audiences.
-pub(crate) async fn service_account_token(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    audiences: Vec<String>,
-) -> Result<String> {
+/// A token with which a ServiceAccount talks to the API server.
+pub(crate) async fn service_account_token(client: &Client, namespace: &str, name: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let request = TokenRequest {
-        spec: TokenRequestSpec { audiences, expiration_seconds: Some(TOKEN_SECONDS), bound_object_ref: None },
+        spec: TokenRequestSpec {
+            audiences: Vec::new(),
+            expiration_seconds: Some(TOKEN_SECONDS),
+            bound_object_ref: None,
+        },
         ..TokenRequest::default()
     };
     let answer = accounts
