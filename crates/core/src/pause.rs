@@ -1,12 +1,9 @@
 //! Whether anything may be done about an object (safety rule S15).
 
-use capmaas_api::{Condition, ConditionStatus, Severity};
+use capmaas_api::{Condition, ConditionStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
 use crate::{Lookup, conditions::Verdict};
-
-/// The condition that says whether an object is paused, as Cluster API names it.
-pub const PAUSED: &str = "Paused";
 
 /// What is known about the pause of one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,12 +34,13 @@ pub struct Plan {
 /// annotation only. While the Cluster cannot be read, the condition stays as it is: unknown is not "not paused".
 pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     let (status, reason, message) = match (observed.annotated, &observed.cluster) {
-        (true, _) => (ConditionStatus::True, "Paused", "the object has the annotation cluster.x-k8s.io/paused"),
-        (false, Lookup::Found(true)) => (ConditionStatus::True, "Paused", "the Cluster has spec.paused: true"),
-        (false, Lookup::Found(false) | Lookup::Absent) => (ConditionStatus::False, "NotPaused", ""),
+        (true, _) => (ConditionStatus::True, reasons::PAUSED, "the object has the annotation cluster.x-k8s.io/paused"),
+        (false, Lookup::Found(true)) => (ConditionStatus::True, reasons::PAUSED, "the Cluster has spec.paused: true"),
+        (false, Lookup::Found(false) | Lookup::Absent) => (ConditionStatus::False, reasons::NOT_PAUSED, ""),
         (false, Lookup::Unknown(why)) => return Plan { condition: None, unknown: Some(why.clone()) },
     };
-    let verdict = Verdict { type_: PAUSED, status, severity: Severity::Info, reason, message: message.to_owned() };
+    let verdict =
+        Verdict { type_: conditions::PAUSED, status, severity: Severity::Info, reason, message: message.to_owned() };
     Plan { condition: verdict.settle(&observed.conditions, observed.generation, now), unknown: None }
 }
 

@@ -1,0 +1,92 @@
+//! Which kinds the API server serves. The manager waits for them in words instead of crashing without them.
+
+use std::time::Duration;
+
+use capmaas_api::capi::{self, Cluster, best_version};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
+use kube::Client;
+use kube::api::ApiResource;
+
+use crate::health::Readiness;
+
+/// How often discovery is asked again while something is missing.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+const OUR_RESOURCES: [&str; 2] = ["maasclusters", "maasmachines"];
+
+/// Waits until our kinds and Cluster API's are served, and answers how a Cluster is read here.
+pub async fn wait_for_kinds(client: &Client, readiness: &Readiness) -> ApiResource {
+    let mut said = String::new();
+    loop {
+        let sentence = match look(client).await {
+            Ok(cluster) => {
+                readiness.has("kinds");
+                return cluster;
+            }
+            Err(sentence) => sentence,
+        };
+        if sentence != said {
+            tracing::warn!("{sentence}");
+            said.clone_from(&sentence);
+        }
+        readiness.waits_for("kinds", sentence);
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// One look at discovery: how a Cluster is read, or the sentence that says what is missing.
+async fn look(client: &Client) -> Result<ApiResource, String> {
+    let groups =
+        client.list_api_groups().await.map_err(|error| format!("waiting for the API server to answer: {error}"))?;
+    let cluster = cluster_resource(&groups).ok_or_else(|| {
+        format!(
+            "waiting for Cluster API: the API server serves no version of {} that is known here; install Cluster API with clusterctl init",
+            capi::GROUP
+        )
+    })?;
+    let ours = format!("{}/{}", capmaas_api::GROUP, capmaas_api::VERSION);
+    // The group of an infrastructure provider is absent until its first CRD is there: that is "not yet", not an error.
+    let served: Vec<String> = match client.list_api_group_resources(&ours).await {
+        Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
+        Err(error) => return Err(format!("waiting for the API server to answer: {error}")),
+    };
+    let missing: Vec<&str> = OUR_RESOURCES.into_iter().filter(|name| !served.iter().any(|s| s == name)).collect();
+    if missing.is_empty() {
+        Ok(cluster)
+    } else {
+        Err(format!("waiting for the CRDs of {}: install them with make install", missing.join(" and ")))
+    }
+}
+
+/// The newest served version of Cluster that we can read: v1beta2 needs no conversion in new cores, old ones serve v1beta1 only.
+fn cluster_resource(groups: &APIGroupList) -> Option<ApiResource> {
+    let group = groups.groups.iter().find(|group| group.name == capi::GROUP)?;
+    best_version(group.versions.iter().map(|served| served.version.as_str())).map(Cluster::api_resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, GroupVersionForDiscovery};
+
+    fn groups(versions: &[&str]) -> APIGroupList {
+        let versions = versions
+            .iter()
+            .map(|version| GroupVersionForDiscovery {
+                group_version: format!("{}/{version}", capi::GROUP),
+                version: (*version).to_owned(),
+            })
+            .collect();
+        let group = APIGroup { name: capi::GROUP.to_owned(), versions, ..APIGroup::default() };
+        APIGroupList { groups: vec![group] }
+    }
+
+    #[test]
+    fn the_newest_served_version_of_cluster_is_read() {
+        let version = |served: &[&str]| cluster_resource(&groups(served)).map(|resource| resource.version);
+        assert_eq!(version(&["v1beta1", "v1beta2"]).as_deref(), Some("v1beta2"));
+        assert_eq!(version(&["v1alpha4", "v1beta1"]).as_deref(), Some("v1beta1"));
+        assert_eq!(version(&["v1beta9"]), None);
+        assert_eq!(cluster_resource(&APIGroupList::default()), None);
+    }
+}
