@@ -1,0 +1,114 @@
+//! Exchanges recorded from a MAAS 3.4.10, kept beside the simulator that is held against them as well.
+//!
+//! One JSON value a line. `{"$": N}` stands for the N-th object of the first line's `shared` list.
+
+use bytes::Bytes;
+use http::Response;
+use serde_json::Value;
+
+/// One exchange.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    pub name: String,
+    pub method: String,
+    /// Below the API's root, without slashes at its ends.
+    pub segments: Vec<String>,
+    pub op: Option<String>,
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Value,
+}
+
+impl Recording {
+    pub fn response(&self) -> Response<Bytes> {
+        let body = match &self.body {
+            Value::String(text) if self.header("content-type").is_some_and(|kind| !kind.contains("json")) => {
+                text.clone()
+            }
+            Value::Null if self.status == 204 => String::new(),
+            other => other.to_string(),
+        };
+        let mut response = Response::builder().status(self.status);
+        for (name, value) in &self.headers {
+            response = response.header(name, value);
+        }
+        response.body(body.into()).unwrap()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+}
+
+/// All recordings. Their absence is a failure: this crate's promises rest on them.
+pub fn all() -> Vec<Recording> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../maas-sim/tests/recordings");
+    let mut recordings = Vec::new();
+    for file in ["from-000.jsonl", "from-900.jsonl"] {
+        let path = format!("{folder}/{file}");
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("the recordings of a real MAAS are missing: {path}: {error}"));
+        let mut shared = Vec::new();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            let value: Value = serde_json::from_str(line).unwrap();
+            match value.get("shared").and_then(Value::as_array) {
+                Some(objects) => {
+                    for object in objects {
+                        let object = expand(object, &shared);
+                        shared.push(object);
+                    }
+                }
+                None => recordings.push(recording(&expand(&value, &shared))),
+            }
+        }
+    }
+    assert!(recordings.len() > 1000, "only {} recordings", recordings.len());
+    recordings
+}
+
+/// The recording of this number.
+pub fn numbered(number: &str) -> Recording {
+    let prefix = format!("{number}-");
+    all().into_iter().find(|recording| recording.name.starts_with(&prefix)).expect("a recording of this number")
+}
+
+fn expand(value: &Value, shared: &[Value]) -> Value {
+    match value {
+        Value::Object(fields) => match (fields.len(), fields.get("$").and_then(Value::as_u64)) {
+            (1, Some(number)) => shared[usize::try_from(number).unwrap()].clone(),
+            _ => fields
+                .iter()
+                .map(|(key, value)| (key.clone(), expand(value, shared)))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+        },
+        Value::Array(items) => items.iter().map(|item| expand(item, shared)).collect::<Vec<_>>().into(),
+        scalar => scalar.clone(),
+    }
+}
+
+fn recording(value: &Value) -> Recording {
+    let request = &value["request"];
+    let path = request["path"].as_str().unwrap();
+    let (path, in_path) = path.split_once('?').unwrap_or((path, ""));
+    let op = pairs(&request["query"]).into_iter().find(|(key, _)| key == "op").map(|(_, op)| op);
+    let below = path.strip_prefix("/MAAS/api/2.0/").unwrap_or(path);
+    Recording {
+        name: value["name"].as_str().unwrap().to_owned(),
+        method: request["method"].as_str().unwrap().to_owned(),
+        segments: below.trim_matches('/').split('/').map(str::to_owned).collect(),
+        op: op.or_else(|| in_path.strip_prefix("op=").map(str::to_owned)),
+        status: u16::try_from(value["response"]["status"].as_u64().unwrap()).unwrap(),
+        headers: pairs(&value["response"]["headers"]),
+        body: value["response"]["body"].clone(),
+    }
+}
+
+fn pairs(value: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match value {
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), text(value))).collect(),
+        Value::Array(items) => items.iter().map(|item| (text(&item[0]), text(&item[1]))).collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,259 @@
+//! Every answer that was recorded from a MAAS 3.4.10 goes through the client.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::recordings::{self, Recording};
+use common::{Script, builder};
+use maas_client::{
+    Allocate, Client, Compose, Deploy, DnsFilter, EventQuery, IpAddressFilter, Link, LinkMode, MachineFilter,
+    MachineStatus, MachineUpdate, NewBridge, NewVmHost, PowerState, Release, Reserve, Result, RetryPolicy, StopMode,
+    VmHostAuth, VmHostUpdate,
+};
+
+/// Makes the call that a recording is an answer to, with whatever arguments: the answer is fixed. None for requests
+/// that this client never makes.
+async fn call(client: &Client, recording: &Recording) -> Option<Result<()>> {
+    let segments: Vec<&str> = recording.segments.iter().map(String::as_str).collect();
+    let number = |at: usize| segments.get(at).and_then(|segment| segment.parse::<i64>().ok()).unwrap_or(0);
+    let address = "10.0.0.1".parse().unwrap();
+    let done = |result: Result<()>| Some(result);
+    macro_rules! some {
+        ($call:expr) => {
+            done($call.await.map(|_| ()))
+        };
+    }
+    match (recording.method.as_str(), segments.as_slice(), recording.op.as_deref()) {
+        ("GET", ["version"], None) => some!(client.version()),
+        ("GET", ["users"], Some("whoami")) => some!(client.whoami()),
+        ("GET", ["maas"], Some("get_config")) => some!(client.get_config("maas_name")),
+
+        ("GET", ["zones"], None) => some!(client.zones().list()),
+        ("POST", ["zones"], None) => some!(client.zones().create("x", "")),
+        ("GET", ["zones", name], None) => some!(client.zones().read(name)),
+        ("DELETE", ["zones", name], None) => some!(client.zones().delete(name)),
+        ("GET", ["resourcepools"], None) => some!(client.pools().list()),
+        ("POST", ["resourcepools"], None) => some!(client.pools().create("x", "")),
+        ("GET", ["resourcepool", id], None) => some!(client.pools().read(id)),
+        ("DELETE", ["resourcepool", id], None) => some!(client.pools().delete(id)),
+        ("GET", ["domains"], None) => some!(client.domains().list()),
+        ("POST", ["domains"], None) => some!(client.domains().create("x")),
+        ("GET", ["domains", _], None) => some!(client.domains().read(number(1))),
+        ("DELETE", ["domains", _], None) => some!(client.domains().delete(number(1))),
+
+        ("GET", ["dnsresources"], None) => some!(client.dns_resources().list(&DnsFilter::fqdn("a.b"))),
+        ("POST", ["dnsresources"], None) => some!(client.dns_resources().create("a.b", &[], None)),
+        ("GET", ["dnsresources", _], None) => some!(client.dns_resources().read(number(1))),
+        ("PUT", ["dnsresources", _], None) => some!(client.dns_resources().set_addresses(number(1), &[])),
+        ("DELETE", ["dnsresources", _], None) => some!(client.dns_resources().delete(number(1))),
+
+        ("GET", ["subnets"], None) => some!(client.subnets().list()),
+        ("GET", ["subnets", _], Some("statistics")) => some!(client.subnets().statistics(number(1))),
+        ("GET", ["subnets", _], Some("unreserved_ip_ranges")) => some!(client.subnets().unreserved_ranges(number(1))),
+        ("GET", ["subnets", name], None) => some!(client.subnets().read(name)),
+        ("GET", ["subnets", ip, length], None) => some!(client.subnets().read(&format!("{ip}/{length}"))),
+        ("GET", ["fabrics"], None) => some!(client.fabrics().list()),
+        ("GET", ["fabrics", _], None) => some!(client.fabrics().read(number(1))),
+        ("GET", ["fabrics", _, "vlans"], None) => some!(client.vlans().list(number(1))),
+        ("GET", ["fabrics", _, "vlans", _], None) => some!(client.vlans().read_tagged(number(1), number(3))),
+        ("GET", ["vlans", _], None) => some!(client.vlans().read(number(1))),
+        ("GET", ["spaces"], None) => some!(client.spaces().list()),
+        ("GET", ["spaces", _], None) => some!(client.spaces().read(number(1))),
+        ("GET", ["ipranges"], None) => some!(client.ip_ranges().list()),
+        ("POST", ["ipranges"], None) => some!(client.ip_ranges().reserve(address, address, "")),
+        ("GET", ["ipaddresses"], None) => some!(client.ip_addresses().list(&IpAddressFilter::default())),
+        ("POST", ["ipaddresses"], Some("reserve")) => {
+            some!(client.ip_addresses().reserve(&Reserve::Address(address), None))
+        }
+        ("POST", ["ipaddresses"], Some("release")) => some!(client.ip_addresses().release(address)),
+
+        ("GET", ["tags"], None) => some!(client.tags().list()),
+        ("POST", ["tags"], None) => some!(client.tags().create("x", "")),
+        ("GET", ["tags", name], None) => some!(client.tags().read(name)),
+        ("DELETE", ["tags", name], None) => some!(client.tags().delete(name)),
+        ("GET", ["tags", name], Some("machines" | "nodes")) => some!(client.tags().machines(name)),
+        ("POST", ["tags", name], Some("update_nodes")) => some!(client.tags().update(name, &["x"], &[])),
+        ("GET", ["boot-resources"], None) => some!(client.boot_resources().list(None)),
+        ("GET", ["boot-resources"], Some("is_importing")) => some!(client.boot_resources().is_importing()),
+        ("GET", ["boot-resources", _], None) => some!(client.boot_resources().read(number(1))),
+        ("GET", ["events"], Some("query")) => some!(client.events().query(&EventQuery::default())),
+
+        ("GET", ["machines" | "nodes"], None) => some!(client.machines().list(&MachineFilter::default())),
+        ("POST", ["machines"], Some("allocate")) => some!(client.machines().allocate(&Allocate::metal())),
+        ("GET", ["machines", id], None) => some!(client.machines().read(id)),
+        ("PUT", ["machines", id], None) => some!(client.machines().update(id, &MachineUpdate::default())),
+        ("DELETE", ["machines", id], None) => some!(client.machines().delete(id)),
+        ("POST", ["machines", id], Some("deploy")) => some!(client.machines().deploy(id, &Deploy::default())),
+        ("POST", ["machines", id], Some("release")) => some!(client.machines().release(id, &Release::default())),
+        ("POST", ["machines", id], Some("power_on")) => some!(client.machines().power_on(id)),
+        ("POST", ["machines", id], Some("power_off")) => some!(client.machines().power_off(id, StopMode::Hard)),
+        ("POST", ["machines", id], Some("mark_broken")) => some!(client.machines().mark_broken(id, "")),
+        ("GET", ["machines", id], Some("query_power_state")) => some!(client.machines().query_power_state(id)),
+        ("POST", ["machines", id], Some("set_workload_annotations")) => {
+            some!(client.machines().set_annotations(id, &BTreeMap::new()))
+        }
+
+        ("GET", ["nodes", id, "interfaces"], None) => some!(client.interfaces().list(id)),
+        ("POST", ["nodes", id, "interfaces"], Some("create_bridge")) => {
+            some!(client.interfaces().create_bridge(id, &NewBridge { name: "br0".to_owned(), parent: 1 }))
+        }
+        ("GET", ["nodes", id, "interfaces", name], None) => some!(client.interfaces().read(id, name)),
+        ("DELETE", ["nodes", id, "interfaces", _], None) => some!(client.interfaces().delete(id, number(3))),
+        ("POST", ["nodes", id, "interfaces", _], Some("link_subnet")) => {
+            some!(client.interfaces().link(id, number(3), &Link::new(LinkMode::Auto, "1")))
+        }
+        ("POST", ["nodes", id, "interfaces", _], Some("unlink_subnet")) => {
+            some!(client.interfaces().unlink(id, number(3), 1))
+        }
+        ("POST", ["nodes", id, "interfaces", _], Some("set_default_gateway")) => {
+            some!(client.interfaces().set_default_gateway(id, number(3), None))
+        }
+
+        ("GET", ["vm-hosts" | "pods"], None) => some!(client.vm_hosts().list()),
+        ("POST", ["vm-hosts"], None) => some!(client.vm_hosts().create(&new_vm_host())),
+        ("GET", ["vm-hosts", _], None) => some!(client.vm_hosts().read(number(1))),
+        ("PUT", ["vm-hosts", _], None) => some!(client.vm_hosts().update(number(1), &VmHostUpdate::default())),
+        ("DELETE", ["vm-hosts", _], None) => some!(client.vm_hosts().delete(number(1))),
+        ("GET", ["vm-hosts", _], Some("parameters")) => some!(client.vm_hosts().parameters(number(1))),
+        ("POST", ["vm-hosts", _], Some("refresh")) => some!(client.vm_hosts().refresh(number(1))),
+        ("POST", ["vm-hosts", _], Some("compose")) => some!(client.vm_hosts().compose(number(1), &Compose::default())),
+        ("POST", ["vm-hosts", _], Some("add_tag")) => some!(client.vm_hosts().add_tag(number(1), "x")),
+        ("POST", ["vm-hosts", _], Some("remove_tag")) => some!(client.vm_hosts().remove_tag(number(1), "x")),
+        _ => same_shape(client, recording).await,
+    }
+}
+
+/// Requests that this client never makes, but whose answers are objects that it reads elsewhere.
+async fn same_shape(client: &Client, recording: &Recording) -> Option<Result<()>> {
+    let segments: Vec<&str> = recording.segments.iter().map(String::as_str).collect();
+    let op = recording.op.as_deref();
+    Some(match (recording.method.as_str(), segments.as_slice(), op) {
+        (_, _, Some("set_zone" | "release")) if segments.len() == 1 => return None,
+        ("POST", ["machines", ..], _) => client.machines().power_on("x").await.map(|_| ()),
+        ("PUT", ["zones", _], None) => client.zones().read("x").await.map(|_| ()),
+        ("PUT", ["resourcepool", _], None) => client.pools().read("x").await.map(|_| ()),
+        ("PUT", ["domains", _], None) => client.domains().read(1).await.map(|_| ()),
+        ("PUT" | "POST", ["vlans" | "fabrics", .., _], None) if segments.len() > 1 => {
+            client.vlans().read(1).await.map(|_| ())
+        }
+        ("POST", ["subnets"], None) => client.subnets().read("x").await.map(|_| ()),
+        ("POST", ["fabrics"], None) => client.fabrics().read(1).await.map(|_| ()),
+        ("POST", ["spaces"], None) => client.spaces().read(1).await.map(|_| ()),
+        ("PUT" | "POST", ["nodes", _, "interfaces", _], _) => client.interfaces().unlink("x", 1, 1).await.map(|_| ()),
+        ("POST", ["boot-resources"], None) => client.boot_resources().read(1).await.map(|_| ()),
+        _ => return None,
+    })
+}
+
+fn new_vm_host() -> NewVmHost {
+    NewVmHost {
+        name: "host-a".to_owned(),
+        power_address: "10.0.0.1:8443".to_owned(),
+        project: "maas".to_owned(),
+        auth: VmHostAuth::Generated,
+        zone: None,
+        pool: None,
+        tags: Vec::new(),
+        cpu_over_commit_ratio: None,
+        memory_over_commit_ratio: None,
+        default_storage_pool: None,
+    }
+}
+
+async fn outcome(recording: &Recording) -> Option<Result<()>> {
+    let script = Script::new([recording.response()]);
+    let client = builder(script.transport()).retry(RetryPolicy::never()).build().unwrap();
+    call(&client, recording).await
+}
+
+/// Those that the client has no call for (set-up, other authentication, odd requests on purpose) are listed.
+#[tokio::test]
+async fn every_recorded_success_decodes() {
+    let mut decoded = 0;
+    let mut skipped = BTreeSet::new();
+    for recording in recordings::all().iter().filter(|recording| recording.status < 300) {
+        match outcome(recording).await {
+            Some(Ok(())) => decoded += 1,
+            Some(Err(error)) => panic!("{}: {error}", recording.name),
+            None => {
+                skipped.insert(format!("{} {} {:?}", recording.method, recording.segments[0], recording.op));
+            }
+        }
+    }
+    assert!(decoded > 500, "only {decoded} answers went through the client");
+    insta::assert_snapshot!("calls_that_the_client_does_not_make", Vec::from_iter(skipped).join("\n"));
+}
+
+/// The kind of each recorded refusal. The list is read by people: a line that moves is a change of behaviour.
+#[tokio::test]
+async fn every_recorded_refusal_has_its_kind() {
+    let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for recording in recordings::all().iter().filter(|recording| recording.status >= 300) {
+        if let Some(result) = outcome(recording).await {
+            let error = result.expect_err(&recording.name);
+            assert_eq!(error.status(), Some(recording.status), "{}", recording.name);
+            kinds.entry(error.kind().to_string()).or_default().push(format!("{} {}", recording.status, recording.name));
+        }
+    }
+    let list: Vec<String> = kinds.iter().map(|(kind, names)| format!("{kind}\n  {}", names.join("\n  "))).collect();
+    insta::assert_snapshot!("kinds_of_recorded_refusals", list.join("\n"));
+}
+
+/// A client that gets the answer of this number.
+fn answering(number: &str) -> Client {
+    Script::new([recordings::numbered(number).response()]).client()
+}
+
+#[tokio::test]
+async fn a_deployed_machine_is_read_as_maas_says_it() {
+    let machine = answering("960").machines().read("4ffqha").await.unwrap();
+    assert_eq!((machine.system_id.as_str(), machine.fqdn.as_deref()), ("4ffqha", Some("bm01.maas")));
+    assert_eq!((machine.status, machine.power_state), (Some(MachineStatus::Deployed), Some(PowerState::On)));
+    assert_eq!((machine.owner.as_deref(), machine.cpu_count, machine.memory), (Some("alice"), Some(4), Some(16384)));
+    assert_eq!(machine.ip_addresses, ["10.196.0.251"]);
+    assert_eq!(machine.workload_annotations["cluster"], "c3");
+    assert_eq!(machine.zone.unwrap().name, "az1");
+    assert_eq!(machine.pool.unwrap().id, Some(0));
+    let nic = &machine.interface_set[0];
+    assert_eq!((nic.name.as_deref(), nic.links[0].mode.as_deref()), (Some("eth0"), Some("auto")));
+    assert_eq!(nic.links[0].subnet.as_ref().unwrap().cidr.as_deref(), Some("10.196.0.0/24"));
+    assert_eq!(machine.default_gateways.unwrap().ipv4.unwrap().gateway_ip.as_deref(), Some("10.196.0.254"));
+    assert!(!machine.locked.unwrap());
+}
+
+#[tokio::test]
+async fn a_name_on_a_released_machine_has_an_entry_without_an_address() {
+    let name = answering("1326").dns_resources().read(1).await.unwrap();
+    assert!(name.ip_addresses.unwrap()[0].ip.is_none());
+    assert_eq!(name.resource_records[0].rrdata.as_deref(), Some("owner=c1"));
+    let all = answering("1339").dns_resources().list(&DnsFilter { all: true, ..DnsFilter::default() }).await.unwrap();
+    assert!(all.iter().any(|name| name.id == -1 && name.ip_addresses.is_none()));
+}
+
+#[tokio::test]
+async fn a_vm_host_that_maas_never_reached_is_told_from_one_that_it_has() {
+    let unreached = answering("610").vm_hosts().create(&new_vm_host()).await.unwrap();
+    assert!(!unreached.is_reached() && !unreached.is_measured());
+    let reached = answering("1107").vm_hosts().refresh(16).await.unwrap();
+    assert!(reached.is_reached() && reached.is_measured());
+    assert_eq!(reached.host.unwrap().system_id, "atyrf7");
+    let unmeasured = answering("712").vm_hosts().refresh(29).await.unwrap();
+    assert!(unmeasured.is_reached() && !unmeasured.is_measured());
+}
+
+#[tokio::test]
+async fn a_bridge_says_what_it_is_made_of() {
+    let bridge = NewBridge { name: "br0".to_owned(), parent: 2 };
+    let bridge = answering("968").interfaces().create_bridge("4ffqha", &bridge).await.unwrap();
+    assert!(bridge.is_bridge());
+    assert_eq!((bridge.parents, bridge.params["bridge_fd"].as_i64()), (vec!["eth0".to_owned()], Some(15)));
+}
+
+#[tokio::test]
+async fn a_refused_form_says_which_field() {
+    let error = answering("1257").machines().deploy("x", &Deploy::default()).await.unwrap_err();
+    assert!(error.fields()["distro_series"][0].starts_with("'nosuch' is not a valid distro_series"), "{error}");
+}
