@@ -14,16 +14,24 @@ use crate::{
 /// First lines of each generated file.
 const HEADER: &str = "# Generated from crates/api by `make manifests`. Do not edit.\n";
 
-/// A schema does not have a place that this module expects, so one of the two is out of date.
+/// Why the definitions could not be made.
 #[derive(Debug, thiserror::Error)]
-#[error("the schema of {crd} has no field {path}; a field of crates/api was renamed without its rule")]
-pub struct NoSuchField {
-    crd: String,
-    path: String,
+pub enum GenerateError {
+    /// A schema does not have a field that a rule stands at, so one of the two is out of date.
+    #[error("the schema of {crd} has no field {path}; a field of crates/api was renamed without its rule")]
+    NoSuchField {
+        /// Name of the definition.
+        crd: String,
+        /// Path of the field.
+        path: String,
+    },
+    /// A definition could not be written as YAML.
+    #[error("a definition cannot be written as YAML: {0}")]
+    Yaml(#[from] serde_saphyr::ser::Error),
 }
 
 /// All of them, each with the rules of [`rules`].
-pub fn all() -> Result<Vec<CustomResourceDefinition>, NoSuchField> {
+pub fn all() -> Result<Vec<CustomResourceDefinition>, GenerateError> {
     let own = ["spec"];
     let template = ["spec", "template", "spec"];
     Ok(vec![
@@ -34,14 +42,17 @@ pub fn all() -> Result<Vec<CustomResourceDefinition>, NoSuchField> {
     ])
 }
 
-/// The file that a definition is shipped in.
-pub fn file_name(crd: &CustomResourceDefinition) -> String {
-    format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
-}
-
-/// The text of that file.
-pub fn to_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
-    Ok(format!("{HEADER}{}", serde_saphyr::to_string(crd)?))
+/// Name and text of each file in `config/crd`: the definitions, and the list of them that kustomize wants.
+pub fn files() -> Result<Vec<(String, String)>, GenerateError> {
+    let mut files = Vec::new();
+    let mut list = format!("{HEADER}resources:\n");
+    for crd in all()? {
+        let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
+        list.push_str(&format!("  - {name}\n"));
+        files.push((name, format!("{HEADER}{}", serde_saphyr::to_string(&crd)?)));
+    }
+    files.push(("kustomization.yaml".to_owned(), list));
+    Ok(files)
 }
 
 fn without_transitions(rules: Vec<Rule>) -> Vec<Rule> {
@@ -52,7 +63,7 @@ fn finished(
     mut crd: CustomResourceDefinition,
     spec: &[&str],
     rules: Vec<Rule>,
-) -> Result<CustomResourceDefinition, NoSuchField> {
+) -> Result<CustomResourceDefinition, GenerateError> {
     let name = crd.metadata.name.clone().unwrap_or_default();
     for version in &mut crd.spec.versions {
         // Also for templates, which have no status so far: their capacity is going to be written there.
@@ -82,13 +93,13 @@ fn at<'a>(
     mut schema: &'a mut JSONSchemaProps,
     path: &[&str],
     crd: &str,
-) -> Result<&'a mut JSONSchemaProps, NoSuchField> {
+) -> Result<&'a mut JSONSchemaProps, GenerateError> {
     for step in path {
         schema = schema
             .properties
             .as_mut()
             .and_then(|properties| properties.get_mut(*step))
-            .ok_or_else(|| NoSuchField { crd: crd.to_owned(), path: path.join(".") })?;
+            .ok_or_else(|| GenerateError::NoSuchField { crd: crd.to_owned(), path: path.join(".") })?;
     }
     Ok(schema)
 }
@@ -136,4 +147,84 @@ fn tidy(schema: &mut JSONSchemaProps) {
 
 fn unwrap_lines(text: &str) -> String {
     text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect::<Vec<_>>().join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn the_files_in_config_crd_are_what_the_code_says() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/crd");
+        let stored: BTreeMap<String, String> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| {
+                (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read_to_string(&path).unwrap())
+            })
+            .collect();
+        let generated: BTreeMap<String, String> = files().unwrap().into_iter().collect();
+        assert!(stored == generated, "config/crd is stale: run `make manifests` and commit the result");
+    }
+
+    #[test]
+    fn the_files_read_back_as_the_same_definitions() {
+        let written = files().unwrap();
+        for (crd, (name, text)) in all().unwrap().into_iter().zip(written) {
+            let read: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(read, crd, "{name}");
+        }
+    }
+
+    #[test]
+    fn templates_have_no_rule_that_a_dry_run_of_the_topology_controller_could_break() {
+        for (name, text) in files().unwrap().into_iter().filter(|(name, _)| name.ends_with("templates.yaml")) {
+            assert!(text.contains("x-kubernetes-validations") && !text.contains("oldSelf"), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_field_has_a_description_and_no_default_and_nothing_is_nullable() {
+        fn check(schema: &JSONSchemaProps, path: &str) {
+            for (name, property) in schema.properties.iter().flatten() {
+                let path = format!("{path}.{name}");
+                assert!(
+                    property.description.as_ref().is_some_and(|text| text.ends_with('.') || text.ends_with('…')),
+                    "{path}"
+                );
+                assert!(property.default.is_none() && property.nullable.is_none(), "{path}");
+                check(property, &path);
+            }
+            if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+                check(items, &format!("{path}[]"));
+            }
+        }
+        for mut crd in all().unwrap() {
+            let kind = crd.spec.names.kind.clone();
+            let schema = root_schema(&mut crd.spec.versions[0]);
+            assert!(schema.description.as_ref().is_some_and(|text| text.starts_with(&kind)), "{kind}");
+            check(schema, &kind);
+        }
+    }
+
+    #[test]
+    fn names_are_as_cluster_api_derives_them_and_both_contracts_are_labelled() {
+        let names: Vec<String> = all().unwrap().iter().map(|crd| crd.metadata.name.clone().unwrap()).collect();
+        assert_eq!(
+            names,
+            ["maasclusters", "maasmachines", "maasclustertemplates", "maasmachinetemplates"]
+                .map(|plural| format!("{plural}.infrastructure.cluster.x-k8s.io"))
+        );
+        for crd in all().unwrap() {
+            let labels = crd.metadata.labels.clone().unwrap();
+            assert_eq!(labels["cluster.x-k8s.io/v1beta1"], "v1beta1");
+            assert_eq!(labels["cluster.x-k8s.io/v1beta2"], "v1beta1");
+            assert_eq!(labels["cluster.x-k8s.io/provider"], "infrastructure-maas");
+            assert_eq!(crd.spec.names.categories, Some(vec!["cluster-api".to_owned()]));
+            assert_eq!(crd.spec.scope, "Namespaced");
+            assert!(crd.spec.versions.len() == 1 && crd.spec.versions[0].served && crd.spec.versions[0].storage);
+        }
+    }
 }
