@@ -42,6 +42,9 @@ pub struct ReplayArgs {
     /// The administrator's key at the endpoint
     #[arg(long, value_name = "C:T:S", env = "MAAS_SIM_API_KEY", hide_env_values = true)]
     pub api_key: Option<ApiKey>,
+    /// Tell where answers agree but show machines in other states than recorded
+    #[arg(long)]
+    pub drift: bool,
     /// Report only the exchanges from this number on (all are replayed)
     #[arg(long, value_name = "NUMBER", default_value = "0")]
     pub from: Position,
@@ -147,6 +150,9 @@ impl ReplayArgs {
             let shown = outcome.name.parse::<Position>().is_ok_and(|position| position.reaches(&self.from));
             if shown && !(self.quiet && outcome.agrees()) {
                 lines.push(line(outcome, &exceptions));
+            }
+            if shown && self.drift {
+                lines.extend(outcome.drift.iter().map(|drift| format!("    {}: drift: {drift}", outcome.name)));
             }
             if shown && self.verbose && !outcome.agrees() {
                 lines.push(format!("    {}", outcome.answer));

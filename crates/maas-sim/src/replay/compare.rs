@@ -177,6 +177,32 @@ fn list(recorded: &[Value], simulated: &[Value], place: &str, identities: &Ident
     }
 }
 
+/// Machines that are in other states than the recorded ones. That is no difference in the form of an answer, but the
+/// replay has left the recorded path.
+pub fn drift(recorded: &Value, simulated: &Value, identities: &Identities) -> Vec<String> {
+    const STATE: [&str; 4] = ["status_name", "owner", "power_state", "locked"];
+    let as_list = |value: &Value| match value {
+        Value::Array(items) => items.clone(),
+        single => vec![single.clone()],
+    };
+    let (ours, theirs) = (as_list(recorded), as_list(simulated));
+    let mut found = Vec::new();
+    for (ours, theirs) in identities.couples(&ours, &theirs) {
+        let Some(name) = ours.get("hostname").and_then(Value::as_str) else { continue };
+        for key in STATE {
+            if let (Some(ours), Some(theirs)) = (ours.get(key), theirs.get(key))
+                && ours != theirs
+            {
+                found.push(format!("{name}: {key} recorded {ours}, simulated {theirs}"));
+            }
+        }
+    }
+    if ours.len() != theirs.len() {
+        found.push(format!("recorded {} elements, simulated {}", ours.len(), theirs.len()));
+    }
+    found
+}
+
 /// Keys that are ids or dates become comparable.
 fn common_key(key: &str, identities: &Identities) -> String {
     let day = key.get(..8).unwrap_or_default();

@@ -248,10 +248,8 @@ impl Identities {
         let mut couples = Vec::new();
         let mut ours: Vec<_> = recorded.iter().collect();
         let mut theirs: Vec<_> = simulated.iter().collect();
-        let tests: [&dyn Fn(&Value, &Value) -> bool; 2] =
-            [&|ours, theirs| self.are_partners(ours, theirs), &|ours, theirs| self.are_alike(ours, theirs)];
-        for test in tests {
-            ours.retain(|mine| match theirs.iter().position(|other| test(mine, other)) {
+        for test in [Self::are_partners, Self::are_alike] {
+            ours.retain(|mine| match theirs.iter().position(|other| test(self, mine, other)) {
                 Some(at) => {
                     couples.push((*mine, theirs.remove(at)));
                     false

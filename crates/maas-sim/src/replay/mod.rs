@@ -4,6 +4,7 @@ pub mod arrangement;
 mod command;
 pub mod compact;
 pub mod compare;
+mod directory;
 pub mod exceptions;
 mod fields;
 pub mod identity;

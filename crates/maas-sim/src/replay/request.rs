@@ -196,7 +196,7 @@ fn multipart(mut fields: Pairs, files: &Pairs) -> Vec<u8> {
     let size = fields.iter().find(|(key, _)| key == "size").and_then(|(_, size)| size.parse().ok()).unwrap_or(0);
     let content = vec![b'x'; size];
     if size > 0 {
-        let sum = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let sum = Sha256::digest(&content).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         fields.iter_mut().filter(|(key, _)| key == "sha256").for_each(|(_, value)| value.clone_from(&sum));
     }
     let mut body = Vec::new();
@@ -279,11 +279,11 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn recording(request: Value) -> Recording {
+    fn recording(request: &Value) -> Recording {
         serde_json::from_value(json!({"name": "1-x", "request": request, "response": {"status": 200}})).unwrap()
     }
 
-    fn prepared(request: Value) -> Prepared {
+    fn prepared(request: &Value) -> Prepared {
         let mut identities = Identities::default();
         identities.pair(Kind::System, "ah4dxd", "m00001");
         identities.pair(Kind::Interface, "11", "3");
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn ids_are_mapped_in_path_query_and_form() {
-        let made = prepared(json!({"method": "POST", "path": "/MAAS/api/2.0/nodes/ah4dxd/interfaces/11/",
+        let made = prepared(&json!({"method": "POST", "path": "/MAAS/api/2.0/nodes/ah4dxd/interfaces/11/",
             "query": {"op": "link_subnet"}, "content_type": "application/x-www-form-urlencoded",
             "body": [["mode", "static"], ["ip_address", "10.0.0.7"], ["vlan", "42"]]}));
         assert_eq!(made.path, "/MAAS/api/2.0/nodes/m00001/interfaces/3/?op=link_subnet");
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_recorded_signature_is_renewed_and_keeps_its_age() {
         let header = "OAuth oauth_consumer_key=\"<scrubbed>\", oauth_signature=\"<scrubbed>\", oauth_timestamp=\"699\", oauth_nonce=\"n\"";
-        let made = prepared(json!({"method": "GET", "path": "api/2.0//zones/", "authorization": header}));
+        let made = prepared(&json!({"method": "GET", "path": "api/2.0//zones/", "authorization": header}));
         assert_eq!(made.path, "/MAAS/api/2.0//zones/");
         assert_eq!(
             made.headers[0].1,
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn what_the_recording_left_out_is_made_up() {
         let made = prepared(
-            json!({"method": "POST", "path": "/MAAS/api/2.0/vm-hosts/", "content_type": "application/x-www-form-urlencoded",
+            &json!({"method": "POST", "path": "/MAAS/api/2.0/vm-hosts/", "content_type": "application/x-www-form-urlencoded",
             "body": [["certificate", "<certificate>\n"], ["key", "<private-key>\n"], ["password", "<scrubbed>"], ["long", "<3 times ab>"]]}),
         );
         let body = String::from_utf8(made.body).unwrap();

@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::arrangement::{Arrangements, Credentials, Entry, WrongPart};
-use super::compare::{Difference, compare};
+use super::compare::{Difference, compare, drift};
+use super::directory::Directory;
 use super::identity::{Identities, Kind};
-use super::recording::Recording;
+use super::recording::{Body, Recording};
 use super::request::{Context, Key, Pem, prepare, recorded_now};
 use super::target::{Target, TargetError};
 
@@ -53,6 +54,8 @@ pub struct Outcome {
     pub request: String,
     /// What differs; nothing if the exchange agrees.
     pub differences: Vec<Difference>,
+    /// Where the answers agree and yet show machines in different states; a hint that an arrangement is missing.
+    pub drift: Vec<String>,
     /// The simulator's answer: status and body.
     pub answer: String,
 }
@@ -100,6 +103,7 @@ impl<'a> Replay<'a> {
     ) -> Result<Vec<Outcome>, ReplayError> {
         let mut entries = self.arrangements.entries.iter().peekable();
         let mut outcomes = Vec::with_capacity(recordings.len());
+        let directory = Directory::of(recordings);
         for (at, recording) in recordings.iter().enumerate() {
             while let Some(entry) = entries.next_if(|entry| recording.position.reaches(&entry.before)) {
                 self.arrange(entry).await.map_err(|error| match error {
@@ -109,6 +113,7 @@ impl<'a> Replay<'a> {
                     other => other,
                 })?;
             }
+            self.introduce(recording, &directory, at).await?;
             let outcome = self.exchange(recording, recorded_now(recordings, at)).await?;
             tell(&outcome);
             outcomes.push(outcome);
@@ -136,13 +141,14 @@ impl<'a> Replay<'a> {
             self.identities.learn(&recording.response.body, body);
         }
         let differences = compare(&recording.response, &answer, &self.identities);
+        let drift = body.map(|body| drift(&recording.response.body, &body, &self.identities)).unwrap_or_default();
         if recording.seconds > 0.0 {
             self.target.control("advance", &json!({"seconds": recording.seconds})).await?;
         }
         let operation = recording.operation().map(|op| format!(" {op}")).unwrap_or_default();
         let request = format!("{} {}{operation}", recording.request.method, recording.request.path);
         let answer = format!("{} {}", answer.status, answer.text());
-        Ok(Outcome { name: recording.name.clone(), request, differences, answer })
+        Ok(Outcome { name: recording.name.clone(), request, differences, drift, answer })
     }
 
     /// The simulator's clock.
@@ -158,11 +164,13 @@ impl<'a> Replay<'a> {
         let user = self.callers.get(caller).map_or(caller, String::as_str).to_owned();
         let Credentials { key, wrong } = self.arrangements.credentials(&recording.position);
         let mut key = self.key_of(&user, key.as_deref()).await?;
-        match wrong {
-            Some(WrongPart::Consumer) => key.consumer = "wrong".to_owned(),
-            Some(WrongPart::Token) => key.token = "wrong".to_owned(),
-            Some(WrongPart::Secret) => key.secret = "wrong".to_owned(),
-            None => {}
+        let part = wrong.map(|part| match part {
+            WrongPart::Consumer => &mut key.consumer,
+            WrongPart::Token => &mut key.token,
+            WrongPart::Secret => &mut key.secret,
+        });
+        if let Some(part) = part {
+            "wrong".clone_into(part);
         }
         Ok(key)
     }
@@ -192,6 +200,7 @@ impl<'a> Replay<'a> {
         }
         self.callers.extend(entry.callers.clone());
         for statement in &entry.statements {
+            self.recognise(statement).await?;
             let mut statement = self.map_statement(statement);
             if let Some(machine) = statement.get_mut("machine").and_then(Value::as_object_mut)
                 && let Some(status) = machine.get("status").and_then(Value::as_str).map(str::to_owned)
@@ -204,8 +213,25 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// A statement may name a machine and its recorded id where the simulator gave it another: they are paired.
+    async fn recognise(&mut self, statement: &Value) -> Result<(), ReplayError> {
+        let fields = statement.get("machine");
+        let text = |key: &str| fields.and_then(|fields| fields.get(key)).and_then(Value::as_str).map(str::to_owned);
+        let (Some(id), Some(name)) = (text("system_id"), text("hostname")) else { return Ok(()) };
+        if self.identities.known(Kind::System, &id).is_some() {
+            return Ok(());
+        }
+        let name = self.identities.simulated(Kind::Name, &name).to_owned();
+        let list = self.ask(&format!("/MAAS/api/2.0/machines/?hostname={name}")).await?;
+        let found = list.and_then(|list| Some(list.get(0)?.get("system_id")?.as_str()?.to_owned()));
+        if let Some(found) = found.filter(|found| self.identities.recorded(Kind::System, found).is_none()) {
+            self.identities.pair(Kind::System, &id, &found);
+        }
+        Ok(())
+    }
+
     /// Whether a machine reaches a status by itself: one that is on its way is waited for.
-    async fn comes_to(&self, machine: &serde_json::Map<String, Value>, wanted: &str) -> Result<bool, ReplayError> {
+    async fn comes_to(&mut self, machine: &serde_json::Map<String, Value>, wanted: &str) -> Result<bool, ReplayError> {
         let Some((id, status)) = self.find(machine).await? else { return Ok(false) };
         if status == wanted || !PASSING.contains(&status.as_str()) {
             return Ok(status == wanted);
@@ -215,14 +241,26 @@ impl<'a> Replay<'a> {
     }
 
     /// System id and status of the machine that a statement speaks of, as MAAS shows them to an administrator.
-    async fn find(&self, machine: &serde_json::Map<String, Value>) -> Result<Option<(String, String)>, ReplayError> {
+    async fn find(
+        &mut self,
+        machine: &serde_json::Map<String, Value>,
+    ) -> Result<Option<(String, String)>, ReplayError> {
         let text = |key: &str| machine.get(key).and_then(Value::as_str);
         let query = match (text("system_id"), text("hostname")) {
             (Some(id), _) => format!("id={id}"),
             (None, Some(name)) => format!("hostname={name}"),
             (None, None) => return Ok(None),
         };
-        let request = Recording::asking("GET", &format!("/MAAS/api/2.0/machines/?{query}"));
+        let list = self.ask(&format!("/MAAS/api/2.0/machines/?{query}")).await?;
+        Ok(list.and_then(|list| {
+            let machine = list.get(0)?;
+            Some((machine.get("system_id")?.as_str()?.to_owned(), machine.get("status_name")?.as_str()?.to_owned()))
+        }))
+    }
+
+    /// What MAAS shows to an administrator.
+    async fn ask(&mut self, path: &str) -> Result<Option<Value>, ReplayError> {
+        self.number += 1;
         let nothing = Identities::default();
         let context = Context {
             identities: &nothing,
@@ -230,18 +268,42 @@ impl<'a> Replay<'a> {
             pem: &self.pem,
             now: self.now().await?,
             recorded_now: None,
-            number: 0,
+            number: self.number,
         };
-        let mut request = prepare(&request, &context);
-        for (_, value) in &mut request.headers {
-            *value = value.replace("oauth_nonce=\"replay", &format!("oauth_nonce=\"find{}", fresh()));
-        }
+        let request = prepare(&Recording::asking("GET", path), &context);
         let answer = self.target.send(&request.method, &request.path, &request.headers, request.body).await?;
-        let found = answer.json().and_then(|list| {
-            let machine = list.get(0)?;
-            Some((machine.get("system_id")?.as_str()?.to_owned(), machine.get("status_name")?.as_str()?.to_owned()))
-        });
-        Ok(found)
+        Ok(answer.json().filter(|_| answer.status == 200))
+    }
+
+    /// Pairs the ids of a request that no answer has paired yet, by the names that recordings give to their objects.
+    async fn introduce(&mut self, recording: &Recording, directory: &Directory, at: usize) -> Result<(), ReplayError> {
+        for (kind, id) in ids_of(recording) {
+            if self.identities.known(kind, &id).is_some() {
+                continue;
+            }
+            let Some(name) = directory.name(kind, &id, at).map(str::to_owned) else { continue };
+            let found = match kind {
+                Kind::System => {
+                    let name = self.identities.simulated(Kind::Name, &name).to_owned();
+                    let list = self.ask(&format!("/MAAS/api/2.0/machines/?hostname={name}")).await?;
+                    list.and_then(|list| Some(list.get(0)?.get("system_id")?.as_str()?.to_owned()))
+                }
+                Kind::Interface => {
+                    let Some(machine) = directory.machine_of_interface(&id, at) else { continue };
+                    let machine = self.identities.simulated(Kind::System, machine).to_owned();
+                    let list = self.ask(&format!("/MAAS/api/2.0/nodes/{machine}/interfaces/")).await?;
+                    id_by_name(list.as_ref(), "name", &name)
+                }
+                Kind::VmHost => id_by_name(self.ask("/MAAS/api/2.0/vm-hosts/").await?.as_ref(), "name", &name),
+                Kind::DnsResource => id_by_name(self.ask("/MAAS/api/2.0/dnsresources/").await?.as_ref(), "fqdn", &name),
+                _ => None,
+            };
+            // One that stands for another object already is another object.
+            if let Some(found) = found.filter(|found| self.identities.recorded(kind, found).is_none()) {
+                self.identities.pair(kind, &id, &found);
+            }
+        }
+        Ok(())
     }
 
     /// A statement speaks of recorded objects; the simulator's names for them go in.
@@ -256,22 +318,39 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Numbers for nonces of requests that no recording made.
-fn fresh() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+/// The ids that a request uses: in its path, and as parents of an interface.
+fn ids_of(recording: &Recording) -> Vec<(Kind, String)> {
+    let request = &recording.request;
+    let parts: Vec<&str> = request.path.split('/').collect();
+    let mut ids: Vec<_> = parts
+        .windows(2)
+        .filter(|pair| !pair[1].is_empty() && !pair[1].starts_with("op-"))
+        .filter_map(|pair| Some((Kind::of_collection(pair[0])?, pair[1].to_owned())))
+        .collect();
+    let form = if let Body::Form(fields) = &request.body { fields.as_slice() } else { &[] };
+    for (key, value) in request.query.iter().chain(form) {
+        match key.as_str() {
+            "parent" | "parents" => ids.push((Kind::Interface, value.clone())),
+            "system_id" | "machines" | "nodes" | "add" | "remove" => ids.push((Kind::System, value.clone())),
+            "id" if recording.operation() != Some("unlink_subnet") => ids.push((Kind::System, value.clone())),
+            _ => {}
+        }
+    }
+    ids
+}
+
+fn id_by_name(list: Option<&Value>, key: &str, name: &str) -> Option<String> {
+    let found = list?.as_array()?.iter().find(|item| item.get(key).and_then(Value::as_str) == Some(name))?;
+    found.get("id")?.as_u64().map(|id| id.to_string())
 }
 
 fn map_identities(kind: &str, value: &mut Value, identities: &Identities) {
     let Value::Object(fields) = value else { return };
     for (key, value) in fields {
         let of = match (kind, key.as_str()) {
-            ("machine", "id") => continue,
             (_, "system_id" | "machine" | "host") => Kind::System,
-            (_, "hostname") => Kind::Name,
+            (_, "hostname" | "vm_host") | ("vm_host", "name") => Kind::Name,
             ("vm_host", "id") => Kind::VmHost,
-            ("vm_host", "name") | (_, "vm_host") => Kind::Name,
             ("subnet", "id") => Kind::Subnet,
             ("dns", "id") => Kind::DnsResource,
             ("interface", "id") => Kind::Interface,

@@ -56,6 +56,7 @@ fn parse(sentence: &str) -> Result<Value, String> {
     let (subject, rest) = (&words[..verb], &words[verb + 1..]);
     let (kind, name, id) = subject_of(subject)?;
     let mut fields = Map::new();
+    let named = name.clone();
     if let Some(key) = NAMED.iter().find(|(known, _)| *known == kind).map(|(_, key)| *key) {
         let name = name.ok_or_else(|| format!("does not say which {kind}"))?;
         fields.insert(key.to_owned(), if key == "id" { scalar(&name) } else { json!(name) });
@@ -71,8 +72,9 @@ fn parse(sentence: &str) -> Result<Value, String> {
         ("exists", []) => {}
         ("has", rest) => field(&mut fields, &rest.join(" "))?,
         ("is", ["absent"]) => {
-            let name = fields.get("system_id").or_else(|| fields.values().next()).cloned().unwrap_or_default();
-            return Ok(json!({"absent": {kind: name}}));
+            // The id of a machine tells more than its name, which another one may have by now.
+            let which = fields.get("system_id").cloned().unwrap_or_else(|| json!(named));
+            return Ok(json!({"absent": {kind: which}}));
         }
         ("is", []) | ("exists", _) => return Err("breaks off or says too much after its verb".to_owned()),
         ("is", state) => {

@@ -7,7 +7,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tower::ServiceExt;
 
 /// Where the recorded MAAS lived; signatures of requests quote it.
@@ -136,7 +136,7 @@ impl Target {
         let headers = [("content-type".to_owned(), "application/json".to_owned())];
         let answer = self.send("POST", &format!("/_sim/{call}"), &headers, body.to_string().into_bytes()).await?;
         if answer.status == 200 || answer.status == 204 {
-            return Ok(answer.json().unwrap_or_else(|| json!(null)));
+            return Ok(answer.json().unwrap_or(Value::Null));
         }
         Err(TargetError::Refused { what: format!("{call} {body}"), answer: answer.text() })
     }
