@@ -120,16 +120,18 @@ impl Client {
         etag: Option<&str>,
     ) -> Result<Done, Error> {
         let until = Instant::now() + self.deadlines.write;
-        let body = body
-            .map(serde_json::to_vec)
-            .transpose()
-            .map_err(|error| Error::from(ErrorKind::BadInput("the body cannot be written".into())).with_source(error))?;
+        let body = body.map(serde_json::to_vec).transpose().map_err(|error| {
+            Error::from(ErrorKind::BadInput("the body cannot be written".into())).with_source(error)
+        })?;
         let answer = self.send(&method, path, body.unwrap_or_default(), etag, until).await;
         let done = match answer.map_err(|error| error.in_request(&method, path))? {
             Answer::Sync { location, .. } => Done { location, operation: None },
-            Answer::Async { operation, .. } if operation.class == "token" => Done { location: None, operation: Some(operation) },
+            Answer::Async { operation, .. } if operation.class == "token" => {
+                Done { location: None, operation: Some(operation) }
+            }
             Answer::Async { path: operation, .. } => {
-                let operation = self.finish(&operation, until).await.map_err(|error| error.in_request(&method, path))?;
+                let operation =
+                    self.finish(&operation, until).await.map_err(|error| error.in_request(&method, path))?;
                 Done { location: None, operation: Some(operation) }
             }
         };
@@ -162,7 +164,8 @@ impl Client {
             let left = until.saturating_duration_since(Instant::now());
             let seconds = left.min(ONE_WAIT).as_secs();
             let wait = format!("{path}/wait?timeout={seconds}");
-            let answer = self.send(&Method::GET, &wait, Vec::new(), None, Instant::now() + left.min(ONE_WAIT) + SLACK).await;
+            let answer =
+                self.send(&Method::GET, &wait, Vec::new(), None, Instant::now() + left.min(ONE_WAIT) + SLACK).await;
             let operation: Operation = match answer {
                 Ok(Answer::Sync { metadata, .. }) => read_operation(metadata)?,
                 Ok(Answer::Async { .. }) => {
@@ -174,13 +177,17 @@ impl Client {
             match operation.status() {
                 OperationStatus::Succeeded => return Ok(operation),
                 OperationStatus::Failed => return Err(ErrorKind::OperationFailed(error::tidy(&operation.err)).into()),
-                OperationStatus::Cancelled => return Err(ErrorKind::OperationCancelled(error::tidy(&operation.err)).into()),
+                OperationStatus::Cancelled => {
+                    return Err(ErrorKind::OperationCancelled(error::tidy(&operation.err)).into());
+                }
                 OperationStatus::Running if Instant::now() >= until || left.as_secs() == 0 => {
                     return Err(ErrorKind::OperationStillRunning(id).into());
                 }
                 OperationStatus::Running => {}
                 OperationStatus::Unknown(code) => {
-                    return Err(ErrorKind::NotUnderstood(format!("operation {id} has the unknown status {code}")).into());
+                    return Err(
+                        ErrorKind::NotUnderstood(format!("operation {id} has the unknown status {code}")).into()
+                    );
                 }
             }
         }
@@ -201,15 +208,17 @@ impl Client {
         if let Some(etag) = etag {
             request = request.header(header::IF_MATCH, etag);
         }
-        let request = request
-            .body(Bytes::from(body))
-            .map_err(|error| Error::from(ErrorKind::BadInput("this is no path of a request".into())).with_source(error))?;
+        let request = request.body(Bytes::from(body)).map_err(|error| {
+            Error::from(ErrorKind::BadInput("this is no path of a request".into())).with_source(error)
+        })?;
         match tokio::time::timeout_at(until, self.transport.clone().oneshot(request)).await {
             Ok(Ok(answer)) => envelope::open(&answer),
             Ok(Err(cause)) => {
                 let kind = match cause.downcast_ref::<TransportError>() {
                     Some(TransportError::NotConnected(_)) => ErrorKind::NotConnected,
-                    Some(&TransportError::WrongServer { expected, found }) => ErrorKind::WrongServer { expected, found },
+                    Some(&TransportError::WrongServer { expected, found }) => {
+                        ErrorKind::WrongServer { expected, found }
+                    }
                     Some(TransportError::Lost(text)) => ErrorKind::AnswerLost(error::tidy(text)),
                     None => ErrorKind::AnswerLost(error::tidy(&cause.to_string())),
                 };

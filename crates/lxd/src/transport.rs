@@ -106,7 +106,8 @@ fn find_wrong_server(error: &(dyn StdError + 'static)) -> Option<tls::WrongServe
         let tls_error = carried
             .and_then(|inner| inner.downcast_ref::<rustls::Error>())
             .or_else(|| error.downcast_ref::<rustls::Error>());
-        if let Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(rustls::OtherError(cause)))) = tls_error
+        if let Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(rustls::OtherError(cause)))) =
+            tls_error
         {
             let cause: &Arc<dyn StdError + Send + Sync> = cause;
             return cause.downcast_ref::<tls::WrongServer>().copied();

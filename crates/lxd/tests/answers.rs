@@ -18,7 +18,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::util::BoxCloneSyncService;
 
-fn daemon(answer: impl Fn(&Request<Bytes>) -> Result<Response<Bytes>, BoxError> + Clone + Send + Sync + 'static) -> Client {
+fn daemon(
+    answer: impl Fn(&Request<Bytes>) -> Result<Response<Bytes>, BoxError> + Clone + Send + Sync + 'static,
+) -> Client {
     let transport: Transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
         let answer = answer.clone();
         async move { answer(&request) }
@@ -127,8 +129,9 @@ async fn a_daemon_that_restarts_during_an_operation_leaves_its_outcome_unknown()
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_daemon_costs_the_deadline_and_no_more() {
-    let transport: Transport =
-        BoxCloneSyncService::new(tower::service_fn(|_: Request<Bytes>| std::future::pending::<Result<Response<Bytes>, BoxError>>()));
+    let transport: Transport = BoxCloneSyncService::new(tower::service_fn(|_: Request<Bytes>| {
+        std::future::pending::<Result<Response<Bytes>, BoxError>>()
+    }));
     let lxd = Client::with_transport(transport)
         .with_deadlines(Deadlines { read: Duration::from_secs(30), write: Duration::from_secs(60) });
     let start = tokio::time::Instant::now();
@@ -196,7 +199,10 @@ fn s21_a_private_key_shows_up_in_no_text() {
     let error = Client::tls("https://127.0.0.1:1", Fingerprint::of_der(b"x"), Some(&identity)).unwrap_err();
     let mut texts = vec![format!("{identity:?}"), format!("{error} {error:?}")];
     let fitting = Identity::new(pair.cert.pem(), pair.signing_key.serialize_pem().into());
-    texts.push(format!("{fitting:?} {:?}", Client::tls("https://127.0.0.1:1", Fingerprint::of_der(b"x"), Some(&fitting)).unwrap()));
+    texts.push(format!(
+        "{fitting:?} {:?}",
+        Client::tls("https://127.0.0.1:1", Fingerprint::of_der(b"x"), Some(&fitting)).unwrap()
+    ));
     for text in texts {
         assert!(!text.contains("CANARY") && !text.contains("PRIVATE KEY"), "{text}");
     }

@@ -94,7 +94,10 @@ async fn every_recorded_answer_is_understood_for_what_it_is() {
         }
     }
     let seen: Vec<&str> = kinds.iter().map(String::as_str).collect();
-    assert_eq!(seen, ["Changed", "Conflict", "Denied", "Failed", "Invalid", "NotFound", "NotUnderstood", "Unsupported"]);
+    assert_eq!(
+        seen,
+        ["Changed", "Conflict", "Denied", "Failed", "Invalid", "NotFound", "NotUnderstood", "Unsupported"]
+    );
 }
 
 #[tokio::test]

@@ -1,0 +1,157 @@
+//! One agent on one node: observe, decide, apply, and again.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use lxd_client::Transport;
+use rand::RngExt;
+use tokio::sync::watch;
+
+use crate::{
+    cluster::Cluster,
+    decide::decide,
+    effect::{Effect, EffectKind},
+    health::Status,
+    maas::MaasSession,
+    observed::{Failure, Memory, Observed},
+    plan::{Plan, State},
+    settings::{GivenCredentials, Settings},
+};
+
+/// Wraps every connection to the local LXD; for tests that count or disturb.
+pub type LxdHook = Arc<dyn Fn(Transport) -> Transport + Send + Sync>;
+
+/// The agent of one node.
+pub struct Agent {
+    pub(crate) settings: Settings,
+    pub(crate) given: GivenCredentials,
+    pub(crate) cluster: Arc<dyn Cluster>,
+    pub(crate) memory: Memory,
+    pub(crate) maas: Option<MaasSession>,
+    pub(crate) lxd_hook: Option<LxdHook>,
+    status: Arc<Status>,
+    said: Option<(State, String, Timestamp)>,
+}
+
+/// What one pass came to.
+#[derive(Debug)]
+pub struct Pass {
+    /// What was seen.
+    pub observed: Observed,
+    /// What was decided.
+    pub plan: Plan,
+    /// How the effect went, if there was one.
+    pub result: Option<Result<(), String>>,
+}
+
+impl Agent {
+    /// An agent that has not looked yet.
+    pub fn new(settings: Settings, given: GivenCredentials, cluster: Arc<dyn Cluster>, status: Arc<Status>) -> Self {
+        Self { settings, given, cluster, memory: Memory::default(), maas: None, lxd_hook: None, status, said: None }
+    }
+
+    /// The same agent with every connection to the local LXD wrapped.
+    #[must_use]
+    pub fn with_lxd_hook(mut self, hook: LxdHook) -> Self {
+        self.lxd_hook = Some(hook);
+        self
+    }
+
+    /// Looks, decides, and does at most one write.
+    pub async fn pass(&mut self) -> Pass {
+        let observed = self.observe().await;
+        let plan = decide(&self.settings, &observed, Timestamp::now());
+        self.say(&plan);
+        let result = match &plan.effect {
+            Some(effect) => Some(self.attempt(effect).await),
+            None => None,
+        };
+        self.status.passed(&plan, &observed);
+        Pass { observed, plan, result }
+    }
+
+    async fn attempt(&mut self, effect: &Effect) -> Result<(), String> {
+        let kind = effect.kind();
+        self.status.wrote(kind);
+        match self.apply(effect).await {
+            Ok(()) => {
+                self.memory.failures.remove(&kind);
+                if kind != EffectKind::Report {
+                    tracing::info!("done: {}", kind.words());
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                let times = self.memory.failures.get(&kind).map_or(1, |failure| failure.times.saturating_add(1));
+                let retry = Timestamp::now().saturating_add(wait_after(times)).unwrap_or(Timestamp::MAX);
+                tracing::warn!("{} failed: {why}", kind.words());
+                self.status.failed(kind);
+                self.memory.failures.insert(kind, Failure { why: why.clone(), times, retry });
+                Err(why)
+            }
+        }
+    }
+
+    /// Says what has changed, and what has not changed for a while once more, so that a short log still tells.
+    fn say(&mut self, plan: &Plan) {
+        const REMIND: SignedDuration = SignedDuration::from_mins(10);
+        let now = Timestamp::now();
+        let news = match &self.said {
+            Some((state, message, at)) => {
+                *state != plan.state || *message != plan.message || now.duration_since(*at) > REMIND
+            }
+            None => true,
+        };
+        if news {
+            let (state, message) = (plan.state.as_str(), plan.message.as_str());
+            match plan.state {
+                State::Blocked => tracing::warn!(state, "{message}"),
+                _ => tracing::info!(state, "{message}"),
+            }
+            self.said = Some((plan.state, plan.message.clone(), now));
+        }
+    }
+
+    /// Runs until told to stop.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        while !*stop.borrow() {
+            // A pass may be cut off at any point: the next one, here or in the next process, sees what was done.
+            let pass = tokio::select! {
+                pass = self.pass() => pass,
+                () = stopped(&mut stop) => break,
+            };
+            let pause = jittered(pause(&self.settings, &pass));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stopped(&mut stop) => break,
+            }
+        }
+        tracing::info!("stopped");
+    }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // A sender that has gone cannot tell any more; that is a stop too.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// 15 s, 30 s, … up to 8 min.
+fn wait_after(times: u32) -> SignedDuration {
+    SignedDuration::from_secs(15 << times.saturating_sub(1).min(5))
+}
+
+fn pause(settings: &Settings, pass: &Pass) -> Duration {
+    match (&pass.result, pass.plan.state) {
+        (Some(Ok(())), _) => Duration::from_millis(200),
+        // The failure has to be said on the Node.
+        (Some(Err(_)), _) => Duration::from_secs(1),
+        (None, State::Working | State::Waiting) => settings.watch.min(Duration::from_secs(10)),
+        (None, State::Ready | State::Blocked | State::Left) => settings.watch,
+    }
+}
+
+/// A fifth more or less, so that the nodes of a cluster do not ask in step.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(0.8..1.2))
+}

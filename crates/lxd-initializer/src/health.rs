@@ -1,0 +1,141 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use std::{
+    fmt::Write,
+    sync::Arc,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::{Router, http::StatusCode, routing::get};
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use crate::{
+    effect::EffectKind,
+    observed::{LxdFacts, Observed},
+    plan::{Plan, State, Step},
+};
+
+/// The longest that a pass can take: LXD may work three minutes on a pool, and MAAS two on an answer.
+const LONGEST_PASS: Duration = Duration::from_secs(900);
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ByName {
+    name: String,
+}
+
+/// What the agent tells whoever asks.
+pub struct Status {
+    last: Mutex<Last>,
+    registry: Registry,
+    passes: Counter,
+    writes: Family<ByName, Counter>,
+    failures: Family<ByName, Counter>,
+    steps: Family<ByName, Gauge>,
+    ready: Gauge,
+    instances: Gauge,
+}
+
+struct Last {
+    at: Instant,
+    plan: Option<Plan>,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        let mut status = Self {
+            last: Mutex::new(Last { at: Instant::now(), plan: None }),
+            registry: Registry::with_prefix("lxd_initializer"),
+            passes: Counter::default(),
+            writes: Family::default(),
+            failures: Family::default(),
+            steps: Family::default(),
+            ready: Gauge::default(),
+            instances: Gauge::default(),
+        };
+        status.registry.register("passes", "Passes made", status.passes.clone());
+        status.registry.register("writes", "Writes tried, by effect", status.writes.clone());
+        status.registry.register("failures", "Writes that failed, by effect", status.failures.clone());
+        status.registry.register("step_holds", "Whether a step holds, by step", status.steps.clone());
+        status.registry.register("ready", "Whether every step holds", status.ready.clone());
+        status.registry.register("instances", "Instances in the project; -1 if not known", status.instances.clone());
+        status
+    }
+}
+
+impl Status {
+    pub(crate) fn passed(&self, plan: &Plan, observed: &Observed) {
+        self.passes.inc();
+        self.ready.set((plan.state == State::Ready).into());
+        for condition in &plan.conditions {
+            let holds = i64::from(condition.status == "True");
+            self.steps.get_or_create(&ByName { name: step_name(condition.step) }).set(holds);
+        }
+        let instances = match &observed.lxd {
+            LxdFacts::Here(server) => server.instances.found().map(Vec::len),
+            LxdFacts::NoSocket { .. } | LxdFacts::Away { .. } => None,
+        };
+        self.instances.set(instances.and_then(|count| i64::try_from(count).ok()).unwrap_or(-1));
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Last { at: Instant::now(), plan: Some(plan.clone()) };
+    }
+
+    pub(crate) fn wrote(&self, kind: EffectKind) {
+        self.writes.get_or_create(&ByName { name: format!("{kind:?}") }).inc();
+    }
+
+    pub(crate) fn failed(&self, kind: EffectKind) {
+        self.failures.get_or_create(&ByName { name: format!("{kind:?}") }).inc();
+    }
+
+    /// Alive: passes are being made, whatever they find.
+    fn health(&self) -> (StatusCode, String) {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let age = last.at.elapsed();
+        if age < LONGEST_PASS {
+            (StatusCode::OK, "ok\n".into())
+        } else {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("the last pass ended {} s ago\n", age.as_secs()))
+        }
+    }
+
+    /// Ready: every step holds. The text tells each of them either way.
+    fn readiness(&self) -> (StatusCode, String) {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(plan) = &last.plan else {
+            return (StatusCode::SERVICE_UNAVAILABLE, "no pass has ended yet\n".into());
+        };
+        let mut text = format!("{}: {}\n", plan.state.as_str(), plan.message);
+        for condition in &plan.conditions {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{:<13} {:<8} {}", step_name(condition.step), condition.status, condition.message);
+        }
+        let code = if plan.state == State::Ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        (code, text)
+    }
+
+    fn metrics(&self) -> (StatusCode, String) {
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => (StatusCode::OK, text),
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n".into()),
+        }
+    }
+}
+
+fn step_name(step: Step) -> String {
+    format!("{step:?}")
+}
+
+/// The three endpoints.
+pub fn router(status: &Arc<Status>) -> Router {
+    let (health, ready, metrics) = (Arc::clone(status), Arc::clone(status), Arc::clone(status));
+    Router::new()
+        .route("/healthz", get(async move || health.health()))
+        .route("/readyz", get(async move || ready.readiness()))
+        .route("/metrics", get(async move || metrics.metrics()))
+}

@@ -1,0 +1,329 @@
+//! The door to MAAS, in standalone mode only.
+
+use anyhow::{Context, anyhow};
+use jiff::Timestamp;
+use lxd_client::Fingerprint;
+use maas_client::{ErrorKind, MachineFilter, NewVmHost, VmHostAuth};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::{
+    agent::Agent,
+    effect::Registration,
+    keys,
+    names::trust_name,
+    observe::trusted,
+    observed::{Lookup, LxdFacts, MaasFacts, MaasView, Machine, NodeFacts, Observed, Truster, VmHost},
+    renew::{self, Renewal},
+    settings::Settings,
+};
+
+/// A client that is kept for as long as its credentials stay the same.
+pub(crate) struct MaasSession {
+    endpoint: String,
+    key: SecretString,
+    client: maas_client::Client,
+    /// What MAAS said when all was right, and when: MAAS is slow, and many nodes ask.
+    seen: Option<(Timestamp, MaasFacts)>,
+}
+
+impl Agent {
+    /// The credentials: what was given by environment or flag, else what the cluster holds.
+    pub(crate) async fn credentials(&self) -> (Lookup<SecretString>, Lookup<String>) {
+        let key = match &self.given.api_key {
+            Some(key) => Lookup::Found(key.clone()),
+            None => self.cluster.api_key().await,
+        };
+        let endpoint = match &self.given.endpoint {
+            Some(endpoint) => Lookup::Found(endpoint.clone()),
+            None => self.cluster.endpoint().await,
+        };
+        (key, endpoint)
+    }
+
+    fn session(&mut self, key: &SecretString, endpoint: &str) -> Result<&mut MaasSession, String> {
+        let same =
+            |session: &MaasSession| session.endpoint == endpoint && session.key.expose_secret() == key.expose_secret();
+        let session = match self.maas.take().filter(same) {
+            Some(session) => session,
+            None => {
+                let mut builder = maas_client::Client::builder(endpoint, key.expose_secret());
+                if let Some(file) = &self.settings.maas_ca_file {
+                    let pem =
+                        std::fs::read(file).map_err(|error| format!("MAAS_CA_FILE {}: {error}", file.display()))?;
+                    builder = builder.certificate_authority(pem);
+                }
+                let client = builder.build().map_err(|error| error.to_string())?;
+                MaasSession { endpoint: endpoint.to_owned(), key: key.clone(), client, seen: None }
+            }
+        };
+        Ok(self.maas.insert(session))
+    }
+
+    pub(crate) async fn look_at_maas(
+        &mut self,
+        key: &SecretString,
+        endpoint: &str,
+        lxd: &lxd_client::Client,
+        observed: &Observed,
+    ) -> MaasFacts {
+        let settings = self.settings.clone();
+        let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, observed.node.found()) else {
+            return MaasFacts::NotAsked;
+        };
+        let session = match self.session(key, endpoint) {
+            Ok(session) => session,
+            Err(why) => return MaasFacts::Unusable(why),
+        };
+        let now = Timestamp::now();
+        if let Some((at, facts)) = &session.seen {
+            if now.duration_since(*at).unsigned_abs() < settings.maas_watch {
+                return facts.clone();
+            }
+        }
+        session.seen = None;
+        let instances = server.instances.found().cloned();
+        match look(&session.client, &settings, node, lxd, instances).await {
+            Ok(facts) => {
+                if is_right(&facts) {
+                    session.seen = Some((now, facts.clone()));
+                }
+                facts
+            }
+            Err(error) => judge(&error),
+        }
+    }
+
+    fn client(&self) -> anyhow::Result<maas_client::Client> {
+        self.maas.as_ref().map(|session| session.client.clone()).context("MAAS has not been asked yet")
+    }
+
+    /// What was remembered of MAAS no longer holds once something is changed there.
+    fn forget(&mut self) {
+        if let Some(session) = &mut self.maas {
+            session.seen = None;
+        }
+    }
+
+    fn pair(&self) -> anyhow::Result<VmHostAuth> {
+        let identity = match keys::load(&self.settings.state_dir) {
+            Lookup::Found(identity) => identity,
+            Lookup::Absent => return Err(anyhow!("the key pair has gone")),
+            Lookup::Unknown(why) => return Err(anyhow!(why)),
+        };
+        Ok(VmHostAuth::Certificate {
+            certificate: identity.certificate_pem().to_owned(),
+            key: identity.key_pem().expose_secret().to_owned().into(),
+        })
+    }
+
+    pub(crate) async fn register(&mut self, new: &Registration) -> anyhow::Result<()> {
+        self.forget();
+        let host = NewVmHost {
+            name: new.name.clone(),
+            power_address: new.address.clone(),
+            project: new.project.clone(),
+            auth: self.pair()?,
+            zone: Some(new.zone.clone()),
+            pool: Some(new.pool.clone()),
+            tags: Vec::new(),
+            cpu_over_commit_ratio: None,
+            memory_over_commit_ratio: None,
+            default_storage_pool: None,
+        };
+        match self.client()?.vm_hosts().create(&host).await {
+            // Answering 200, MAAS may not have reached LXD at all: the next pass looks.
+            Ok(_) => self.memory.refreshed = Some(Timestamp::now()),
+            // Another agent of this node, or an earlier try whose answer was lost, was first.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(anyhow!("{error}")),
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn renew(&mut self, id: u64, address: &str) -> anyhow::Result<()> {
+        self.forget();
+        let VmHostAuth::Certificate { certificate, key } = self.pair()? else {
+            return Err(anyhow!("there is no key pair"));
+        };
+        let session = self.maas.as_ref().context("MAAS has not been asked yet")?;
+        let ca = self.settings.maas_ca_file.as_ref().map(std::fs::read).transpose().context("MAAS_CA_FILE")?;
+        let renewal = Renewal {
+            endpoint: &session.endpoint,
+            api_key: &session.key,
+            ca,
+            id,
+            address,
+            certificate: &certificate,
+            key: &key,
+        };
+        renew::renew(renewal).await
+    }
+
+    pub(crate) async fn refresh(&mut self, id: u64) -> anyhow::Result<()> {
+        self.forget();
+        self.memory.refreshed = Some(Timestamp::now());
+        let id = i64::try_from(id)?;
+        self.client()?.vm_hosts().refresh(id).await.map(drop).map_err(|error| anyhow!("{error}"))
+    }
+}
+
+fn is_right(facts: &MaasFacts) -> bool {
+    let MaasFacts::Here(view) = facts else { return false };
+    view.host.found().is_some_and(|host| host.reached && host.digested && host.machine.is_some())
+}
+
+fn judge(error: &maas_client::Error) -> MaasFacts {
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::Denied => MaasFacts::Denied(text),
+        ErrorKind::Gone => MaasFacts::NoVmHosts,
+        ErrorKind::WrongEndpoint => MaasFacts::Unusable(text),
+        _ => MaasFacts::Away(text),
+    }
+}
+
+type Answer<T> = Result<T, maas_client::Error>;
+
+async fn look(
+    maas: &maas_client::Client,
+    settings: &Settings,
+    node: &NodeFacts,
+    lxd: &lxd_client::Client,
+    instances: Option<Vec<String>>,
+) -> Answer<MaasFacts> {
+    let capabilities = maas.capabilities().await?;
+    if !capabilities.vm_host_certificates {
+        return Ok(MaasFacts::TooOld(capabilities.version.to_string()));
+    }
+    let machine = this_machine(maas, settings, node).await?;
+    let host = match &machine {
+        Lookup::Found(machine) => this_host(maas, settings, machine, lxd, instances).await?,
+        Lookup::Absent | Lookup::Unknown(_) => Lookup::Unknown("this node's machine is not known".into()),
+    };
+    Ok(MaasFacts::Here(Box::new(MaasView { machine, host })))
+}
+
+/// The machine that this node is: by the provider ID where the Node has one, else by name and address together.
+async fn this_machine(maas: &maas_client::Client, settings: &Settings, node: &NodeFacts) -> Answer<Lookup<Machine>> {
+    let fact = |machine: &maas_client::Machine| Machine {
+        system_id: machine.system_id.clone(),
+        zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
+        pool: machine.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
+    };
+    if let Some(id) = &node.system_id {
+        return match maas.machines().read(id).await {
+            Ok(machine) => Ok(Lookup::Found(fact(&machine))),
+            Err(error) if error.is_not_found() => Ok(Lookup::Absent),
+            Err(error) => Err(error),
+        };
+    }
+    let short = settings.node_name.split('.').next().unwrap_or(&settings.node_name);
+    let named = maas.machines().list(&MachineFilter::hostname(short)).await?;
+    let address = settings.node_ip.or(node.internal_ip).map(|ip| ip.to_string());
+    let here: Vec<_> = named
+        .iter()
+        .filter(|machine| address.as_ref().is_some_and(|address| machine.ip_addresses.contains(address)))
+        .collect();
+    Ok(match here.as_slice() {
+        [machine] => Lookup::Found(fact(machine)),
+        [] => Lookup::Absent,
+        _ => Lookup::Unknown(format!("MAAS shows {} machines named {short} with this node's address", here.len())),
+    })
+}
+
+/// The VM host that this node is: the one on its machine, else one of the node's name at its address.
+async fn this_host(
+    maas: &maas_client::Client,
+    settings: &Settings,
+    machine: &Machine,
+    lxd: &lxd_client::Client,
+    instances: Option<Vec<String>>,
+) -> Answer<Lookup<VmHost>> {
+    let all = maas.vm_hosts().list().await?;
+    let of_machine = |host: &&maas_client::VmHost| {
+        host.host.as_ref().is_some_and(|reference| reference.system_id == machine.system_id)
+    };
+    let mut candidates: Vec<_> = all.iter().filter(of_machine).collect();
+    // One that MAAS has not matched yet, or matched wrongly, is known by its name and its key.
+    candidates.extend(all.iter().filter(|host| !of_machine(host) && host.name.as_deref() == Some(&settings.node_name)));
+    let own = match keys::load(&settings.state_dir) {
+        Lookup::Found(identity) => identity.fingerprint().ok(),
+        _ => None,
+    };
+    for candidate in candidates {
+        let parameters = maas.vm_hosts().parameters(candidate.id).await?;
+        let certificate = parameters.certificate.as_deref().and_then(|pem| Fingerprint::of_pem(pem).ok());
+        let ours = certificate.is_some() && certificate == own;
+        if !of_machine(&candidate) && !ours {
+            continue;
+        }
+        let certificate_trusted = match certificate {
+            Some(print) => trusted(lxd, print).await.as_ref_with(|trust| {
+                if trust.name == trust_name(&settings.node_name) { Truster::ThisAgent } else { Truster::SomebodyElse }
+            }),
+            None => Lookup::Absent,
+        };
+        return Ok(Lookup::Found(VmHost {
+            id: candidate.id.unsigned_abs(),
+            name: candidate.name.clone().unwrap_or_default(),
+            machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
+            address: with_scheme(&parameters.power_address.unwrap_or_default()),
+            project: parameters.project.unwrap_or_default(),
+            certificate,
+            certificate_trusted,
+            reached: candidate.is_reached(),
+            digested: candidate.is_measured(),
+            strangers: strangers(maas, candidate.id, instances).await?,
+        }));
+    }
+    Ok(Lookup::Absent)
+}
+
+/// MAAS takes an address with or without scheme and port, and gives it back as it was given.
+fn with_scheme(address: &str) -> String {
+    let bare = address.trim_start_matches("https://").trim_end_matches('/');
+    let has_port = bare.rsplit_once(':').is_some_and(|(host, port)| {
+        !port.is_empty()
+            && port.bytes().all(|byte| byte.is_ascii_digit())
+            && (host.ends_with(']') || !host.contains(':'))
+    });
+    if has_port || bare.is_empty() { format!("https://{bare}") } else { format!("https://{bare}:8443") }
+}
+
+/// Instances of the project that MAAS does not know as VMs of this host (S12).
+async fn strangers(
+    maas: &maas_client::Client,
+    host: i64,
+    instances: Option<Vec<String>>,
+) -> Answer<Lookup<Vec<String>>> {
+    let Some(instances) = instances else {
+        return Ok(Lookup::Unknown("the instances of the project cannot be listed".into()));
+    };
+    if instances.is_empty() {
+        return Ok(Lookup::Found(instances));
+    }
+    let filter = MachineFilter { hostnames: instances.clone(), ..MachineFilter::default() };
+    let known = maas.machines().list(&filter).await?;
+    let is_known = |name: &String| {
+        known.iter().any(|machine| {
+            machine.hostname.as_ref() == Some(name) && machine.pod.as_ref().is_some_and(|pod| pod.id == host)
+        })
+    };
+    Ok(Lookup::Found(instances.into_iter().filter(|name| !is_known(name)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_mean_the_same_to_maas_are_the_same() {
+        for given in
+            ["192.0.2.1:8443", "https://192.0.2.1:8443", "https://192.0.2.1:8443/", "192.0.2.1", "https://192.0.2.1"]
+        {
+            assert_eq!(with_scheme(given), "https://192.0.2.1:8443", "{given}");
+        }
+        assert_eq!(with_scheme("https://[2001:db8::1]:9443"), "https://[2001:db8::1]:9443");
+        assert_eq!(with_scheme("[2001:db8::1]"), "https://[2001:db8::1]:8443");
+    }
+}

@@ -1,0 +1,68 @@
+//! The program `lxd-initializer`.
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use clap::Parser;
+use lxd_initializer::{
+    agent::Agent,
+    cluster::KubeCluster,
+    health::{self, Status},
+    settings::Arguments,
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tracing_subscriber::EnvFilter;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lxd-initializer: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
+    let (settings, given) = Arguments::parse().settle()?;
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_new(&settings.log).context("LOG")?)
+        .with_target(false)
+        .with_ansi(false)
+        .init();
+    // One cryptography for kube, MAAS and LXD alike. A second call would find it installed, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+
+    let config = kube::Config::infer().await.context("there is no way to the Kubernetes API server")?;
+    let client = kube::Client::try_from(config).context("the Kubernetes client cannot be built")?;
+    let cluster = Arc::new(KubeCluster::new(client, &settings));
+
+    let status = Arc::new(Status::default());
+    let listener = TcpListener::bind(settings.health_address)
+        .await
+        .with_context(|| format!("HEALTH_ADDRESS {} cannot be listened on", settings.health_address))?;
+    let (tell, stop) = watch::channel(false);
+    let mut stop_serving = stop.clone();
+    let server = axum::serve(listener, health::router(&status)).with_graceful_shutdown(async move {
+        let _ = stop_serving.wait_for(|stop| *stop).await;
+    });
+    let server = tokio::spawn(server.into_future());
+
+    tracing::info!(node = settings.node_name, version = env!("CARGO_PKG_VERSION"), "lxd-initializer starts");
+    let agent = tokio::spawn(Agent::new(settings, given, cluster, status).run(stop));
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+    }
+    let _ = tell.send(true);
+    // A probe that keeps its connection open must not hold up the end.
+    let ended = async { (agent.await, server.await) };
+    let _ = tokio::time::timeout(Duration::from_secs(5), ended).await;
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! Looks: every read of a pass, and no write. What was not learnt is `Unknown`, with the reason.
+
+use std::{io, net::SocketAddr, os::unix::fs::FileTypeExt, path::PathBuf, time::Duration};
+
+use lxd_client::{Client, Deadlines, Error, ErrorKind, Fingerprint, Identity, Server};
+use tokio::net::TcpStream;
+
+use crate::{
+    agent::Agent,
+    decide, keys, names,
+    observed::{
+        BridgeFacts, Door, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, ServerFacts, TrustFacts,
+    },
+    requirements,
+    settings::Settings,
+};
+
+/// The door of the local LXD answers at once or not at all.
+const DOOR: Duration = Duration::from_secs(5);
+
+impl Agent {
+    /// One look at everything that matters now.
+    pub(crate) async fn observe(&mut self) -> Observed {
+        let credentials = self.credentials().await;
+        let own = keys::load(&self.settings.state_dir);
+        let mut observed = Observed {
+            node: self.cluster.node().await,
+            api_key: credentials.0.as_ref_with(|_| ()),
+            endpoint: credentials.1.clone(),
+            given_certificate: Lookup::Absent,
+            own_certificate: match &own {
+                Lookup::Found(identity) => keys::fact(identity),
+                Lookup::Absent => Lookup::Absent,
+                Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
+            },
+            lxd: LxdFacts::NoSocket { tried: Vec::new() },
+            maas: MaasFacts::NotAsked,
+            memory: self.memory.clone(),
+        };
+        if decide::mode(&observed) == Some(decide::Mode::Managed) {
+            observed.given_certificate = self.cluster.given_certificate().await;
+        }
+        let (lxd, facts) = self.look_at_lxd().await;
+        observed.lxd = facts;
+        if let (Some(lxd), LxdFacts::Here(server)) = (&lxd, &mut observed.lxd) {
+            fill(&self.settings, lxd, server).await;
+        }
+        let certificate = match decide::certificate(&observed) {
+            Lookup::Found(certificate) => Some(certificate.fingerprint),
+            _ => None,
+        };
+        if let (Some(lxd), LxdFacts::Here(server)) = (&lxd, &mut observed.lxd) {
+            server.trust = match certificate {
+                Some(print) => trusted(lxd, print).await,
+                None => Lookup::Unknown("there is no certificate yet".into()),
+            };
+            if let Some(node) = observed.node.found() {
+                server.door = look_at_door(&self.settings, node, server, own.found()).await;
+            }
+        }
+        if let (Lookup::Found(key), Lookup::Found(endpoint), Some(lxd)) = (&credentials.0, &credentials.1, &lxd) {
+            observed.maas = self.look_at_maas(key, endpoint, lxd, &observed).await;
+        }
+        observed
+    }
+
+    /// The local LXD through the first socket that is there.
+    async fn look_at_lxd(&self) -> (Option<Client>, LxdFacts) {
+        let tried = || self.settings.sockets.iter().map(|socket| socket.display().to_string()).collect();
+        let Some(socket) = find_socket(&self.settings.sockets) else {
+            return (None, LxdFacts::NoSocket { tried: tried() });
+        };
+        let answer = match self.lxd(&socket) {
+            Ok(lxd) => lxd.server().await.map(|server| (lxd, server)),
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok((lxd, server)) => (Some(lxd), LxdFacts::Here(Box::new(basics(&server)))),
+            Err(error) => (None, LxdFacts::Away { why: format!("{} ({})", with_cause(&error), socket.display()) }),
+        }
+    }
+
+    /// A client of the local LXD.
+    pub(crate) fn lxd(&self, socket: &std::path::Path) -> Result<Client, Error> {
+        let client = Client::unix(socket)?;
+        Ok(match &self.lxd_hook {
+            Some(hook) => client.map_transport(|transport| hook(transport)),
+            None => client,
+        })
+    }
+}
+
+/// The first place with a socket. A daemon that crashed leaves its socket behind, so one that refuses is tried like any
+/// other: the next pass looks again.
+pub(crate) fn find_socket(places: &[PathBuf]) -> Option<PathBuf> {
+    let is_socket = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    let all: Vec<&PathBuf> = places.iter().filter(is_socket).collect();
+    let alive = all.iter().find(|path| std::os::unix::net::UnixStream::connect(path).is_ok());
+    alive.or(all.first()).map(|path| (*path).clone())
+}
+
+fn basics(server: &Server) -> ServerFacts {
+    let environment = &server.environment;
+    ServerFacts {
+        product: environment.server.clone(),
+        version: environment.server_version.clone(),
+        trusted: server.is_trusted(),
+        clustered: environment.server_clustered,
+        missing_extensions: requirements::EXTENSIONS
+            .into_iter()
+            .filter(|name| !server.has_extension(name))
+            .map(str::to_owned)
+            .collect(),
+        virtual_machines: server.supports_virtual_machines(),
+        storage_drivers: environment.storage_supported_drivers.iter().map(|driver| driver.name.clone()).collect(),
+        trust_password: server.setting("core.trust_password").is_some_and(|set| set != "false"),
+        listener: server.setting("core.https_address").map(str::to_owned),
+        listener_note: server.setting(names::LISTENER_NOTE).map(str::to_owned),
+        fingerprint: environment.certificate_fingerprint.parse().ok(),
+        pool: Lookup::Unknown("not looked at".into()),
+        bridge: Lookup::Unknown("not looked at".into()),
+        project: Lookup::Unknown("not looked at".into()),
+        instances: Lookup::Unknown("not looked at".into()),
+        trust: Lookup::Unknown("not looked at".into()),
+        door: Door::NotTried,
+    }
+}
+
+async fn fill(settings: &Settings, lxd: &Client, server: &mut ServerFacts) {
+    server.pool = lookup(lxd.storage_pool(&settings.pool.name).await, |pool| PoolFacts {
+        driver: pool.driver,
+        status: pool.status,
+    });
+    server.bridge = bridge(lxd, &settings.bridge).await;
+    server.project = match lxd.project(&settings.project).await {
+        Ok(Some(project)) => {
+            project.config.map_or_else(|| Lookup::Unknown("its configuration is hidden".into()), Lookup::Found)
+        }
+        Ok(None) => Lookup::Absent,
+        Err(error) => Lookup::Unknown(with_cause(&error)),
+    };
+    // LXD lists nothing for a project that does not exist, so the project itself is asked first.
+    server.instances = match server.project {
+        Lookup::Found(_) => match lxd.instances(&settings.project).await {
+            Ok(instances) => {
+                let mut names: Vec<String> = instances.into_iter().map(|instance| instance.name).collect();
+                names.sort();
+                Lookup::Found(names)
+            }
+            Err(error) => Lookup::Unknown(with_cause(&error)),
+        },
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Unknown(_) => Lookup::Unknown("the project cannot be read".into()),
+    };
+}
+
+async fn bridge(lxd: &Client, name: &str) -> Lookup<BridgeFacts> {
+    let network = match lxd.network(name).await {
+        Ok(Some(network)) => network,
+        Ok(None) => return Lookup::Absent,
+        Err(error) => return Lookup::Unknown(with_cause(&error)),
+    };
+    match lxd.network_state(name).await {
+        Ok(state) => {
+            let ports = state.and_then(|state| state.bridge).map(|bridge| bridge.upper_devices).unwrap_or_default();
+            // LXD calls the NICs of instances tap… and veth…; they do not lead out of the node.
+            let leads_out = |port: &String| !port.starts_with("tap") && !port.starts_with("veth");
+            Lookup::Found(BridgeFacts { kind: network.kind, ports: ports.into_iter().filter(leads_out).collect() })
+        }
+        Err(error) => Lookup::Unknown(with_cause(&error)),
+    }
+}
+
+/// A certificate in LXD's trust store.
+pub(crate) async fn trusted(lxd: &Client, print: Fingerprint) -> Lookup<TrustFacts> {
+    lookup(lxd.certificate(print).await, |found| TrustFacts {
+        name: found.name,
+        restricted: found.restricted,
+        projects: found.projects,
+    })
+}
+
+async fn look_at_door(
+    settings: &Settings,
+    node: &NodeFacts,
+    server: &ServerFacts,
+    identity: Option<&Identity>,
+) -> Door {
+    let Some(at) = decide::address(settings, node, server) else { return Door::NotTried };
+    let (Some(_), Some(print)) = (&server.listener, server.fingerprint) else { return knock(at).await };
+    let deadlines = Deadlines { read: DOOR, write: DOOR };
+    let answer = match Client::tls(&format!("https://{at}"), print, identity) {
+        Ok(client) => client.with_deadlines(deadlines).server_in_project(&settings.project).await,
+        Err(error) => return Door::Unclear(error.to_string()),
+    };
+    match answer {
+        Ok(seen) if seen.is_trusted() => Door::Trusted,
+        Ok(_) => Door::Untrusted,
+        Err(error) => match error.kind() {
+            ErrorKind::WrongServer { .. } => Door::Stranger,
+            ErrorKind::Denied(_) => Door::Untrusted,
+            // A program that speaks no TLS counts as no connection too.
+            ErrorKind::NotConnected => knock(at).await,
+            _ => Door::Unclear(with_cause(&error)),
+        },
+    }
+}
+
+/// Whether anybody listens there.
+async fn knock(at: SocketAddr) -> Door {
+    match tokio::time::timeout(DOOR, TcpStream::connect(at)).await {
+        Ok(Ok(_)) => Door::Stranger,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Door::Closed,
+        Ok(Err(error)) => Door::Unclear(error.to_string()),
+        Err(_) => Door::Unclear("no answer within 5 s".into()),
+    }
+}
+
+fn lookup<T, F>(answer: Result<Option<T>, Error>, read: impl FnOnce(T) -> F) -> Lookup<F> {
+    match answer {
+        Ok(Some(found)) => Lookup::Found(read(found)),
+        Ok(None) => Lookup::Absent,
+        Err(error) => Lookup::Unknown(with_cause(&error)),
+    }
+}
+
+/// An error together with its cause, since "LXD is not running there" is half the story.
+pub(crate) fn with_cause(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

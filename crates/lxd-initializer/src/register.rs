@@ -1,0 +1,166 @@
+//! The last step in standalone mode: MAAS has this host, comes with a certificate that LXD trusts, and has really reached it.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    decide,
+    effect::{Effect, Registration},
+    observed::{Lookup, MaasFacts, Machine, NodeFacts, Observed, ServerFacts, Truster, VmHost},
+    plan::Verdict,
+    settings::Settings,
+};
+
+/// MAAS fills in a new host's resources some seconds after it was registered or refreshed.
+const DIGESTING: SignedDuration = SignedDuration::from_secs(30);
+
+pub(crate) fn registered(
+    settings: &Settings,
+    observed: &Observed,
+    node: &NodeFacts,
+    server: &ServerFacts,
+    now: Timestamp,
+) -> Verdict {
+    let view = match &observed.maas {
+        MaasFacts::Here(view) => view,
+        MaasFacts::NotAsked => return Verdict::Wait("MAAS has not been asked yet".into()),
+        MaasFacts::Away(why) => return Verdict::Wait(format!("MAAS does not answer: {why}")),
+        MaasFacts::Denied(why) => {
+            return Verdict::Block(format!("MAAS refuses the API key: {why}; it needs the key of an administrator"));
+        }
+        MaasFacts::Unusable(why) => return Verdict::Block(why.clone()),
+        MaasFacts::NoVmHosts => {
+            return Verdict::Block(
+                "this MAAS has no VM hosts any more (410 Gone): versions 3.1 to 3.8 have them".into(),
+            );
+        }
+        MaasFacts::TooOld(version) => {
+            return Verdict::Block(format!(
+                "MAAS {version} takes no key pair for a VM host, and this agent sets no trust password: update MAAS to 3.1 or \
+                 newer, or register the host by hand"
+            ));
+        }
+    };
+    let Some(address) = decide::address(settings, node, server).map(|at| format!("https://{at}")) else {
+        return Verdict::Wait("LXD's address is not known".into());
+    };
+    let machine = match &view.machine {
+        Lookup::Found(machine) => machine,
+        Lookup::Unknown(why) => {
+            return Verdict::Wait(format!("this node's machine in MAAS cannot be determined: {why}"));
+        }
+        Lookup::Absent => {
+            return Verdict::Block(
+                "MAAS knows no machine with a network card of this node, so it could not tell where the VMs run: only nodes \
+                 that MAAS deployed can be VM hosts"
+                    .into(),
+            );
+        }
+    };
+    match &view.host {
+        Lookup::Unknown(why) => Verdict::Wait(format!("the VM hosts of MAAS cannot be read: {why}")),
+        Lookup::Absent => register(settings, observed, server, machine, address),
+        Lookup::Found(host) => existing(observed, machine, host, &address, now),
+    }
+}
+
+/// S12: registering power-cycles and commissions every VM of the project, so there must be none.
+fn register(
+    settings: &Settings,
+    observed: &Observed,
+    server: &ServerFacts,
+    machine: &Machine,
+    address: String,
+) -> Verdict {
+    match &server.instances {
+        Lookup::Unknown(why) => Verdict::Wait(format!("the instances of the project cannot be listed: {why}")),
+        // The project step holds, so an absent list would be a contradiction; nothing is done on one.
+        Lookup::Absent => Verdict::Wait("the instances of the project cannot be listed".into()),
+        Lookup::Found(instances) if !instances.is_empty() => Verdict::Block(too_late(&settings.project, instances)),
+        Lookup::Found(_) => {
+            let Lookup::Found(certificate) = decide::certificate(observed) else {
+                return Verdict::Wait("there is no certificate to register with".into());
+            };
+            let or = |given: &str, own: &str| if given.is_empty() { own.to_owned() } else { given.to_owned() };
+            let registration = Registration {
+                name: settings.node_name.clone(),
+                address,
+                project: settings.project.clone(),
+                zone: or(&settings.zone, &machine.zone),
+                pool: or(&settings.resource_pool, &machine.pool),
+                certificate: certificate.fingerprint,
+            };
+            let message = format!("registers VM host {} at {}", registration.name, registration.address);
+            Verdict::Do(Effect::Register(registration), message)
+        }
+    }
+}
+
+fn too_late(project: &str, instances: &[String]) -> String {
+    format!(
+        "project {project:?} holds instances that MAAS does not know ({}): registering or refreshing this host would restart \
+         and commission them, so nothing is done; move or remove them first",
+        instances.join(", ")
+    )
+}
+
+fn existing(observed: &Observed, machine: &Machine, host: &VmHost, address: &str, now: Timestamp) -> Verdict {
+    let VmHost { id, name, .. } = host;
+    if let Some(matched) = host.machine.as_ref().filter(|matched| **matched != machine.system_id) {
+        return Verdict::Block(format!(
+            "MAAS matched VM host {name} ({id}) to machine {matched}, but this node is machine {}: MAAS goes by MAC \
+             addresses; remove the VM host in MAAS while it has no VMs, and the interface that both machines show",
+            machine.system_id
+        ));
+    }
+    let ours = match decide::certificate(observed) {
+        Lookup::Found(certificate) => host.certificate == Some(certificate.fingerprint),
+        _ => false,
+    };
+    // S12 again: MAAS looks at the project whenever the host is changed or refreshed.
+    let guarded = |effect: Effect, message: String| match &host.strangers {
+        Lookup::Found(strangers) if strangers.is_empty() => Verdict::Do(effect, message),
+        Lookup::Found(strangers) => Verdict::Block(too_late(&host.project, strangers)),
+        Lookup::Absent => Verdict::Wait("which instances MAAS knows cannot be learnt".into()),
+        Lookup::Unknown(why) => Verdict::Wait(format!("which instances MAAS knows cannot be learnt: {why}")),
+    };
+    if !ours {
+        match &host.certificate_trusted {
+            Lookup::Unknown(why) => {
+                return Verdict::Wait(format!(
+                    "it cannot be learnt whether LXD trusts VM host {name}'s certificate: {why}"
+                ));
+            }
+            // The key that this agent once made has been lost, or LXD has forgotten it: MAAS gets the new one, on the
+            // host that it has.
+            Lookup::Absent | Lookup::Found(Truster::ThisAgent) => {
+                let effect = Effect::Renew { id: *id, address: address.to_owned() };
+                return guarded(effect, format!("gives VM host {name} ({id}) the new key of this node"));
+            }
+            Lookup::Found(Truster::SomebodyElse) => {}
+        }
+    } else if host.address != address {
+        let effect = Effect::Renew { id: *id, address: address.to_owned() };
+        return guarded(
+            effect,
+            format!("tells MAAS that VM host {name} ({id}) is at {address} now, not at {}", host.address),
+        );
+    }
+    if !host.reached || !host.digested {
+        let soon = observed.memory.refreshed.is_some_and(|last| now.duration_since(last) < DIGESTING);
+        if soon {
+            return Verdict::Wait(format!("MAAS is taking in VM host {name} ({id})"));
+        }
+        return guarded(
+            Effect::Refresh { id: *id },
+            format!("lets MAAS look at VM host {name} ({id}), which it has not reached yet"),
+        );
+    }
+    match &host.machine {
+        None => Verdict::Wait(format!("MAAS has not matched VM host {name} ({id}) to a machine yet")),
+        Some(_) if ours => Verdict::Holds(format!("VM host {name} ({id}) is this machine, {}", machine.system_id)),
+        Some(_) => Verdict::Holds(format!(
+            "VM host {name} ({id}) is this machine, {}; it was registered by somebody else and is accepted as it is",
+            machine.system_id
+        )),
+    }
+}

@@ -1,0 +1,304 @@
+//! What the agent is told: environment variables, each also a flag.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::Parser;
+use secrecy::SecretString;
+
+/// Makes this node's LXD fit for MAAS and registers it as a VM host.
+#[derive(Parser, Clone)]
+#[command(name = "lxd-initializer", version, about, after_help = AFTER_HELP)]
+pub struct Arguments {
+    /// Name of the Kubernetes node that this runs on
+    #[arg(long, env = "NODE_NAME", value_parser = filled)]
+    node_name: String,
+    /// Address of this node on which LXD shall listen; by default the Node's InternalIP
+    #[arg(long, env = "NODE_IP", value_parser = optional)]
+    node_ip: Option<String>,
+    /// Storage driver: zfs, btrfs, lvm or dir
+    #[arg(long, env = "STORAGE_BACKEND", default_value = "zfs", value_parser = optional)]
+    storage_backend: String,
+    /// Size of the storage pool in GB; ignored by dir
+    #[arg(long, env = "STORAGE_SIZE", default_value = "50", value_parser = optional)]
+    storage_size: String,
+    /// Name of the storage pool to make, or to accept if it is healthy
+    #[arg(long, env = "STORAGE_POOL", default_value = "default", value_parser = optional)]
+    storage_pool: String,
+    /// Bridge of the node to which VMs are attached; it must exist
+    #[arg(long, env = "NETWORK_BRIDGE", default_value = "br0", value_parser = optional)]
+    network_bridge: String,
+    /// LXD project for MAAS
+    #[arg(long, env = "LXD_PROJECT", default_value = "maas", value_parser = optional)]
+    lxd_project: String,
+    /// LXD's unix socket; by default every usual place is tried
+    #[arg(long, env = "LXD_SOCKET", value_parser = optional)]
+    lxd_socket: Option<String>,
+    /// LXD's directory, as LXD itself knows it
+    #[arg(long, env = "LXD_DIR", value_parser = optional)]
+    lxd_dir: Option<String>,
+    /// Port on which LXD shall listen
+    #[arg(long, env = "LXD_PORT", default_value_t = 8443)]
+    lxd_port: u16,
+    /// API key of a MAAS administrator; by default Secret maas-credentials, key apiKey
+    #[arg(long, env = "MAAS_API_KEY", hide_env_values = true)]
+    maas_api_key: Option<SecretString>,
+    /// Address of MAAS; by default ConfigMap capmaas-config, key maasEndpoint
+    #[arg(long, env = "MAAS_ENDPOINT", value_parser = optional)]
+    maas_endpoint: Option<String>,
+    /// File with the CA certificates (PEM) that MAAS's certificate is checked against, besides the system's
+    #[arg(long, env = "MAAS_CA_FILE", value_parser = optional)]
+    maas_ca_file: Option<String>,
+    /// MAAS zone of the VM host; an empty text means that of the node's own machine
+    #[arg(long, env = "ZONE", default_value = "default")]
+    zone: String,
+    /// MAAS resource pool of the VM host; an empty text means that of the node's own machine
+    #[arg(long, env = "RESOURCE_POOL", default_value = "default")]
+    resource_pool: String,
+    /// Directory on the host in which the key pair of this node is kept
+    #[arg(long, env = "STATE_DIR", default_value = "/var/lib/lxd-initializer", value_parser = optional)]
+    state_dir: String,
+    /// Namespace of the Secret and the ConfigMaps
+    #[arg(long, env = "POD_NAMESPACE", default_value = "capmaas-system", value_parser = optional)]
+    namespace: String,
+    /// Where /healthz, /readyz and /metrics are served
+    #[arg(long, env = "HEALTH_ADDRESS", default_value = "[::]:8081", value_parser = optional)]
+    health_address: String,
+    /// Seconds between two looks at a node that is right
+    #[arg(long, env = "WATCH_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch_seconds: u64,
+    /// Seconds between two looks at MAAS once the VM host is right
+    #[arg(long, env = "MAAS_SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    maas_seconds: u64,
+    /// What to log, as in RUST_LOG
+    #[arg(long, env = "LOG", default_value = "info", value_parser = optional)]
+    log: String,
+}
+
+const AFTER_HELP: &str = "With MAAS_API_KEY and MAAS_ENDPOINT the agent registers the node itself; with neither it trusts the \
+certificate in ConfigMap lxd-initializer-trust and reports on its Node, and the capmaas manager registers it.";
+
+/// A DaemonSet writes an unset value as an empty text; clap would take that for a value.
+fn filled(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() { Err("it is empty".into()) } else { Ok(text.to_owned()) }
+}
+
+#[allow(clippy::unnecessary_wraps)] // the shape that clap wants
+fn optional(text: &str) -> Result<String, std::convert::Infallible> {
+    Ok(text.trim().to_owned())
+}
+
+/// A setting that cannot be used, named by its variable.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{variable} is {value:?}, but {expected}")]
+pub struct SettingError {
+    variable: &'static str,
+    value: String,
+    expected: &'static str,
+}
+
+/// The storage pool that shall be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Its name.
+    pub name: String,
+    /// Its driver.
+    pub driver: String,
+    /// Its size with a unit; `None` for the driver that takes none.
+    pub size: Option<String>,
+}
+
+/// What the agent was told, checked. It holds no secret.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Name of the Node.
+    pub node_name: String,
+    /// Address to listen on, if it was given.
+    pub node_ip: Option<IpAddr>,
+    /// The storage pool.
+    pub pool: PoolSettings,
+    /// The bridge.
+    pub bridge: String,
+    /// The LXD project.
+    pub project: String,
+    /// Where LXD's socket may be, in the order of looking.
+    pub sockets: Vec<PathBuf>,
+    /// LXD's port.
+    pub port: u16,
+    /// MAAS's zone; empty means the machine's own.
+    pub zone: String,
+    /// MAAS's resource pool; empty means the machine's own.
+    pub resource_pool: String,
+    /// Where the key pair is kept.
+    pub state_dir: PathBuf,
+    /// Where Secret and ConfigMaps are.
+    pub namespace: String,
+    /// CA certificates for MAAS.
+    pub maas_ca_file: Option<PathBuf>,
+    /// Where health is served.
+    pub health_address: std::net::SocketAddr,
+    /// Between two looks at a node that is right.
+    pub watch: Duration,
+    /// Between two looks at MAAS when all is right.
+    pub maas_watch: Duration,
+    /// What to log.
+    pub log: String,
+}
+
+/// Credentials that were given by environment or flag; what is missing here is looked up in the cluster.
+#[derive(Clone, Default)]
+pub struct GivenCredentials {
+    /// The API key.
+    pub api_key: Option<SecretString>,
+    /// The address of MAAS.
+    pub endpoint: Option<String>,
+}
+
+impl Arguments {
+    /// Checks what was given.
+    pub fn settle(self) -> Result<(Settings, GivenCredentials), SettingError> {
+        let or = |value: String, default: &str| if value.is_empty() { default.to_owned() } else { value };
+        let some = |value: Option<String>| value.filter(|value| !value.is_empty());
+        let driver = or(self.storage_backend, "zfs");
+        if !["zfs", "btrfs", "lvm", "dir"].contains(&driver.as_str()) {
+            return Err(wrong("STORAGE_BACKEND", driver, "it must be zfs, btrfs, lvm or dir"));
+        }
+        let size = size_with_unit(&or(self.storage_size, "50"))?;
+        let bridge = or(self.network_bridge, "br0");
+        if bridge.len() > 15 {
+            return Err(wrong("NETWORK_BRIDGE", bridge, "an interface's name has at most 15 characters"));
+        }
+        let node_ip = some(self.node_ip)
+            .map(|ip| ip.parse().map_err(|_| wrong("NODE_IP", ip, "it must be an IP address")))
+            .transpose()?;
+        let health_address = or(self.health_address, "[::]:8081");
+        let health_address = health_address
+            .parse()
+            .map_err(|_| wrong("HEALTH_ADDRESS", health_address, "it must be an address like [::]:8081"))?;
+        let settings = Settings {
+            node_name: self.node_name,
+            node_ip,
+            pool: PoolSettings {
+                name: or(self.storage_pool, "default"),
+                size: (driver != "dir").then_some(size),
+                driver,
+            },
+            bridge,
+            project: or(self.lxd_project, "maas"),
+            sockets: sockets(some(self.lxd_socket), some(self.lxd_dir)),
+            port: self.lxd_port,
+            zone: self.zone.trim().to_owned(),
+            resource_pool: self.resource_pool.trim().to_owned(),
+            state_dir: or(self.state_dir, "/var/lib/lxd-initializer").into(),
+            namespace: or(self.namespace, "capmaas-system"),
+            maas_ca_file: some(self.maas_ca_file).map(PathBuf::from),
+            health_address,
+            watch: Duration::from_secs(self.watch_seconds),
+            maas_watch: Duration::from_secs(self.maas_seconds),
+            log: or(self.log, "info"),
+        };
+        let given = GivenCredentials {
+            api_key: self.maas_api_key.filter(|key| !secrecy::ExposeSecret::expose_secret(key).trim().is_empty()),
+            endpoint: some(self.maas_endpoint),
+        };
+        Ok((settings, given))
+    }
+}
+
+fn wrong(variable: &'static str, value: String, expected: &'static str) -> SettingError {
+    SettingError { variable, value, expected }
+}
+
+/// LXD reads a plain number as bytes, so a pool of "50" would be one of 50 bytes.
+fn size_with_unit(text: &str) -> Result<String, SettingError> {
+    const EXPECTED: &str = "it must be a number of GB such as 50, or a size with a unit such as 500GiB or 2TB";
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    let unit = text[digits.len()..].trim();
+    if !digits.parse::<u32>().is_ok_and(|number| number > 0) {
+        return Err(wrong("STORAGE_SIZE", text.to_owned(), EXPECTED));
+    }
+    match unit {
+        "" | "G" | "Gi" => Ok(format!("{digits}GiB")),
+        "GB" | "GiB" | "TB" | "TiB" | "MB" | "MiB" => Ok(format!("{digits}{unit}")),
+        _ => Err(wrong("STORAGE_SIZE", text.to_owned(), EXPECTED)),
+    }
+}
+
+/// Every place where the socket can be. Never `unix.socket.user`, which is for people without rights.
+fn sockets(explicit: Option<String>, lxd_dir: Option<String>) -> Vec<PathBuf> {
+    if let Some(socket) = explicit {
+        return vec![socket.into()];
+    }
+    let in_dir = lxd_dir.map(|dir| PathBuf::from(dir).join("unix.socket"));
+    let usual = ["/var/snap/lxd/common/lxd/unix.socket", "/var/lib/lxd/unix.socket"].map(PathBuf::from);
+    in_dir.into_iter().chain(usual).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(arguments: &[&str]) -> Result<Settings, SettingError> {
+        let all = ["lxd-initializer", "--node-name", "n1"].iter().chain(arguments);
+        Arguments::try_parse_from(all).unwrap().settle().map(|(settings, _)| settings)
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_document() {
+        let settings = settle(&[]).unwrap();
+        assert_eq!((settings.pool.driver.as_str(), settings.pool.size.as_deref()), ("zfs", Some("50GiB")));
+        assert_eq!((settings.bridge.as_str(), settings.project.as_str()), ("br0", "maas"));
+        assert_eq!((settings.zone.as_str(), settings.resource_pool.as_str()), ("default", "default"));
+    }
+
+    #[test]
+    fn a_size_without_a_unit_is_gigabytes_and_never_bytes() {
+        for (given, sent) in [("50", "50GiB"), ("1", "1GiB"), ("500GB", "500GB"), ("2TiB", "2TiB"), ("20 GiB", "20GiB")]
+        {
+            assert_eq!(settle(&["--storage-size", given]).unwrap().pool.size.as_deref(), Some(sent));
+        }
+        for wrong in ["0", "-1", "fifty", "50XB", "1.5", "99999999999"] {
+            let error = settle(&[&format!("--storage-size={wrong}")]).unwrap_err();
+            assert!(error.to_string().starts_with("STORAGE_SIZE is"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_dir_driver_gets_no_size_because_it_takes_none() {
+        assert_eq!(settle(&["--storage-backend", "dir"]).unwrap().pool.size, None);
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named_by_its_variable() {
+        for (flags, name) in [
+            (["--storage-backend", "ext4"], "STORAGE_BACKEND"),
+            (["--network-bridge", "a-name-of-16-char"], "NETWORK_BRIDGE"),
+            (["--node-ip", "host.example"], "NODE_IP"),
+            (["--health-address", "8081"], "HEALTH_ADDRESS"),
+        ] {
+            assert!(settle(&flags).unwrap_err().to_string().starts_with(name));
+        }
+    }
+
+    #[test]
+    fn an_explicit_socket_is_the_only_one_tried_and_else_every_usual_place_is() {
+        assert_eq!(settle(&["--lxd-socket", "/x"]).unwrap().sockets, [PathBuf::from("/x")]);
+        let searched = settle(&["--lxd-dir", "/d"]).unwrap().sockets;
+        assert_eq!(searched[0], PathBuf::from("/d/unix.socket"));
+        assert_eq!(searched.len(), 3);
+        assert!(searched.iter().all(|socket| socket.ends_with("unix.socket")));
+    }
+
+    #[test]
+    fn empty_values_count_as_not_given() {
+        let settings = settle(&["--node-ip", "", "--storage-backend", "", "--lxd-socket", ""]).unwrap();
+        assert_eq!(settings.node_ip, None);
+        assert_eq!(settings.pool.driver, "zfs");
+        assert_eq!(settings.sockets.len(), 2);
+    }
+
+    #[test]
+    fn the_node_name_is_required() {
+        assert!(Arguments::try_parse_from(["lxd-initializer", "--node-name", " "]).is_err());
+    }
+}
