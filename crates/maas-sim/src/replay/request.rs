@@ -63,7 +63,8 @@ pub(super) fn prepare(recording: &Recording, context: &Context<'_>) -> Prepared 
         path.push('?');
         path.push_str(&encode(&query));
     }
-    let mut headers = Vec::new();
+    // Names the exchange in logs of whatever answers.
+    let mut headers = vec![("user-agent".to_owned(), format!("replay {}", recording.name))];
     headers.extend(authorization(recording, context).map(|value| ("authorization".to_owned(), value)));
     let (content_type, body) = match (&request.body, request.content_type.as_deref()) {
         (Body::None, kind) => (kind.map(str::to_owned), Vec::new()),
@@ -310,7 +311,7 @@ mod tests {
         let made = prepared(&json!({"method": "GET", "path": "api/2.0//zones/", "authorization": header}));
         assert_eq!(made.path, "/MAAS/api/2.0//zones/");
         assert_eq!(
-            made.headers[0].1,
+            made.headers[1].1,
             "OAuth oauth_consumer_key=\"c\", oauth_signature=\"%26s\", oauth_timestamp=\"4699\", oauth_nonce=\"n\""
         );
     }
