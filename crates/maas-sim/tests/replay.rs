@@ -26,7 +26,13 @@ async fn at_least_95_of_100_recorded_exchanges_agree_and_each_exception_has_a_re
     println!("{}", report.total());
     let surprises: Vec<_> = report
         .surprises(&exceptions)
-        .map(|outcome| format!("{}: {}", outcome.name, outcome.differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
+        .map(|outcome| {
+            format!(
+                "{}: {}",
+                outcome.name,
+                outcome.differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            )
+        })
         .collect();
     assert!(surprises.is_empty(), "these differ and are not listed in exceptions.yaml:\n{}", surprises.join("\n"));
     let idle: BTreeSet<_> = report.idle_exceptions(&exceptions).collect();

@@ -24,7 +24,8 @@ async fn simulator() -> SocketAddr {
     let key: ApiKey = KEY.parse().unwrap();
     let config = Config { durations: Durations::quick(), invent_lxd: true, ..Config::new(key) };
     let simulator = maas_sim::Simulator::new(config);
-    let machine = |name: &str, zone: &str| json!({"machine": {"hostname": name, "zone": zone, "cpu_count": 4, "memory": 8192}});
+    let machine =
+        |name: &str, zone: &str| json!({"machine": {"hostname": name, "zone": zone, "cpu_count": 4, "memory": 8192}});
     let statements = json!([
         {"zone": {"name": "az1"}},
         {"pool": {"name": "pool-a"}},
@@ -127,7 +128,8 @@ fn gomaasclient() -> PathBuf {
     let (folder, _lock) = tool(&format!("gomaasclient-{GOMAASCLIENT}"));
     let program = folder.join(sum(&files)).join("gomaasclient");
     if !program.exists() {
-        let advice = "gomaasclient needs Go 1.24 or newer; install it, or point CAPMAAS_CACHE at a cache that has the program";
+        let advice =
+            "gomaasclient needs Go 1.24 or newer; install it, or point CAPMAAS_CACHE at a cache that has the program";
         let unfinished = program.with_extension("unfinished");
         let mut build = Command::new("go");
         build.current_dir(&source).args(["build", "-trimpath", "-o"]).arg(&unfinished).arg(".");

@@ -161,7 +161,10 @@ impl<'a> Replay<'a> {
     /// The key that a request was signed with. Keys that do not exist yet are given to their user.
     async fn key_for(&mut self, recording: &Recording) -> Result<Key, ReplayError> {
         let caller = recording.request.caller.as_deref().unwrap_or(FIRST_ADMIN);
-        let user = self.callers.get(caller).map_or(caller, String::as_str).to_owned();
+        let user = match self.callers.get(caller) {
+            Some(user) => user.clone(),
+            None => self.stranger(caller).await?,
+        };
         let Credentials { key, wrong } = self.arrangements.credentials(&recording.position);
         let mut key = self.key_of(&user, key.as_deref()).await?;
         let part = wrong.map(|part| match part {
@@ -173,6 +176,18 @@ impl<'a> Replay<'a> {
             "wrong".clone_into(part);
         }
         Ok(key)
+    }
+
+    /// A user whom no arrangement names: the recording's own words say whether it is an administrator.
+    async fn stranger(&mut self, caller: &str) -> Result<String, ReplayError> {
+        if caller == FIRST_ADMIN {
+            return Ok(caller.to_owned());
+        }
+        let name = caller.replace(' ', "-");
+        let admin = caller.contains("admin") && !caller.contains("non-admin");
+        self.target.control("arrange", &json!([{"user": {"name": name, "admin": admin}}])).await?;
+        self.callers.insert(caller.to_owned(), name.clone());
+        Ok(name)
     }
 
     async fn key_of(&mut self, user: &str, label: Option<&str>) -> Result<Key, ReplayError> {
