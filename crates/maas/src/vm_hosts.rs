@@ -175,6 +175,29 @@ pub struct NewVmHost {
     pub default_storage_pool: Option<String>,
 }
 
+impl NewVmHost {
+    /// A host with MAAS's defaults for everything else.
+    pub fn new(
+        name: impl Into<String>,
+        power_address: impl Into<String>,
+        project: impl Into<String>,
+        auth: VmHostAuth,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            power_address: power_address.into(),
+            project: project.into(),
+            auth,
+            zone: None,
+            pool: None,
+            tags: Vec::new(),
+            cpu_over_commit_ratio: None,
+            memory_over_commit_ratio: None,
+            default_storage_pool: None,
+        }
+    }
+}
+
 /// What to change about a VM host. What is None stays as it is.
 #[derive(Debug, Clone, Default)]
 pub struct VmHostUpdate {

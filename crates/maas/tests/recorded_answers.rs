@@ -149,18 +149,7 @@ async fn same_shape(client: &Client, recording: &Recording) -> Option<Result<()>
 }
 
 fn new_vm_host() -> NewVmHost {
-    NewVmHost {
-        name: "host-a".to_owned(),
-        power_address: "10.0.0.1:8443".to_owned(),
-        project: "maas".to_owned(),
-        auth: VmHostAuth::Generated,
-        zone: None,
-        pool: None,
-        tags: Vec::new(),
-        cpu_over_commit_ratio: None,
-        memory_over_commit_ratio: None,
-        default_storage_pool: None,
-    }
+    NewVmHost::new("host-a", "10.0.0.1:8443", "maas", VmHostAuth::Generated)
 }
 
 async fn outcome(recording: &Recording) -> Option<Result<()>> {

@@ -99,16 +99,10 @@ async fn a_release_says_how_to_erase_only_if_asked() {
 async fn a_vm_host_s_trust_password_goes_where_maas_reads_it() {
     let script = Script::new([json(r#"{"id": 1}"#)]);
     let host = NewVmHost {
-        name: "host-a".to_owned(),
-        power_address: "10.0.0.1:8443".to_owned(),
-        project: "maas".to_owned(),
-        auth: VmHostAuth::Password("s3cret".into()),
         zone: Some("az1".to_owned()),
-        pool: None,
         tags: vec!["a".to_owned(), "b".to_owned()],
         cpu_over_commit_ratio: Some(1.5),
-        memory_over_commit_ratio: None,
-        default_storage_pool: None,
+        ..NewVmHost::new("host-a", "10.0.0.1:8443", "maas", VmHostAuth::Password("s3cret".into()))
     };
     script.client().vm_hosts().create(&host).await.unwrap();
     assert_eq!(

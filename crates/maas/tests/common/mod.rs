@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
 pub mod recordings;
+pub mod server;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -55,10 +56,12 @@ impl Seen {
     }
 }
 
+type Answers = VecDeque<Result<Response<Bytes>, String>>;
+
 /// A server that answers from a list, in order, and then repeats its last word.
 #[derive(Clone)]
 pub struct Script {
-    answers: Arc<Mutex<VecDeque<Result<Response<Bytes>, String>>>>,
+    answers: Arc<Mutex<Answers>>,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 

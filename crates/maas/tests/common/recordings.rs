@@ -2,6 +2,8 @@
 //!
 //! One JSON value a line. `{"$": N}` stands for the N-th object of the first line's `shared` list.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
@@ -41,7 +43,12 @@ impl Recording {
 }
 
 /// All recordings. Their absence is a failure: this crate's promises rest on them.
-pub fn all() -> Vec<Recording> {
+pub fn all() -> &'static [Recording] {
+    static ALL: OnceLock<Vec<Recording>> = OnceLock::new();
+    ALL.get_or_init(read)
+}
+
+fn read() -> Vec<Recording> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../maas-sim/tests/recordings");
     let mut recordings = Vec::new();
     for file in ["from-000.jsonl", "from-900.jsonl"] {
@@ -67,9 +74,9 @@ pub fn all() -> Vec<Recording> {
 }
 
 /// The recording of this number.
-pub fn numbered(number: &str) -> Recording {
+pub fn numbered(number: &str) -> &'static Recording {
     let prefix = format!("{number}-");
-    all().into_iter().find(|recording| recording.name.starts_with(&prefix)).expect("a recording of this number")
+    all().iter().find(|recording| recording.name.starts_with(&prefix)).expect("a recording of this number")
 }
 
 fn expand(value: &Value, shared: &[Value]) -> Value {
