@@ -1,11 +1,12 @@
 //! What the scenarios share: installing capmaas as a user would, and waiting for what must become true.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use capmaas_testbed::tools::ToolSet;
-use capmaas_testbed::{KubernetesVersion, Testbed};
+use capmaas_testbed::{KubernetesVersion, NodePlayer, NodePlayerOptions, Testbed};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -37,6 +38,54 @@ pub async fn install_crds(testbed: &Testbed) -> anyhow::Result<String> {
         bail!("hack/install-crds failed: {printed}");
     }
     Ok(printed)
+}
+
+/// Installs everything that the provider needs in a cluster, from the manifests that we ship.
+pub async fn install(testbed: &Testbed) -> anyhow::Result<()> {
+    install_crds(testbed).await?;
+    let manifests = testbed.kubectl([OsStr::new("kustomize"), repository().join("config/default").as_os_str()]).await?;
+    Ok(testbed.apply_yaml(&manifests).await?)
+}
+
+/// A player with one node that runs the manager's Deployment, back when its Pod is Ready.
+pub async fn manager_player(testbed: &Testbed) -> anyhow::Result<NodePlayer> {
+    let port = free_port()?;
+    let options =
+        NodePlayerOptions::default().image("capmaas/manager:", program("capmaas-manager")?).hook(move |plan| {
+            // Many testbeds share this machine, so the health port of the manifest may be taken.
+            plan.args.retain(|arg| !arg.starts_with("--health-addr"));
+            plan.args.push(format!("--health-addr=127.0.0.1:{port}"));
+            plan.moved_ports.insert(9440, port);
+        });
+    let player = NodePlayer::start(testbed, options)?;
+    player.add_node("node-1").await?;
+    let deployment = "deployment/capmaas-controller-manager";
+    let wait = ["wait", "-n", "capmaas-system", "--for=condition=Available", "--timeout=120s", deployment];
+    testbed.kubectl(wait).await?;
+    Ok(player)
+}
+
+/// A program of this workspace, built beside the one that runs now.
+pub fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let running = std::env::current_exe().context("find the running program")?;
+    // Tests run from target/<profile>/deps, programs from target/<profile>.
+    let found = running.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.with_context(|| format!("{name} is not built: run cargo build --workspace --bins first, as make test does"))
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// The sentence with which the API server refused something.
+pub fn refusal<T>(result: anyhow::Result<T>) -> anyhow::Result<String> {
+    match result {
+        Ok(_) => bail!("the API server accepted what it should refuse"),
+        Err(error) => match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) => Ok(status.message.clone()),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Asks until `look` answers, and fails with what it last said instead.
@@ -88,6 +137,25 @@ impl Objects {
         let body = self.body(name, json!({ "status": status }));
         self.api.patch_status(name, &params, &Patch::Apply(body)).await?;
         Ok(())
+    }
+
+    /// Changes just these fields.
+    pub async fn merge(&self, name: &str, fields: Value) -> anyhow::Result<()> {
+        self.api.patch(name, &PatchParams::default(), &Patch::Merge(fields)).await?;
+        Ok(())
+    }
+
+    /// Waits until a condition has this status.
+    pub async fn wait_for_condition(&self, name: &str, type_: &str, status: &str) -> anyhow::Result<()> {
+        eventually(&format!("{} {name} with {type_} = {status}", self.resource.kind), || async {
+            let object = self.get(name).await?;
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            match conditions.iter().find(|condition| condition["type"] == type_) {
+                Some(condition) if condition["status"] == status => Ok(()),
+                _ => bail!("the conditions are {}", json!(conditions)),
+            }
+        })
+        .await
     }
 
     /// Waits until the value at a JSON pointer is `wanted`.
