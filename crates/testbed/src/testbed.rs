@@ -135,6 +135,11 @@ impl Testbed {
         new_client(&self.control_plane.config)
     }
 
+    /// What a client with every right is made from.
+    pub fn config(&self) -> &kube::Config {
+        &self.control_plane.config
+    }
+
     /// A kubeconfig with every right.
     pub fn kubeconfig_path(&self) -> &Path {
         &self.control_plane.kubeconfig
@@ -249,6 +254,13 @@ impl Testbed {
             Ok(())
         })
         .await;
+    }
+}
+
+impl Drop for Testbed {
+    /// Others may hold the sandbox too; what is in it ends with the testbed all the same.
+    fn drop(&mut self) {
+        self.sandbox.close();
     }
 }
 

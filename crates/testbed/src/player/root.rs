@@ -1,0 +1,177 @@
+//! A root file system of its own for each container, in a mount namespace of its own.
+//!
+//! It holds what a small image would (the machine's libraries, read-only, and a few files of /etc), the program under
+//! the name that the manifest calls it by, and the volumes. So a program finds its ServiceAccount's token where it is in
+//! a cluster, sees nothing of the machine that no hostPath shows it, and whatever it writes is gone with it. The mounts
+//! exist in the namespace only: they end with the process.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Container, Pod, SecurityContext};
+
+/// What minimal images run as when the manifest says non-root and no number.
+const NON_ROOT: i64 = 65532;
+
+/// A volume that appears in the container.
+pub(super) struct Mount {
+    pub(super) source: PathBuf,
+    pub(super) target: String,
+    pub(super) read_only: bool,
+}
+
+/// The mounts of a container, from the volumes of its Pod.
+pub(super) fn mounts(
+    container: &Container,
+    volumes: &std::collections::BTreeMap<String, PathBuf>,
+) -> Result<Vec<Mount>, String> {
+    let mut mounts = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        let volume = volumes.get(&mount.name).ok_or_else(|| format!("there is no volume {:?}", mount.name))?;
+        mounts.push(Mount {
+            source: mount.sub_path.as_deref().map_or_else(|| volume.clone(), |sub| volume.join(sub)),
+            target: mount.mount_path.clone(),
+            read_only: mount.read_only.unwrap_or(false),
+        });
+    }
+    // Outer before inner.
+    mounts.sort_by(|a, b| a.target.cmp(&b.target));
+    Ok(mounts)
+}
+
+/// A shell script that builds the root in `root` and becomes the program, which stands at `entry` in it. The program's
+/// own arguments are the script's. Everything is replaced by `exec`, so the process keeps its id.
+pub(super) fn script(
+    root: &Path,
+    program: &Path,
+    entry: &str,
+    working_dir: Option<&str>,
+    mounts: &[Mount],
+    identity: &Identity,
+) -> String {
+    let at = |path: &str| quote(&format!("{}{path}", root.display()));
+    let mut lines = vec![
+        "set -e".to_owned(),
+        format!("mount -t tmpfs -o mode=755 capmaas-testbed {}", at("")),
+        format!("cd {}", at("")),
+        "mkdir -p proc sys dev etc run tmp usr var".to_owned(),
+        "chmod 1777 tmp".to_owned(),
+        // As in Debian, and relative: it is followed before the change of the root, too.
+        "ln -s ../run var/run".to_owned(),
+        "for dir in proc sys dev; do mount --rbind /$dir $dir; done".to_owned(),
+        "mount --bind /usr usr".to_owned(),
+        "mount -o remount,bind,ro usr".to_owned(),
+        "for dir in bin sbin lib lib32 lib64 libx32; do".to_owned(),
+        "  if [ -L /$dir ]; then cp -P /$dir $dir".to_owned(),
+        "  elif [ -d /$dir ]; then mkdir $dir; mount --bind /$dir $dir; mount -o remount,bind,ro $dir; fi".to_owned(),
+        "done".to_owned(),
+        "for file in hosts resolv.conf nsswitch.conf passwd group localtime ld.so.cache ld.so.conf; do".to_owned(),
+        "  if [ -f /etc/$file ]; then cp -L /etc/$file etc/$file; fi".to_owned(),
+        "done".to_owned(),
+        "if [ -d /etc/ssl ]; then mkdir etc/ssl; mount --bind /etc/ssl etc/ssl; fi".to_owned(),
+        format!("mkdir -p {}", at(parent(entry))),
+        format!("touch {0}; mount --bind {1} {0}", at(entry), quote(&program.display().to_string())),
+    ];
+    for mount in mounts {
+        let (source, target) = (quote(&mount.source.display().to_string()), at(&mount.target));
+        lines.push(format!(
+            "if [ -d {source} ]; then mkdir -p {target}; else mkdir -p {}; touch {target}; fi",
+            at(parent(&mount.target))
+        ));
+        lines.push(format!("mount --rbind {source} {target}"));
+        if mount.read_only {
+            lines.push(format!("mount -o remount,bind,ro {target}"));
+        }
+    }
+    if identity.read_only_root {
+        lines.push(format!("mount -o remount,ro {}", at("")));
+    }
+    lines.push("unset PWD OLDPWD".to_owned());
+    let dir = working_dir.map(|dir| format!("/usr/bin/env --chdir={} ", quote(dir))).unwrap_or_default();
+    lines.push(format!("exec chroot {} {}{dir}{} \"$@\"", at(""), identity.setpriv(), quote(entry)));
+    lines.join("\n")
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+/// As a word of a shell script.
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// As whom a container runs, and with what it is denied.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    user: Option<i64>,
+    group: Option<i64>,
+    no_capabilities: bool,
+    no_new_privileges: bool,
+    read_only_root: bool,
+}
+
+impl Identity {
+    pub(super) fn of(pod: &Pod, container: &Container) -> Self {
+        let own = container.security_context.clone().unwrap_or_default();
+        let shared = pod.spec.as_ref().and_then(|spec| spec.security_context.clone()).unwrap_or_default();
+        let non_root = own.run_as_non_root.or(shared.run_as_non_root) == Some(true);
+        let user = own.run_as_user.or(shared.run_as_user).or(non_root.then_some(NON_ROOT));
+        Self {
+            user,
+            group: own.run_as_group.or(shared.run_as_group).or(user),
+            no_capabilities: drops_all(&own),
+            no_new_privileges: own.allow_privilege_escalation == Some(false),
+            read_only_root: own.read_only_root_filesystem == Some(true),
+        }
+    }
+
+    /// The command that takes on this identity and becomes the one after it.
+    fn setpriv(&self) -> String {
+        let mut flags = String::new();
+        if let Some(group) = self.group {
+            flags.push_str(&format!(" --regid={group} --clear-groups"));
+        }
+        if let Some(user) = self.user {
+            flags.push_str(&format!(" --reuid={user}"));
+        }
+        if self.no_capabilities {
+            flags.push_str(" --inh-caps=-all --bounding-set=-all");
+        }
+        if self.no_new_privileges {
+            flags.push_str(" --no-new-privs");
+        }
+        if flags.is_empty() { flags } else { format!("/usr/bin/setpriv{flags} -- ") }
+    }
+}
+
+fn drops_all(context: &SecurityContext) -> bool {
+    let dropped = context.capabilities.as_ref().and_then(|capabilities| capabilities.drop.as_deref());
+    dropped.is_some_and(|dropped| dropped.iter().any(|name| name == "ALL"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_manifest_decides_as_whom_a_container_runs() {
+        let pod: Pod =
+            serde_json::from_value(json!({"spec": {"containers": [], "securityContext": {"runAsNonRoot": true}}}))
+                .unwrap();
+        let container = serde_json::from_value(json!({"name": "c", "securityContext":
+            {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true}}))
+        .unwrap();
+        assert_eq!(
+            Identity::of(&pod, &container).setpriv(),
+            "/usr/bin/setpriv --regid=65532 --clear-groups --reuid=65532 --inh-caps=-all --bounding-set=-all --no-new-privs -- "
+        );
+        assert_eq!(Identity::of(&Pod::default(), &Container::default()).setpriv(), "");
+    }
+
+    #[test]
+    fn words_are_quoted_for_the_shell() {
+        assert_eq!(quote("a'b c"), r"'a'\''b c'");
+    }
+}
