@@ -39,6 +39,10 @@ pub fn parse_yaml(yaml: &str) -> Result<Vec<Value>> {
 
 /// Applies objects in an order that works: namespaces and kinds before what uses them, webhooks last.
 pub(crate) async fn apply(client: &Client, mut objects: Vec<Value>) -> Result<()> {
+    if let Some(object) = objects.iter().find(|object| !object["apiVersion"].is_string() || !object["kind"].is_string())
+    {
+        return Err(Error::invalid("an object of a manifest", format!("lacks apiVersion or kind: {object}")));
+    }
     objects.sort_by_key(rank);
     let mut kinds = HashMap::new();
     let mut awaited = Vec::new();
@@ -74,26 +78,45 @@ fn rank(object: &Value) -> u8 {
 type Kinds = HashMap<GroupVersionKind, (ApiResource, Scope)>;
 
 async fn apply_one(client: &Client, kinds: &mut Kinds, object: &Value) -> Result<(String, Api<DynamicObject>)> {
-    let api_version = object["apiVersion"].as_str().unwrap_or_default();
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let gvk = GroupVersionKind::gvk(group, version, kind_of(object));
-    let Some(name) = object["metadata"]["name"].as_str().filter(|_| !version.is_empty()) else {
-        return Err(Error::invalid("an object of a manifest", format!("lacks apiVersion or metadata.name: {object}")));
-    };
+    let gvk = gvk_of(object);
     if !kinds.contains_key(&gvk) {
         kinds.insert(gvk.clone(), served(client, &gvk).await?);
     }
-    let (resource, scope) = &kinds[&gvk];
-    let api: Api<DynamicObject> = match scope {
+    let (name, api) = api_of(client, object, &kinds[&gvk])?;
+    api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object))
+        .await
+        .doing(|| format!("apply {} {name}", gvk.kind))?;
+    Ok((name, api))
+}
+
+/// A merge patch of an object that may be there or not.
+pub(crate) async fn merge_if_there(client: &Client, object: &Value, patch: &Value) -> Result<()> {
+    let gvk = gvk_of(object);
+    let (name, api) = api_of(client, object, &served(client, &gvk).await?)?;
+    match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        answer => answer.map(drop).doing(|| format!("change {} {name}", gvk.kind)),
+    }
+}
+
+fn gvk_of(object: &Value) -> GroupVersionKind {
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    GroupVersionKind::gvk(group, version, kind_of(object))
+}
+
+fn api_of(client: &Client, object: &Value, kind: &(ApiResource, Scope)) -> Result<(String, Api<DynamicObject>)> {
+    let Some(name) = object["metadata"]["name"].as_str() else {
+        return Err(Error::invalid("an object of a manifest", format!("lacks metadata.name: {object}")));
+    };
+    let (resource, scope) = kind;
+    let api = match scope {
         Scope::Cluster => Api::all_with(client.clone(), resource),
         Scope::Namespaced => {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
             Api::namespaced_with(client.clone(), namespace, resource)
         }
     };
-    api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object))
-        .await
-        .doing(|| format!("apply {} {name}", gvk.kind))?;
     Ok((name.to_owned(), api))
 }
 

@@ -144,7 +144,7 @@ impl Prepared {
 
     async fn apply(&self, target: &Target<'_>, webhook_port: u16) -> Result<()> {
         let ca_bundle = BASE64_STANDARD.encode(target.ca.certificate_pem());
-        let objects = self
+        let objects: Vec<Value> = self
             .components
             .iter()
             .filter(|object| !LEFT_OUT.contains(&object["kind"].as_str().unwrap_or_default()))
@@ -154,6 +154,7 @@ impl Prepared {
                 object
             })
             .collect();
+        release_services(&target.client, &objects).await?;
         apply::apply(&target.client, objects).await
     }
 
@@ -217,6 +218,24 @@ impl Prepared {
         }
         Ok(())
     }
+}
+
+/// Lets go of the Services that an earlier installation, for instance by clusterctl, named in objects that exist. Apply
+/// alone would leave them beside our URLs, because they are somebody else's fields, and one excludes the other.
+async fn release_services(client: &Client, objects: &[Value]) -> Result<()> {
+    for object in objects {
+        let patch = if object["webhooks"].is_array() {
+            json!({"webhooks": object["webhooks"]})
+        } else if let Some(client_config) = object.pointer("/spec/conversion/webhook/clientConfig") {
+            let mut client_config = client_config.clone();
+            client_config["service"] = Value::Null;
+            json!({"spec": {"conversion": {"webhook": {"clientConfig": client_config}}}})
+        } else {
+            continue;
+        };
+        apply::merge_if_there(client, object, &patch).await?;
+    }
+    Ok(())
 }
 
 /// Points a CRD's conversion and every admission webhook at a port of this machine.

@@ -21,10 +21,12 @@
 
 mod apply;
 mod cluster_api;
+mod clusterctl;
 mod control_plane;
 mod error;
 mod http_get;
 mod kubeconfig;
+mod lxd;
 mod pki;
 mod player;
 mod ports;
@@ -37,7 +39,9 @@ mod versions;
 
 pub use apply::parse_yaml;
 pub use cluster_api::{CapiOptions, CapiProvider};
+pub use clusterctl::{Clusterctl, InfrastructureProvider};
 pub use error::{Error, Result};
+pub use lxd::{LxdDaemon, LxdOptions};
 pub use pki::CertificateAuthority;
 pub use player::{ContainerPlan, NodePlayer, NodePlayerOptions};
 pub use process::Process;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use capmaas_testbed::{
-    CapiVersion, KubernetesVersion, Testbed, clean_leftovers,
+    CapiVersion, KubernetesVersion, LxdDaemon, LxdOptions, Testbed, clean_leftovers,
     tools::{ToolSet, ensure_packages},
 };
 use clap::{Args, Parser, Subcommand};
@@ -39,6 +39,9 @@ struct Up {
     /// Cluster API version; none is started when absent.
     #[arg(long)]
     cluster_api: Option<CapiVersion>,
+    /// Start an LXD daemon as well.
+    #[arg(long)]
+    lxd: bool,
 }
 
 fn main() -> ExitCode {
@@ -71,8 +74,15 @@ async fn up(options: Up) -> anyhow::Result<()> {
         .start()
         .await?;
     println!("export KUBECONFIG={}", testbed.kubeconfig_path().display());
+    let lxd = if options.lxd { Some(LxdDaemon::start(LxdOptions::default()).await?) } else { None };
+    if let Some(lxd) = &lxd {
+        println!("export LXD_DIR={}", lxd.dir().display());
+    }
     println!("# logs: {}; Ctrl-C ends everything", testbed.sandbox().logs().display());
     tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    if let Some(lxd) = lxd {
+        lxd.stop().await;
+    }
     testbed.stop().await;
     Ok(())
 }

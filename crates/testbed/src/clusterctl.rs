@@ -1,0 +1,129 @@
+//! clusterctl without a network: a repository of local files and a command that uses nothing else.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use serde_json::json;
+
+use crate::{
+    Sandbox, Testbed,
+    error::{Doing, Error, Result, create_dir, read_file, write_file},
+    process::tail,
+    tools::ToolSet,
+    versions::CapiVersion,
+};
+
+/// The version that clusterctl of Cluster API 1.14 installs when nobody says otherwise.
+const CERT_MANAGER: &str = "v1.19.1";
+
+/// The infrastructure provider that clusterctl is to find.
+#[derive(Clone, Debug, Default)]
+pub struct InfrastructureProvider {
+    /// Its release, for instance `v0.1.0`.
+    pub version: String,
+    /// `infrastructure-components.yaml`.
+    pub components: String,
+    /// `metadata.yaml`, which maps releases to contracts.
+    pub metadata: String,
+    /// Cluster templates: file name and content.
+    pub templates: Vec<(String, String)>,
+}
+
+/// clusterctl on a testbed.
+#[derive(Debug)]
+pub struct Clusterctl {
+    program: PathBuf,
+    dir: PathBuf,
+    kubeconfig: PathBuf,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Clusterctl {
+    /// Lays out the repository: Cluster API v1.14.0's own three providers and the given one, called `maas`.
+    ///
+    /// Nothing issues certificates here, so a stand-in for cert-manager consists of its two kinds. The Deployments that
+    /// `clusterctl init` makes run nowhere; [`Testbed::start_cluster_api`] starts the managers beside.
+    pub async fn prepare(testbed: &Testbed, infrastructure: &InfrastructureProvider) -> Result<Self> {
+        let version = CapiVersion::V1_14;
+        let tools = ToolSet::ClusterApi(version).ensure_async().await?;
+        let dir = testbed.sandbox().dir().join("clusterctl");
+        let metadata = read_file(&tools.metadata_yaml())?;
+        let mut providers = Vec::new();
+        for (label, kind, name, provider) in [
+            ("cluster-api", "core", "cluster-api", "CoreProvider"),
+            ("bootstrap-kubeadm", "bootstrap", "kubeadm", "BootstrapProvider"),
+            ("control-plane-kubeadm", "control-plane", "kubeadm", "ControlPlaneProvider"),
+        ] {
+            let release = dir.join(label).join(version.as_str());
+            let url = write_release(&release, kind, &read_file(&tools.components_yaml(kind))?, &metadata)?;
+            providers.push(json!({"name": name, "type": provider, "url": url}));
+        }
+        let release = dir.join("infrastructure-maas").join(&infrastructure.version);
+        let url = write_release(&release, "infrastructure", &infrastructure.components, &infrastructure.metadata)?;
+        providers.push(json!({"name": "maas", "type": "InfrastructureProvider", "url": url}));
+        for (name, content) in &infrastructure.templates {
+            write_file(&release.join(name), content)?;
+        }
+        let cert_manager = dir.join("cert-manager").join(CERT_MANAGER);
+        create_dir(&cert_manager)?;
+        write_file(&cert_manager.join("cert-manager.yaml"), include_str!("cert-manager.yaml"))?;
+        let config = json!({
+            "providers": providers,
+            "cert-manager": {"url": cert_manager.join("cert-manager.yaml"), "version": CERT_MANAGER},
+        });
+        // JSON is YAML.
+        write_file(&dir.join("clusterctl.yaml"), format!("{config:#}\n"))?;
+        Ok(Self {
+            program: tools.program("clusterctl"),
+            kubeconfig: testbed.kubeconfig_path().to_owned(),
+            sandbox: testbed.sandbox().clone(),
+            dir,
+        })
+    }
+
+    /// The command, ready for arguments, variables of templates and another kubeconfig.
+    pub fn command(&self) -> Command {
+        let mut command = self.sandbox.command(&self.program);
+        command
+            .arg("--config")
+            .arg(self.dir.join("clusterctl.yaml"))
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("XDG_CONFIG_HOME", self.dir.join("config"))
+            .env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true")
+            // It would look for releases there.
+            .env("GOPROXY", "off");
+        command
+    }
+
+    /// Runs it and answers what it printed.
+    pub async fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
+        let mut command = self.command();
+        command.args(args);
+        crate::blocking(move || {
+            let output = command.output().doing(|| "start clusterctl".into())?;
+            if output.status.success() {
+                return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+            }
+            let args: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+            Err(Error::Program {
+                name: "clusterctl".into(),
+                what: format!("{} failed ({})", args.join(" "), output.status),
+                tail: tail(&String::from_utf8_lossy(&output.stderr)),
+            })
+        })
+        .await
+    }
+}
+
+/// Writes one release as clusterctl expects it and answers where its components are.
+fn write_release(release: &Path, kind: &str, components: &str, metadata: &str) -> Result<PathBuf> {
+    create_dir(release)?;
+    write_file(&release.join("metadata.yaml"), metadata)?;
+    let path = release.join(format!("{kind}-components.yaml"));
+    write_file(&path, components)?;
+    Ok(path)
+}

@@ -1,0 +1,63 @@
+//! A real LXD runs here, with VM support, several side by side.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{path::Path, process::Command};
+
+use capmaas_testbed::{LxdDaemon, LxdOptions};
+
+#[tokio::test]
+async fn two_daemons_run_side_by_side_and_report_vm_support() {
+    let (one, two) = tokio::join!(LxdDaemon::start(LxdOptions::default()), LxdDaemon::start(LxdOptions::default()));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    for daemon in [&one, &two] {
+        let server = daemon.server().await.unwrap();
+        assert_eq!(server["auth"], "trusted");
+        let drivers = server["environment"]["driver"].as_str().unwrap();
+        assert!(drivers.contains("qemu"), "{drivers}");
+        assert!(server["environment"]["server_version"].as_str().unwrap().starts_with("5.0."), "{server}");
+    }
+
+    // A bridge in one's network is neither in the other's nor in the machine's.
+    one.run_in_network(["ip", "link", "add", "br-only-one", "type", "bridge"]).unwrap();
+    assert!(one.run_in_network(["ip", "link", "show", "br-only-one"]).is_ok());
+    assert!(two.run_in_network(["ip", "link", "show", "br-only-one"]).is_err());
+    assert!(!Path::new("/sys/class/net/br-only-one").exists());
+
+    let left = [one.sandbox().dir().to_owned(), two.sandbox().dir().to_owned()];
+    let namespaces = [one.network_namespace().unwrap(), two.network_namespace().unwrap()];
+    one.stop().await;
+    drop(two);
+    for folder in left {
+        assert!(!folder.exists(), "{} is left behind", folder.display());
+    }
+    let there = String::from_utf8(Command::new("ip").args(["netns", "list"]).output().unwrap().stdout).unwrap();
+    assert!(namespaces.iter().all(|name| !there.contains(name)), "{there}");
+}
+
+#[tokio::test]
+async fn a_daemon_comes_back_with_what_it_had_after_a_crash() {
+    let mut daemon = LxdDaemon::start(LxdOptions::default()).await.unwrap();
+    let lxc = |daemon: &LxdDaemon, args: &[&str]| {
+        let conf = daemon.sandbox().dir().join("lxc");
+        let output = daemon
+            .sandbox()
+            .command("lxc")
+            .args(args)
+            .env("LXD_DIR", daemon.dir())
+            .env("LXD_CONF", conf)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    lxc(&daemon, &["storage", "create", "fast", "btrfs", "size=200MiB"]);
+    daemon.kill();
+    assert!(daemon.server().await.is_err());
+    daemon.restart().await.unwrap();
+    assert!(lxc(&daemon, &["storage", "list", "--format", "csv"]).contains("fast"));
+    let folder = daemon.sandbox().dir().to_owned();
+    drop(daemon);
+    assert!(!folder.exists());
+    let loops = String::from_utf8(Command::new("losetup").arg("-a").output().unwrap().stdout).unwrap();
+    assert!(!loops.contains(folder.to_str().unwrap()), "{loops}");
+}
