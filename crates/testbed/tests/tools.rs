@@ -1,0 +1,89 @@
+//! The tools: built once for all, and a clear sentence when they cannot be.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use capmaas_testbed::tools::ToolSet;
+
+/// `testbed tools` for the smallest set, with a cache of its own.
+fn testbed_tools(cache: &Path, path: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
+    command.args(["tools", "--set", &ToolSet::Etcd.to_string().replace(' ', "-")]);
+    command.env("CAPMAAS_CACHE", cache).env("PATH", path);
+    command
+}
+
+fn complaint(output: &Output) -> String {
+    assert!(!output.status.success(), "it must fail");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn without_go_and_with_an_empty_cache_one_sentence_says_what_to_do() {
+    let cache = tempfile::tempdir().unwrap();
+    let said = complaint(&testbed_tools(cache.path(), "/nowhere").output().unwrap());
+    assert_eq!(
+        said.trim(),
+        "testbed: go is not in PATH, which stopped building etcd v3.5.21 etcd: install Go 1.26 or newer, or point \
+         CAPMAAS_CACHE at a cache that `testbed tools` filled"
+    );
+}
+
+#[test]
+fn an_unreachable_proxy_is_named() {
+    let cache = tempfile::tempdir().unwrap();
+    let output = testbed_tools(cache.path(), &std::env::var("PATH").unwrap())
+        .env("GOPROXY", "http://127.0.0.1:9")
+        .env("GOMODCACHE", cache.path().join("modules"))
+        .env("GOTOOLCHAIN", "local")
+        .output()
+        .unwrap();
+    let said = complaint(&output);
+    assert!(said.contains("testbed: the Go module proxy (GOPROXY: http://127.0.0.1:9) cannot be reached"), "{said}");
+}
+
+#[test]
+fn an_unknown_set_is_refused_and_the_known_ones_are_named() {
+    let output = Command::new(env!("CARGO_BIN_EXE_testbed")).args(["tools", "--set", "etcd"]).output().unwrap();
+    let said = complaint(&output);
+    assert!(
+        said.contains("there is no set \"etcd\": choose from packages, etcd-v3.5.21, kubernetes-v1.36.4"),
+        "{said}"
+    );
+}
+
+#[test]
+fn two_runs_at_once_build_once_and_an_interrupted_build_is_not_taken_for_a_finished_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cache, bin, builds) = (dir.path().join("cache"), dir.path().join("bin"), dir.path().join("builds"));
+    fs::create_dir_all(&bin).unwrap();
+    // Plays go: notes each build, takes its time, and writes what was asked for.
+    let go = format!(
+        "#!/bin/sh\necho build >>{}\nsleep 1\nwhile [ \"$1\" != -o ]; do shift; done\necho built >\"$2\"\n",
+        builds.display()
+    );
+    fs::write(bin.join("go"), go).unwrap();
+    fs::set_permissions(bin.join("go"), fs::Permissions::from_mode(0o755)).unwrap();
+    let set = cache.join("tools/etcd-v3.5.21");
+    fs::create_dir_all(&set).unwrap();
+    fs::write(set.join(".etcd.partial"), "half").unwrap();
+
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let start = || testbed_tools(&cache, &path).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let runs = [start(), start()].map(|run| run.wait_with_output().unwrap());
+    let said = runs.map(|run| {
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(run.status.success(), "{said}");
+        said
+    });
+    assert_eq!(fs::read_to_string(set.join("etcd")).unwrap(), "built\n");
+    assert_eq!(fs::read_to_string(&builds).unwrap(), "build\n", "{said:?}");
+    let shown = said.concat();
+    assert!(shown.contains("building etcd v3.5.21 etcd: done in"), "{shown}");
+    assert!(shown.contains("waiting for another run that prepares etcd v3.5.21"), "{shown}");
+}
