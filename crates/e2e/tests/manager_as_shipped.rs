@@ -27,6 +27,8 @@ async fn the_shipped_deployment_keeps_paused_true_with_the_shipped_rights() {
         "spec": { "image": "ubuntu/jammy", "minCPU": 2, "minMemory": 4096 },
     });
     maas_machines.apply("m1", machine).await.unwrap();
+    // Before Cluster API has adopted it, a MaasCluster belongs to no Cluster.
+    maas_clusters.wait("c1", "/metadata/ownerReferences/0/kind", json!("Cluster")).await.unwrap();
     maas_clusters.wait_for_condition("c1", "Paused", "False").await.unwrap();
     maas_machines.wait_for_condition("m1", "Paused", "False").await.unwrap();
 
