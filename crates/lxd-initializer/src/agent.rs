@@ -105,9 +105,10 @@ impl Agent {
         };
         if news {
             let (state, message) = (plan.state.as_str(), plan.message.as_str());
-            match plan.state {
-                State::Blocked => tracing::warn!(state, "{message}"),
-                _ => tracing::info!(state, "{message}"),
+            if plan.state == State::Blocked {
+                tracing::warn!(state, "{message}");
+            } else {
+                tracing::info!(state, "{message}");
             }
             self.said = Some((plan.state, plan.message.clone(), now));
         }

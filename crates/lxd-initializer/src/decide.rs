@@ -128,10 +128,9 @@ fn may_report(observed: &Observed, now: Timestamp) -> bool {
 }
 
 fn walk(step: Step, settings: &Settings, observed: &Observed, now: Timestamp) -> Verdict {
-    let (server, node) = match (&observed.lxd, observed.node.found()) {
-        (LxdFacts::Here(server), Some(node)) => (server, node),
-        // The first steps see to it that both are there; nothing below is reached without them.
-        _ => return before_lxd(step, settings, observed),
+    // The first steps see to it that both are there; nothing below is reached without them.
+    let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, observed.node.found()) else {
+        return before_lxd(step, settings, observed);
     };
     match step {
         Step::Node | Step::Credentials | Step::Lxd => before_lxd(step, settings, observed),

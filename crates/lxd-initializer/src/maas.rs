@@ -43,18 +43,16 @@ impl Agent {
     fn session(&mut self, key: &SecretString, endpoint: &str) -> Result<&mut MaasSession, String> {
         let same =
             |session: &MaasSession| session.endpoint == endpoint && session.key.expose_secret() == key.expose_secret();
-        let session = match self.maas.take().filter(same) {
-            Some(session) => session,
-            None => {
-                let mut builder = maas_client::Client::builder(endpoint, key.expose_secret());
-                if let Some(file) = &self.settings.maas_ca_file {
-                    let pem =
-                        std::fs::read(file).map_err(|error| format!("MAAS_CA_FILE {}: {error}", file.display()))?;
-                    builder = builder.certificate_authority(pem);
-                }
-                let client = builder.build().map_err(|error| error.to_string())?;
-                MaasSession { endpoint: endpoint.to_owned(), key: key.clone(), client, seen: None }
+        let session = if let Some(session) = self.maas.take().filter(same) {
+            session
+        } else {
+            let mut builder = maas_client::Client::builder(endpoint, key.expose_secret());
+            if let Some(file) = &self.settings.maas_ca_file {
+                let pem = std::fs::read(file).map_err(|error| format!("MAAS_CA_FILE {}: {error}", file.display()))?;
+                builder = builder.certificate_authority(pem);
             }
+            let client = builder.build().map_err(|error| error.to_string())?;
+            MaasSession { endpoint: endpoint.to_owned(), key: key.clone(), client, seen: None }
         };
         Ok(self.maas.insert(session))
     }
@@ -75,10 +73,10 @@ impl Agent {
             Err(why) => return MaasFacts::Unusable(why),
         };
         let now = Timestamp::now();
-        if let Some((at, facts)) = &session.seen {
-            if now.duration_since(*at).unsigned_abs() < settings.maas_watch {
-                return facts.clone();
-            }
+        if let Some((at, facts)) = &session.seen
+            && now.duration_since(*at).unsigned_abs() < settings.maas_watch
+        {
+            return facts.clone();
         }
         session.seen = None;
         let instances = server.instances.found().cloned();

@@ -249,8 +249,12 @@ pub(crate) fn segment(name: &str) -> String {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => out.push(char::from(byte)),
             // A lone dot or two would be read as a step in the path.
-            b'.' if name.trim_matches('.') != "" => out.push('.'),
-            _ => out.push_str(&format!("%{byte:02X}")),
+            b'.' if !name.trim_matches('.').is_empty() => out.push('.'),
+            _ => {
+                let digits = [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0'));
+                out.push('%');
+                out.extend(digits.map(|digit| digit.to_ascii_uppercase()));
+            }
         }
     }
     out

@@ -122,9 +122,11 @@ impl Error {
             | ErrorKind::OperationStillRunning(_)
             | ErrorKind::OperationLost(_)
             | ErrorKind::OperationCancelled(_)
-            | ErrorKind::NotUnderstood(_) => Advice::ReadAgain,
+            | ErrorKind::NotUnderstood(_)
             // A failed create may mean "exists already", which only reading tells (see the crate's documentation).
-            ErrorKind::Failed { .. } | ErrorKind::OperationFailed(_) | ErrorKind::Invalid(_) => Advice::ReadAgain,
+            | ErrorKind::Failed { .. }
+            | ErrorKind::OperationFailed(_)
+            | ErrorKind::Invalid(_) => Advice::ReadAgain,
             ErrorKind::WrongServer { .. }
             | ErrorKind::Denied(_)
             | ErrorKind::NotFound(_)
