@@ -36,7 +36,7 @@ pub(super) struct Context<'a> {
     pub(super) identities: &'a Identities,
     pub(super) key: &'a Key,
     pub(super) pem: &'a Pem,
-    /// Seconds since the epoch by the simulator's clock.
+    /// Seconds since the epoch.
     pub(super) now: i64,
     /// Seconds since the epoch when the recording was made, where that can be told.
     pub(super) recorded_now: Option<i64>,
