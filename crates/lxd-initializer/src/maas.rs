@@ -159,9 +159,10 @@ impl Agent {
 
     pub(crate) async fn refresh(&mut self, id: u64) -> anyhow::Result<()> {
         self.forget();
-        self.memory.refreshed = Some(Timestamp::now());
         let id = i64::try_from(id)?;
-        self.client()?.vm_hosts().refresh(id).await.map(drop).map_err(|error| anyhow!("{error}"))
+        self.client()?.vm_hosts().refresh(id).await.map_err(|error| anyhow!("{error}"))?;
+        self.memory.refreshed = Some(Timestamp::now());
+        Ok(())
     }
 }
 

@@ -3,18 +3,16 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr},
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::atomic::{AtomicU8, Ordering},
-    time::Duration,
 };
 
+use capmaas_testbed::{LxdDaemon, LxdOptions};
 use lxd_client::Client;
 
 pub(crate) struct RealLxd {
-    folder: tempfile::TempDir,
-    process: Option<Child>,
+    daemon: LxdDaemon,
     pub(crate) ip: IpAddr,
     pub(crate) bridge: String,
     port: String,
@@ -46,31 +44,18 @@ fn address(number: u8) -> IpAddr {
 }
 
 impl RealLxd {
-    /// Starts one. The test fails with a clear word if this machine cannot.
+    /// Starts one in the machine's own network, so that it can listen where the test and a played MAAS reach it.
     pub(crate) async fn start() -> Self {
-        assert!(
-            PathBuf::from("/usr/bin/lxd").exists(),
-            "these tests need LXD: apt-get install lxd (see `testbed tools`)"
-        );
         sweep();
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
-        let pid = std::process::id();
-        let name = |kind: char| format!("lxit{pid}{kind}{number}");
+        let name = |kind: char| format!("lxit{}{kind}{number}", std::process::id());
         let (bridge, port) = (name('b'), name('p'));
         run("ip", &["link", "add", &bridge, "type", "bridge"]);
         run("ip", &["link", "add", &port, "type", "veth", "peer", "name", &name('q')]);
         run("ip", &["link", "set", &port, "master", &bridge]);
-        let folder = tempfile::Builder::new().prefix("lxd-initializer-").tempdir().unwrap();
-        let shims = folder.path().join("bin");
-        fs::create_dir_all(&shims).unwrap();
-        // Kernels of test machines often lack the module; LXD only wants to hear that it is loaded.
-        let modprobe = shims.join("modprobe");
-        fs::write(&modprobe, "#!/bin/sh\ncase \"$*\" in *vhost_vsock*) exit 0;; esac\nexit 1\n").unwrap();
-        fs::set_permissions(&modprobe, fs::Permissions::from_mode(0o755)).unwrap();
-        let ip = address(number);
-        let mut lxd = Self { folder, process: None, ip, bridge, port };
-        lxd.launch().await;
-        lxd
+        let options = LxdOptions { host_network: true, ..LxdOptions::default() };
+        let daemon = LxdDaemon::start(options).await.unwrap();
+        Self { daemon, ip: address(number), bridge, port }
     }
 
     /// A loopback address that nobody else in this process has.
@@ -78,12 +63,12 @@ impl RealLxd {
         address(NEXT.fetch_add(1, Ordering::SeqCst))
     }
 
-    fn dir(&self) -> PathBuf {
-        self.folder.path().join("lxd")
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.daemon.dir()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.dir().join("unix.socket")
+        self.daemon.socket()
     }
 
     pub(crate) fn address(&self) -> String {
@@ -94,41 +79,14 @@ impl RealLxd {
         Client::unix(self.socket()).unwrap()
     }
 
-    /// Starts the daemon on what is in its directory.
-    pub(crate) async fn launch(&mut self) {
-        fs::create_dir_all(self.dir()).unwrap();
-        let path = format!("{}:{}", self.folder.path().join("bin").display(), std::env::var("PATH").unwrap());
-        let log = fs::File::create(self.folder.path().join("out.log")).unwrap();
-        let child = Command::new("/usr/bin/lxd")
-            .args(["--group", "root"])
-            .env("LXD_DIR", self.dir())
-            .env("PATH", path)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        self.process = Some(child);
-        for _ in 0..600 {
-            if self.client().server().await.is_ok() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("LXD did not start: {}", fs::read_to_string(self.folder.path().join("out.log")).unwrap_or_default());
-    }
-
     /// kill -9.
     pub(crate) fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        self.daemon.kill();
     }
 
-    pub(crate) async fn restart(&mut self) {
-        self.kill();
-        self.launch().await;
+    /// Starts it again on what is in its directory.
+    pub(crate) async fn launch(&mut self) {
+        self.daemon.restart().await.unwrap();
     }
 
     /// Makes an empty VM, as MAAS composes one.
@@ -160,24 +118,6 @@ impl RealLxd {
 
 impl Drop for RealLxd {
     fn drop(&mut self) {
-        self.kill();
-        // Helpers of the daemon (dnsmasq, forkproxy) do not exist here; mounts do.
-        let below = self.folder.path().display().to_string();
-        for _ in 0..5 {
-            let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-            let mine: Vec<&str> = mounts
-                .lines()
-                .rev()
-                .filter_map(|line| line.split(' ').nth(1))
-                .filter(|at| at.starts_with(&below))
-                .collect();
-            if mine.is_empty() {
-                break;
-            }
-            for at in mine {
-                let _ = Command::new("umount").args(["-l", at]).stderr(Stdio::null()).status();
-            }
-        }
         for link in [&self.bridge, &self.port] {
             let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
         }

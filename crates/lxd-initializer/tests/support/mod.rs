@@ -4,6 +4,7 @@
 pub(crate) mod cluster;
 pub(crate) mod facts;
 pub(crate) mod lxd;
+pub(crate) mod maas;
 
 use std::{
     net::{SocketAddr, TcpListener},
