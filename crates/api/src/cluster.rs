@@ -34,65 +34,7 @@ text_enum! {
     label("cluster.x-k8s.io/provider", "infrastructure-maas"),
     label("cluster.x-k8s.io/v1beta1", "v1beta1"),
     label("cluster.x-k8s.io/v1beta2", "v1beta1"),
-    doc = "MaasCluster is the MAAS side of a Cluster API Cluster: the DNS name of its API server in MAAS, its zones, and whether its machines become LXD hosts for the VMs of other clusters.",
-    printcolumn(
-        name = "Cluster",
-        type_ = "string",
-        json_path = r".metadata.labels['cluster\.x-k8s\.io/cluster-name']",
-        description = "Cluster that this object belongs to"
-    ),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
-        description = "Whether everything about the cluster is as it should be"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        description = "Why it is not ready"
-    ),
-    printcolumn(
-        name = "Endpoint",
-        type_ = "string",
-        json_path = ".spec.controlPlaneEndpoint.host",
-        description = "Name or address of the API server"
-    ),
-    printcolumn(
-        name = "Port",
-        type_ = "integer",
-        json_path = ".spec.controlPlaneEndpoint.port",
-        description = "Port of the API server",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Domain",
-        type_ = "string",
-        json_path = ".spec.dnsDomain",
-        description = "MAAS DNS domain",
-        priority = 1
-    ),
-    printcolumn(
-        name = "LXD",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="LXDReady")].status"#,
-        description = "Whether the cluster's machines are registered as LXD hosts",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Paused",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Paused")].status"#,
-        description = "Whether nothing is done about the cluster at the moment",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "Time since the object was created"
-    )
+    doc = "MaasCluster is the MAAS side of a Cluster API Cluster: the DNS name of its API server in MAAS, its zones, and whether its machines become LXD hosts for the VMs of other clusters."
 )]
 #[serde(remote = "Self", rename_all = "camelCase")]
 #[schemars(extend("required" = ["dnsDomain"]))]
@@ -141,13 +83,6 @@ pub struct MaasClusterSpec {
     pub unreadable: Vec<String>,
 }
 tolerant_struct!(MaasClusterSpec);
-
-impl MaasClusterSpec {
-    /// Whether the cluster says that its machines become LXD hosts. `None` if it says nothing about it.
-    pub fn lxd_hosts_wanted(&self) -> Option<bool> {
-        self.lxd_control_plane_cluster.or(self.lxd_config.as_ref().and_then(|config| config.enabled))
-    }
-}
 
 /// Where an API server is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

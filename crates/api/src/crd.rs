@@ -1,13 +1,14 @@
 //! The CustomResourceDefinitions as they are shipped in `config/crd`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
-    CustomResourceSubresources, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
+    CustomResourceSubresourceStatus, CustomResourceSubresources, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube::CustomResourceExt;
 
 use crate::{
-    MaasCluster, MaasClusterTemplate, MaasMachine, MaasMachineTemplate,
+    MaasCluster, MaasClusterTemplate, MaasMachine, MaasMachineTemplate, columns,
     rules::{self, Rule},
 };
 
@@ -35,10 +36,20 @@ pub fn all() -> Result<Vec<CustomResourceDefinition>, GenerateError> {
     let own = ["spec"];
     let template = ["spec", "template", "spec"];
     Ok(vec![
-        finished(MaasCluster::crd(), &own, rules::cluster())?,
-        finished(MaasMachine::crd(), &own, rules::machine())?,
-        finished(MaasClusterTemplate::crd(), &template, without_transitions(rules::cluster()))?,
-        finished(MaasMachineTemplate::crd(), &template, without_transitions(rules::machine()))?,
+        finished(MaasCluster::crd(), columns::cluster(), &own, rules::cluster())?,
+        finished(MaasMachine::crd(), columns::machine(), &own, rules::machine())?,
+        finished(
+            MaasClusterTemplate::crd(),
+            columns::cluster_template(),
+            &template,
+            without_transitions(rules::cluster()),
+        )?,
+        finished(
+            MaasMachineTemplate::crd(),
+            columns::machine_template(),
+            &template,
+            without_transitions(rules::machine()),
+        )?,
     ])
 }
 
@@ -48,7 +59,7 @@ pub fn files() -> Result<Vec<(String, String)>, GenerateError> {
     let mut list = format!("{HEADER}resources:\n");
     for crd in all()? {
         let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-        list.push_str(&format!("  - {name}\n"));
+        list.extend(["  - ", &name, "\n"]);
         files.push((name, format!("{HEADER}{}", serde_saphyr::to_string(&crd)?)));
     }
     files.push(("kustomization.yaml".to_owned(), list));
@@ -61,11 +72,13 @@ fn without_transitions(rules: Vec<Rule>) -> Vec<Rule> {
 
 fn finished(
     mut crd: CustomResourceDefinition,
+    columns: Vec<CustomResourceColumnDefinition>,
     spec: &[&str],
     rules: Vec<Rule>,
 ) -> Result<CustomResourceDefinition, GenerateError> {
     let name = crd.metadata.name.clone().unwrap_or_default();
     for version in &mut crd.spec.versions {
+        version.additional_printer_columns = Some(columns.clone());
         // Also for templates, which have no status so far: their capacity is going to be written there.
         version.subresources = Some(CustomResourceSubresources {
             status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
@@ -73,6 +86,8 @@ fn finished(
         });
         let schema = root_schema(version);
         tidy(schema);
+        // S24: an object without a spec passed the Go provider's schema, and must be possible to delete.
+        schema.required = None;
         for rule in &rules {
             let path: Vec<&str> = spec.iter().chain(rule.at).copied().collect();
             let place = at(schema, &path, &name)?;

@@ -44,7 +44,7 @@ pub enum FailureDomains {
 
 impl FailureDomains {
     /// Name and details of each, whatever the stored shape, in stored order.
-    pub fn iter(&self) -> Box<dyn Iterator<Item = (&str, &FailureDomainDetails)> + '_> {
+    pub fn entries(&self) -> Box<dyn Iterator<Item = (&str, &FailureDomainDetails)> + '_> {
         match self {
             Self::List(list) => Box::new(list.iter().map(|domain| (domain.name.as_str(), &domain.details))),
             Self::Map(map) => Box::new(map.iter().map(|(name, details)| (name.as_str(), details))),
@@ -108,7 +108,7 @@ mod tests {
         let map = json!({"az1": {"controlPlane": true}, "az2": {"attributes": {"rack": "7"}}});
         let list = json!([{"name": "az1", "controlPlane": true}, {"name": "az2", "attributes": {"rack": "7"}}]);
         let (from_map, from_list) = (read(map.clone()), read(list.clone()));
-        assert_eq!(from_map.iter().collect::<Vec<_>>(), from_list.iter().collect::<Vec<_>>());
+        assert_eq!(from_map.entries().collect::<Vec<_>>(), from_list.entries().collect::<Vec<_>>());
         assert_eq!(serde_json::to_value(from_map).unwrap(), map);
         assert_eq!(serde_json::to_value(from_list).unwrap(), list);
     }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn entries_that_cannot_be_used_are_left_out() {
         let read = read(json!([{"name": "az1", "controlPlane": "yes"}, {"controlPlane": true}, 7]));
-        assert_eq!(read.iter().collect::<Vec<_>>(), [("az1", &FailureDomainDetails::default())]);
+        assert_eq!(read.entries().collect::<Vec<_>>(), [("az1", &FailureDomainDetails::default())]);
     }
 
     #[test]

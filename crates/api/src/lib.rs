@@ -6,6 +6,7 @@
 
 pub mod capi;
 pub mod cluster;
+mod columns;
 pub mod condition;
 pub mod conditions;
 pub mod crd;
@@ -16,6 +17,7 @@ pub mod machine_status;
 pub mod names;
 pub mod provider_id;
 pub mod reasons;
+pub mod reference;
 pub mod rules;
 pub mod size;
 pub mod static_ip;

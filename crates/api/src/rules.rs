@@ -12,7 +12,7 @@
 //! For a newly made object that uses only fields of the Go provider, the policy in `config/policy` says the same where
 //! the API server serves policies (1.30 and later).
 
-use crate::size;
+use crate::{machine::MINIMUM_VM_MEMORY_MB, size};
 
 /// Fields of `MaasCluster.spec` that the Go provider never stored.
 pub const NEW_CLUSTER_FIELDS: [&str; 3] = ["discoverFailureDomains", "lxdControlPlaneCluster", "preferredSubnets"];
@@ -226,7 +226,7 @@ fn machine_values() -> Vec<Rule> {
     vec![
         rule(format!("!{SAYS_VM} || self.minCPU >= 1"), "minCPU is the number of cores of a VM and must be at least 1; set minCPU: 1 or more", USES_NEW_FIELD),
         rule(
-            format!("!{SAYS_VM} || self.minMemory >= 1024"),
+            format!("!{SAYS_VM} || self.minMemory >= {MINIMUM_VM_MEMORY_MB}"),
             "minMemory is the memory of a VM in MB and MAAS makes none with less than 1024; set minMemory: 1024 or more",
             USES_NEW_FIELD,
         ),

@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{cluster::MaasClusterSpec, machine::MaasMachineSpec};
+use crate::{cluster::MaasClusterSpec, machine::MaasMachineSpec, tolerant::tolerant_struct};
 
 /// Labels and annotations for what is made from a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,46 +35,20 @@ pub struct TemplateMetadata {
     label("cluster.x-k8s.io/provider", "infrastructure-maas"),
     label("cluster.x-k8s.io/v1beta1", "v1beta1"),
     label("cluster.x-k8s.io/v1beta2", "v1beta1"),
-    doc = "MaasMachineTemplate is what Cluster API makes the MaasMachines of a control plane or MachineDeployment from. It does not change: to change machines, make a template with another name and point the control plane or MachineDeployment at it.",
-    printcolumn(
-        name = "Mode",
-        type_ = "string",
-        json_path = ".spec.template.spec.provisioningMode",
-        description = "bare-metal or lxd, if the template says so by provisioningMode"
-    ),
-    printcolumn(
-        name = "Image",
-        type_ = "string",
-        json_path = ".spec.template.spec.image",
-        description = "Image that is deployed"
-    ),
-    printcolumn(name = "CPU", type_ = "integer", json_path = ".spec.template.spec.minCPU", description = "CPU cores"),
-    printcolumn(
-        name = "Memory",
-        type_ = "integer",
-        json_path = ".spec.template.spec.minMemory",
-        description = "Memory in MB"
-    ),
-    printcolumn(
-        name = "Pool",
-        type_ = "string",
-        json_path = ".spec.template.spec.resourcePool",
-        description = "MAAS resource pool",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "Time since the object was created"
-    )
+    doc = "MaasMachineTemplate is what Cluster API makes the MaasMachines of a control plane or MachineDeployment from. It does not change: to change machines, make a template with another name and point the control plane or MachineDeployment at it."
 )]
-#[serde(default)]
+#[serde(remote = "Self")]
 #[schemars(extend("required" = ["template"]))]
 pub struct MaasMachineTemplateSpec {
     /// The MaasMachine to make.
+    #[serde(default)]
     pub template: MachineTemplate,
+
+    /// Parts of a stored spec that could not be read: unknown, not absent.
+    #[serde(skip)]
+    pub unreadable: Vec<String>,
 }
+tolerant_struct!(MaasMachineTemplateSpec);
 
 /// A MaasMachine to make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -103,26 +77,20 @@ pub struct MachineTemplate {
     label("cluster.x-k8s.io/provider", "infrastructure-maas"),
     label("cluster.x-k8s.io/v1beta1", "v1beta1"),
     label("cluster.x-k8s.io/v1beta2", "v1beta1"),
-    doc = "MaasClusterTemplate is what Cluster API makes the MaasCluster of a Cluster with a topology (a ClusterClass) from. It does not change: make a template with another name and point the ClusterClass at it.",
-    printcolumn(
-        name = "Domain",
-        type_ = "string",
-        json_path = ".spec.template.spec.dnsDomain",
-        description = "MAAS DNS domain"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "Time since the object was created"
-    )
+    doc = "MaasClusterTemplate is what Cluster API makes the MaasCluster of a Cluster with a topology (a ClusterClass) from. It does not change: make a template with another name and point the ClusterClass at it."
 )]
-#[serde(default)]
+#[serde(remote = "Self")]
 #[schemars(extend("required" = ["template"]))]
 pub struct MaasClusterTemplateSpec {
     /// The MaasCluster to make.
+    #[serde(default)]
     pub template: ClusterTemplate,
+
+    /// Parts of a stored spec that could not be read: unknown, not absent.
+    #[serde(skip)]
+    pub unreadable: Vec<String>,
 }
+tolerant_struct!(MaasClusterTemplateSpec);
 
 /// A MaasCluster to make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

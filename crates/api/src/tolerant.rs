@@ -21,6 +21,12 @@ pub struct Tolerant<T> {
     pub unreadable: Vec<String>,
 }
 
+impl<T: Default> Tolerant<T> {
+    pub(crate) fn nothing_readable() -> Self {
+        Self { value: T::default(), unreadable: vec![WHOLE_VALUE.to_owned()] }
+    }
+}
+
 impl<T> std::ops::Deref for Tolerant<T> {
     type Target = T;
 
@@ -49,23 +55,19 @@ where
     }
     // serde would fill the fields of a struct from a list, one after the other.
     if !value.is_object() {
-        return Tolerant { value: T::default(), unreadable: vec![WHOLE_VALUE.to_owned()] };
+        return Tolerant::nothing_readable();
     }
     let mut unreadable = Vec::new();
     loop {
         let mut track = serde_path_to_error::Track::new();
-        let attempt = strict(serde_path_to_error::Deserializer::new(&value, &mut track));
-        match attempt {
-            Ok(read) => return Tolerant { value: read, unreadable },
-            Err(_) => {
-                let path = track.path();
-                if !remove(&mut value, &path) {
-                    unreadable.push(WHOLE_VALUE.to_owned());
-                    return Tolerant { value: T::default(), unreadable };
-                }
-                unreadable.push(path.to_string());
-            }
+        if let Ok(read) = strict(serde_path_to_error::Deserializer::new(&value, &mut track)) {
+            return Tolerant { value: read, unreadable };
         }
+        let path = track.path();
+        if !remove(&mut value, &path) {
+            return Tolerant::nothing_readable();
+        }
+        unreadable.push(path.to_string());
     }
 }
 
@@ -101,6 +103,9 @@ fn remove_exactly(value: &mut Value, steps: &[&Segment]) -> bool {
 
 /// Implements `Serialize` and a `Deserialize` that never fails for a struct that derives both with
 /// `#[serde(remote = "Self")]` (which makes the derived code inherent functions) and has a field `unreadable`.
+///
+/// A missing value counts as unreadable: nobody can act on an object without a spec, and the Go provider's schema let
+/// such objects through.
 macro_rules! tolerant_struct {
     ($name:ident) => {
         impl serde::Serialize for $name {
@@ -111,8 +116,12 @@ macro_rules! tolerant_struct {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let stored = serde_json::Value::deserialize(deserializer)?;
-                let read = $crate::tolerant::read(stored, |strict| $name::deserialize(strict));
+                // An option, because that is how serde asks when the field is missing.
+                let stored = Option::<serde_json::Value>::deserialize(deserializer)?;
+                let read = match stored {
+                    Some(stored) => $crate::tolerant::read(stored, |strict| $name::deserialize(strict)),
+                    None => $crate::tolerant::Tolerant::nothing_readable(),
+                };
                 let mut value: Self = read.value;
                 value.unreadable = read.unreadable;
                 Ok(value)
