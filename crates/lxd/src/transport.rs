@@ -58,8 +58,9 @@ fn build(builder: reqwest::ClientBuilder, tls: rustls::ClientConfig) -> Result<T
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT)
-        // A daemon that restarts leaves dead connections behind; a new one costs nothing on this path.
-        .pool_idle_timeout(Duration::from_secs(2))
+        // A daemon that restarts leaves dead connections behind, and a write on one of them would have an unknown outcome;
+        // a new connection costs next to nothing here.
+        .pool_max_idle_per_host(0)
         .build()
         .map(over_reqwest)
         .map_err(|error| Error::from(ErrorKind::BadInput("the HTTP client cannot be built".into())).with_source(error))
