@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::{
     Sandbox, Testbed,
-    error::{Doing, Error, Result, create_dir, read_file, write_file},
-    process::tail,
+    error::{Result, create_dir, read_file, write_file},
+    process::run,
     tools::ToolSet,
     versions::CapiVersion,
 };
@@ -103,19 +103,7 @@ impl Clusterctl {
     pub async fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
         let mut command = self.command();
         command.args(args);
-        crate::blocking(move || {
-            let output = command.output().doing(|| "start clusterctl".into())?;
-            if output.status.success() {
-                return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-            }
-            let args: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
-            Err(Error::Program {
-                name: "clusterctl".into(),
-                what: format!("{} failed ({})", args.join(" "), output.status),
-                tail: tail(&String::from_utf8_lossy(&output.stderr)),
-            })
-        })
-        .await
+        crate::blocking(move || run(command)).await
     }
 }
 

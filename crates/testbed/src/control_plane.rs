@@ -1,8 +1,10 @@
 //! etcd, kube-apiserver and kube-controller-manager as processes.
 
 use std::{
+    fs,
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -11,7 +13,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 
 use crate::{
-    error::{Error, Result, create_dir, write_file},
+    error::{Doing, Error, Result, create_dir, write_file},
     kubeconfig,
     pki::{self, CertificateAuthority},
     ports::{LOOPBACK, free_ports},
@@ -67,6 +69,7 @@ impl ControlPlane {
         let api_server_program = ToolSet::Kubernetes(version).ensure_async().await?.program("kube-apiserver");
         let pki_dir = sandbox.dir().join("pki");
         create_dir(&pki_dir)?;
+        protect(&pki_dir)?;
         let ca = CertificateAuthority::generate("kubernetes")?;
         let ca_file = pki_dir.join("ca.crt");
         write_file(&ca_file, ca.certificate_pem())?;
@@ -162,7 +165,12 @@ impl ControlPlane {
     }
 }
 
-async fn start_etcd(sandbox: &Sandbox, program: &std::path::Path) -> Result<(Process, String)> {
+/// Keys and the administrator's token are nobody else's business, on a machine with other users either.
+fn protect(dir: &Path) -> Result<()> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).doing(|| format!("protect {}", dir.display()))
+}
+
+async fn start_etcd(sandbox: &Sandbox, program: &Path) -> Result<(Process, String)> {
     let mut attempt = 0;
     loop {
         attempt += 1;

@@ -1,6 +1,6 @@
 //! A GET of which only the status matters: readiness of managers, probes of Pods.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{fmt::Write as _, io, net::SocketAddr, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -18,10 +18,10 @@ pub(crate) async fn status(address: SocketAddr, path: &str, headers: &[(String, 
 async fn ask(address: SocketAddr, path: &str, headers: &[(String, String)]) -> io::Result<u16> {
     let mut request = format!("GET {path} HTTP/1.1\r\nConnection: close\r\nUser-Agent: capmaas-testbed\r\n");
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-        request.push_str(&format!("Host: {address}\r\n"));
+        let _ = write!(request, "Host: {address}\r\n");
     }
     for (name, value) in headers {
-        request.push_str(&format!("{name}: {value}\r\n"));
+        let _ = write!(request, "{name}: {value}\r\n");
     }
     request.push_str("\r\n");
     let mut stream = TcpStream::connect(address).await?;

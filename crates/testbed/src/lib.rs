@@ -45,6 +45,7 @@ pub use lxd::{LxdDaemon, LxdOptions};
 pub use pki::CertificateAuthority;
 pub use player::{ContainerPlan, NodePlayer, NodePlayerOptions};
 pub use process::Process;
+pub use rustix::process::Signal;
 pub use sandbox::{Sandbox, clean_leftovers};
 pub use testbed::{SharedTestbed, Testbed, TestbedBuilder};
 pub use versions::{CapiVersion, KUBERNETES_VARIABLE, KubernetesVersion};

@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     error::{Doing, Error, Result, create_dir, write_file},
-    process::{Process, tail},
+    process::{Process, run},
     sandbox::Sandbox,
 };
 
@@ -184,20 +184,6 @@ impl Drop for LxdDaemon {
 
 fn in_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
-}
-
-fn run(mut command: Command) -> Result<String> {
-    let name = Path::new(command.get_program()).display().to_string();
-    let output = command.output().doing(|| format!("start {name}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let args: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
-    Err(Error::Program {
-        what: format!("{} failed ({})", args.join(" "), output.status),
-        tail: tail(&String::from_utf8_lossy(&output.stderr)),
-        name,
-    })
 }
 
 /// The body of a GET over a unix socket. HTTP/1.0, so that it ends where the connection does.

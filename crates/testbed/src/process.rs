@@ -1,6 +1,7 @@
 //! One background process: its log, its early death, its end.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -131,6 +132,21 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Runs a short command to its end and answers what it printed.
+pub(crate) fn run(mut command: Command) -> Result<String> {
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
+    let output = command.output().doing(|| format!("start {name}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let args: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+    Err(Error::Program {
+        what: format!("{} failed ({})", args.join(" "), output.status),
+        tail: tail(&String::from_utf8_lossy(&output.stderr)),
+        name,
+    })
 }
 
 /// The last lines of a log.

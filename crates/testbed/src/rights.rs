@@ -45,8 +45,9 @@ pub(crate) async fn wait_for_aggregation(client: &Client, objects: &[Value], use
 }
 
 /// One thing that the role allows; none while it is empty.
-fn sample_of(role: &ClusterRole) -> Option<ResourceAttributes> {
-    let rule = role.rules.as_deref()?.iter().find(|rule| rule.resource_names.is_none() && rule.resources.is_some())?;
+fn sample_of(cluster_role: &ClusterRole) -> Option<ResourceAttributes> {
+    let rules = cluster_role.rules.as_deref()?;
+    let rule = rules.iter().find(|rule| rule.resource_names.is_none() && rule.resources.is_some())?;
     Some(ResourceAttributes {
         group: rule.api_groups.as_deref()?.first().cloned(),
         resource: rule.resources.as_deref()?.first().map(|name| name.split('/').next().unwrap_or(name).to_owned()),

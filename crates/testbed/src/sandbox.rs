@@ -91,7 +91,7 @@ impl Sandbox {
         match child.wait() {
             Ok(status) if status.success() => {}
             outcome => {
-                tracing::warn!(folder = %self.dir.display(), ?outcome, "the testbed's folder could not be removed")
+                tracing::warn!(folder = %self.dir.display(), ?outcome, "the testbed could not be cleared away");
             }
         }
     }
@@ -163,7 +163,7 @@ fn start_guard(id: &str, dir: &Path) -> Result<Guard> {
             "the testbed's guard did not start: it needs flock (Debian package util-linux)".into(),
         ));
     }
-    Ok(Guard { child, alive: alive })
+    Ok(Guard { child, alive })
 }
 
 fn keep_logs(id: &str, logs: &Path) {

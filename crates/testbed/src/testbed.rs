@@ -23,7 +23,7 @@ use crate::{
     error::{Doing, Error, Result, create_dir},
     kubeconfig,
     pki::CertificateAuthority,
-    process::{Process, tail},
+    process::{Process, run},
     sandbox::Sandbox,
     tools::ToolSet,
     versions::{CapiVersion, KubernetesVersion},
@@ -185,19 +185,7 @@ impl Testbed {
         let program = ToolSet::Kubernetes(KubernetesVersion::V1_36).ensure_async().await?.program("kubectl");
         let mut command = self.sandbox.command(program);
         command.env("KUBECONFIG", self.kubeconfig_path()).args(args);
-        crate::blocking(move || {
-            let output = command.output().doing(|| "start kubectl".into())?;
-            if output.status.success() {
-                return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-            }
-            let args: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
-            Err(Error::Program {
-                name: "kubectl".into(),
-                what: format!("{} failed ({})", args.join(" "), output.status),
-                tail: tail(&String::from_utf8_lossy(&output.stderr)),
-            })
-        })
-        .await
+        crate::blocking(move || run(command)).await
     }
 
     /// Server-side apply of a YAML stream; definitions of kinds first, and awaited.

@@ -1,7 +1,7 @@
 //! etcd, kube-apiserver and kube-controller-manager start, answer and go away.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use capmaas_testbed::{KubernetesVersion, Testbed};
+use capmaas_testbed::{KubernetesVersion, SharedTestbed, Testbed};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api,
@@ -31,9 +31,12 @@ async fn two_testbeds_run_side_by_side_and_share_nothing() {
     }
 }
 
+/// Each test has a runtime of its own; the testbed outlives them all.
+static SHARED: SharedTestbed = SharedTestbed::new(|| Testbed::builder().controller_manager(true));
+
 #[tokio::test]
 async fn a_manifest_may_hold_a_kind_and_an_object_of_it() {
-    let testbed = Testbed::builder().start().await.unwrap();
+    let testbed = SHARED.get().await.unwrap();
     testbed.apply_yaml(include_str!("manifests/widget.yaml")).await.unwrap();
     let printed = testbed.kubectl(["get", "widgets", "-o", "name"]).await.unwrap();
     assert_eq!(printed.trim(), "widget.example.test/first");
@@ -43,7 +46,7 @@ async fn a_manifest_may_hold_a_kind_and_an_object_of_it() {
 
 #[tokio::test]
 async fn a_service_account_has_only_the_rights_that_it_was_given() {
-    let testbed = Testbed::builder().controller_manager(true).start().await.unwrap();
+    let testbed = SHARED.get().await.unwrap();
     testbed.apply_yaml(include_str!("manifests/reader.yaml")).await.unwrap();
     let client = testbed.service_account_client("reading", "reader").await.unwrap();
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "reading");
@@ -52,5 +55,4 @@ async fn a_service_account_has_only_the_rights_that_it_was_given() {
     assert!(names.iter().all(|c| c.metadata.name.is_some()));
     let refused = config_maps.create(&PostParams::default(), &ConfigMap::default()).await.unwrap_err();
     assert!(matches!(&refused, kube::Error::Api(status) if status.is_forbidden()), "{refused}");
-    testbed.stop().await;
 }

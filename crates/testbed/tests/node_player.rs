@@ -77,7 +77,7 @@ async fn a_deployment_runs_with_the_environment_rights_probes_and_volumes_of_its
     let name = pods[0].name_any();
     let log = player.logs("probing", &name);
     for line in [
-        &format!("env GREETING=hello $(POD_NAME)\n"),
+        "env GREETING=hello $(POD_NAME)\n",
         &format!("env POD_NAME={name}\n"),
         "env NODE_NAME=one\n",
         "env SHAPE=round\n",

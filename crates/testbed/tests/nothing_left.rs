@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -32,8 +32,8 @@ fn left_of(dir: &Path) -> Vec<String> {
     left
 }
 
-#[test]
-fn kill_9_of_the_owner_leaves_nothing_behind() {
+/// Starts the command and answers it with the folders of its cluster and its LXD.
+fn start_owner() -> (Child, Vec<PathBuf>) {
     let mut owner =
         Command::new(env!("CARGO_BIN_EXE_testbed")).args(["up", "--lxd"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut folders: Vec<PathBuf> = Vec::new();
@@ -47,9 +47,14 @@ fn kill_9_of_the_owner_leaves_nothing_behind() {
     }
     assert_eq!(folders.len(), 2, "the cluster and LXD are up");
     for folder in &folders {
-        assert!(left_of(folder).iter().any(|what| what.starts_with("process")), "{folder:?} has no process");
+        assert!(left_of(folder).iter().any(|what| what.starts_with("process")), "{} has no process", folder.display());
     }
+    (owner, folders)
+}
 
+#[test]
+fn kill_9_of_the_owner_leaves_nothing_behind() {
+    let (mut owner, folders) = start_owner();
     owner.kill().unwrap();
     owner.wait().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -61,4 +66,22 @@ fn kill_9_of_the_owner_leaves_nothing_behind() {
         assert!(Instant::now() < deadline, "left behind: {left:#?}");
         sleep(Duration::from_millis(100));
     }
+}
+
+#[test]
+fn what_a_killed_guard_left_behind_is_cleared_away_on_request() {
+    let (mut owner, folders) = start_owner();
+    let guards = fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+        let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        words.contains("capmaas-testbed-guard") && folders.iter().any(|folder| words.contains(folder.to_str().unwrap()))
+    });
+    for guard in guards.map(|process| process.file_name()).collect::<Vec<_>>() {
+        assert!(Command::new("kill").arg("-9").arg(guard).status().unwrap().success());
+    }
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    assert!(folders.iter().all(|folder| !left_of(folder).is_empty()), "there is nothing to clear away");
+    assert!(Command::new(env!("CARGO_BIN_EXE_testbed")).arg("clean").status().unwrap().success());
+    let left: Vec<String> = folders.iter().flat_map(|folder| left_of(folder)).collect();
+    assert!(left.is_empty(), "left behind: {left:#?}");
 }

@@ -82,11 +82,11 @@ impl Sources<'_> {
     async fn value(&self, variable: &EnvVar, so_far: &Variables) -> Result<Option<String>, Unconfigured> {
         match &variable.value_from {
             None => Ok(Some(expand(variable.value.as_deref().unwrap_or_default(), &so_far.0))),
-            Some(source) => self.from_source(source).await,
+            Some(source) => self.sourced(source).await,
         }
     }
 
-    async fn from_source(&self, source: &EnvVarSource) -> Result<Option<String>, Unconfigured> {
+    async fn sourced(&self, source: &EnvVarSource) -> Result<Option<String>, Unconfigured> {
         if let Some(field) = &source.field_ref {
             return field_value(self.pod, &field.field_path).map(Some);
         }
@@ -166,7 +166,8 @@ pub(super) fn field_value(pod: &Pod, path: &str) -> Result<String, Unconfigured>
 }
 
 fn lines(map: Option<&BTreeMap<String, String>>) -> String {
-    map.into_iter().flatten().map(|(key, value)| format!("{key}={value:?}\n")).collect()
+    let lines: Vec<String> = map.into_iter().flatten().map(|(key, value)| format!("{key}={value:?}")).collect();
+    lines.join("\n")
 }
 
 #[cfg(test)]

@@ -127,20 +127,20 @@ impl Identity {
 
     /// The command that takes on this identity and becomes the one after it.
     fn setpriv(&self) -> String {
-        let mut flags = String::new();
+        let mut flags = Vec::new();
         if let Some(group) = self.group {
-            flags.push_str(&format!(" --regid={group} --clear-groups"));
+            flags.push(format!("--regid={group} --clear-groups"));
         }
         if let Some(user) = self.user {
-            flags.push_str(&format!(" --reuid={user}"));
+            flags.push(format!("--reuid={user}"));
         }
         if self.no_capabilities {
-            flags.push_str(" --inh-caps=-all --bounding-set=-all");
+            flags.push("--inh-caps=-all --bounding-set=-all".into());
         }
         if self.no_new_privileges {
-            flags.push_str(" --no-new-privs");
+            flags.push("--no-new-privs".into());
         }
-        if flags.is_empty() { flags } else { format!("/usr/bin/setpriv{flags} -- ") }
+        if flags.is_empty() { String::new() } else { format!("/usr/bin/setpriv {} -- ", flags.join(" ")) }
     }
 }
 

@@ -299,7 +299,7 @@ mod tests {
     fn a_key_that_is_missing_is_told_unless_it_is_optional() {
         let item = KeyToPath { key: "b".into(), path: "p".into(), mode: None };
         let all = files(&[("a", "1")]);
-        assert!(pick(all.clone(), Some(&[item.clone()]), None).unwrap_err().contains("\"b\""));
+        assert!(pick(all.clone(), Some(std::slice::from_ref(&item)), None).unwrap_err().contains("\"b\""));
         assert!(pick(all, Some(&[item]), Some(true)).unwrap().is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! Builds a set through the Go module proxy and renders Cluster API's components.
 
 use std::{
+    fmt::Write as _,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -14,7 +15,7 @@ use serde_json::Value;
 use super::{Recipe, ToolSet, Tools, cache, progress::Progress};
 use crate::{
     error::{Doing, Error, Result, create_dir, read_file, write_file},
-    process::tail,
+    process::{run, tail},
     versions::{CapiVersion, KubernetesVersion},
 };
 
@@ -85,7 +86,7 @@ fn linker_flags(recipe: &Recipe) -> String {
             ("k8s.io/component-base/version.gitMinor", minor),
             ("k8s.io/client-go/pkg/version.gitVersion", version),
         ] {
-            flags.push_str(&format!(" -X {variable}={value}"));
+            let _ = write!(flags, " -X {variable}={value}");
         }
     }
     flags
@@ -158,30 +159,17 @@ fn render_components(version: CapiVersion, tools: &Tools, module: &Path) -> Resu
         &format!("fetching the manifests of Cluster API {version}"),
         &module.join("download.log"),
     )?;
-    let listed = go(module)
-        .args(["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api"])
-        .output()
-        .doing(|| "start go".into())?;
-    let source = PathBuf::from(String::from_utf8_lossy(&listed.stdout).trim());
+    let listed = run(with_args(go(module), &["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api"]))?;
+    let source = PathBuf::from(listed.trim());
     create_dir(&tools.dir.join("components"))?;
     for (provider, folder) in PROVIDERS {
         let folder = if provider == "core" && version < CapiVersion::V1_14 { OLD_CORE_MANIFESTS } else { folder };
-        let rendered = Command::new(&kubectl)
-            .arg("kustomize")
-            .arg(source.join(folder))
-            .output()
-            .doing(|| format!("start {}", kubectl.display()))?;
-        if !rendered.status.success() {
-            return Err(Error::Program {
-                name: "kubectl kustomize".into(),
-                what: format!("could not render {}", source.join(folder).display()),
-                tail: tail(&String::from_utf8_lossy(&rendered.stderr)),
-            });
-        }
-        let yaml = String::from_utf8_lossy(&rendered.stdout);
+        let mut kustomize = Command::new(&kubectl);
+        kustomize.arg("kustomize").arg(source.join(folder));
+        let yaml = run(kustomize)?;
         let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml)
             .map_err(|e| Error::invalid(format!("the {provider} components of Cluster API {version}"), e))?;
-        write_file(&tools.components_yaml(provider), yaml.as_bytes())?;
+        write_file(&tools.components_yaml(provider), &yaml)?;
         write_file(&tools.components_json(provider), Value::from(objects).to_string())?;
     }
     let partial = tools.dir.join("components/.metadata.partial");
