@@ -9,6 +9,10 @@
 //! - the rule compares with the stored object (`oldSelf`), so what does not change passes;
 //! - the schema of the Go provider had the same restriction.
 //!
+//! The schemas themselves are nowhere stricter than the Go provider's (`tests/go_provider_schema.rs`), with one exception
+//! that server-side apply needs: a list of conditions holds at most one of each type. The Go provider's library keeps to
+//! that by itself.
+//!
 //! For a newly made object that uses only fields of the Go provider, the policy in `config/policy` says the same where
 //! the API server serves policies (1.30 and later).
 

@@ -2,7 +2,8 @@
 //!
 //! One object that does not decode stops a whole watch, and with it the care for every other machine. So a part that
 //! cannot be read is left out and its path is remembered, and the rest of the object is delivered. What was left out is
-//! unknown, not absent: whoever acts on a spec looks at its `unreadable` list first.
+//! unknown, not absent: whoever acts on a spec looks at its `unreadable` list first, and nobody writes back a whole spec
+//! that was read, since that would remove it.
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;

@@ -9,3 +9,4 @@ mod columns;
 mod server;
 mod stored_objects;
 mod templates;
+mod typed;
