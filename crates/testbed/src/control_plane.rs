@@ -129,7 +129,8 @@ impl ControlPlane {
             match process.wait_until(READY_WITHIN, || is_ready(&client)).await {
                 Ok(()) => break (process, address, kubeconfig, config),
                 Err(_) if process.lost_its_port() && attempt < ATTEMPTS && listen.port.is_none() => {}
-                Err(error) => return Err(error),
+                // Without etcd no API server becomes ready: then etcd's log tells why.
+                Err(error) => return Err(etcd.check().err().unwrap_or(error)),
             }
         };
         Ok(Self { ca, address, kubeconfig, config, controller_manager: None, api_server, etcd })

@@ -101,6 +101,11 @@ impl Process {
         Error::Program { name: self.name.clone(), what: what.into(), tail: tail(&self.log()) }
     }
 
+    /// An error with the end of its log if it does not run any more.
+    pub fn check(&self) -> Result<()> {
+        self.exited().map_or(Ok(()), |status| Err(self.error(format!("ended ({status})"))))
+    }
+
     /// Whether it ended because a port that it wanted was taken by somebody else in the meantime.
     pub(crate) fn lost_its_port(&self) -> bool {
         self.exited().is_some() && self.log().contains("address already in use")

@@ -203,6 +203,11 @@ impl Testbed {
         self.cluster_api.iter().flat_map(ClusterApi::processes).chain(self.control_plane.processes())
     }
 
+    /// An error with the end of its log if one of the cluster's processes does not run any more.
+    pub fn check(&self) -> Result<()> {
+        self.processes().try_for_each(Process::check)
+    }
+
     /// Starts Cluster API's managers, instead of those that run if any do: this is how an upgrade looks. Their rights
     /// come from aggregated roles, so kube-controller-manager has to run.
     pub async fn start_cluster_api(&mut self, options: &CapiOptions) -> Result<()> {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capmaas_testbed::{NodePlayer, NodePlayerOptions, Testbed};
+use capmaas_testbed::{KubernetesVersion, NodePlayer, NodePlayerOptions, Testbed, TestbedBuilder};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt as _,
@@ -16,6 +16,10 @@ use kube::{
 };
 
 const PROBE: &str = env!("CARGO_BIN_EXE_testbed-probe");
+
+fn builder() -> TestbedBuilder {
+    Testbed::builder().kubernetes(KubernetesVersion::from_env().unwrap()).controller_manager(true)
+}
 
 /// Waits until the Pods of an app are as wanted and answers them.
 async fn pods_when(testbed: &Testbed, app: &str, what: &str, wanted: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
@@ -51,7 +55,7 @@ fn free_port() -> u16 {
 
 #[tokio::test]
 async fn a_deployment_runs_with_the_environment_rights_probes_and_volumes_of_its_manifest() {
-    let testbed = Testbed::builder().controller_manager(true).start().await.unwrap();
+    let testbed = builder().start().await.unwrap();
     let port = free_port();
     let options = NodePlayerOptions::default().image("example.test/probe", PROBE).hook(move |plan| {
         // The manifest's port may be taken on this machine.
@@ -118,7 +122,7 @@ async fn a_deployment_runs_with_the_environment_rights_probes_and_volumes_of_its
 
 #[tokio::test]
 async fn a_daemon_set_runs_on_every_node_and_sees_only_the_paths_of_its_own() {
-    let testbed = Testbed::builder().controller_manager(true).start().await.unwrap();
+    let testbed = builder().start().await.unwrap();
     let ports = BTreeMap::from([("one".to_owned(), free_port()), ("two".to_owned(), free_port())]);
     let folder = testbed.sandbox().dir().join("identities");
     for node in ports.keys() {
@@ -161,5 +165,37 @@ async fn a_daemon_set_runs_on_every_node_and_sees_only_the_paths_of_its_own() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     drop(player);
+    testbed.stop().await;
+}
+
+#[tokio::test]
+async fn a_bare_pod_shows_what_became_of_it() {
+    let testbed = builder().start().await.unwrap();
+    let back_off = Duration::from_secs(60);
+    let options = NodePlayerOptions::default().image("example.test/probe", PROBE).restart_back_off(back_off);
+    let player = NodePlayer::start(&testbed, options).unwrap();
+    player.add_node("one").await.unwrap();
+    testbed.apply_yaml(include_str!("manifests/bare-pods.yaml")).await.unwrap();
+    let phase = |pods: &[Pod]| pods.first()?.status.as_ref()?.phase.clone();
+
+    // An image that nobody has, a Pod that no node takes.
+    let no_image = |pods: &[Pod]| waiting_reason(&pods[0]).as_deref() == Some("ErrImagePull");
+    pods_when(&testbed, "stranger", "without image", no_image).await;
+    let unbound = pods_when(&testbed, "homeless", "pending", |pods| phase(pods).as_deref() == Some("Pending")).await;
+    assert!(unbound[0].spec.as_ref().unwrap().node_name.is_none());
+
+    // One that may fail, one that is started over and over, one whose preparation fails.
+    let failed = pods_when(&testbed, "once", "failed", |pods| phase(pods).as_deref() == Some("Failed")).await;
+    let state = failed[0].status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].state.clone().unwrap();
+    assert_eq!(state.terminated.unwrap().exit_code, 3);
+    let looping =
+        |pods: &[Pod]| waiting_reason(&pods[0]).as_deref() == Some("CrashLoopBackOff") && restarts(&pods[0]) == 2;
+    pods_when(&testbed, "again", "backing off", looping).await;
+    let unprepared = |pods: &[Pod]| {
+        let init = pods[0].status.as_ref().and_then(|status| status.init_container_statuses.as_ref()?.first());
+        init.is_some_and(|init| init.restart_count > 0) && phase(pods).as_deref() == Some("Pending")
+    };
+    pods_when(&testbed, "unprepared", "waiting for its preparation", unprepared).await;
+    player.stop().await;
     testbed.stop().await;
 }

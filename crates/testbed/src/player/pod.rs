@@ -78,6 +78,8 @@ pub(super) async fn play(context: Arc<Context>, pod: Pod, mut wanted: watch::Rec
     let mut running = true;
     let mut writer = StatusWriter { shared: &shared, last: Value::Null };
     let mut refresh = tokio::time::interval(REFRESH_VOLUMES);
+    // The first tick would be now, and the volumes are just made.
+    refresh.reset();
     let end = loop {
         tokio::select! {
             () = shared.changed.notified() => writer.write().await,

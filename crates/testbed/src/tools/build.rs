@@ -196,6 +196,21 @@ mod tests {
     }
 
     #[test]
+    fn the_pinned_modules_are_those_of_the_named_versions() {
+        for set in ToolSet::all() {
+            let recipe = set.recipe();
+            let module = match set {
+                ToolSet::Etcd => "go.etcd.io/etcd/server/v3",
+                ToolSet::Kubernetes(_) => "k8s.io/kubernetes",
+                ToolSet::ClusterApi(_) => "sigs.k8s.io/cluster-api",
+            };
+            let pin = format!("{module} {}", recipe.version);
+            let pinned = recipe.go_mod.lines().any(|line| line.split("//").next().unwrap().trim().ends_with(&pin));
+            assert!(pinned, "go.mod of {set} does not require {pin}");
+        }
+    }
+
+    #[test]
     fn kubernetes_programs_know_their_version() {
         let flags = linker_flags(&ToolSet::Kubernetes(KubernetesVersion::V1_29).recipe());
         assert!(flags.contains("component-base/version.gitVersion=v1.29.15"), "{flags}");
