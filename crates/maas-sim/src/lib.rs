@@ -1,1 +1,21 @@
-//! The MAAS simulator.
+//! A MAAS server for tests that behaves like the real one.
+//!
+//! [`Simulator::new`] makes a fresh MAAS, [`Simulator::router`] serves it (in process, or on a socket by [`serve`]),
+//! and [`Simulator::control`] does to it what no client of MAAS can: put it into a state (ARRANGE.md), let time pass,
+//! make requests and machines fail.
+
+pub mod config;
+pub mod control;
+pub mod faults;
+pub mod http;
+mod latency;
+pub mod ledger;
+mod lxd_backend;
+pub mod model;
+pub mod replay;
+pub mod serve;
+mod sim;
+
+pub use config::Config;
+pub use control::Control;
+pub use sim::{ConnectionReset, Simulator};

@@ -1,0 +1,239 @@
+//! Settings of a simulator: which MAAS it plays, how long things take, who may log in.
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+/// A MAAS release, 3.0 to 3.8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The number after "3.".
+    pub minor: u8,
+    /// The number after that; only shown.
+    pub patch: u8,
+}
+
+impl Version {
+    /// The release whose recordings the simulator was held against.
+    pub const RECORDED: Version = Version { minor: 4, patch: 10 };
+
+    /// Whether this is 3.`minor` or newer.
+    pub fn at_least(self, minor: u8) -> bool {
+        self.minor >= minor
+    }
+}
+
+impl Default for Version {
+    fn default() -> Self {
+        Self::RECORDED
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "3.{}.{}", self.minor, self.patch)
+    }
+}
+
+/// A version that the simulator does not play.
+#[derive(Debug, thiserror::Error)]
+#[error("MAAS version '{0}' is not known here: give one from 3.0 to 3.8, such as 3.4 or 3.4.10")]
+pub struct UnknownVersion(String);
+
+impl FromStr for Version {
+    type Err = UnknownVersion;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || UnknownVersion(text.to_owned());
+        let mut parts = text.split('.');
+        if parts.next() != Some("3") {
+            return Err(unknown());
+        }
+        let minor: u8 = parts.next().and_then(|part| part.parse().ok()).filter(|m| *m <= 8).ok_or_else(unknown)?;
+        let patch = match parts.next() {
+            Some(part) => part.parse().map_err(|_| unknown())?,
+            None if minor == Self::RECORDED.minor => Self::RECORDED.patch,
+            None => 0,
+        };
+        Ok(Version { minor, patch })
+    }
+}
+
+/// How long the hardware and MAAS take. All in seconds, so that an inventory file can hold them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Durations {
+    /// From the answer to a request until its background work starts.
+    pub post_commit: f64,
+    /// A BMC turning a machine on or off.
+    pub power: f64,
+    /// Commissioning, from power-on.
+    pub commission: f64,
+    /// Testing, after commissioning or on request.
+    pub test: f64,
+    /// Deploying, from power-on to the user data being fetched.
+    pub deploy: f64,
+    /// Erasing disks.
+    pub erase: f64,
+    /// Entering or leaving rescue mode.
+    pub rescue: f64,
+    /// From registering a VM host until its totals are known.
+    pub vm_host_totals: f64,
+    /// Until an action on a BMC that does not answer is given up.
+    pub bmc_hang: f64,
+    /// Until an action on a BMC that answers with errors is given up.
+    pub bmc_error: f64,
+    /// MAAS's `node_timeout`: Commissioning, Deploying and Testing fail after it.
+    pub node_timeout: f64,
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self {
+            post_commit: 0.2,
+            power: 1.0,
+            commission: 30.0,
+            test: 20.0,
+            deploy: 40.0,
+            erase: 15.0,
+            rescue: 5.0,
+            vm_host_totals: 2.0,
+            bmc_hang: 302.0,
+            bmc_error: 36.0,
+            node_timeout: 1800.0,
+        }
+    }
+}
+
+impl Durations {
+    /// Everything as fast as a demonstration can bear, in the order in which things happen.
+    pub fn quick() -> Self {
+        Self {
+            post_commit: 0.05,
+            power: 0.1,
+            commission: 0.5,
+            test: 0.2,
+            deploy: 0.5,
+            erase: 0.3,
+            rescue: 0.2,
+            vm_host_totals: 0.3,
+            ..Self::default()
+        }
+    }
+}
+
+/// Seconds as a duration; nonsense counts as none.
+pub(crate) fn seconds(value: f64) -> SignedDuration {
+    SignedDuration::try_from_secs_f64(value.max(0.0)).unwrap_or(SignedDuration::ZERO)
+}
+
+/// Who moves the clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum TimeMode {
+    /// The computer's clock.
+    #[default]
+    Real,
+    /// Only `advance` and `settle`: for tests.
+    Driven,
+}
+
+/// How long requests take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LatencyMode {
+    /// No longer than they need.
+    #[default]
+    None,
+    /// As measured on a real MAAS (one region process on two cores).
+    Real,
+}
+
+/// An API key, as MAAS prints it. Its Debug form hides the secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Key of the consumer.
+    pub consumer: String,
+    /// Key of the token.
+    pub token: String,
+    /// Secret of the token.
+    pub secret: String,
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKey({}:{}:…)", self.consumer, self.token)
+    }
+}
+
+/// An API key that does not have three parts.
+#[derive(Debug, thiserror::Error)]
+#[error("an API key has three parts, CONSUMER:TOKEN:SECRET, none of them empty")]
+pub struct BadApiKey;
+
+impl FromStr for ApiKey {
+    type Err = BadApiKey;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts: Vec<&str> = text.trim().split(':').collect();
+        match parts.as_slice() {
+            [consumer, token, secret] if !consumer.is_empty() && !token.is_empty() && !secret.is_empty() => {
+                Ok(Self { consumer: (*consumer).to_owned(), token: (*token).to_owned(), secret: (*secret).to_owned() })
+            }
+            _ => Err(BadApiKey),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ApiKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Everything that a simulator is made from.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which MAAS to play.
+    pub version: Version,
+    /// Key of the first administrator, `admin`.
+    pub api_key: ApiKey,
+    /// Where ids, names and fault decisions come from.
+    pub seed: u64,
+    /// Who moves the clock.
+    pub time: TimeMode,
+    /// Where a driven clock starts; the computer's clock if absent.
+    pub start: Option<Timestamp>,
+    /// How long things take.
+    pub durations: Durations,
+    /// How long requests take.
+    pub latency: LatencyMode,
+    /// Addresses ("ip:port") of real LXD daemons, besides those on loopback, that may be connected to.
+    pub real_lxd: BTreeSet<String>,
+    /// Make up an LXD daemon for every address that is registered and not known. For clients that only want a VM host.
+    pub invent_lxd: bool,
+    /// Serve `/_sim/` on the same port.
+    pub control: bool,
+}
+
+impl Config {
+    /// The defaults, for one administrator's key.
+    pub fn new(api_key: ApiKey) -> Self {
+        Self {
+            version: Version::default(),
+            api_key,
+            seed: 1,
+            time: TimeMode::Real,
+            start: None,
+            durations: Durations::default(),
+            latency: LatencyMode::None,
+            real_lxd: BTreeSet::new(),
+            invent_lxd: false,
+            control: true,
+        }
+    }
+
+    /// For tests: a driven clock that starts at a fixed moment.
+    pub fn driven(api_key: ApiKey) -> Self {
+        Self { time: TimeMode::Driven, start: Timestamp::from_second(1_794_772_800).ok(), ..Self::new(api_key) }
+    }
+}

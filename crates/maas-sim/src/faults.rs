@@ -1,0 +1,246 @@
+//! Faults: rules that make requests fail before or after their effect, and what the whole server does.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::rng::decide;
+
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// Nothing has happened yet.
+    #[default]
+    Before,
+    /// The effect is there; only the answer suffers.
+    After,
+}
+
+/// What a fault does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Fault {
+    /// Answers with a status of its own.
+    Status {
+        /// The status.
+        status: u16,
+        /// The words.
+        #[serde(default)]
+        body: String,
+        /// Content type; plain text if absent.
+        #[serde(default)]
+        content_type: Option<String>,
+        /// `Retry-After`, in seconds.
+        #[serde(default)]
+        retry_after: Option<u32>,
+    },
+    /// Closes the connection without an answer.
+    Reset,
+    /// Answers only after a long while, if the client is still there.
+    Hang {
+        /// How long; an hour if absent.
+        #[serde(default)]
+        seconds: Option<f64>,
+    },
+    /// Takes longer and then answers properly.
+    Slow {
+        /// How much longer.
+        seconds: f64,
+    },
+    /// Sends only the beginning of the answer.
+    Truncate {
+        /// How many bytes; half if absent.
+        #[serde(default)]
+        bytes: Option<usize>,
+    },
+    /// The client waits in vain, and the effect comes later, by the simulator's clock.
+    Late {
+        /// How much later.
+        seconds: f64,
+    },
+    /// The region dies: with `before`, what it did in LXD stays and its transaction does not; with `after`, the
+    /// transaction stays and what should have followed does not. Then it is down for a while.
+    Kill {
+        /// How long it is down, by the simulator's clock.
+        #[serde(default)]
+        down_seconds: f64,
+    },
+}
+
+/// Which requests a fault is for. All that is given must fit.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Selector {
+    /// "machines.allocate", or only "allocate".
+    pub kind: Option<String>,
+    /// A part of the path.
+    pub path: Option<String>,
+    /// A method.
+    pub method: Option<String>,
+    /// A machine by system id or host name.
+    pub machine: Option<String>,
+    /// A user by name.
+    pub user: Option<String>,
+}
+
+/// A rule.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FaultRule {
+    /// Its number, for taking it away again.
+    #[serde(default)]
+    pub id: u64,
+    /// Which requests.
+    #[serde(default, rename = "match")]
+    pub selector: Selector,
+    /// Before or after the effect.
+    #[serde(default)]
+    pub when: When,
+    /// What happens.
+    #[serde(flatten)]
+    pub fault: Fault,
+    /// How many requests it strikes; once if absent, always if 0.
+    #[serde(default)]
+    pub times: Option<u32>,
+    /// How many fitting requests pass before.
+    #[serde(default)]
+    pub skip: u32,
+    /// Chance for each fitting request, decided by the seed.
+    #[serde(default)]
+    pub probability: Option<f64>,
+    /// Fitting requests so far.
+    #[serde(default)]
+    pub seen: u32,
+    /// Requests struck so far.
+    #[serde(default)]
+    pub struck: u32,
+}
+
+/// What a rule looks at.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Subject {
+    pub kind: String,
+    pub path: String,
+    pub method: String,
+    /// System id and host name.
+    pub machine: Option<(String, String)>,
+    pub user: String,
+}
+
+impl Selector {
+    /// Whether a request fits.
+    pub fn fits(&self, subject: &Subject) -> bool {
+        let kind = |wanted: &str| {
+            subject.kind == wanted || subject.kind.rsplit_once('.').is_some_and(|(_, action)| action == wanted)
+        };
+        let machine = |wanted: &str| {
+            subject.machine.as_ref().is_some_and(|(id, hostname)| id == wanted || hostname == wanted)
+        };
+        self.kind.as_deref().is_none_or(kind)
+            && self.path.as_deref().is_none_or(|part| subject.path.contains(part))
+            && self.method.as_deref().is_none_or(|method| subject.method.eq_ignore_ascii_case(method))
+            && self.machine.as_deref().is_none_or(machine)
+            && self.user.as_deref().is_none_or(|user| subject.user == user)
+    }
+}
+
+/// All rules.
+#[derive(Debug, Default)]
+pub struct Faults {
+    rules: Vec<FaultRule>,
+    last_id: u64,
+}
+
+impl Faults {
+    /// Adds a rule. Returns its number.
+    pub fn add(&mut self, mut rule: FaultRule) -> u64 {
+        self.last_id += 1;
+        rule.id = self.last_id;
+        self.rules.push(rule);
+        self.last_id
+    }
+
+    /// Takes a rule away, or all.
+    pub fn remove(&mut self, id: Option<u64>) {
+        self.rules.retain(|rule| id.is_some_and(|id| rule.id != id));
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &[FaultRule] {
+        &self.rules
+    }
+
+    /// The faults that strike a request, in the order of the rules. The decision of a rule with a chance depends on
+    /// seed, kind, machine and attempt only.
+    pub fn strike(&mut self, seed: u64, subject: &Subject) -> Vec<(When, Fault)> {
+        let mut struck = Vec::new();
+        for rule in &mut self.rules {
+            if !rule.selector.fits(subject) {
+                continue;
+            }
+            rule.seen += 1;
+            let limit = rule.times.unwrap_or(1);
+            if rule.seen <= rule.skip || (limit > 0 && rule.struck >= limit) {
+                continue;
+            }
+            if let Some(chance) = rule.probability {
+                let machine = subject.machine.as_ref().map_or("", |(id, _)| id.as_str());
+                let attempt = rule.seen.to_string();
+                let dice = decide(seed, &[&subject.kind, machine, &attempt]);
+                #[allow(clippy::cast_precision_loss)]
+                if dice as f64 / u64::MAX as f64 >= chance {
+                    continue;
+                }
+            }
+            rule.struck += 1;
+            struck.push((rule.when, rule.fault.clone()));
+        }
+        struck
+    }
+}
+
+/// What the server as a whole does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerState {
+    /// It answers.
+    #[default]
+    Up,
+    /// Its web server answers 502.
+    Down,
+    /// It takes requests and never answers.
+    Silent,
+    /// Its database is away: 500 for everything.
+    DatabaseDown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(json: &str) -> FaultRule {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_rule_strikes_once_unless_it_says_otherwise() {
+        let mut faults = Faults::default();
+        faults.add(rule(r#"{"match": {"kind": "allocate"}, "when": "after", "do": "reset"}"#));
+        let subject = Subject { kind: "machines.allocate".to_owned(), ..Subject::default() };
+        assert_eq!(faults.strike(1, &subject), [(When::After, Fault::Reset)]);
+        assert!(faults.strike(1, &subject).is_empty());
+    }
+
+    #[test]
+    fn chances_come_from_the_seed_and_not_from_what_happened_before() {
+        let outcome = |seed: u64| -> Vec<bool> {
+            let mut faults = Faults::default();
+            faults.add(rule(r#"{"do": "status", "status": 503, "probability": 0.5, "times": 0}"#));
+            let subject = Subject { kind: "machine.deploy".to_owned(), ..Subject::default() };
+            (0..64).map(|_| !faults.strike(seed, &subject).is_empty()).collect()
+        };
+        assert_eq!(outcome(7), outcome(7));
+        assert_ne!(outcome(7), outcome(8));
+        let hits = outcome(7).iter().filter(|hit| **hit).count();
+        assert!((16..48).contains(&hits), "{hits} of 64");
+    }
+}

@@ -1,0 +1,186 @@
+//! OAuth 1.0 as MAAS checks it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use http::HeaderMap;
+
+use super::{forms::Form, reply::Reply};
+use crate::{config::Version, model::Model};
+
+/// Nonces that were used, by token. MAAS keeps them in its database; a restore brings old ones back, which no client
+/// could tell.
+#[derive(Debug, Default)]
+pub struct Nonces(BTreeSet<(String, String)>);
+
+/// Who a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Nobody said who.
+    Anonymous,
+    /// A user, by id.
+    User(i64),
+}
+
+const PARAMETERS: &[&str] = &[
+    "oauth_consumer_key", "oauth_token", "oauth_signature", "oauth_signature_method", "oauth_timestamp", "oauth_nonce",
+];
+const THRESHOLD_SECONDS: i64 = 300;
+
+/// What a signature covers besides the parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Signed<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// Scheme, host and path.
+    pub url: &'a str,
+    /// The query.
+    pub query: &'a Form,
+}
+
+/// Finds out who asks. `wall` is the clock of the computer: time stamps come from clients, whose clocks nobody drives.
+pub fn identify(
+    model: &Model,
+    nonces: &mut Nonces,
+    headers: &HeaderMap,
+    signed: &Signed<'_>,
+    wall: i64,
+) -> Result<Identity, Reply> {
+    let header = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let parameters = match header {
+        Some(text) => match text.trim().split_once(' ') {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("OAuth") => parse_header(rest),
+            _ => return Ok(Identity::Anonymous),
+        },
+        None => signed.query.pairs.iter().filter(|(key, _)| key.starts_with("oauth_")).cloned().collect(),
+    };
+    let missing: Vec<&str> = PARAMETERS.iter().copied().filter(|name| !parameters.contains_key(*name)).collect();
+    if !missing.is_empty() {
+        if header.is_some() && model.version.at_least(5) {
+            return Err(Reply::text(400, &format!("Bad Request: Missing OAuth parameter(s): {}", missing.join(", "))));
+        }
+        return Ok(Identity::Anonymous);
+    }
+    check(model, nonces, &parameters, signed, wall)
+}
+
+fn check(
+    model: &Model,
+    nonces: &mut Nonces,
+    parameters: &BTreeMap<String, String>,
+    signed: &Signed<'_>,
+    wall: i64,
+) -> Result<Identity, Reply> {
+    let get = |name: &str| parameters.get(name).map_or("", String::as_str);
+    let error = |text: String| Reply::oauth(&format!("Authorization Error: {text}"));
+    let (consumer, token) = (get("oauth_consumer_key"), get("oauth_token"));
+    if !model.knows_consumer(consumer) {
+        return Err(error("Invalid API key.".to_owned()));
+    }
+    let Some((user, key)) = model.find_key(consumer, token) else {
+        return Err(error(format!("'Invalid access token: {token}'")));
+    };
+    let stamp = get("oauth_timestamp");
+    let Ok(given) = stamp.trim().parse::<i64>() else {
+        return Err(bad_timestamp(stamp, model.version));
+    };
+    if wall - given > THRESHOLD_SECONDS {
+        return Err(error(format!(
+            "'Expired timestamp: given {given} and now {wall} has a greater difference than threshold {THRESHOLD_SECONDS}'"
+        )));
+    }
+    let nonce = get("oauth_nonce");
+    if nonces.0.contains(&(token.to_owned(), nonce.to_owned())) {
+        return Err(error(format!("'Nonce already used: {nonce}'")));
+    }
+    let signature = get("oauth_signature");
+    let (right, base) = match get("oauth_signature_method") {
+        // The consumer's secret is empty.
+        "PLAINTEXT" => {
+            let expected = format!("&{}", key.key.secret);
+            (signature == expected, expected)
+        }
+        "HMAC-SHA1" => {
+            let base = base_string(signed, parameters);
+            (signature == hmac(&key.key.secret, &base), base)
+        }
+        other => {
+            return Err(error(format!(
+                "'Signature method {other} not supported try one of the following: PLAINTEXT, HMAC-SHA1'"
+            )));
+        }
+    };
+    if !right {
+        return Err(error(format!("'Invalid signature. Expected signature base string: {base}'")));
+    }
+    nonces.0.insert((token.to_owned(), nonce.to_owned()));
+    Ok(Identity::User(user.id))
+}
+
+fn bad_timestamp(stamp: &str, version: Version) -> Reply {
+    let text = format!("invalid literal for int() with base 10: '{stamp}'");
+    if version.at_least(8) { Reply::text(400, &format!("Bad Request: {text}")) } else { Reply::text(500, &text) }
+}
+
+/// `name="value", …`, quotes optional, values escaped or not.
+fn parse_header(text: &str) -> BTreeMap<String, String> {
+    text.split(',')
+        .filter_map(|part| part.trim().split_once('='))
+        .map(|(name, value)| (name.trim().to_owned(), percent_decode(value.trim().trim_matches('"'))))
+        .filter(|(name, _)| name != "realm")
+        .collect()
+}
+
+/// `%xx` as bytes; a plus sign stays one.
+pub fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
+        match (byte, hex.and_then(|pair| u8::from_str_radix(pair, 16).ok())) {
+            (b'%', Some(decoded)) => {
+                out.push(decoded);
+                at += 3;
+            }
+            _ => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn escape(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+fn base_string(signed: &Signed<'_>, parameters: &BTreeMap<String, String>) -> String {
+    let mut pairs: Vec<(String, String)> = parameters
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .chain(signed.query.pairs.iter().cloned())
+        .filter(|(key, _)| key != "oauth_signature")
+        .map(|(key, value)| (escape(&key), escape(&value)))
+        .collect();
+    pairs.sort();
+    pairs.dedup();
+    let joined: Vec<String> = pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    format!("{}&{}&{}", signed.method, escape(signed.url), escape(&joined.join("&")))
+}
+
+fn hmac(secret: &str, base: &str) -> String {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, format!("&{}", escape(secret)).as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(ring::hmac::sign(&key, base.as_bytes()))
+}

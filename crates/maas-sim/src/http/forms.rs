@@ -1,0 +1,196 @@
+//! Bodies and queries: what a request carries, however it is encoded.
+
+use serde_json::Value;
+
+/// A file of a multipart body.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct FilePart {
+    pub name: String,
+    pub content: Vec<u8>,
+}
+
+/// How the body was encoded. MAAS's handlers differ in what they make of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Encoding {
+    #[default]
+    Form,
+    Json,
+    /// A content type that nobody reads.
+    Unread,
+}
+
+/// Parameters in the order of the request.
+#[derive(Clone, Debug, Default)]
+pub struct Form {
+    /// Pairs, repeated keys kept.
+    pub pairs: Vec<(String, String)>,
+    /// Files.
+    pub files: Vec<FilePart>,
+    /// Where they come from.
+    pub encoding: Encoding,
+}
+
+impl Form {
+    /// A query string.
+    pub fn from_query(query: &str) -> Self {
+        Self { pairs: parse_pairs(query.as_bytes()), ..Self::default() }
+    }
+
+    /// A body by its content type. Without one it counts as empty.
+    pub fn from_body(content_type: Option<&str>, body: &[u8]) -> Self {
+        let kind = content_type.unwrap_or_default();
+        let bare = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match bare.as_str() {
+            "application/x-www-form-urlencoded" => Self { pairs: parse_pairs(body), ..Self::default() },
+            "multipart/form-data" => boundary(kind).map(|b| parse_multipart(&b, body)).unwrap_or_default(),
+            "application/json" => Self { pairs: json_pairs(body), encoding: Encoding::Json, files: Vec::new() },
+            "" => Self::default(),
+            _ => Self { encoding: Encoding::Unread, ..Self::default() },
+        }
+    }
+
+    /// The last value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.pairs.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The last value of a key, as owned text.
+    pub fn text(&self, key: &str) -> Option<String> {
+        self.get(key).map(str::to_owned)
+    }
+
+    /// All values of a key.
+    pub fn all(&self, key: &str) -> Vec<&str> {
+        self.pairs.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// All values of a key, as owned text.
+    pub fn all_texts(&self, key: &str) -> Vec<String> {
+        self.all(key).into_iter().map(str::to_owned).collect()
+    }
+
+    /// A boolean in any of the ways that MAAS reads one.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(is_true)
+    }
+
+    /// Whether a key is there.
+    pub fn has(&self, key: &str) -> bool {
+        self.pairs.iter().any(|(name, _)| name == key)
+    }
+}
+
+/// "true", "1", "yes", "on" in any case.
+pub fn is_true(text: &str) -> bool {
+    matches!(text.trim().to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "y" | "on" | "t")
+}
+
+fn parse_pairs(bytes: &[u8]) -> Vec<(String, String)> {
+    form_urlencoded::parse(bytes).map(|(key, value)| (key.into_owned(), value.into_owned())).collect()
+}
+
+fn json_pairs(body: &[u8]) -> Vec<(String, String)> {
+    let Ok(Value::Object(object)) = serde_json::from_slice(body) else { return Vec::new() };
+    let plain = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    object
+        .iter()
+        .flat_map(|(key, value)| match value {
+            Value::Array(items) => items.iter().map(|item| (key.clone(), plain(item))).collect::<Vec<_>>(),
+            other => vec![(key.clone(), plain(other))],
+        })
+        .collect()
+}
+
+fn boundary(content_type: &str) -> Option<String> {
+    content_type.split(';').skip(1).find_map(|part| {
+        let (name, value) = part.trim().split_once('=')?;
+        name.eq_ignore_ascii_case("boundary").then(|| value.trim_matches('"').to_owned())
+    })
+}
+
+fn find(haystack: &[u8], needle: &[u8], from: usize) -> Option<usize> {
+    if needle.is_empty() || haystack.len() < needle.len() {
+        return None;
+    }
+    (from..=haystack.len() - needle.len()).find(|at| &haystack[*at..*at + needle.len()] == needle)
+}
+
+/// A multipart body. Parts that make no sense are passed over, as Django does.
+fn parse_multipart(boundary: &str, body: &[u8]) -> Form {
+    let mut form = Form::default();
+    let delimiter = format!("--{boundary}");
+    let mut at = match find(body, delimiter.as_bytes(), 0) {
+        Some(start) => start + delimiter.len(),
+        None => return form,
+    };
+    while let Some(end) = find(body, delimiter.as_bytes(), at) {
+        let part = &body[at..end];
+        at = end + delimiter.len();
+        let part = part.strip_prefix(b"\r\n").or_else(|| part.strip_prefix(b"\n")).unwrap_or(part);
+        let part = part.strip_suffix(b"\r\n").or_else(|| part.strip_suffix(b"\n")).unwrap_or(part);
+        let Some((head_end, gap)) =
+            find(part, b"\r\n\r\n", 0).map(|at| (at, 4)).or_else(|| find(part, b"\n\n", 0).map(|at| (at, 2)))
+        else {
+            continue;
+        };
+        let head = String::from_utf8_lossy(&part[..head_end]).into_owned();
+        let mut content = part[head_end + gap..].to_vec();
+        let disposition = head.lines().find(|line| line.to_ascii_lowercase().starts_with("content-disposition"));
+        let Some(name) = disposition.and_then(|line| parameter(line, "name")) else { continue };
+        let encoded = head.lines().any(|line| {
+            let line = line.to_ascii_lowercase();
+            line.starts_with("content-transfer-encoding") && line.contains("base64")
+        });
+        if encoded {
+            use base64::Engine as _;
+            let compact: Vec<u8> = content.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+            content = base64::engine::general_purpose::STANDARD.decode(&compact).unwrap_or(content);
+        }
+        if disposition.is_some_and(|line| parameter(line, "filename").is_some()) {
+            form.files.push(FilePart { name, content });
+        } else {
+            form.pairs.push((name, String::from_utf8_lossy(&content).into_owned()));
+        }
+    }
+    form
+}
+
+fn parameter(line: &str, wanted: &str) -> Option<String> {
+    line.split(';').skip(1).find_map(|part| {
+        let (name, value) = part.trim().split_once('=')?;
+        (name == wanted).then(|| value.trim_matches('"').to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_a_repeated_scalar_wins_and_lists_keep_all() {
+        let form = Form::from_body(Some("application/x-www-form-urlencoded"), b"a=1&a=2&b=x%20y");
+        assert_eq!(form.get("a"), Some("2"));
+        assert_eq!(form.all("a"), ["1", "2"]);
+        assert_eq!(form.get("b"), Some("x y"));
+    }
+
+    #[test]
+    fn multipart_bodies_have_fields_and_files() {
+        let body = b"--B\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\nazmp\r\n--B\r\nContent-Disposition: \
+                     form-data; name=\"x\"; filename=\"f\"\r\n\r\n\x00\x01\r\n--B--\r\n";
+        let form = Form::from_body(Some("multipart/form-data; boundary=B"), body);
+        assert_eq!(form.get("name"), Some("azmp"));
+        assert_eq!(form.files[0].content, [0, 1]);
+    }
+
+    #[test]
+    fn a_body_without_content_type_counts_as_empty() {
+        assert!(Form::from_body(None, b"name=noct").pairs.is_empty());
+    }
+}

@@ -1,0 +1,201 @@
+//! DNS resources and records.
+
+use serde_json::{Value, json};
+
+use super::{
+    super::{Call, render, reply::Reply, routes::Resource},
+    list, numeric, unsupported,
+};
+use crate::model::{
+    Model, Outcome, Refusal,
+    db::{AllocType, DnsResource},
+    dns::DnsRequest,
+};
+
+fn request(call: &Call) -> DnsRequest {
+    let form = &call.body;
+    DnsRequest {
+        fqdn: form.text("fqdn"),
+        name: form.text("name"),
+        domain: form.text("domain"),
+        address_ttl: form.text("address_ttl"),
+        ip_addresses: form.text("ip_addresses"),
+    }
+}
+
+pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    match call.route.resource {
+        Resource::DnsResources => collection(model, call),
+        Resource::DnsResource => item(model, call),
+        _ => records(model, call),
+    }
+}
+
+fn rendered(model: &Model, id: i64) -> Outcome<Reply> {
+    let dns = model.db.dns.get(&id).ok_or(Refusal::NotFound("DNSResource"))?;
+    Ok(Reply::json(&render::dns(model, dns)))
+}
+
+fn collection(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    if call.action == "create" {
+        call.require_admin()?;
+        let id = model.create_dns(call.user, &request(call))?;
+        return rendered(model, id);
+    }
+    let query = &call.query;
+    let given = |key: &str| query.get(key).filter(|text| !text.is_empty());
+    let mut name = given("name").map(str::to_owned);
+    let mut domain = None;
+    if let Some(fqdn) = given("fqdn") {
+        let (label, id) = model.split_fqdn(fqdn)?;
+        name = Some(label);
+        domain = Some(id);
+    } else if let Some(text) = given("domain") {
+        domain = Some(model.find_domain(text).map(|domain| domain.id).ok_or(Refusal::NotFound("Domain"))?);
+    }
+    let rrtype = given("rrtype").map(str::to_uppercase);
+    let shown: Vec<&DnsResource> = model
+        .db
+        .dns
+        .values()
+        .filter(|dns| name.as_ref().is_none_or(|name| dns.name == *name))
+        .filter(|dns| domain.is_none_or(|domain| dns.domain == domain))
+        .filter(|dns| match rrtype.as_deref() {
+            None => true,
+            Some("A" | "AAAA") => !dns.addresses.is_empty(),
+            Some(kind) => dns.records.iter().any(|record| record.rrtype == kind),
+        })
+        .collect();
+    let mut values: Vec<Value> = shown.into_iter().map(|dns| render::dns(model, dns)).collect();
+    if query.flag("all") {
+        values.extend(implicit(model, name.as_deref(), domain));
+    }
+    list(values)
+}
+
+/// With `all=true` MAAS lists names that nobody made: those of machines and of reserved addresses.
+fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value> {
+    let mut rows = Vec::new();
+    let mut add = |label: &str, domain_id: i64, ips: Vec<(String, bool)>, system_id: Option<&str>, user: Option<i64>| {
+        if name.is_some_and(|name| name != label) || domain.is_some_and(|domain| domain != domain_id) || ips.is_empty() {
+            return;
+        }
+        let zone = model.db.domains.get(&domain_id).map_or("", |domain| domain.name.as_str());
+        let records: Vec<Value> = ips
+            .into_iter()
+            .map(|(ip, v4)| {
+                json!({
+                    "system_id": system_id, "node_type": system_id.map(|_| 0), "user_id": user, "dnsresource_id": null,
+                    "ttl": null, "rrtype": if v4 { "A" } else { "AAAA" }, "rrdata": ip, "dnsdata_id": null,
+                })
+            })
+            .collect();
+        rows.push(json!({
+            "id": -1, "fqdn": format!("{label}.{zone}"), "address_ttl": null, "ip_addresses": null,
+            "resource_records": records, "resource_uri": render::uri("dnsresources/-1/"),
+        }));
+    };
+    for machine in model.machines_in_order() {
+        let ips = render::machine::addresses(model, machine).into_iter().map(|ip| (ip.clone(), !ip.contains(':'))).collect();
+        add(&machine.hostname, machine.domain, ips, Some(&machine.system_id), machine.owner);
+    }
+    for row in model.db.addresses.values().filter(|row| row.alloc == AllocType::UserReserved) {
+        let named = model.db.dns.values().any(|dns| dns.addresses.contains(&row.id));
+        if let Some(ip) = row.ip.filter(|_| !named) {
+            let label = ip.to_string().replace(['.', ':'], "-");
+            add(&label, crate::model::DEFAULT_DOMAIN, vec![(ip.to_string(), ip.is_ipv4())], None, row.user);
+        }
+    }
+    rows
+}
+
+fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let id = numeric(call.parameter(0), "DNSResource")?;
+    if !model.db.dns.contains_key(&id) {
+        return Err(Refusal::NotFound("DNSResource"));
+    }
+    match call.action {
+        "read" => rendered(model, id),
+        "update" => {
+            call.require_right()?;
+            model.update_dns(call.user, id, &request(call))?;
+            rendered(model, id)
+        }
+        "delete" => {
+            call.require_right()?;
+            // Its addresses stay reserved.
+            model.db.dns.remove(&id);
+            model.effect(format!("dns {id} deleted"));
+            Ok(Reply::deleted())
+        }
+        _ => Err(unsupported(call)),
+    }
+}
+
+fn find_record(model: &Model, id: i64) -> Outcome<(i64, usize)> {
+    model
+        .db
+        .dns
+        .values()
+        .find_map(|dns| dns.records.iter().position(|record| record.id == id).map(|at| (dns.id, at)))
+        .ok_or(Refusal::NotFound("DNSData"))
+}
+
+fn render_record(model: &Model, dns: i64, id: i64) -> Outcome<Reply> {
+    let dns = model.db.dns.get(&dns).ok_or(Refusal::NotFound("DNSData"))?;
+    let record = dns.records.iter().find(|record| record.id == id).ok_or(Refusal::NotFound("DNSData"))?;
+    Ok(Reply::json(&render::record(&model.dns_fqdn(dns), record)))
+}
+
+fn records(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    if call.route.resource == Resource::DnsRecords {
+        if call.action == "read" {
+            let values = model
+                .db
+                .dns
+                .values()
+                .flat_map(|dns| {
+                    let fqdn = model.dns_fqdn(dns);
+                    dns.records.iter().map(move |record| render::record(&fqdn, record))
+                })
+                .collect();
+            return list(values);
+        }
+        call.require_admin()?;
+        let ttl = call.body.get("ttl").and_then(|ttl| ttl.parse().ok());
+        let (dns, record) =
+            model.create_record(&request(call), call.body.get("rrtype"), call.body.get("rrdata"), ttl)?;
+        return render_record(model, dns, record);
+    }
+    let id = numeric(call.parameter(0), "DNSData")?;
+    let (dns, at) = find_record(model, id)?;
+    match call.action {
+        "read" => render_record(model, dns, id),
+        "update" => {
+            call.require_right()?;
+            if let Some(record) = model.db.dns.get_mut(&dns).and_then(|dns| dns.records.get_mut(at)) {
+                if let Some(text) = call.body.get("rrtype") {
+                    record.rrtype = text.to_uppercase();
+                }
+                if let Some(text) = call.body.text("rrdata") {
+                    record.rrdata = text;
+                }
+                if let Some(ttl) = call.body.get("ttl") {
+                    record.ttl = ttl.parse().ok();
+                }
+            }
+            render_record(model, dns, id)
+        }
+        "delete" => {
+            call.require_right()?;
+            if let Some(resource) = model.db.dns.get_mut(&dns) {
+                resource.records.remove(at);
+                if resource.records.is_empty() && resource.addresses.is_empty() {
+                    model.db.dns.remove(&dns);
+                }
+            }
+            Ok(Reply::deleted())
+        }
+        _ => Err(unsupported(call)),
+    }
+}

@@ -1,0 +1,71 @@
+//! Boot resources.
+
+use serde_json::json;
+
+use super::{
+    super::{Call, render, reply::Reply},
+    is_item, list, numeric, unsupported,
+};
+use crate::model::{Model, Outcome, Refusal, boot::Upload, db::Image};
+
+pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    if is_item(call) {
+        let id = numeric(call.parameter(0), "BootResource")?;
+        let image = model.db.images.get(&id).ok_or(Refusal::NotFound("BootResource"))?;
+        return match call.action {
+            "read" => Ok(Reply::json(&render::image(model, image, true))),
+            "delete" => {
+                call.require_admin()?;
+                model.db.images.remove(&id);
+                Ok(Reply::deleted())
+            }
+            _ => Err(unsupported(call)),
+        };
+    }
+    match call.action {
+        "read" => {
+            let wanted = call.query.get("type").filter(|text| !text.is_empty());
+            if let Some(kind) = wanted.filter(|kind| !["synced", "generated", "uploaded", "all"].contains(kind)) {
+                return Err(Refusal::bad_request(format!(
+                    "'{kind}' is not a valid boot resource type. Available types: ['synced', 'generated', 'uploaded']"
+                )));
+            }
+            let mut images: Vec<&Image> = model
+                .db
+                .images
+                .values()
+                .filter(|image| match wanted {
+                    Some("uploaded") => image.uploaded,
+                    Some("synced") => !image.uploaded,
+                    Some("generated") => false,
+                    _ => true,
+                })
+                .collect();
+            images.sort_by(|a, b| (a.uploaded, &a.series).cmp(&(b.uploaded, &b.series)));
+            list(images.into_iter().map(|image| render::image(model, image, false)).collect())
+        }
+        "is_importing" => Ok(Reply::json(&json!(false))),
+        "import" | "stop_import" => {
+            call.require_admin()?;
+            let words = if call.action == "import" { "Import of boot resources started" } else { "Import of boot resources is being stopped" };
+            Ok(Reply::raw("text/plain", words))
+        }
+        "create" => {
+            call.require_admin()?;
+            let form = &call.body;
+            let upload = Upload {
+                name: form.text("name"),
+                architecture: form.text("architecture"),
+                sha256: form.text("sha256"),
+                size: form.text("size"),
+                title: form.text("title"),
+                filetype: form.text("filetype"),
+                content: form.files.iter().find(|file| file.name == "content").map(|file| file.content.clone()),
+            };
+            let id = model.upload_image(&upload)?;
+            let image = model.db.images.get(&id).ok_or(Refusal::NotFound("BootResource"))?;
+            Ok(Reply::created(&render::image(model, image, true)))
+        }
+        _ => Err(unsupported(call)),
+    }
+}

@@ -1,0 +1,328 @@
+//! The collection of machines: lists, making, allocating.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{
+        Call,
+        forms::{Encoding, is_true},
+        render,
+        reply::Reply,
+        routes::Resource,
+    },
+    unsupported,
+};
+use crate::model::{
+    Model, Outcome, Refusal, Status,
+    allocate::AllocateRequest,
+    db::{Machine, ScriptStatus, Table},
+    machines::{Permission, hostname_error},
+    refusal::FormCheck,
+    release::ReleaseRequest,
+};
+
+/// Filters of a list, and since which 3.x they exist.
+const FILTERS: &[(&str, u8)] = &[
+    ("hostname", 0), ("id", 0), ("mac_address", 0), ("domain", 0), ("agent_name", 0), ("status", 0), ("zone", 0),
+    ("pool", 0), ("tags", 0), ("not_tags", 0), ("pod", 0), ("not_pod", 0), ("pod_type", 0), ("not_pod_type", 0),
+    ("system_id", 3), ("owner", 3), ("arch", 0), ("cpu_count", 0), ("mem", 0), ("not_in_zone", 0), ("not_in_pool", 0),
+    ("subnets", 0), ("not_subnets", 0), ("fabrics", 0), ("not_fabrics", 0), ("vlans", 0), ("not_vlans", 0),
+    ("link_speed", 3), ("power_state", 3), ("not_owner", 3), ("not_id", 3), ("not_hostname", 3),
+];
+
+pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    match call.action {
+        "read" => Ok(Reply::machines(filtered(model, call)?)),
+        "create" => create(model, call),
+        "allocate" => allocate(model, call),
+        "release" => release(model, call),
+        "set_zone" => set_zone(model, call),
+        "is_registered" => {
+            let Some(mac) = call.query.get("mac_address") else {
+                return Err(Refusal::bad_request("No provided mac_address!"));
+            };
+            Ok(Reply::json(&json!(model.machine_with_mac(mac).is_some())))
+        }
+        "is_action_in_progress" => Ok(Reply::json(&json!(false))),
+        "list_allocated" => {
+            // Only the caller's Allocated machines, which is why nobody uses it as a status feed.
+            let ids = call.query.all("id");
+            let listed = model
+                .machines_in_order()
+                .into_iter()
+                .filter(|m| m.owner == Some(call.user) && m.status == Status::Allocated)
+                .filter(|m| ids.is_empty() || ids.contains(&m.system_id.as_str()))
+                .map(|m| m.system_id.clone())
+                .collect();
+            Ok(Reply::machines(listed))
+        }
+        "power_parameters" => {
+            call.require_admin()?;
+            let ids = call.query.all("id");
+            let all: Map<String, Value> = model
+                .machines_in_order()
+                .into_iter()
+                .filter(|machine| ids.is_empty() || ids.contains(&machine.system_id.as_str()))
+                .map(|machine| (machine.system_id.clone(), json!(machine.power_parameters)))
+                .collect();
+            Ok(Reply::json(&Value::Object(all)))
+        }
+        _ => Err(unsupported(call)),
+    }
+}
+
+fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
+    let query = &call.query;
+    let mut check = FormCheck::default();
+    for (key, _) in query.pairs.iter().filter(|(key, _)| key != "op" && !key.starts_with("oauth_")) {
+        let known = FILTERS.iter().any(|(name, since)| name == key && model.version.at_least(*since));
+        if !known {
+            check.add(key, "No such constraint.");
+        }
+    }
+    let words = |key: &str| -> Vec<String> {
+        query.all(key).iter().flat_map(|text| text.split(',')).map(str::trim).filter(|t| !t.is_empty()).map(str::to_owned).collect()
+    };
+    let zones = words("zone");
+    let pools = words("pool");
+    let tags = words("tags");
+    let missing = |names: &[String], known: &dyn Fn(&str) -> bool| -> Vec<String> {
+        names.iter().filter(|name| !known(name)).cloned().collect()
+    };
+    let unknown = missing(&zones, &|name| model.db.zones.values().any(|zone| zone.name == name));
+    if !unknown.is_empty() {
+        check.add("zone", format!("No such zone(s): {}.", unknown.join(", ")));
+    }
+    let unknown = missing(&pools, &|name| model.db.pools.values().any(|pool| pool.name == name));
+    if !unknown.is_empty() {
+        check.add("pool", format!("No such pool(s): {}.", unknown.join(", ")));
+    }
+    let unknown = missing(&tags, &|name| model.db.tags.contains_key(name));
+    if !unknown.is_empty() {
+        let quoted: Vec<String> = unknown.iter().map(|name| format!("'{name}'")).collect();
+        check.add("tags", format!("No such tag(s): {}.", quoted.join(", ")));
+    }
+    let mut statuses = Vec::new();
+    for word in query.all("status") {
+        match Status::ALL.iter().copied().find(|status| status.filter_word() == word) {
+            Some(status) => statuses.push(status),
+            None => check.add("status", format!("Select a valid choice. {word} is not one of the available choices.")),
+        }
+    }
+    check.done()?;
+    let ids: Vec<&str> = query.all("id").into_iter().chain(query.all("system_id")).collect();
+    let not_tags = words("not_tags");
+    let one_of = |key: &str, value: &str| {
+        let wanted = query.all(key);
+        wanted.is_empty() || wanted.contains(&value)
+    };
+    let fits = |machine: &Machine| -> bool {
+        let name = |rows: &std::collections::BTreeMap<i64, crate::model::db::Named>, id: i64| {
+            rows.get(&id).map(|row| row.name.clone()).unwrap_or_default()
+        };
+        let host = machine.vm.as_ref().and_then(|vm| model.db.vm_hosts.get(&vm.vm_host));
+        let domain = model.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
+        let number = |key: &str, have: i64| query.get(key).and_then(|t| t.parse::<i64>().ok()).is_none_or(|want| have >= want);
+        let pod_fits = query.get("pod").is_none_or(|wanted| {
+            host.is_some_and(|host| {
+                // Up to 3.5 a part of the name is enough.
+                if model.version.at_least(3) && !model.version.at_least(6) { host.name.contains(wanted) } else { host.name == wanted }
+            })
+        });
+        let macs = query.all("mac_address");
+        (ids.is_empty() || ids.contains(&machine.system_id.as_str()))
+            && one_of("hostname", &machine.hostname)
+            && one_of("domain", domain)
+            && one_of("agent_name", &machine.agent_name)
+            && one_of("owner", model.user_name(machine.owner))
+            && one_of("power_state", machine.power_state.word())
+            && (macs.is_empty() || machine.interfaces.iter().any(|nic| macs.iter().any(|mac| nic.mac.eq_ignore_ascii_case(mac))))
+            && (statuses.is_empty() || statuses.contains(&machine.status))
+            && (zones.is_empty() || zones.contains(&name(&model.db.zones, machine.zone)))
+            && (pools.is_empty() || pools.contains(&name(&model.db.pools, machine.pool)))
+            && tags.iter().all(|tag| machine.tags.contains(tag))
+            && !not_tags.iter().any(|tag| machine.tags.contains(tag))
+            && pod_fits
+            && query.get("not_pod").is_none_or(|wanted| host.is_none_or(|host| host.name != wanted))
+            && query.get("pod_type").is_none_or(|wanted| host.is_some_and(|host| host.kind == wanted))
+            && query.get("not_pod_type").is_none_or(|wanted| host.is_none_or(|host| host.kind != wanted))
+            && number("cpu_count", machine.cpu_count)
+            && number("mem", machine.memory)
+    };
+    Ok(model
+        .machines_in_order()
+        .into_iter()
+        .filter(|machine| model.may(call.user, machine, Permission::View) && fits(machine))
+        .map(|machine| machine.system_id.clone())
+        .collect())
+}
+
+fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    if form.encoding == Encoding::Json {
+        return Err(Refusal::crash("'dict' object has no attribute 'getlist'"));
+    }
+    let request = AllocateRequest {
+        data: form.pairs.iter().filter(|(key, _)| key != "op").cloned().collect(),
+        agent_name: form.text("agent_name").unwrap_or_default(),
+        comment: form.text("comment"),
+        dry_run: form.flag("dry_run"),
+        verbose: form.flag("verbose"),
+        bridge_all: form.flag("bridge_all").then(|| super::interfaces::bridge_options(form)),
+    };
+    let system_id = model.allocate(call.user, &request)?;
+    let mut value = render::machine::machine(model, model.machine(&system_id)?);
+    value["constraints_by_type"] =
+        if request.verbose { json!({"verbose_storage": {}, "verbose_interfaces": {}}) } else { json!({}) };
+    Ok(Reply::json(&value))
+}
+
+fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    let ids = form.all_texts("machines");
+    let unknown: Vec<&str> = ids.iter().filter(|id| !model.db.machines.contains_key(*id)).map(String::as_str).collect();
+    if !unknown.is_empty() {
+        return Err(Refusal::bad_request(format!("Unknown machine(s): {}.", unknown.join(", "))));
+    }
+    let refused: Vec<&str> = ids
+        .iter()
+        .filter(|id| model.machine_for(id, call.user, Permission::Edit).is_err())
+        .map(String::as_str)
+        .collect();
+    if !refused.is_empty() {
+        return Err(Refusal::text(
+            403,
+            format!("You don't have the required permission to release the following machine(s): {}.", refused.join(", ")),
+        ));
+    }
+    let mut wrong: Vec<String> = Vec::new();
+    let mut wanted: Vec<String> = Vec::new();
+    for id in &ids {
+        let status = model.machine(id)?.status;
+        if status.is_releasable() {
+            wanted.push(id.clone());
+        } else if !matches!(status, Status::Ready | Status::Releasing) {
+            wrong.push(format!("{id} ('{}')", status.name()));
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(Refusal::conflict(format!(
+            "Machine(s) cannot be released in their current state: {}.",
+            wrong.join(", ")
+        )));
+    }
+    let request = ReleaseRequest { erase: false, force: false, comment: form.text("comment") };
+    for id in &wanted {
+        model.release(id, call.user, &request)?;
+    }
+    Ok(Reply::json(&json!(wanted)))
+}
+
+fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    let zone = form.get("zone").and_then(|name| model.db.zones.values().find(|zone| zone.name == name)).map(|z| z.id);
+    let Some(zone) = zone else {
+        return Err(Refusal::field("zone", "Select a valid choice. That choice is not one of the available choices."));
+    };
+    let ids = form.all_texts("nodes");
+    if ids.iter().any(|id| !model.db.machines.contains_key(id)) || !call.admin {
+        return Err(Refusal::field("system_id", "Some of the given system ids are invalid system ids."));
+    }
+    for id in &ids {
+        model.machine_mut(id)?.zone = zone;
+    }
+    model.effect(format!("zone of {} machines set", ids.len()));
+    Ok(Reply::json(&Value::Null))
+}
+
+fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    if call.route.resource == Resource::Nodes {
+        return Err(unsupported(call));
+    }
+    let mut check = FormCheck::default();
+    let architecture = check.require("architecture", form.get("architecture"));
+    let macs: Vec<String> = form
+        .all("mac_addresses")
+        .iter()
+        .flat_map(|text| text.split([',', ' ']))
+        .filter(|text| !text.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    if macs.is_empty() {
+        check.add("mac_addresses", "This field is required.");
+    }
+    let mut mac_taken = false;
+    for mac in &macs {
+        if let Some(other) = model.machine_with_mac(mac) {
+            mac_taken = true;
+            check.add("mac_addresses", format!("MAC address {mac} already in use on {}.", other.hostname));
+        }
+    }
+    let power_type = form.text("power_type").unwrap_or_default();
+    if mac_taken && power_type == "manual" {
+        check.add("power_type", "Can't set power type to manual without network interfaces");
+    }
+    let hostname = form.get("hostname").filter(|name| !name.is_empty());
+    if let Some(name) = hostname {
+        if let Some(error) = hostname_error(name) {
+            check.add("hostname", error);
+        } else if model.hostname_taken(name, None) {
+            check.add("hostname", "Node with this Hostname already exists.");
+        }
+    }
+    let choice = "Select a valid choice. That choice is not one of the available choices.";
+    let zone = form.get("zone").filter(|text| !text.is_empty()).map(|name| {
+        let found = model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id);
+        if found.is_none() {
+            check.add("zone", choice);
+        }
+        found
+    });
+    let pool = form.get("pool").filter(|text| !text.is_empty()).map(|name| {
+        let found = model.db.pools.values().find(|pool| pool.name == name).map(|pool| pool.id);
+        if found.is_none() {
+            check.add("pool", choice);
+        }
+        found
+    });
+    check.done()?;
+    let deployed = form.flag("deployed") && model.version.at_least(1);
+    let commission = call.admin && !deployed && form.get("commission").is_none_or(is_true);
+    if commission {
+        model.check_can_boot()?;
+    }
+    let hostname = match hostname {
+        Some(name) => name.to_owned(),
+        None => model.new_hostname(),
+    };
+    let label = hostname.split('.').next().unwrap_or_default().to_owned();
+    let domain = hostname.split_once('.').and_then(|(_, domain)| model.find_domain(domain)).map(|domain| domain.id);
+    let system_id = model.add_machine(&label, &macs);
+    let parameters = super::machine::power_parameters(form, &power_type);
+    let set = deployed.then(|| model.db.sequences.take(Table::ScriptSet));
+    let machine = model.machine_mut(&system_id)?;
+    architecture.unwrap_or_default().clone_into(&mut machine.architecture);
+    machine.power_type = power_type;
+    machine.power_parameters = parameters;
+    machine.zone = zone.flatten().unwrap_or(machine.zone);
+    machine.pool = pool.flatten().unwrap_or(machine.pool);
+    machine.domain = domain.unwrap_or(machine.domain);
+    machine.description = form.text("description").unwrap_or_default();
+    if let Some(text) = form.text("distro_series").filter(|_| deployed) {
+        machine.distro_series = text;
+    }
+    if deployed {
+        machine.status = Status::Deployed;
+        machine.owner = Some(call.user);
+        machine.commissioning = ScriptStatus::Pending;
+        machine.commissioning_set = set;
+    }
+    model.effect(format!("machine {system_id} ({label}) created"));
+    if commission {
+        let test = form.get("testing_scripts").is_none_or(|scripts| scripts != "none");
+        model.commission(&system_id, call.user, test)?;
+    }
+    let machine = model.machine(&system_id)?;
+    Ok(Reply::json(&render::machine::machine(model, machine)))
+}

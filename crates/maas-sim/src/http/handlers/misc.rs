@@ -1,0 +1,93 @@
+//! Version, settings and controllers.
+
+use serde_json::{Value, json};
+
+use super::{super::{Call, render::uri, reply::Reply, routes::Resource}, is_item, unsupported};
+use crate::model::{Model, Outcome, Refusal, boot::SETTING_NAMES};
+
+const CAPABILITIES: &[&str] = &[
+    "networks-management", "static-ipaddresses", "ipv6-deployment-ubuntu", "devices-management",
+    "storage-deployment-ubuntu", "network-deployment-ubuntu", "bridging-interface-ubuntu",
+    "bridging-automatic-ubuntu", "authenticate-api",
+];
+
+pub(crate) fn version(model: &Model) -> Outcome<Reply> {
+    let mut reply = Reply::json(&json!({
+        "version": model.version.to_string(), "subversion": "", "capabilities": CAPABILITIES,
+    }));
+    reply.vary = Some("Authorization");
+    Ok(reply)
+}
+
+pub(crate) fn settings(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = call.data();
+    let Some(name) = form.get("name").filter(|name| !name.is_empty()) else {
+        return Err(Refusal::bad_request("No provided name!"));
+    };
+    if !SETTING_NAMES.contains(&name) {
+        let text = format!("{name} is not a valid config setting (valid settings are: {}).", SETTING_NAMES.join(", "));
+        return Err(Refusal::validation(name, text));
+    }
+    if call.action == "get_config" {
+        return Ok(Reply::bare_json(model.db.settings.get(name).unwrap_or(&Value::Null)));
+    }
+    call.require_admin()?;
+    let Some(value) = form.get("value") else { return Err(Refusal::bad_request("No provided value!")) };
+    let value = match (model.db.settings.get(name), value) {
+        (Some(Value::Bool(_)), text) => json!(super::super::forms::is_true(text)),
+        (Some(Value::Number(_)), text) => text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number)),
+        (_, text) => json!(text),
+    };
+    let (name, value) = (name.to_owned(), value);
+    model.db.settings.insert(name, value);
+    Ok(Reply::raw("text/plain", "OK"))
+}
+
+pub(crate) fn controllers(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let rack_json = |rack: &crate::model::db::Rack| {
+        json!({
+            "system_id": rack.system_id, "hostname": rack.hostname, "fqdn": format!("{}.maas", rack.hostname),
+            "node_type": 4, "node_type_name": "Region and rack controller", "version": model.version.to_string(),
+            "interface_set": [], "ip_addresses": [], "service_set": [], "tag_names": [],
+            "resource_uri": uri(&format!("rackcontrollers/{}/", rack.system_id)),
+        })
+    };
+    if !is_item(call) {
+        if call.action != "read" {
+            return Err(unsupported(call));
+        }
+        return Ok(Reply::json(&Value::from(model.db.racks.iter().map(rack_json).collect::<Vec<_>>())));
+    }
+    let what = if call.route.resource == Resource::RackController { "RackController" } else { "RegionController" };
+    let rack = model
+        .db
+        .racks
+        .iter()
+        .find(|rack| rack.system_id == call.parameter(0) || rack.hostname == call.parameter(0))
+        .ok_or(Refusal::NotFound(what))?;
+    match call.action {
+        "read" => Ok(Reply::json(&rack_json(rack))),
+        "list_boot_images" => {
+            call.require_right()?;
+            let mut images: Vec<_> = model.db.images.values().filter(|image| image.on_racks && image.complete).collect();
+            images.sort_by_key(|image| (!image.uploaded, image.id));
+            let listed: Vec<Value> = images
+                .iter()
+                .map(|image| {
+                    if image.uploaded {
+                        json!({"name": image.series, "architecture": "amd64", "subarches": ["generic"]})
+                    } else {
+                        let name = format!("{}/{}", image.osystem, image.series);
+                        json!({"name": name, "architecture": "amd64", "subarches": [image.kernel(), "generic"]})
+                    }
+                })
+                .collect();
+            let synced = model.db.images.values().all(|image| image.on_racks && image.complete);
+            Ok(Reply::json(&json!({
+                "images": listed, "connected": rack.connected,
+                "status": if synced { "synced" } else { "out-of-sync" },
+            })))
+        }
+        _ => Err(unsupported(call)),
+    }
+}

@@ -1,0 +1,40 @@
+//! One file for each family of addresses.
+
+pub(super) mod dns;
+pub(super) mod events;
+pub(super) mod fabrics;
+pub(super) mod images;
+pub(super) mod interfaces;
+pub(super) mod machine;
+pub(super) mod machines;
+pub(super) mod misc;
+pub(super) mod places;
+pub(super) mod subnets;
+pub(super) mod tags;
+pub(super) mod users;
+pub(super) mod vm_hosts;
+
+use serde_json::Value;
+
+use super::{Call, reply::Reply};
+use crate::model::{Outcome, Refusal};
+
+/// Whether the address is that of one object.
+fn is_item(call: &Call) -> bool {
+    call.route.path.trim_end_matches('/').ends_with('}')
+}
+
+/// A list of objects.
+fn list(values: Vec<Value>) -> Outcome<Reply> {
+    Ok(Reply::json(&Value::from(values)))
+}
+
+/// An operation that is in the description but that nobody has needed yet.
+fn unsupported(call: &Call) -> Refusal {
+    Refusal::text(501, format!("maas-sim does not play {} of {}.", call.action, call.route.handler))
+}
+
+/// The id in an address, by number.
+fn numeric(text: &str, what: &'static str) -> Outcome<i64> {
+    text.parse().map_err(|_| Refusal::NotFound(what))
+}

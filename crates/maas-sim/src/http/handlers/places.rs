@@ -1,0 +1,219 @@
+//! Zones, resource pools and domains.
+
+use super::{
+    super::{Call, forms::is_true, render, reply::Reply},
+    is_item, list, numeric, unsupported,
+};
+use crate::model::{
+    DEFAULT_POOL, DEFAULT_ZONE, Model, Outcome, Refusal,
+    db::{Domain, Named, Table},
+    refusal::FormCheck,
+};
+
+/// Words, blanks and hyphens, beginning with a word character.
+fn valid_model_name(name: &str) -> bool {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    name.chars().next().is_some_and(word) && name.chars().all(|c| word(c) || c == ' ' || c == '-')
+}
+
+fn check_name<'a>(check: &mut FormCheck, name: Option<&'a str>, taken: Option<&str>, exists: &dyn Fn(&str) -> bool) -> Option<&'a str> {
+    let name = check.require("name", name)?;
+    if !valid_model_name(name) {
+        check.add("name", "Enter a valid value.");
+    } else if let Some(noun) = taken.filter(|_| exists(name)) {
+        check.add("name", format!("{noun} with this Name already exists."));
+    }
+    Some(name)
+}
+
+pub(crate) fn zones(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    if !is_item(call) {
+        if call.action == "read" {
+            let mut zones: Vec<&Named> = model.db.zones.values().collect();
+            zones.sort_by(|a, b| a.name.cmp(&b.name));
+            return list(zones.into_iter().map(render::zone).collect());
+        }
+        call.require_admin()?;
+        let mut check = FormCheck::default();
+        let exists = |name: &str| model.db.zones.values().any(|zone| zone.name == name);
+        let name = check_name(&mut check, form.get("name"), Some("Physical zone"), &exists);
+        check.done()?;
+        let id = model.db.sequences.take(Table::Zone);
+        let zone = Named {
+            id,
+            name: name.unwrap_or_default().to_owned(),
+            description: form.text("description").unwrap_or_default(),
+        };
+        let reply = Reply::json(&render::zone(&zone));
+        model.effect(format!("zone {} created", zone.name));
+        model.db.zones.insert(id, zone);
+        return Ok(reply);
+    }
+    let wanted = call.parameter(0);
+    let found = model.db.zones.values().find(|zone| zone.name == wanted).map(|zone| zone.id);
+    match call.action {
+        // Deleting a zone that is not there is fine with MAAS.
+        "delete" => {
+            call.require_admin()?;
+            let Some(id) = found else { return Ok(Reply::deleted()) };
+            if id == DEFAULT_ZONE {
+                return Err(Refusal::bad_request("This zone is the default zone, it cannot be deleted."));
+            }
+            model.db.zones.remove(&id);
+            for machine in model.db.machines.values_mut().filter(|machine| machine.zone == id) {
+                machine.zone = DEFAULT_ZONE;
+            }
+            for host in model.db.vm_hosts.values_mut().filter(|host| host.zone == id) {
+                host.zone = DEFAULT_ZONE;
+            }
+            Ok(Reply::deleted())
+        }
+        "read" => {
+            let zone = found.and_then(|id| model.db.zones.get(&id)).ok_or(Refusal::NotFound("Zone"))?;
+            Ok(Reply::json(&render::zone(zone)))
+        }
+        "update" => {
+            call.require_admin()?;
+            let zone = found.and_then(|id| model.db.zones.get_mut(&id)).ok_or(Refusal::NotFound("Zone"))?;
+            update_named(zone, call)?;
+            Ok(Reply::json(&render::zone(zone)))
+        }
+        _ => Err(unsupported(call)),
+    }
+}
+
+fn update_named(row: &mut Named, call: &Call) -> Outcome<()> {
+    if let Some(name) = call.body.get("name").filter(|name| !name.is_empty()) {
+        if !valid_model_name(name) {
+            return Err(Refusal::field("name", "Enter a valid value."));
+        }
+        name.clone_into(&mut row.name);
+    }
+    if let Some(text) = call.body.get("description") {
+        text.clone_into(&mut row.description);
+    }
+    Ok(())
+}
+
+pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    if !is_item(call) {
+        if call.action == "read" {
+            return list(model.db.pools.values().map(render::pool).collect());
+        }
+        call.require_right()?;
+        let mut check = FormCheck::default();
+        let exists = |name: &str| model.db.pools.values().any(|pool| pool.name == name);
+        let name = check_name(&mut check, form.get("name"), Some("Resource pool"), &exists);
+        check.done()?;
+        let id = model.db.sequences.take(Table::Pool);
+        let pool = Named {
+            id,
+            name: name.unwrap_or_default().to_owned(),
+            description: form.text("description").unwrap_or_default(),
+        };
+        let reply = Reply::json(&render::pool(&pool));
+        model.effect(format!("pool {} created", pool.name));
+        model.db.pools.insert(id, pool);
+        return Ok(reply);
+    }
+    let wanted = call.parameter(0);
+    let id = model
+        .db
+        .pools
+        .values()
+        .find(|pool| pool.name == wanted || pool.id.to_string() == wanted)
+        .map(|pool| pool.id)
+        .ok_or(Refusal::NotFound("ResourcePool"))?;
+    match call.action {
+        "read" => model.db.pools.get(&id).map(|pool| Reply::json(&render::pool(pool))).ok_or(Refusal::NotFound("ResourcePool")),
+        "update" => {
+            call.require_right()?;
+            let pool = model.db.pools.get_mut(&id).ok_or(Refusal::NotFound("ResourcePool"))?;
+            update_named(pool, call)?;
+            Ok(Reply::json(&render::pool(pool)))
+        }
+        "delete" => {
+            call.require_right()?;
+            if id == DEFAULT_POOL {
+                return Err(Refusal::bad_request("This is the default pool, it cannot be deleted."));
+            }
+            if model.db.machines.values().any(|machine| machine.pool == id) {
+                return Err(Refusal::bad_request("Pool has machines; unable to delete."));
+            }
+            model.db.pools.remove(&id);
+            Ok(Reply::deleted())
+        }
+        _ => Err(unsupported(call)),
+    }
+}
+
+fn ttl(text: Option<&str>, field: &str) -> Outcome<Option<i64>> {
+    match text.filter(|text| !text.is_empty()) {
+        None => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| Refusal::field(field, "Enter a whole number.")),
+    }
+}
+
+pub(crate) fn domains(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    if !is_item(call) {
+        if call.action == "read" {
+            return list(model.db.domains.values().map(|row| render::domain(model, row)).collect());
+        }
+        if call.action != "create" {
+            return Err(unsupported(call));
+        }
+        call.require_admin()?;
+        let mut check = FormCheck::default();
+        let name = check.require("name", form.get("name"));
+        if let Some(name) = name {
+            let label_ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+            if !name.chars().all(label_ok) {
+                let label = name.split('.').find(|label| !label.chars().all(label_ok)).unwrap_or(name);
+                check.add("name", "Domain name contains invalid characters.");
+                check.add("name", format!("Label contains disallowed characters: '{label}'."));
+            } else if model.db.domains.values().any(|domain| domain.name == name) {
+                check.add("name", "Domain with this Name already exists.");
+            }
+        }
+        check.done()?;
+        let row = Domain {
+            id: model.db.sequences.take(Table::Domain),
+            name: name.unwrap_or_default().to_owned(),
+            authoritative: form.get("authoritative").is_none_or(is_true),
+            ttl: ttl(form.get("ttl"), "ttl")?,
+        };
+        let reply = Reply::json(&render::domain(model, &row));
+        model.db.domains.insert(row.id, row);
+        return Ok(reply);
+    }
+    let id = numeric(call.parameter(0), "Domain")?;
+    let domain = model.db.domains.get(&id).ok_or(Refusal::NotFound("Domain"))?;
+    match call.action {
+        "read" => Ok(Reply::json(&render::domain(model, domain))),
+        "update" => {
+            call.require_right()?;
+            let ttl = ttl(form.get("ttl"), "ttl")?;
+            let domain = model.db.domains.get_mut(&id).ok_or(Refusal::NotFound("Domain"))?;
+            if let Some(name) = form.get("name").filter(|name| !name.is_empty()) {
+                name.clone_into(&mut domain.name);
+            }
+            if let Some(text) = form.get("authoritative") {
+                domain.authoritative = is_true(text);
+            }
+            if form.has("ttl") {
+                domain.ttl = ttl;
+            }
+            let domain = model.db.domains.get(&id).ok_or(Refusal::NotFound("Domain"))?;
+            Ok(Reply::json(&render::domain(model, domain)))
+        }
+        "delete" => {
+            call.require_right()?;
+            model.delete_domain(id)?;
+            Ok(Reply::deleted())
+        }
+        _ => Err(unsupported(call)),
+    }
+}

@@ -1,0 +1,67 @@
+//! Every request with its effect, so that a test can say "exactly one allocate".
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// A request.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Entry {
+    pub number: u64,
+    pub at: Timestamp,
+    pub user: String,
+    pub method: String,
+    pub path: String,
+    pub query: String,
+    /// "machines.allocate"; empty if the path leads nowhere.
+    pub kind: String,
+    pub machine: Option<String>,
+    /// Status of MAAS's answer; `None` if it died before it had one.
+    pub status: Option<u16>,
+    /// What changed, in words.
+    pub effects: Vec<String>,
+    /// Faults that struck.
+    pub faults: Vec<String>,
+}
+
+/// The newest entries are kept.
+const KEPT: usize = 200_000;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: std::collections::VecDeque<Entry>,
+    count: u64,
+}
+
+impl Ledger {
+    /// Adds an entry and numbers it.
+    pub fn add(&mut self, mut entry: Entry) {
+        self.count += 1;
+        entry.number = self.count;
+        if self.entries.len() == KEPT {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Entries of a kind ("machines.allocate" or "allocate"), or all.
+    pub fn entries(&self, kind: Option<&str>) -> Vec<Entry> {
+        let fits = |entry: &&Entry| {
+            kind.is_none_or(|kind| {
+                entry.kind == kind || entry.kind.rsplit_once('.').is_some_and(|(_, action)| action == kind)
+            })
+        };
+        self.entries.iter().filter(fits).cloned().collect()
+    }
+
+    /// How many requests of a kind changed something.
+    pub fn effective(&self, kind: &str) -> usize {
+        self.entries(Some(kind)).iter().filter(|entry| !entry.effects.is_empty()).count()
+    }
+}

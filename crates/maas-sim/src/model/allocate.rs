@@ -1,0 +1,376 @@
+//! `op=allocate`: constraints, the cheapest match, and VMs composed when nothing matches.
+
+use super::{
+    Model, Outcome, Refusal, Status,
+    compose::ComposeRequest,
+    db::{AllocType, Machine},
+    interfaces::BridgeOptions,
+    machines::Permission,
+    refusal::FormCheck,
+};
+
+/// Names of constraints, in the order in which MAAS checks them.
+const CONSTRAINTS: &[&str] = &[
+    "name", "system_id", "arch", "cpu_count", "mem", "tags", "not_tags", "networks", "not_networks", "connected_to",
+    "not_connected_to", "zone", "not_in_zone", "pool", "not_in_pool", "storage", "interfaces", "link_speed", "vlans",
+    "not_vlans", "fabrics", "not_fabrics", "fabric_classes", "not_fabric_classes", "subnets", "not_subnets", "pod",
+    "not_pod", "pod_type", "not_pod_type", "devices", "deployment_target",
+];
+/// Parameters that are no constraints.
+const OPTIONS: &[&str] =
+    &["op", "agent_name", "comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd", "dry_run", "verbose"];
+
+/// A parsed request.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct AllocateRequest {
+    /// All parameters as they came, without `op`: MAAS repeats them in its refusal.
+    pub data: Vec<(String, String)>,
+    pub agent_name: String,
+    pub comment: Option<String>,
+    pub dry_run: bool,
+    pub verbose: bool,
+    pub bridge_all: Option<BridgeOptions>,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    name: Option<String>,
+    system_id: Option<String>,
+    arch: Vec<String>,
+    cpu_count: Option<f64>,
+    mem: Option<f64>,
+    tags: Vec<String>,
+    not_tags: Vec<String>,
+    zone: Vec<String>,
+    not_in_zone: Vec<String>,
+    pool: Vec<String>,
+    not_in_pool: Vec<String>,
+    subnets: Vec<i64>,
+    not_subnets: Vec<i64>,
+    pod: Option<String>,
+    not_pod: Vec<String>,
+    pod_type: Option<String>,
+    not_pod_type: Vec<String>,
+    fabrics: Vec<String>,
+    not_fabrics: Vec<String>,
+    vlans: Vec<i64>,
+    link_speed: Option<f64>,
+    storage: Vec<i64>,
+}
+
+impl AllocateRequest {
+    fn all(&self, name: &str) -> Vec<&str> {
+        self.data.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect()
+    }
+
+    fn one(&self, name: &str) -> Option<&str> {
+        self.all(name).last().copied().filter(|value| !value.is_empty())
+    }
+
+    /// Repeated values, and values with commas.
+    fn list(&self, name: &str) -> Vec<String> {
+        self.all(name)
+            .iter()
+            .flat_map(|value| value.split([',', ' ']))
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+impl Model {
+    /// Returns the machine, which is the user's unless it was a dry run.
+    pub fn allocate(&mut self, user: i64, request: &AllocateRequest) -> Outcome<String> {
+        let wanted = self.parse_constraints(request)?;
+        let found = self.cheapest(user, &wanted).map(|machine| machine.system_id.clone());
+        let may_compose = wanted.system_id.is_none() || !self.version.at_least(3);
+        let system_id = match found {
+            Some(system_id) => system_id,
+            None if may_compose => match self.compose_for(user, &wanted) {
+                Some(system_id) => system_id,
+                None => return Err(self.nothing_matches(request, &wanted)),
+            },
+            None => return Err(self.nothing_matches(request, &wanted)),
+        };
+        if !request.dry_run {
+            self.acquire(&system_id, user, &request.agent_name, request.comment.as_deref());
+            let name = self.user_name(Some(user)).to_owned();
+            self.effect(format!("allocated {system_id} to {name}"));
+            if let Some(options) = &request.bridge_all {
+                self.bridge_all(&system_id, options);
+            }
+        }
+        Ok(system_id)
+    }
+
+    fn nothing_matches(&self, request: &AllocateRequest, wanted: &Wanted) -> Refusal {
+        if let Some(system_id) = &wanted.system_id {
+            return Refusal::conflict(format!("No machine with system ID {system_id} available."));
+        }
+        if request.data.is_empty() {
+            return Refusal::conflict("No machine available.");
+        }
+        let mut keys: Vec<&str> = Vec::new();
+        for (key, _) in &request.data {
+            if !keys.contains(&key.as_str()) {
+                keys.push(key);
+            }
+        }
+        let given: Vec<String> = keys
+            .iter()
+            .map(|key| {
+                let values: Vec<String> = request.all(key).iter().map(|value| format!("'{value}'")).collect();
+                format!("('{key}', [{}])", values.join(", "))
+            })
+            .collect();
+        let mut resolved: Vec<String> = Vec::new();
+        for key in CONSTRAINTS {
+            let text = match *key {
+                "cpu_count" => wanted.cpu_count.map(|value| format!("{value:?}")),
+                "mem" => wanted.mem.map(|value| format!("{value:?}")),
+                "tags" | "not_tags" | "zone" | "not_in_zone" | "pool" | "not_in_pool" | "not_pod" | "not_pod_type"
+                | "fabrics" | "not_fabrics" | "subnets" | "not_subnets" => {
+                    let values = request.list(key);
+                    (!values.is_empty()).then(|| values.join(","))
+                }
+                _ => request.one(key).map(str::to_owned),
+            };
+            if let Some(text) = text {
+                resolved.push(format!("{key}={text}"));
+            }
+        }
+        resolved.sort();
+        Refusal::conflict(format!(
+            "No available machine matches constraints: [{}] (resolved to \"{}\")",
+            given.join(", "),
+            resolved.join(" ")
+        ))
+    }
+
+    fn parse_constraints(&self, request: &AllocateRequest) -> Outcome<Wanted> {
+        let mut check = FormCheck::default();
+        for (key, _) in &request.data {
+            if !CONSTRAINTS.contains(&key.as_str()) && !OPTIONS.contains(&key.as_str()) {
+                check.add(key, "No such constraint.");
+            }
+        }
+        let mut wanted = Wanted {
+            name: request.one("name").map(str::to_owned),
+            system_id: request.one("system_id").map(str::to_owned),
+            tags: request.list("tags"),
+            not_tags: request.list("not_tags"),
+            zone: request.list("zone"),
+            not_in_zone: request.list("not_in_zone"),
+            pool: request.list("pool"),
+            not_in_pool: request.list("not_in_pool"),
+            pod: request.one("pod").map(str::to_owned),
+            not_pod: request.list("not_pod"),
+            pod_type: request.one("pod_type").map(str::to_owned),
+            not_pod_type: request.list("not_pod_type"),
+            fabrics: request.list("fabrics"),
+            not_fabrics: request.list("not_fabrics"),
+            ..Wanted::default()
+        };
+        if let Some(arch) = request.one("arch") {
+            wanted.arch = request.list("arch");
+            if !["amd64", "i386", "arm64", "armhf", "ppc64el", "s390x"].contains(&arch.split('/').next().unwrap_or("")) {
+                check.add("arch", "Architecture not recognised.");
+            }
+        }
+        if let Some(text) = request.one("cpu_count") {
+            match text.parse() {
+                Ok(number) => wanted.cpu_count = Some(number),
+                Err(_) => check.add("cpu_count", "Invalid CPU count: number required."),
+            }
+        }
+        if let Some(text) = request.one("mem") {
+            match text.parse() {
+                Ok(number) => wanted.mem = Some(number),
+                Err(_) => check.add("mem", "Invalid memory: number of MiB required."),
+            }
+        }
+        if let Some(text) = request.one("link_speed") {
+            match text.parse() {
+                Ok(number) => wanted.link_speed = Some(number),
+                Err(_) => check.add("link_speed", "Invalid link speed: number required."),
+            }
+        }
+        self.check_names(&wanted, &mut check);
+        for (field, into) in [("subnets", &mut wanted.subnets), ("not_subnets", &mut wanted.not_subnets)] {
+            for text in request.list(field) {
+                match self.find_subnet(&text) {
+                    Some(subnet) => into.push(subnet.id),
+                    None => check.add(field, "No matching subnets found."),
+                }
+            }
+        }
+        for text in request.list("vlans") {
+            let vid = text.trim_start_matches("vid:").parse::<i64>().ok();
+            match self.db.vlans.values().find(|vlan| Some(vlan.id) == vid || Some(vlan.vid) == vid || vlan.name == text) {
+                Some(vlan) => wanted.vlans.push(vlan.id),
+                None => check.add("vlans", "No matching VLANs found."),
+            }
+        }
+        if let Some(text) = request.one("storage") {
+            match super::compose::parse_storage(text) {
+                Some(disks) => wanted.storage = disks.iter().map(|disk| disk.size).collect(),
+                None => check.add("storage", format!("Malformed storage constraint, \"{text}\".")),
+            }
+        }
+        check.done()?;
+        Ok(wanted)
+    }
+
+    /// Zones, pools and tags must exist; a tag that is only excluded need not.
+    fn check_names(&self, wanted: &Wanted, check: &mut FormCheck) {
+        let unknown = |names: &[String], known: &dyn Fn(&str) -> bool| -> Vec<String> {
+            names.iter().filter(|name| !known(name)).cloned().collect()
+        };
+        let zone = |name: &str| self.db.zones.values().any(|zone| zone.name == name);
+        let pool = |name: &str| self.db.pools.values().any(|pool| pool.name == name);
+        for (field, names) in [("zone", &wanted.zone), ("not_in_zone", &wanted.not_in_zone)] {
+            let missing = unknown(names, &zone);
+            if !missing.is_empty() {
+                check.add(field, format!("No such zone(s): {}.", missing.join(", ")));
+            }
+        }
+        for (field, names) in [("pool", &wanted.pool), ("not_in_pool", &wanted.not_in_pool)] {
+            let missing = unknown(names, &pool);
+            if !missing.is_empty() {
+                check.add(field, format!("No such pool(s): {}.", missing.join(", ")));
+            }
+        }
+        // Tags of VM hosts count too: a VM composed there would carry them.
+        let tag = |name: &str| {
+            self.db.tags.contains_key(name) || self.db.vm_hosts.values().any(|host| host.tags.iter().any(|t| t == name))
+        };
+        let missing = unknown(&wanted.tags, &tag);
+        if !missing.is_empty() {
+            let quoted: Vec<String> = missing.iter().map(|name| format!("'{name}'")).collect();
+            check.add("tags", format!("No such tag(s): {}.", quoted.join(", ")));
+        }
+    }
+
+    fn cheapest(&self, user: i64, wanted: &Wanted) -> Option<&Machine> {
+        self.db
+            .machines
+            .values()
+            .filter(|machine| machine.status == Status::Ready && machine.owner.is_none())
+            .filter(|machine| self.may(user, machine, Permission::View) && self.matches(machine, wanted))
+            .min_by(|a, b| a.cost().total_cmp(&b.cost()).then(a.id.cmp(&b.id)))
+    }
+
+    fn matches(&self, machine: &Machine, wanted: &Wanted) -> bool {
+        let zone = self.db.zones.get(&machine.zone).map_or("", |zone| zone.name.as_str());
+        let pool = self.db.pools.get(&machine.pool).map_or("", |pool| pool.name.as_str());
+        let name_fits = |name: &str| {
+            let domain = self.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
+            machine.hostname == name || format!("{}.{domain}", machine.hostname) == name
+        };
+        #[allow(clippy::cast_precision_loss)]
+        let (cores, memory) = (machine.cpu_count as f64, machine.memory as f64);
+        let host = machine.vm.as_ref().and_then(|vm| self.db.vm_hosts.get(&vm.vm_host));
+        let arch_fits = wanted.arch.is_empty()
+            || wanted.arch.iter().any(|arch| {
+                machine.architecture == *arch || machine.architecture.split('/').next() == Some(arch.as_str())
+            });
+        wanted.system_id.as_ref().is_none_or(|id| *id == machine.system_id)
+            && wanted.name.as_deref().is_none_or(name_fits)
+            && arch_fits
+            && wanted.cpu_count.is_none_or(|count| cores >= count)
+            && wanted.mem.is_none_or(|mem| memory >= mem)
+            && wanted.tags.iter().all(|tag| machine.tags.contains(tag))
+            && !wanted.not_tags.iter().any(|tag| machine.tags.contains(tag))
+            && (wanted.zone.is_empty() || wanted.zone.iter().any(|name| name == zone))
+            && !wanted.not_in_zone.iter().any(|name| name == zone)
+            && (wanted.pool.is_empty() || wanted.pool.iter().any(|name| name == pool))
+            && !wanted.not_in_pool.iter().any(|name| name == pool)
+            && wanted.pod.as_ref().is_none_or(|name| host.is_some_and(|host| host.name == *name))
+            && !host.is_some_and(|host| wanted.not_pod.contains(&host.name))
+            && wanted.pod_type.as_ref().is_none_or(|kind| host.is_some_and(|host| host.kind == *kind))
+            && !host.is_some_and(|host| wanted.not_pod_type.contains(&host.kind))
+            && self.network_fits(machine, wanted)
+            && storage_fits(machine, &wanted.storage)
+    }
+
+    fn network_fits(&self, machine: &Machine, wanted: &Wanted) -> bool {
+        let subnets: Vec<i64> = machine
+            .interfaces
+            .iter()
+            .flat_map(|nic| nic.addresses.iter())
+            .filter_map(|id| self.db.addresses.get(id))
+            .filter(|row| row.alloc != AllocType::Discovered)
+            .filter_map(|row| row.subnet)
+            .collect();
+        let fabrics: Vec<&str> = machine
+            .interfaces
+            .iter()
+            .filter_map(|nic| nic.vlan)
+            .map(|vlan| self.fabric_name(self.db.vlans.get(&vlan)))
+            .collect();
+        wanted.subnets.iter().all(|id| subnets.contains(id))
+            && !wanted.not_subnets.iter().any(|id| subnets.contains(id))
+            && wanted.vlans.iter().all(|id| machine.interfaces.iter().any(|nic| nic.vlan == Some(*id)))
+            && wanted.fabrics.iter().all(|name| fabrics.contains(&name.as_str()))
+            && !wanted.not_fabrics.iter().any(|name| fabrics.contains(&name.as_str()))
+            && wanted.link_speed.is_none_or(|speed| {
+                #[allow(clippy::cast_precision_loss)]
+                machine.interfaces.iter().any(|nic| nic.speed as f64 >= speed)
+            })
+    }
+
+    /// Composes a VM for a request that no machine matches. Zone, tags and the pod words are matched against the VM
+    /// hosts; name, pool and subnets are not looked at.
+    fn compose_for(&mut self, user: i64, wanted: &Wanted) -> Option<String> {
+        #[allow(clippy::cast_possible_truncation)]
+        let (cores, memory) = (
+            wanted.cpu_count.map_or(1, |count| count.ceil().max(1.0) as i64),
+            wanted.mem.map_or(2048, |mem| mem.ceil().max(1024.0) as i64),
+        );
+        let candidates: Vec<i64> = self
+            .db
+            .vm_hosts
+            .values()
+            .filter(|host| host.discovered())
+            .filter(|host| {
+                let zone = self.db.zones.get(&host.zone).map_or("", |zone| zone.name.as_str());
+                (wanted.zone.is_empty() || wanted.zone.iter().any(|name| name == zone))
+                    && !wanted.not_in_zone.iter().any(|name| name == zone)
+                    && wanted.pod.as_ref().is_none_or(|name| host.name == *name)
+                    && !wanted.not_pod.contains(&host.name)
+                    && wanted.pod_type.as_ref().is_none_or(|kind| host.kind == *kind)
+                    && !wanted.not_pod_type.contains(&host.kind)
+                    && wanted.tags.iter().all(|tag| host.tags.contains(tag))
+                    && (wanted.not_tags.is_empty() || !wanted.not_tags.iter().all(|tag| host.tags.contains(tag)))
+            })
+            .map(|host| host.id)
+            .collect();
+        for host in candidates {
+            let request = ComposeRequest {
+                cores: Some(cores),
+                memory: Some(memory),
+                skip_commissioning: true,
+                dynamic: true,
+                ..ComposeRequest::default()
+            };
+            if let Ok(system_id) = self.compose(host, user, &request) {
+                return Some(system_id);
+            }
+        }
+        None
+    }
+}
+
+/// Every wanted size finds a disk of its own.
+fn storage_fits(machine: &Machine, wanted: &[i64]) -> bool {
+    let mut left: Vec<i64> = machine.disks.iter().map(|disk| disk.size).collect();
+    wanted.iter().all(|size| match left.iter().position(|have| have >= size) {
+        Some(at) => {
+            left.remove(at);
+            true
+        }
+        None => false,
+    })
+}

@@ -1,0 +1,154 @@
+//! Images and settings.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{
+    Model, Outcome, Refusal,
+    db::{Image, Table},
+    refusal::FormCheck,
+};
+
+impl Image {
+    /// An image of Ubuntu as the region synchronises it.
+    pub fn synced(id: i64, series: &str, title: &str, version: &str) -> Self {
+        Self {
+            id,
+            uploaded: false,
+            osystem: "ubuntu".to_owned(),
+            series: series.to_owned(),
+            architecture: "amd64".to_owned(),
+            title: title.to_owned(),
+            complete: true,
+            on_racks: true,
+            size: 5250,
+            sha256: String::new(),
+            filetype: "squashfs".to_owned(),
+            version: version.to_owned(),
+            last_deployed: None,
+        }
+    }
+
+    /// The kernel that it comes with.
+    pub fn kernel(&self) -> String {
+        let number = match self.series.as_str() {
+            "bionic" => "18.04",
+            "focal" => "20.04",
+            "noble" => "24.04",
+            _ => "22.04",
+        };
+        format!("ga-{number}")
+    }
+}
+
+/// What an upload says about an image.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Upload {
+    pub name: Option<String>,
+    pub architecture: Option<String>,
+    pub sha256: Option<String>,
+    pub size: Option<String>,
+    pub title: Option<String>,
+    pub filetype: Option<String>,
+    pub content: Option<Vec<u8>>,
+}
+
+impl Model {
+    /// `POST boot-resources/`.
+    pub fn upload_image(&mut self, upload: &Upload) -> Outcome<i64> {
+        let mut check = FormCheck::default();
+        let name = check.require("name", upload.name.as_deref());
+        let architecture = check.require("architecture", upload.architecture.as_deref());
+        if upload.content.is_none() {
+            check.require("sha256", upload.sha256.as_deref());
+            check.require("size", upload.size.as_deref());
+        }
+        check.done()?;
+        let (Some(name), Some(architecture)) = (name, architecture) else { return Err(Refusal::required("name")) };
+        if !architecture.contains('/') {
+            return Err(Refusal::field(
+                "architecture",
+                format!("'{architecture}' is not a valid architecture.  It should be one of: 'amd64/generic'."),
+            ));
+        }
+        let (osystem, series) = name.split_once('/').unwrap_or(("custom", name));
+        let given: Option<i64> = upload.size.as_deref().and_then(|size| size.parse().ok());
+        let received = upload.content.as_ref().map(|content| i64::try_from(content.len()).unwrap_or(i64::MAX));
+        let size = given.or(received).unwrap_or(0);
+        let existing =
+            self.db.images.values().find(|image| image.osystem == osystem && image.series == series).map(|i| i.id);
+        let id = existing.unwrap_or_else(|| self.db.sequences.take(Table::Image));
+        let filetype = match upload.filetype.as_deref().unwrap_or("tgz") {
+            "tgz" => "root-tgz".to_owned(),
+            "tbz" => "root-tbz".to_owned(),
+            "txz" => "root-txz".to_owned(),
+            other => format!("root-{other}"),
+        };
+        let image = Image {
+            id,
+            uploaded: true,
+            osystem: osystem.to_owned(),
+            series: series.to_owned(),
+            architecture: architecture.to_owned(),
+            title: upload.title.clone().unwrap_or_default(),
+            complete: received.is_none_or(|received| received >= size) && upload.content.is_some(),
+            on_racks: true,
+            size,
+            sha256: upload.sha256.clone().unwrap_or_default(),
+            filetype,
+            version: self.now.strftime("%Y%m%d").to_string(),
+            last_deployed: None,
+        };
+        self.db.images.insert(id, image);
+        self.effect(format!("image {name} uploaded"));
+        Ok(id)
+    }
+}
+
+/// Names of all settings, in MAAS's order: its refusal lists them.
+pub const SETTING_NAMES: &[&str] = &[
+    "maas_name", "theme", "kernel_opts", "enable_http_proxy", "maas_proxy_port", "use_peer_proxy", "prefer_v4_proxy",
+    "http_proxy", "default_dns_ttl", "upstream_dns", "dnssec_validation", "maas_internal_domain", "dns_trusted_acl",
+    "ntp_servers", "ntp_external_only", "remote_syslog", "maas_syslog_port", "network_discovery",
+    "active_discovery_interval", "default_osystem", "default_distro_series", "default_min_hwe_kernel",
+    "default_storage_layout", "commissioning_distro_series", "enable_third_party_drivers", "windows_kms_host",
+    "enable_disk_erasing_on_release", "disk_erase_with_secure_erase", "disk_erase_with_quick_erase",
+    "boot_images_auto_import", "boot_images_no_proxy", "curtin_verbose", "force_v1_network_yaml", "enable_analytics",
+    "completed_intro", "max_node_commissioning_results", "max_node_testing_results", "max_node_installation_results",
+    "subnet_ip_exhaustion_threshold_count", "release_notifications", "use_rack_proxy", "node_timeout",
+    "prometheus_enabled", "prometheus_push_gateway", "prometheus_push_interval", "promtail_enabled", "promtail_port",
+    "enlist_commissioning", "maas_auto_ipmi_user", "maas_auto_ipmi_user_privilege_level",
+    "maas_auto_ipmi_k_g_bmc_key", "maas_auto_ipmi_cipher_suite_id", "maas_auto_ipmi_workaround_flags",
+    "vcenter_server", "vcenter_username", "vcenter_password", "vcenter_datacenter", "hardware_sync_interval",
+    "tls_cert_expiration_notification_enabled", "tls_cert_expiration_notification_interval", "session_length",
+    "auto_vlan_creation",
+];
+
+/// Settings of a fresh installation that somebody may ask for.
+pub fn default_settings() -> BTreeMap<String, Value> {
+    [
+        ("maas_name", json!("maas-sim")),
+        ("default_osystem", json!("ubuntu")),
+        ("default_distro_series", json!("jammy")),
+        ("commissioning_distro_series", json!("jammy")),
+        ("default_min_hwe_kernel", json!("")),
+        ("default_storage_layout", json!("flat")),
+        ("default_dns_ttl", json!(30)),
+        ("enable_disk_erasing_on_release", json!(false)),
+        ("disk_erase_with_secure_erase", json!(false)),
+        ("disk_erase_with_quick_erase", json!(false)),
+        ("node_timeout", json!(30)),
+        ("upstream_dns", json!(null)),
+        ("ntp_servers", json!("ntp.ubuntu.com")),
+        ("kernel_opts", json!("")),
+        ("hardware_sync_interval", json!("15m")),
+        ("completed_intro", json!(true)),
+        ("enable_http_proxy", json!(true)),
+        ("http_proxy", json!(null)),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
+}

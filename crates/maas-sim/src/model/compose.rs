@@ -1,0 +1,359 @@
+//! Composing VMs.
+
+use std::net::IpAddr;
+
+use super::{
+    DEFAULT_ZONE, Model, Outcome, Refusal, Status,
+    db::{AllocType, Subnet, VmHost},
+    machines::hostname_error,
+    refusal::FormCheck,
+    vm_hosts::{connection_refused, pool_used, used},
+    world::Instance,
+};
+
+/// Parameters of `op=compose`.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct ComposeRequest {
+    pub cores: Option<i64>,
+    pub memory: Option<i64>,
+    pub pinned_cores: usize,
+    pub storage: Option<String>,
+    pub interfaces: Option<String>,
+    pub hostname: Option<String>,
+    pub domain: Option<String>,
+    pub zone: Option<String>,
+    pub pool: Option<String>,
+    pub skip_commissioning: bool,
+    pub dynamic: bool,
+}
+
+/// A disk as a constraint asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedDisk {
+    /// Its label; the first disk is the root disk whatever it is called.
+    pub label: Option<String>,
+    /// Bytes.
+    pub size: i64,
+    /// Tags, which may name storage pools.
+    pub tags: Vec<String>,
+}
+
+/// "label:GB(tag,tag),…", "GB". `None`: malformed.
+pub fn parse_storage(text: &str) -> Option<Vec<WantedDisk>> {
+    let mut disks = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let end = rest
+            .char_indices()
+            .scan(0i32, |depth, (at, c)| {
+                match c {
+                    '(' => *depth += 1,
+                    ')' => *depth -= 1,
+                    _ => {}
+                }
+                Some((at, c, *depth))
+            })
+            .find(|(_, c, depth)| *c == ',' && *depth == 0)
+            .map_or(rest.len(), |(at, ..)| at);
+        let (item, tail) = rest.split_at(end);
+        rest = tail.trim_start_matches(',');
+        disks.push(parse_disk(item.trim())?);
+    }
+    (!disks.is_empty()).then_some(disks)
+}
+
+fn parse_disk(item: &str) -> Option<WantedDisk> {
+    let (item, tags) = match item.split_once('(') {
+        Some((before, tags)) => (before, tags.strip_suffix(')')?),
+        None => (item, ""),
+    };
+    let (label, size) = match item.split_once(':') {
+        Some((label, size)) => (Some(label), size),
+        None => (None, item),
+    };
+    if label.is_some_and(|label| label.is_empty() || !label.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_')) {
+        return None;
+    }
+    let gigabytes: f64 = size.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0)?;
+    #[allow(clippy::cast_possible_truncation)]
+    let size = (gigabytes * 1_000_000_000.0) as i64;
+    let tags = tags.split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect();
+    Some(WantedDisk { label: label.map(str::to_owned), size, tags })
+}
+
+struct WantedNic {
+    name: String,
+    subnet: i64,
+    vlan: i64,
+    ip: Option<IpAddr>,
+}
+
+const MIN_MEMORY: i64 = 1024;
+const DEFAULT_MEMORY: i64 = 2048;
+const DEFAULT_DISK: i64 = 8_000_000_000;
+
+impl Model {
+    /// Makes a VM on a host and a machine for it. Returns the machine.
+    pub fn compose(&mut self, id: i64, user: i64, request: &ComposeRequest) -> Outcome<String> {
+        let Some(host) = self.db.vm_hosts.get(&id).cloned() else { return Err(Refusal::NotFound("Pod")) };
+        if !host.discovered() {
+            return Err(Refusal::bad_request("VM host does not support composability."));
+        }
+        let (zone, pool, domain) = self.check_compose(&host, request)?;
+        let cores = if request.pinned_cores > 0 {
+            i64::try_from(request.pinned_cores).unwrap_or(1)
+        } else {
+            request.cores.unwrap_or(1)
+        };
+        let memory = request.memory.unwrap_or(DEFAULT_MEMORY);
+        check_over_commit(&host, cores, memory)?;
+        let nics = self.wanted_nics(id, request.interfaces.as_deref())?;
+        if !self.rack_connected() {
+            return Err(Refusal::unavailable("Unable to connect to any rack controller ; no connections available.")
+                .retry_after(10));
+        }
+        let cannot = |text: &str| Refusal::unavailable(format!("Unable to compose machine because: Failed talking to pod: {text}"));
+        if !self.lxd_of(id).is_some_and(|lxd| lxd.reachable) {
+            return Err(cannot(&connection_refused(&host)));
+        }
+        let disks = place_disks(&host, request.storage.as_deref())?;
+        let hostname = match request.hostname.clone().filter(|name| !name.is_empty()) {
+            Some(name) => name,
+            None => self.new_hostname(),
+        };
+        let place = (host.project.clone(), hostname.clone());
+        if self.lxd_of(id).is_some_and(|lxd| lxd.instances.contains_key(&place)) {
+            return Err(cannot(
+                "Failed creating instance record: Add instance info to the database: This \"instances\" entry already exists",
+            ));
+        }
+        let macs: Vec<String> = nics.iter().map(|_| self.rng.mac("00:16:3e")).collect();
+        let instance = Instance { cores, memory, disks, macs: macs.clone(), running: false };
+        if let Some(lxd) = self.lxd_of_mut(id) {
+            lxd.instances.insert(place, instance.clone());
+        }
+        self.tell_create(id, &host.project, &hostname);
+        let system_id = self.add_machine(&hostname, &macs);
+        let vm_id = self.note_vm(id, &host.project, &hostname, &instance, Some(system_id.clone()));
+        self.fill_vm(&system_id, &host, &hostname, &instance, vm_id);
+        self.finish_compose(&system_id, user, request, &nics, (zone, pool, domain));
+        self.effect(format!("composed {system_id} ({hostname}) on vm host {id}"));
+        Ok(system_id)
+    }
+
+    fn finish_compose(
+        &mut self,
+        system_id: &str,
+        user: i64,
+        request: &ComposeRequest,
+        nics: &[WantedNic],
+        (zone, pool, domain): (Option<i64>, Option<i64>, Option<i64>),
+    ) {
+        let mut ids = Vec::new();
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.zone = zone.unwrap_or(DEFAULT_ZONE);
+            machine.pool = pool.unwrap_or(machine.pool);
+            machine.domain = domain.unwrap_or(machine.domain);
+            machine.dynamic = request.dynamic;
+            for (nic, wanted) in machine.interfaces.iter_mut().zip(nics) {
+                nic.name.clone_from(&wanted.name);
+                nic.vlan = Some(wanted.vlan);
+                ids.push((nic.id, wanted.subnet, wanted.ip));
+            }
+        }
+        for (nic, subnet, ip) in ids {
+            let row = self.new_address(AllocType::Auto, ip, Some(subnet), None);
+            self.attach_address(system_id, nic, row);
+        }
+        if request.skip_commissioning {
+            self.partition_boot_disk(system_id);
+            if let Some(machine) = self.db.machines.get_mut(system_id) {
+                // No event: the first one that such a machine has is somebody's allocate.
+                machine.status = Status::Ready;
+            }
+            self.steal(system_id);
+        } else {
+            // As for adopted VMs: without an image to boot the machine stays New.
+            let _ = self.commission(system_id, user, true);
+        }
+    }
+
+    fn check_compose(&self, host: &VmHost, request: &ComposeRequest) -> Outcome<(Option<i64>, Option<i64>, Option<i64>)> {
+        let mut check = FormCheck::default();
+        let bound = |check: &mut FormCheck, field: &str, value: Option<i64>, low: i64, high: i64| {
+            if let Some(value) = value {
+                if value > high {
+                    check.add(field, format!("Ensure this value is less than or equal to {high}."));
+                } else if value < low {
+                    check.add(field, format!("Ensure this value is greater than or equal to {low}."));
+                }
+            }
+        };
+        bound(&mut check, "cores", request.cores, 1, host.cores);
+        bound(&mut check, "memory", request.memory, MIN_MEMORY, host.memory);
+        if let Some(name) = request.hostname.as_deref().filter(|name| !name.is_empty()) {
+            if let Some(error) = hostname_error(name) {
+                check.add("hostname", error);
+            } else if self.hostname_taken(name, None) {
+                check.add("hostname", format!("Node with hostname \"{name}\" already exists"));
+            }
+        }
+        if let Some(text) = request.storage.as_deref().filter(|text| !text.is_empty()) {
+            if parse_storage(text).is_none() {
+                check.add("storage", format!("Malformed storage constraint, \"{text}\"."));
+            }
+        }
+        // Ids, not names.
+        let mut choice = |field: &str, text: &Option<String>, known: &dyn Fn(i64) -> bool| -> Option<i64> {
+            let text = text.as_deref().filter(|text| !text.is_empty())?;
+            let found = text.parse().ok().filter(|id| known(*id));
+            if found.is_none() {
+                check.add(field, "Select a valid choice. That choice is not one of the available choices.");
+            }
+            found
+        };
+        let domain = choice("domain", &request.domain, &|id| self.db.domains.contains_key(&id));
+        let zone = choice("zone", &request.zone, &|id| self.db.zones.contains_key(&id));
+        let pool = choice("pool", &request.pool, &|id| self.db.pools.contains_key(&id));
+        check.done()?;
+        Ok((zone, pool, domain))
+    }
+
+    /// Subnets that a host can put a VM on.
+    fn reachable_subnets(&self, host: i64) -> Vec<&Subnet> {
+        let named = self.lxd_of(host).map(|lxd| lxd.networks.clone()).unwrap_or_default();
+        if named.is_empty() {
+            return self.dhcp_subnets().collect();
+        }
+        self.db.subnets.values().filter(|subnet| named.contains(&subnet.cidr.to_string())).collect()
+    }
+
+    fn wanted_nics(&self, host: i64, text: Option<&str>) -> Outcome<Vec<WantedNic>> {
+        let reachable = self.reachable_subnets(host);
+        let no_match = || Refusal::bad_request("This pod does not match the specified networks.");
+        let Some(text) = text.filter(|text| !text.is_empty()) else {
+            return Ok(reachable
+                .first()
+                .map(|subnet| WantedNic { name: "eth0".to_owned(), subnet: subnet.id, vlan: subnet.vlan, ip: None })
+                .into_iter()
+                .collect());
+        };
+        let mut nics = Vec::new();
+        for item in text.split(';').map(str::trim).filter(|item| !item.is_empty()) {
+            let (name, constraints) = item.split_once(':').ok_or_else(|| {
+                Refusal::field("interfaces", format!("Malformed interface constraint, \"{item}\"."))
+            })?;
+            let mut subnet: Option<&Subnet> = None;
+            let mut pinned = None;
+            for pair in constraints.split(',') {
+                let (key, value) = pair.split_once('=').ok_or_else(no_match)?;
+                match key.trim() {
+                    "subnet" | "subnet_cidr" | "cidr" => subnet = Some(self.find_subnet(value).ok_or_else(no_match)?),
+                    "ip" => {
+                        let ip: IpAddr = value.parse().map_err(|_| no_match())?;
+                        if self.is_taken(ip) {
+                            return Err(Refusal::conflict(format!("IP address ({ip}) is already in use.")));
+                        }
+                        subnet = Some(self.subnet_of(ip).ok_or_else(no_match)?);
+                        pinned = Some(ip);
+                    }
+                    "space" => {
+                        subnet = reachable
+                            .iter()
+                            .copied()
+                            .find(|subnet| self.space_name(self.db.vlans.get(&subnet.vlan)) == value);
+                    }
+                    "fabric" => {
+                        subnet = reachable
+                            .iter()
+                            .copied()
+                            .find(|subnet| self.fabric_name(self.db.vlans.get(&subnet.vlan)) == value);
+                    }
+                    "vid" => {
+                        let vid = value.parse::<i64>().ok();
+                        subnet = reachable
+                            .iter()
+                            .copied()
+                            .find(|subnet| self.db.vlans.get(&subnet.vlan).map(|vlan| vlan.vid) == vid);
+                    }
+                    _ => subnet = subnet.or(reachable.first().copied()),
+                }
+            }
+            let subnet = subnet.filter(|subnet| reachable.iter().any(|r| r.id == subnet.id)).ok_or_else(no_match)?;
+            nics.push(WantedNic { name: name.trim().to_owned(), subnet: subnet.id, vlan: subnet.vlan, ip: pinned });
+        }
+        if nics.iter().any(|nic| self.db.vlans.get(&nic.vlan).is_some_and(|vlan| vlan.dhcp_on)) {
+            Ok(nics)
+        } else {
+            Err(no_match())
+        }
+    }
+}
+
+/// Whether a host has room, by its ratios.
+fn check_over_commit(host: &VmHost, cores: i64, memory: i64) -> Outcome<()> {
+    let (used_cores, used_memory, _) = used(host);
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+    let left = |total: i64, ratio: f64, used: i64| (total as f64 * ratio) as i64 - used;
+    let too_little = |what: &str, ratio: f64, left: i64, wanted: i64| {
+        Refusal::unavailable(format!(
+            "Unable to compose KVM instance in '{}'. {what} overcommit ratio is {ratio:?} and there are {left} \
+             available resources; {wanted} requested.",
+            host.name
+        ))
+    };
+    let cores_left = left(host.cores, host.cpu_ratio, used_cores);
+    if cores > cores_left {
+        return Err(too_little("CPU", host.cpu_ratio, cores_left, cores));
+    }
+    let memory_left = left(host.memory, host.memory_ratio, used_memory);
+    if memory > memory_left {
+        return Err(too_little("Memory", host.memory_ratio, memory_left, memory));
+    }
+    Ok(())
+}
+
+/// Each disk goes to the storage pool that a tag names, else to the default one; an unknown tag is ignored.
+fn place_disks(host: &VmHost, text: Option<&str>) -> Outcome<Vec<(i64, String)>> {
+    let wanted = match text.filter(|text| !text.is_empty()) {
+        Some(text) => parse_storage(text).unwrap_or_default(),
+        None => vec![WantedDisk { label: None, size: DEFAULT_DISK, tags: Vec::new() }],
+    };
+    let default = host
+        .default_storage_pool
+        .as_ref()
+        .and_then(|name| host.storage_pools.iter().find(|pool| pool.name == *name))
+        .or_else(|| host.storage_pools.first());
+    let mut placed: Vec<(i64, String)> = Vec::new();
+    for disk in wanted {
+        let named = host.storage_pools.iter().find(|pool| disk.tags.contains(&pool.name));
+        let Some(pool) = named.or(default) else {
+            return Err(Refusal::crash("No storage pools available."));
+        };
+        let planned: i64 = placed.iter().filter(|(_, name)| *name == pool.name).map(|(size, _)| size).sum();
+        if pool_used(host, pool) + planned + disk.size > pool.total {
+            return Err(Refusal::crash(format!("Not enough space in default storage pool: {}", pool.name)));
+        }
+        placed.push((disk.size, pool.name.clone()));
+    }
+    Ok(placed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storage_words_are_read_as_maas_reads_them() {
+        let one = |text: &str| parse_storage(text).unwrap();
+        assert_eq!(one("10")[0].size, 10_000_000_000);
+        let two = one("root:10(default),data:5");
+        assert_eq!(two.len(), 2);
+        assert_eq!(two[0].tags, ["default"]);
+        assert_eq!(two[1].label.as_deref(), Some("data"));
+        for malformed in ["garbage:::", "bogus::", "", "x:0"] {
+            assert!(parse_storage(malformed).is_none(), "{malformed}");
+        }
+    }
+}

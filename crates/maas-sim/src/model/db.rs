@@ -1,0 +1,616 @@
+//! MAAS's half of the model: what its database holds, and so what a backup holds.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use jiff::Timestamp;
+
+use super::{Status, net::Cidr};
+use crate::config::ApiKey;
+
+/// Tables that hand out numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Table {
+    User,
+    Zone,
+    Pool,
+    Domain,
+    Space,
+    Fabric,
+    Vlan,
+    Subnet,
+    IpRange,
+    /// Addresses; the id of an interface's link is the id of its address.
+    Link,
+    Tag,
+    Dns,
+    Record,
+    Image,
+    Machine,
+    Interface,
+    BlockDevice,
+    Partition,
+    ScriptSet,
+    VmHost,
+    Vm,
+    Event,
+}
+
+impl Table {
+    /// By the word of a `sequence` statement.
+    pub fn parse(word: &str) -> Option<Table> {
+        Some(match word {
+            "user" => Table::User,
+            "zone" => Table::Zone,
+            "pool" => Table::Pool,
+            "domain" => Table::Domain,
+            "space" => Table::Space,
+            "fabric" => Table::Fabric,
+            "vlan" => Table::Vlan,
+            "subnet" => Table::Subnet,
+            "ip_range" => Table::IpRange,
+            "link" | "ip_address" => Table::Link,
+            "tag" => Table::Tag,
+            "dns" => Table::Dns,
+            "record" => Table::Record,
+            "image" => Table::Image,
+            "machine" => Table::Machine,
+            "interface" => Table::Interface,
+            "block_device" => Table::BlockDevice,
+            "partition" => Table::Partition,
+            "script_set" => Table::ScriptSet,
+            "vm_host" => Table::VmHost,
+            "vm" => Table::Vm,
+            "event" => Table::Event,
+            _ => return None,
+        })
+    }
+}
+
+/// Next number of every table.
+#[derive(Clone, Debug, Default)]
+pub struct Sequences(BTreeMap<Table, i64>);
+
+impl Sequences {
+    /// A new number.
+    pub fn take(&mut self, table: Table) -> i64 {
+        let next = self.0.entry(table).or_insert(1);
+        let taken = *next;
+        *next += 1;
+        taken
+    }
+
+    /// What is taken next.
+    pub fn set(&mut self, table: Table, next: i64) {
+        self.0.insert(table, next);
+    }
+
+    /// A number was fixed from outside: never hand it out.
+    pub fn used(&mut self, table: Table, id: i64) {
+        let next = self.0.entry(table).or_insert(1);
+        *next = (*next).max(id + 1);
+    }
+}
+
+/// A user of MAAS.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct User {
+    pub id: i64,
+    pub name: String,
+    pub email: String,
+    pub admin: bool,
+    pub local: bool,
+    pub keys: Vec<UserKey>,
+}
+
+/// One API key of a user.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct UserKey {
+    pub name: String,
+    pub key: ApiKey,
+}
+
+/// Zones and pools: a name with a description.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Named {
+    pub id: i64,
+    pub name: String,
+    pub description: String,
+}
+
+/// A DNS domain.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Domain {
+    pub id: i64,
+    pub name: String,
+    pub authoritative: bool,
+    pub ttl: Option<i64>,
+}
+
+/// A fabric.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Fabric {
+    pub id: i64,
+    pub name: String,
+    pub class_type: Option<String>,
+}
+
+/// A VLAN.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Vlan {
+    pub id: i64,
+    pub fabric: i64,
+    pub vid: i64,
+    pub name: String,
+    pub mtu: i64,
+    pub dhcp_on: bool,
+    pub space: Option<i64>,
+}
+
+/// A subnet.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Subnet {
+    pub id: i64,
+    pub name: String,
+    pub cidr: Cidr,
+    pub vlan: i64,
+    pub gateway_ip: Option<IpAddr>,
+    pub dns_servers: Vec<String>,
+    pub managed: bool,
+    pub allow_dns: bool,
+    pub allow_proxy: bool,
+    pub active_discovery: bool,
+    pub rdns_mode: i64,
+    pub description: String,
+}
+
+/// A range of addresses that is reserved or given out by DHCP.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct IpRange {
+    pub id: i64,
+    pub dynamic: bool,
+    pub start: IpAddr,
+    pub end: IpAddr,
+    pub subnet: i64,
+    pub user: Option<i64>,
+    pub comment: String,
+}
+
+/// Why an address is taken; the numbers are MAAS's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum AllocType {
+    Auto = 0,
+    Sticky = 1,
+    UserReserved = 4,
+    Dhcp = 5,
+    Discovered = 6,
+}
+
+impl AllocType {
+    /// `alloc_type_name` in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            AllocType::Auto => "Automatic",
+            AllocType::Sticky => "Sticky",
+            AllocType::UserReserved => "User reserved",
+            AllocType::Dhcp => "DHCP",
+            AllocType::Discovered => "Observed",
+        }
+    }
+}
+
+/// A row of MAAS's address table. On an interface it is a link.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Address {
+    pub id: i64,
+    pub ip: Option<IpAddr>,
+    pub alloc: AllocType,
+    pub subnet: Option<i64>,
+    pub user: Option<i64>,
+    pub created: Timestamp,
+    /// Machine and interface that it is on.
+    pub on: Option<(String, i64)>,
+    /// MAC of a device that nobody manages (`ipaddresses op=reserve mac=`), with the id of its interface.
+    pub unknown_mac: Option<(i64, String)>,
+}
+
+/// A tag.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Tag {
+    pub id: i64,
+    pub name: String,
+    pub definition: String,
+    pub comment: String,
+    pub kernel_opts: String,
+}
+
+/// A name in a domain, with the addresses that it points to.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct DnsResource {
+    pub id: i64,
+    pub name: String,
+    pub domain: i64,
+    pub address_ttl: Option<i64>,
+    /// Ids of addresses: a machine's address is bound to the machine, not copied.
+    pub addresses: BTreeSet<i64>,
+    pub records: Vec<Record>,
+}
+
+/// Any other record of a name.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Record {
+    pub id: i64,
+    pub rrtype: String,
+    pub rrdata: String,
+    pub ttl: Option<i64>,
+}
+
+/// An image.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Image {
+    pub id: i64,
+    pub uploaded: bool,
+    /// "ubuntu" or "custom".
+    pub osystem: String,
+    pub series: String,
+    pub architecture: String,
+    pub title: String,
+    pub complete: bool,
+    pub on_racks: bool,
+    pub size: i64,
+    pub sha256: String,
+    pub filetype: String,
+    pub version: String,
+    pub last_deployed: Option<Timestamp>,
+}
+
+/// A rack controller.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Rack {
+    pub system_id: String,
+    pub hostname: String,
+    pub connected: bool,
+}
+
+/// What MAAS believes about power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PowerState {
+    On,
+    Off,
+    Unknown,
+    Error,
+}
+
+impl PowerState {
+    /// The word in the JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            PowerState::On => "on",
+            PowerState::Off => "off",
+            PowerState::Unknown => "unknown",
+            PowerState::Error => "error",
+        }
+    }
+
+    /// By that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::On, Self::Off, Self::Unknown, Self::Error].into_iter().find(|state| state.word() == word)
+    }
+}
+
+/// State of a set of scripts; the numbers are MAAS's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ScriptStatus {
+    Unknown = -1,
+    Pending = 0,
+    Passed = 2,
+    Failed = 3,
+}
+
+impl ScriptStatus {
+    /// The word in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScriptStatus::Unknown => "Unknown",
+            ScriptStatus::Pending => "Pending",
+            ScriptStatus::Passed => "Passed",
+            ScriptStatus::Failed => "Failed",
+        }
+    }
+}
+
+/// Kinds of interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum InterfaceKind {
+    Physical,
+    Bridge,
+    Bond,
+    Vlan,
+}
+
+impl InterfaceKind {
+    /// The word in the JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            InterfaceKind::Physical => "physical",
+            InterfaceKind::Bridge => "bridge",
+            InterfaceKind::Bond => "bond",
+            InterfaceKind::Vlan => "vlan",
+        }
+    }
+
+    /// By that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Physical, Self::Bridge, Self::Bond, Self::Vlan].into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// An interface of a machine.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Interface {
+    pub id: i64,
+    pub name: String,
+    pub kind: InterfaceKind,
+    pub mac: String,
+    pub vlan: Option<i64>,
+    pub parents: Vec<i64>,
+    pub tags: Vec<String>,
+    /// Ids of its addresses, links and observed ones, in order of making.
+    pub addresses: Vec<i64>,
+    /// A bridge made while Allocated: goes on release.
+    pub acquired: bool,
+    pub bridge_stp: bool,
+    pub bridge_fd: i64,
+    pub bridge_type: String,
+    pub speed: i64,
+    pub enabled: bool,
+}
+
+/// A partition of a disk.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Partition {
+    pub id: i64,
+    pub efi: bool,
+    pub size: i64,
+}
+
+/// A disk.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Disk {
+    pub id: i64,
+    pub name: String,
+    pub size: i64,
+    pub model: String,
+    pub serial: String,
+    pub tags: Vec<String>,
+    pub storage_pool: Option<String>,
+    pub partitions: Vec<Partition>,
+}
+
+/// Where a machine that is a VM lives.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct VmRef {
+    pub vm_host: i64,
+    pub vm_id: Option<i64>,
+}
+
+/// A machine.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Machine {
+    pub id: i64,
+    pub system_id: String,
+    pub hostname: String,
+    pub description: String,
+    pub domain: i64,
+    pub zone: i64,
+    pub pool: i64,
+    pub status: Status,
+    /// Where rescue mode and testing go back to.
+    pub previous_status: Status,
+    pub owner: Option<i64>,
+    pub agent_name: String,
+    pub annotations: BTreeMap<String, String>,
+    pub tags: Vec<String>,
+    pub locked: bool,
+    pub architecture: String,
+    pub cpu_count: i64,
+    pub cpu_speed: i64,
+    pub memory: i64,
+    pub hardware_uuid: Option<String>,
+    pub bios_boot_method: Option<String>,
+    pub swap_size: Option<i64>,
+    pub osystem: String,
+    pub distro_series: String,
+    pub hwe_kernel: Option<String>,
+    pub min_hwe_kernel: Option<String>,
+    pub netboot: bool,
+    pub ephemeral_deploy: bool,
+    pub enable_hw_sync: bool,
+    pub last_sync: Option<Timestamp>,
+    pub power_type: String,
+    pub power_parameters: BTreeMap<String, String>,
+    pub power_state: PowerState,
+    pub status_message: Option<String>,
+    pub error_description: String,
+    pub commissioning: ScriptStatus,
+    pub testing: ScriptStatus,
+    pub commissioning_set: Option<i64>,
+    pub testing_set: Option<i64>,
+    pub installation_set: Option<i64>,
+    pub interfaces: Vec<Interface>,
+    pub boot_interface: Option<i64>,
+    pub gateway_link: Option<i64>,
+    pub disks: Vec<Disk>,
+    pub vm: Option<VmRef>,
+    /// Composed by an allocate: goes on release.
+    pub dynamic: bool,
+    /// Deployed as a VM host (`register_vmhost`, `install_kvm`).
+    pub becomes_vm_host: bool,
+    /// When the state fails by itself. `None` in a state that takes time is one of the half states of a crash.
+    pub status_expires: Option<Timestamp>,
+    /// Raised by whatever ends or replaces the work under way, so that what is due for older work is forgotten.
+    pub work: u64,
+}
+
+/// A storage pool of a VM host, as last discovered.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct StoragePool {
+    pub name: String,
+    pub driver: String,
+    pub path: String,
+    pub total: i64,
+}
+
+/// An instance on a VM host, as last discovered.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct VirtualMachine {
+    pub id: i64,
+    pub name: String,
+    pub project: String,
+    pub cores: i64,
+    pub memory: i64,
+    /// Size and storage pool of each disk.
+    pub disks: Vec<(i64, String)>,
+    pub machine: Option<String>,
+}
+
+/// A registered VM host.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct VmHost {
+    pub id: i64,
+    pub name: String,
+    pub kind: String,
+    pub power_address: String,
+    pub project: String,
+    pub certificate: String,
+    pub key: String,
+    pub password: String,
+    pub zone: i64,
+    pub pool: i64,
+    pub tags: Vec<String>,
+    pub cpu_ratio: f64,
+    pub memory_ratio: f64,
+    pub macvlan_mode: Option<String>,
+    pub default_storage_pool: Option<String>,
+    /// Empty until MAAS has talked to it.
+    pub version: String,
+    pub storage_pools: Vec<StoragePool>,
+    /// Cores and MiB; filled some seconds after the discovery.
+    pub cores: i64,
+    pub memory: i64,
+    pub host: Option<String>,
+    pub vms: Vec<VirtualMachine>,
+}
+
+impl VmHost {
+    /// Whether MAAS has reached it at least once.
+    pub fn discovered(&self) -> bool {
+        !self.version.is_empty()
+    }
+}
+
+/// Levels of events, in order of gravity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Level {
+    Audit = 0,
+    Debug = 10,
+    Info = 20,
+    Warning = 30,
+    Error = 40,
+    Critical = 50,
+}
+
+impl Level {
+    /// The word in the JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Audit => "AUDIT",
+            Level::Debug => "DEBUG",
+            Level::Info => "INFO",
+            Level::Warning => "WARNING",
+            Level::Error => "ERROR",
+            Level::Critical => "CRITICAL",
+        }
+    }
+
+    /// By that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Audit, Self::Debug, Self::Info, Self::Warning, Self::Error, Self::Critical]
+            .into_iter()
+            .find(|level| level.word() == word)
+    }
+}
+
+/// A row of the event log.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Event {
+    pub id: i64,
+    pub node: String,
+    pub hostname: String,
+    pub level: Level,
+    pub kind: Cow<'static, str>,
+    pub description: String,
+    pub username: String,
+    pub created: Timestamp,
+}
+
+/// The database.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Db {
+    pub sequences: Sequences,
+    pub users: BTreeMap<i64, User>,
+    pub zones: BTreeMap<i64, Named>,
+    pub pools: BTreeMap<i64, Named>,
+    pub domains: BTreeMap<i64, Domain>,
+    pub spaces: BTreeMap<i64, Named>,
+    pub fabrics: BTreeMap<i64, Fabric>,
+    pub vlans: BTreeMap<i64, Vlan>,
+    pub subnets: BTreeMap<i64, Subnet>,
+    pub ranges: BTreeMap<i64, IpRange>,
+    pub addresses: BTreeMap<i64, Address>,
+    /// Which row holds an address. Two rows never hold the same one, an observed one apart.
+    pub taken: BTreeMap<IpAddr, i64>,
+    /// Addresses that machines were only seen with.
+    pub observed: BTreeSet<IpAddr>,
+    pub tags: BTreeMap<String, Tag>,
+    pub dns: BTreeMap<i64, DnsResource>,
+    pub images: BTreeMap<i64, Image>,
+    pub racks: Vec<Rack>,
+    pub settings: BTreeMap<String, serde_json::Value>,
+    pub machines: BTreeMap<String, Machine>,
+    pub vm_hosts: BTreeMap<i64, VmHost>,
+    pub events: Vec<Event>,
+}

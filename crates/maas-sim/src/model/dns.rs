@@ -1,0 +1,246 @@
+//! Names: resources with addresses, and other records.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    DEFAULT_DOMAIN, Model, Outcome, Refusal,
+    db::{AllocType, DnsResource, Domain, Record, Table},
+    refusal::FormCheck,
+};
+
+/// Parameters of a DNS resource.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct DnsRequest {
+    pub fqdn: Option<String>,
+    pub name: Option<String>,
+    pub domain: Option<String>,
+    pub address_ttl: Option<String>,
+    /// Separated by spaces; `None`: not given.
+    pub ip_addresses: Option<String>,
+}
+
+impl Model {
+    /// A domain by id or name.
+    pub fn find_domain(&self, text: &str) -> Option<&Domain> {
+        let id = text.parse::<i64>().ok();
+        self.db.domains.values().find(|domain| Some(domain.id) == id || domain.name == text)
+    }
+
+    /// Label and domain of a full name: the longest domain that exists wins.
+    pub fn split_fqdn(&self, fqdn: &str) -> Outcome<(String, i64)> {
+        if !fqdn.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | '*')) {
+            return Err(Refusal::crash("cannot unpack non-iterable NoneType object"));
+        }
+        let fqdn = fqdn.trim_end_matches('.');
+        let found = fqdn.match_indices('.').find_map(|(dot, _)| {
+            let (label, domain) = (&fqdn[..dot], &fqdn[dot + 1..]);
+            self.db.domains.values().find(|known| known.name == domain).map(|known| (label.to_owned(), known.id))
+        });
+        found.ok_or(Refusal::NotFound("Domain"))
+    }
+
+    /// Label and domain of a name that may come without a domain.
+    pub fn split_fqdn_or_default(&self, name: &str) -> Outcome<(String, i64)> {
+        if name.contains('.') { self.split_fqdn(name) } else { Ok((name.to_owned(), DEFAULT_DOMAIN)) }
+    }
+
+    /// The resource of a name.
+    pub fn dns_by_name(&self, name: &str, domain: i64) -> Option<&DnsResource> {
+        self.db.dns.values().find(|dns| dns.domain == domain && dns.name == name)
+    }
+
+    /// Full name of a resource.
+    pub fn dns_fqdn(&self, dns: &DnsResource) -> String {
+        let domain = self.db.domains.get(&dns.domain).map_or("", |domain| domain.name.as_str());
+        if dns.name == "@" { domain.to_owned() } else { format!("{}.{domain}", dns.name) }
+    }
+
+    fn resolve_dns_name(&self, request: &DnsRequest) -> Outcome<(String, i64)> {
+        if let Some(fqdn) = request.fqdn.as_deref().filter(|fqdn| !fqdn.is_empty()) {
+            return self.split_fqdn(fqdn);
+        }
+        let mut check = FormCheck::default();
+        let name = check.require("name", request.name.as_deref());
+        let domain = check.require("domain", request.domain.as_deref());
+        check.done()?;
+        let domain = domain.and_then(|text| self.find_domain(text)).ok_or(Refusal::NotFound("Domain"))?;
+        Ok((name.unwrap_or_default().to_owned(), domain.id))
+    }
+
+    fn parse_ttl(text: Option<&str>) -> Outcome<Option<i64>> {
+        match text.filter(|text| !text.is_empty()) {
+            None => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| Refusal::field("address_ttl", "Enter a whole number.")),
+        }
+    }
+
+    /// `POST dnsresources/`.
+    pub fn create_dns(&mut self, user: i64, request: &DnsRequest) -> Outcome<i64> {
+        let (name, domain) = self.resolve_dns_name(request)?;
+        let ttl = Self::parse_ttl(request.address_ttl.as_deref())?;
+        let ips = parse_ips(request.ip_addresses.as_deref().unwrap_or_default())?;
+        if self.dns_by_name(&name, domain).is_some() {
+            return Err(Refusal::field("__all__", "Labels must be unique within their zone."));
+        }
+        let addresses = self.address_rows(user, &ips);
+        let id = self.db.sequences.take(Table::Dns);
+        self.effect(format!("dns {name} created"));
+        self.db.dns.insert(id, DnsResource { id, name, domain, address_ttl: ttl, addresses, records: Vec::new() });
+        Ok(id)
+    }
+
+    /// `PUT dnsresources/{id}/`: the addresses are replaced as a whole; those dropped stay reserved.
+    pub fn update_dns(&mut self, user: i64, id: i64, request: &DnsRequest) -> Outcome<()> {
+        if !self.db.dns.contains_key(&id) {
+            return Err(Refusal::NotFound("DNSResource"));
+        }
+        let renamed = match request.fqdn.as_deref().filter(|fqdn| !fqdn.is_empty()) {
+            Some(fqdn) => Some(self.split_fqdn(fqdn)?),
+            None => None,
+        };
+        let ttl = Self::parse_ttl(request.address_ttl.as_deref())?;
+        let rows = match request.ip_addresses.as_deref() {
+            Some(text) => {
+                let ips = parse_ips(text)?;
+                Some(self.address_rows(user, &ips))
+            }
+            None => None,
+        };
+        let Some(dns) = self.db.dns.get_mut(&id) else { return Err(Refusal::NotFound("DNSResource")) };
+        if let Some((name, domain)) = renamed {
+            dns.name = name;
+            dns.domain = domain;
+        }
+        if let Some(name) = request.name.as_deref().filter(|name| !name.is_empty()) {
+            name.clone_into(&mut dns.name);
+        }
+        if request.address_ttl.is_some() {
+            dns.address_ttl = ttl;
+        }
+        if let Some(rows) = rows {
+            dns.addresses = rows;
+        }
+        self.effect(format!("dns {id} updated"));
+        Ok(())
+    }
+
+    /// Rows for addresses: one that a machine has is bound, not copied; others become reserved for the user.
+    pub fn address_rows(&mut self, user: i64, ips: &[IpAddr]) -> BTreeSet<i64> {
+        let mut rows = BTreeSet::new();
+        for ip in ips {
+            let known = self.db.taken.get(ip).copied().or_else(|| {
+                let seen = self.db.observed.contains(ip);
+                let row = self.db.addresses.values().find(|row| seen && row.ip == Some(*ip))?;
+                (row.alloc == AllocType::Discovered).then_some(row.id)
+            });
+            let id = known.unwrap_or_else(|| {
+                let subnet = self.subnet_of(*ip).map(|subnet| subnet.id);
+                self.new_address(AllocType::UserReserved, Some(*ip), subnet, Some(user))
+            });
+            rows.insert(id);
+        }
+        rows
+    }
+
+    /// A name for a reserved address, made if it does not exist.
+    pub fn attach_name(&mut self, name: &str, domain: i64, address: i64) {
+        let existing = self.dns_by_name(name, domain).map(|dns| dns.id);
+        let id = existing.unwrap_or_else(|| self.db.sequences.take(Table::Dns));
+        let entry = self.db.dns.entry(id).or_insert_with(|| DnsResource {
+            id,
+            name: name.to_owned(),
+            domain,
+            address_ttl: None,
+            addresses: BTreeSet::new(),
+            records: Vec::new(),
+        });
+        entry.addresses.insert(address);
+    }
+
+    /// `POST dnsresourcerecords/`. Returns the resource and the record.
+    pub fn create_record(&mut self, request: &DnsRequest, rrtype: Option<&str>, rrdata: Option<&str>, ttl: Option<i64>) -> Outcome<(i64, i64)> {
+        let mut check = FormCheck::default();
+        let rrtype = check.require("rrtype", rrtype);
+        let rrdata = check.require("rrdata", rrdata);
+        let (name, domain) = self.resolve_dns_name(request)?;
+        check.done()?;
+        let (Some(rrtype), Some(rrdata)) = (rrtype, rrdata) else { return Err(Refusal::required("rrtype")) };
+        let rrtype = rrtype.to_uppercase();
+        let existing = self.dns_by_name(&name, domain);
+        if rrtype == "CNAME" && existing.is_some() {
+            return Err(Refusal::field("__all__", "CNAME records for a name cannot coexist with non-CNAME records."));
+        }
+        let existing = existing.map(|dns| dns.id);
+        let id = existing.unwrap_or_else(|| self.db.sequences.take(Table::Dns));
+        let record_id = self.db.sequences.take(Table::Record);
+        let record = Record { id: record_id, rrtype, rrdata: rrdata.to_owned(), ttl };
+        let entry = self.db.dns.entry(id).or_insert_with(|| DnsResource {
+            id,
+            name,
+            domain,
+            address_ttl: None,
+            addresses: BTreeSet::new(),
+            records: Vec::new(),
+        });
+        entry.records.push(record);
+        Ok((id, record_id))
+    }
+
+    /// `DELETE domains/{id}/`: a domain in use makes MAAS fall over its own foreign keys.
+    pub fn delete_domain(&mut self, id: i64) -> Outcome<()> {
+        if !self.db.domains.contains_key(&id) {
+            return Err(Refusal::NotFound("Domain"));
+        }
+        if id == DEFAULT_DOMAIN {
+            return Err(Refusal::bad_request("This domain is the default domain, it cannot be deleted."));
+        }
+        let nodes: Vec<String> = self
+            .machines_in_order()
+            .iter()
+            .filter(|machine| machine.domain == id)
+            .map(|machine| format!("<Node: {} ({})>", machine.system_id, machine.hostname))
+            .collect();
+        let names: Vec<String> = self
+            .db
+            .dns
+            .values()
+            .filter(|dns| dns.domain == id)
+            .map(|dns| format!("<DNSResource: name={}>", dns.name))
+            .collect();
+        let mut keys = Vec::new();
+        if !nodes.is_empty() {
+            keys.push("'Node.domain'");
+        }
+        if !names.is_empty() {
+            keys.push("'DNSResource.domain'");
+        }
+        if !keys.is_empty() {
+            let instances: Vec<String> = nodes.into_iter().chain(names).collect();
+            return Err(Refusal::crash(format!(
+                "(\"Cannot delete some instances of model 'Domain' because they are referenced through protected \
+                 foreign keys: {}.\", {{{}}})",
+                keys.join(", "),
+                instances.join(", ")
+            )));
+        }
+        self.db.domains.remove(&id);
+        Ok(())
+    }
+
+    /// Number of names in a domain that have addresses or records.
+    pub fn record_count(&self, domain: i64) -> i64 {
+        let names = self.db.dns.values().filter(|dns| dns.domain == domain);
+        let count: usize = names.map(|dns| dns.records.len() + usize::from(!dns.addresses.is_empty())).sum();
+        i64::try_from(count).unwrap_or(i64::MAX)
+    }
+}
+
+/// Addresses separated by spaces. MAAS falls over anything else.
+pub fn parse_ips(text: &str) -> Outcome<Vec<IpAddr>> {
+    text.split_whitespace()
+        .map(|word| {
+            word.parse().map_err(|_| Refusal::crash(format!("failed to detect a valid IP address from '{word}'")))
+        })
+        .collect()
+}

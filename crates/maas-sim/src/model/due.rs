@@ -1,0 +1,382 @@
+//! What happens later: a queue by time, and what is done when its moment comes.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{
+    Model, Status,
+    db::{Level, PowerState, ScriptStatus},
+    power::{PowerAction, Then},
+    world::Work,
+};
+
+/// Something that is due at some moment.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Due {
+    /// The background work of a request starts a power action.
+    PowerStart { machine: String, work: u64, action: PowerAction, then: Then },
+    /// A power action ends, well or with a sentence.
+    PowerEnd { machine: String, work: u64, action: PowerAction, then: Then, failure: Option<String> },
+    /// The machine itself has finished something.
+    Finish { machine: String, work: u64, what: Work },
+    /// Testing that follows commissioning.
+    TestAfterCommission { machine: String, work: u64 },
+    /// A state lasted too long.
+    Expire { machine: String, work: u64, status: Status },
+    /// The machine turned itself off, and MAAS polls it.
+    PoweredItselfOff { machine: String, work: u64 },
+    /// A VM host's totals are known.
+    VmHostTotals { vm_host: i64 },
+    /// A dynamic VM is deleted after its release.
+    RemoveDynamic { machine: String, work: u64 },
+    /// A request whose client has given up is carried out after all. The number is the simulator's.
+    LateRequest { number: u64 },
+}
+
+/// The queue. Things for the same moment happen in the order of planning.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    entries: BTreeMap<(Timestamp, u64), Due>,
+    planned: u64,
+    /// Late requests that have come due, for the simulator to carry out.
+    pub late: Vec<u64>,
+}
+
+impl Queue {
+    /// Plans something.
+    pub fn push(&mut self, at: Timestamp, due: Due) {
+        self.planned += 1;
+        self.entries.insert((at, self.planned), due);
+    }
+
+    /// Takes the first thing that is due by `until`.
+    pub fn pop_due(&mut self, until: Timestamp) -> Option<(Timestamp, Due)> {
+        let key = *self.entries.keys().next().filter(|(at, _)| *at <= until)?;
+        self.entries.remove(&key).map(|due| (key.0, due))
+    }
+
+    /// When the next thing is due.
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.entries.keys().next().map(|(at, _)| *at)
+    }
+
+    /// When the next thing is due that is not a mere time limit.
+    pub fn next_work_at(&self) -> Option<Timestamp> {
+        self.entries.iter().find(|(_, due)| !matches!(due, Due::Expire { .. })).map(|((at, _), _)| *at)
+    }
+
+    /// When the last thing is due for one machine, time limits apart.
+    pub fn last_for(&self, system_id: &str) -> Option<Timestamp> {
+        self.entries.iter().rev().find(|(_, due)| due.is_work_of(system_id)).map(|((at, _), _)| *at)
+    }
+
+    /// Forgets everything about machines and VM hosts: the process that would have done it is gone.
+    pub fn forget(&mut self, keep: impl Fn(&Due) -> bool) {
+        self.entries.retain(|_, due| keep(due));
+    }
+}
+
+impl Due {
+    fn is_work_of(&self, system_id: &str) -> bool {
+        match self {
+            Due::PowerStart { machine, .. }
+            | Due::PowerEnd { machine, .. }
+            | Due::Finish { machine, .. }
+            | Due::TestAfterCommission { machine, .. }
+            | Due::PoweredItselfOff { machine, .. }
+            | Due::RemoveDynamic { machine, .. } => machine == system_id,
+            Due::Expire { .. } | Due::VmHostTotals { .. } | Due::LateRequest { .. } => false,
+        }
+    }
+}
+
+/// Scripts of a commissioning, in the order of the log.
+const COMMISSIONING_SCRIPTS: &[&str] = &[
+    "20-maas-01-install-lldpd",
+    "20-maas-02-dhcp-unconfigured-ifaces",
+    "20-maas-03-machine-resources",
+    "30-maas-01-bmc-config",
+    "40-maas-01-machine-config-hints",
+    "50-maas-01-commissioning",
+    "maas-capture-lldpd",
+    "maas-get-fruid-api-data",
+    "maas-kernel-cmdline",
+    "maas-list-modaliases",
+    "maas-lshw",
+    "maas-serial-ports",
+    "maas-support-info",
+];
+
+impl Model {
+    /// Carries out one thing that is due.
+    pub fn happen(&mut self, due: Due) {
+        match due {
+            Due::PowerStart { machine, work, action, then } => self.power_starts(&machine, work, action, then),
+            Due::PowerEnd { machine, work, action, then, failure } => {
+                self.power_ends(&machine, work, action, then, failure);
+            }
+            Due::Finish { machine, work, what } => {
+                if self.is_current(&machine, work) {
+                    self.finish(&machine, what);
+                }
+            }
+            Due::TestAfterCommission { machine, work } => {
+                if self.is_current(&machine, work) {
+                    self.test_after_commission(&machine);
+                }
+            }
+            Due::Expire { machine, work, status } => {
+                let current = self.is_current(&machine, work);
+                let same = self.db.machines.get(&machine).is_some_and(|m| m.status == status && m.status_expires.is_some());
+                if current && same {
+                    let minutes = if status == Status::Releasing { 5 } else { 30 };
+                    let text = format!("Node operation '{}' timed out after {minutes} minutes.", status.name());
+                    self.mark_failed(&machine, &text);
+                }
+            }
+            Due::PoweredItselfOff { machine, work } => {
+                if self.is_current(&machine, work) {
+                    self.set_real_power(&machine, false);
+                    if let Some(machine) = self.db.machines.get_mut(&machine) {
+                        machine.power_state = PowerState::Off;
+                    }
+                }
+            }
+            Due::VmHostTotals { vm_host } => self.fill_vm_host_totals(vm_host),
+            Due::RemoveDynamic { machine, work } => {
+                if self.is_current(&machine, work) {
+                    self.remove_machine(&machine, true);
+                }
+            }
+            Due::LateRequest { number } => self.queue.late.push(number),
+        }
+    }
+
+    /// Whether the machine is still at the work that something was planned for.
+    pub fn is_current(&self, system_id: &str, work: u64) -> bool {
+        self.db.machines.get(system_id).is_some_and(|machine| machine.work == work)
+    }
+
+    /// Changes the state and writes the DEBUG event, unless the state machine forbids it.
+    pub fn set_status(&mut self, system_id: &str, next: Status) -> bool {
+        let Some(machine) = self.db.machines.get_mut(system_id) else { return false };
+        let before = machine.status;
+        if before == next {
+            return true;
+        }
+        if !before.may_become(next) {
+            return false;
+        }
+        machine.status = next;
+        machine.status_expires = None;
+        let owner = machine.owner;
+        let mut text = format!("From '{}' to '{}'", before.name(), next.name());
+        if next == Status::Allocated && before == Status::Ready {
+            text = format!("{text} (to {})", self.user_name(owner));
+        }
+        self.event(system_id, Level::Debug, "Node changed status", &text);
+        self.effect(format!("{system_id}: {} to {}", before.name(), next.name()));
+        true
+    }
+
+    /// Starts new work on a machine: what was planned for older work is forgotten.
+    pub fn new_work(&mut self, system_id: &str) -> u64 {
+        match self.db.machines.get_mut(system_id) {
+            Some(machine) => {
+                machine.work += 1;
+                machine.work
+            }
+            None => 0,
+        }
+    }
+
+    /// Sets the time limit of the current state.
+    pub fn limit_status(&mut self, system_id: &str, after: f64) {
+        let at = self.after(after);
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.status_expires = Some(at);
+            let due = Due::Expire { machine: system_id.to_owned(), work: machine.work, status: machine.status };
+            self.queue.push(at, due);
+        }
+    }
+
+    /// The machine has failed at what it was doing.
+    pub fn mark_failed(&mut self, system_id: &str, why: &str) {
+        let Some(failed) = self.db.machines.get(system_id).and_then(|machine| machine.status.failed()) else { return };
+        if failed == Status::FailedCommissioning {
+            if let Some(machine) = self.db.machines.get_mut(system_id) {
+                machine.commissioning = ScriptStatus::Failed;
+            }
+            self.event(system_id, Level::Info, "Failed commissioning", "");
+        } else {
+            self.event(system_id, Level::Error, "Marking node failed", why);
+        }
+        self.set_status(system_id, failed);
+        self.new_work(system_id);
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            why.clone_into(&mut machine.error_description);
+        }
+    }
+
+    fn take_failure(&mut self, system_id: &str, what: Work) -> bool {
+        let Some(body) = self.world.bodies.get_mut(system_id) else { return false };
+        let found = body.fails.iter().position(|work| *work == what);
+        if let Some(at) = found {
+            body.fails.remove(at);
+        }
+        found.is_some()
+    }
+
+    /// Whether a planned failure of this work is waiting, taking it.
+    pub(super) fn fails(&mut self, system_id: &str, what: Work) -> bool {
+        self.take_failure(system_id, what)
+    }
+
+    fn finish(&mut self, system_id: &str, what: Work) {
+        if self.world.bodies.get(system_id).is_some_and(|body| body.vanishes) {
+            self.remove_machine(system_id, false);
+            return;
+        }
+        if self.take_failure(system_id, what) {
+            let text = match what {
+                Work::Deploy => "Installation failed (refer to the installation log for more information).",
+                Work::Erase => "Failed to erase disks.",
+                Work::Rescue => "Failed to enter rescue mode.",
+                Work::Test => "1 test failed.",
+                Work::Commission | Work::Release => "",
+            };
+            if what == Work::Test {
+                if let Some(machine) = self.db.machines.get_mut(system_id) {
+                    machine.testing = ScriptStatus::Failed;
+                }
+            }
+            self.mark_failed(system_id, text);
+            return;
+        }
+        match what {
+            Work::Commission => self.commissioning_ends(system_id),
+            Work::Test => self.testing_ends(system_id),
+            Work::Deploy => self.deployment_ends(system_id),
+            Work::Erase => self.erasing_ends(system_id),
+            Work::Rescue => self.rescue_ends(system_id),
+            Work::Release => self.finalize_release(system_id),
+        }
+    }
+
+    fn commissioning_ends(&mut self, system_id: &str) {
+        let wants_test = self.db.machines.get(system_id).is_some_and(|m| m.testing == ScriptStatus::Pending);
+        for script in COMMISSIONING_SCRIPTS {
+            let text = format!("{script} changed status from 'Pending' to 'Passed'");
+            self.event(system_id, Level::Debug, "Script result", &text);
+        }
+        self.learn_hardware(system_id);
+        if wants_test {
+            let work = self.db.machines.get(system_id).map_or(0, |machine| machine.work);
+            self.later(0.0, Due::TestAfterCommission { machine: system_id.to_owned(), work });
+        } else {
+            self.becomes_ready(system_id, "Ready");
+        }
+    }
+
+    fn test_after_commission(&mut self, system_id: &str) {
+        if !self.set_status(system_id, Status::Testing) {
+            return;
+        }
+        let work = self.new_work(system_id);
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.previous_status = Status::Ready;
+        }
+        self.limit_status(system_id, self.durations.node_timeout);
+        let machine = system_id.to_owned();
+        self.later(self.durations.test, Due::Finish { machine, work, what: Work::Test });
+    }
+
+    fn testing_ends(&mut self, system_id: &str) {
+        let previous = match self.db.machines.get_mut(system_id) {
+            Some(machine) => {
+                machine.testing = ScriptStatus::Passed;
+                machine.previous_status
+            }
+            None => return,
+        };
+        if previous == Status::Ready {
+            self.becomes_ready(system_id, "Ready");
+        } else {
+            self.set_status(system_id, previous);
+            self.new_work(system_id);
+        }
+    }
+
+    /// End of commissioning or testing: nobody's, and it turns itself off.
+    fn becomes_ready(&mut self, system_id: &str, event: &'static str) {
+        self.event(system_id, Level::Info, event, "");
+        self.set_status(system_id, Status::Ready);
+        let work = self.new_work(system_id);
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.owner = None;
+        }
+        let machine = system_id.to_owned();
+        self.later(self.durations.power, Due::PoweredItselfOff { machine, work });
+        self.steal(system_id);
+    }
+
+    fn deployment_ends(&mut self, system_id: &str) {
+        let Some(machine) = self.db.machines.get_mut(system_id) else { return };
+        machine.netboot = machine.ephemeral_deploy;
+        if machine.becomes_vm_host {
+            // The fetch of the user data does not end such a deployment, but it takes over the agent name.
+            "maas-kvm-pod".clone_into(&mut machine.agent_name);
+            machine.netboot = false;
+            return;
+        }
+        if machine.enable_hw_sync {
+            machine.last_sync = Some(self.now);
+        }
+        let text = format!("deployed {}/{}/{}", machine.osystem, machine.distro_series, machine.architecture);
+        let series = machine.distro_series.clone();
+        let osystem = machine.osystem.clone();
+        self.event(system_id, Level::Info, "Image Deployed", &text);
+        self.set_status(system_id, Status::Deployed);
+        self.event(system_id, Level::Info, "Deployed", "");
+        self.new_work(system_id);
+        let now = self.now;
+        if let Some(image) = self.db.images.values_mut().find(|i| i.series == series && i.osystem == osystem) {
+            image.last_deployed = Some(now);
+        }
+    }
+
+    fn erasing_ends(&mut self, system_id: &str) {
+        self.event(system_id, Level::Info, "Disks erased", "");
+        self.event(system_id, Level::Debug, "User releasing node", "");
+        self.start_release(system_id);
+    }
+
+    fn rescue_ends(&mut self, system_id: &str) {
+        let Some(machine) = self.db.machines.get(system_id) else { return };
+        let previous = machine.previous_status;
+        match machine.status {
+            Status::EnteringRescueMode => {
+                self.set_status(system_id, Status::RescueMode);
+                self.event(system_id, Level::Info, "Rescue mode", "");
+            }
+            Status::ExitingRescueMode => {
+                self.set_status(system_id, previous);
+                self.event(system_id, Level::Info, "Exited rescue mode", "");
+            }
+            _ => {}
+        }
+        self.new_work(system_id);
+    }
+
+    /// Somebody else was waiting for this machine to become Ready.
+    pub fn steal(&mut self, system_id: &str) {
+        let is_vm = self.db.machines.get(system_id).is_some_and(|machine| machine.vm.is_some());
+        let thief = self.world.bodies.get_mut(system_id).and_then(|body| body.stolen_by.take());
+        let thief = thief.or_else(|| if is_vm { self.world.vm_thief.take() } else { None });
+        if let Some(user) = thief {
+            self.acquire(system_id, user, "", None);
+        }
+    }
+}

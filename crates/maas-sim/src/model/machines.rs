@@ -1,0 +1,324 @@
+//! Machines: making, changing, seeing, owning.
+
+use std::collections::BTreeMap;
+
+use super::{
+    DEFAULT_DOMAIN, DEFAULT_POOL, DEFAULT_ZONE, Model, Outcome, Refusal, Status,
+    db::{AllocType, Disk, Interface, Level, Machine, Partition, PowerState, ScriptStatus, Table},
+    world::Body,
+};
+
+/// What a user wants to do with a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Permission {
+    View,
+    Edit,
+    Lock,
+    Admin,
+}
+
+impl Machine {
+    /// An empty machine, as MAAS makes it before it knows anything.
+    pub fn empty(id: i64, system_id: &str, hostname: &str) -> Self {
+        Self {
+            id,
+            system_id: system_id.to_owned(),
+            hostname: hostname.to_owned(),
+            description: String::new(),
+            domain: DEFAULT_DOMAIN,
+            zone: DEFAULT_ZONE,
+            pool: DEFAULT_POOL,
+            status: Status::New,
+            previous_status: Status::New,
+            owner: None,
+            agent_name: String::new(),
+            annotations: BTreeMap::new(),
+            tags: Vec::new(),
+            locked: false,
+            architecture: "amd64/generic".to_owned(),
+            cpu_count: 0,
+            cpu_speed: 0,
+            memory: 0,
+            hardware_uuid: None,
+            bios_boot_method: None,
+            swap_size: None,
+            osystem: String::new(),
+            distro_series: String::new(),
+            hwe_kernel: None,
+            min_hwe_kernel: Some(String::new()),
+            netboot: true,
+            ephemeral_deploy: false,
+            enable_hw_sync: false,
+            last_sync: None,
+            power_type: String::new(),
+            power_parameters: BTreeMap::new(),
+            power_state: PowerState::Unknown,
+            status_message: None,
+            error_description: String::new(),
+            commissioning: ScriptStatus::Unknown,
+            testing: ScriptStatus::Unknown,
+            commissioning_set: None,
+            testing_set: None,
+            installation_set: None,
+            interfaces: Vec::new(),
+            boot_interface: None,
+            gateway_link: None,
+            disks: Vec::new(),
+            vm: None,
+            dynamic: false,
+            becomes_vm_host: false,
+            status_expires: None,
+            work: 0,
+        }
+    }
+
+    /// Total size of the disks in MB, as MAAS shows it.
+    pub fn storage_mb(&self) -> f64 {
+        let bytes: i64 = self.disks.iter().map(|disk| disk.size).sum();
+        #[allow(clippy::cast_precision_loss)]
+        let bytes = bytes as f64;
+        bytes / 1_000_000.0
+    }
+
+    /// What MAAS orders by when several machines match: the cheapest goes first.
+    pub fn cost(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss)]
+        let (cores, memory) = (self.cpu_count as f64, self.memory as f64);
+        cores + memory / 1024.0
+    }
+}
+
+/// What is wrong with a host name, in MAAS's words.
+pub fn hostname_error(name: &str) -> Option<String> {
+    let label = name.split('.').next().unwrap_or_default();
+    if label.contains('_') {
+        return Some(format!("Host label cannot contain underscore: '{label}'."));
+    }
+    if label.is_empty() || label.len() > 63 {
+        return Some(format!("Label is too long or empty: '{label}'."));
+    }
+    if label.starts_with('-') || label.ends_with('-') {
+        return Some(format!("Label cannot start or end with hyphen: '{label}'."));
+    }
+    if !label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+        return Some(format!("Label contains disallowed characters: '{label}'."));
+    }
+    None
+}
+
+impl Model {
+    /// Whether a user may do something with a machine.
+    pub fn may(&self, user: i64, machine: &Machine, permission: Permission) -> bool {
+        let admin = self.db.users.get(&user).is_some_and(|user| user.admin);
+        let own = machine.owner == Some(user);
+        let free = machine.owner.is_none();
+        match permission {
+            Permission::View => admin || own || free,
+            Permission::Edit => !machine.locked && (admin || own || free),
+            Permission::Lock => admin || own,
+            Permission::Admin => admin && !machine.locked,
+        }
+    }
+
+    /// The machine if the user may do that with it: 404 before 403.
+    pub fn machine_for(&self, system_id: &str, user: i64, permission: Permission) -> Outcome<&Machine> {
+        let machine = self.machine(system_id)?;
+        if self.may(user, machine, permission) { Ok(machine) } else { Err(Refusal::Forbidden) }
+    }
+
+    /// Takes a machine for a user.
+    pub fn acquire(&mut self, system_id: &str, user: i64, agent_name: &str, comment: Option<&str>) {
+        self.user_event(system_id, "User acquiring node", user, comment);
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.owner = Some(user);
+            agent_name.clone_into(&mut machine.agent_name);
+        }
+        self.set_status(system_id, Status::Allocated);
+        self.new_work(system_id);
+    }
+
+    /// A new machine with its NICs, not yet commissioned.
+    pub fn add_machine(&mut self, hostname: &str, macs: &[String]) -> String {
+        let system_id = self.new_system_id();
+        let id = self.db.sequences.take(Table::Machine);
+        let mut machine = Machine::empty(id, &system_id, hostname);
+        for (index, mac) in macs.iter().enumerate() {
+            let nic = self.db.sequences.take(Table::Interface);
+            machine.interfaces.push(Interface::physical(nic, &format!("eth{index}"), mac, None));
+        }
+        machine.boot_interface = machine.interfaces.first().map(|nic| nic.id);
+        self.db.machines.insert(system_id.clone(), machine);
+        self.world.bodies.insert(system_id.clone(), Body::default());
+        system_id
+    }
+
+    /// The machine that has a MAC address.
+    pub fn machine_with_mac(&self, mac: &str) -> Option<&Machine> {
+        self.db.machines.values().find(|machine| machine.interfaces.iter().any(|nic| nic.mac.eq_ignore_ascii_case(mac)))
+    }
+
+    /// Commissioning has looked at the machine: hardware, links, an observed address.
+    pub fn learn_hardware(&mut self, system_id: &str) {
+        let place = self.vm_place(system_id);
+        let instance = place.and_then(|(host, project, name)| {
+            self.lxd_of(host).and_then(|lxd| lxd.instances.get(&(project, name)).cloned())
+        });
+        let hardware = self.world.bodies.get(system_id).map(|body| body.hardware.clone()).unwrap_or_default();
+        let (cores, memory, disks) = match &instance {
+            Some(vm) => (vm.cores, vm.memory, vm.disks.iter().map(|(size, pool)| (*size, Some(pool.clone()))).collect()),
+            None => (hardware.cores, hardware.memory, hardware.disks.iter().map(|size| (*size, None)).collect()),
+        };
+        let uuid = super::rng::uuid_from(self.seed, &["hardware", system_id]);
+        if self.db.machines.get(system_id).is_some_and(|machine| machine.disks.is_empty()) {
+            let disks: Vec<Disk> = self.new_disks(disks, instance.is_some());
+            if let Some(machine) = self.db.machines.get_mut(system_id) {
+                machine.disks = disks;
+            }
+        }
+        self.partition_boot_disk(system_id);
+        let vlan = self.dhcp_subnets().next().map(|subnet| subnet.vlan);
+        let mut nics = Vec::new();
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.cpu_count = cores;
+            machine.memory = memory;
+            machine.cpu_speed = 2400;
+            machine.commissioning = ScriptStatus::Passed;
+            if instance.is_some() {
+                machine.hardware_uuid = Some(uuid);
+                if !machine.tags.iter().any(|tag| tag == "virtual") {
+                    machine.tags.insert(0, "virtual".to_owned());
+                }
+            }
+            for nic in &mut machine.interfaces {
+                nic.vlan = nic.vlan.or(vlan);
+                nic.speed = 10_000;
+                nics.push(nic.id);
+            }
+        }
+        for nic in nics {
+            if self.interface(system_id, nic).is_ok_and(|interface| self.links_of(interface).is_empty()) {
+                self.observe_address(system_id, nic);
+                self.add_default_link(system_id, nic);
+            }
+        }
+    }
+
+    /// MAAS saw the machine with an address from a dynamic range while it was commissioned.
+    fn observe_address(&mut self, system_id: &str, nic: i64) {
+        let Ok(interface) = self.interface(system_id, nic) else { return };
+        let seen = interface
+            .addresses
+            .iter()
+            .any(|id| self.db.addresses.get(id).is_some_and(|row| row.alloc == AllocType::Discovered));
+        let Some(vlan) = interface.vlan.filter(|_| !seen) else { return };
+        let Some(subnet) = self.db.subnets.values().find(|subnet| subnet.vlan == vlan) else { return };
+        let subnet_id = subnet.id;
+        let Some(range) = self.db.ranges.values().find(|range| range.dynamic && range.subnet == subnet_id) else { return };
+        let (start, end, v4) = (super::net::to_number(range.start), super::net::to_number(range.end), range.start.is_ipv4());
+        let free = |ip: &std::net::IpAddr| !self.db.observed.contains(ip) && !self.is_taken(*ip);
+        let Some(ip) = (start..=end).map(|number| super::net::from_number(number, v4)).find(free) else { return };
+        let row = self.new_address(AllocType::Discovered, Some(ip), Some(subnet_id), None);
+        self.attach_address(system_id, nic, row);
+    }
+
+    /// Disks of the given sizes and storage pools.
+    pub fn new_disks(&mut self, sizes: Vec<(i64, Option<String>)>, virtual_disk: bool) -> Vec<Disk> {
+        sizes
+            .into_iter()
+            .zip(b'a'..=b'z')
+            .map(|((size, storage_pool), letter)| {
+                let root = letter == b'a';
+                Disk {
+                    id: self.db.sequences.take(Table::BlockDevice),
+                    name: format!("sd{}", char::from(letter)),
+                    size,
+                    model: if virtual_disk { "QEMU HARDDISK".to_owned() } else { String::new() },
+                    serial: match (virtual_disk, root) {
+                        (true, true) => "lxd_root".to_owned(),
+                        (true, false) => format!("lxd_disk{}", letter - b'a'),
+                        (false, _) => String::new(),
+                    },
+                    tags: if virtual_disk { Vec::new() } else { vec!["ssd".to_owned(), "sata".to_owned()] },
+                    storage_pool,
+                    partitions: Vec::new(),
+                }
+            })
+            .collect()
+    }
+
+    /// The flat layout on the first disk.
+    pub fn partition_boot_disk(&mut self, system_id: &str) {
+        let Some(machine) = self.db.machines.get_mut(system_id) else { return };
+        let efi = machine.bios_boot_method.as_deref() == Some("uefi");
+        let Some(disk) = machine.disks.first_mut().filter(|disk| disk.partitions.is_empty()) else { return };
+        let mut rest = disk.size - 8 * 1024 * 1024;
+        if efi {
+            let id = self.db.sequences.take(Table::Partition);
+            disk.partitions.push(Partition { id, efi: true, size: 536_870_912 });
+            rest -= 536_870_912;
+        }
+        let id = self.db.sequences.take(Table::Partition);
+        disk.partitions.push(Partition { id, efi: false, size: rest.max(0) });
+    }
+
+    /// `op=set_workload_annotations` and `op=set_owner_data`: only by the owner; "" takes a key away.
+    pub fn annotate(&mut self, system_id: &str, user: i64, pairs: &[(String, String)]) -> Outcome<()> {
+        let machine = self.machine(system_id)?;
+        if machine.owner != Some(user) {
+            return Err(Refusal::conflict("Cannot set workload annotation: it hasn't been acquired."));
+        }
+        for (key, _) in pairs {
+            if key.is_empty() || !key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '-')) {
+                return Err(Refusal::crash("Invalid character in key name"));
+            }
+            if key.chars().count() > 255 {
+                return Err(Refusal::validation(
+                    "key",
+                    format!("Ensure this value has at most 255 characters (it has {}).", key.chars().count()),
+                ));
+            }
+        }
+        let machine = self.machine_mut(system_id)?;
+        for (key, value) in pairs {
+            if value.is_empty() {
+                machine.annotations.remove(key);
+            } else {
+                machine.annotations.insert(key.clone(), value.clone());
+            }
+        }
+        if !pairs.is_empty() {
+            self.effect(format!("{system_id}: annotations"));
+        }
+        Ok(())
+    }
+
+    /// `op=lock` and `op=unlock`.
+    pub fn set_locked(&mut self, system_id: &str, user: i64, locked: bool, comment: Option<&str>) -> Outcome<()> {
+        let machine = self.machine(system_id)?;
+        if locked && !matches!(machine.status, Status::Deployed | Status::Deploying) {
+            return Err(Refusal::conflict("Machine can only be locked if it is Deployed or Deploying"));
+        }
+        if locked && machine.locked {
+            return Err(Refusal::conflict("Machine is already locked"));
+        }
+        let kind = if locked { "User locking node" } else { "User unlocking node" };
+        self.user_event(system_id, kind, user, comment);
+        self.machine_mut(system_id)?.locked = locked;
+        self.effect(format!("{system_id}: {}", if locked { "locked" } else { "unlocked" }));
+        Ok(())
+    }
+
+    /// Whether another machine has the host name.
+    pub fn hostname_taken(&self, hostname: &str, except: Option<&str>) -> bool {
+        self.db.machines.values().any(|machine| {
+            machine.hostname == hostname && Some(machine.system_id.as_str()) != except
+        })
+    }
+
+    /// Somebody pulled the plug.
+    pub fn lose_power(&mut self, system_id: &str) {
+        self.set_real_power(system_id, false);
+        self.event(system_id, Level::Debug, "Node powered off", "");
+    }
+}

@@ -1,0 +1,241 @@
+//! The model: MAAS's database, the world outside, a clock that is passed in, and the rules. No input or output happens here.
+
+pub mod allocate;
+pub mod arrange;
+mod arrange_machine;
+pub mod boot;
+pub mod compose;
+pub mod db;
+pub mod deploy;
+pub mod dns;
+pub mod due;
+pub mod events;
+pub mod interfaces;
+pub mod inventory;
+pub mod machines;
+pub mod net;
+pub mod network;
+pub mod power;
+pub mod refusal;
+pub mod release;
+pub mod rng;
+pub mod statement;
+mod status;
+pub mod users;
+pub mod vm_hosts;
+pub mod world;
+
+use jiff::{SignedDuration, Timestamp};
+
+pub use self::{refusal::Refusal, status::Status};
+use self::{
+    db::{Db, Domain, Fabric, Image, Machine, Named, Rack, Table, Tag, User, UserKey, Vlan},
+    due::Queue,
+    rng::Rng,
+    world::{LxdCommand, World},
+};
+use crate::config::{Config, Durations, Version, seconds};
+
+/// What operations of the model answer.
+pub type Outcome<T> = Result<T, Refusal>;
+
+/// Everything.
+#[derive(Debug)]
+pub struct Model {
+    /// The clock.
+    pub now: Timestamp,
+    /// Which MAAS is played.
+    pub version: Version,
+    /// How long things take.
+    pub durations: Durations,
+    /// Where made-up ids and names come from.
+    pub rng: Rng,
+    /// The seed of everything.
+    pub seed: u64,
+    /// MAAS's half.
+    pub db: Db,
+    /// The other half.
+    pub world: World,
+    /// What happens later.
+    pub queue: Queue,
+    /// What real LXD daemons are to be told.
+    pub outbox: Vec<LxdCommand>,
+    /// What the current request has changed, in words, for the ledger.
+    pub effects: Vec<String>,
+    /// Make up LXD daemons at unknown addresses.
+    pub invent_lxd: bool,
+}
+
+/// Id of the zone, of the pool and of the domain that are there from the start.
+pub const DEFAULT_ZONE: i64 = 1;
+/// The default pool is number 0.
+pub const DEFAULT_POOL: i64 = 0;
+/// The default domain is number 0.
+pub const DEFAULT_DOMAIN: i64 = 0;
+
+impl Model {
+    /// A freshly installed MAAS with one administrator, one rack, one fabric and the images of a usual installation.
+    pub fn new(config: &Config) -> Self {
+        let now = config.start.unwrap_or_else(Timestamp::now);
+        let mut model = Self {
+            now,
+            version: config.version,
+            durations: config.durations.clone(),
+            rng: Rng::new(config.seed),
+            seed: config.seed,
+            db: Db::default(),
+            world: World::default(),
+            queue: Queue::default(),
+            outbox: Vec::new(),
+            effects: Vec::new(),
+            invent_lxd: config.invent_lxd,
+        };
+        model.install(config);
+        model
+    }
+
+    fn install(&mut self, config: &Config) {
+        let db = &mut self.db;
+        for (name, email, admin) in [
+            ("MAAS", "maas@localhost", false),
+            ("maas-init-node", "node-init-user@localhost", false),
+            ("admin", "admin@example.com", true),
+        ] {
+            let id = db.sequences.take(Table::User);
+            let keys = if admin {
+                vec![UserKey { name: "MAAS consumer".to_owned(), key: config.api_key.clone() }]
+            } else {
+                Vec::new()
+            };
+            let user = User { id, name: name.to_owned(), email: email.to_owned(), admin, local: true, keys };
+            db.users.insert(id, user);
+        }
+        let zone = Named { id: DEFAULT_ZONE, name: "default".to_owned(), description: String::new() };
+        db.zones.insert(DEFAULT_ZONE, zone);
+        db.sequences.used(Table::Zone, DEFAULT_ZONE);
+        let pool = Named { id: DEFAULT_POOL, name: "default".to_owned(), description: "Default pool".to_owned() };
+        db.pools.insert(DEFAULT_POOL, pool);
+        db.domains.insert(
+            DEFAULT_DOMAIN,
+            Domain { id: DEFAULT_DOMAIN, name: "maas".to_owned(), authoritative: true, ttl: None },
+        );
+        db.fabrics.insert(0, Fabric { id: 0, name: "fabric-0".to_owned(), class_type: None });
+        db.vlans.insert(
+            1,
+            Vlan { id: 1, fabric: 0, vid: 0, name: "untagged".to_owned(), mtu: 1500, dhcp_on: true, space: None },
+        );
+        db.sequences.used(Table::Vlan, 1);
+        for (name, kernel_opts) in [("virtual", ""), ("pod-console-logging", "console=tty1 console=ttyS0")] {
+            let id = db.sequences.take(Table::Tag);
+            db.tags.insert(
+                name.to_owned(),
+                Tag {
+                    id,
+                    name: name.to_owned(),
+                    definition: String::new(),
+                    comment: String::new(),
+                    kernel_opts: kernel_opts.to_owned(),
+                },
+            );
+        }
+        let rack_id = self.rng.system_id();
+        db.racks.push(Rack { system_id: rack_id, hostname: "rack-1".to_owned(), connected: true });
+        for (series, title, version) in [("jammy", "22.04 LTS", "20261101"), ("focal", "20.04 LTS", "20261101")] {
+            let id = db.sequences.take(Table::Image);
+            db.images.insert(id, Image::synced(id, series, title, version));
+        }
+        db.settings = boot::default_settings();
+    }
+
+    /// Lets time pass until `until`: whatever is due happens, in order.
+    pub fn run_until(&mut self, until: Timestamp) {
+        // A task may plan others; the bound only guards against a rule that plans itself for the same moment for ever.
+        for _ in 0..10_000_000u32 {
+            let Some((at, due)) = self.queue.pop_due(until) else { break };
+            self.now = self.now.max(at);
+            self.happen(due);
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Plans something `after` seconds from now.
+    pub fn later(&mut self, after: f64, due: due::Due) {
+        let at = self.after(after);
+        self.queue.push(at, due);
+    }
+
+    /// The moment `after` seconds from now.
+    pub fn after(&self, after: f64) -> Timestamp {
+        let duration: SignedDuration = seconds(after);
+        self.now.checked_add(duration).unwrap_or(self.now)
+    }
+
+    /// Notes a change, for the ledger.
+    pub fn effect(&mut self, what: impl Into<String>) {
+        self.effects.push(what.into());
+    }
+
+    /// A machine by system id.
+    pub fn machine(&self, system_id: &str) -> Outcome<&Machine> {
+        self.db.machines.get(system_id).ok_or(Refusal::NotFound("Machine"))
+    }
+
+    /// A machine by system id, to change it.
+    pub fn machine_mut(&mut self, system_id: &str) -> Outcome<&mut Machine> {
+        self.db.machines.get_mut(system_id).ok_or(Refusal::NotFound("Machine"))
+    }
+
+    /// All machines in the order of making, which is the order of every list.
+    pub fn machines_in_order(&self) -> Vec<&Machine> {
+        let mut machines: Vec<&Machine> = self.db.machines.values().collect();
+        machines.sort_by_key(|machine| machine.id);
+        machines
+    }
+
+    /// Name of a user, or "" for nobody.
+    pub fn user_name(&self, id: Option<i64>) -> &str {
+        id.and_then(|id| self.db.users.get(&id)).map_or("", |user| user.name.as_str())
+    }
+
+    /// A system id that is not in use.
+    pub fn new_system_id(&mut self) -> String {
+        loop {
+            let id = self.rng.system_id();
+            let free = !self.db.machines.contains_key(&id) && self.db.racks.iter().all(|rack| rack.system_id != id);
+            if free {
+                return id;
+            }
+        }
+    }
+
+    /// A host name that is not in use.
+    pub fn new_hostname(&mut self) -> String {
+        for attempt in 0u32.. {
+            let name = self.rng.pet_name();
+            let name = if attempt < 50 { name } else { format!("{name}-{attempt}") };
+            if self.db.machines.values().all(|machine| machine.hostname != name) {
+                return name;
+            }
+        }
+        String::from("unnamed")
+    }
+
+    /// Whether any rack controller is connected.
+    pub fn rack_connected(&self) -> bool {
+        self.db.racks.iter().any(|rack| rack.connected)
+    }
+
+    /// The rack, for messages.
+    pub fn rack_id(&self) -> &str {
+        self.db.racks.first().map_or("", |rack| rack.system_id.as_str())
+    }
+
+    /// The error of a request that needs a rack while there is none.
+    pub fn no_rack(&self) -> Refusal {
+        Refusal::text(
+            503,
+            format!("Unable to connect to any rack controller {}; no connections available.", self.rack_id()),
+        )
+        .retry_after(10)
+    }
+}

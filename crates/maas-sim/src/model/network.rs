@@ -1,0 +1,323 @@
+//! Subnets and addresses: who has which, and which is next.
+
+use std::net::IpAddr;
+
+use super::{
+    Model, Outcome, Refusal, Status,
+    db::{Address, AllocType, IpRange, Named, Subnet, Table, Vlan},
+    net::{from_number, to_number},
+};
+
+/// What `ipaddresses op=reserve` asks for.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct ReserveRequest {
+    pub subnet: Option<String>,
+    pub ip: Option<String>,
+    pub hostname: Option<String>,
+    pub mac: Option<String>,
+}
+
+impl Model {
+    /// A subnet by id, cidr, name or specifier ("cidr:10.0.0.0/24", "name:x", "ip:10.0.0.1", "vlan:…").
+    pub fn find_subnet(&self, text: &str) -> Option<&Subnet> {
+        if let Ok(id) = text.parse::<i64>() {
+            return self.db.subnets.get(&id);
+        }
+        let (kind, value) = match text.split_once(':') {
+            Some((kind @ ("cidr" | "name" | "ip" | "id" | "vlan" | "vid" | "fabric" | "space"), value)) => (kind, value),
+            _ => ("", text),
+        };
+        let subnets = || self.db.subnets.values();
+        let by_cidr = || {
+            let cidr = value.parse().ok()?;
+            subnets().find(|subnet| subnet.cidr == cidr)
+        };
+        let by_name = || subnets().find(|subnet| subnet.name == value);
+        match kind {
+            "id" => value.parse().ok().and_then(|id: i64| self.db.subnets.get(&id)),
+            "cidr" => by_cidr(),
+            "name" => by_name(),
+            "ip" => value.parse().ok().and_then(|ip| self.subnet_of(ip)),
+            "vlan" | "vid" => {
+                let vid: i64 = value.trim_start_matches("vid:").parse().ok()?;
+                subnets().find(|subnet| self.db.vlans.get(&subnet.vlan).is_some_and(|vlan| vlan.vid == vid))
+            }
+            "space" => subnets().find(|subnet| self.space_name(self.vlan_of(subnet)) == value),
+            "fabric" => subnets().find(|subnet| self.fabric_name(self.vlan_of(subnet)) == value),
+            _ => by_cidr().or_else(by_name),
+        }
+    }
+
+    fn vlan_of(&self, subnet: &Subnet) -> Option<&Vlan> {
+        self.db.vlans.get(&subnet.vlan)
+    }
+
+    /// Name of a VLAN's space; "undefined" for none.
+    pub fn space_name(&self, vlan: Option<&Vlan>) -> &str {
+        vlan.and_then(|vlan| vlan.space)
+            .and_then(|space| self.db.spaces.get(&space))
+            .map_or("undefined", |space: &Named| space.name.as_str())
+    }
+
+    /// Name of a VLAN's fabric.
+    pub fn fabric_name(&self, vlan: Option<&Vlan>) -> &str {
+        vlan.and_then(|vlan| self.db.fabrics.get(&vlan.fabric)).map_or("", |fabric| fabric.name.as_str())
+    }
+
+    /// The narrowest subnet that holds an address.
+    pub fn subnet_of(&self, ip: IpAddr) -> Option<&Subnet> {
+        self.db.subnets.values().filter(|s| s.cidr.contains(ip)).max_by_key(|subnet| subnet.cidr.length())
+    }
+
+    /// The dynamic range that holds an address.
+    pub fn dynamic_range_of(&self, ip: IpAddr) -> Option<&IpRange> {
+        self.db.ranges.values().find(|range| {
+            range.dynamic
+                && range.start.is_ipv4() == ip.is_ipv4()
+                && to_number(range.start) <= to_number(ip)
+                && to_number(ip) <= to_number(range.end)
+        })
+    }
+
+    /// Whether some row holds the address, one that was only observed apart.
+    pub fn is_taken(&self, ip: IpAddr) -> bool {
+        self.db.taken.contains_key(&ip)
+    }
+
+    /// The next free address of a subnet: above its dynamic ranges first, then from the start.
+    pub fn next_free(&self, subnet: &Subnet) -> Option<IpAddr> {
+        let (first, last) = subnet.cidr.host_range();
+        let v4 = subnet.cidr.is_v4();
+        let blocked: Vec<(u128, u128)> = self
+            .db
+            .ranges
+            .values()
+            .filter(|range| range.subnet == subnet.id)
+            .map(|range| (to_number(range.start), to_number(range.end)))
+            .collect();
+        let above = self
+            .db
+            .ranges
+            .values()
+            .filter(|range| range.subnet == subnet.id && range.dynamic)
+            .map(|range| to_number(range.end) + 1)
+            .max();
+        let scan = |from: u128, to: u128| {
+            let mut at = from;
+            while at <= to {
+                if let Some((_, end)) = blocked.iter().find(|(start, end)| (*start..=*end).contains(&at)) {
+                    at = end + 1;
+                    continue;
+                }
+                let ip = from_number(at, v4);
+                if subnet.gateway_ip != Some(ip) && !self.is_taken(ip) && !self.db.observed.contains(&ip) {
+                    return Some(ip);
+                }
+                at += 1;
+            }
+            None
+        };
+        above.and_then(|start| scan(start, last)).or_else(|| scan(first, last))
+    }
+
+    /// Makes a row of the address table.
+    pub fn new_address(&mut self, alloc: AllocType, ip: Option<IpAddr>, subnet: Option<i64>, user: Option<i64>) -> i64 {
+        let id = self.db.sequences.take(Table::Link);
+        self.put_address(id, alloc, ip, subnet, user);
+        id
+    }
+
+    /// Makes a row with a fixed id.
+    pub fn put_address(&mut self, id: i64, alloc: AllocType, ip: Option<IpAddr>, subnet: Option<i64>, user: Option<i64>) {
+        self.db.sequences.used(Table::Link, id);
+        let row = Address { id, ip, alloc, subnet, user, created: self.now, on: None, unknown_mac: None };
+        self.db.addresses.insert(id, row);
+        self.index_address(id, alloc, ip);
+    }
+
+    fn index_address(&mut self, id: i64, alloc: AllocType, ip: Option<IpAddr>) {
+        match ip {
+            Some(ip) if alloc == AllocType::Discovered => {
+                self.db.observed.insert(ip);
+            }
+            Some(ip) => {
+                self.db.taken.insert(ip, id);
+            }
+            None => {}
+        }
+    }
+
+    /// Gives a row another address, or none.
+    pub fn set_address_ip(&mut self, id: i64, ip: Option<IpAddr>) {
+        let Some(row) = self.db.addresses.get_mut(&id) else { return };
+        let old = std::mem::replace(&mut row.ip, ip);
+        let alloc = row.alloc;
+        match old {
+            Some(old) if alloc == AllocType::Discovered => {
+                self.db.observed.remove(&old);
+            }
+            Some(old) if self.db.taken.get(&old) == Some(&id) => {
+                self.db.taken.remove(&old);
+            }
+            _ => {}
+        }
+        self.index_address(id, alloc, ip);
+    }
+
+    /// Deletes a row; names that pointed to it lose it.
+    pub fn drop_address(&mut self, id: i64) {
+        self.set_address_ip(id, None);
+        self.db.addresses.remove(&id);
+        for dns in self.db.dns.values_mut() {
+            dns.addresses.remove(&id);
+        }
+    }
+
+    /// A deploying machine gets an address on every AUTO link.
+    pub fn assign_auto_addresses(&mut self, system_id: &str) {
+        for id in self.link_ids(system_id) {
+            let Some(row) = self.db.addresses.get(&id) else { continue };
+            if row.alloc != AllocType::Auto || row.ip.is_some() {
+                continue;
+            }
+            let free = row.subnet.and_then(|id| self.db.subnets.get(&id)).and_then(|subnet| self.next_free(subnet));
+            if free.is_some() {
+                self.set_address_ip(id, free);
+            }
+        }
+    }
+
+    /// The addresses of AUTO links are given back. The rows stay: a name bound to one follows the machine.
+    pub fn free_auto_addresses(&mut self, system_id: &str) {
+        for id in self.link_ids(system_id) {
+            if self.db.addresses.get(&id).is_some_and(|row| row.alloc == AllocType::Auto) {
+                self.set_address_ip(id, None);
+            }
+        }
+    }
+
+    /// Ids of all rows on a machine's interfaces.
+    pub fn link_ids(&self, system_id: &str) -> Vec<i64> {
+        self.db.machines.get(system_id).map_or_else(Vec::new, |machine| {
+            machine.interfaces.iter().flat_map(|nic| nic.addresses.iter().copied()).collect()
+        })
+    }
+
+    /// Whether a machine could talk to MAAS after a deployment.
+    pub fn has_usable_address_family(&self, system_id: &str) -> bool {
+        let Some(machine) = self.db.machines.get(system_id) else { return false };
+        machine.interfaces.iter().flat_map(|nic| nic.addresses.iter()).any(|id| {
+            self.db.addresses.get(id).is_some_and(|row| row.subnet.is_some() && is_link_with_subnet(row.alloc, row.ip))
+        })
+    }
+
+    /// Subnets on which MAAS gives out addresses by DHCP.
+    pub fn dhcp_subnets(&self) -> impl Iterator<Item = &Subnet> {
+        self.db.subnets.values().filter(|subnet| self.vlan_of(subnet).is_some_and(|vlan| vlan.dhcp_on))
+    }
+
+    /// `ipaddresses op=reserve`. Returns the row.
+    pub fn reserve_address(&mut self, user: i64, request: &ReserveRequest) -> Outcome<i64> {
+        let (ip, subnet) = if let Some(text) = request.ip.as_deref().filter(|text| !text.is_empty()) {
+            let ip: IpAddr =
+                text.parse().map_err(|_| Refusal::field("ip_address", "Enter a valid IPv4 or IPv6 address."))?;
+            let Some(subnet) = self.subnet_of(ip) else {
+                return Err(Refusal::bad_request(format!("No known subnet for IP address: {ip}.")));
+            };
+            if self.is_taken(ip) {
+                return Err(Refusal::text(404, format!("The IP address {ip} is already in use.")));
+            }
+            if self.dynamic_range_of(ip).is_some() && request.mac.is_none() {
+                return Err(Refusal::text(
+                    403,
+                    format!(
+                        "IP address {ip} belongs to an existing dynamic range. To reserve this IP address, a MAC \
+                         address is required. (Create a device instead.)"
+                    ),
+                ));
+            }
+            (ip, subnet.id)
+        } else if let Some(text) = request.subnet.as_deref().filter(|text| !text.is_empty()) {
+            let Some(subnet) = self.find_subnet(text) else {
+                return Err(Refusal::bad_request(format!("Unable to identify subnet: {text}.")));
+            };
+            let Some(ip) = self.next_free(subnet) else {
+                return Err(Refusal::unavailable(format!("No more IPs available in subnet: {}.", subnet.cidr)));
+            };
+            (ip, subnet.id)
+        } else {
+            return Err(Refusal::bad_request("Must supply either the 'subnet' or the 'ip' parameter."));
+        };
+        let name = match request.hostname.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => Some(self.split_fqdn_or_default(name)?),
+            None => None,
+        };
+        let id = self.new_address(AllocType::UserReserved, Some(ip), Some(subnet), Some(user));
+        if let Some(mac) = request.mac.clone() {
+            let nic = self.db.sequences.take(Table::Interface);
+            if let Some(row) = self.db.addresses.get_mut(&id) {
+                row.unknown_mac = Some((nic, mac));
+            }
+        }
+        if let Some((label, domain)) = name {
+            self.attach_name(&label, domain, id);
+        }
+        self.effect(format!("address {ip} reserved"));
+        Ok(id)
+    }
+
+    /// `ipaddresses op=release`.
+    pub fn release_address(&mut self, user: i64, ip: &str, force: bool, discovered: bool) -> Outcome<()> {
+        let admin = self.db.users.get(&user).is_some_and(|user| user.admin);
+        if force && !admin {
+            return Err(Refusal::text(403, "Force-releasing an IP address requires admin privileges."));
+        }
+        let none = || {
+            Refusal::bad_request(format!(
+                "IP address {ip} does not exist, is not the correct type of address, or does not belong to the \
+                 requesting user.\nIf you are sure you want to release this address, use force=true as a MAAS \
+                 administrator."
+            ))
+        };
+        let address: IpAddr = ip.parse().map_err(|_| none())?;
+        let found = self.db.addresses.values().find(|row| {
+            row.ip == Some(address)
+                && (force
+                    || (row.alloc == AllocType::UserReserved && row.user == Some(user))
+                    || (discovered && admin && row.alloc == AllocType::Discovered))
+        });
+        let Some((id, on)) = found.map(|row| (row.id, row.on.clone())) else { return Err(none()) };
+        if let Some((system_id, nic)) = on {
+            self.detach_address(&system_id, nic, id);
+        }
+        let named: Vec<i64> =
+            self.db.dns.values().filter(|dns| dns.addresses.contains(&id)).map(|dns| dns.id).collect();
+        self.drop_address(id);
+        for dns in named {
+            // A name that pointed to nothing else goes with its address.
+            if self.db.dns.get(&dns).is_some_and(|dns| dns.addresses.is_empty() && dns.records.is_empty()) {
+                self.db.dns.remove(&dns);
+            }
+        }
+        self.effect(format!("address {ip} released"));
+        Ok(())
+    }
+
+    /// Whether the interfaces of a machine in this state may be changed.
+    pub fn interfaces_changeable(&self, status: Status) -> bool {
+        match status {
+            Status::Ready | Status::Allocated | Status::Broken => true,
+            Status::New => self.version.at_least(3),
+            _ => false,
+        }
+    }
+}
+
+fn is_link_with_subnet(alloc: AllocType, ip: Option<IpAddr>) -> bool {
+    match alloc {
+        AllocType::Auto | AllocType::Dhcp => true,
+        AllocType::Sticky => ip.is_some(),
+        AllocType::UserReserved | AllocType::Discovered => false,
+    }
+}

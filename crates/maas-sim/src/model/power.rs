@@ -1,0 +1,311 @@
+//! Power: what MAAS asks of BMCs and LXD daemons, what they do, and what MAAS believes.
+
+use super::{
+    Model, Outcome, Refusal, Status,
+    db::{Level, PowerState},
+    due::Due,
+    world::{BmcMode, LxdCommand, Work, lxd_key},
+};
+
+/// What is asked of a BMC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PowerAction {
+    On,
+    Off,
+    Cycle,
+}
+
+/// What a finished power action leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Then {
+    Nothing,
+    /// The machine goes to work.
+    Work(Work),
+    /// The end of a release.
+    Released,
+    /// The end of an aborted action.
+    Aborted(Status),
+    /// A machine marked broken gives its addresses back.
+    FreeAddresses,
+}
+
+/// What a look at the power of a machine finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PowerAnswer {
+    /// A state, which MAAS notes.
+    State(PowerState),
+    /// Nothing within MAAS's patience.
+    Timeout,
+}
+
+const HANGING: &str = "Failed talking to node's BMC: [<twisted.python.failure.Failure twisted.internet.defer.CancelledError: >]";
+const CLOSED: &str =
+    "[<twisted.python.failure.Failure twisted.internet.error.ConnectionDone: Connection was closed cleanly.>]";
+const STATUS_500: &str = "Request failed with response status code: 500.";
+
+impl Model {
+    /// Plans a power action as the background work of a request.
+    pub fn plan_power(&mut self, system_id: &str, action: PowerAction, then: Then) {
+        let Some(machine) = self.db.machines.get(system_id) else { return };
+        let work = machine.work;
+        if let Some(body) = self.world.bodies.get_mut(system_id) {
+            body.bmc.busy = true;
+        }
+        let machine = system_id.to_owned();
+        self.later(self.durations.post_commit, Due::PowerStart { machine, work, action, then });
+    }
+
+    pub(super) fn power_starts(&mut self, system_id: &str, work: u64, action: PowerAction, then: Then) {
+        let Some(machine) = self.db.machines.get(system_id) else { return };
+        if machine.status == Status::Deploying && machine.work == work {
+            self.assign_auto_addresses(system_id);
+        }
+        let kind = match action {
+            PowerAction::On => "Powering on",
+            PowerAction::Off => "Powering off",
+            PowerAction::Cycle => "Power cycling",
+        };
+        self.event(system_id, Level::Info, kind, "");
+        let (after, failure) = self.bmc_reaction(system_id);
+        let failure = failure.or_else(|| {
+            let release = then == Then::Released && self.fails(system_id, Work::Release);
+            release.then(|| "Failed to complete power action: the machine did not turn off.".to_owned())
+        });
+        let machine = system_id.to_owned();
+        self.later(after, Due::PowerEnd { machine, work, action, then, failure });
+    }
+
+    /// How long the hardware takes, and with which sentence it fails.
+    fn bmc_reaction(&self, system_id: &str) -> (f64, Option<String>) {
+        let slow = &self.durations;
+        if !self.rack_connected() {
+            return (slow.power, Some("No rack controllers can access the BMC of the node".to_owned()));
+        }
+        if let Some((host, ..)) = self.vm_place(system_id) {
+            let reachable = self.lxd_of(host).is_some_and(|lxd| lxd.reachable);
+            return (slow.power, (!reachable).then(|| "Failed to connect to the LXD REST API".to_owned()));
+        }
+        let mode = self.world.bodies.get(system_id).map_or(BmcMode::Ok, |body| body.bmc.mode);
+        match mode {
+            BmcMode::Ok | BmcMode::Garbage => (slow.power, None),
+            BmcMode::Hangs => (slow.bmc_hang, Some(HANGING.to_owned())),
+            BmcMode::Closes => (slow.power, Some(format!("Failed to complete power action: {CLOSED}"))),
+            BmcMode::Error => (slow.bmc_error, Some(format!("Failed to complete power action: {STATUS_500}"))),
+        }
+    }
+
+    pub(super) fn power_ends(
+        &mut self,
+        system_id: &str,
+        work: u64,
+        action: PowerAction,
+        then: Then,
+        failure: Option<String>,
+    ) {
+        if let Some(body) = self.world.bodies.get_mut(system_id) {
+            body.bmc.busy = false;
+        }
+        let current = self.is_current(system_id, work);
+        let on = action != PowerAction::Off;
+        if let Some(why) = failure {
+            let direction = if on { "on" } else { "off" };
+            let text = format!("Power {direction} for the node failed: {why}");
+            if current && then != Then::Nothing {
+                self.mark_failed(system_id, &text);
+            }
+            let kind = if on { "Failed to power on node" } else { "Failed to power off node" };
+            self.event(system_id, Level::Error, kind, &text);
+            return;
+        }
+        self.set_real_power(system_id, on);
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.power_state = if on { PowerState::On } else { PowerState::Off };
+        } else {
+            return;
+        }
+        if on {
+            self.event(system_id, Level::Debug, "Node powered on", "");
+        }
+        if current {
+            self.after_power(system_id, then);
+        }
+        if !on && self.db.machines.contains_key(system_id) {
+            self.event(system_id, Level::Debug, "Node powered off", "");
+        }
+    }
+
+    fn after_power(&mut self, system_id: &str, then: Then) {
+        match then {
+            Then::Nothing => {
+                // A stuck deployment goes on as soon as somebody turns the machine on.
+                let stuck = self.db.machines.get(system_id).is_some_and(|machine| {
+                    machine.status == Status::Deploying
+                        && machine.status_expires.is_none()
+                        && machine.power_state == PowerState::On
+                });
+                if stuck {
+                    self.limit_status(system_id, self.durations.node_timeout);
+                    self.plan_finish(system_id, Work::Deploy, self.durations.deploy);
+                }
+            }
+            Then::Work(what) => {
+                let slow = &self.durations;
+                let after = match what {
+                    Work::Commission => slow.commission,
+                    Work::Test => slow.test,
+                    Work::Deploy => slow.deploy,
+                    Work::Erase => slow.erase,
+                    Work::Rescue => slow.rescue,
+                    Work::Release => 0.0,
+                };
+                self.plan_finish(system_id, what, after);
+            }
+            Then::Released => self.finalize_release(system_id),
+            Then::Aborted(status) => {
+                self.free_auto_addresses(system_id);
+                self.set_status(system_id, status);
+                self.new_work(system_id);
+            }
+            Then::FreeAddresses => self.free_auto_addresses(system_id),
+        }
+    }
+
+    fn plan_finish(&mut self, system_id: &str, what: Work, after: f64) {
+        let Some(machine) = self.db.machines.get(system_id) else { return };
+        let due = Due::Finish { machine: system_id.to_owned(), work: machine.work, what };
+        self.later(after, due);
+    }
+
+    /// Turns the real thing on or off: the BMC, or the instance in LXD.
+    pub fn set_real_power(&mut self, system_id: &str, on: bool) {
+        if let Some((host, project, name)) = self.vm_place(system_id) {
+            let real = self.lxd_of(host).is_some_and(|lxd| lxd.real);
+            if let Some(instance) =
+                self.lxd_of_mut(host).and_then(|lxd| lxd.instances.get_mut(&(project.clone(), name.clone())))
+            {
+                instance.running = on;
+                if real {
+                    self.outbox.push(LxdCommand::Power { host, project, name, on });
+                }
+            }
+        } else if self.db.machines.contains_key(system_id) {
+            self.world.bodies.entry(system_id.to_owned()).or_default().bmc.on = on;
+        }
+    }
+
+    /// Whether the real thing is on.
+    pub fn real_power(&self, system_id: &str) -> bool {
+        if let Some((host, project, name)) = self.vm_place(system_id) {
+            return self
+                .lxd_of(host)
+                .and_then(|lxd| lxd.instances.get(&(project, name)))
+                .is_some_and(|instance| instance.running);
+        }
+        self.world.bodies.get(system_id).is_some_and(|body| body.bmc.on)
+    }
+
+    /// VM host, project and name of a machine that is a VM.
+    pub fn vm_place(&self, system_id: &str) -> Option<(i64, String, String)> {
+        let machine = self.db.machines.get(system_id)?;
+        let vm = machine.vm.as_ref()?;
+        let host = self.db.vm_hosts.get(&vm.vm_host)?;
+        let name = machine.power_parameters.get("instance_name").cloned().unwrap_or_else(|| machine.hostname.clone());
+        let project = machine.power_parameters.get("project").cloned().unwrap_or_else(|| host.project.clone());
+        Some((vm.vm_host, project, name))
+    }
+
+    /// The daemon behind a VM host.
+    pub fn lxd_of(&self, vm_host: i64) -> Option<&super::world::Lxd> {
+        let host = self.db.vm_hosts.get(&vm_host)?;
+        self.world.lxds.get(&lxd_key(&host.power_address))
+    }
+
+    /// The daemon behind a VM host, to change it.
+    pub fn lxd_of_mut(&mut self, vm_host: i64) -> Option<&mut super::world::Lxd> {
+        let host = self.db.vm_hosts.get(&vm_host)?;
+        self.world.lxds.get_mut(&lxd_key(&host.power_address))
+    }
+
+    /// `op=query_power_state`: asks the hardware and notes the answer.
+    pub fn query_power(&mut self, system_id: &str) -> Outcome<PowerAnswer> {
+        if !self.rack_connected() {
+            return Err(self.no_rack());
+        }
+        let machine = self.machine(system_id)?;
+        if machine.power_type == "manual" || machine.power_type.is_empty() {
+            return Ok(PowerAnswer::State(PowerState::Unknown));
+        }
+        let truth = if self.real_power(system_id) { PowerState::On } else { PowerState::Off };
+        let is_vm = machine.vm.is_some();
+        let mode = self.world.bodies.get(system_id).map_or(BmcMode::Ok, |body| body.bmc.mode);
+        let state = match mode {
+            _ if is_vm => truth,
+            BmcMode::Ok => truth,
+            BmcMode::Garbage => PowerState::Unknown,
+            BmcMode::Hangs => return Ok(PowerAnswer::Timeout),
+            BmcMode::Closes => {
+                self.event(system_id, Level::Warning, "Failed to query node's BMC", CLOSED);
+                PowerState::Error
+            }
+            BmcMode::Error => {
+                self.event(system_id, Level::Warning, "Failed to query node's BMC", STATUS_500);
+                PowerState::Error
+            }
+        };
+        self.machine_mut(system_id)?.power_state = state;
+        Ok(PowerAnswer::State(state))
+    }
+
+    /// The error of a second power action while one is in progress.
+    pub fn check_power_free(&self, system_id: &str, wanted: &str) -> Outcome<()> {
+        let busy = self.world.bodies.get(system_id).is_some_and(|body| body.bmc.busy);
+        if !busy {
+            return Ok(());
+        }
+        let hostname = self.machine(system_id)?.hostname.clone();
+        let text = format!(
+            "Unable to change power state to '{wanted}' for node {hostname}: another action is already in progress for that node."
+        );
+        let status = if self.version.at_least(6) { 500 } else { 503 };
+        Err(Refusal::text(status, text).late())
+    }
+
+    /// `op=power_off`.
+    pub fn power_off(&mut self, system_id: &str, user: i64, comment: Option<&str>) -> Outcome<()> {
+        let manual = self.machine(system_id)?.power_type == "manual";
+        if !manual && !self.rack_connected() {
+            return Err(self.no_rack().late());
+        }
+        self.check_power_free(system_id, "off")?;
+        self.user_event(system_id, "User powering down node", user, comment);
+        if !manual {
+            self.plan_power(system_id, PowerAction::Off, Then::Nothing);
+        }
+        self.effect(format!("{system_id}: power off"));
+        Ok(())
+    }
+
+    /// `op=power_on`: on an Allocated machine it starts a deployment.
+    pub fn power_on(&mut self, system_id: &str, user: i64, comment: Option<&str>) -> Outcome<()> {
+        let machine = self.machine(system_id)?;
+        if machine.owner.is_none() {
+            return Err(Refusal::conflict("Can't start node: it hasn't been allocated."));
+        }
+        let status = machine.status;
+        let known_on = machine.power_state == PowerState::On;
+        if !self.rack_connected() {
+            return Err(self.no_rack().late());
+        }
+        self.check_power_free(system_id, "on")?;
+        self.user_event(system_id, "User powering up node", user, comment);
+        self.effect(format!("{system_id}: power on"));
+        if status == Status::Allocated {
+            self.begin_deploying(system_id, known_on);
+        } else {
+            self.plan_power(system_id, PowerAction::On, Then::Nothing);
+        }
+        Ok(())
+    }
+}

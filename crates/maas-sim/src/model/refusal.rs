@@ -1,0 +1,135 @@
+//! The ways in which MAAS says no. What differs is not only the words, but content type and headers too.
+
+/// Messages by field, in the order of the form.
+pub type FieldErrors = Vec<(String, Vec<String>)>;
+
+/// An answer that is not a success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 404 of a look-up: "No Zone matches the given query."
+    NotFound(&'static str),
+    /// 403 without words.
+    Forbidden,
+    /// Words in plain text.
+    Text {
+        /// HTTP status.
+        status: u16,
+        /// The words.
+        body: String,
+        /// `Retry-After`, in seconds.
+        retry_after: Option<u32>,
+        /// Answers that leave after the transaction carry no `Vary`.
+        late: bool,
+    },
+    /// Words in plain text as the handler itself answers them, with the headers of a success.
+    Handler {
+        /// HTTP status.
+        status: u16,
+        /// The words.
+        body: String,
+    },
+    /// 400 of a form: messages by field.
+    Form(FieldErrors),
+    /// 400 of a rule behind the form: the same body under another content type.
+    Validation(FieldErrors),
+}
+
+impl Refusal {
+    /// Words in plain text.
+    pub fn text(status: u16, body: impl Into<String>) -> Self {
+        Refusal::Text { status, body: body.into(), retry_after: None, late: false }
+    }
+
+    /// 400 in plain text.
+    pub fn bad_request(body: impl Into<String>) -> Self {
+        Self::text(400, body)
+    }
+
+    /// 409 in plain text.
+    pub fn conflict(body: impl Into<String>) -> Self {
+        Self::text(409, body)
+    }
+
+    /// 500, the text of an exception.
+    pub fn crash(body: impl Into<String>) -> Self {
+        Self::text(500, body)
+    }
+
+    /// 503 in plain text.
+    pub fn unavailable(body: impl Into<String>) -> Self {
+        Self::text(503, body)
+    }
+
+    /// 403 for what only administrators may do.
+    pub fn admins_only() -> Self {
+        Self::text(403, "This method is reserved for admin users.")
+    }
+
+    /// 400 with one message for one field.
+    pub fn field(name: &str, message: impl Into<String>) -> Self {
+        Refusal::Form(vec![(name.to_owned(), vec![message.into()])])
+    }
+
+    /// 400 for a field that is missing.
+    pub fn required(name: &str) -> Self {
+        Self::field(name, "This field is required.")
+    }
+
+    /// 400 with one message for one field, from a rule behind the form.
+    pub fn validation(name: &str, message: impl Into<String>) -> Self {
+        Refusal::Validation(vec![(name.to_owned(), vec![message.into()])])
+    }
+
+    /// Adds `Retry-After`.
+    #[must_use]
+    pub fn retry_after(self, after: u32) -> Self {
+        match self {
+            Refusal::Text { status, body, late, .. } => Refusal::Text { status, body, retry_after: Some(after), late },
+            other => other,
+        }
+    }
+
+    /// Marks an answer that is given after the transaction.
+    #[must_use]
+    pub fn late(self) -> Self {
+        match self {
+            Refusal::Text { status, body, retry_after, .. } => Refusal::Text { status, body, retry_after, late: true },
+            other => other,
+        }
+    }
+}
+
+/// Collects the errors of a form.
+#[derive(Debug, Default)]
+pub struct FormCheck(FieldErrors);
+
+impl FormCheck {
+    /// Adds a message to a field.
+    pub fn add(&mut self, field: &str, message: impl Into<String>) {
+        match self.0.iter_mut().find(|(name, _)| name == field) {
+            Some((_, messages)) => messages.push(message.into()),
+            None => self.0.push((field.to_owned(), vec![message.into()])),
+        }
+    }
+
+    /// Adds the message of a missing field unless there is a value.
+    pub fn require<'a>(&mut self, field: &str, value: Option<&'a str>) -> Option<&'a str> {
+        match value {
+            Some(value) if !value.is_empty() => Some(value),
+            _ => {
+                self.add(field, "This field is required.");
+                None
+            }
+        }
+    }
+
+    /// Whether nothing was added.
+    pub fn is_fine(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A refusal if anything was added.
+    pub fn done(self) -> Result<(), Refusal> {
+        if self.0.is_empty() { Ok(()) } else { Err(Refusal::Form(self.0)) }
+    }
+}

@@ -1,0 +1,92 @@
+//! Users and their keys.
+
+use super::{
+    Model, Outcome, Refusal,
+    db::{Table, User, UserKey},
+    refusal::FormCheck,
+};
+use crate::config::ApiKey;
+
+impl Model {
+    /// The user with a name.
+    pub fn user_by_name(&self, name: &str) -> Option<&User> {
+        self.db.users.values().find(|user| user.name == name)
+    }
+
+    /// The user and the key for a consumer and token, if both belong together.
+    pub fn find_key(&self, consumer: &str, token: &str) -> Option<(&User, &UserKey)> {
+        self.db.users.values().find_map(|user| {
+            user.keys.iter().find(|key| key.key.consumer == consumer && key.key.token == token).map(|key| (user, key))
+        })
+    }
+
+    /// Whether any key has this consumer.
+    pub fn knows_consumer(&self, consumer: &str) -> bool {
+        self.db.users.values().any(|user| user.keys.iter().any(|key| key.key.consumer == consumer))
+    }
+
+    /// `POST users/`.
+    pub fn create_user(&mut self, name: Option<&str>, email: Option<&str>, password: Option<&str>, admin: bool) -> Outcome<i64> {
+        for (field, value) in [("username", name), ("email", email), ("password", password)] {
+            if value.is_none_or(str::is_empty) {
+                return Err(Refusal::bad_request(format!("No provided {field}!")));
+            }
+        }
+        let name = name.unwrap_or_default();
+        if self.user_by_name(name).is_some() {
+            let mut check = FormCheck::default();
+            check.add("username", "A user with that username already exists.");
+            check.done()?;
+        }
+        let id = self.db.sequences.take(Table::User);
+        let user = User {
+            id,
+            name: name.to_owned(),
+            email: email.unwrap_or_default().to_owned(),
+            admin,
+            local: true,
+            keys: Vec::new(),
+        };
+        self.db.users.insert(id, user);
+        self.effect(format!("user {name} created"));
+        Ok(id)
+    }
+
+    /// `DELETE users/{name}/`.
+    pub fn delete_user(&mut self, name: &str, by: i64) -> Outcome<()> {
+        let Some(id) = self.user_by_name(name).map(|user| user.id) else { return Err(Refusal::NotFound("User")) };
+        if id == by {
+            return Err(Refusal::validation("user", "An administrator cannot self-delete."));
+        }
+        let owned = self.db.machines.values().filter(|machine| machine.owner == Some(id)).count();
+        if owned > 0 {
+            return Err(Refusal::bad_request(format!(
+                "User {name} cannot be deleted: {owned} node(s) are still allocated"
+            )));
+        }
+        let addresses = self.db.addresses.values().filter(|row| row.user == Some(id)).count();
+        if addresses > 0 {
+            return Err(Refusal::bad_request(format!(
+                "User {name} cannot be deleted: {addresses} static IP address(es) are still allocated"
+            )));
+        }
+        self.db.users.remove(&id);
+        Ok(())
+    }
+
+    /// `account op=create_authorisation_token`.
+    pub fn create_key(&mut self, user: i64, name: Option<&str>) -> Outcome<UserKey> {
+        let key = ApiKey { consumer: self.rng.hex(18), token: self.rng.hex(18), secret: self.rng.hex(32) };
+        let key = UserKey { name: name.unwrap_or("MAAS consumer").to_owned(), key };
+        self.db.users.get_mut(&user).ok_or(Refusal::NotFound("User"))?.keys.push(key.clone());
+        Ok(key)
+    }
+
+    /// `account op=delete_authorisation_token`.
+    pub fn delete_key(&mut self, user: i64, token: &str) -> Outcome<()> {
+        let user = self.db.users.get_mut(&user).ok_or(Refusal::NotFound("User"))?;
+        let before = user.keys.len();
+        user.keys.retain(|key| key.key.token != token);
+        if user.keys.len() == before { Err(Refusal::NotFound("Token")) } else { Ok(()) }
+    }
+}

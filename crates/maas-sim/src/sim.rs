@@ -1,0 +1,554 @@
+//! The simulator: model, HTTP and faults together, usable in process or behind a socket.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::{Router, body::Body};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    config::{Config, LatencyMode, TimeMode, seconds},
+    control::{self, Control},
+    faults::{Fault, Faults, ServerState, Subject, When},
+    http::{
+        self as maas, Call, Incoming, MAX_BODY, Target,
+        auth::Nonces,
+        render,
+        reply::{Reply, ReplyBody, pretty},
+    },
+    latency,
+    ledger::{Entry, Ledger},
+    lxd_backend,
+    model::{
+        Model,
+        db::Db,
+        due::{Due, Queue},
+    },
+};
+
+/// A MAAS server. Clones share the same one.
+#[derive(Clone)]
+pub struct Simulator {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    pub(crate) config: Config,
+}
+
+/// What a backup holds.
+#[derive(Clone)]
+pub(crate) struct Backup {
+    db: Db,
+}
+
+pub(crate) struct State {
+    pub(crate) model: Model,
+    pub(crate) nonces: Nonces,
+    pub(crate) faults: Faults,
+    pub(crate) ledger: Ledger,
+    pub(crate) backups: BTreeMap<String, Backup>,
+    pub(crate) server: ServerState,
+    /// Down until then, after a kill.
+    down_until: Option<Timestamp>,
+    late: BTreeMap<u64, (Call, Entry)>,
+    last_late: u64,
+}
+
+/// Marks a response in place of which the connection is closed.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionReset;
+
+/// How an answer reaches the client.
+enum Delivery {
+    Whole(Reply),
+    Truncated(Reply, Option<usize>),
+    Reset,
+}
+
+/// A client that hangs is let go after this long at the latest.
+const LONGEST_HANG: f64 = 3600.0;
+/// Lists up to this length are rendered at once, under one lock.
+const RENDERED_AT_ONCE: usize = 256;
+
+impl Simulator {
+    /// A fresh MAAS.
+    pub fn new(config: Config) -> Self {
+        let state = State {
+            model: Model::new(&config),
+            nonces: Nonces::default(),
+            faults: Faults::default(),
+            ledger: Ledger::default(),
+            backups: BTreeMap::new(),
+            server: ServerState::Up,
+            down_until: None,
+            late: BTreeMap::new(),
+            last_late: 0,
+        };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), config }) }
+    }
+
+    /// The server as a service; `/_sim/` is in it unless the configuration says otherwise.
+    pub fn router(&self) -> Router {
+        let shared = Arc::clone(&self.shared);
+        Router::new().fallback(move |request: Request<Body>| {
+            let shared = Arc::clone(&shared);
+            async move { serve(shared, request).await }
+        })
+    }
+
+    /// Only the control API, for a port of its own.
+    pub fn control_router(&self) -> Router {
+        let shared = Arc::clone(&self.shared);
+        Router::new().fallback(move |request: Request<Body>| {
+            let shared = Arc::clone(&shared);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                control::respond(&shared, &parts.method, &parts.uri, &body)
+            }
+        })
+    }
+
+    /// Everything that tests want to do from outside MAAS.
+    pub fn control(&self) -> Control {
+        Control::new(Arc::clone(&self.shared))
+    }
+
+    /// Lets time pass on a driven clock.
+    pub fn advance(&self, duration: Duration) {
+        self.control().advance(duration.as_secs_f64());
+    }
+
+    /// Brings a real clock up to date and carries out what is due. The program calls it again and again.
+    pub async fn tick(&self) {
+        let commands = {
+            let mut state = self.shared.lock();
+            self.shared.catch_up(&mut state);
+            std::mem::take(&mut state.model.outbox)
+        };
+        lxd_backend::apply(&self.shared, commands).await;
+    }
+}
+
+impl Shared {
+    /// The state. A test that panicked while it held the lock must not take the others down with it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a real clock catch up, and carries out late requests that have come due.
+    pub(crate) fn catch_up(&self, state: &mut State) {
+        if self.config.time == TimeMode::Real {
+            state.model.run_until(Timestamp::now());
+        }
+        state.run_late();
+    }
+}
+
+impl State {
+    pub(crate) fn run_late(&mut self) {
+        for number in std::mem::take(&mut self.model.queue.late) {
+            if let Some((call, mut entry)) = self.late.remove(&number) {
+                self.model.effects.clear();
+                let reply = maas::answer(&mut self.model, &call);
+                entry.status = Some(reply.status);
+                entry.effects = std::mem::take(&mut self.model.effects);
+                entry.at = self.model.now;
+                self.ledger.add(entry);
+            }
+        }
+    }
+
+    pub(crate) fn backup(&mut self, name: &str) {
+        self.backups.insert(name.to_owned(), Backup { db: self.model.db.clone() });
+    }
+
+    /// Puts MAAS's half back. What its processes were at is forgotten; the world stays as it is.
+    pub(crate) fn restore(&mut self, name: &str) -> Result<(), String> {
+        let backup = self.backups.get(name).ok_or_else(|| format!("there is no backup '{name}'"))?;
+        self.model.db = backup.db.clone();
+        self.model.queue.forget(|due| matches!(due, Due::LateRequest { .. }));
+        Ok(())
+    }
+
+    /// The process is gone: power actions that it had planned, and every time limit that it kept, with it.
+    fn die(&mut self, queue: Queue, down_seconds: f64) {
+        self.model.queue = queue;
+        self.model.queue.forget(|due| !matches!(due, Due::PowerStart { .. }));
+        for body in self.model.world.bodies.values_mut() {
+            body.bmc.busy = false;
+        }
+        self.down_until = Some(self.model.after(down_seconds));
+    }
+
+    fn is_down(&mut self) -> bool {
+        if self.down_until.is_some_and(|until| until <= self.model.now) {
+            self.down_until = None;
+        }
+        self.server == ServerState::Down || self.down_until.is_some()
+    }
+}
+
+async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    if shared.config.control && path.starts_with("/_sim") {
+        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let response = control::respond(&shared, &parts.method, &parts.uri, &body);
+        let commands = std::mem::take(&mut shared.lock().model.outbox);
+        lxd_backend::apply(&shared, commands).await;
+        return response;
+    }
+    let declared = parts
+        .headers
+        .get(http::header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.parse::<usize>().ok());
+    let limit = if shared.config.version.at_least(8) && path.contains("/boot-resources/") { usize::MAX } else { MAX_BODY };
+    let body = if declared.is_some_and(|length| length > limit) {
+        None
+    } else {
+        body.collect().await.ok().map(|body| body.to_bytes()).filter(|body| body.len() <= limit)
+    };
+    let Some(body) = body else {
+        return plain(Reply::nginx(413, "Request Entity Too Large"));
+    };
+    let incoming = Incoming {
+        method: parts.method,
+        path,
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        headers: parts.headers,
+        body: body.to_vec(),
+    };
+    let head = incoming.method == http::Method::HEAD;
+    let delivery = respond(&shared, incoming).await;
+    let mut response = deliver(&shared, delivery);
+    if shared.config.version.at_least(8) {
+        let trace = format!("{:016x}", crate::model::rng::decide(shared.config.seed, &[&Timestamp::now().to_string()]));
+        if let Ok(value) = http::HeaderValue::from_str(&trace) {
+            response.headers_mut().insert("maas-trace-id", value);
+        }
+    }
+    if head {
+        *response.body_mut() = Body::empty();
+    }
+    response
+}
+
+async fn respond(shared: &Arc<Shared>, incoming: Incoming) -> Delivery {
+    let prepared = {
+        let mut state = shared.lock();
+        shared.catch_up(&mut state);
+        match whole_server(&mut state) {
+            Ok(()) => Some(prepare(&mut state, &incoming)),
+            Err(Some(reply)) => return Delivery::Whole(*reply),
+            Err(None) => None,
+        }
+    };
+    let Some(prepared) = prepared else {
+        tokio::time::sleep(wait(LONGEST_HANG)).await;
+        return Delivery::Reset;
+    };
+    let (call, mut entry) = match prepared {
+        Ok(prepared) => prepared,
+        Err(reply) => return Delivery::Whole(*reply),
+    };
+    let struck = {
+        let mut state = shared.lock();
+        let subject = subject_of(&state.model, &call, &entry);
+        let seed = state.model.seed;
+        state.faults.strike(seed, &subject)
+    };
+    entry.faults = struck.iter().map(|(when, fault)| format!("{when:?} {fault:?}")).collect();
+    for (_, fault) in struck.iter().filter(|(when, _)| *when == When::Before) {
+        match fault {
+            Fault::Slow { seconds } => tokio::time::sleep(wait(*seconds)).await,
+            other => {
+                if let Some(delivery) = fail_before(shared, other, &call, &entry).await {
+                    return delivery;
+                }
+            }
+        }
+    }
+    let kill = struck.iter().find_map(|(when, fault)| match (when, fault) {
+        (When::After, Fault::Kill { down_seconds }) => Some(*down_seconds),
+        _ => None,
+    });
+    lxd_backend::look(shared, &call).await;
+    let (reply, commands) = {
+        let mut state = shared.lock();
+        let queue = state.model.queue.clone();
+        state.model.effects.clear();
+        let reply = maas::answer(&mut state.model, &call);
+        entry.status = Some(reply.status);
+        entry.effects = std::mem::take(&mut state.model.effects);
+        if let Some(down) = kill {
+            let machines: Vec<String> = state.model.db.machines.keys().cloned().collect();
+            state.die(queue, down);
+            for id in machines {
+                if entry.effects.iter().any(|effect| effect.contains(&id)) {
+                    if let Some(machine) = state.model.db.machines.get_mut(&id) {
+                        machine.status_expires = None;
+                    }
+                }
+            }
+        }
+        state.ledger.add(entry.clone());
+        (reply, std::mem::take(&mut state.model.outbox))
+    };
+    let reply = lxd_backend::finish(shared, &call, reply, commands).await;
+    if shared.config.latency == LatencyMode::Real && shared.config.time == TimeMode::Real {
+        tokio::time::sleep(latency::real(&entry.kind, &reply)).await;
+    }
+    if kill.is_some() {
+        return Delivery::Whole(Reply::nginx(502, "Bad Gateway"));
+    }
+    spoil(reply, struck).await
+}
+
+/// Faults of the whole server: an answer, or silence.
+fn whole_server(state: &mut State) -> Result<(), Option<Box<Reply>>> {
+    if state.is_down() {
+        return Err(Some(Box::new(Reply::nginx(502, "Bad Gateway"))));
+    }
+    match state.server {
+        ServerState::Silent => Err(None),
+        ServerState::DatabaseDown => {
+            let words = "connection to server on socket \"/var/run/postgresql/.s.PGSQL.5432\" failed: No such file or directory";
+            Err(Some(Box::new(Reply::text(500, words))))
+        }
+        ServerState::Up | ServerState::Down => Ok(()),
+    }
+}
+
+fn prepare(state: &mut State, incoming: &Incoming) -> Result<(Call, Entry), Box<Reply>> {
+    let mut entry = Entry {
+        number: 0,
+        at: state.model.now,
+        user: String::new(),
+        method: incoming.method.to_string(),
+        path: incoming.path.clone(),
+        query: incoming.query.clone(),
+        kind: String::new(),
+        machine: None,
+        status: None,
+        effects: Vec::new(),
+        faults: Vec::new(),
+    };
+    let outcome = match maas::target(&state.model, incoming) {
+        Target::Answer(reply) => Err(reply),
+        Target::Route(found) => {
+            let State { model, nonces, .. } = state;
+            maas::prepare(model, nonces, incoming, found, Timestamp::now().as_second())
+        }
+    };
+    match outcome {
+        Ok(mut call) => {
+            entry.kind = call.kind();
+            state.model.user_name(Some(call.user)).clone_into(&mut entry.user);
+            entry.machine = machine_of(&call);
+            lxd_backend::prepare_pair(&mut call);
+            Ok((call, entry))
+        }
+        Err(reply) => {
+            entry.status = Some(reply.status);
+            state.ledger.add(entry);
+            Err(reply)
+        }
+    }
+}
+
+/// The machine that a request names.
+fn machine_of(call: &Call) -> Option<String> {
+    let in_path = call.route.path.contains("{system_id}").then(|| call.parameters.first().cloned()).flatten();
+    in_path.or_else(|| call.body.text("system_id"))
+}
+
+fn subject_of(model: &Model, call: &Call, entry: &Entry) -> Subject {
+    let machine = machine_of(call).map(|id| {
+        let hostname = model.db.machines.get(&id).map(|machine| machine.hostname.clone()).unwrap_or_default();
+        (id, hostname)
+    });
+    Subject {
+        kind: entry.kind.clone(),
+        path: entry.path.clone(),
+        method: entry.method.clone(),
+        machine,
+        user: entry.user.clone(),
+    }
+}
+
+fn wait(duration: f64) -> Duration {
+    let bounded: SignedDuration = seconds(duration.min(LONGEST_HANG));
+    Duration::try_from(bounded).unwrap_or_default()
+}
+
+async fn fail_before(shared: &Arc<Shared>, fault: &Fault, call: &Call, entry: &Entry) -> Option<Delivery> {
+    match fault {
+        Fault::Status { status, body, content_type, retry_after } => {
+            shared.lock().ledger.add(Entry { status: Some(*status), ..entry.clone() });
+            Some(Delivery::Whole(made_up(*status, body, content_type.as_deref(), *retry_after)))
+        }
+        Fault::Reset | Fault::Truncate { .. } => {
+            shared.lock().ledger.add(entry.clone());
+            Some(Delivery::Reset)
+        }
+        Fault::Hang { seconds } => {
+            shared.lock().ledger.add(entry.clone());
+            tokio::time::sleep(wait(seconds.unwrap_or(LONGEST_HANG))).await;
+            Some(Delivery::Reset)
+        }
+        Fault::Slow { seconds } => {
+            tokio::time::sleep(wait(*seconds)).await;
+            None
+        }
+        Fault::Late { seconds } => {
+            {
+                let mut state = shared.lock();
+                state.last_late += 1;
+                let number = state.last_late;
+                state.late.insert(number, (call.clone(), entry.clone()));
+                state.model.later(*seconds, Due::LateRequest { number });
+            }
+            tokio::time::sleep(wait(LONGEST_HANG)).await;
+            Some(Delivery::Reset)
+        }
+        Fault::Kill { down_seconds } => {
+            let mut state = shared.lock();
+            // Whatever was done outside the database stays done.
+            let (db, queue) = (state.model.db.clone(), state.model.queue.clone());
+            let _ = maas::answer(&mut state.model, call);
+            state.model.effects.clear();
+            state.model.db = db;
+            state.die(queue, *down_seconds);
+            state.ledger.add(entry.clone());
+            Some(Delivery::Whole(Reply::nginx(502, "Bad Gateway")))
+        }
+    }
+}
+
+/// Faults after the effect.
+async fn spoil(reply: Reply, struck: Vec<(When, Fault)>) -> Delivery {
+    for (_, fault) in struck.into_iter().filter(|(when, _)| *when == When::After) {
+        match fault {
+            Fault::Slow { seconds } => tokio::time::sleep(wait(seconds)).await,
+            Fault::Status { status, body, content_type, retry_after } => {
+                return Delivery::Whole(made_up(status, &body, content_type.as_deref(), retry_after));
+            }
+            Fault::Reset => return Delivery::Reset,
+            Fault::Truncate { bytes } => return Delivery::Truncated(reply, bytes),
+            Fault::Hang { seconds } => {
+                tokio::time::sleep(wait(seconds.unwrap_or(LONGEST_HANG))).await;
+                return Delivery::Reset;
+            }
+            Fault::Late { .. } | Fault::Kill { .. } => {}
+        }
+    }
+    Delivery::Whole(reply)
+}
+
+fn made_up(status: u16, body: &str, content_type: Option<&str>, retry_after: Option<u32>) -> Reply {
+    let mut reply = match content_type {
+        Some("text/html") => Reply::nginx(status, body),
+        _ => Reply::text(status, body),
+    };
+    if let Some(after) = retry_after {
+        reply.headers.push(("retry-after", after.to_string()));
+    }
+    reply
+}
+
+fn plain(reply: Reply) -> Response<Body> {
+    reply.into_response().map(Body::from)
+}
+
+fn deliver(shared: &Arc<Shared>, delivery: Delivery) -> Response<Body> {
+    match delivery {
+        Delivery::Whole(mut reply) => {
+            if let ReplyBody::Machines(ids) = &reply.body {
+                let ids = ids.clone();
+                if ids.len() > RENDERED_AT_ONCE {
+                    let stream = stream_machines(Arc::clone(shared), ids);
+                    return reply.into_response().map(|_| Body::from_stream(stream));
+                }
+                reply.body = ReplyBody::Bytes(render_machines(shared, &ids));
+            }
+            plain(reply)
+        }
+        Delivery::Truncated(mut reply, bytes) => {
+            if let ReplyBody::Machines(ids) = &reply.body {
+                let ids = ids.clone();
+                reply.body = ReplyBody::Bytes(render_machines(shared, &ids));
+            }
+            let response = reply.into_response();
+            let (mut parts, body) = response.into_parts();
+            parts.headers.insert(http::header::CONTENT_LENGTH, http::HeaderValue::from(body.len()));
+            let cut = bytes.unwrap_or(body.len() / 2).min(body.len());
+            let begin = Bytes::from(body).slice(..cut);
+            let broken = futures::stream::iter([Ok(begin), Err(std::io::Error::other("truncated by a fault"))]);
+            Response::from_parts(parts, Body::from_stream(broken))
+        }
+        Delivery::Reset => {
+            let broken = futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("reset by a fault"))]);
+            let mut response = Response::new(Body::from_stream(broken));
+            *response.status_mut() = StatusCode::BAD_GATEWAY;
+            response.extensions_mut().insert(ConnectionReset);
+            response
+        }
+    }
+}
+
+fn render_one(model: &Model, id: &str) -> Option<Vec<u8>> {
+    let machine = model.db.machines.get(id)?;
+    let text = pretty(&render::machine::machine(model, machine));
+    let mut out = Vec::with_capacity(text.len() + text.len() / 8);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        out.extend_from_slice(b"    ");
+        out.extend_from_slice(line);
+    }
+    Some(out)
+}
+
+fn render_machines(shared: &Shared, ids: &[String]) -> Vec<u8> {
+    let state = shared.lock();
+    let parts: Vec<Vec<u8>> = ids.iter().filter_map(|id| render_one(&state.model, id)).collect();
+    if parts.is_empty() {
+        return b"[]".to_vec();
+    }
+    let mut out = b"[\n".to_vec();
+    out.extend(parts.join(&b",\n"[..]));
+    out.extend_from_slice(b"\n]");
+    out
+}
+
+/// Renders a long list a few machines at a time, so that it is never in memory as a whole.
+fn stream_machines(
+    shared: Arc<Shared>,
+    ids: Vec<String>,
+) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static {
+    let chunks: Vec<Vec<String>> = ids.chunks(16).map(<[String]>::to_vec).collect();
+    let opening = futures::stream::iter([Ok(Bytes::from_static(b"[\n"))]);
+    let mut first = true;
+    let middle = futures::stream::iter(chunks).map(move |chunk| {
+        let state = shared.lock();
+        let mut out = Vec::new();
+        for part in chunk.iter().filter_map(|id| render_one(&state.model, id)) {
+            if !first {
+                out.extend_from_slice(b",\n");
+            }
+            first = false;
+            out.extend(part);
+        }
+        Ok(Bytes::from(out))
+    });
+    opening.chain(middle).chain(futures::stream::iter([Ok(Bytes::from_static(b"\n]"))]))
+}
