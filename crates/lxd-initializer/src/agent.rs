@@ -59,8 +59,15 @@ impl Agent {
 
     /// Looks, decides, and does at most one write.
     pub async fn pass(&mut self) -> Pass {
-        let observed = self.observe().await;
-        let plan = decide(&self.settings, &observed, Timestamp::now());
+        let mut observed = self.observe().await;
+        let mut plan = decide(&self.settings, &observed, Timestamp::now());
+        // A write to MAAS rests on what MAAS says now, above all on which VMs it knows (S12).
+        let to_maas = plan.effect.as_ref().is_some_and(|effect| effect.kind().is_to_maas());
+        if to_maas && self.maas_is_from_memory() {
+            self.forget();
+            observed = self.observe().await;
+            plan = decide(&self.settings, &observed, Timestamp::now());
+        }
         self.say(&plan);
         let result = match &plan.effect {
             Some(effect) => Some(self.attempt(effect).await),

@@ -19,7 +19,7 @@ impl Agent {
     pub(crate) async fn apply(&mut self, effect: &Effect) -> anyhow::Result<()> {
         match effect {
             Effect::CreatePool(pool) => {
-                self.local()?.create_storage_pool(&new_pool(pool)).await.map(drop).map_err(plain)
+                self.local().await?.create_storage_pool(&new_pool(pool)).await.map(drop).map_err(plain)
             }
             Effect::CreateProject { name, config } => {
                 let project = NewProject {
@@ -27,7 +27,7 @@ impl Agent {
                     description: "For MAAS, made by lxd-initializer".into(),
                     config: config.clone(),
                 };
-                self.local()?.create_project(&project).await.map(drop).map_err(plain)
+                self.local().await?.create_project(&project).await.map(drop).map_err(plain)
             }
             Effect::Listen { address } => {
                 self.memory.listens = false;
@@ -44,7 +44,7 @@ impl Agent {
                     certificate_pem: pem.clone(),
                     projects: Some(vec![project.clone()]),
                 };
-                self.local()?.trust_certificate(&certificate).await.map(drop).map_err(plain)
+                self.local().await?.trust_certificate(&certificate).await.map(drop).map_err(plain)
             }
             Effect::Register(registration) => self.register(registration).await,
             Effect::Renew { id, address } => self.renew(*id, address).await,
@@ -53,8 +53,8 @@ impl Agent {
         }
     }
 
-    fn local(&self) -> anyhow::Result<lxd_client::Client> {
-        let socket = find_socket(&self.settings.sockets).ok_or_else(|| anyhow!("LXD's socket has gone"))?;
+    async fn local(&self) -> anyhow::Result<lxd_client::Client> {
+        let socket = find_socket(&self.settings.sockets).await.ok_or_else(|| anyhow!("LXD's socket has gone"))?;
         self.lxd(&socket).map_err(plain)
     }
 
@@ -62,7 +62,7 @@ impl Agent {
     async fn set_listener(&self, address: &str) -> anyhow::Result<()> {
         let config = BTreeMap::from([("core.https_address", address), (names::LISTENER_NOTE, address)]);
         let body = json!({ "config": config });
-        self.local()?.mutate(http::Method::PATCH, "/1.0", Some(&body)).await.map(drop).map_err(plain)
+        self.local().await?.mutate(http::Method::PATCH, "/1.0", Some(&body)).await.map(drop).map_err(plain)
     }
 }
 

@@ -114,6 +114,11 @@ pub enum EffectKind {
 }
 
 impl EffectKind {
+    /// Whether it changes something in MAAS.
+    pub fn is_to_maas(self) -> bool {
+        matches!(self, Self::Register | Self::Renew | Self::Refresh)
+    }
+
     /// What it does, as a person says it.
     pub fn words(self) -> &'static str {
         match self {

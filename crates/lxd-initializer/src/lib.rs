@@ -13,6 +13,7 @@ pub mod health;
 pub mod keys;
 pub mod listener;
 mod maas;
+pub mod manifest;
 pub mod names;
 mod observe;
 pub mod observed;

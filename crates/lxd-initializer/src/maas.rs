@@ -22,8 +22,10 @@ pub(crate) struct MaasSession {
     endpoint: String,
     key: SecretString,
     client: maas_client::Client,
-    /// What MAAS said when all was right, and when: MAAS is slow, and many nodes ask.
+    /// What MAAS said when all was right, and when: MAAS is slow, and many nodes ask. Never the ground for a write.
     seen: Option<(Timestamp, MaasFacts)>,
+    /// Whether the facts of this pass come from there.
+    from_memory: bool,
 }
 
 impl Agent {
@@ -52,7 +54,7 @@ impl Agent {
                 builder = builder.certificate_authority(pem);
             }
             let client = builder.build().map_err(|error| error.to_string())?;
-            MaasSession { endpoint: endpoint.to_owned(), key: key.clone(), client, seen: None }
+            MaasSession { endpoint: endpoint.to_owned(), key: key.clone(), client, seen: None, from_memory: false }
         };
         Ok(self.maas.insert(session))
     }
@@ -76,9 +78,11 @@ impl Agent {
         if let Some((at, facts)) = &session.seen
             && now.duration_since(*at).unsigned_abs() < settings.maas_watch
         {
+            session.from_memory = true;
             return facts.clone();
         }
         session.seen = None;
+        session.from_memory = false;
         let instances = server.instances.found().cloned();
         match look(&session.client, &settings, node, lxd, instances).await {
             Ok(facts) => {
@@ -95,8 +99,13 @@ impl Agent {
         self.maas.as_ref().map(|session| session.client.clone()).context("MAAS has not been asked yet")
     }
 
-    /// What was remembered of MAAS no longer holds once something is changed there.
-    fn forget(&mut self) {
+    /// Whether what is known of MAAS was read in an earlier pass.
+    pub(crate) fn maas_is_from_memory(&self) -> bool {
+        self.maas.as_ref().is_some_and(|session| session.from_memory)
+    }
+
+    /// What was remembered of MAAS no longer holds once something is, or shall be, changed there.
+    pub(crate) fn forget(&mut self) {
         if let Some(session) = &mut self.maas {
             session.seen = None;
         }

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, os::unix::fs::FileTypeExt, path::PathBuf, time::Duration};
 
 use lxd_client::{Client, Deadlines, Error, ErrorKind, Fingerprint, Identity, Server};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::{
     agent::Agent,
@@ -67,7 +67,7 @@ impl Agent {
     /// The local LXD through the first socket that is there.
     async fn look_at_lxd(&self) -> (Option<Client>, LxdFacts) {
         let tried = || self.settings.sockets.iter().map(|socket| socket.display().to_string()).collect();
-        let Some(socket) = find_socket(&self.settings.sockets) else {
+        let Some(socket) = find_socket(&self.settings.sockets).await else {
             return (None, LxdFacts::NoSocket { tried: tried() });
         };
         let answer = match self.lxd(&socket) {
@@ -90,13 +90,16 @@ impl Agent {
     }
 }
 
-/// The first place with a socket. A daemon that crashed leaves its socket behind, so one that refuses is tried like any
-/// other: the next pass looks again.
-pub(crate) fn find_socket(places: &[PathBuf]) -> Option<PathBuf> {
+/// The first socket behind which somebody is, else the first one at all: a daemon that crashed leaves its socket behind.
+pub(crate) async fn find_socket(places: &[PathBuf]) -> Option<PathBuf> {
     let is_socket = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    let all: Vec<&PathBuf> = places.iter().filter(is_socket).collect();
-    let alive = all.iter().find(|path| std::os::unix::net::UnixStream::connect(path).is_ok());
-    alive.or(all.first()).map(|path| (*path).clone())
+    let there: Vec<&PathBuf> = places.iter().filter(is_socket).collect();
+    for socket in &there {
+        if matches!(tokio::time::timeout(DOOR, UnixStream::connect(socket)).await, Ok(Ok(_))) {
+            return Some((*socket).clone());
+        }
+    }
+    there.first().map(|socket| (*socket).clone())
 }
 
 fn basics(server: &Server) -> ServerFacts {
