@@ -5,6 +5,7 @@
 //! asked a million random questions in a second.
 
 pub mod conditions;
+pub mod credentials;
 pub mod lookup;
 pub mod pause;
 

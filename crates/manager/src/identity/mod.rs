@@ -1,0 +1,295 @@
+//! Who we are to MAAS, for each cluster: credentials are found, tried once, kept warm and read again when they change.
+//!
+//! Which credentials count, first match alone (see `docs/credentials.md`):
+//! 1. `spec.identityRef` of the MaasCluster: a Secret in the cluster's namespace, or in one of `--identity-namespaces`;
+//! 2. Secret `maas-credentials` (key `apiKey`) with ConfigMap `capmaas-config` (key `maasEndpoint`) in the manager's namespace;
+//! 3. Secret `capmaas-manager-bootstrap-credentials` (keys `MAAS_ENDPOINT`, `MAAS_API_KEY`) there, as the Go provider has it;
+//! 4. the environment: `MAAS_ENDPOINT`, `MAAS_API_KEY`.
+
+mod connections;
+mod keeper;
+mod places;
+mod reader;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capmaas_api::{MaasCluster, reasons};
+use capmaas_core::Lookup;
+use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+
+pub use connections::{Connect, over_network};
+pub use keeper::{Keeper, KubeKeeper, MemoryKeeper};
+pub use places::{Credentials, EnvironmentCredentials};
+pub use reader::MachineReader;
+
+use crate::clock::Clock;
+use crate::port::{Key, Kubernetes};
+use connections::Connections;
+
+/// How long credentials that were read are taken for current where no watch tells otherwise. A rotated `identityRef` is noticed
+/// within this time.
+const READ_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+/// The same for a look that found nothing usable: somebody is probably working on it.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+
+/// How this manager finds credentials.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The manager's own namespace.
+    pub namespace: String,
+    /// Namespaces besides the cluster's own that `spec.identityRef` may point into.
+    pub identity_namespaces: BTreeSet<String>,
+    /// What the environment says.
+    pub environment: EnvironmentCredentials,
+}
+
+/// One pair of MAAS server and user, ready for use. Clones share one client with one pool of connections.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The MAAS client.
+    pub client: maas_client::Client,
+    /// Reads machines by id, many at a time.
+    pub machines: MachineReader,
+    /// Endpoint and user: what is recorded on objects (S5).
+    pub name: Name,
+    /// How this identity stands to the one that is recorded on the MaasCluster (S5).
+    pub standing: Standing,
+    /// Tells apart connections: another one for another endpoint, key or authority. Never shown.
+    pub fingerprint: Fingerprint,
+    /// Where the credentials are, for people.
+    pub place: String,
+}
+
+impl Identity {
+    /// The user that the key belongs to.
+    pub fn user(&self) -> &str {
+        &self.name.user
+    }
+
+    /// Where MAAS answers.
+    pub fn endpoint(&self) -> &str {
+        &self.name.endpoint
+    }
+}
+
+/// A digest of credentials.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; 32]);
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fingerprint")
+    }
+}
+
+/// Why there is no identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// For the condition: `CredentialsInvalid` or `MAASUnavailable`.
+    pub reason: &'static str,
+    /// For people. Holds no secret.
+    pub message: String,
+    /// Nobody has given any credentials yet.
+    pub nothing_there: bool,
+}
+
+impl Problem {
+    pub(crate) fn credentials(message: impl Into<String>) -> Self {
+        Self { reason: reasons::CREDENTIALS_INVALID, message: message.into(), nothing_there: false }
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self { reason: reasons::MAAS_UNAVAILABLE, message: message.into(), nothing_there: false }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Where a cluster's credentials are looked for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whereabouts {
+    /// The manager's own.
+    Manager,
+    /// This Secret.
+    Secret(Key),
+}
+
+struct Look {
+    at: Timestamp,
+    found: Result<Arc<Credentials>, Problem>,
+}
+
+/// All identities in use. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Identities {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    kubernetes: Arc<dyn Kubernetes>,
+    keeper: Arc<dyn Keeper>,
+    clock: Clock,
+    settings: Settings,
+    looks: Mutex<BTreeMap<Whereabouts, Look>>,
+    connections: Connections,
+}
+
+impl Identities {
+    /// Identities that are read through `kubernetes` and reach MAAS as `connect` says.
+    pub fn new(
+        kubernetes: Arc<dyn Kubernetes>,
+        keeper: Arc<dyn Keeper>,
+        clock: Clock,
+        settings: Settings,
+        connect: Connect,
+    ) -> Self {
+        let connections = Connections::new(connect);
+        let looks = Mutex::default();
+        Self { inner: Arc::new(Inner { kubernetes, keeper, clock, settings, looks, connections }) }
+    }
+
+    /// The identity of a cluster. `Absent`: nobody has given credentials yet. Neither answer says anything about machines.
+    pub async fn resolve(&self, cluster: &MaasCluster) -> Lookup<Identity> {
+        lookup(self.check(cluster).await)
+    }
+
+    /// The identity of a cluster, or the reason and the sentence for its condition.
+    pub async fn check(&self, cluster: &MaasCluster) -> Result<Identity, Problem> {
+        let key = Key::of(cluster);
+        let whereabouts = self.whereabouts(cluster)?;
+        let recorded = cluster.annotations().get(IDENTITY_ANNOTATION).map(String::as_str);
+        let deleting = cluster.metadata.deletion_timestamp.is_some();
+        let credentials = match (self.credentials(&whereabouts).await, &whereabouts) {
+            (Ok(credentials), Whereabouts::Manager) => credentials,
+            (Ok(credentials), Whereabouts::Secret(_)) => {
+                let kept = self.inner.keeper.keep(&key, cluster_of(cluster), &credentials).await;
+                match kept {
+                    Err(problem) if !deleting => return Err(problem),
+                    _ => credentials,
+                }
+            }
+            // The namespace is being deleted and the Secret went first: what was allocated is released all the same (S13).
+            (Err(problem), Whereabouts::Secret(_)) if deleting && problem.nothing_there => {
+                match self.inner.keeper.kept(&key).await? {
+                    Some(credentials) => Arc::new(credentials),
+                    None => return Err(problem),
+                }
+            }
+            (Err(problem), _) => return Err(problem),
+        };
+        self.identity(&credentials, recorded).await
+    }
+
+    /// The identity for a machine whose MaasCluster is gone (S13): the credentials that the cluster used, if they were its own
+    /// and kept, else the manager's. `recorded` is the machine's own record of the identity that it was made with; without the
+    /// same identity, nothing that MAAS does not show may be taken for gone (see [`Identity::standing`]).
+    pub async fn resolve_orphan(&self, cluster: &Key, recorded: Option<&str>) -> Lookup<Identity> {
+        let credentials = match self.inner.keeper.kept_for_cluster(cluster).await {
+            Err(problem) => return Lookup::Unknown(problem.message),
+            Ok(Some(credentials)) => Arc::new(credentials),
+            Ok(None) => match self.credentials(&Whereabouts::Manager).await {
+                Ok(credentials) => credentials,
+                Err(problem) => return lookup(Err(problem)),
+            },
+        };
+        lookup(self.identity(&credentials, recorded).await)
+    }
+
+    /// What the manager's own credentials are, for its readiness and its log.
+    pub async fn of_manager(&self) -> Result<Identity, Problem> {
+        let credentials = self.credentials(&Whereabouts::Manager).await?;
+        self.identity(&credentials, None).await
+    }
+
+    /// Something in the manager's namespace changed: look again at the next question.
+    pub fn changed(&self) {
+        self.looks().clear();
+    }
+
+    /// MAAS refused the key in the middle of work (401): try it again before the next use.
+    pub fn doubt(&self, identity: &Identity) {
+        self.looks().clear();
+        self.inner.connections.forget(identity.fingerprint);
+    }
+
+    /// The identities that somebody asked for lately, one for each server and user.
+    pub fn in_use(&self) -> Vec<Identity> {
+        self.inner.connections.in_use(self.inner.clock.now())
+    }
+
+    async fn identity(&self, credentials: &Credentials, recorded: Option<&str>) -> Result<Identity, Problem> {
+        let mut identity = self.inner.connections.of(credentials, self.inner.clock.now()).await?;
+        identity.standing = Standing::of(&identity.name, recorded);
+        Ok(identity)
+    }
+
+    fn whereabouts(&self, cluster: &MaasCluster) -> Result<Whereabouts, Problem> {
+        let Some((name, namespace)) = reference(cluster)? else { return Ok(Whereabouts::Manager) };
+        let own = cluster.namespace().unwrap_or_default();
+        let namespace = namespace.unwrap_or_else(|| own.clone());
+        if namespace != own && !self.inner.settings.identity_namespaces.contains(&namespace) {
+            return Err(Problem::credentials(format!(
+                "spec.identityRef points into namespace {namespace}, which is neither the cluster's own nor on the list of \
+                 --identity-namespaces"
+            )));
+        }
+        Ok(Whereabouts::Secret(Key::new(namespace, name)))
+    }
+
+    async fn credentials(&self, whereabouts: &Whereabouts) -> Result<Arc<Credentials>, Problem> {
+        let now = self.inner.clock.now();
+        if let Some(look) = self.looks().get(whereabouts) {
+            let lasts = if look.found.is_ok() { READ_AGAIN } else { LOOK_AGAIN };
+            if now.duration_since(look.at) < lasts {
+                return look.found.clone();
+            }
+        }
+        let kubernetes = self.inner.kubernetes.as_ref();
+        let found = match whereabouts {
+            Whereabouts::Manager => places::of_manager(kubernetes, &self.inner.settings).await,
+            Whereabouts::Secret(key) => places::of_secret(kubernetes, key).await,
+        };
+        let found = found.map(Arc::new);
+        self.looks().insert(whereabouts.clone(), Look { at: now, found: found.clone() });
+        found
+    }
+
+    fn looks(&self) -> std::sync::MutexGuard<'_, BTreeMap<Whereabouts, Look>> {
+        // Whole after any panic elsewhere: single inserts and clears.
+        self.inner.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Identities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identities").field("namespace", &self.inner.settings.namespace).finish_non_exhaustive()
+    }
+}
+
+fn lookup(found: Result<Identity, Problem>) -> Lookup<Identity> {
+    match found {
+        Ok(identity) => Lookup::Found(identity),
+        Err(problem) if problem.nothing_there => Lookup::Absent,
+        Err(problem) => Lookup::Unknown(problem.message),
+    }
+}
+
+/// Name and namespace of the Secret that `spec.identityRef` names.
+fn reference(_cluster: &MaasCluster) -> Result<Option<(String, Option<String>)>, Problem> {
+    Ok(None)
+}
+
+/// The Cluster that a MaasCluster belongs to; its own name where nothing is said, as is the custom.
+fn cluster_of(cluster: &MaasCluster) -> String {
+    let label = cluster.labels().get(capmaas_api::names::CLUSTER_NAME_LABEL).cloned();
+    let owner = || capmaas_api::capi::owner(&cluster.metadata, "Cluster").map(|owner| owner.name.clone());
+    label.or_else(owner).unwrap_or_else(|| cluster.name_any())
+}
