@@ -76,7 +76,7 @@ pub struct MaasClusterSpec {
     /// How the machines of this cluster are set up as LXD hosts. Without effect unless lxdControlPlaneCluster or
     /// lxdConfig.enabled is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lxd_config: Option<LxdHostConfig>,
+    pub lxd_config: Option<ClusterLxdConfig>,
 
     /// Parts of a stored spec that could not be read: unknown, not absent.
     #[serde(skip)]
@@ -106,7 +106,7 @@ impl ControlPlaneEndpoint {
 /// How a machine is set up as an LXD host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-pub struct LxdHostConfig {
+pub struct ClusterLxdConfig {
     /// The machines of this cluster become LXD hosts. Says the same as lxdControlPlaneCluster; if both are given they must
     /// agree. Absent means not said.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,7 +138,7 @@ pub struct LxdHostConfig {
     pub skip_network_update: Option<bool>,
 }
 
-impl LxdHostConfig {
+impl ClusterLxdConfig {
     /// Driver of the storage pool where nothing is said.
     pub const DEFAULT_STORAGE_BACKEND: &'static str = "zfs";
     /// Size of the storage pool where nothing is said, in GB.

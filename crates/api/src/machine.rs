@@ -137,7 +137,7 @@ pub struct MaasMachineSpec {
 
     /// Settings of a VM: storage, network, host, project, profile. Not allowed on a machine that says it is bare metal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lxd_config: Option<LxdVmConfig>,
+    pub lxd_config: Option<MachineLxdConfig>,
 
     /// The VM switch and VM settings as earlier releases had them. provisioningMode and lxdConfig say the same and more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,7 +179,7 @@ impl MaasMachineSpec {
 /// Settings of an LXD VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-pub struct LxdVmConfig {
+pub struct MachineLxdConfig {
     /// LXD profile that the VM's host must offer. Absent: no particular one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
