@@ -103,9 +103,19 @@ pub fn decide(settings: &Settings, observed: &Observed, now: Timestamp) -> Plan 
         Some(Verdict::Leave(message)) => (None, State::Left, message),
     };
     let mut plan = Plan { effect, state, message, conditions };
-    if plan.effect.is_none() {
-        plan.effect =
-            report::patch(settings, observed, &plan).filter(|_| may_report(observed, now)).map(Effect::Report);
+    if plan.effect.is_none()
+        && let Some(patch) = report::patch(settings, observed, &plan)
+    {
+        match observed.memory.failures.get(&EffectKind::Report) {
+            Some(failure) if failure.retry > now => {
+                // Who looks at the Node does not know yet, so it is not over.
+                if plan.state == State::Ready {
+                    plan.state = State::Waiting;
+                    plan.message = format!("all is right, but {} failed: {}", EffectKind::Report.words(), failure.why);
+                }
+            }
+            _ => plan.effect = Some(Effect::Report(patch)),
+        }
     }
     plan
 }
@@ -121,10 +131,6 @@ fn patient(verdict: Verdict, observed: &Observed, now: Timestamp) -> Verdict {
         },
         other => other,
     }
-}
-
-fn may_report(observed: &Observed, now: Timestamp) -> bool {
-    observed.memory.failures.get(&EffectKind::Report).is_none_or(|failure| failure.retry <= now)
 }
 
 fn walk(step: Step, settings: &Settings, observed: &Observed, now: Timestamp) -> Verdict {

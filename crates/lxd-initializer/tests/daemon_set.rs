@@ -52,6 +52,7 @@ async fn scene() -> Scene {
             let port = ports[&plan.node];
             plan.moved_ports.insert(8081, port);
             plan.env.push(("HEALTH_ADDRESS".into(), format!("127.0.0.1:{port}")));
+            plan.env.push(("WATCH_SECONDS".into(), "1".into()));
             for (key, value) in &mut plan.env {
                 match key.as_str() {
                     "STORAGE_BACKEND" => *value = "dir".into(),

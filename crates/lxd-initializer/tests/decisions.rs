@@ -358,6 +358,16 @@ fn what_failed_is_said_and_tried_again_only_after_a_while() {
 }
 
 #[test]
+fn a_node_that_cannot_be_told_is_not_ready_yet() {
+    let mut observed = right();
+    let failure = Failure { why: "forbidden".into(), times: 1, retry: NOW + Duration::from_secs(15) };
+    observed.memory.failures.insert(EffectKind::Report, failure);
+    let plan = plan(&observed);
+    assert_eq!((plan.state, &plan.effect), (State::Waiting, &None));
+    assert!(plan.message.contains("reporting on the Node failed: forbidden"), "{}", plan.message);
+}
+
+#[test]
 fn zone_and_pool_are_those_of_the_settings_or_if_empty_those_of_the_machine() {
     let mut settings = settings();
     for (zone, pool, expected) in [("z", "p", ("z", "p")), ("", "", ("az1", "metal"))] {

@@ -3,41 +3,9 @@
 
 mod support;
 
-use std::sync::Arc;
-
-use lxd_client::{Client, ErrorKind, Identity, NewStoragePool};
+use lxd_client::{Client, ErrorKind, NewStoragePool};
 use lxd_initializer::{effect::EffectKind, names, plan::State};
-use support::{
-    Writes, agent, cluster::MemoryCluster, losing_answers, lxd::RealLxd, occupying, settings, settle_ready, settle_with,
-};
-
-fn pair() -> Identity {
-    let pair = rcgen::generate_simple_self_signed(["manager".to_owned()]).unwrap();
-    Identity::new(pair.cert.pem(), pair.signing_key.serialize_pem().into())
-}
-
-struct Scene {
-    lxd: RealLxd,
-    state: tempfile::TempDir,
-    cluster: Arc<MemoryCluster>,
-    identity: Identity,
-}
-
-async fn scene() -> Scene {
-    let (identity, cluster) = (pair(), Arc::new(MemoryCluster::default()));
-    cluster.give_certificate(identity.certificate_pem());
-    Scene { lxd: RealLxd::start().await, state: tempfile::tempdir().unwrap(), cluster, identity }
-}
-
-impl Scene {
-    fn settings(&self, more: &[&str]) -> lxd_initializer::settings::Settings {
-        settings(&self.lxd, self.state.path(), more)
-    }
-
-    fn agent(&self) -> lxd_initializer::agent::Agent {
-        agent(&self.settings(&[]), &self.cluster)
-    }
-}
+use support::{Writes, agent, losing_answers, lxd::RealLxd, managed::scene, occupying, settle_ready, settle_with};
 
 #[tokio::test]
 async fn a_fresh_node_becomes_a_host_and_a_second_run_writes_nothing() {

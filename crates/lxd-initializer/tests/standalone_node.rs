@@ -151,6 +151,21 @@ async fn s12_a_vm_host_lost_from_maas_is_not_registered_again_while_a_vm_is_in_t
 }
 
 #[tokio::test]
+async fn s12_what_maas_was_seen_to_know_a_while_ago_is_no_ground_for_a_write() {
+    let scene = scene().await;
+    let settings = settings(&scene.lxd, scene.state.path(), &["--maas-seconds=86400"]);
+    let given =
+        GivenCredentials { api_key: Some(PlayedMaas::key().into()), endpoint: Some(scene.maas.endpoint.clone()) };
+    let mut agent = Agent::new(settings, given, scene.cluster.clone(), Arc::default());
+    settle_ready(&mut agent).await;
+    // A VM appears that MAAS does not know, and the key is lost: with the facts of before it would be renewed.
+    scene.lxd.make_vm("maas", "vm1").await;
+    std::fs::remove_file(scene.state.path().join("client.pem")).unwrap();
+    settle_with(&mut agent, State::Blocked, "holds instances that MAAS does not know (vm1)").await;
+    assert_eq!(scene.maas.with(|model| model.writes.clone()), ["POST vm-hosts/"]);
+}
+
+#[tokio::test]
 async fn a_host_that_maas_matched_to_another_machine_is_reported_and_left_alone() {
     let scene = scene().await;
     scene.maas.with(|model| model.matches = Some("other".into()));

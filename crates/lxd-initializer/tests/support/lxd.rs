@@ -89,6 +89,15 @@ impl RealLxd {
         self.daemon.restart().await.unwrap();
     }
 
+    /// Unmounts the pools of a daemon that was killed, as a reboot would.
+    pub(crate) fn unmount_pools(&self) {
+        let pools = self.dir().join("storage-pools").display().to_string();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        for at in mounts.lines().filter_map(|line| line.split(' ').nth(1)).filter(|at| at.starts_with(&pools)) {
+            run("umount", &["-l", at]);
+        }
+    }
+
     /// Makes an empty VM, as MAAS composes one.
     pub(crate) async fn make_vm(&self, project: &str, name: &str) {
         let text = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod facts;
 pub(crate) mod lxd;
 pub(crate) mod maas;
+pub(crate) mod managed;
 
 use std::{
     net::{SocketAddr, TcpListener},
