@@ -6,6 +6,8 @@
 
 pub mod conditions;
 pub mod credentials;
+pub mod feed;
+pub mod lease;
 pub mod lookup;
 pub mod pause;
 

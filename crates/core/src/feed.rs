@@ -1,0 +1,328 @@
+//! What MAAS's event log says about what changed (safety rule S6).
+//!
+//! The log is a wake-up call, not a record: it names machines that are worth a look. Numbers come from a sequence, so that a
+//! transaction that commits late slips a lower number in behind a higher one; and after a restore from a backup numbers are
+//! used again. So a stretch of the log that was read already is read along with every question: what is new in it was late, and
+//! what is missing or different in it means that this is another log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// The largest page that MAAS gives.
+pub const PAGE: usize = 1000;
+/// How long a transaction may take to commit and still be seen at once: MAAS retries for 90 s at most, and rarely so.
+const OVERLAP: SignedDuration = SignedDuration::from_secs(60);
+/// The overlap must leave most of a page for news.
+const MAX_OVERLAP: usize = 200;
+
+/// An event, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number.
+    pub id: i64,
+    /// What an event cannot lose: time, type and machine.
+    pub mark: String,
+    /// The machine that it is about.
+    pub system_id: Option<String>,
+}
+
+/// What to ask the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// The newest event alone.
+    Newest,
+    /// The oldest [`PAGE`] events above this number.
+    After(i64),
+}
+
+/// What an answer means.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+pub struct News {
+    /// Machines that something happened to.
+    pub system_ids: BTreeSet<String>,
+    /// Events may have been missed, or the log is another than before: look at every machine.
+    pub resync: bool,
+    /// There is more: ask again at once.
+    pub more: bool,
+}
+
+/// How far the log was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Feed {
+    state: State,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum State {
+    /// Nothing is known.
+    #[default]
+    New,
+    /// The log was empty.
+    Empty,
+    /// The stretch that is read again; never empty.
+    Read(BTreeMap<i64, Seen>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    mark: String,
+    at: Timestamp,
+}
+
+impl Feed {
+    /// A feed that starts with the newest event. Its first news asks for a resync.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What to ask next.
+    pub fn question(&self) -> Question {
+        match &self.state {
+            State::New => Question::Newest,
+            State::Empty => Question::After(0),
+            // One below, so that the oldest event of the stretch comes along.
+            State::Read(stretch) => Question::After(stretch.keys().next().map_or(0, |id| id.saturating_sub(1))),
+        }
+    }
+
+    /// The number of the newest event that was read.
+    pub fn cursor(&self) -> Option<i64> {
+        match &self.state {
+            State::New | State::Empty => None,
+            State::Read(stretch) => stretch.keys().next_back().copied(),
+        }
+    }
+
+    /// Takes the answer to the last [`question`](Self::question). A question that was not answered is simply asked again.
+    pub fn take(&mut self, entries: Vec<Entry>, now: Timestamp) -> News {
+        let more = entries.len() >= PAGE;
+        let entries: BTreeMap<i64, Entry> = entries.into_iter().map(|entry| (entry.id, entry)).collect();
+        match &mut self.state {
+            State::New => {
+                self.state = match entries.into_values().next_back() {
+                    None => State::Empty,
+                    Some(newest) => State::Read(BTreeMap::from([(newest.id, Seen { mark: newest.mark, at: now })])),
+                };
+                News { resync: true, ..News::default() }
+            }
+            State::Empty => {
+                let news = names(entries.values());
+                if !entries.is_empty() {
+                    let mut stretch = seen(entries, now);
+                    trim(&mut stretch, now);
+                    self.state = State::Read(stretch);
+                }
+                News { system_ids: news, resync: false, more }
+            }
+            State::Read(stretch) => {
+                // A full page ends somewhere; what lies beyond its end was not asked for.
+                let end = if more { entries.keys().next_back().copied().unwrap_or(i64::MIN) } else { i64::MAX };
+                let same = |(id, before): (&i64, &Seen)| entries.get(id).is_some_and(|entry| entry.mark == before.mark);
+                if !stretch.range(..=end).all(same) {
+                    self.state = State::New;
+                    return News { more: true, ..News::default() };
+                }
+                let news = names(entries.values().filter(|entry| !stretch.contains_key(&entry.id)));
+                for (id, entry) in entries {
+                    stretch.entry(id).or_insert(Seen { mark: entry.mark, at: now });
+                }
+                trim(stretch, now);
+                News { system_ids: news, resync: false, more }
+            }
+        }
+    }
+}
+
+fn names<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeSet<String> {
+    entries.filter_map(|entry| entry.system_id.clone()).collect()
+}
+
+fn seen(entries: BTreeMap<i64, Entry>, now: Timestamp) -> BTreeMap<i64, Seen> {
+    entries.into_iter().map(|(id, entry)| (id, Seen { mark: entry.mark, at: now })).collect()
+}
+
+/// Drops what is too old to be overtaken. One event older than the overlap stays below it: what commits late lies above that.
+fn trim(stretch: &mut BTreeMap<i64, Seen>, now: Timestamp) {
+    while stretch.len() > MAX_OVERLAP {
+        stretch.pop_first();
+    }
+    loop {
+        let mut ids = stretch.iter();
+        let (Some(_), Some((_, second))) = (ids.next(), ids.next()) else { return };
+        if now.duration_since(second.at) < OVERLAP {
+            return;
+        }
+        stretch.pop_first();
+    }
+}
+
+/// How many of the groups of a slow resync are due, when `elapsed` of its `period` has gone by: they are spread evenly, the first at once.
+pub fn groups_due(groups: usize, period: SignedDuration, elapsed: SignedDuration) -> usize {
+    let (period, elapsed) = (period.as_millis().max(1), elapsed.as_millis().max(0));
+    let due = i128::try_from(groups).unwrap_or(i128::MAX).saturating_mul(elapsed) / period;
+    usize::try_from(due).unwrap_or(usize::MAX).saturating_add(1).min(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry(id: i64, system_id: &str) -> Entry {
+        Entry { id, mark: format!("{system_id} at {id}"), system_id: Some(system_id.to_owned()) }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// What MAAS answers: the newest one, or the oldest page above a number.
+    fn answer(log: &[Entry], question: Question) -> Vec<Entry> {
+        let mut log = log.to_vec();
+        log.sort_by_key(|entry| entry.id);
+        match question {
+            Question::Newest => log.into_iter().next_back().into_iter().collect(),
+            Question::After(id) => log.into_iter().filter(|entry| entry.id > id).take(PAGE).collect(),
+        }
+    }
+
+    fn poll(feed: &mut Feed, log: &[Entry], second: i64) -> News {
+        feed.take(answer(log, feed.question()), at(second))
+    }
+
+    fn woken(news: &News) -> Vec<&str> {
+        news.system_ids.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn it_begins_with_a_resync_and_then_names_what_happens() {
+        let mut log = vec![entry(1, "old"), entry(2, "old")];
+        let mut feed = Feed::new();
+        assert_eq!(poll(&mut feed, &log, 0), News { resync: true, ..News::default() });
+        assert_eq!(poll(&mut feed, &log, 5), News::default());
+        log.push(entry(3, "abc"));
+        assert_eq!(woken(&poll(&mut feed, &log, 10)), ["abc"]);
+        assert_eq!(poll(&mut feed, &log, 15), News::default());
+    }
+
+    #[test]
+    fn an_empty_log_is_followed_from_its_first_event_on() {
+        let mut feed = Feed::new();
+        assert!(poll(&mut feed, &[], 0).resync);
+        assert_eq!(poll(&mut feed, &[], 5), News::default());
+        assert_eq!(woken(&poll(&mut feed, &[entry(1, "abc")], 10)), ["abc"]);
+    }
+
+    #[test]
+    fn a_transaction_that_commits_late_is_not_missed() {
+        let mut log = vec![entry(1, "old")];
+        let mut feed = Feed::new();
+        let _ = poll(&mut feed, &log, 0);
+        log.push(entry(3, "early"));
+        assert_eq!(woken(&poll(&mut feed, &log, 1000)), ["early"]);
+        log.push(entry(2, "late"));
+        assert_eq!(woken(&poll(&mut feed, &log, 1050)), ["late"]);
+        assert_eq!(poll(&mut feed, &log, 1100), News::default());
+    }
+
+    #[test]
+    fn s06_a_cursor_newer_than_the_newest_event_is_a_restored_backup() {
+        let mut feed = Feed::new();
+        let _ = poll(&mut feed, &[entry(1, "a"), entry(9, "b")], 0);
+        let restored = [entry(1, "a")];
+        assert_eq!(poll(&mut feed, &restored, 5), News { more: true, ..News::default() });
+        assert!(poll(&mut feed, &restored, 5).resync);
+        assert_eq!(feed.cursor(), Some(1));
+    }
+
+    #[test]
+    fn s06_numbers_that_are_used_again_are_a_restored_backup() {
+        let mut feed = Feed::new();
+        let _ = poll(&mut feed, &[entry(1, "a")], 0);
+        let _ = poll(&mut feed, &[entry(1, "a"), entry(2, "b"), entry(3, "c")], 5);
+        // Restored to the state after event 1; two other things happened since.
+        let restored = [entry(1, "a"), entry(2, "x"), entry(3, "y"), entry(4, "z")];
+        assert!(poll(&mut feed, &restored, 10).more);
+        assert!(poll(&mut feed, &restored, 10).resync);
+    }
+
+    #[test]
+    fn a_quiet_log_is_asked_for_one_event_only() {
+        let log: Vec<Entry> = (1..=5000).map(|id| entry(id, "m")).collect();
+        let mut feed = Feed::new();
+        let _ = poll(&mut feed, &log, 0);
+        let _ = poll(&mut feed, &log, 5);
+        assert_eq!(answer(&log, feed.question()).len(), 1);
+    }
+
+    #[test]
+    fn a_burst_is_read_page_by_page_to_its_end() {
+        let mut log = vec![entry(1, "old")];
+        let mut feed = Feed::new();
+        let _ = poll(&mut feed, &log, 0);
+        log.extend((2..=3500).map(|id| entry(id, &format!("m{id}"))));
+        let (mut woken, mut pages) = (BTreeSet::new(), 0);
+        loop {
+            let news = poll(&mut feed, &log, 10);
+            assert!(!news.resync);
+            woken.extend(news.system_ids);
+            pages += 1;
+            if !news.more {
+                break;
+            }
+        }
+        assert_eq!((woken.len(), pages <= 6), (3499, true), "{pages}");
+    }
+
+    #[test]
+    fn a_resync_is_spread_over_its_period() {
+        let due = |elapsed| groups_due(4, SignedDuration::from_secs(100), SignedDuration::from_secs(elapsed));
+        assert_eq!([0, 24, 25, 74, 75, 100, 500].map(due), [1, 1, 2, 3, 4, 4, 4]);
+        assert_eq!(groups_due(0, SignedDuration::from_secs(100), SignedDuration::from_secs(50)), 0);
+    }
+
+    proptest! {
+        /// Whatever the order of commits within the overlap: every event wakes its machine exactly once, without a resync.
+        #[test]
+        fn every_event_wakes_its_machine_once(delays in proptest::collection::vec((0i64..40, 0i64..20), 0..60)) {
+            // Event k takes its number at `begin` and is seen from `begin + delay` on.
+            let mut begin = 100;
+            let mut events = Vec::new();
+            for (k, (delay, gap)) in delays.iter().enumerate() {
+                begin += gap;
+                let id = i64::try_from(k).unwrap() + 2;
+                events.push((begin + delay, entry(id, &format!("m{id}"))));
+            }
+            let mut feed = Feed::new();
+            let first = entry(1, "old");
+            let _ = poll(&mut feed, std::slice::from_ref(&first), 0);
+            let mut woken: Vec<String> = Vec::new();
+            let mut second = 100;
+            while second < begin + 100 {
+                let mut log = vec![first.clone()];
+                log.extend(events.iter().filter(|(visible, _)| *visible <= second).map(|(_, entry)| entry.clone()));
+                let news = poll(&mut feed, &log, second);
+                prop_assert!(!news.resync && !news.more);
+                woken.extend(news.system_ids);
+                second += 5;
+            }
+            woken.sort();
+            let mut expected: Vec<String> = events.iter().filter_map(|(_, entry)| entry.system_id.clone()).collect();
+            expected.sort();
+            prop_assert_eq!(woken, expected);
+        }
+
+        /// Total: any answer to any question leaves a feed that goes on.
+        #[test]
+        fn no_answer_breaks_it(pages in proptest::collection::vec(proptest::collection::vec((any::<i64>(), "[ab]"), 0..8), 0..12)) {
+            let mut feed = Feed::new();
+            for (second, page) in pages.into_iter().enumerate() {
+                let page = page.into_iter().map(|(id, name)| entry(id, &name)).collect();
+                let _ = feed.take(page, at(i64::try_from(second).unwrap()));
+                let _ = feed.question();
+            }
+        }
+    }
+}
