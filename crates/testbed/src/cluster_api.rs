@@ -226,10 +226,10 @@ async fn release_services(client: &Client, objects: &[Value]) -> Result<()> {
     for object in objects {
         let patch = if object["webhooks"].is_array() {
             json!({"webhooks": object["webhooks"]})
-        } else if let Some(client_config) = object.pointer("/spec/conversion/webhook/clientConfig") {
-            let mut client_config = client_config.clone();
-            client_config["service"] = Value::Null;
-            json!({"spec": {"conversion": {"webhook": {"clientConfig": client_config}}}})
+        } else if object.pointer("/spec/conversion/webhook/clientConfig").is_some() {
+            let mut conversion = object["spec"]["conversion"].clone();
+            conversion["webhook"]["clientConfig"]["service"] = Value::Null;
+            json!({"spec": {"conversion": conversion}})
         } else {
             continue;
         };

@@ -30,6 +30,8 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 /// LXD loads vhost_vsock before it reports VM support. Kernels without modules cannot, and creating and describing VMs
 /// does not need it.
 const MODPROBE: &str = "#!/bin/sh\nexit 0\n";
+/// Starts LXD where qemu is no program: it then reports that it cannot run VMs, whatever the machine has.
+const WITHOUT_QEMU: &str = r#"mount --bind /dev/null "$(command -v qemu-system-x86_64)" && exec lxd "$@""#;
 
 /// How to start LXD.
 #[derive(Clone, Debug)]
@@ -37,7 +39,8 @@ pub struct LxdOptions {
     /// Whether it reports VM support, as MAAS requires. Default: yes.
     pub virtual_machines: bool,
     /// Whether it shares the machine's network, so that it can listen on an address of ours. Default: no; then its
-    /// bridges and firewall rules are in a network namespace that goes away with it.
+    /// bridges and firewall rules are in a network namespace that goes away with it. If yes, networks that were made in
+    /// it and not deleted stay on the machine after a kill: there is no telling whose a bridge is.
     pub host_network: bool,
 }
 
@@ -145,7 +148,13 @@ impl LxdDaemon {
     /// Starts it again after [`LxdDaemon::kill`], or ends and starts it.
     pub async fn restart(&mut self) -> Result<()> {
         self.kill();
-        let mut command = self.in_network("lxd");
+        let mut command = if self.options.virtual_machines {
+            self.in_network("lxd")
+        } else {
+            let mut command = self.in_network("unshare");
+            command.args(["--mount", "sh", "-c", WITHOUT_QEMU, "lxd"]);
+            command
+        };
         command.args(["--group", "root", "--logfile"]).arg(self.sandbox.logs().join("lxd-daemon.log"));
         let process = self.sandbox.spawn("lxd", command)?;
         let socket = self.socket();

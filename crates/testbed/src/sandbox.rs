@@ -141,7 +141,7 @@ pub fn clean_leftovers() -> Result<usize> {
 }
 
 fn start_guard(id: &str, dir: &Path) -> Result<Guard> {
-    // In a session of its own, so that no terminal's Ctrl-C reaches it. Without the marker, or it would kill itself.
+    // Detached, so that no terminal's Ctrl-C reaches it. Without the marker, or it would kill itself.
     let mut child = Command::new("setsid")
         .args(["sh", "-c", GUARD, "capmaas-testbed-guard", id])
         .arg(dir)

@@ -1,9 +1,22 @@
 //! A real LXD runs here, with VM support, several side by side.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::{path::Path, process::Command};
+use std::{
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::Path,
+    process::Command,
+};
 
 use capmaas_testbed::{LxdDaemon, LxdOptions};
+
+/// LXD's own command line on a daemon.
+fn lxc(daemon: &LxdDaemon, args: &[&str]) -> String {
+    let mut command = daemon.sandbox().command("lxc");
+    command.args(args).env("LXD_DIR", daemon.dir()).env("LXD_CONF", daemon.sandbox().dir().join("lxc"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
 
 #[tokio::test]
 async fn two_daemons_run_side_by_side_and_report_vm_support() {
@@ -37,19 +50,6 @@ async fn two_daemons_run_side_by_side_and_report_vm_support() {
 #[tokio::test]
 async fn a_daemon_comes_back_with_what_it_had_after_a_crash() {
     let mut daemon = LxdDaemon::start(LxdOptions::default()).await.unwrap();
-    let lxc = |daemon: &LxdDaemon, args: &[&str]| {
-        let conf = daemon.sandbox().dir().join("lxc");
-        let output = daemon
-            .sandbox()
-            .command("lxc")
-            .args(args)
-            .env("LXD_DIR", daemon.dir())
-            .env("LXD_CONF", conf)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
     lxc(&daemon, &["storage", "create", "fast", "btrfs", "size=200MiB"]);
     daemon.kill();
     assert!(daemon.server().await.is_err());
@@ -60,4 +60,24 @@ async fn a_daemon_comes_back_with_what_it_had_after_a_crash() {
     assert!(!folder.exists());
     let loops = String::from_utf8(Command::new("losetup").arg("-a").output().unwrap().stdout).unwrap();
     assert!(!loops.contains(folder.to_str().unwrap()), "{loops}");
+}
+
+#[tokio::test]
+async fn a_daemon_can_be_told_to_have_no_vm_support() {
+    let options = LxdOptions { virtual_machines: false, ..LxdOptions::default() };
+    let daemon = LxdDaemon::start(options).await.unwrap();
+    let server = daemon.server().await.unwrap();
+    assert_eq!(server["environment"]["driver"], "lxc");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_daemon_on_the_machines_network_can_be_reached_over_it() {
+    let options = LxdOptions { host_network: true, ..LxdOptions::default() };
+    let daemon = LxdDaemon::start(options).await.unwrap();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    lxc(&daemon, &["config", "set", "core.https_address", &format!("127.0.0.1:{port}")]);
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
+    daemon.stop().await;
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
 }

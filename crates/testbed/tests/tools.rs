@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use capmaas_testbed::tools::ToolSet;
+use capmaas_testbed::tools::{PACKAGES, ToolSet};
 
 /// `testbed tools` for the smallest set, with a cache of its own.
 fn testbed_tools(cache: &Path, path: &str) -> Command {
@@ -86,4 +86,50 @@ fn two_runs_at_once_build_once_and_an_interrupted_build_is_not_taken_for_a_finis
     let shown = said.concat();
     assert!(shown.contains("building etcd v3.5.21 etcd: done in"), "{shown}");
     assert!(shown.contains("waiting for another run that prepares etcd v3.5.21"), "{shown}");
+}
+
+#[test]
+fn without_lxd_one_sentence_says_what_to_install_and_nothing_stays() {
+    // A PATH with everything but LXD.
+    let bin = tempfile::tempdir().unwrap();
+    for dir in ["/usr/sbin", "/usr/bin"] {
+        for program in fs::read_dir(dir).unwrap().flatten() {
+            let link = bin.path().join(program.file_name());
+            if program.file_name() != "lxd" && !link.is_symlink() {
+                std::os::unix::fs::symlink(program.path(), link).unwrap();
+            }
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
+    let output = command.args(["up", "--lxd"]).env("PATH", bin.path()).env("TMPDIR", root.path()).output().unwrap();
+    let said = complaint(&output);
+    let expected = "testbed: lxd is not in PATH: run `testbed tools`, or install the Debian package lxd";
+    assert!(said.trim().ends_with(expected), "{said}");
+    assert_eq!(fs::read_dir(root.path().join("capmaas-testbed")).unwrap().count(), 0);
+}
+
+#[test]
+fn only_the_debian_packages_that_are_absent_are_installed_after_an_update() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bin, calls) = (dir.path().join("bin"), dir.path().join("calls"));
+    fs::create_dir_all(&bin).unwrap();
+    let installed: Vec<String> =
+        PACKAGES.iter().filter(|name| **name != "ovmf").map(|name| format!("{name} installed")).collect();
+    // Play dpkg-query, which knows all but one, and apt-get, which notes what it is told.
+    for (name, script) in [
+        ("dpkg-query", format!("#!/bin/sh\nprintf '%s\\n' '{}' 'ovmf not-installed'\n", installed.join("' '"))),
+        ("apt-get", format!("#!/bin/sh\necho \"$@\" >>{}\n", calls.display())),
+    ] {
+        fs::write(bin.join(name), script).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_testbed"))
+        .args(["tools", "--set", "packages"])
+        .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
+        .env("CAPMAAS_CACHE", dir.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_to_string(calls).unwrap(), "update\ninstall --yes --no-install-recommends ovmf\n");
 }
