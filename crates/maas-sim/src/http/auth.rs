@@ -23,7 +23,12 @@ pub enum Identity {
 }
 
 const PARAMETERS: &[&str] = &[
-    "oauth_consumer_key", "oauth_token", "oauth_signature", "oauth_signature_method", "oauth_timestamp", "oauth_nonce",
+    "oauth_consumer_key",
+    "oauth_token",
+    "oauth_signature",
+    "oauth_signature_method",
+    "oauth_timestamp",
+    "oauth_nonce",
 ];
 const THRESHOLD_SECONDS: i64 = 300;
 
@@ -181,6 +186,7 @@ fn base_string(signed: &Signed<'_>, parameters: &BTreeMap<String, String>) -> St
 }
 
 fn hmac(secret: &str, base: &str) -> String {
-    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, format!("&{}", escape(secret)).as_bytes());
+    let key =
+        ring::hmac::Key::new(ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, format!("&{}", escape(secret)).as_bytes());
     base64::engine::general_purpose::STANDARD.encode(ring::hmac::sign(&key, base.as_bytes()))
 }

@@ -13,7 +13,9 @@ use super::{
 pub(super) fn reply(call: &Call) -> Reply {
     let mut resources = Vec::new();
     let mut handlers = Vec::new();
-    for route in ROUTES.iter().filter(|route| route.resource != Resource::Describe && route.resource != Resource::VlanById) {
+    for route in
+        ROUTES.iter().filter(|route| route.resource != Resource::Describe && route.resource != Resource::VlanById)
+    {
         let auth = (!route.is_public()).then(|| handler(route, &call.origin));
         let anon = if route.is_public() { Some(handler(route, &call.origin)) } else { anonymous(route, &call.origin) };
         handlers.extend(auth.clone());

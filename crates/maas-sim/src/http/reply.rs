@@ -183,9 +183,11 @@ fn forbidden_words(version: Version) -> &'static str {
 fn field_json(fields: &FieldErrors) -> Vec<u8> {
     let items: Vec<String> = fields
         .iter()
-        .map(|(name, messages)| format!("{}: {}", Value::from(name.as_str()), Value::from(messages.clone())))
+        .map(|(name, messages)| {
+            let quoted: Vec<String> = messages.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+            format!("{}: [{}]", Value::from(name.as_str()), quoted.join(", "))
+        })
         .collect();
-    // Django separates with a blank after the comma too; only messages with one inside would differ.
     format!("{{{}}}", items.join(", ")).into_bytes()
 }
 

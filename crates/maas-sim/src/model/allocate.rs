@@ -11,10 +11,38 @@ use super::{
 
 /// Names of constraints, in the order in which MAAS checks them.
 const CONSTRAINTS: &[&str] = &[
-    "name", "system_id", "arch", "cpu_count", "mem", "tags", "not_tags", "networks", "not_networks", "connected_to",
-    "not_connected_to", "zone", "not_in_zone", "pool", "not_in_pool", "storage", "interfaces", "link_speed", "vlans",
-    "not_vlans", "fabrics", "not_fabrics", "fabric_classes", "not_fabric_classes", "subnets", "not_subnets", "pod",
-    "not_pod", "pod_type", "not_pod_type", "devices", "deployment_target",
+    "name",
+    "system_id",
+    "arch",
+    "cpu_count",
+    "mem",
+    "tags",
+    "not_tags",
+    "networks",
+    "not_networks",
+    "connected_to",
+    "not_connected_to",
+    "zone",
+    "not_in_zone",
+    "pool",
+    "not_in_pool",
+    "storage",
+    "interfaces",
+    "link_speed",
+    "vlans",
+    "not_vlans",
+    "fabrics",
+    "not_fabrics",
+    "fabric_classes",
+    "not_fabric_classes",
+    "subnets",
+    "not_subnets",
+    "pod",
+    "not_pod",
+    "pod_type",
+    "not_pod_type",
+    "devices",
+    "deployment_target",
 ];
 /// Parameters that are no constraints.
 const OPTIONS: &[&str] =
@@ -175,7 +203,8 @@ impl Model {
         };
         if let Some(arch) = request.one("arch") {
             wanted.arch = request.list("arch");
-            if !["amd64", "i386", "arm64", "armhf", "ppc64el", "s390x"].contains(&arch.split('/').next().unwrap_or("")) {
+            if !["amd64", "i386", "arm64", "armhf", "ppc64el", "s390x"].contains(&arch.split('/').next().unwrap_or(""))
+            {
                 check.add("arch", "Architecture not recognised.");
             }
         }
@@ -208,7 +237,8 @@ impl Model {
         }
         for text in request.list("vlans") {
             let vid = text.trim_start_matches("vid:").parse::<i64>().ok();
-            match self.db.vlans.values().find(|vlan| Some(vlan.id) == vid || Some(vlan.vid) == vid || vlan.name == text) {
+            match self.db.vlans.values().find(|vlan| Some(vlan.id) == vid || Some(vlan.vid) == vid || vlan.name == text)
+            {
                 Some(vlan) => wanted.vlans.push(vlan.id),
                 None => check.add("vlans", "No matching VLANs found."),
             }

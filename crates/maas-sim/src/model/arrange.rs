@@ -229,7 +229,8 @@ impl Model {
             None => None,
         };
         let first_fabric = self.db.fabrics.keys().next().copied().unwrap_or(0);
-        let vlan = self.db.vlans.entry(id).or_insert_with(|| new_vlan(id, fabric.unwrap_or(first_fabric), 0, "untagged"));
+        let vlan =
+            self.db.vlans.entry(id).or_insert_with(|| new_vlan(id, fabric.unwrap_or(first_fabric), 0, "untagged"));
         vlan.fabric = fabric.unwrap_or(vlan.fabric);
         vlan.vid = state.vid.unwrap_or(vlan.vid);
         vlan.mtu = state.mtu.unwrap_or(vlan.mtu);
@@ -510,15 +511,28 @@ impl Model {
                 }
             }
             "dns" => {
-                let gone: Vec<i64> =
-                    self.db.dns.values().filter(|dns| self.dns_fqdn(dns) == text || Some(dns.id) == id).map(|d| d.id).collect();
+                let gone: Vec<i64> = self
+                    .db
+                    .dns
+                    .values()
+                    .filter(|dns| self.dns_fqdn(dns) == text || Some(dns.id) == id)
+                    .map(|d| d.id)
+                    .collect();
                 self.db.dns.retain(|key, _| !gone.contains(key));
             }
-            "image" => self.db.images.retain(|_, image| format!("{}/{}", image.osystem, image.series) != text && Some(image.id) != id),
+            "image" => self
+                .db
+                .images
+                .retain(|_, image| format!("{}/{}", image.osystem, image.series) != text && Some(image.id) != id),
             "ip_range" => self.db.ranges.retain(|_, range| range.start.to_string() != text && Some(range.id) != id),
             "vm_host" => {
-                let hosts: Vec<i64> =
-                    self.db.vm_hosts.values().filter(|host| host.name == text || Some(host.id) == id).map(|h| h.id).collect();
+                let hosts: Vec<i64> = self
+                    .db
+                    .vm_hosts
+                    .values()
+                    .filter(|host| host.name == text || Some(host.id) == id)
+                    .map(|h| h.id)
+                    .collect();
                 for host in hosts {
                     self.remove_vm_host(host, false);
                 }

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::{
     DEFAULT_POOL, DEFAULT_ZONE, Model, Status,
     arrange::{Nonsense, new_id, parse_ip},
-    db::{AllocType, Disk, Interface, InterfaceKind, Machine, PowerState, ScriptStatus, StoragePool, Table, VmHost, VmRef},
+    db::{
+        AllocType, Disk, Interface, InterfaceKind, Machine, PowerState, ScriptStatus, StoragePool, Table, VmHost, VmRef,
+    },
     statement::{
         DiskFields, DiskState, InterfaceState, InterfaceStatement, LxdState, MachineState, Ref, TrustState, VmHostState,
     },
@@ -27,10 +29,8 @@ impl Model {
             self.arranged(&system_id)?.hostname.clone_from(hostname);
         }
         self.arrange_hardware(&system_id, state)?;
-        if is_new && state.commissioned != Some(false) && state.interfaces.is_none() {
+        if is_new && state.commissioned != Some(false) {
             self.learn_hardware(&system_id);
-        } else if is_new {
-            self.partition_boot_disk(&system_id);
         }
         if let Some(nics) = &state.interfaces {
             self.arrange_interfaces(&system_id, nics)?;
@@ -139,7 +139,10 @@ impl Model {
 
     fn arrange_words(&mut self, system_id: &str, state: &MachineState) -> Result<(), Nonsense> {
         let named = |rows: &std::collections::BTreeMap<i64, super::db::Named>, name: &str, what: &str| {
-            rows.values().find(|row| row.name == name).map(|row| row.id).ok_or_else(|| format!("there is no {what} '{name}'"))
+            rows.values()
+                .find(|row| row.name == name)
+                .map(|row| row.id)
+                .ok_or_else(|| format!("there is no {what} '{name}'"))
         };
         let zone = state.zone.as_deref().map(|name| named(&self.db.zones, name, "zone")).transpose()?;
         let pool = state.pool.as_deref().map(|name| named(&self.db.pools, name, "pool")).transpose()?;
@@ -234,7 +237,8 @@ impl Model {
         if let Some(body) = self.world.bodies.get_mut(system_id) {
             body.bmc.busy = false;
         }
-        let default_series = self.db.settings.get("default_distro_series").and_then(Value::as_str).unwrap_or("jammy").to_owned();
+        let default_series =
+            self.db.settings.get("default_distro_series").and_then(Value::as_str).unwrap_or("jammy").to_owned();
         let admin = self.db.users.values().find(|user| user.admin).map(|user| user.id);
         let owned = !matches!(status, Status::Ready | Status::New | Status::Broken | Status::Missing | Status::Retired);
         let installed = matches!(status, Status::Deployed | Status::Deploying | Status::FailedDeployment);
@@ -281,6 +285,13 @@ impl Model {
             machine.installation_set = Some(self.db.sequences.take(Table::ScriptSet));
         }
         machine.netboot = status != Status::Deployed || machine.ephemeral_deploy;
+        if status == Status::Deployed {
+            let (osystem, series) = (machine.osystem.clone(), machine.distro_series.clone());
+            let image = self.db.images.values_mut().find(|i| i.osystem == osystem && i.series == series);
+            if let Some(image) = image {
+                image.last_deployed = Some(self.now);
+            }
+        }
         match status {
             Status::FailedCommissioning => machine.commissioning = ScriptStatus::Failed,
             Status::Commissioning => machine.commissioning = ScriptStatus::Pending,
@@ -324,7 +335,8 @@ impl Model {
             self.put_interface(system_id, state, Some(index))?;
         }
         let machine = self.arranged(system_id)?;
-        machine.boot_interface = machine.interfaces.iter().find(|nic| nic.kind == InterfaceKind::Physical).map(|n| n.id);
+        machine.boot_interface =
+            machine.interfaces.iter().find(|nic| nic.kind == InterfaceKind::Physical).map(|n| n.id);
         Ok(())
     }
 
@@ -332,13 +344,17 @@ impl Model {
     pub fn arrange_interface(&mut self, statement: &InterfaceStatement) -> Result<Value, Nonsense> {
         let system_id = self.machine_named(&statement.machine)?;
         let fields: serde_json::Map<String, Value> = statement.fields.clone().into_iter().collect();
-        let state: InterfaceState =
-            serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())?;
+        let state: InterfaceState = serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())?;
         let id = self.put_interface(&system_id, &state, None)?;
         Ok(json!({"interface": id}))
     }
 
-    fn put_interface(&mut self, system_id: &str, state: &InterfaceState, index: Option<usize>) -> Result<i64, Nonsense> {
+    fn put_interface(
+        &mut self,
+        system_id: &str,
+        state: &InterfaceState,
+        index: Option<usize>,
+    ) -> Result<i64, Nonsense> {
         let machine = self.arranged(system_id)?;
         let existing = machine
             .interfaces
@@ -351,8 +367,10 @@ impl Model {
             .flatten()
             .filter_map(|name| machine.interfaces.iter().find(|nic| nic.name == *name).map(|nic| nic.id))
             .collect();
-        let parent_mac = parents.first().and_then(|id| machine.interfaces.iter().find(|nic| nic.id == *id)).map(|n| n.mac.clone());
-        let parent_vlan = parents.first().and_then(|id| machine.interfaces.iter().find(|nic| nic.id == *id)).and_then(|n| n.vlan);
+        let parent_mac =
+            parents.first().and_then(|id| machine.interfaces.iter().find(|nic| nic.id == *id)).map(|n| n.mac.clone());
+        let parent_vlan =
+            parents.first().and_then(|id| machine.interfaces.iter().find(|nic| nic.id == *id)).and_then(|n| n.vlan);
         let default_vlan = self.dhcp_subnets().next().map(|subnet| subnet.vlan);
         let id = match existing {
             Some(id) => id,
@@ -391,13 +409,20 @@ impl Model {
             nic.tags.clone_from(tags);
         }
         nic.acquired = state.acquired.unwrap_or(nic.acquired);
+        nic.has_params |= nic.acquired || state.bridge_stp.is_some() || state.bridge_fd.is_some();
         nic.bridge_stp = state.bridge_stp.unwrap_or(nic.bridge_stp);
         nic.bridge_fd = state.bridge_fd.unwrap_or(nic.bridge_fd);
         self.arrange_addresses(system_id, id, state, existing.is_none())?;
         Ok(id)
     }
 
-    fn arrange_addresses(&mut self, system_id: &str, nic: i64, state: &InterfaceState, is_new: bool) -> Result<(), Nonsense> {
+    fn arrange_addresses(
+        &mut self,
+        system_id: &str,
+        nic: i64,
+        state: &InterfaceState,
+        is_new: bool,
+    ) -> Result<(), Nonsense> {
         if let Some(ips) = &state.discovered {
             self.drop_rows(system_id, nic, true);
             for text in ips {
@@ -423,7 +448,10 @@ impl Model {
             };
             let ip = link.ip_address.as_deref().map(parse_ip).transpose()?;
             if let Some(row) = ip.and_then(|ip| self.db.taken.get(&ip).copied()) {
-                return Err(format!("address {} is taken already (row {row})", ip.map(|ip| ip.to_string()).unwrap_or_default()));
+                return Err(format!(
+                    "address {} is taken already (row {row})",
+                    ip.map(|ip| ip.to_string()).unwrap_or_default()
+                ));
             }
             let subnet = match &link.subnet {
                 Some(reference) => Some(
@@ -451,9 +479,7 @@ impl Model {
             .addresses
             .iter()
             .copied()
-            .filter(|id| {
-                self.db.addresses.get(id).is_none_or(|row| (row.alloc == AllocType::Discovered) == observed)
-            })
+            .filter(|id| self.db.addresses.get(id).is_none_or(|row| (row.alloc == AllocType::Discovered) == observed))
             .collect();
         for row in rows {
             self.detach_address(system_id, nic, row);
@@ -480,9 +506,11 @@ impl Model {
         if let Some(lxd) = self.lxd_of_mut(host.id) {
             lxd.instances.entry((host.project.clone(), name.clone())).or_insert_with(|| instance.clone());
         }
-        let known = self.db.vm_hosts.get(&host.id).and_then(|h| {
-            h.vms.iter().find(|vm| vm.machine.as_deref() == Some(system_id)).map(|vm| vm.id)
-        });
+        let known = self
+            .db
+            .vm_hosts
+            .get(&host.id)
+            .and_then(|h| h.vms.iter().find(|vm| vm.machine.as_deref() == Some(system_id)).map(|vm| vm.id));
         let vm_id = match known {
             Some(id) => id,
             None => self.note_vm(host.id, &host.project, &name, &instance, Some(system_id.to_owned())),
@@ -504,6 +532,7 @@ impl Model {
         lxd.cores = state.cores.unwrap_or(lxd.cores);
         lxd.memory = state.memory.unwrap_or(lxd.memory);
         lxd.reachable = state.reachable.unwrap_or(lxd.reachable);
+        lxd.in_vm = state.in_vm.unwrap_or(lxd.in_vm);
         for (into, value) in [
             (&mut lxd.version, &state.version),
             (&mut lxd.os_name, &state.os_name),
@@ -537,7 +566,9 @@ impl Model {
                 TrustState::Word(word) if word == "any" => Trust::Any,
                 TrustState::Word(word) if word == "all" => Trust::All,
                 TrustState::Word(word) if word == "none" => Trust::Only(Vec::new()),
-                TrustState::Word(word) => return Err(format!("'trusted' is \"any\", \"all\", \"none\" or a list, not '{word}'")),
+                TrustState::Word(word) => {
+                    return Err(format!("'trusted' is \"any\", \"all\", \"none\" or a list, not '{word}'"));
+                }
                 TrustState::List(list) => Trust::Only(list.clone()),
             };
             if matches!(&lxd.trust, Trust::Only(list) if list.is_empty()) {

@@ -72,7 +72,9 @@ fn parse_disk(item: &str) -> Option<WantedDisk> {
         Some((label, size)) => (Some(label), size),
         None => (None, item),
     };
-    if label.is_some_and(|label| label.is_empty() || !label.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_')) {
+    if label
+        .is_some_and(|label| label.is_empty() || !label.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_'))
+    {
         return None;
     }
     let gigabytes: f64 = size.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0)?;
@@ -107,13 +109,15 @@ impl Model {
             request.cores.unwrap_or(1)
         };
         let memory = request.memory.unwrap_or(DEFAULT_MEMORY);
-        check_over_commit(&host, cores, memory)?;
-        let nics = self.wanted_nics(id, request.interfaces.as_deref())?;
         if !self.rack_connected() {
             return Err(Refusal::unavailable("Unable to connect to any rack controller ; no connections available.")
                 .retry_after(10));
         }
-        let cannot = |text: &str| Refusal::unavailable(format!("Unable to compose machine because: Failed talking to pod: {text}"));
+        check_over_commit(&host, cores, memory)?;
+        let nics = self.wanted_nics(id, request.interfaces.as_deref())?;
+        let cannot = |text: &str| {
+            Refusal::unavailable(format!("Unable to compose machine because: Failed talking to pod: {text}"))
+        };
         if !self.lxd_of(id).is_some_and(|lxd| lxd.reachable) {
             return Err(cannot(&connection_refused(&host)));
         }
@@ -179,7 +183,11 @@ impl Model {
         }
     }
 
-    fn check_compose(&self, host: &VmHost, request: &ComposeRequest) -> Outcome<(Option<i64>, Option<i64>, Option<i64>)> {
+    fn check_compose(
+        &self,
+        host: &VmHost,
+        request: &ComposeRequest,
+    ) -> Outcome<(Option<i64>, Option<i64>, Option<i64>)> {
         let mut check = FormCheck::default();
         let bound = |check: &mut FormCheck, field: &str, value: Option<i64>, low: i64, high: i64| {
             if let Some(value) = value {
@@ -241,9 +249,9 @@ impl Model {
         };
         let mut nics = Vec::new();
         for item in text.split(';').map(str::trim).filter(|item| !item.is_empty()) {
-            let (name, constraints) = item.split_once(':').ok_or_else(|| {
-                Refusal::field("interfaces", format!("Malformed interface constraint, \"{item}\"."))
-            })?;
+            let (name, constraints) = item
+                .split_once(':')
+                .ok_or_else(|| Refusal::field("interfaces", format!("Malformed interface constraint, \"{item}\".")))?;
             let mut subnet: Option<&Subnet> = None;
             let mut pinned = None;
             for pair in constraints.split(',') {

@@ -382,6 +382,8 @@ pub struct Interface {
     pub addresses: Vec<i64>,
     /// A bridge made while Allocated: goes on release.
     pub acquired: bool,
+    /// Made by a request: MAAS knows its parameters. One that was found on a host has none.
+    pub has_params: bool,
     pub bridge_stp: bool,
     pub bridge_fd: i64,
     pub bridge_type: String,
@@ -471,6 +473,8 @@ pub struct Machine {
     pub vm: Option<VmRef>,
     /// Composed by an allocate: goes on release.
     pub dynamic: bool,
+    /// What is known of its hardware comes from an LXD daemon on it.
+    pub described_by_lxd: bool,
     /// Deployed as a VM host (`register_vmhost`, `install_kvm`).
     pub becomes_vm_host: bool,
     /// When the state fails by itself. `None` in a state that takes time is one of the half states of a crash.

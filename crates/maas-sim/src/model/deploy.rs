@@ -112,9 +112,11 @@ impl Model {
         let asked = asked.filter(|series| !series.is_empty());
         let wanted = asked.unwrap_or(default);
         let wanted = if self.version.at_least(6) { series_alias(wanted) } else { wanted };
-        let found = self.db.images.values().find(|image| {
-            image.series == wanted || format!("{}/{}", image.osystem, image.series) == wanted
-        });
+        let found = self
+            .db
+            .images
+            .values()
+            .find(|image| image.series == wanted || format!("{}/{}", image.osystem, image.series) == wanted);
         if let Some(image) = found {
             return Ok((image.osystem.clone(), image.series.clone()));
         }
@@ -185,8 +187,7 @@ impl Model {
     pub fn check_can_boot(&self) -> Outcome<()> {
         let series =
             self.db.settings.get("commissioning_distro_series").and_then(|value| value.as_str()).unwrap_or("jammy");
-        let there =
-            self.db.images.values().any(|image| image.series == series && image.on_racks && image.complete);
+        let there = self.db.images.values().any(|image| image.series == series && image.on_racks && image.complete);
         if there && self.rack_connected() {
             return Ok(());
         }

@@ -159,7 +159,13 @@ impl Model {
     }
 
     /// `POST dnsresourcerecords/`. Returns the resource and the record.
-    pub fn create_record(&mut self, request: &DnsRequest, rrtype: Option<&str>, rrdata: Option<&str>, ttl: Option<i64>) -> Outcome<(i64, i64)> {
+    pub fn create_record(
+        &mut self,
+        request: &DnsRequest,
+        rrtype: Option<&str>,
+        rrdata: Option<&str>,
+        ttl: Option<i64>,
+    ) -> Outcome<(i64, i64)> {
         let mut check = FormCheck::default();
         let rrtype = check.require("rrtype", rrtype);
         let rrdata = check.require("rrdata", rrdata);

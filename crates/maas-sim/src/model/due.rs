@@ -129,7 +129,8 @@ impl Model {
             }
             Due::Expire { machine, work, status } => {
                 let current = self.is_current(&machine, work);
-                let same = self.db.machines.get(&machine).is_some_and(|m| m.status == status && m.status_expires.is_some());
+                let same =
+                    self.db.machines.get(&machine).is_some_and(|m| m.status == status && m.status_expires.is_some());
                 if current && same {
                     let minutes = if status == Status::Releasing { 5 } else { 30 };
                     let text = format!("Node operation '{}' timed out after {minutes} minutes.", status.name());

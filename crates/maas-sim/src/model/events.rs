@@ -105,7 +105,10 @@ impl Model {
         };
         let limit = number("limit", &query.limit)?;
         if limit.is_some_and(|limit| limit > MAX_LIMIT) {
-            return Err(Refusal::bad_request(format!("Requested number of events {} is greater than limit: {MAX_LIMIT}", limit.unwrap_or(0))));
+            return Err(Refusal::bad_request(format!(
+                "Requested number of events {} is greater than limit: {MAX_LIMIT}",
+                limit.unwrap_or(0)
+            )));
         }
         let limit = limit.map_or(DEFAULT_LIMIT, |limit| usize::try_from(limit.max(1)).unwrap_or(1));
         let level = match query.level.as_deref() {
@@ -117,7 +120,9 @@ impl Model {
         let after = number("after", &query.after)?;
         let before = number("before", &query.before)?;
         if after.is_some() && before.is_some() {
-            return Err(Refusal::bad_request("There is undetermined behaviour when both `after` and `before` are specified."));
+            return Err(Refusal::bad_request(
+                "There is undetermined behaviour when both `after` and `before` are specified.",
+            ));
         }
         let admin = self.db.users.get(&user).is_some_and(|user| user.admin);
         let wanted = |event: &Event| self.event_matches(query, event, level, admin, user);

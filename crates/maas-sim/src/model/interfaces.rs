@@ -47,6 +47,7 @@ impl Interface {
             tags: Vec::new(),
             addresses: Vec::new(),
             acquired: false,
+            has_params: false,
             bridge_stp: false,
             bridge_fd: 15,
             bridge_type: "standard".to_owned(),
@@ -88,7 +89,8 @@ impl Model {
         if self.interfaces_changeable(status) {
             return Ok(());
         }
-        let states = if self.version.at_least(3) { "New, Ready, Allocated, or Broken" } else { "Ready, Allocated, or Broken" };
+        let states =
+            if self.version.at_least(3) { "New, Ready, Allocated, or Broken" } else { "Ready, Allocated, or Broken" };
         Err(Refusal::conflict(format!("Cannot {operation} interface because the machine is not {states}.")))
     }
 
@@ -345,11 +347,17 @@ impl Model {
                 match found {
                     None => {
                         blank_mac = true;
-                        check.add("parent", format!("Select a valid choice. {text} is not one of the available choices."));
+                        check.add(
+                            "parent",
+                            format!("Select a valid choice. {text} is not one of the available choices."),
+                        );
                     }
                     Some(nic) if self.is_in_bridge_or_bond(system_id, nic.id) => {
                         blank_mac = true;
-                        check.add("parent", "A bridge interface can't have a parent that is already in a bond or a bridge.");
+                        check.add(
+                            "parent",
+                            "A bridge interface can't have a parent that is already in a bond or a bridge.",
+                        );
                     }
                     Some(nic) => parent_id = Some(nic.id),
                 }
@@ -401,6 +409,7 @@ impl Model {
         bridge.kind = InterfaceKind::Bridge;
         bridge.parents = vec![parent];
         bridge.acquired = acquired;
+        bridge.has_params = true;
         bridge.bridge_stp = options.stp;
         bridge.bridge_fd = options.fd;
         bridge.bridge_type.clone_from(&options.kind);

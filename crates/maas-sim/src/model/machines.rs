@@ -67,6 +67,7 @@ impl Machine {
             disks: Vec::new(),
             vm: None,
             dynamic: false,
+            described_by_lxd: false,
             becomes_vm_host: false,
             status_expires: None,
             work: 0,
@@ -166,7 +167,9 @@ impl Model {
         });
         let hardware = self.world.bodies.get(system_id).map(|body| body.hardware.clone()).unwrap_or_default();
         let (cores, memory, disks) = match &instance {
-            Some(vm) => (vm.cores, vm.memory, vm.disks.iter().map(|(size, pool)| (*size, Some(pool.clone()))).collect()),
+            Some(vm) => {
+                (vm.cores, vm.memory, vm.disks.iter().map(|(size, pool)| (*size, Some(pool.clone()))).collect())
+            }
             None => (hardware.cores, hardware.memory, hardware.disks.iter().map(|size| (*size, None)).collect()),
         };
         let uuid = super::rng::uuid_from(self.seed, &["hardware", system_id]);
@@ -184,8 +187,8 @@ impl Model {
             machine.memory = memory;
             machine.cpu_speed = 2400;
             machine.commissioning = ScriptStatus::Passed;
+            machine.hardware_uuid = machine.hardware_uuid.take().or(Some(uuid));
             if instance.is_some() {
-                machine.hardware_uuid = Some(uuid);
                 if !machine.tags.iter().any(|tag| tag == "virtual") {
                     machine.tags.insert(0, "virtual".to_owned());
                 }
@@ -197,8 +200,8 @@ impl Model {
             }
         }
         for nic in nics {
+            self.observe_address(system_id, nic);
             if self.interface(system_id, nic).is_ok_and(|interface| self.links_of(interface).is_empty()) {
-                self.observe_address(system_id, nic);
                 self.add_default_link(system_id, nic);
             }
         }
@@ -214,8 +217,11 @@ impl Model {
         let Some(vlan) = interface.vlan.filter(|_| !seen) else { return };
         let Some(subnet) = self.db.subnets.values().find(|subnet| subnet.vlan == vlan) else { return };
         let subnet_id = subnet.id;
-        let Some(range) = self.db.ranges.values().find(|range| range.dynamic && range.subnet == subnet_id) else { return };
-        let (start, end, v4) = (super::net::to_number(range.start), super::net::to_number(range.end), range.start.is_ipv4());
+        let Some(range) = self.db.ranges.values().find(|range| range.dynamic && range.subnet == subnet_id) else {
+            return;
+        };
+        let (start, end, v4) =
+            (super::net::to_number(range.start), super::net::to_number(range.end), range.start.is_ipv4());
         let free = |ip: &std::net::IpAddr| !self.db.observed.contains(ip) && !self.is_taken(*ip);
         let Some(ip) = (start..=end).map(|number| super::net::from_number(number, v4)).find(free) else { return };
         let row = self.new_address(AllocType::Discovered, Some(ip), Some(subnet_id), None);
@@ -239,7 +245,10 @@ impl Model {
                         (true, false) => format!("lxd_disk{}", letter - b'a'),
                         (false, _) => String::new(),
                     },
-                    tags: if virtual_disk { Vec::new() } else { vec!["ssd".to_owned(), "sata".to_owned()] },
+                    tags: match &storage_pool {
+                        Some(pool) if virtual_disk => vec![pool.clone()],
+                        _ => vec!["ssd".to_owned(), "sata".to_owned()],
+                    },
                     storage_pool,
                     partitions: Vec::new(),
                 }
@@ -311,9 +320,10 @@ impl Model {
 
     /// Whether another machine has the host name.
     pub fn hostname_taken(&self, hostname: &str, except: Option<&str>) -> bool {
-        self.db.machines.values().any(|machine| {
-            machine.hostname == hostname && Some(machine.system_id.as_str()) != except
-        })
+        self.db
+            .machines
+            .values()
+            .any(|machine| machine.hostname == hostname && Some(machine.system_id.as_str()) != except)
     }
 
     /// Somebody pulled the plug.

@@ -27,13 +27,13 @@ pub mod world;
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::{refusal::Refusal, status::Status};
 use self::{
     db::{Db, Domain, Fabric, Image, Machine, Named, Rack, Table, Tag, User, UserKey, Vlan},
     due::Queue,
     rng::Rng,
     world::{LxdCommand, World},
 };
+pub use self::{refusal::Refusal, status::Status};
 use crate::config::{Config, Durations, Version, seconds};
 
 /// What operations of the model answer.
@@ -122,7 +122,7 @@ impl Model {
         db.fabrics.insert(0, Fabric { id: 0, name: "fabric-0".to_owned(), class_type: None });
         db.vlans.insert(
             1,
-            Vlan { id: 1, fabric: 0, vid: 0, name: "untagged".to_owned(), mtu: 1500, dhcp_on: true, space: None },
+            Vlan { id: 1, fabric: 0, vid: 0, name: "untagged".to_owned(), mtu: 1500, dhcp_on: false, space: None },
         );
         db.sequences.used(Table::Vlan, 1);
         for (name, kernel_opts) in [("virtual", ""), ("pod-console-logging", "console=tty1 console=ttyS0")] {

@@ -25,7 +25,9 @@ impl Model {
             return self.db.subnets.get(&id);
         }
         let (kind, value) = match text.split_once(':') {
-            Some((kind @ ("cidr" | "name" | "ip" | "id" | "vlan" | "vid" | "fabric" | "space"), value)) => (kind, value),
+            Some((kind @ ("cidr" | "name" | "ip" | "id" | "vlan" | "vid" | "fabric" | "space"), value)) => {
+                (kind, value)
+            }
             _ => ("", text),
         };
         let subnets = || self.db.subnets.values();
@@ -129,7 +131,14 @@ impl Model {
     }
 
     /// Makes a row with a fixed id.
-    pub fn put_address(&mut self, id: i64, alloc: AllocType, ip: Option<IpAddr>, subnet: Option<i64>, user: Option<i64>) {
+    pub fn put_address(
+        &mut self,
+        id: i64,
+        alloc: AllocType,
+        ip: Option<IpAddr>,
+        subnet: Option<i64>,
+        user: Option<i64>,
+    ) {
         self.db.sequences.used(Table::Link, id);
         let row = Address { id, ip, alloc, subnet, user, created: self.now, on: None, unknown_mac: None };
         self.db.addresses.insert(id, row);

@@ -40,7 +40,8 @@ pub enum PowerAnswer {
     Timeout,
 }
 
-const HANGING: &str = "Failed talking to node's BMC: [<twisted.python.failure.Failure twisted.internet.defer.CancelledError: >]";
+const HANGING: &str =
+    "Failed talking to node's BMC: [<twisted.python.failure.Failure twisted.internet.defer.CancelledError: >]";
 const CLOSED: &str =
     "[<twisted.python.failure.Failure twisted.internet.error.ConnectionDone: Connection was closed cleanly.>]";
 const STATUS_500: &str = "Request failed with response status code: 500.";
@@ -278,7 +279,6 @@ impl Model {
         if !manual && !self.rack_connected() {
             return Err(self.no_rack().late());
         }
-        self.check_power_free(system_id, "off")?;
         self.user_event(system_id, "User powering down node", user, comment);
         if !manual {
             self.plan_power(system_id, PowerAction::Off, Then::Nothing);
@@ -298,7 +298,6 @@ impl Model {
         if !self.rack_connected() {
             return Err(self.no_rack().late());
         }
-        self.check_power_free(system_id, "on")?;
         self.user_event(system_id, "User powering up node", user, comment);
         self.effect(format!("{system_id}: power on"));
         if status == Status::Allocated {

@@ -35,7 +35,8 @@ impl Model {
         let needs_power_off = machine.power_state != PowerState::Off && machine.power_type != "manual";
         self.remove_vm_hosts_of(system_id, request.force)?;
         let erase = request.erase
-            || self.db.settings.get("enable_disk_erasing_on_release").and_then(serde_json::Value::as_bool) == Some(true);
+            || self.db.settings.get("enable_disk_erasing_on_release").and_then(serde_json::Value::as_bool)
+                == Some(true);
         if erase && status != Status::Broken && !self.machine(system_id)?.disks.is_empty() {
             return self.erase(system_id, user, request.comment.as_deref());
         }

@@ -8,15 +8,17 @@ pub struct Rng(u64);
 const SYSTEM_ID_ALPHABET: &[u8] = b"34678abcdefghkmnpqrstwxy";
 
 const ADJECTIVES: &[&str] = &[
-    "able", "bold", "brave", "bright", "calm", "clear", "cool", "crisp", "deep", "epic", "fair", "fast", "fresh", "game",
-    "glad", "grand", "hip", "holy", "joint", "keen", "known", "large", "loyal", "mint", "moral", "neat", "nice", "open",
-    "prime", "proud", "quick", "rare", "real", "sharp", "smart", "solid", "sweet", "top", "up", "vast", "vital", "wise",
+    "able", "bold", "brave", "bright", "calm", "clear", "cool", "crisp", "deep", "epic", "fair", "fast", "fresh",
+    "game", "glad", "grand", "hip", "holy", "joint", "keen", "known", "large", "loyal", "mint", "moral", "neat",
+    "nice", "open", "prime", "proud", "quick", "rare", "real", "sharp", "smart", "solid", "sweet", "top", "up", "vast",
+    "vital", "wise",
 ];
 const NOUNS: &[&str] = &[
     "adder", "ant", "baboon", "bat", "bear", "bird", "bison", "boar", "calf", "cat", "cobra", "cod", "crab", "crow",
     "dane", "deer", "dingo", "dove", "eagle", "eel", "elk", "finch", "flea", "fox", "frog", "grub", "guppy", "hare",
-    "hawk", "hen", "hippo", "ibex", "jay", "kid", "lark", "lynx", "mole", "moth", "newt", "owl", "pug", "shad", "shrew",
-    "skunk", "slug", "snail", "stag", "swan", "tetra", "tiger", "toad", "vole", "wasp", "whale", "wolf", "worm", "yak",
+    "hawk", "hen", "hippo", "ibex", "jay", "kid", "lark", "lynx", "mole", "moth", "newt", "owl", "pug", "shad",
+    "shrew", "skunk", "slug", "snail", "stag", "swan", "tetra", "tiger", "toad", "vole", "wasp", "whale", "wolf",
+    "worm", "yak",
 ];
 
 impl Rng {

@@ -351,6 +351,8 @@ state! {
         host: Option<Option<String>>,
         macs: Option<Vec<String>>,
         networks: Option<Vec<String>>,
+        #[serde(rename = "virtual")]
+        in_vm: Option<bool>,
         os_name: Option<String>,
         os_version: Option<String>,
         restricted: Option<bool>,

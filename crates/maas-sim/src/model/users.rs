@@ -26,7 +26,13 @@ impl Model {
     }
 
     /// `POST users/`.
-    pub fn create_user(&mut self, name: Option<&str>, email: Option<&str>, password: Option<&str>, admin: bool) -> Outcome<i64> {
+    pub fn create_user(
+        &mut self,
+        name: Option<&str>,
+        email: Option<&str>,
+        password: Option<&str>,
+        admin: bool,
+    ) -> Outcome<i64> {
         for (field, value) in [("username", name), ("email", email), ("password", password)] {
             if value.is_none_or(str::is_empty) {
                 return Err(Refusal::bad_request(format!("No provided {field}!")));

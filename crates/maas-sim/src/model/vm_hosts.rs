@@ -274,6 +274,10 @@ impl Model {
             machine.owner = machine.owner.or(Some(user));
             machine.osystem.clone_from(&lxd.os_name);
             machine.distro_series.clone_from(&lxd.os_version);
+            machine.described_by_lxd = true;
+            if lxd.in_vm && !machine.tags.iter().any(|tag| tag == "virtual") {
+                machine.tags.push("virtual".to_owned());
+            }
         }
     }
 
@@ -285,7 +289,9 @@ impl Model {
             .iter()
             .filter(|vm| !lxd.instances.contains_key(&(vm.project.clone(), vm.name.clone())))
             .filter_map(|vm| vm.machine.clone())
-            .filter(|machine| self.db.machines.get(machine).is_some_and(|m| m.vm.as_ref().is_some_and(|vm| vm.vm_host == id)))
+            .filter(|machine| {
+                self.db.machines.get(machine).is_some_and(|m| m.vm.as_ref().is_some_and(|vm| vm.vm_host == id))
+            })
             .collect();
         for machine in gone {
             self.remove_machine(&machine, false);
@@ -307,10 +313,7 @@ impl Model {
     }
 
     fn has_vm(&self, id: i64, project: &str, name: &str) -> bool {
-        self.db
-            .vm_hosts
-            .get(&id)
-            .is_some_and(|host| host.vms.iter().any(|vm| vm.project == project && vm.name == name))
+        self.db.vm_hosts.get(&id).is_some_and(|host| host.vms.iter().any(|vm| vm.project == project && vm.name == name))
     }
 
     /// Notes an instance on a host. Returns the number of the VM.
@@ -342,7 +345,8 @@ impl Model {
                 machine.cpu_count = instance.cores;
                 machine.memory = instance.memory;
                 set_vm_power(machine, &host, name);
-                machine.power_state = if instance.running { super::db::PowerState::On } else { super::db::PowerState::Off };
+                machine.power_state =
+                    if instance.running { super::db::PowerState::On } else { super::db::PowerState::Off };
             }
             return;
         }
@@ -350,6 +354,7 @@ impl Model {
         let system_id = self.add_machine(&hostname, &instance.macs);
         let vm_id = self.note_vm(id, &host.project, name, instance, Some(system_id.clone()));
         self.fill_vm(&system_id, &host, name, instance, vm_id);
+        self.partition_boot_disk(&system_id);
         if let Some(machine) = self.db.machines.get_mut(&system_id) {
             machine.zone = host.zone;
             machine.power_state = if instance.running { super::db::PowerState::On } else { super::db::PowerState::Off };
@@ -375,7 +380,6 @@ impl Model {
             machine.memory = instance.memory;
             machine.disks = disks;
             machine.bios_boot_method = Some("uefi".to_owned());
-            machine.min_hwe_kernel = None;
             machine.power_state = super::db::PowerState::Off;
             set_vm_power(machine, host, name);
             for nic in &mut machine.interfaces {

@@ -131,6 +131,8 @@ pub struct Lxd {
     pub cores: i64,
     pub memory: i64,
     pub storage_pools: Vec<StoragePool>,
+    /// It runs in a VM itself, so that MAAS tags its machine "virtual".
+    pub in_vm: bool,
     pub os_name: String,
     pub os_version: String,
     /// `None`: every password is right; `Some("")`: none is set.
@@ -161,6 +163,7 @@ impl Lxd {
                 path: "/var/lib/lxd/storage-pools/default".to_owned(),
                 total: 1_000_000_000_000,
             }],
+            in_vm: false,
             os_name: "ubuntu".to_owned(),
             os_version: "22.04".to_owned(),
             password: None,

@@ -76,12 +76,16 @@ fn collection(model: &mut Model, call: &Call) -> Outcome<Reply> {
 /// With `all=true` MAAS lists names that nobody made: those of machines and of reserved addresses.
 fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value> {
     let mut rows = Vec::new();
-    let mut add = |label: &str, domain_id: i64, ips: Vec<(String, bool)>, system_id: Option<&str>, user: Option<i64>| {
-        if name.is_some_and(|name| name != label) || domain.is_some_and(|domain| domain != domain_id) || ips.is_empty() {
-            return;
-        }
-        let zone = model.db.domains.get(&domain_id).map_or("", |domain| domain.name.as_str());
-        let records: Vec<Value> = ips
+    let mut add =
+        |label: &str, domain_id: i64, ips: Vec<(String, bool)>, system_id: Option<&str>, user: Option<i64>| {
+            if name.is_some_and(|name| name != label)
+                || domain.is_some_and(|domain| domain != domain_id)
+                || ips.is_empty()
+            {
+                return;
+            }
+            let zone = model.db.domains.get(&domain_id).map_or("", |domain| domain.name.as_str());
+            let records: Vec<Value> = ips
             .into_iter()
             .map(|(ip, v4)| {
                 json!({
@@ -90,13 +94,14 @@ fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value
                 })
             })
             .collect();
-        rows.push(json!({
-            "id": -1, "fqdn": format!("{label}.{zone}"), "address_ttl": null, "ip_addresses": null,
-            "resource_records": records, "resource_uri": render::uri("dnsresources/-1/"),
-        }));
-    };
+            rows.push(json!({
+                "id": -1, "fqdn": format!("{label}.{zone}"), "address_ttl": null, "ip_addresses": null,
+                "resource_records": records, "resource_uri": render::uri("dnsresources/-1/"),
+            }));
+        };
     for machine in model.machines_in_order() {
-        let ips = render::machine::addresses(model, machine).into_iter().map(|ip| (ip.clone(), !ip.contains(':'))).collect();
+        let ips =
+            render::machine::addresses(model, machine).into_iter().map(|ip| (ip.clone(), !ip.contains(':'))).collect();
         add(&machine.hostname, machine.domain, ips, Some(&machine.system_id), machine.owner);
     }
     for row in model.db.addresses.values().filter(|row| row.alloc == AllocType::UserReserved) {

@@ -43,7 +43,12 @@ fn fabrics(model: &mut Model, call: &Call) -> Outcome<Reply> {
             model.db.fabrics.insert(id, fabric);
             let vlan = model.db.sequences.take(Table::Vlan);
             model.db.vlans.insert(vlan, new_vlan(vlan, id, 0, "untagged"));
-            model.db.fabrics.get(&id).map(|row| Reply::json(&network::fabric(model, row))).ok_or(Refusal::NotFound("Fabric"))
+            model
+                .db
+                .fabrics
+                .get(&id)
+                .map(|row| Reply::json(&network::fabric(model, row)))
+                .ok_or(Refusal::NotFound("Fabric"))
         }
         (_, action) => {
             let id = fabric_id(model, call.parameter(0))?;
@@ -58,13 +63,21 @@ fn fabrics(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 "delete" => {
                     call.require_right()?;
                     if id == 0 {
-                        return Err(Refusal::validation("__all__", "This fabric is the default fabric, it cannot be deleted."));
+                        return Err(Refusal::validation(
+                            "__all__",
+                            "This fabric is the default fabric, it cannot be deleted.",
+                        ));
                     }
-                    let in_use = model.db.subnets.values().any(|subnet| {
-                        model.db.vlans.get(&subnet.vlan).is_some_and(|vlan| vlan.fabric == id)
-                    });
+                    let in_use = model
+                        .db
+                        .subnets
+                        .values()
+                        .any(|subnet| model.db.vlans.get(&subnet.vlan).is_some_and(|vlan| vlan.fabric == id));
                     if in_use {
-                        return Err(Refusal::validation("__all__", "Can't delete fabric; there are still subnets in it."));
+                        return Err(Refusal::validation(
+                            "__all__",
+                            "Can't delete fabric; there are still subnets in it.",
+                        ));
                     }
                     model.db.fabrics.remove(&id);
                     model.db.vlans.retain(|_, vlan| vlan.fabric != id);
@@ -72,7 +85,12 @@ fn fabrics(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 }
                 _ => return Err(unsupported(call)),
             }
-            model.db.fabrics.get(&id).map(|row| Reply::json(&network::fabric(model, row))).ok_or(Refusal::NotFound("Fabric"))
+            model
+                .db
+                .fabrics
+                .get(&id)
+                .map(|row| Reply::json(&network::fabric(model, row)))
+                .ok_or(Refusal::NotFound("Fabric"))
         }
     }
 }
@@ -92,14 +110,22 @@ fn vlans(model: &mut Model, call: &Call) -> Outcome<Reply> {
             return Err(Refusal::field("vid", "VID must be between 0 and 4094."));
         }
         if model.db.vlans.values().any(|vlan| vlan.fabric == fabric && vlan.vid == vid) {
-            return Err(Refusal::field("__all__", "A VLAN with the specified VID already exists in the destination fabric."));
+            return Err(Refusal::field(
+                "__all__",
+                "A VLAN with the specified VID already exists in the destination fabric.",
+            ));
         }
         let id = model.db.sequences.take(Table::Vlan);
         let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| vid.to_string());
         let mut row = new_vlan(id, fabric, vid, &name);
         row.mtu = form.get("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(1500);
         model.db.vlans.insert(id, row);
-        return model.db.vlans.get(&id).map(|row| Reply::json(&network::vlan(model, row))).ok_or(Refusal::NotFound("VLAN"));
+        return model
+            .db
+            .vlans
+            .get(&id)
+            .map(|row| Reply::json(&network::vlan(model, row)))
+            .ok_or(Refusal::NotFound("VLAN"));
     }
     let id = if call.route.resource == Resource::VlanById {
         numeric(call.parameter(0), "VLAN")?
@@ -121,7 +147,10 @@ fn vlans(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 Some(text) => {
                     let row = model.db.spaces.values().find(|space| space.name == text || space.id.to_string() == text);
                     Some(Some(row.map(|space| space.id).ok_or_else(|| {
-                        Refusal::field("space", "Select a valid choice. That choice is not one of the available choices.")
+                        Refusal::field(
+                            "space",
+                            "Select a valid choice. That choice is not one of the available choices.",
+                        )
                     })?))
                 }
                 None => None,

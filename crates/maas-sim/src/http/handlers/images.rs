@@ -47,7 +47,11 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "is_importing" => Ok(Reply::json(&json!(false))),
         "import" | "stop_import" => {
             call.require_admin()?;
-            let words = if call.action == "import" { "Import of boot resources started" } else { "Import of boot resources is being stopped" };
+            let words = if call.action == "import" {
+                "Import of boot resources started"
+            } else {
+                "Import of boot resources is being stopped"
+            };
             Ok(Reply::raw("text/plain", words))
         }
         "create" => {

@@ -120,7 +120,10 @@ fn create(model: &mut Model, call: &Call, system_id: &str) -> Outcome<Reply> {
             check.done()?;
             let mac = mac.unwrap_or_default();
             if let Some(other) = model.machine_with_mac(mac) {
-                return Err(Refusal::field("mac_address", format!("This MAC address is already in use by {}.", other.hostname)));
+                return Err(Refusal::field(
+                    "mac_address",
+                    format!("This MAC address is already in use by {}.", other.hostname),
+                ));
             }
             let id = model.db.sequences.take(Table::Interface);
             let count = model.machine(system_id)?.interfaces.len();
@@ -160,7 +163,13 @@ fn update(model: &mut Model, call: &Call, system_id: &str, nic: i64) -> Outcome<
     }
     row.vlan = vlan.unwrap_or(row.vlan);
     if form.has("tags") {
-        row.tags = form.all("tags").iter().flat_map(|text| text.split(',')).filter(|t| !t.is_empty()).map(str::to_owned).collect();
+        row.tags = form
+            .all("tags")
+            .iter()
+            .flat_map(|text| text.split(','))
+            .filter(|t| !t.is_empty())
+            .map(str::to_owned)
+            .collect();
     }
     if let Some(text) = form.get("bridge_stp") {
         row.bridge_stp = is_true(text);

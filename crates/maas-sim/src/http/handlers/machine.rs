@@ -20,8 +20,14 @@ use crate::model::{
 
 /// What a webhook BMC has when nothing else is said.
 const WEBHOOK_DEFAULTS: &[(&str, &str)] = &[
-    ("power_on_uri", ""), ("power_off_uri", ""), ("power_query_uri", ""), ("power_user", ""), ("power_pass", ""),
-    ("power_token", ""), ("power_verify_ssl", "n"), ("power_on_regex", "status.*\\:.*running"),
+    ("power_on_uri", ""),
+    ("power_off_uri", ""),
+    ("power_query_uri", ""),
+    ("power_user", ""),
+    ("power_pass", ""),
+    ("power_token", ""),
+    ("power_verify_ssl", "n"),
+    ("power_on_regex", "status.*\\:.*running"),
     ("power_off_regex", "status.*\\:.*stopped"),
 ];
 
@@ -47,9 +53,18 @@ fn rendered(model: &Model, system_id: &str) -> Outcome<Reply> {
 fn required(action: &str) -> Permission {
     match action {
         "read" | "details" | "get_token" | "query_power_state" | "get_curtin_config" => Permission::View,
-        "update" | "delete" | "commission" | "test" | "mark_fixed" | "override_failed_testing" | "power_parameters"
-        | "set_storage_layout" | "restore_default_configuration" | "restore_networking_configuration"
-        | "restore_storage_configuration" | "clear_default_gateways" => Permission::Admin,
+        "update"
+        | "delete"
+        | "commission"
+        | "test"
+        | "mark_fixed"
+        | "override_failed_testing"
+        | "power_parameters"
+        | "set_storage_layout"
+        | "restore_default_configuration"
+        | "restore_networking_configuration"
+        | "restore_storage_configuration"
+        | "clear_default_gateways" => Permission::Admin,
         "lock" | "unlock" => Permission::Lock,
         _ => Permission::Edit,
     }
@@ -302,7 +317,8 @@ fn curtin(model: &Model, system_id: &str) -> Outcome<Reply> {
 
 /// A BSON document with two binary values, `lldp` and `lshw`.
 fn details() -> Vec<u8> {
-    let lshw = b"<?xml version=\"1.0\"?><list><node id=\"sim\" class=\"system\"><product>maas-sim</product></node></list>";
+    let lshw =
+        b"<?xml version=\"1.0\"?><list><node id=\"sim\" class=\"system\"><product>maas-sim</product></node></list>";
     let mut body = Vec::new();
     for (name, content) in [("lldp", &b""[..]), ("lshw", &lshw[..])] {
         body.push(5);

@@ -23,11 +23,38 @@ use crate::model::{
 
 /// Filters of a list, and since which 3.x they exist.
 const FILTERS: &[(&str, u8)] = &[
-    ("hostname", 0), ("id", 0), ("mac_address", 0), ("domain", 0), ("agent_name", 0), ("status", 0), ("zone", 0),
-    ("pool", 0), ("tags", 0), ("not_tags", 0), ("pod", 0), ("not_pod", 0), ("pod_type", 0), ("not_pod_type", 0),
-    ("system_id", 3), ("owner", 3), ("arch", 0), ("cpu_count", 0), ("mem", 0), ("not_in_zone", 0), ("not_in_pool", 0),
-    ("subnets", 0), ("not_subnets", 0), ("fabrics", 0), ("not_fabrics", 0), ("vlans", 0), ("not_vlans", 0),
-    ("link_speed", 3), ("power_state", 3), ("not_owner", 3), ("not_id", 3), ("not_hostname", 3),
+    ("hostname", 0),
+    ("id", 0),
+    ("mac_address", 0),
+    ("domain", 0),
+    ("agent_name", 0),
+    ("status", 0),
+    ("zone", 0),
+    ("pool", 0),
+    ("tags", 0),
+    ("not_tags", 0),
+    ("pod", 0),
+    ("not_pod", 0),
+    ("pod_type", 0),
+    ("not_pod_type", 0),
+    ("system_id", 3),
+    ("owner", 3),
+    ("arch", 0),
+    ("cpu_count", 0),
+    ("mem", 0),
+    ("not_in_zone", 0),
+    ("not_in_pool", 0),
+    ("subnets", 0),
+    ("not_subnets", 0),
+    ("fabrics", 0),
+    ("not_fabrics", 0),
+    ("vlans", 0),
+    ("not_vlans", 0),
+    ("link_speed", 3),
+    ("power_state", 3),
+    ("not_owner", 3),
+    ("not_id", 3),
+    ("not_hostname", 3),
 ];
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
@@ -81,7 +108,14 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
         }
     }
     let words = |key: &str| -> Vec<String> {
-        query.all(key).iter().flat_map(|text| text.split(',')).map(str::trim).filter(|t| !t.is_empty()).map(str::to_owned).collect()
+        query
+            .all(key)
+            .iter()
+            .flat_map(|text| text.split(','))
+            .map(str::trim)
+            .filter(|t| !t.is_empty())
+            .map(str::to_owned)
+            .collect()
     };
     let zones = words("zone");
     let pools = words("pool");
@@ -122,11 +156,16 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
         };
         let host = machine.vm.as_ref().and_then(|vm| model.db.vm_hosts.get(&vm.vm_host));
         let domain = model.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
-        let number = |key: &str, have: i64| query.get(key).and_then(|t| t.parse::<i64>().ok()).is_none_or(|want| have >= want);
+        let number =
+            |key: &str, have: i64| query.get(key).and_then(|t| t.parse::<i64>().ok()).is_none_or(|want| have >= want);
         let pod_fits = query.get("pod").is_none_or(|wanted| {
             host.is_some_and(|host| {
                 // Up to 3.5 a part of the name is enough.
-                if model.version.at_least(3) && !model.version.at_least(6) { host.name.contains(wanted) } else { host.name == wanted }
+                if model.version.at_least(3) && !model.version.at_least(6) {
+                    host.name.contains(wanted)
+                } else {
+                    host.name == wanted
+                }
             })
         });
         let macs = query.all("mac_address");
@@ -136,7 +175,8 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
             && one_of("agent_name", &machine.agent_name)
             && one_of("owner", model.user_name(machine.owner))
             && one_of("power_state", machine.power_state.word())
-            && (macs.is_empty() || machine.interfaces.iter().any(|nic| macs.iter().any(|mac| nic.mac.eq_ignore_ascii_case(mac))))
+            && (macs.is_empty()
+                || machine.interfaces.iter().any(|nic| macs.iter().any(|mac| nic.mac.eq_ignore_ascii_case(mac))))
             && (statuses.is_empty() || statuses.contains(&machine.status))
             && (zones.is_empty() || zones.contains(&name(&model.db.zones, machine.zone)))
             && (pools.is_empty() || pools.contains(&name(&model.db.pools, machine.pool)))
@@ -192,7 +232,10 @@ fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if !refused.is_empty() {
         return Err(Refusal::text(
             403,
-            format!("You don't have the required permission to release the following machine(s): {}.", refused.join(", ")),
+            format!(
+                "You don't have the required permission to release the following machine(s): {}.",
+                refused.join(", ")
+            ),
         ));
     }
     let mut wrong: Vec<String> = Vec::new();

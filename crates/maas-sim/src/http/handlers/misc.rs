@@ -2,13 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::{super::{Call, render::uri, reply::Reply, routes::Resource}, is_item, unsupported};
+use super::{
+    super::{Call, render::uri, reply::Reply, routes::Resource},
+    is_item, unsupported,
+};
 use crate::model::{Model, Outcome, Refusal, boot::SETTING_NAMES};
 
 const CAPABILITIES: &[&str] = &[
-    "networks-management", "static-ipaddresses", "ipv6-deployment-ubuntu", "devices-management",
-    "storage-deployment-ubuntu", "network-deployment-ubuntu", "bridging-interface-ubuntu",
-    "bridging-automatic-ubuntu", "authenticate-api",
+    "networks-management",
+    "static-ipaddresses",
+    "ipv6-deployment-ubuntu",
+    "devices-management",
+    "storage-deployment-ubuntu",
+    "network-deployment-ubuntu",
+    "bridging-interface-ubuntu",
+    "bridging-automatic-ubuntu",
+    "authenticate-api",
 ];
 
 pub(crate) fn version(model: &Model) -> Outcome<Reply> {
@@ -69,7 +78,8 @@ pub(crate) fn controllers(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => Ok(Reply::json(&rack_json(rack))),
         "list_boot_images" => {
             call.require_right()?;
-            let mut images: Vec<_> = model.db.images.values().filter(|image| image.on_racks && image.complete).collect();
+            let mut images: Vec<_> =
+                model.db.images.values().filter(|image| image.on_racks && image.complete).collect();
             images.sort_by_key(|image| (!image.uploaded, image.id));
             let listed: Vec<Value> = images
                 .iter()

@@ -16,7 +16,12 @@ fn valid_model_name(name: &str) -> bool {
     name.chars().next().is_some_and(word) && name.chars().all(|c| word(c) || c == ' ' || c == '-')
 }
 
-fn check_name<'a>(check: &mut FormCheck, name: Option<&'a str>, taken: Option<&str>, exists: &dyn Fn(&str) -> bool) -> Option<&'a str> {
+fn check_name<'a>(
+    check: &mut FormCheck,
+    name: Option<&'a str>,
+    taken: Option<&str>,
+    exists: &dyn Fn(&str) -> bool,
+) -> Option<&'a str> {
     let name = check.require("name", name)?;
     if !valid_model_name(name) {
         check.add("name", "Enter a valid value.");
@@ -127,7 +132,12 @@ pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
         .map(|pool| pool.id)
         .ok_or(Refusal::NotFound("ResourcePool"))?;
     match call.action {
-        "read" => model.db.pools.get(&id).map(|pool| Reply::json(&render::pool(pool))).ok_or(Refusal::NotFound("ResourcePool")),
+        "read" => model
+            .db
+            .pools
+            .get(&id)
+            .map(|pool| Reply::json(&render::pool(pool)))
+            .ok_or(Refusal::NotFound("ResourcePool")),
         "update" => {
             call.require_right()?;
             let pool = model.db.pools.get_mut(&id).ok_or(Refusal::NotFound("ResourcePool"))?;

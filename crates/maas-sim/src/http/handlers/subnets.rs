@@ -215,7 +215,8 @@ fn clamp(number: u128) -> u64 {
 }
 
 fn assigned(model: &Model, id: i64) -> Outcome<Reply> {
-    let mut rows: Vec<_> = model.db.addresses.values().filter(|row| row.subnet == Some(id) && row.ip.is_some()).collect();
+    let mut rows: Vec<_> =
+        model.db.addresses.values().filter(|row| row.subnet == Some(id) && row.ip.is_some()).collect();
     rows.sort_by_key(|row| row.ip);
     list(
         rows.into_iter()
@@ -235,8 +236,12 @@ fn assigned(model: &Model, id: i64) -> Outcome<Reply> {
                 }
                 let user = row.user.or_else(|| {
                     let machine = row.on.as_ref().and_then(|(system_id, _)| model.db.machines.get(system_id))?;
-                    machine.owner
+                    machine.owner.filter(|_| row.alloc != AllocType::Discovered)
                 });
+                let bmcs = bmcs_at(model, row.ip);
+                if !bmcs.is_empty() {
+                    value["bmcs"] = Value::from(bmcs);
+                }
                 if user.is_some() {
                     value["user"] = json!(model.user_name(user));
                 }
@@ -244,6 +249,31 @@ fn assigned(model: &Model, id: i64) -> Outcome<Reply> {
             })
             .collect(),
     )
+}
+
+/// VM hosts whose daemon has the address.
+fn bmcs_at(model: &Model, ip: Option<IpAddr>) -> Vec<Value> {
+    let Some(ip) = ip else { return Vec::new() };
+    let at = |address: &str| {
+        let key = crate::model::world::lxd_key(address);
+        key.rsplit_once(':').and_then(|(host, _)| host.trim_matches(['[', ']']).parse::<IpAddr>().ok()) == Some(ip)
+    };
+    model
+        .db
+        .vm_hosts
+        .values()
+        .filter(|host| at(&host.power_address))
+        .map(|host| {
+            let nodes: Vec<Value> = host
+                .vms
+                .iter()
+                .filter_map(|vm| vm.machine.as_ref())
+                .filter_map(|id| model.db.machines.get(id))
+                .map(|machine| json!({"system_id": machine.system_id, "hostname": machine.hostname}))
+                .collect();
+            json!({"id": host.id, "power_type": host.kind, "nodes": nodes})
+        })
+        .collect()
 }
 
 pub(crate) fn ranges(model: &mut Model, call: &Call) -> Outcome<Reply> {
@@ -278,14 +308,13 @@ pub(crate) fn ranges(model: &mut Model, call: &Call) -> Outcome<Reply> {
         };
         let Some(subnet) = subnet.map(|subnet| subnet.id) else { return Err(Refusal::required("subnet")) };
         let overlap = model.db.ranges.values().any(|range| {
-            range.subnet == subnet && to_number(range.start) <= to_number(end) && to_number(start) <= to_number(range.end)
+            range.subnet == subnet
+                && to_number(range.start) <= to_number(end)
+                && to_number(start) <= to_number(range.end)
         });
         if overlap {
             let what = if dynamic { "dynamic" } else { "reserved" };
-            return Err(Refusal::field(
-                "__all__",
-                format!("Requested {what} range conflicts with an existing range."),
-            ));
+            return Err(Refusal::field("__all__", format!("Requested {what} range conflicts with an existing range.")));
         }
         let id = model.db.sequences.take(Table::IpRange);
         let comment = form.text("comment").unwrap_or_default();

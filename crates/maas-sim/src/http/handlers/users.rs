@@ -45,7 +45,11 @@ fn account(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = call.data();
     match call.action {
         "list_authorisation_tokens" => {
-            let keys = model.db.users.get(&call.user).map_or_else(Vec::new, |user| user.keys.iter().map(render::key).collect());
+            let keys = model
+                .db
+                .users
+                .get(&call.user)
+                .map_or_else(Vec::new, |user| user.keys.iter().map(render::key).collect());
             list(keys)
         }
         "create_authorisation_token" => {

@@ -6,11 +6,7 @@ use super::{
     super::{Call, forms::is_true, render, reply::Reply},
     is_item, list, unsupported,
 };
-use crate::model::{
-    Model, Outcome, Refusal,
-    compose::ComposeRequest,
-    vm_hosts::VmHostRequest,
-};
+use crate::model::{Model, Outcome, Refusal, compose::ComposeRequest, vm_hosts::VmHostRequest};
 
 fn rendered(model: &Model, id: i64) -> Outcome<Reply> {
     let host = model.db.vm_hosts.get(&id).ok_or(Refusal::NotFound("Pod"))?;
@@ -132,7 +128,12 @@ fn compose(model: &mut Model, call: &Call, id: i64) -> Outcome<Reply> {
     let request = ComposeRequest {
         cores: number("cores")?,
         memory: number("memory")?,
-        pinned_cores: form.all("pinned_cores").iter().flat_map(|text| text.split(',')).filter(|t| !t.is_empty()).count(),
+        pinned_cores: form
+            .all("pinned_cores")
+            .iter()
+            .flat_map(|text| text.split(','))
+            .filter(|t| !t.is_empty())
+            .count(),
         storage: form.text("storage"),
         interfaces: form.text("interfaces"),
         hostname: form.text("hostname"),

@@ -128,7 +128,11 @@ pub fn event(model: &Model, event: &Event) -> Value {
 pub fn image(model: &Model, image: &Image, with_sets: bool) -> Value {
     let (name, architecture, subarches) = if image.uploaded {
         let subarch = image.architecture.split('/').nth(1).unwrap_or("generic").to_owned();
-        let name = if image.osystem == "custom" { image.series.clone() } else { format!("{}/{}", image.osystem, image.series) };
+        let name = if image.osystem == "custom" {
+            image.series.clone()
+        } else {
+            format!("{}/{}", image.osystem, image.series)
+        };
         (name, image.architecture.clone(), subarch)
     } else {
         let kernel = image.kernel();

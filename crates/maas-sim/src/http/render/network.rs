@@ -191,7 +191,7 @@ pub fn interface(model: &Model, machine: &Machine, nic: &Interface) -> Value {
         .collect();
     let physical = nic.kind == InterfaceKind::Physical;
     let params = match nic.kind {
-        InterfaceKind::Bridge => json!({
+        InterfaceKind::Bridge if nic.has_params => json!({
             "bridge_type": nic.bridge_type, "bridge_stp": nic.bridge_stp, "bridge_fd": nic.bridge_fd,
         }),
         _ => json!({}),
