@@ -24,6 +24,7 @@ async fn at_least_95_of_100_recorded_exchanges_agree_and_each_exception_has_a_re
     let report = replay(&mut recorded, &arrangements, &target, &key, |_| {}).await.unwrap();
 
     println!("{}", report.total());
+    assert!(report.refused.is_empty(), "{}", report.refused.join("\n"));
     let surprises: Vec<_> = report
         .surprises(&exceptions)
         .map(|outcome| {

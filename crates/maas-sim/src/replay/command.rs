@@ -77,6 +77,8 @@ impl CompactArgs {
 pub struct Report {
     /// Every exchange, in order.
     pub outcomes: Vec<Outcome>,
+    /// Statements of arrangements that the simulator refused.
+    pub refused: Vec<String>,
 }
 
 impl Report {
@@ -120,8 +122,8 @@ pub async fn replay(
 ) -> Result<Report, ReplayError> {
     arrangements.reorder(recordings);
     let key = Key { consumer: admin.consumer.clone(), token: admin.token.clone(), secret: admin.secret.clone() };
-    let outcomes = Replay::new(target, arrangements, key)?.run(recordings, tell).await?;
-    Ok(Report { outcomes })
+    let (outcomes, refused) = Replay::new(target, arrangements, key)?.run(recordings, tell).await?;
+    Ok(Report { outcomes, refused })
 }
 
 /// The simulator that recordings are replayed against if no other is named: in this process, its clock driven.
@@ -162,11 +164,17 @@ impl ReplayArgs {
         for line in lines {
             writeln!(out, "{line}")?;
         }
+        for refused in &report.refused {
+            writeln!(out, "{refused}")?;
+        }
         for name in report.idle_exceptions(&exceptions) {
             writeln!(out, "{name}: listed as an exception, but it agrees or does not exist: take it off the list")?;
         }
         writeln!(out, "{}", report.total())?;
         let surprises = report.surprises(&exceptions).count();
+        if !report.refused.is_empty() {
+            bail!("{} statements of arrangements were refused", report.refused.len());
+        }
         if !report.suffices() {
             bail!("fewer than {REQUIRED} of a hundred exchanges agree");
         }

@@ -134,6 +134,16 @@ impl Identities {
         Kind::ALL.iter().any(|kind| self.known(*kind, recorded) == Some(simulated))
     }
 
+    /// Whether a recorded word is an identity that has a partner.
+    pub fn uses(&self, recorded: &str) -> bool {
+        Kind::ALL.iter().any(|kind| self.known(*kind, recorded).is_some())
+    }
+
+    /// Whether a word of the simulator's is an identity that has a partner.
+    pub fn made(&self, simulated: &str) -> bool {
+        Kind::ALL.iter().any(|kind| self.recorded(*kind, simulated).is_some())
+    }
+
     /// Forgets everything: another MAAS answers from now on.
     pub fn forget(&mut self) {
         *self = Self::default();

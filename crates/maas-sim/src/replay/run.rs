@@ -32,14 +32,6 @@ pub enum ReplayError {
     /// The simulator gave no answer.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// An arrangement was refused.
-    #[error("the arrangement before {before}: {source}")]
-    Arrangement {
-        /// The number that it stands before.
-        before: String,
-        /// What the simulator said.
-        source: TargetError,
-    },
     /// No throw-away certificate could be made.
     #[error("cannot make a certificate to replay with: {0}")]
     Certificate(#[from] rcgen::Error),
@@ -77,6 +69,8 @@ pub(super) struct Replay<'a> {
     keys: BTreeMap<(String, String), Key>,
     pem: Pem,
     number: usize,
+    /// Statements that the simulator refused. The replay goes on: the rest may well agree.
+    refused: Vec<String>,
 }
 
 impl<'a> Replay<'a> {
@@ -92,6 +86,7 @@ impl<'a> Replay<'a> {
             keys: BTreeMap::new(),
             pem,
             number: 0,
+            refused: Vec::new(),
         })
     }
 
@@ -100,25 +95,20 @@ impl<'a> Replay<'a> {
         mut self,
         recordings: &[Recording],
         mut tell: impl FnMut(&Outcome),
-    ) -> Result<Vec<Outcome>, ReplayError> {
+    ) -> Result<(Vec<Outcome>, Vec<String>), ReplayError> {
         let mut entries = self.arrangements.entries.iter().peekable();
         let mut outcomes = Vec::with_capacity(recordings.len());
         let directory = Directory::of(recordings);
         for (at, recording) in recordings.iter().enumerate() {
             while let Some(entry) = entries.next_if(|entry| recording.position.reaches(&entry.before)) {
-                self.arrange(entry).await.map_err(|error| match error {
-                    ReplayError::Target(source) => {
-                        ReplayError::Arrangement { before: entry.before.to_string(), source }
-                    }
-                    other => other,
-                })?;
+                self.arrange(entry).await?;
             }
             self.introduce(recording, &directory, at).await?;
             let outcome = self.exchange(recording, recorded_now(recordings, at)).await?;
             tell(&outcome);
             outcomes.push(outcome);
         }
-        Ok(outcomes)
+        Ok((outcomes, self.refused))
     }
 
     async fn exchange(&mut self, recording: &Recording, recorded_now: Option<i64>) -> Result<Outcome, ReplayError> {
@@ -133,6 +123,10 @@ impl<'a> Replay<'a> {
             number: self.number,
         };
         let request = prepare(recording, &context);
+        // MAAS commits at the end of its work, so the time that it took lies before the effect.
+        if recording.seconds > 0.0 {
+            self.target.control("advance", &json!({"seconds": recording.seconds})).await?;
+        }
         let answer = self.target.send(&request.method, &request.path, &request.headers, request.body).await?;
         let both_fine = recording.response.status < 400 && answer.status < 400;
         let body = answer.json().filter(|_| both_fine);
@@ -142,9 +136,6 @@ impl<'a> Replay<'a> {
         }
         let differences = compare(&recording.response, &answer, &self.identities);
         let drift = body.map(|body| drift(&recording.response.body, &body, &self.identities)).unwrap_or_default();
-        if recording.seconds > 0.0 {
-            self.target.control("advance", &json!({"seconds": recording.seconds})).await?;
-        }
         let operation = recording.operation().map(|op| format!(" {op}")).unwrap_or_default();
         let request = format!("{} {}{operation}", recording.request.method, recording.request.path);
         let answer = format!("{} {}", answer.status, answer.text());
@@ -216,9 +207,23 @@ impl<'a> Replay<'a> {
             {
                 machine.remove("status");
             }
-            self.target.control("arrange", &json!([statement])).await?;
+            self.state(entry, &statement).await?;
         }
         Ok(())
+    }
+
+    async fn state(&mut self, entry: &Entry, statement: &Value) -> Result<(), ReplayError> {
+        match self.target.control("arrange", &json!([statement])).await {
+            Err(TargetError::Refused { answer, .. }) => {
+                self.refused.push(format!(
+                    "the arrangement before {}: {statement} was refused: {}",
+                    entry.before,
+                    answer.trim()
+                ));
+                Ok(())
+            }
+            other => Ok(other.map(drop)?),
+        }
     }
 
     /// A statement may name a machine and its recorded id where the simulator gave it another: they are paired.
