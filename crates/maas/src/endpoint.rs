@@ -95,7 +95,7 @@ impl FromStr for Endpoint {
             return Err(EndpointError::Extra);
         }
         let mut mount = url.path().trim_end_matches('/');
-        if let Some((before, version)) = mount.rsplit_once("/api/") {
+        while let Some((before, version)) = mount.rsplit_once("/api/") {
             if version != "2.0" {
                 return Err(EndpointError::ApiVersion(version.to_owned()));
             }
@@ -136,6 +136,7 @@ mod tests {
             ("HTTPS://MAAS.example/MAAS", "https://maas.example/MAAS"),
             ("https://proxy.example/lab/maas/api/2.0/", "https://proxy.example/lab/maas"),
             ("http://[fd00::1]:5240/MAAS", "http://[fd00::1]:5240/MAAS"),
+            ("http://maas.example/MAAS/api/2.0/api/2.0", "http://maas.example/MAAS"),
             (" http://10.0.0.1:5240/MAAS\n", "http://10.0.0.1:5240/MAAS"),
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), expected, "{text}");
