@@ -1,8 +1,10 @@
 //! The controller manager: watches what users and Cluster API write, gathers, lets `capmaas-core` decide, applies.
 
 pub mod args;
+pub mod clock;
 pub mod health;
 pub mod paused;
+pub mod port;
 pub mod served;
 
 use anyhow::Context as _;

@@ -1,0 +1,65 @@
+//! Where the time of day comes from: the machine's clock, or a test that drives it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::Timestamp;
+
+/// Tells the time of day. Decisions get it as an argument and read no clock of their own.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// The clock of this machine.
+    pub fn system() -> Self {
+        Self(Arc::new(Timestamp::now))
+    }
+
+    /// A clock that stands still until it is [driven](Driver).
+    pub fn driven(start: Timestamp) -> (Self, Driver) {
+        let milliseconds = Arc::new(AtomicI64::new(start.as_millisecond()));
+        let hand = milliseconds.clone();
+        let read = move || Timestamp::from_millisecond(hand.load(Ordering::SeqCst)).unwrap_or(Timestamp::MAX);
+        (Self(Arc::new(read)), Driver { milliseconds })
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Clock({})", self.now())
+    }
+}
+
+/// Moves a driven clock.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    milliseconds: Arc<AtomicI64>,
+}
+
+impl Driver {
+    /// Lets time pass.
+    pub fn advance(&self, milliseconds: i64) {
+        self.milliseconds.fetch_add(milliseconds.max(0), Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driven_clock_moves_only_when_it_is_told_to() {
+        let (clock, driver) = Clock::driven(Timestamp::UNIX_EPOCH);
+        assert_eq!(clock.now(), Timestamp::UNIX_EPOCH);
+        driver.advance(1500);
+        assert_eq!(clock.now().as_millisecond(), 1500);
+        driver.advance(-9);
+        assert_eq!(clock.now().as_millisecond(), 1500);
+    }
+}

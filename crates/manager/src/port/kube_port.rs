@@ -1,0 +1,301 @@
+//! The port over an API server.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use capmaas_api::capi::{Cluster, Machine};
+use capmaas_api::names::CLUSTER_NAME_LABEL;
+use capmaas_api::{GROUP, MaasCluster, MaasMachine, VERSION};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::Store;
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+
+use super::workload::Workloads;
+use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Node, Result, SecretValues};
+
+/// Who owns the fields that we write, in the words of server-side apply.
+pub(super) const FIELD_MANAGER: &str = "capmaas-manager";
+/// Objects of one page of a list.
+const PAGE: u32 = 50;
+/// An API server that has not answered by then is taken for away. kube itself would repeat for many minutes.
+pub(super) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Kubernetes over its API server.
+#[derive(Clone)]
+pub struct KubePort {
+    client: Client,
+    core_version: watch::Receiver<String>,
+    namespace: Option<String>,
+    machines: Option<Store<MaasMachine>>,
+    recorder: Recorder,
+    workloads: Workloads,
+}
+
+impl fmt::Debug for KubePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KubePort").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl KubePort {
+    /// A port that reads Cluster API's kinds in the version that `core_version` says at the time.
+    pub fn new(client: Client, core_version: watch::Receiver<String>) -> Self {
+        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: std::env::var("POD_NAME").ok() };
+        let recorder = Recorder::new(client.clone(), reporter);
+        Self { client, core_version, namespace: None, machines: None, recorder, workloads: Workloads::default() }
+    }
+
+    /// Only this namespace is looked at.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: Option<String>) -> Self {
+        self.namespace = namespace;
+        self
+    }
+
+    /// Lists of `MaasMachine`s are taken from this store, which a watch keeps up to date.
+    #[must_use]
+    pub fn with_machines(mut self, store: Store<MaasMachine>) -> Self {
+        self.machines = Some(store);
+        self
+    }
+
+    fn core_version(&self) -> String {
+        self.core_version.borrow().clone()
+    }
+
+    fn objects(&self, kind: Kind, key: &Key) -> Api<DynamicObject> {
+        let plural = match kind {
+            Kind::MaasCluster => "maasclusters",
+            Kind::MaasMachine => "maasmachines",
+        };
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, kind.as_str()), plural);
+        Api::namespaced_with(self.client.clone(), &key.namespace, &resource)
+    }
+
+    async fn workload(&self, cluster: &Key) -> Result<Client> {
+        let name = format!("{}-kubeconfig", cluster.name);
+        let doing = || format!("reach the API server of the cluster {cluster}");
+        let Some(secret) = self.secret(&cluster.beside(&name)).await? else {
+            return Err(Error::new(ErrorKind::Unavailable, doing(), format!("the Secret {name} is not there yet")));
+        };
+        self.workloads.client(cluster, &secret).await
+    }
+}
+
+#[async_trait]
+impl Kubernetes for KubePort {
+    async fn maas_machine(&self, key: &Key) -> Result<Option<MaasMachine>> {
+        let api: Api<MaasMachine> = Api::namespaced(self.client.clone(), &key.namespace);
+        read(format!("read the MaasMachine {key}"), api.get(&key.name)).await
+    }
+
+    async fn maas_cluster(&self, key: &Key) -> Result<Option<MaasCluster>> {
+        let api: Api<MaasCluster> = Api::namespaced(self.client.clone(), &key.namespace);
+        read(format!("read the MaasCluster {key}"), api.get(&key.name)).await
+    }
+
+    async fn cluster(&self, key: &Key) -> Result<Option<Cluster>> {
+        let resource = Cluster::api_resource(&self.core_version());
+        let api: Api<Cluster> = Api::namespaced_with(self.client.clone(), &key.namespace, &resource);
+        read(format!("read the Cluster {key}"), api.get(&key.name)).await
+    }
+
+    async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
+        let resource = Machine::api_resource(&self.core_version());
+        let api: Api<Machine> = Api::namespaced_with(self.client.clone(), &key.namespace, &resource);
+        read(format!("read the Machine {key}"), api.get(&key.name)).await
+    }
+
+    async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>> {
+        let belongs = |machine: &MaasMachine| {
+            of_cluster.is_none_or(|cluster| {
+                machine.namespace().as_ref() == Some(&cluster.namespace)
+                    && machine.labels().get(CLUSTER_NAME_LABEL) == Some(&cluster.name)
+            })
+        };
+        if let Some(store) = &self.machines {
+            return Ok(store.state().into_iter().filter(|machine| belongs(machine)).collect());
+        }
+        let namespace = of_cluster.map(|cluster| &cluster.namespace).or(self.namespace.as_ref());
+        let api: Api<MaasMachine> = match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let mut page = ListParams::default().limit(PAGE);
+        if let Some(cluster) = of_cluster {
+            page = page.labels(&format!("{CLUSTER_NAME_LABEL}={}", cluster.name));
+        }
+        let mut machines = Vec::new();
+        loop {
+            let list = within("list MaasMachines".to_owned(), api.list(&page)).await?;
+            machines.extend(list.items.into_iter().map(Arc::new));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(machines),
+            }
+        }
+    }
+
+    async fn secret(&self, key: &Key) -> Result<Option<SecretValues>> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+        let secret = read(format!("read the Secret {key}"), api.get(&key.name)).await?;
+        Ok(secret.map(|secret| {
+            let (uid, version) = (secret.uid().unwrap_or_default(), secret.resource_version().unwrap_or_default());
+            SecretValues::new(uid, version, secret.data.into_iter().flatten().map(|(name, value)| (name, value.0)))
+        }))
+    }
+
+    async fn config_map(&self, key: &Key) -> Result<Option<BTreeMap<String, String>>> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
+        let map = read(format!("read the ConfigMap {key}"), api.get(&key.name)).await?;
+        Ok(map.map(|map| map.data.unwrap_or_default()))
+    }
+
+    async fn patch(&self, kind: Kind, key: &Key, guard: &Guard, mut patch: Value) -> Result<Value> {
+        let doing = format!("change the {} {key}", kind.as_str());
+        guarded(&mut patch, guard);
+        let api = self.objects(kind, key);
+        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let stored = within(doing.clone(), api.patch(&key.name, &parameters, &Patch::Merge(&patch))).await?;
+        serde_json::to_value(stored).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, doing, "the answer cannot be understood").caused_by(error)
+        })
+    }
+
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
+        let doing = format!("write the status of the {} {key}", kind.as_str());
+        let api = self.objects(kind, key);
+        let body = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind.as_str(),
+            "metadata": { "name": key.name, "resourceVersion": guard.resource_version }, "status": status,
+        });
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let stored = within(doing.clone(), api.patch_status(&key.name, &parameters, &Patch::Apply(&body))).await?;
+        // Applying leaves what another writer, such as the Go provider, put there.
+        let left: Map<String, Value> = fields(stored.data.get("status"))
+            .filter(|name| status.get(name).is_none())
+            .map(|name| (name.clone(), Value::Null))
+            .collect();
+        if !left.is_empty() {
+            let version = stored.resource_version();
+            let body = json!({ "metadata": { "resourceVersion": version }, "status": left });
+            let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            within(doing, api.patch_status(&key.name, &parameters, &Patch::Merge(&body))).await?;
+        }
+        Ok(())
+    }
+
+    async fn publish(&self, happening: &Happening) -> Result<()> {
+        let reference = ObjectReference {
+            api_version: Some(format!("{GROUP}/{VERSION}")),
+            kind: Some(happening.kind.as_str().to_owned()),
+            namespace: Some(happening.key.namespace.clone()),
+            name: Some(happening.key.name.clone()),
+            uid: Some(happening.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_: if happening.warning { EventType::Warning } else { EventType::Normal },
+            reason: happening.reason.clone(),
+            note: Some(happening.message.clone()),
+            action: happening.reason.clone(),
+            secondary: None,
+        };
+        within(format!("publish an event about {}", happening.key), self.recorder.publish(&event, &reference)).await
+    }
+
+    async fn workload_version(&self, cluster: &Key) -> Result<String> {
+        let client = self.workload(cluster).await?;
+        let doing = format!("ask the API server of the cluster {cluster} for its version");
+        Ok(within(doing, client.apiserver_version()).await?.git_version)
+    }
+
+    async fn node(&self, cluster: &Key, name: &str) -> Result<Option<Node>> {
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.workload(cluster).await?);
+        let doing = format!("read the Node {name} of the cluster {cluster}");
+        Ok(read(doing, nodes.get(name)).await?.map(|node| Node {
+            name: node.name_any(),
+            resource_version: node.resource_version().unwrap_or_default(),
+            provider_id: node.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
+            addresses: node
+                .status
+                .and_then(|status| status.addresses)
+                .into_iter()
+                .flatten()
+                .map(|address| address.address)
+                .collect(),
+        }))
+    }
+
+    async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.workload(cluster).await?);
+        let doing = format!("set the provider ID of the Node {} of the cluster {cluster}", node.name);
+        let body = json!({
+            "metadata": { "resourceVersion": node.resource_version }, "spec": { "providerID": provider_id },
+        });
+        within(doing, nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(&body))).await?;
+        Ok(())
+    }
+}
+
+/// Adds to a patch which object it is for.
+fn guarded(patch: &mut Value, guard: &Guard) {
+    if let Value::Object(fields) = patch {
+        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+        if let Value::Object(metadata) = metadata {
+            metadata.insert("resourceVersion".to_owned(), json!(guard.resource_version));
+        }
+    }
+}
+
+fn fields(value: Option<&Value>) -> impl Iterator<Item = &String> {
+    value.and_then(Value::as_object).into_iter().flat_map(Map::keys)
+}
+
+/// Runs a call with a deadline, and sorts what went wrong.
+pub(super) async fn within<T>(doing: String, call: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(sorted(doing, error)),
+        Err(_) => Err(Error::new(
+            ErrorKind::Unavailable,
+            doing,
+            format!("the API server did not answer within {} s", DEADLINE.as_secs()),
+        )),
+    }
+}
+
+fn sorted(doing: String, error: kube::Error) -> Error {
+    let (kind, why) = match &error {
+        kube::Error::Api(status) => {
+            let kind = match status.code {
+                // Only the API server's word about the object. A kind that is not served is 404 as well.
+                404 if status.details.as_ref().is_some_and(|details| !details.name.is_empty()) => ErrorKind::NotFound,
+                409 => ErrorKind::Conflict,
+                400 | 422 => ErrorKind::Refused,
+                401 | 403 => ErrorKind::Denied,
+                _ => ErrorKind::Unavailable,
+            };
+            (kind, status.message.clone())
+        }
+        other => (ErrorKind::Unavailable, other.to_string()),
+    };
+    Error::new(kind, doing, why).caused_by(error)
+}
+
+/// Reads one object. A kind that is not served (any more) answers 404 too: unknown, not absent (S1).
+async fn read<T>(doing: String, call: impl Future<Output = kube::Result<T>>) -> Result<Option<T>> {
+    match within(doing, call).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,227 @@
+//! The port in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use capmaas_api::capi::{Cluster, Machine};
+use capmaas_api::names::CLUSTER_NAME_LABEL;
+use capmaas_api::{MaasCluster, MaasMachine};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::memory_objects::{Id, Objects};
+use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Node, Result, SecretValues};
+use crate::clock::Clock;
+
+/// Kubernetes in memory: objects with versions, generations, finalizers, owners and a status of their own, and the Nodes
+/// of workload clusters. Clones share the same objects, which therefore survive a simulated crash of the manager.
+#[derive(Clone, Debug)]
+pub struct MemoryPort {
+    clock: Clock,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: Objects,
+    happenings: Vec<Happening>,
+    answering: BTreeSet<Key>,
+    nodes: BTreeMap<(Key, String), Node>,
+    node_versions: u64,
+}
+
+impl MemoryPort {
+    /// An empty one. Time stamps are taken from `clock`.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, state: Arc::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores a new object of any kind, as `kubectl create` does.
+    pub fn create(&self, object: Value) -> Result<Value> {
+        self.state().objects.create(object, self.clock.now())
+    }
+
+    /// An object of any kind as it is stored.
+    pub fn object(&self, kind: &str, key: &Key) -> Option<Value> {
+        self.state().objects.get(kind, key).cloned()
+    }
+
+    /// All objects of a kind.
+    pub fn objects(&self, kind: &str) -> Vec<Value> {
+        self.state().objects.of_kind(kind).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Changes metadata and spec of an object of any kind by a merge patch, as another writer would.
+    pub fn edit(&self, kind: &str, key: &Key, patch: &Value) -> Result<Value> {
+        let mut state = self.state();
+        let stored = state.objects.patch(&(kind.to_owned(), key.clone()), patch)?;
+        state.objects.collect_garbage(self.clock.now());
+        Ok(stored)
+    }
+
+    /// Replaces the status of an object of any kind, as another writer would.
+    pub fn set_status(&self, kind: &str, key: &Key, status: Value) -> Result<()> {
+        self.state().objects.apply_status(&(kind.to_owned(), key.clone()), None, status)
+    }
+
+    /// Deletes an object of any kind, as `kubectl delete --wait=false` does.
+    pub fn delete(&self, kind: &str, key: &Key) {
+        let mut state = self.state();
+        state.objects.delete(&(kind.to_owned(), key.clone()), self.clock.now());
+        state.objects.collect_garbage(self.clock.now());
+    }
+
+    /// Kinds and keys of objects that changed since the last call, in order: what watches would deliver.
+    pub fn take_changes(&self) -> Vec<(String, Key)> {
+        self.state().objects.take_changes()
+    }
+
+    /// Everything that was published so far.
+    pub fn happenings(&self) -> Vec<Happening> {
+        self.state().happenings.clone()
+    }
+
+    /// Whether the API server of a workload cluster answers from now on.
+    pub fn workload_answers(&self, cluster: &Key, answers: bool) {
+        let mut state = self.state();
+        if answers {
+            state.answering.insert(cluster.clone());
+        } else {
+            state.answering.remove(cluster);
+        }
+    }
+
+    /// Puts a Node into a workload cluster.
+    pub fn put_node(&self, cluster: &Key, mut node: Node) {
+        let mut state = self.state();
+        state.node_versions += 1;
+        node.resource_version = state.node_versions.to_string();
+        state.nodes.insert((cluster.clone(), node.name.clone()), node);
+    }
+
+    fn read<T: DeserializeOwned>(&self, kind: &str, key: &Key) -> Result<Option<T>> {
+        self.object(kind, key).map(|object| decoded(kind, key, object)).transpose()
+    }
+
+    fn answering(&self, cluster: &Key) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        if state.answering.contains(cluster) {
+            return Ok(state);
+        }
+        let doing = format!("reach the API server of the cluster {cluster}");
+        Err(Error::new(ErrorKind::Unavailable, doing, "it does not answer"))
+    }
+}
+
+fn decoded<T: DeserializeOwned>(kind: &str, key: &Key, object: Value) -> Result<T> {
+    serde_json::from_value(object).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, format!("read the {kind} {key}"), "it cannot be understood").caused_by(error)
+    })
+}
+
+fn id(kind: Kind, key: &Key) -> Id {
+    (kind.as_str().to_owned(), key.clone())
+}
+
+#[async_trait]
+impl Kubernetes for MemoryPort {
+    async fn maas_machine(&self, key: &Key) -> Result<Option<MaasMachine>> {
+        self.read("MaasMachine", key)
+    }
+
+    async fn maas_cluster(&self, key: &Key) -> Result<Option<MaasCluster>> {
+        self.read("MaasCluster", key)
+    }
+
+    async fn cluster(&self, key: &Key) -> Result<Option<Cluster>> {
+        self.read("Cluster", key)
+    }
+
+    async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
+        self.read("Machine", key)
+    }
+
+    async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>> {
+        let state = self.state();
+        let belongs = |key: &Key, object: &Value| {
+            of_cluster.is_none_or(|cluster| {
+                key.namespace == cluster.namespace
+                    && object["metadata"]["labels"][CLUSTER_NAME_LABEL] == cluster.name.as_str()
+            })
+        };
+        let found = state.objects.of_kind("MaasMachine").filter(|(key, object)| belongs(key, object));
+        found.map(|(key, object)| decoded("MaasMachine", key, object.clone()).map(Arc::new)).collect()
+    }
+
+    async fn secret(&self, key: &Key) -> Result<Option<SecretValues>> {
+        let Some(object) = self.object("Secret", key) else { return Ok(None) };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let data = object["data"].as_object().into_iter().flatten();
+        let data = data.map(|(name, value)| (name.clone(), BASE64_STANDARD.decode(text(value)).unwrap_or_default()));
+        let plain = object["stringData"].as_object().into_iter().flatten();
+        let plain = plain.map(|(name, value)| (name.clone(), text(value).into_bytes()));
+        let metadata = &object["metadata"];
+        Ok(Some(SecretValues::new(text(&metadata["uid"]), text(&metadata["resourceVersion"]), data.chain(plain))))
+    }
+
+    async fn config_map(&self, key: &Key) -> Result<Option<BTreeMap<String, String>>> {
+        Ok(self.object("ConfigMap", key).map(|object| {
+            let data = object["data"].as_object().into_iter().flatten();
+            data.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+        }))
+    }
+
+    async fn patch(&self, kind: Kind, key: &Key, guard: &Guard, mut patch: Value) -> Result<Value> {
+        if !patch["metadata"].is_object() {
+            patch["metadata"] = json!({});
+        }
+        patch["metadata"]["resourceVersion"] = json!(guard.resource_version);
+        let mut state = self.state();
+        let stored = state.objects.patch(&id(kind, key), &patch)?;
+        state.objects.collect_garbage(self.clock.now());
+        Ok(stored)
+    }
+
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
+        self.state().objects.apply_status(&id(kind, key), Some(guard), status)
+    }
+
+    async fn publish(&self, happening: &Happening) -> Result<()> {
+        self.state().happenings.push(happening.clone());
+        Ok(())
+    }
+
+    async fn workload_version(&self, cluster: &Key) -> Result<String> {
+        self.answering(cluster).map(|_| "v1.36.4".to_owned())
+    }
+
+    async fn node(&self, cluster: &Key, name: &str) -> Result<Option<Node>> {
+        Ok(self.answering(cluster)?.nodes.get(&(cluster.clone(), name.to_owned())).cloned())
+    }
+
+    async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
+        let doing = || format!("set the provider ID of the Node {} of the cluster {cluster}", node.name);
+        let mut state = self.answering(cluster)?;
+        let version = state.node_versions + 1;
+        let Some(stored) = state.nodes.get_mut(&(cluster.clone(), node.name.clone())) else {
+            return Err(Error::new(ErrorKind::NotFound, doing(), "it does not exist"));
+        };
+        if stored.resource_version != node.resource_version {
+            return Err(Error::new(ErrorKind::Conflict, doing(), "the object has been modified"));
+        }
+        if stored.provider_id.as_deref().is_some_and(|before| before != provider_id) {
+            return Err(Error::new(ErrorKind::Refused, doing(), "spec.providerID cannot be replaced"));
+        }
+        stored.provider_id = Some(provider_id.to_owned());
+        stored.resource_version = version.to_string();
+        state.node_versions = version;
+        Ok(())
+    }
+}

@@ -1,0 +1,374 @@
+//! What the port promises, asked of both implementations: over a real API server, and in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use capmaas_api::{MaasMachine, names};
+use capmaas_manager::clock::Clock;
+use capmaas_manager::port::{self, ErrorKind, Guard, Happening, Key, Kind, KubePort, Kubernetes, MemoryPort};
+use capmaas_testbed::{SharedTestbed, Testbed};
+use jiff::Timestamp;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt as _};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+static SERVER: SharedTestbed = SharedTestbed::new(|| Testbed::builder().controller_manager(true));
+
+/// One implementation, with what the rest of the world does to its objects.
+enum Stage {
+    Server(Client, Box<KubePort>),
+    Memory(MemoryPort),
+}
+
+impl Stage {
+    fn port(&self) -> &dyn Kubernetes {
+        match self {
+            Self::Server(_, port) => port.as_ref(),
+            Self::Memory(port) => port,
+        }
+    }
+
+    fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
+        let (group, version) = match kind {
+            "Secret" | "ConfigMap" => ("", "v1"),
+            "Cluster" | "Machine" => ("cluster.x-k8s.io", "v1beta1"),
+            _ => ("infrastructure.cluster.x-k8s.io", "v1beta1"),
+        };
+        Api::namespaced_with(
+            client.clone(),
+            "default",
+            &ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
+        )
+    }
+
+    async fn create(&self, object: Value) -> Value {
+        match self {
+            Self::Server(client, _) => {
+                let api = Self::api(client, object["kind"].as_str().unwrap());
+                let made = api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+                serde_json::to_value(made).unwrap()
+            }
+            Self::Memory(port) => port.create(object).unwrap(),
+        }
+    }
+
+    async fn delete(&self, kind: &str, key: &Key) {
+        match self {
+            Self::Server(client, _) => {
+                Self::api(client, kind).delete(&key.name, &DeleteParams::background()).await.unwrap();
+            }
+            Self::Memory(port) => port.delete(kind, key),
+        }
+    }
+
+    /// Another writer, such as the Go provider, writes a status.
+    async fn set_status(&self, kind: &str, key: &Key, status: Value) {
+        match self {
+            Self::Server(client, _) => {
+                let body = Patch::Merge(json!({ "status": status }));
+                Self::api(client, kind).patch_status(&key.name, &PatchParams::default(), &body).await.unwrap();
+            }
+            Self::Memory(port) => port.set_status(kind, key, status).unwrap(),
+        }
+    }
+
+    async fn machine(&self, key: &Key) -> MaasMachine {
+        self.port().maas_machine(key).await.unwrap().expect("the machine is there")
+    }
+}
+
+async fn server() -> Stage {
+    static PROVIDER: OnceLock<()> = OnceLock::new();
+    PROVIDER.get_or_init(|| drop(rustls::crypto::ring::default_provider().install_default()));
+    let testbed = SERVER.get().await.unwrap();
+    let client = testbed.client().unwrap();
+    for definition in capmaas_api::crd::all().unwrap() {
+        testbed.apply_yaml(&serde_json::to_string(&definition).unwrap()).await.unwrap();
+    }
+    for (kind, plural) in [("Cluster", "clusters"), ("Machine", "machines")] {
+        testbed.apply_yaml(&stand_in(kind, plural)).await.unwrap();
+    }
+    let (sender, core_version) = watch::channel("v1beta1".to_owned());
+    // Nobody changes the version here; the receiver keeps what it was given.
+    drop(sender);
+    Stage::Server(client.clone(), Box::new(KubePort::new(client, core_version)))
+}
+
+/// A kind of Cluster API's as far as it matters here.
+fn stand_in(kind: &str, plural: &str) -> String {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.cluster.x-k8s.io") },
+        "spec": {
+            "group": "cluster.x-k8s.io", "scope": "Namespaced", "names": { "kind": kind, "plural": plural },
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    })
+    .to_string()
+}
+
+fn memory() -> Stage {
+    let (clock, _) = Clock::driven(Timestamp::from_second(1_800_000_000).unwrap());
+    Stage::Memory(MemoryPort::new(clock))
+}
+
+fn key(name: &str) -> Key {
+    Key::new("default", name)
+}
+
+fn maas_machine(name: &str) -> Value {
+    json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+        "metadata": { "name": name, "namespace": "default", "labels": { names::CLUSTER_NAME_LABEL: name } },
+        "spec": { "image": "ubuntu/jammy", "minCPU": 2, "minMemory": 4096 },
+    })
+}
+
+macro_rules! contract {
+    ($($name:ident),+ $(,)?) => { $(
+        mod $name {
+            #[tokio::test]
+            async fn on_the_api_server() {
+                super::promises::$name(super::server().await).await;
+            }
+
+            #[tokio::test]
+            async fn in_memory() {
+                super::promises::$name(super::memory()).await;
+            }
+        }
+    )+ };
+}
+
+contract!(
+    what_does_not_exist_is_none_and_no_error,
+    a_write_to_an_object_that_changed_is_a_conflict_and_changes_nothing,
+    the_generation_follows_the_spec_and_nothing_else,
+    an_object_with_a_finalizer_stays_until_it_is_taken_away,
+    what_its_owner_leaves_behind_is_deleted,
+    a_status_becomes_exactly_what_is_applied_but_for_conditions_of_others,
+    a_status_is_not_written_to_an_object_that_changed,
+    saying_the_same_again_is_no_write,
+    secrets_and_config_maps_are_read_by_name,
+    machines_are_listed_by_their_cluster,
+    cluster_api_objects_are_read_in_the_version_that_is_served,
+    an_event_is_published,
+    a_provider_id_cannot_be_replaced,
+    a_workload_cluster_without_a_kubeconfig_is_unavailable,
+);
+
+mod promises {
+    use super::*;
+
+    pub(super) async fn what_does_not_exist_is_none_and_no_error(stage: Stage) {
+        let (port, none) = (stage.port(), key("no-such"));
+        assert!(port.maas_machine(&none).await.unwrap().is_none());
+        assert!(port.maas_cluster(&none).await.unwrap().is_none());
+        assert!(port.cluster(&none).await.unwrap().is_none());
+        assert!(port.machine(&none).await.unwrap().is_none());
+        assert!(port.secret(&none).await.unwrap().is_none());
+        assert!(port.config_map(&none).await.unwrap().is_none());
+        let guard = Guard { resource_version: "1".into() };
+        let error = port.patch(Kind::MaasMachine, &none, &guard, json!({})).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
+        let error = port.apply_status(Kind::MaasMachine, &none, &guard, json!({})).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
+    }
+
+    pub(super) async fn a_write_to_an_object_that_changed_is_a_conflict_and_changes_nothing(stage: Stage) {
+        let key = key("conflict");
+        stage.create(maas_machine("conflict")).await;
+        let first = stage.machine(&key).await;
+        let annotate = |text: &str| json!({ "metadata": { "annotations": { "a": text } } });
+        let second: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&first), annotate("one")).await.unwrap();
+        assert_ne!(first.resource_version(), second.resource_version());
+        let error = port::patch::<MaasMachine>(stage.port(), &key, &Guard::of(&first), annotate("two")).await;
+        assert_eq!(error.unwrap_err().kind, ErrorKind::Conflict);
+        assert_eq!(stage.machine(&key).await.annotations()["a"], "one");
+    }
+
+    pub(super) async fn the_generation_follows_the_spec_and_nothing_else(stage: Stage) {
+        let key = key("generation");
+        stage.create(maas_machine("generation")).await;
+        let made = stage.machine(&key).await;
+        let body = json!({ "metadata": { "labels": { "l": "v" } }, "status": { "ready": true } });
+        let labelled: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&made), body).await.unwrap();
+        assert_eq!(labelled.metadata.generation, made.metadata.generation);
+        assert_eq!(labelled.status, None, "the status is not touched by a patch");
+        let guard = Guard::of(&labelled);
+        stage.port().apply_status(Kind::MaasMachine, &key, &guard, json!({ "ready": false })).await.unwrap();
+        let seen = stage.machine(&key).await;
+        assert_eq!(seen.metadata.generation, made.metadata.generation);
+        let body = json!({ "spec": { "failureDomain": "az1" } });
+        let moved: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&seen), body).await.unwrap();
+        assert_eq!(moved.metadata.generation, made.metadata.generation.map(|generation| generation + 1));
+        assert!(moved.status.is_some());
+    }
+
+    pub(super) async fn an_object_with_a_finalizer_stays_until_it_is_taken_away(stage: Stage) {
+        let key = key("finalized");
+        stage.create(maas_machine("finalized")).await;
+        let made = stage.machine(&key).await;
+        let ours = json!({ "metadata": { "finalizers": [names::MACHINE_FINALIZER] } });
+        let _: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&made), ours).await.unwrap();
+        stage.delete("MaasMachine", &key).await;
+        let deleting = stage.machine(&key).await;
+        assert!(deleting.metadata.deletion_timestamp.is_some());
+        let more = json!({ "metadata": { "finalizers": [names::MACHINE_FINALIZER, "example.com/more"] } });
+        let error = port::patch::<MaasMachine>(stage.port(), &key, &Guard::of(&deleting), more).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
+        let none = json!({ "metadata": { "finalizers": null } });
+        let _: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&deleting), none).await.unwrap();
+        assert!(stage.port().maas_machine(&key).await.unwrap().is_none());
+    }
+
+    pub(super) async fn what_its_owner_leaves_behind_is_deleted(stage: Stage) {
+        let owner =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "owner", "namespace": "default" } });
+        let owner = stage.create(owner).await;
+        let mut dependent = maas_machine("owned");
+        dependent["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"] }]);
+        stage.create(dependent).await;
+        stage.delete("ConfigMap", &key("owner")).await;
+        for _ in 0..300 {
+            if stage.port().maas_machine(&key("owned")).await.unwrap().is_none() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("it is still there");
+    }
+
+    pub(super) async fn a_status_becomes_exactly_what_is_applied_but_for_conditions_of_others(stage: Stage) {
+        let key = key("status");
+        stage.create(maas_machine("status")).await;
+        let condition = |type_: &str, status: &str| json!({ "type": type_, "status": status, "lastTransitionTime": "2026-11-15T21:10:50Z", "reason": "Because" });
+        let of_another = json!({
+            "ready": true, "failureMessage": "left by another", "hostname": "old",
+            "conditions": [condition("Foreign", "True"), condition("Ready", "False")],
+        });
+        stage.set_status("MaasMachine", &key, of_another).await;
+        let ours = json!({ "ready": false, "hostname": "new", "conditions": [condition("Ready", "True")] });
+        let guard = Guard::of(&stage.machine(&key).await);
+        stage.port().apply_status(Kind::MaasMachine, &key, &guard, ours).await.unwrap();
+        let status = stage.machine(&key).await.status.unwrap();
+        assert!(!status.ready);
+        assert_eq!((status.hostname.as_deref(), status.failure_message), (Some("new"), None));
+        let mut conditions: Vec<_> = status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str())).collect();
+        conditions.sort_unstable();
+        assert_eq!(conditions, [("Foreign", "True"), ("Ready", "True")]);
+    }
+
+    pub(super) async fn a_status_is_not_written_to_an_object_that_changed(stage: Stage) {
+        let key = key("again");
+        stage.create(maas_machine("again")).await;
+        let old = Guard::of(&stage.machine(&key).await);
+        let body = json!({ "metadata": { "labels": { "l": "v" } } });
+        let changed: MaasMachine = port::patch(stage.port(), &key, &old, body).await.unwrap();
+        let error = stage.port().apply_status(Kind::MaasMachine, &key, &old, json!({ "ready": true })).await;
+        assert_eq!(error.unwrap_err().kind, ErrorKind::Conflict);
+        assert_eq!(stage.machine(&key).await, changed);
+    }
+
+    pub(super) async fn saying_the_same_again_is_no_write(stage: Stage) {
+        let key = key("same");
+        stage.create(maas_machine("same")).await;
+        let guard = Guard::of(&stage.machine(&key).await);
+        let status = json!({ "ready": true, "hostname": "h" });
+        stage.port().apply_status(Kind::MaasMachine, &key, &guard, status.clone()).await.unwrap();
+        let before = stage.machine(&key).await;
+        stage.port().apply_status(Kind::MaasMachine, &key, &Guard::of(&before), status).await.unwrap();
+        let _: MaasMachine =
+            port::patch(stage.port(), &key, &Guard::of(&before), json!({ "spec": { "image": "ubuntu/jammy" } }))
+                .await
+                .unwrap();
+        assert_eq!(stage.machine(&key).await.resource_version(), before.resource_version());
+    }
+
+    pub(super) async fn secrets_and_config_maps_are_read_by_name(stage: Stage) {
+        let metadata = json!({ "name": "settings", "namespace": "default" });
+        stage
+            .create(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": { "value": "aGk=" } }))
+            .await;
+        stage
+            .create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": { "a": "b" } }))
+            .await;
+        let secret = stage.port().secret(&key("settings")).await.unwrap().unwrap();
+        assert_eq!(secret.text("value"), Some("hi"));
+        assert_eq!(secret.bytes("value").unwrap().expose_secret(), b"hi");
+        assert!(secret.text("other").is_none());
+        assert!(!format!("{secret:?}").contains("hi"), "s21: {secret:?}");
+        assert_eq!(stage.port().config_map(&key("settings")).await.unwrap().unwrap()["a"], "b");
+    }
+
+    pub(super) async fn machines_are_listed_by_their_cluster(stage: Stage) {
+        for name in ["list-a", "list-b"] {
+            stage.create(maas_machine(name)).await;
+        }
+        let of_a = stage.port().maas_machines(Some(&key("list-a"))).await.unwrap();
+        assert_eq!(of_a.iter().map(|machine| machine.name_any()).collect::<Vec<_>>(), ["list-a"]);
+        assert!(stage.port().maas_machines(Some(&Key::new("elsewhere", "list-a"))).await.unwrap().is_empty());
+        let all = stage.port().maas_machines(None).await.unwrap();
+        assert!(["list-a", "list-b"].iter().all(|name| all.iter().any(|machine| machine.name_any() == *name)));
+    }
+
+    pub(super) async fn cluster_api_objects_are_read_in_the_version_that_is_served(stage: Stage) {
+        let core = |kind: &str, spec: Value| {
+            json!({
+                "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": kind,
+                "metadata": { "name": "core", "namespace": "default" }, "spec": spec,
+            })
+        };
+        stage.create(core("Cluster", json!({ "paused": true }))).await;
+        stage.create(core("Machine", json!({ "bootstrap": { "dataSecretName": "s" } }))).await;
+        stage.set_status("Cluster", &key("core"), json!({ "infrastructureReady": true })).await;
+        let cluster = stage.port().cluster(&key("core")).await.unwrap().unwrap();
+        assert!(cluster.is_paused() && cluster.infrastructure_ready());
+        assert_eq!(stage.port().machine(&key("core")).await.unwrap().unwrap().bootstrap_secret(), Some("s"));
+    }
+
+    pub(super) async fn an_event_is_published(stage: Stage) {
+        stage.create(maas_machine("evented")).await;
+        let happening = Happening {
+            kind: Kind::MaasMachine,
+            key: key("evented"),
+            uid: stage.machine(&key("evented")).await.uid().unwrap(),
+            warning: true,
+            reason: "MachineAllocated".into(),
+            message: "abc123 was allocated".into(),
+        };
+        stage.port().publish(&happening).await.unwrap();
+    }
+
+    pub(super) async fn a_provider_id_cannot_be_replaced(stage: Stage) {
+        stage.create(maas_machine("identified")).await;
+        let provider_id = |id: &str| json!({ "spec": { "providerID": id, "systemID": "abc123" } });
+        let made = stage.machine(&key("identified")).await;
+        let set: MaasMachine =
+            port::patch(stage.port(), &key("identified"), &Guard::of(&made), provider_id("maas://z/abc123"))
+                .await
+                .unwrap();
+        let error = port::patch::<MaasMachine>(
+            stage.port(),
+            &key("identified"),
+            &Guard::of(&set),
+            provider_id("maas://z/def456"),
+        )
+        .await;
+        assert_eq!(error.unwrap_err().kind, ErrorKind::Refused);
+    }
+
+    pub(super) async fn a_workload_cluster_without_a_kubeconfig_is_unavailable(stage: Stage) {
+        let cluster = key("no-workload");
+        assert_eq!(stage.port().workload_version(&cluster).await.unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(stage.port().node(&cluster, "n").await.unwrap_err().kind, ErrorKind::Unavailable);
+    }
+}
