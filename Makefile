@@ -42,14 +42,14 @@ tools: ## Build or install what the tests start: API server, Cluster API, LXD (c
 ##@ Develop
 
 .PHONY: manifests
-manifests: ## Generate the CRDs into config/crd
-	$(CARGO) run --quiet -p capmaas-api --bin crdgen -- config/crd
+manifests: ## Generate the CRDs into config/crd and the tables of fields, conditions and reasons into docs/reference
+	$(CARGO) run --quiet -p capmaas-api --bin crdgen -- config/crd docs/reference
 
 .PHONY: check-generated
 check-generated: ## Fail when a generated file is stale
 	$(MAKE) --no-print-directory manifests
-	@git diff --exit-code -- config/crd || { echo "config/crd is stale: run 'make manifests' and commit the result." >&2; exit 1; }
-	@untracked="$$(git ls-files --others --exclude-standard -- config/crd)"; [ -z "$$untracked" ] || { echo "generated but not committed: $$untracked" >&2; exit 1; }
+	@git diff --exit-code -- config/crd docs/reference || { echo "Generated files are stale: run 'make manifests' and commit the result." >&2; exit 1; }
+	@untracked="$$(git ls-files --others --exclude-standard -- config/crd docs/reference)"; [ -z "$$untracked" ] || { echo "generated but not committed: $$untracked" >&2; exit 1; }
 
 .PHONY: fmt
 fmt: ## Format the code
