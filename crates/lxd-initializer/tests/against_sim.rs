@@ -111,3 +111,25 @@ async fn maas_3_0_which_takes_no_key_pair_is_told_in_one_sentence() {
     settle_with(&mut scene.agent(), State::Blocked, "takes no key pair").await;
     assert!(scene.sim.control().ledger(None).iter().all(|entry| entry.method == "GET"));
 }
+
+#[tokio::test]
+async fn a_lost_key_is_replaced_on_the_vm_host_that_is_there() {
+    let scene = scene("3.4").await;
+    settle_in_time(&mut scene.agent()).await;
+    let before = scene.cluster.annotation(names::VM_HOST);
+    std::fs::remove_file(scene.state.path().join("client.pem")).unwrap();
+    let done = settle_in_time(&mut scene.agent()).await;
+    assert!(done.contains(&EffectKind::Renew) && !done.contains(&EffectKind::Register), "{done:?}");
+    assert_eq!(scene.cluster.annotation(names::VM_HOST), before);
+    assert_eq!(settle_ready(&mut scene.agent()).await, []);
+}
+
+#[tokio::test]
+async fn a_maas_that_is_away_is_awaited_and_found_again() {
+    let scene = scene("3.4").await;
+    scene.sim.control().set_server(maas_sim::faults::ServerState::Down);
+    let mut agent = scene.agent();
+    settle_with(&mut agent, State::Waiting, "MAAS does not answer").await;
+    scene.sim.control().set_server(maas_sim::faults::ServerState::Up);
+    settle_in_time(&mut agent).await;
+}
