@@ -30,6 +30,9 @@ const READ_DEADLINE: Duration = Duration::from_secs(60);
 /// An allocation may take 21 s when others allocate too, and MAAS itself tries for up to 90 s.
 const WRITE_DEADLINE: Duration = Duration::from_secs(120);
 
+/// Longer ones only mean that somebody wanted none, and could not be added to a point in time.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A thousand machines are 16 MB.
 const MAX_ANSWER: usize = 64 << 20;
 
@@ -112,15 +115,16 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a read may take, repeats included (60 s).
+    /// How long a read may take, repeats included (60 s; a day at most). Waiting for a place before is bounded by the
+    /// same time, apart from it.
     pub fn read_deadline(mut self, deadline: Duration) -> Self {
-        self.read_deadline = deadline;
+        self.read_deadline = deadline.min(LONGEST_DEADLINE);
         self
     }
 
-    /// How long a write may take (120 s). After that its effect is unknown; MAAS goes on working on it.
+    /// How long a write may take (120 s; a day at most). After that its effect is unknown; MAAS goes on working on it.
     pub fn write_deadline(mut self, deadline: Duration) -> Self {
-        self.write_deadline = deadline;
+        self.write_deadline = deadline.min(LONGEST_DEADLINE);
         self
     }
 
@@ -163,6 +167,7 @@ impl ClientBuilder {
                 certificate_authorities: self.certificate_authorities,
                 connections: self.concurrency,
                 max_answer: self.max_answer,
+                plain_http: endpoint.is_plain_http(),
             })?,
         };
         if on_network && endpoint.is_plain_http() {
@@ -273,7 +278,9 @@ impl Client {
             };
             let wait = if read_only { inner.retry.wait(attempt, &error, inner.environment.random()) } else { None };
             match wait {
-                Some(wait) if Instant::now() + wait < until => tokio::time::sleep(wait).await,
+                Some(wait) if Instant::now().checked_add(wait).is_some_and(|then| then < until) => {
+                    tokio::time::sleep(wait).await
+                }
                 _ => return Err(error),
             }
             attempt += 1;

@@ -12,12 +12,14 @@ pub(crate) struct Redaction {
 
 const REPLACEMENT: &str = "[redacted]";
 
-/// A shorter word would hide ordinary text, and is no secret worth the name.
-const SHORTEST: usize = 4;
+/// Parts of real keys have 18 characters and more. A stand-in's key of a few letters would only garble every message.
+const SHORTEST_KEY_PART: usize = 6;
 
 impl Redaction {
     pub(crate) fn of_key(&mut self, key: &ApiKey) {
-        for part in [key.secret(), key.token(), key.consumer()] {
+        for part in
+            [key.secret(), key.token(), key.consumer()].into_iter().filter(|part| part.len() >= SHORTEST_KEY_PART)
+        {
             self.word(part);
         }
     }
@@ -36,7 +38,7 @@ impl Redaction {
     }
 
     fn word(&mut self, word: &str) {
-        if word.len() >= SHORTEST && !self.words.iter().any(|known| known.expose_secret() == word) {
+        if !word.is_empty() && !self.words.iter().any(|known| known.expose_secret() == word) {
             self.words.push(word.into());
         }
     }

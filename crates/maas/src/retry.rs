@@ -46,7 +46,7 @@ impl RetryPolicy {
         let jitter = Duration::from_millis(u64::try_from(chance % (longest.as_millis().max(1))).unwrap_or_default());
         match error.retry_after() {
             // Never earlier than asked for, and not all at that very second.
-            Some(asked) if asked <= self.longest_asked_wait => Some(asked + jitter),
+            Some(asked) if asked <= self.longest_asked_wait => Some(asked.saturating_add(jitter)),
             Some(_) => None,
             None => Some(jitter),
         }

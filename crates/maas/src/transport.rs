@@ -30,7 +30,10 @@ pub enum TransportError {
     #[error("the extra certificate authority is no PEM bundle of certificates")]
     CertificateAuthority(#[source] BoxError),
     /// Anything else that reqwest objects to.
-    #[error("the HTTP client cannot be built")]
+    #[error(
+        "the HTTP client cannot be built; if no certificate of the system can be found, install them (ca-certificates) \
+         or give the certificate authority of MAAS"
+    )]
     Http(#[source] reqwest::Error),
 }
 
@@ -40,6 +43,7 @@ pub(crate) struct NetworkSettings {
     pub(crate) certificate_authorities: Vec<Vec<u8>>,
     pub(crate) connections: usize,
     pub(crate) max_answer: usize,
+    pub(crate) plain_http: bool,
 }
 
 /// How long a connection may take to be made. Shorter than any deadline, so that a server that is switched off is
@@ -56,22 +60,31 @@ pub(crate) fn over_network(settings: &NetworkSettings) -> Result<Transport, Tran
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(TransportError::NoCryptoProvider);
     }
-    let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("maas-client/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .connect_timeout(CONNECT)
-        .pool_idle_timeout(IDLE)
-        .pool_max_idle_per_host(settings.connections);
+    let mut authorities = Vec::new();
     for pem in &settings.certificate_authorities {
         let bundle = reqwest::Certificate::from_pem_bundle(pem)
             .map_err(|error| TransportError::CertificateAuthority(error.into()))?;
         if bundle.is_empty() {
             return Err(TransportError::CertificateAuthority("it holds no certificate".into()));
         }
-        builder = builder.tls_certs_merge(bundle);
+        authorities.extend(bundle);
     }
-    let client = builder.build().map_err(TransportError::Http)?;
+    let builder = || {
+        reqwest::Client::builder()
+            .user_agent(concat!("maas-client/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .connect_timeout(CONNECT)
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(settings.connections)
+    };
+    let client = match builder().tls_certs_merge(authorities).build() {
+        // Without any root the platform's verifier is an error, also where it would never be asked: an image without
+        // a bundle of certificates must be able to speak plain http.
+        Err(_) if settings.plain_http => builder().tls_certs_only([]).build(),
+        built => built,
+    }
+    .map_err(TransportError::Http)?;
     Ok(over_reqwest(client, settings.max_answer))
 }
 

@@ -70,6 +70,14 @@ async fn deadlines_can_be_set() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deadline_that_never_comes_is_a_day() {
+    let client = builder(Slow::default().transport(30 * 24 * HOUR)).read_deadline(Duration::MAX).build().unwrap();
+    let start = Instant::now();
+    assert!(client.zones().list().await.unwrap_err().timed_out());
+    assert_eq!(start.elapsed(), 24 * HOUR);
+}
+
+#[tokio::test(start_paused = true)]
 async fn at_most_four_requests_are_under_way() {
     let slow = Slow::default();
     let client = builder(slow.transport(Duration::from_secs(1))).build().unwrap();

@@ -116,24 +116,45 @@ fn an_authority_that_is_no_certificate_is_refused_when_the_client_is_built() {
     }
 }
 
-/// The environment of a process cannot be changed safely while it runs, so this test starts itself anew.
+/// Runs one test of this program again, with another environment: that of a running process cannot be changed safely.
+async fn again(test: &'static str, environment: Vec<(&'static str, String)>) {
+    let run = move || Command::new(std::env::current_exe().unwrap()).args(["--exact", test]).envs(environment).output();
+    let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "no test of the name {test}");
+}
+
+#[tokio::test]
+async fn an_image_without_certificates_can_still_speak_plain_http() {
+    if std::env::var_os("MAAS_CLIENT_BARE").is_some() {
+        let server = Server::saying(http_json("[]")).await;
+        client(&server.endpoint()).zones().list().await.unwrap();
+        let error = Client::builder("https://maas.test/MAAS", KEY).build().unwrap_err();
+        assert!(error.to_string().contains("install them (ca-certificates)"), "{error}");
+        return;
+    }
+    let nothing = || "/dev/null".to_owned();
+    let environment =
+        vec![("MAAS_CLIENT_BARE", String::new()), ("SSL_CERT_FILE", nothing()), ("SSL_CERT_DIR", nothing())];
+    again("an_image_without_certificates_can_still_speak_plain_http", environment).await;
+}
+
 #[tokio::test]
 async fn the_proxy_of_the_environment_is_used() {
-    const NAME: &str = "the_proxy_of_the_environment_is_used";
     if std::env::var_os("MAAS_CLIENT_PROXIED").is_some() {
         client("http://maas.invalid:5240/MAAS").zones().list().await.unwrap();
         return;
     }
     let proxy = Server::saying(http_json("[]")).await;
-    let address = format!("http://{}", proxy.address);
-    let child = tokio::task::spawn_blocking(move || {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", NAME]).env("MAAS_CLIENT_PROXIED", "1");
-        command.env("http_proxy", &address).env("HTTP_PROXY", &address).env_remove("no_proxy").env_remove("NO_PROXY");
-        command.output().unwrap()
-    });
-    let output = child.await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let address = || format!("http://{}", proxy.address);
+    let environment = vec![
+        ("MAAS_CLIENT_PROXIED", String::new()),
+        ("http_proxy", address()),
+        ("HTTP_PROXY", address()),
+        ("no_proxy", String::new()),
+        ("NO_PROXY", String::new()),
+    ];
+    again("the_proxy_of_the_environment_is_used", environment).await;
     let requests = proxy.requests.lock().unwrap();
     assert!(requests[0].starts_with("GET http://maas.invalid:5240/MAAS/api/2.0/zones/ HTTP/1.1"), "{requests:?}");
 }
