@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod control;
+pub mod dns_server;
 pub mod faults;
 pub mod http;
 mod latency;

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use maas_sim::{
     Simulator,
     config::{ApiKey, Config, Durations, LatencyMode, TimeMode, Version},
+    dns_server,
     model::inventory::{Inventory, generate},
     replay::{CompactArgs, ReplayArgs},
     serve,
@@ -136,6 +137,12 @@ async fn serve_forever(args: ServeArgs) -> anyhow::Result<ExitCode> {
         let (listener, bound) = serve::listen(address).await.with_context(|| format!("listening on {address}"))?;
         tracing::info!("control API on http://{bound}/_sim/");
         tokio::spawn(serve::serve_router(simulator.control_router(), listener));
+    }
+    if let Some(address) = args.dns {
+        let (bound, _) = dns_server::serve(simulator.clone(), address)
+            .await
+            .with_context(|| format!("serving names on {address}"))?;
+        tracing::info!("names on {bound}, UDP and TCP");
     }
     serve::serve(simulator, listener).await?;
     Ok(ExitCode::SUCCESS)

@@ -31,6 +31,10 @@ impl Model {
         self.arrange_hardware(&system_id, state)?;
         if is_new && state.commissioned != Some(false) {
             self.learn_hardware(&system_id);
+            let machine = self.arranged(&system_id)?;
+            machine.cpu_count = state.cpu_count.unwrap_or(machine.cpu_count);
+            machine.cpu_speed = state.cpu_speed.unwrap_or(machine.cpu_speed);
+            machine.memory = state.memory.unwrap_or(machine.memory);
         }
         if let Some(nics) = &state.interfaces {
             self.arrange_interfaces(&system_id, nics)?;
@@ -301,9 +305,10 @@ impl Model {
             machine.power_state = if on { PowerState::On } else { PowerState::Off };
             self.set_real_power(system_id, on);
         }
-        if installed || matches!(status, Status::Releasing | Status::DiskErasing | Status::ReleasingFailed) {
+        if installed {
             self.assign_auto_addresses(system_id);
-        } else {
+        } else if !matches!(status, Status::Releasing | Status::DiskErasing | Status::ReleasingFailed) {
+            // On the way out a machine keeps the addresses that it had.
             self.drop_acquired_bridges_unless(system_id, status == Status::Allocated);
             self.free_auto_addresses(system_id);
         }

@@ -263,6 +263,7 @@ impl Model {
             self.set_status(&system_id, Status::Deployed);
             self.new_work(&system_id);
         }
+        self.drop_nics_unknown_to(&system_id, lxd);
         for row in self.link_ids(&system_id) {
             if let Some(row) = self.db.addresses.get_mut(&row) {
                 if row.alloc == AllocType::Auto && row.ip.is_some() {
@@ -277,6 +278,34 @@ impl Model {
             machine.described_by_lxd = true;
             if lxd.in_vm && !machine.tags.iter().any(|tag| tag == "virtual") {
                 machine.tags.push("virtual".to_owned());
+            }
+        }
+    }
+
+    /// NICs that the daemon does not list go. A made-up daemon without a list knows those that are in use.
+    fn drop_nics_unknown_to(&mut self, system_id: &str, lxd: &Lxd) {
+        let Some(machine) = self.db.machines.get(system_id) else { return };
+        let has_subnet = |ids: &[i64]| {
+            ids.iter().any(|id| self.db.addresses.get(id).is_some_and(|row| row.subnet.is_some()))
+        };
+        let unknown: Vec<i64> = machine
+            .interfaces
+            .iter()
+            .filter(|nic| nic.kind == super::db::InterfaceKind::Physical)
+            .filter(|nic| {
+                if lxd.macs.is_empty() {
+                    let used = machine.interfaces.iter().any(|other| other.parents.contains(&nic.id));
+                    !used && !has_subnet(&nic.addresses)
+                } else {
+                    !lxd.macs.iter().any(|mac| mac.eq_ignore_ascii_case(&nic.mac))
+                }
+            })
+            .map(|nic| nic.id)
+            .collect();
+        if unknown.len() < machine.interfaces.len() {
+            for nic in unknown {
+                // It was listed a moment ago.
+                let _ = self.delete_interface(system_id, nic);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! DNS resources and records.
 
+use std::{collections::BTreeMap, net::IpAddr};
+
 use serde_json::{Value, json};
 
 use super::{
@@ -68,50 +70,61 @@ fn collection(model: &mut Model, call: &Call) -> Outcome<Reply> {
         .collect();
     let mut values: Vec<Value> = shown.into_iter().map(|dns| render::dns(model, dns)).collect();
     if query.flag("all") {
-        values.extend(implicit(model, name.as_deref(), domain));
+        let mut all = implicit(model, name.as_deref(), domain);
+        all.extend(values);
+        values = all;
     }
     list(values)
 }
 
-/// With `all=true` MAAS lists names that nobody made: those of machines and of reserved addresses.
+/// With `all=true` MAAS lists every name that it serves once more, those that nobody made included: machines' and those
+/// of reserved addresses.
 fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value> {
-    let mut rows = Vec::new();
-    let mut add =
-        |label: &str, domain_id: i64, ips: Vec<(String, bool)>, system_id: Option<&str>, user: Option<i64>| {
-            if name.is_some_and(|name| name != label)
-                || domain.is_some_and(|domain| domain != domain_id)
-                || ips.is_empty()
-            {
-                return;
-            }
-            let zone = model.db.domains.get(&domain_id).map_or("", |domain| domain.name.as_str());
-            let records: Vec<Value> = ips
-            .into_iter()
-            .map(|(ip, v4)| {
-                json!({
-                    "system_id": system_id, "node_type": system_id.map(|_| 0), "user_id": user, "dnsresource_id": null,
-                    "ttl": null, "rrtype": if v4 { "A" } else { "AAAA" }, "rrdata": ip, "dnsdata_id": null,
-                })
-            })
-            .collect();
-            rows.push(json!({
-                "id": -1, "fqdn": format!("{label}.{zone}"), "address_ttl": null, "ip_addresses": null,
-                "resource_records": records, "resource_uri": render::uri("dnsresources/-1/"),
-            }));
-        };
+    let mut rows: BTreeMap<(i64, String), Vec<Value>> = BTreeMap::new();
+    let mut add = |label: &str, domain_id: i64, ip: IpAddr, system_id: Option<&str>, user: Option<i64>, dns: Option<i64>| {
+        if name.is_some_and(|name| name != label) || domain.is_some_and(|domain| domain != domain_id) {
+            return;
+        }
+        rows.entry((domain_id, label.to_owned())).or_default().push(json!({
+            "system_id": system_id, "node_type": system_id.map(|_| 0), "user_id": user, "dnsresource_id": dns,
+            "ttl": null, "rrtype": if ip.is_ipv4() { "A" } else { "AAAA" }, "rrdata": ip.to_string(), "dnsdata_id": null,
+        }));
+    };
     for machine in model.machines_in_order() {
-        let ips =
-            render::machine::addresses(model, machine).into_iter().map(|ip| (ip.clone(), !ip.contains(':'))).collect();
-        add(&machine.hostname, machine.domain, ips, Some(&machine.system_id), machine.owner);
+        for ip in render::machine::addresses(model, machine).iter().filter_map(|ip| ip.parse().ok()) {
+            add(&machine.hostname, machine.domain, ip, Some(&machine.system_id), machine.owner, None);
+        }
+    }
+    for dns in model.db.dns.values() {
+        for row in dns.addresses.iter().filter_map(|id| model.db.addresses.get(id)) {
+            if let Some(ip) = row.ip {
+                add(&dns.name, dns.domain, ip, None, row.user, Some(dns.id));
+            }
+        }
     }
     for row in model.db.addresses.values().filter(|row| row.alloc == AllocType::UserReserved) {
         let named = model.db.dns.values().any(|dns| dns.addresses.contains(&row.id));
         if let Some(ip) = row.ip.filter(|_| !named) {
             let label = ip.to_string().replace(['.', ':'], "-");
-            add(&label, crate::model::DEFAULT_DOMAIN, vec![(ip.to_string(), ip.is_ipv4())], None, row.user);
+            add(&label, crate::model::DEFAULT_DOMAIN, ip, None, row.user, None);
         }
     }
-    rows
+    rows.into_iter()
+        .map(|((domain_id, label), mut records)| {
+            // MAAS keeps one machine, one user and one resource for a name, and writes them on each of its records.
+            for field in ["system_id", "node_type", "user_id", "dnsresource_id"] {
+                let known = records.iter().map(|record| record[field].clone()).find(|value| !value.is_null());
+                for record in &mut records {
+                    record[field] = known.clone().unwrap_or_default();
+                }
+            }
+            let zone = model.db.domains.get(&domain_id).map_or("", |domain| domain.name.as_str());
+            json!({
+                "id": -1, "fqdn": format!("{label}.{zone}"), "address_ttl": null, "ip_addresses": null,
+                "resource_records": records, "resource_uri": render::uri("dnsresources/-1/"),
+            })
+        })
+        .collect()
 }
 
 fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
