@@ -62,7 +62,8 @@ fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
     Ok(match Value::deserialize(deserializer)? {
         Value::Null => None,
         Value::String(text) => Some(text),
-        other => Some(other.to_string()),
+        // YAML takes 008, which is no octal number, for a fraction.
+        other => Some(other.to_string().trim_end_matches(".0").to_owned()),
     })
 }
 
@@ -73,6 +74,9 @@ pub struct Credentials {
     /// A further key of the caller; any name for it.
     #[serde(default)]
     pub key: Option<String>,
+    /// A further key of the caller that the request speaks of.
+    #[serde(default)]
+    pub about: Option<String>,
     /// A part of the key that was not the right one.
     #[serde(default)]
     pub wrong: Option<WrongPart>,

@@ -189,7 +189,7 @@ impl Identities {
                 });
                 for (key, value) in ours {
                     let Some(other) = theirs.get(key) else { continue };
-                    match leaf_kind(key, role, kind) {
+                    match leaf_kind(key, kind) {
                         Some(kind) => self.learn_leaf(kind, value, other),
                         None => self.walk(value, other, key),
                     }
@@ -286,6 +286,11 @@ impl Identities {
             let (ours, theirs) = (recorded.get(key)?.as_str()?, simulated.get(key)?.as_str()?);
             Some(self.simulated(kind, ours) == theirs)
         };
+        // Events repeat the names of machines; their words tell them apart.
+        if recorded.get("node").is_some() && recorded.get("level").is_some() {
+            let words = ["type", "description"].iter().all(|key| recorded.get(key) == simulated.get(key));
+            return words && same("hostname", Kind::Name) == Some(true);
+        }
         same("hostname", Kind::Name)
             .or_else(|| same("fqdn", Kind::Name))
             .or_else(|| same("cidr", Kind::Address))
@@ -316,10 +321,9 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// The kind of identity that a field holds, if it holds one.
-fn leaf_kind(key: &str, role: &str, object: Option<Kind>) -> Option<Kind> {
+fn leaf_kind(key: &str, object: Option<Kind>) -> Option<Kind> {
     Some(match key {
         "system_id" | "primary_rack" | "secondary_rack" => Kind::System,
-        "node" if role == "events" => Kind::System,
         "id" => return object,
         "fabric_id" => Kind::Fabric,
         "virtualmachine_id" => Kind::VirtualMachine,

@@ -56,9 +56,11 @@ pub struct Position {
 }
 
 impl Position {
-    /// Whether this position has reached `mark`, a position without a name ("before 368b").
+    /// Whether this position has reached `mark`, mostly one without a name ("before 368b"). A name tells apart recordings
+    /// that carry one number.
     pub fn reaches(&self, mark: &Self) -> bool {
-        (self.number, &self.letters) >= (mark.number, &mark.letters)
+        let (own, other) = ((self.number, &self.letters), (mark.number, &mark.letters));
+        own > other || (own == other && (mark.rest.is_empty() || mark.rest == self.rest))
     }
 
     /// Whether this position carries the number of `mark`.
@@ -299,6 +301,8 @@ mod tests {
         assert!(position("368b-x").reaches(&position("368")));
         assert!(position("370-x").reaches(&position("368b")));
         assert!(!position("368-x").reaches(&position("368b")));
+        assert!(position("000-x").reaches(&position("000-x")));
+        assert!(!position("000-z").reaches(&position("000-x")));
     }
 
     #[test]

@@ -34,7 +34,10 @@ pub(super) struct Pem {
 /// What a request is made with.
 pub(super) struct Context<'a> {
     pub(super) identities: &'a Identities,
+    /// Signs.
     pub(super) key: &'a Key,
+    /// Fills the gaps that keys have left in forms.
+    pub(super) about: &'a Key,
     pub(super) pem: &'a Pem,
     /// Seconds since the epoch.
     pub(super) now: i64,
@@ -174,9 +177,9 @@ fn fill(key: &str, value: &str, context: &Context<'_>) -> String {
         return text;
     }
     value
-        .replace("<consumer-key>", &context.key.consumer)
-        .replace("<token-key>", &context.key.token)
-        .replace("<token-secret>", &context.key.secret)
+        .replace("<consumer-key>", &context.about.consumer)
+        .replace("<token-key>", &context.about.token)
+        .replace("<token-secret>", &context.about.secret)
 }
 
 /// `<11 MiB>` and `<100000 times v>`.
@@ -291,8 +294,15 @@ mod tests {
         identities.pair(Kind::Address, "10.0.0.7", "10.0.0.1");
         let key = Key { consumer: "c".into(), token: "t".into(), secret: "s".into() };
         let pem = Pem { certificate: "CERT".into(), key: "KEY".into() };
-        let context =
-            Context { identities: &identities, key: &key, pem: &pem, now: 5000, recorded_now: Some(1000), number: 1 };
+        let context = Context {
+            identities: &identities,
+            key: &key,
+            about: &key,
+            pem: &pem,
+            now: 5000,
+            recorded_now: Some(1000),
+            number: 1,
+        };
         prepare(&recording(request), &context)
     }
 

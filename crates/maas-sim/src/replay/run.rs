@@ -113,10 +113,11 @@ impl<'a> Replay<'a> {
 
     async fn exchange(&mut self, recording: &Recording, recorded_now: Option<i64>) -> Result<Outcome, ReplayError> {
         self.number += 1;
-        let key = self.key_for(recording).await?;
+        let (key, about) = self.key_for(recording).await?;
         let context = Context {
             identities: &self.identities,
             key: &key,
+            about: &about,
             pem: &self.pem,
             now: now(),
             recorded_now,
@@ -142,14 +143,15 @@ impl<'a> Replay<'a> {
         Ok(Outcome { name: recording.name.clone(), request, differences, drift, answer })
     }
 
-    /// The key that a request was signed with. Keys that do not exist yet are given to their user.
-    async fn key_for(&mut self, recording: &Recording) -> Result<Key, ReplayError> {
+    /// The key that a request was signed with, and the one that it speaks of. Keys that do not exist yet are given to
+    /// their user.
+    async fn key_for(&mut self, recording: &Recording) -> Result<(Key, Key), ReplayError> {
         let caller = recording.request.caller.as_deref().unwrap_or(FIRST_ADMIN);
         let user = match self.callers.get(caller) {
             Some(user) => user.clone(),
             None => self.stranger(caller).await?,
         };
-        let Credentials { key, wrong } = self.arrangements.credentials(&recording.position);
+        let Credentials { key, about, wrong } = self.arrangements.credentials(&recording.position);
         let mut key = self.key_of(&user, key.as_deref()).await?;
         let part = wrong.map(|part| match part {
             WrongPart::Consumer => &mut key.consumer,
@@ -159,7 +161,11 @@ impl<'a> Replay<'a> {
         if let Some(part) = part {
             "wrong".clone_into(part);
         }
-        Ok(key)
+        let about = match &about {
+            Some(label) => self.key_of(&user, Some(label)).await?,
+            None => key.clone(),
+        };
+        Ok((key, about))
     }
 
     /// A user whom no arrangement names: the recording's own words say whether it is an administrator.
@@ -278,6 +284,7 @@ impl<'a> Replay<'a> {
         let context = Context {
             identities: &nothing,
             key: &self.admin,
+            about: &self.admin,
             pem: &self.pem,
             now: now(),
             recorded_now: None,
@@ -380,7 +387,7 @@ fn map_identities(kind: &str, value: &mut Value, identities: &Identities) {
                 identities.known(of, text).or_else(|| identities.known(Kind::Name, text)).map(|known| json!(known))
             }
             Value::Number(number) => identities
-                .known(of, &number.to_string())
+                .known(if key == "vm_host" { Kind::VmHost } else { of }, &number.to_string())
                 .and_then(|known| known.parse::<u64>().ok())
                 .map(|id| json!(id)),
             _ => None,
