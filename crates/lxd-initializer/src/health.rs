@@ -139,3 +139,62 @@ pub fn router(status: &Arc<Status>) -> Router {
         .route("/readyz", get(async move || ready.readiness()))
         .route("/metrics", get(async move || metrics.metrics()))
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, http::Request};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::plan::Condition;
+
+    async fn ask(status: &Arc<Status>, path: &str) -> (StatusCode, String) {
+        let answer = router(status).oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let code = answer.status();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (code, String::from_utf8(body.into()).unwrap())
+    }
+
+    fn told(status: &Status, state: State) {
+        let held = if state == State::Ready { "True" } else { "False" };
+        let condition = Condition { step: Step::Bridge, status: held, message: "there is no bridge".into() };
+        *status.last.lock().unwrap() = Last {
+            at: Instant::now(),
+            plan: Some(Plan { effect: None, state, message: "sentence".into(), conditions: vec![condition] }),
+        };
+    }
+
+    #[tokio::test]
+    async fn health_is_about_passes_and_readiness_about_what_they_find() {
+        let status = Arc::new(Status::default());
+        assert_eq!(ask(&status, "/healthz").await.0, StatusCode::OK);
+        assert_eq!(ask(&status, "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
+        told(&status, State::Blocked);
+        assert_eq!(ask(&status, "/healthz").await.0, StatusCode::OK);
+        let (code, text) = ask(&status, "/readyz").await;
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(
+            text.starts_with("Blocked: sentence\n") && text.contains("Bridge        False    there is no bridge"),
+            "{text}"
+        );
+        told(&status, State::Ready);
+        assert_eq!(ask(&status, "/readyz").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn metrics_count_writes_and_failures_by_effect() {
+        let status = Arc::new(Status::default());
+        status.wrote(EffectKind::CreatePool);
+        status.wrote(EffectKind::CreatePool);
+        status.failed(EffectKind::CreatePool);
+        let (code, text) = ask(&status, "/metrics").await;
+        assert_eq!(code, StatusCode::OK);
+        for line in [
+            "lxd_initializer_writes_total{name=\"CreatePool\"} 2",
+            "lxd_initializer_failures_total{name=\"CreatePool\"} 1",
+            "lxd_initializer_ready 0",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

@@ -11,7 +11,10 @@ use lxd_client::{Fingerprint, Identity};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384};
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::observed::{Certificate, Lookup};
+use crate::{
+    names,
+    observed::{Certificate, Lookup, Maker},
+};
 
 const FILE: &str = "client.pem";
 const VALID_YEARS: i32 = 10;
@@ -70,13 +73,23 @@ pub fn fact(identity: &Identity) -> Lookup<Certificate> {
     }
 }
 
+/// Whether this node's agent made a certificate: its names are ASCII, so they stand in the DER form as they are.
+pub fn maker(certificate_der: &[u8], node_name: &str) -> Maker {
+    let mark = names::common_name(node_name);
+    // The length goes before the name, so that the mark of "n1" is not found in that of "n10".
+    let mut whole = vec![u8::try_from(mark.len()).unwrap_or(u8::MAX)];
+    whole.extend(mark.as_bytes());
+    let found = certificate_der.windows(whole.len()).any(|window| window == whole);
+    if found { Maker::ThisAgent } else { Maker::SomebodyElse }
+}
+
 /// Makes a key pair and keeps it, unless one is there already.
 pub fn make(state_dir: &Path, node_name: &str) -> anyhow::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir)?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, format!("lxd-initializer@{node_name}"));
+    params.distinguished_name.push(DnType::CommonName, names::common_name(node_name));
     let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
     // A day of slack, because the clocks of node and MAAS may differ.
     let start = today.yesterday()?;
@@ -125,6 +138,20 @@ mod tests {
         let Lookup::Found(second) = load(&state) else { panic!() };
         assert_eq!(first.fingerprint().unwrap(), second.fingerprint().unwrap(), "the first one stays");
         assert_eq!(fs::read_dir(&state).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn the_agent_knows_its_own_certificates_again_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        make(folder.path(), "n1").unwrap();
+        let Lookup::Found(identity) = load(folder.path()) else { panic!() };
+        let own = lxd_client::certificate_der(identity.certificate_pem()).unwrap();
+        let other = rcgen::generate_simple_self_signed(["lxd-initializer".to_owned()]).unwrap();
+        assert_eq!(maker(&own, "n1"), Maker::ThisAgent);
+        for (der, node) in [(own.as_ref(), "n10"), (own.as_ref(), "n"), (other.cert.der().as_ref(), "n1"), (&[], "n1")]
+        {
+            assert_eq!(maker(der, node), Maker::SomebodyElse);
+        }
     }
 
     #[test]

@@ -10,9 +10,8 @@ use crate::{
     agent::Agent,
     effect::Registration,
     keys,
-    names::trust_name,
     observe::trusted,
-    observed::{Lookup, LxdFacts, MaasFacts, MaasView, Machine, NodeFacts, Observed, Truster, VmHost},
+    observed::{Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, NodeFacts, Observed, VmHost},
     renew::{self, Renewal},
     settings::Settings,
 };
@@ -252,23 +251,19 @@ async fn this_host(
         host.host.as_ref().is_some_and(|reference| reference.system_id == machine.system_id)
     };
     let mut candidates: Vec<_> = all.iter().filter(of_machine).collect();
-    // One that MAAS has not matched yet, or matched wrongly, is known by its name and its key.
+    // One that MAAS has not matched yet, or matched wrongly, is known by its name and its certificate.
     candidates.extend(all.iter().filter(|host| !of_machine(host) && host.name.as_deref() == Some(&settings.node_name)));
-    let own = match keys::load(&settings.state_dir) {
-        Lookup::Found(identity) => identity.fingerprint().ok(),
-        _ => None,
-    };
     for candidate in candidates {
         let parameters = maas.vm_hosts().parameters(candidate.id).await?;
-        let certificate = parameters.certificate.as_deref().and_then(|pem| Fingerprint::of_pem(pem).ok());
-        let ours = certificate.is_some() && certificate == own;
-        if !of_machine(&candidate) && !ours {
+        let der = parameters.certificate.as_deref().and_then(|pem| lxd_client::certificate_der(pem).ok());
+        let certificate = der.as_ref().map(|der| Fingerprint::of_der(der));
+        let maker = keys::maker(der.as_deref().unwrap_or_default(), &settings.node_name);
+        // A namesake of another machine is none of our business.
+        if !of_machine(&candidate) && maker == Maker::SomebodyElse {
             continue;
         }
         let certificate_trusted = match certificate {
-            Some(print) => trusted(lxd, print).await.as_ref_with(|trust| {
-                if trust.name == trust_name(&settings.node_name) { Truster::ThisAgent } else { Truster::SomebodyElse }
-            }),
+            Some(print) => trusted(lxd, print).await.as_ref_with(|_| ()),
             None => Lookup::Absent,
         };
         return Ok(Lookup::Found(VmHost {
@@ -278,6 +273,7 @@ async fn this_host(
             address: with_scheme(&parameters.power_address.unwrap_or_default()),
             project: parameters.project.unwrap_or_default(),
             certificate,
+            maker,
             certificate_trusted,
             reached: candidate.is_reached(),
             digested: candidate.is_measured(),

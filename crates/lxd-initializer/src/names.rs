@@ -43,7 +43,12 @@ pub const TRUST_KEY_FOR_ALL: &str = "tls.crt";
 /// The key in LXD's configuration by which the agent knows its own listener again.
 pub const LISTENER_NOTE: &str = "user.lxd-initializer.listener";
 
-/// The name under which the agent has LXD trust a certificate, by which it knows its own again.
+/// The name under which the agent has LXD trust a certificate.
 pub fn trust_name(node_name: &str) -> String {
     format!("maas-{node_name}")
+}
+
+/// The common name in the certificates that the agent makes, by which it knows its own again, even with the key lost.
+pub fn common_name(node_name: &str) -> String {
+    format!("lxd-initializer@{node_name}")
 }

@@ -176,11 +176,7 @@ async fn bridge(lxd: &Client, name: &str) -> Lookup<BridgeFacts> {
 
 /// A certificate in LXD's trust store.
 pub(crate) async fn trusted(lxd: &Client, print: Fingerprint) -> Lookup<TrustFacts> {
-    lookup(lxd.certificate(print).await, |found| TrustFacts {
-        name: found.name,
-        restricted: found.restricted,
-        projects: found.projects,
-    })
+    lookup(lxd.certificate(print).await, |found| TrustFacts { restricted: found.restricted, projects: found.projects })
 }
 
 async fn look_at_door(

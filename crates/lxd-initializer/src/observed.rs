@@ -168,8 +168,6 @@ pub struct BridgeFacts {
 /// A certificate in the trust store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustFacts {
-    /// The name that it was given.
-    pub name: String,
     /// Whether it is bound to projects.
     pub restricted: bool,
     /// To which.
@@ -247,8 +245,10 @@ pub struct VmHost {
     pub project: String,
     /// The certificate with which MAAS comes.
     pub certificate: Option<Fingerprint>,
-    /// Whether this LXD trusts that certificate, and by whose doing.
-    pub certificate_trusted: Lookup<Truster>,
+    /// Who made that certificate, and with it the registration.
+    pub maker: Maker,
+    /// Whether this LXD trusts that certificate.
+    pub certificate_trusted: Lookup<()>,
     /// Whether MAAS has ever really reached it.
     pub reached: bool,
     /// Whether MAAS has digested its resources.
@@ -257,12 +257,12 @@ pub struct VmHost {
     pub strangers: Lookup<Vec<String>>,
 }
 
-/// Who had LXD trust a certificate.
+/// Who made something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Truster {
+pub enum Maker {
     /// This agent, in an earlier life.
     ThisAgent,
-    /// A person, or MAAS.
+    /// A person, the manager, or MAAS.
     SomebodyElse,
 }
 

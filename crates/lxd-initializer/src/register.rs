@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     decide,
     effect::{Effect, Registration},
-    observed::{Lookup, MaasFacts, Machine, NodeFacts, Observed, ServerFacts, Truster, VmHost},
+    observed::{Lookup, MaasFacts, Machine, Maker, NodeFacts, Observed, ServerFacts, VmHost},
     plan::Verdict,
     settings::Settings,
 };
@@ -59,7 +59,7 @@ pub(crate) fn registered(
     match &view.host {
         Lookup::Unknown(why) => Verdict::Wait(format!("the VM hosts of MAAS cannot be read: {why}")),
         Lookup::Absent => register(settings, observed, server, machine, address),
-        Lookup::Found(host) => existing(observed, machine, host, &address, now),
+        Lookup::Found(host) => existing(settings, observed, machine, host, &address, now),
     }
 }
 
@@ -103,7 +103,14 @@ fn too_late(project: &str, instances: &[String]) -> String {
     )
 }
 
-fn existing(observed: &Observed, machine: &Machine, host: &VmHost, address: &str, now: Timestamp) -> Verdict {
+fn existing(
+    settings: &Settings,
+    observed: &Observed,
+    machine: &Machine,
+    host: &VmHost,
+    address: &str,
+    now: Timestamp,
+) -> Verdict {
     let VmHost { id, name, .. } = host;
     if let Some(matched) = host.machine.as_ref().filter(|matched| **matched != machine.system_id) {
         return Verdict::Block(format!(
@@ -112,10 +119,16 @@ fn existing(observed: &Observed, machine: &Machine, host: &VmHost, address: &str
             machine.system_id
         ));
     }
-    let ours = match decide::certificate(observed) {
-        Lookup::Found(certificate) => host.certificate == Some(certificate.fingerprint),
-        _ => false,
-    };
+    if host.maker == Maker::SomebodyElse {
+        return foreign(machine, host);
+    }
+    if host.project != settings.project {
+        return Verdict::Block(format!(
+            "VM host {name} ({id}) works in project {:?}, but LXD_PROJECT is {:?}: set it back, or remove the VM host in MAAS \
+             while it has no VMs",
+            host.project, settings.project
+        ));
+    }
     // S12 again: MAAS looks at the project whenever the host is changed or refreshed.
     let guarded = |effect: Effect, message: String| match &host.strangers {
         Lookup::Found(strangers) if strangers.is_empty() => Verdict::Do(effect, message),
@@ -123,43 +136,51 @@ fn existing(observed: &Observed, machine: &Machine, host: &VmHost, address: &str
         Lookup::Absent => Verdict::Wait("which instances MAAS knows cannot be learnt".into()),
         Lookup::Unknown(why) => Verdict::Wait(format!("which instances MAAS knows cannot be learnt: {why}")),
     };
-    if !ours {
-        match &host.certificate_trusted {
-            Lookup::Unknown(why) => {
-                return Verdict::Wait(format!(
-                    "it cannot be learnt whether LXD trusts VM host {name}'s certificate: {why}"
-                ));
-            }
-            // The key that this agent once made has been lost, or LXD has forgotten it: MAAS gets the new one, on the
-            // host that it has.
-            Lookup::Absent | Lookup::Found(Truster::ThisAgent) => {
-                let effect = Effect::Renew { id: *id, address: address.to_owned() };
-                return guarded(effect, format!("gives VM host {name} ({id}) the new key of this node"));
-            }
-            Lookup::Found(Truster::SomebodyElse) => {}
-        }
-    } else if host.address != address {
-        let effect = Effect::Renew { id: *id, address: address.to_owned() };
+    let renew = || Effect::Renew { id: *id, address: address.to_owned() };
+    let Lookup::Found(certificate) = decide::certificate(observed) else {
+        return Verdict::Wait("there is no certificate to compare with".into());
+    };
+    if host.certificate != Some(certificate.fingerprint) {
         return guarded(
-            effect,
-            format!("tells MAAS that VM host {name} ({id}) is at {address} now, not at {}", host.address),
+            renew(),
+            format!("gives VM host {name} ({id}) the new key of this node, since the old one is lost"),
         );
+    }
+    if host.address != address {
+        let message = format!("tells MAAS that VM host {name} ({id}) is at {address} now, not at {}", host.address);
+        return guarded(renew(), message);
     }
     if !host.reached || !host.digested {
         let soon = observed.memory.refreshed.is_some_and(|last| now.duration_since(last) < DIGESTING);
         if soon {
             return Verdict::Wait(format!("MAAS is taking in VM host {name} ({id})"));
         }
-        return guarded(
-            Effect::Refresh { id: *id },
-            format!("lets MAAS look at VM host {name} ({id}), which it has not reached yet"),
-        );
+        let message = format!("lets MAAS look at VM host {name} ({id}), which it has not reached yet");
+        return guarded(Effect::Refresh { id: *id }, message);
     }
     match &host.machine {
         None => Verdict::Wait(format!("MAAS has not matched VM host {name} ({id}) to a machine yet")),
-        Some(_) if ours => Verdict::Holds(format!("VM host {name} ({id}) is this machine, {}", machine.system_id)),
-        Some(_) => Verdict::Holds(format!(
-            "VM host {name} ({id}) is this machine, {}; it was registered by somebody else and is accepted as it is",
+        Some(_) => Verdict::Holds(format!("VM host {name} ({id}) is this machine, {}", machine.system_id)),
+    }
+}
+
+/// A VM host of this very machine that somebody else registered: accepted if it works, and never changed.
+fn foreign(machine: &Machine, host: &VmHost) -> Verdict {
+    let VmHost { id, name, .. } = host;
+    match &host.certificate_trusted {
+        Lookup::Unknown(why) => Verdict::Wait(format!(
+            "it cannot be learnt whether LXD trusts the certificate of VM host {name} ({id}): {why}"
+        )),
+        Lookup::Absent => Verdict::Block(format!(
+            "somebody else registered this machine as VM host {name} ({id}), with a certificate that its LXD does not trust: \
+             trust that certificate, or remove the VM host in MAAS while it has no VMs"
+        )),
+        Lookup::Found(()) if !host.reached || !host.digested => Verdict::Wait(format!(
+            "somebody else registered this machine as VM host {name} ({id}), and MAAS has not reached it yet: refresh it in \
+             MAAS"
+        )),
+        Lookup::Found(()) => Verdict::Holds(format!(
+            "VM host {name} ({id}) is this machine, {}; somebody else registered it and it is accepted as it is",
             machine.system_id
         )),
     }

@@ -218,7 +218,7 @@ fn size_with_unit(text: &str) -> Result<String, SettingError> {
         return Err(wrong("STORAGE_SIZE", text.to_owned(), EXPECTED));
     }
     match unit {
-        "" | "G" | "Gi" => Ok(format!("{digits}GiB")),
+        "" => Ok(format!("{digits}GB")),
         "GB" | "GiB" | "TB" | "TiB" | "MB" | "MiB" => Ok(format!("{digits}{unit}")),
         _ => Err(wrong("STORAGE_SIZE", text.to_owned(), EXPECTED)),
     }
@@ -246,14 +246,14 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_document() {
         let settings = settle(&[]).unwrap();
-        assert_eq!((settings.pool.driver.as_str(), settings.pool.size.as_deref()), ("zfs", Some("50GiB")));
+        assert_eq!((settings.pool.driver.as_str(), settings.pool.size.as_deref()), ("zfs", Some("50GB")));
         assert_eq!((settings.bridge.as_str(), settings.project.as_str()), ("br0", "maas"));
         assert_eq!((settings.zone.as_str(), settings.resource_pool.as_str()), ("default", "default"));
     }
 
     #[test]
     fn a_size_without_a_unit_is_gigabytes_and_never_bytes() {
-        for (given, sent) in [("50", "50GiB"), ("1", "1GiB"), ("500GB", "500GB"), ("2TiB", "2TiB"), ("20 GiB", "20GiB")]
+        for (given, sent) in [("50", "50GB"), ("1", "1GB"), ("500GB", "500GB"), ("2TiB", "2TiB"), ("20 GiB", "20GiB")]
         {
             assert_eq!(settle(&["--storage-size", given]).unwrap().pool.size.as_deref(), Some(sent));
         }

@@ -10,8 +10,8 @@ use lxd_initializer::{
     effect::EffectKind,
     names,
     observed::{
-        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, Memory, NodeFacts, Observed, PoolFacts,
-        ServerFacts, TrustFacts, Truster, VmHost,
+        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, Maker, Memory, NodeFacts, Observed, PoolFacts,
+        ServerFacts, TrustFacts, VmHost,
     },
     plan::{State, Step},
     requirements::project_config,
@@ -61,7 +61,6 @@ fn servers() -> impl Strategy<Value = ServerFacts> {
         lookups(prop::bool::ANY.prop_map(|ours| if ours { project_config() } else { BTreeMap::new() })),
         lookups(prop::collection::vec("vm[0-9]", 0..2)),
         lookups((any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(restricted, ours)| TrustFacts {
-            name: "maas-n1".into(),
             restricted,
             projects: vec![if ours { "maas".into() } else { "x".into() }],
         })),
@@ -91,13 +90,14 @@ fn hosts() -> impl Strategy<Value = VmHost> {
     (
         prop::sample::select(vec![None, Some("abc123"), Some("abc123"), Some("other")]),
         prop::sample::select(vec!["own", "own", "other"]),
-        lookups(prop::sample::select(vec![Truster::ThisAgent, Truster::SomebodyElse])),
+        (prop::sample::select(vec![Maker::ThisAgent, Maker::ThisAgent, Maker::SomebodyElse]), lookups(Just(()))),
         any::<(bool, bool)>(),
         lookups(prop::collection::vec("vm[0-9]", 0..2)),
     )
-        .prop_map(|(machine, certificate, certificate_trusted, (reached, digested), strangers)| VmHost {
+        .prop_map(|(machine, certificate, (maker, certificate_trusted), (reached, digested), strangers)| VmHost {
             machine: machine.map(str::to_owned),
             certificate: Some(print(certificate)),
+            maker,
             certificate_trusted,
             reached,
             digested,

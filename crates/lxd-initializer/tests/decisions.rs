@@ -11,7 +11,7 @@ use lxd_initializer::{
     effect::{Effect, EffectKind},
     names,
     observed::{
-        BridgeFacts, Door, Failure, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, TrustFacts, Truster,
+        BridgeFacts, Door, Failure, Lookup, LxdFacts, MaasFacts, Maker, NodeFacts, Observed, PoolFacts, TrustFacts,
         VmHost,
     },
     plan::{State, Step},
@@ -145,10 +145,7 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
             "cannot be used and is left alone",
         ),
         (
-            with_server(|s| {
-                s.trust =
-                    Lookup::Found(TrustFacts { name: "x".into(), restricted: true, projects: vec!["other".into()] })
-            }),
+            with_server(|s| s.trust = Lookup::Found(TrustFacts { restricted: true, projects: vec!["other".into()] })),
             State::Blocked,
             Step::Trust,
             "but not for project \"maas\"",
@@ -302,14 +299,35 @@ fn a_listener_that_lxd_said_it_opened_is_not_taken_back_because_a_firewall_is_in
 }
 
 #[test]
-fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted_as_it_is() {
-    let plan = plan(&with_host(|host| {
-        host.certificate = Some(print("of maas"));
-        host.certificate_trusted = Lookup::Found(Truster::SomebodyElse);
-        host.name = "other-name".into();
-        host.address = "https://node.example:8443".into();
-    }));
-    assert_eq!((plan.state, write(&plan)), (State::Ready, None), "{}", plan.message);
+fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted_or_told_and_never_changed() {
+    let foreign = |change: fn(&mut VmHost)| {
+        plan(&with_host(|host| {
+            host.maker = Maker::SomebodyElse;
+            host.certificate = Some(print("of maas"));
+            host.name = "other-name".into();
+            host.address = "https://node.example:8443".into();
+            host.project = "default".into();
+            change(host);
+        }))
+    };
+    let cases: [(fn(&mut VmHost), State, &str); 4] = [
+        (|_| (), State::Ready, "this node is a VM host"),
+        (|host| host.certificate_trusted = Lookup::Absent, State::Blocked, "does not trust"),
+        (|host| host.certificate_trusted = Lookup::Unknown("why".into()), State::Waiting, "cannot be learnt"),
+        (|host| host.reached = false, State::Waiting, "refresh it in MAAS"),
+    ];
+    for (change, state, words) in cases {
+        let plan = foreign(change);
+        assert_eq!((plan.state, write(&plan)), (state, None), "{}", plan.message);
+        assert!(plan.message.contains(words), "{}", plan.message);
+    }
+}
+
+#[test]
+fn a_vm_host_of_ours_in_another_project_is_told_because_its_vms_were_not_counted() {
+    let plan = plan(&with_host(|host| host.project = "old".into()));
+    assert_eq!((plan.state, write(&plan)), (State::Blocked, None));
+    assert!(plan.message.contains("LXD_PROJECT is \"maas\""), "{}", plan.message);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use lxd_initializer::{
     decide::decide,
     effect::{Effect, EffectKind},
     observed::{
-        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Memory, NodeFacts, Observed,
-        PoolFacts, ServerFacts, TrustFacts, Truster, VmHost,
+        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, Memory, NodeFacts,
+        Observed, PoolFacts, ServerFacts, TrustFacts, VmHost,
     },
     plan::Plan,
     requirements::project_config,
@@ -43,7 +43,7 @@ pub(crate) fn server() -> ServerFacts {
         bridge: Lookup::Found(BridgeFacts { kind: "bridge".into(), ports: vec!["eth0".into()] }),
         project: Lookup::Found(project_config()),
         instances: Lookup::Found(vec![]),
-        trust: Lookup::Found(TrustFacts { name: "maas-n1".into(), restricted: true, projects: vec!["maas".into()] }),
+        trust: Lookup::Found(TrustFacts { restricted: true, projects: vec!["maas".into()] }),
         door: Door::Trusted,
     }
 }
@@ -56,7 +56,8 @@ pub(crate) fn host() -> VmHost {
         address: "https://192.0.2.7:8443".into(),
         project: "maas".into(),
         certificate: Some(print("own")),
-        certificate_trusted: Lookup::Found(Truster::ThisAgent),
+        maker: Maker::ThisAgent,
+        certificate_trusted: Lookup::Found(()),
         reached: true,
         digested: true,
         strangers: Lookup::Found(vec![]),
