@@ -279,7 +279,7 @@ impl Client {
             let wait = if read_only { inner.retry.wait(attempt, &error, inner.environment.random()) } else { None };
             match wait {
                 Some(wait) if Instant::now().checked_add(wait).is_some_and(|then| then < until) => {
-                    tokio::time::sleep(wait).await
+                    tokio::time::sleep(wait).await;
                 }
                 _ => return Err(error),
             }

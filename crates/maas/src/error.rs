@@ -141,7 +141,7 @@ impl ErrorKind {
     }
 
     /// What to do, for a person.
-    pub fn advice(self) -> &'static str {
+    fn advice(self) -> &'static str {
         match self {
             Self::NotFound => "look whether it was deleted",
             Self::NoMatch => "relax the constraints, add machines, or read the named machine",
@@ -156,7 +156,7 @@ impl ErrorKind {
             Self::NoCapacity => "choose another host or a smaller machine",
             Self::HostTrouble => "refresh the VM host, and look at its LXD and at its trust of MAAS's certificate",
             Self::Throttled | Self::ServerTrouble => "try again later",
-            Self::Denied => "check the API key, the rights of its user, and whether the machine is locked",
+            Self::Denied => "check the rights of the key's user, and whether the machine is locked",
             Self::Unreachable => "check the endpoint, the network and its proxies, and that MAAS runs",
             Self::Gone => "use a MAAS that has it",
             Self::WrongEndpoint => "correct the endpoint, for example http://maas.example:5240/MAAS",
@@ -273,6 +273,11 @@ impl Error {
         self.kind() == ErrorKind::Denied && self.status() != Some(403)
     }
 
+    /// What to do, for a person.
+    pub fn advice(&self) -> &'static str {
+        if self.is_unauthenticated() { "check the API key" } else { self.kind().advice() }
+    }
+
     /// Whether waiting, and nothing else, can make the same request succeed.
     pub fn is_transient(&self) -> bool {
         matches!(
@@ -296,7 +301,7 @@ impl fmt::Display for Error {
         if !details.message.is_empty() {
             write!(f, ": {}", details.message.trim_end_matches('.'))?;
         }
-        write!(f, "; {}", details.kind.advice())
+        write!(f, "; {}", self.advice())
     }
 }
 
