@@ -372,6 +372,11 @@ fn id_by_name(list: Option<&Value>, key: &str, name: &str) -> Option<String> {
 fn map_identities(kind: &str, value: &mut Value, identities: &Identities) {
     let Value::Object(fields) = value else { return };
     for (key, value) in fields {
+        if key == "instances" {
+            let instances = value.as_array_mut().into_iter().flatten();
+            instances.for_each(|instance| map_instance(instance, identities));
+            continue;
+        }
         let of = match (kind, key.as_str()) {
             (_, "system_id" | "machine" | "host") => Kind::System,
             (_, "hostname" | "vm_host") | ("vm_host", "name") => Kind::Name,
@@ -395,5 +400,14 @@ fn map_identities(kind: &str, value: &mut Value, identities: &Identities) {
         if let Some(known) = known {
             *value = known;
         }
+    }
+}
+
+/// Instances in LXD carry the names that MAAS made up for its machines.
+fn map_instance(instance: &mut Value, identities: &Identities) {
+    if let Some(Value::String(name)) = instance.get_mut("name")
+        && let Some(known) = identities.known(Kind::Name, name)
+    {
+        *name = known.to_owned();
     }
 }
