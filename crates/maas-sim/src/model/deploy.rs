@@ -20,6 +20,8 @@ pub struct DeployRequest {
     pub vm_host: bool,
     pub install_rackd: bool,
     pub bridge_all: Option<super::interfaces::BridgeOptions>,
+    /// As it was sent: base64.
+    pub user_data: Option<String>,
 }
 
 impl Model {
@@ -68,6 +70,7 @@ impl Model {
         if let Some(agent_name) = &request.agent_name {
             machine.agent_name.clone_from(agent_name);
         }
+        self.world.bodies.entry(system_id.to_owned()).or_default().user_data.clone_from(&request.user_data);
         self.user_event(system_id, "User starting deployment", user, request.comment.as_deref());
         self.begin_deploying(system_id, known_on);
         Ok(())

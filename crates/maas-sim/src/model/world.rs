@@ -94,6 +94,9 @@ pub struct Body {
     pub vanishes: bool,
     /// Another user allocates it the moment it is Ready.
     pub stolen_by: Option<i64>,
+    /// What it is told when it boots into its last deployment, base64 as it was sent. No answer of MAAS shows it; those who
+    /// play the machines read it here.
+    pub user_data: Option<String>,
 }
 
 /// An instance in LXD.

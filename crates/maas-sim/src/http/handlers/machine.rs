@@ -186,6 +186,7 @@ fn deploy_request(form: &Form) -> DeployRequest {
         vm_host: form.flag("register_vmhost") || form.flag("install_kvm"),
         install_rackd: form.flag("install_rackd"),
         bridge_all: form.flag("bridge_all").then(|| super::interfaces::bridge_options(form)),
+        user_data: form.text("user_data"),
     }
 }
 
