@@ -49,12 +49,14 @@ pub async fn install(testbed: &Testbed) -> anyhow::Result<()> {
 
 /// A player with one node that runs the manager's Deployment, back when its Pod is Ready.
 pub async fn manager_player(testbed: &Testbed) -> anyhow::Result<NodePlayer> {
-    let port = free_port()?;
+    let (port, metrics_port) = (free_port()?, free_port()?);
     let options =
         NodePlayerOptions::default().image("capmaas/manager:", program("capmaas-manager")?).hook(move |plan| {
-            // Many testbeds share this machine, so the health port of the manifest may be taken.
+            // Many testbeds share this machine, so the ports of the manifest may be taken.
             plan.args.retain(|arg| !arg.starts_with("--health-addr"));
             plan.args.push(format!("--health-addr=127.0.0.1:{port}"));
+            plan.args.retain(|arg| !arg.starts_with("--metrics-bind-addr"));
+            plan.args.push(format!("--metrics-bind-addr=127.0.0.1:{metrics_port}"));
             plan.moved_ports.insert(9440, port);
         });
     let player = NodePlayer::start(testbed, options)?;

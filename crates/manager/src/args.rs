@@ -1,6 +1,7 @@
 //! The manager's command line.
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -16,10 +17,59 @@ pub struct Args {
     #[arg(long)]
     pub watch_filter: Option<String>,
 
-    /// Where /healthz and /readyz are served, as `:PORT` or `ADDRESS:PORT`.
+    /// Where /healthz, /readyz and /log-level are served, as `:PORT` or `ADDRESS:PORT`.
     #[arg(long, default_value = ":9440", value_parser = parse_listen_address)]
     pub health_addr: SocketAddr,
+
+    /// Where /metrics is served, as `:PORT` or `ADDRESS:PORT`; 0 for nowhere.
+    #[arg(long, default_value = ":8080", value_parser = parse_optional_address)]
+    pub metrics_bind_addr: OptionalAddress,
+
+    /// Work only while holding the leader Lease, so that of several managers one writes.
+    #[arg(long)]
+    pub leader_elect: bool,
+
+    /// Name of the leader Lease. The Go provider's has the same, so that only one of the two works. Give managers that shall
+    /// work side by side in one namespace (with --namespace or --watch-filter) different names.
+    #[arg(long, default_value = capmaas_core::lease::LEASE_NAME)]
+    pub leader_election_id: String,
+
+    /// The namespace that the manager runs in: its own credentials and the leader Lease are there.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "capmaas-system")]
+    pub pod_namespace: String,
+
+    /// Namespaces besides the cluster's own that spec.identityRef of a MaasCluster may point into, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    pub identity_namespaces: Vec<String>,
+
+    /// How many MaasClusters are reconciled at the same time.
+    #[arg(long, default_value_t = 10)]
+    pub cluster_concurrency: u16,
+
+    /// How many MaasMachines are reconciled at the same time.
+    #[arg(long, default_value_t = 50)]
+    pub machine_concurrency: u16,
+
+    /// How many requests may be under way to one MAAS server. One region worker answers no faster with more than four.
+    #[arg(long, default_value_t = 4)]
+    pub maas_concurrency: usize,
+
+    /// How often MAAS's event log is asked what changed, for instance 4s.
+    #[arg(long, default_value = "4s", value_parser = parse_duration)]
+    pub maas_poll_interval: Duration,
+
+    /// Within this time every machine is looked at once, even if MAAS's event log says nothing about it, for instance 30m.
+    #[arg(long, default_value = "30m", value_parser = parse_duration)]
+    pub sync_period: Duration,
+
+    /// How much is logged: error, warn, info, debug or trace. Changed while running by PUT /log-level.
+    #[arg(long, default_value = "info")]
+    pub log_level: String,
 }
+
+/// An address to listen on, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionalAddress(pub Option<SocketAddr>);
 
 /// Reads an address as Go programs write it: `:9440` means every address of the host.
 fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
@@ -34,6 +84,28 @@ fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// The same, and `0` for none, as in Go programs.
+fn parse_optional_address(text: &str) -> Result<OptionalAddress, String> {
+    if text == "0" { Ok(OptionalAddress(None)) } else { parse_listen_address(text).map(|it| OptionalAddress(Some(it))) }
+}
+
+/// Reads `500ms`, `4s`, `30m` or `2h`. Zero would ask MAAS without a pause.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let hint = || format!("{text:?} is no time: write a number with ms, s, m or h, for instance 4s, 30m or 2h");
+    let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(hint)?;
+    let (number, unit) = text.split_at(unit);
+    let number: u32 = number.parse().map_err(|_| hint())?;
+    let unit = match unit {
+        "ms" => Duration::from_millis(1),
+        "s" => Duration::from_secs(1),
+        "m" => Duration::from_secs(60),
+        "h" => Duration::from_secs(3600),
+        _ => return Err(hint()),
+    };
+    let time = unit * number;
+    if time.is_zero() { Err(format!("{text:?} is too short: give at least 1ms")) } else { Ok(time) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,11 +114,30 @@ mod tests {
     fn a_bare_port_listens_everywhere_as_in_go_programs() {
         assert_eq!(parse_listen_address(":9440").unwrap(), "[::]:9440".parse().unwrap());
         assert_eq!(parse_listen_address("127.0.0.1:80").unwrap(), "127.0.0.1:80".parse().unwrap());
+        assert_eq!(parse_optional_address("0").unwrap(), OptionalAddress(None));
     }
 
     #[test]
     fn a_bad_address_is_told_what_to_write() {
         let message = parse_listen_address("9440").unwrap_err();
         assert!(message.contains("\"9440\" is no address to listen on: write :PORT"), "{message}");
+    }
+
+    #[test]
+    fn times_are_written_as_in_go_programs() {
+        let seconds = |text| parse_duration(text).map(|time| time.as_secs_f64());
+        assert_eq!(seconds("500ms"), Ok(0.5));
+        assert_eq!(seconds("30m"), Ok(1800.0));
+        for bad in ["", "5", "s", "0s", "1d", "-1s", "99999999999s"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_manager_without_flags_starts_and_uses_the_go_providers_lease() {
+        let args = Args::try_parse_from(["capmaas-manager"]).unwrap();
+        assert_eq!(args.leader_election_id, "controller-leader-election-capmaas");
+        let args = Args::try_parse_from(["capmaas-manager", "--identity-namespaces=a,b", "--leader-elect"]).unwrap();
+        assert_eq!((args.identity_namespaces, args.leader_elect), (vec!["a".into(), "b".into()], true));
     }
 }

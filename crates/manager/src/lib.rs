@@ -2,49 +2,188 @@
 
 pub mod args;
 pub mod clock;
+pub mod feed;
 pub mod health;
+pub mod identity;
+pub mod lease;
+pub mod log_level;
+pub mod metrics;
 pub mod paused;
+pub mod platform;
 pub mod port;
 pub mod served;
+pub mod watch;
+
+use std::sync::Arc;
 
 use anyhow::Context as _;
+use capmaas_api::capi::Cluster;
 use capmaas_api::{MaasCluster, MaasMachine};
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::watch as channel;
 
 use crate::args::Args;
-use crate::health::Readiness;
+use crate::clock::Clock;
+use crate::feed::{Feeds, Pace, Waker};
+use crate::health::{Health, Liveness, Readiness};
+use crate::identity::{EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
+use crate::lease::{Election, Fence};
+use crate::log_level::LogLevel;
+use crate::metrics::Metrics;
 use crate::paused::Context;
+use crate::platform::{Platform, Scope, Watches, follow_own_credentials, sweep_kept_credentials};
+use crate::port::{KubePort, Kubernetes};
 
 /// Runs until SIGTERM or SIGINT, or until something fails that a restart may mend.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
     let config = Config::infer().await.context("found neither a ServiceAccount of a Pod nor a kubeconfig")?;
     let client = Client::try_from(config).context("cannot make a client of the API server")?;
-
-    let readiness = Readiness::default();
-    readiness.waits_for("kinds", "waiting for the API server to answer");
-    let health = health::serve(args.health_addr, readiness.clone());
+    let metrics = Metrics::new();
+    let health = Health { readiness: Readiness::default(), liveness: Liveness::default(), log_level };
+    health.readiness.waits_for("kinds", "waiting for the API server to answer");
     let stop = stop_signal()?;
 
+    let show_metrics = async {
+        match args.metrics_bind_addr.0 {
+            Some(address) => metrics::serve(address, metrics.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        result = health => result,
-        () = reconcile(&args, client, &readiness, stop) => {
+        result = health::serve(args.health_addr, health.clone()) => result,
+        result = show_metrics => result,
+        result = lead(&args, client, &health, &metrics, stop) => {
+            result?;
             tracing::info!("stopped");
             Ok(())
         }
     }
 }
 
-/// Waits for the kinds, then runs every controller until `stop`.
-async fn reconcile(args: &Args, client: Client, readiness: &Readiness, stop: watch::Receiver<bool>) {
-    let cluster = tokio::select! {
-        cluster = served::wait_for_kinds(&client, readiness) => cluster,
-        () = stopped(stop.clone()) => return,
-    };
-    tracing::info!(version = %cluster.version, "reading Clusters");
-    let context =
-        Context { client, cluster, namespace: args.namespace.clone(), watch_filter: args.watch_filter.clone() };
+/// Works while this manager leads. Losing the Lease is an error that ends the process at once (S23).
+async fn lead(
+    args: &Args,
+    client: Client,
+    health: &Health,
+    metrics: &Metrics,
+    stop: channel::Receiver<bool>,
+) -> anyhow::Result<()> {
+    if !args.leader_elect {
+        metrics.leads(true);
+        work(args, client, health, metrics, Fence::open(), stop).await;
+        return Ok(());
+    }
+    let timing = capmaas_core::lease::Timing::default();
+    let mut election = Election::new(client.clone(), &args.pod_namespace, &args.leader_election_id, timing);
+    // A manager in reserve has all it needs, and says in its log who leads.
+    health.readiness.has("kinds");
+    tokio::select! {
+        () = election.win() => metrics.leads(true),
+        () = stopped(stop.clone()) => return Ok(()),
+    }
+    let fence = election.fence();
+    tokio::select! {
+        lost = election.keep() => Err(lost).context("stopping at once"),
+        () = work(args, client, health, metrics, fence, stop) => {
+            metrics.leads(false);
+            election.give_up().await;
+            Ok(())
+        }
+    }
+}
+
+/// Runs the reconcilers until `stop`, and anew whenever Cluster API's kinds are served in another version.
+async fn work(
+    args: &Args,
+    client: Client,
+    health: &Health,
+    metrics: &Metrics,
+    fence: Fence,
+    stop: channel::Receiver<bool>,
+) {
+    let scope = Scope { namespace: args.namespace.clone(), watch_filter: args.watch_filter.clone() };
+    let keeper: Arc<dyn Keeper> = Arc::new(KubeKeeper::new(client.clone(), &args.pod_namespace));
+    while !*stop.borrow() {
+        let version = tokio::select! {
+            version = served::wait_for_kinds(&client, &health.readiness) => version,
+            () = stopped(stop.clone()) => return,
+        };
+        tracing::info!(version, "reading Cluster API's kinds");
+        let (_, core_version) = channel::channel(version.to_owned());
+        let watches = Watches::start(&client, &scope, version, &health.liveness);
+        let counted = watches.clone();
+        metrics.count_machines_by(move || counted.machines_by_state());
+        let kubernetes: Arc<dyn Kubernetes> = Arc::new(
+            KubePort::new(client.clone(), core_version.clone())
+                .in_namespace(scope.namespace.clone())
+                .with_machines(watches.maas_machines.store()),
+        );
+        let settings = identity::Settings {
+            namespace: args.pod_namespace.clone(),
+            identity_namespaces: args.identity_namespaces.iter().cloned().collect(),
+            environment: EnvironmentCredentials::of_process(),
+        };
+        let clock = Clock::system();
+        let connect = over_network(args.maas_concurrency, metrics.clone());
+        let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
+        let waker = Waker::default();
+        let feeds = Feeds {
+            identities: identities.clone(),
+            machines: watches.maas_machines.store(),
+            waker: waker.clone(),
+            pace: Pace { interval: args.maas_poll_interval, resync: args.sync_period },
+            metrics: metrics.clone(),
+            clock: clock.clone(),
+        };
+        let platform = Platform {
+            client: client.clone(),
+            kubernetes,
+            core_version,
+            scope: scope.clone(),
+            watches,
+            identities: identities.clone(),
+            waker,
+            fence: fence.clone(),
+            metrics: metrics.clone(),
+            clock,
+            cluster_concurrency: args.cluster_concurrency,
+            machine_concurrency: args.machine_concurrency,
+        };
+        // The reconcilers finish what is under way; what only listens is dropped with them.
+        let (end, ended) = channel::channel(false);
+        let reconcilers = reconcile(platform, ended);
+        let helpers = async {
+            tokio::join!(
+                feeds.run(),
+                follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
+                sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),
+            );
+        };
+        let until = async {
+            tokio::select! {
+                () = stopped(stop.clone()) => {}
+                now = served::wait_for_another_version(&client, version, &health.liveness) => {
+                    tracing::info!(before = version, now, "Cluster API's kinds are served in another version: starting anew");
+                }
+            }
+            end.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = reconcilers => {}
+            () = helpers => {}
+            () = until => {}
+        }
+    }
+}
+
+/// Every reconciler, until `stop`.
+async fn reconcile(platform: Platform, stop: channel::Receiver<bool>) {
+    platform.watches.synced().await;
+    let cluster = Cluster::api_resource(&platform.core_version.borrow());
+    let Scope { namespace, watch_filter } = platform.scope.clone();
+    let context = Context { client: platform.client.clone(), cluster, namespace, watch_filter };
     tokio::join!(
         paused::run::<MaasCluster>(context.clone(), stopped(stop.clone())),
         paused::run::<MaasMachine>(context, stopped(stop)),
@@ -52,10 +191,10 @@ async fn reconcile(args: &Args, client: Client, readiness: &Readiness, stop: wat
 }
 
 /// True from the first SIGTERM or SIGINT on.
-fn stop_signal() -> anyhow::Result<watch::Receiver<bool>> {
+fn stop_signal() -> anyhow::Result<channel::Receiver<bool>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let (sender, receiver) = watch::channel(false);
+    let (sender, receiver) = channel::channel(false);
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -69,7 +208,8 @@ fn stop_signal() -> anyhow::Result<watch::Receiver<bool>> {
     Ok(receiver)
 }
 
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which happens only when the runtime ends: stop as well.
+/// Waits until it is time to stop.
+pub async fn stopped(mut stop: channel::Receiver<bool>) {
+    // An error means that the sender is gone, which happens only when everything ends: stop as well.
     let _ = stop.wait_for(|stopped| *stopped).await;
 }

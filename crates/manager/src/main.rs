@@ -1,8 +1,11 @@
 //! The controller manager of capmaas.
 
 use anyhow::anyhow;
+use capmaas_manager::args::Args;
+use capmaas_manager::log_level::LogLevel;
 use clap::Parser as _;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -11,8 +14,14 @@ async fn main() -> anyhow::Result<()> {
         .install_default()
         .map_err(|_| anyhow!("another TLS provider was installed before main()"))?;
 
-    let args = capmaas_manager::args::Args::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).json().init();
-    capmaas_manager::run(args).await
+    let args = Args::parse();
+    let (log_level, filter) = LogLevel::new(&args.log_level).map_err(|sentence| anyhow!("--log-level: {sentence}"))?;
+    let lines = tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    if let Err(error) = Box::pin(capmaas_manager::run(args, log_level)).await {
+        tracing::error!("{error:#}");
+        // At once, without waiting for anything under way: another manager may lead already.
+        std::process::exit(1);
+    }
+    Ok(())
 }

@@ -2,25 +2,26 @@
 
 use std::time::Duration;
 
-use capmaas_api::capi::{self, Cluster, best_version};
+use capmaas_api::capi::{self, best_version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::Client;
-use kube::api::ApiResource;
 
-use crate::health::Readiness;
+use crate::health::{Liveness, Readiness};
 
 /// How often discovery is asked again while something is missing.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// How often it is looked whether Cluster API was upgraded under us.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const OUR_RESOURCES: [&str; 2] = ["maasclusters", "maasmachines"];
 
-/// Waits until our kinds and Cluster API's are served, and answers how a Cluster is read here.
-pub async fn wait_for_kinds(client: &Client, readiness: &Readiness) -> ApiResource {
+/// Waits until our kinds and Cluster API's are served, and answers in which version the latter are read.
+pub async fn wait_for_kinds(client: &Client, readiness: &Readiness) -> &'static str {
     let mut said = String::new();
     loop {
         let sentence = match look(client).await {
-            Ok(cluster) => {
+            Ok(version) => {
                 readiness.has("kinds");
-                return cluster;
+                return version;
             }
             Err(sentence) => sentence,
         };
@@ -33,11 +34,25 @@ pub async fn wait_for_kinds(client: &Client, readiness: &Readiness) -> ApiResour
     }
 }
 
-/// One look at discovery: how a Cluster is read, or the sentence that says what is missing.
-async fn look(client: &Client) -> Result<ApiResource, String> {
+/// Waits until the version in which Cluster API's kinds are best read is another one than `version`. A server that does not
+/// answer, or serves none for a moment, has not changed its mind. Every answer is a sign of life.
+pub async fn wait_for_another_version(client: &Client, version: &str, liveness: &Liveness) -> &'static str {
+    loop {
+        if let Ok(groups) = client.list_api_groups().await {
+            liveness.answered();
+            if let Some(now) = core_version(&groups).filter(|now| *now != version) {
+                return now;
+            }
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// One look at discovery: the version of Cluster API's kinds, or the sentence that says what is missing.
+async fn look(client: &Client) -> Result<&'static str, String> {
     let groups =
         client.list_api_groups().await.map_err(|error| format!("waiting for the API server to answer: {error}"))?;
-    let cluster = cluster_resource(&groups).ok_or_else(|| {
+    let version = core_version(&groups).ok_or_else(|| {
         format!(
             "waiting for Cluster API: the API server serves no version of {} that is known here; install Cluster API with clusterctl init",
             capi::GROUP
@@ -52,16 +67,16 @@ async fn look(client: &Client) -> Result<ApiResource, String> {
     };
     let missing: Vec<&str> = OUR_RESOURCES.into_iter().filter(|name| !served.iter().any(|s| s == name)).collect();
     if missing.is_empty() {
-        Ok(cluster)
+        Ok(version)
     } else {
         Err(format!("waiting for the CRDs of {}: install them with make install", missing.join(" and ")))
     }
 }
 
-/// The newest served version of Cluster that we can read: v1beta2 needs no conversion in new cores, old ones serve v1beta1 only.
-fn cluster_resource(groups: &APIGroupList) -> Option<ApiResource> {
+/// The newest served version that we can read: v1beta2 needs no conversion in new cores, old ones serve v1beta1 only.
+fn core_version(groups: &APIGroupList) -> Option<&'static str> {
     let group = groups.groups.iter().find(|group| group.name == capi::GROUP)?;
-    best_version(group.versions.iter().map(|served| served.version.as_str())).map(Cluster::api_resource)
+    best_version(group.versions.iter().map(|served| served.version.as_str()))
 }
 
 #[cfg(test)]
@@ -82,11 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_served_version_of_cluster_is_read() {
-        let version = |served: &[&str]| cluster_resource(&groups(served)).map(|resource| resource.version);
-        assert_eq!(version(&["v1beta1", "v1beta2"]).as_deref(), Some("v1beta2"));
-        assert_eq!(version(&["v1alpha4", "v1beta1"]).as_deref(), Some("v1beta1"));
+    fn the_newest_served_version_of_cluster_api_is_read() {
+        let version = |served: &[&str]| core_version(&groups(served));
+        assert_eq!(version(&["v1beta1", "v1beta2"]), Some("v1beta2"));
+        assert_eq!(version(&["v1alpha4", "v1beta1"]), Some("v1beta1"));
         assert_eq!(version(&["v1beta9"]), None);
-        assert_eq!(cluster_resource(&APIGroupList::default()), None);
+        assert_eq!(core_version(&APIGroupList::default()), None);
     }
 }

@@ -126,11 +126,17 @@ impl Connections {
         self.slots().remove(&fingerprint);
     }
 
-    /// Every connection that works and was asked for lately. Those of the past are dropped on the way.
+    /// Every connection that works and was asked for lately, the latest first. Those of the past are dropped on the way.
     pub(super) fn in_use(&self, now: Timestamp) -> Vec<Identity> {
         let mut slots = self.slots();
         slots.retain(|_, slot| now.duration_since(slot.known().used) < IDLE);
-        slots.values().filter_map(|slot| slot.known().identity.clone()).collect()
+        let working = |slot: &Arc<Slot>| {
+            let known = slot.known();
+            known.identity.clone().map(|identity| (known.used, identity))
+        };
+        let mut identities: Vec<_> = slots.values().filter_map(working).collect();
+        identities.sort_by_key(|(used, identity)| (std::cmp::Reverse(*used), identity.fingerprint));
+        identities.into_iter().map(|(_, identity)| identity).collect()
     }
 
     fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Fingerprint, Arc<Slot>>> {

@@ -22,7 +22,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 pub use connections::{Connect, over_network};
-pub use keeper::{Keeper, KubeKeeper, MemoryKeeper};
+pub use keeper::{Keeper, Kept, KubeKeeper, MemoryKeeper};
+pub(crate) use places::{CONFIG_MAPS, SECRETS};
 pub use places::{Credentials, EnvironmentCredentials};
 pub use reader::MachineReader;
 
@@ -220,7 +221,7 @@ impl Identities {
         self.inner.connections.forget(identity.fingerprint);
     }
 
-    /// The identities that somebody asked for lately, one for each server and user.
+    /// The identities that somebody asked for lately, the latest first; of a rotated key there may be two.
     pub fn in_use(&self) -> Vec<Identity> {
         self.inner.connections.in_use(self.inner.clock.now())
     }

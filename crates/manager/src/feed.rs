@@ -1,0 +1,246 @@
+//! MAAS is watched, not polled: one change feed for each identity over its event log wakes just the machines named there, and a
+//! slow, spread resync catches what a log may miss (deletions are not logged).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use capmaas_api::{MaasMachine, ProviderId, names};
+use capmaas_core::credentials::Name;
+use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due};
+use futures::Stream;
+use futures::channel::mpsc;
+use jiff::SignedDuration;
+use kube::ResourceExt as _;
+use kube::runtime::reflector::{ObjectRef, Store};
+use maas_client::{Client, Event, EventQuery};
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::identity::{Identities, Identity};
+use crate::metrics::Metrics;
+
+/// Machines that are woken together are read together, so this is the size of a read.
+const GROUP: usize = 50;
+/// Distance between two groups when everything must be looked at at once: about what MAAS needs for one.
+const GROUP_PAUSE: Duration = Duration::from_secs(2);
+/// How often it is looked whether an identity came or went.
+const SUPERVISE: Duration = Duration::from_secs(1);
+/// The longest distance between two questions to a MAAS that does not answer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How often MAAS is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Distance between two questions to the event log.
+    pub interval: Duration,
+    /// Within this time every machine is looked at once, whatever the log says.
+    pub resync: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(4), resync: Duration::from_secs(1800) }
+    }
+}
+
+/// Tells listeners which machines are worth a look. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Waker {
+    listeners: Arc<Mutex<Vec<mpsc::UnboundedSender<ObjectRef<MaasMachine>>>>>,
+}
+
+impl Waker {
+    /// Every machine that is woken from now on, for `Controller::reconcile_on`.
+    pub fn subscribe(&self) -> impl Stream<Item = ObjectRef<MaasMachine>> + Send + 'static + use<> {
+        let (sender, receiver) = mpsc::unbounded();
+        self.lock().push(sender);
+        receiver
+    }
+
+    /// Wakes a machine.
+    pub fn wake(&self, machine: &ObjectRef<MaasMachine>) {
+        self.lock().retain(|listener| listener.unbounded_send(machine.clone()).is_ok());
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<ObjectRef<MaasMachine>>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The feeds of all identities in use.
+#[derive(Clone)]
+pub struct Feeds {
+    /// Whose MAAS is asked.
+    pub identities: Identities,
+    /// Who holds which machine.
+    pub machines: Store<MaasMachine>,
+    /// Who is told.
+    pub waker: Waker,
+    /// How often.
+    pub pace: Pace,
+    /// Who counts.
+    pub metrics: Metrics,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Feeds {
+    /// Follows every identity in use until it is dropped.
+    pub async fn run(self) {
+        tokio::join!(self.supervise(), self.resync());
+    }
+
+    /// One task for each server and user, so that a slow MAAS does not hold up the others.
+    async fn supervise(&self) {
+        let mut running: HashMap<Name, (Client, AbortOnDrop)> = HashMap::new();
+        loop {
+            let mut wanted: BTreeMap<String, Identity> = BTreeMap::new();
+            // The most lately used first: of two keys of one user the newer one works.
+            for identity in self.identities.in_use() {
+                wanted.entry(identity.name.to_string()).or_insert(identity);
+            }
+            running.retain(|name, _| wanted.contains_key(&name.to_string()));
+            for identity in wanted.into_values() {
+                if !running.contains_key(&identity.name) {
+                    tracing::info!(
+                        endpoint = identity.endpoint(),
+                        user = identity.user(),
+                        "following MAAS's event log"
+                    );
+                    let task = tokio::spawn(self.clone().follow(identity.clone()));
+                    running.insert(identity.name.clone(), (identity.client, AbortOnDrop(task)));
+                }
+            }
+            tokio::time::sleep(SUPERVISE).await;
+        }
+    }
+
+    async fn follow(self, identity: Identity) {
+        let mut feed = Feed::new();
+        let mut pause = self.pace.interval;
+        loop {
+            // A rotated key is another client of the same identity: the log goes on where it was.
+            let client = self.client_of(&identity);
+            match poll(&client, &mut feed, &self.clock).await {
+                Ok(news) => {
+                    pause = self.pace.interval;
+                    self.spread(&news).await;
+                    if news.more {
+                        continue;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(endpoint = identity.endpoint(), %error, "MAAS's event log cannot be read");
+                    if error.is_unauthenticated() {
+                        self.identities.doubt(&identity);
+                    }
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn client_of(&self, identity: &Identity) -> Client {
+        let in_use = self.identities.in_use();
+        in_use
+            .into_iter()
+            .find(|other| other.name == identity.name)
+            .map_or(identity.client.clone(), |found| found.client)
+    }
+
+    async fn spread(&self, news: &News) {
+        if news.resync {
+            self.metrics.feed_reset();
+            let machines = self.all();
+            tracing::info!(machines = machines.len(), "looking at every machine: the event log begins anew");
+            for group in machines.chunks(GROUP) {
+                self.wake_all(group);
+                tokio::time::sleep(GROUP_PAUSE).await;
+            }
+        }
+        if news.system_ids.is_empty() {
+            return;
+        }
+        let named = |machine: &MaasMachine| system_ids(machine).iter().any(|id| news.system_ids.contains(id));
+        let woken: Vec<_> = self.machines.state().into_iter().filter(|machine| named(machine)).collect();
+        self.metrics.woken(u64::try_from(woken.len()).unwrap_or(u64::MAX));
+        for machine in &woken {
+            self.waker.wake(&ObjectRef::from_obj(machine.as_ref()));
+        }
+    }
+
+    /// Wakes every machine once in each period, fifty at a time, evenly spread.
+    async fn resync(&self) {
+        loop {
+            let (began, machines) = (Instant::now(), self.all());
+            let groups: Vec<_> = machines.chunks(GROUP).collect();
+            let period = SignedDuration::try_from(self.pace.resync).unwrap_or(SignedDuration::MAX);
+            // The first group of the first period is new anyway: everything is reconciled at the start.
+            let mut done = 0;
+            while began.elapsed() < self.pace.resync {
+                tokio::time::sleep(self.pace.interval.min(self.pace.resync)).await;
+                let elapsed = SignedDuration::try_from(began.elapsed()).unwrap_or(SignedDuration::MAX);
+                let due = groups_due(groups.len(), period, elapsed);
+                for group in groups.iter().take(due).skip(done) {
+                    self.wake_all(group);
+                }
+                done = done.max(due);
+            }
+        }
+    }
+
+    fn wake_all(&self, machines: &[ObjectRef<MaasMachine>]) {
+        for machine in machines {
+            self.waker.wake(machine);
+        }
+    }
+
+    /// Every machine, those of one cluster together: they have one MAAS, so that they can be read together.
+    fn all(&self) -> Vec<ObjectRef<MaasMachine>> {
+        let mut machines = self.machines.state();
+        machines.sort_by_key(|machine| {
+            let cluster = machine.labels().get(names::CLUSTER_NAME_LABEL).cloned();
+            (machine.namespace(), cluster, machine.name_any())
+        });
+        machines.iter().map(|machine| ObjectRef::from_obj(machine.as_ref())).collect()
+    }
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Asks the log once.
+pub async fn poll(client: &Client, feed: &mut Feed, clock: &Clock) -> maas_client::Result<News> {
+    let entries = match feed.question() {
+        Question::Newest => client.events().newest().await?.into_iter().map(entry).collect(),
+        Question::After(after) => {
+            let limit = u16::try_from(PAGE).ok();
+            let query = EventQuery { after: Some(after), limit, ..EventQuery::default() };
+            client.events().query(&query).await?.events.into_iter().map(entry).collect()
+        }
+    };
+    Ok(feed.take(entries, clock.now()))
+}
+
+fn entry(event: Event) -> Entry {
+    let part = |part: Option<String>| part.unwrap_or_default();
+    Entry {
+        id: event.id,
+        mark: format!("{}|{}|{}", part(event.created), part(event.kind), part(event.node.clone())),
+        system_id: event.node,
+    }
+}
+
+/// The ids under which MAAS may know a machine: where it is, and where it is meant to be.
+fn system_ids(machine: &MaasMachine) -> Vec<String> {
+    let by_provider = machine.spec.provider_id().and_then(|text| text.parse::<ProviderId>().ok());
+    let by_provider = by_provider.and_then(|id| id.system_id().map(str::to_owned));
+    machine.spec.system_id().map(str::to_owned).into_iter().chain(by_provider).collect()
+}

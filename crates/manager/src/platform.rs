@@ -1,0 +1,203 @@
+//! What the reconcilers stand on: the same few things for each of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capmaas_api::capi::{Cluster, Machine};
+use capmaas_api::names::WATCH_FILTER_LABEL;
+use capmaas_api::{MaasCluster, MaasMachine};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::feed::Waker;
+use crate::health::Liveness;
+use crate::identity::{CONFIG_MAPS, Identities, Keeper, SECRETS};
+use crate::lease::Fence;
+use crate::metrics::Metrics;
+use crate::port::Kubernetes;
+use crate::watch::{Selection, Watch};
+
+/// Which objects this manager takes care of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// The only namespace, if there is one.
+    pub namespace: Option<String>,
+    /// The only value of the watch-filter label, if there is one.
+    pub watch_filter: Option<String>,
+}
+
+/// The kinds under watch. One list and one watch each, however many reconcilers listen.
+#[derive(Clone)]
+pub struct Watches {
+    /// Ours, as far as the scope goes.
+    pub maas_clusters: Watch<MaasCluster>,
+    /// Ours, as far as the scope goes.
+    pub maas_machines: Watch<MaasMachine>,
+    /// Cluster API's.
+    pub clusters: Watch<Cluster>,
+    /// Cluster API's.
+    pub machines: Watch<Machine>,
+}
+
+impl Watches {
+    /// Begins to watch, Cluster API's kinds in this version.
+    pub fn start(client: &Client, scope: &Scope, core_version: &str, liveness: &Liveness) -> Self {
+        let filter = scope.watch_filter.as_ref().map(|value| format!("{WATCH_FILTER_LABEL}={value}"));
+        let ours = Selection::labels(filter);
+        let (cluster, machine) = (Cluster::api_resource(core_version), Machine::api_resource(core_version));
+        let namespace = scope.namespace.as_deref();
+        let (maas_clusters, maas_machines, clusters, machines) = match namespace {
+            Some(namespace) => (
+                Api::namespaced(client.clone(), namespace),
+                Api::namespaced(client.clone(), namespace),
+                Api::namespaced_with(client.clone(), namespace, &cluster),
+                Api::namespaced_with(client.clone(), namespace, &machine),
+            ),
+            None => (
+                Api::all(client.clone()),
+                Api::all(client.clone()),
+                Api::all_with(client.clone(), &cluster),
+                Api::all_with(client.clone(), &machine),
+            ),
+        };
+        Self {
+            maas_clusters: Watch::start("MaasCluster", maas_clusters, (), ours.clone(), liveness),
+            maas_machines: Watch::start("MaasMachine", maas_machines, (), ours, liveness),
+            clusters: Watch::start("Cluster", clusters, cluster, Selection::default(), liveness),
+            machines: Watch::start("Machine", machines, machine, Selection::default(), liveness),
+        }
+    }
+
+    /// Waits until every first list is complete. Before that a cache's "not there" means nothing.
+    pub async fn synced(&self) {
+        tokio::join!(
+            self.maas_clusters.synced(),
+            self.maas_machines.synced(),
+            self.clusters.synced(),
+            self.machines.synced()
+        );
+    }
+
+    /// How many machines MAAS reports in which state.
+    pub fn machines_by_state(&self) -> BTreeMap<String, i64> {
+        let mut counts = BTreeMap::new();
+        for machine in self.maas_machines.store().state() {
+            let state = machine.status.as_ref().and_then(|status| status.machine_state.clone());
+            *counts.entry(state.unwrap_or_else(|| "None".to_owned())).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// What every reconciler needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Platform {
+    /// The API server.
+    pub client: Client,
+    /// The door to Kubernetes for gather and apply.
+    pub kubernetes: Arc<dyn Kubernetes>,
+    /// The version of Cluster API's kinds that is read. The reconcilers are started anew when it changes.
+    pub core_version: watch::Receiver<String>,
+    /// Which objects are ours.
+    pub scope: Scope,
+    /// The kinds under watch.
+    pub watches: Watches,
+    /// The MAAS identities.
+    pub identities: Identities,
+    /// Machines that MAAS's event log says are worth a look.
+    pub waker: Waker,
+    /// To be asked right before every write to MAAS (S23).
+    pub fence: Fence,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What time it is.
+    pub clock: Clock,
+    /// How many MaasClusters are reconciled at the same time.
+    pub cluster_concurrency: u16,
+    /// How many MaasMachines are reconciled at the same time.
+    pub machine_concurrency: u16,
+}
+
+/// Looks at the manager's own credentials again whenever something about them changes, and says what it found.
+pub async fn follow_own_credentials(client: Client, namespace: String, identities: Identities, liveness: Liveness) {
+    use futures::StreamExt as _;
+    // Metadata alone: the values are read when they are needed and kept nowhere.
+    let mut changes = futures::stream::SelectAll::new();
+    for name in SECRETS {
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), &namespace);
+        let watch = Watch::start(name, api, (), Selection::name(name), &liveness);
+        changes.push(keeping(watch.clone(), watch.subscribe().map(|_| ())));
+    }
+    for name in CONFIG_MAPS {
+        let api: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), &namespace);
+        let watch = Watch::start(name, api, (), Selection::name(name), &liveness);
+        changes.push(keeping(watch.clone(), watch.subscribe().map(|_| ())));
+    }
+    loop {
+        if let Err(problem) = identities.of_manager().await {
+            tracing::warn!("{problem}");
+        }
+        if changes.next().await.is_none() {
+            return;
+        }
+        // A Secret and a ConfigMap are usually written together.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        identities.changed();
+    }
+}
+
+/// A stream of changes that keeps its watch going.
+fn keeping<W: Send + 'static>(
+    watch: W,
+    changes: impl futures::Stream<Item = ()> + Send + 'static,
+) -> futures::stream::BoxStream<'static, ()> {
+    use futures::StreamExt as _;
+    changes
+        .map(move |()| {
+            let _ = &watch;
+        })
+        .boxed()
+}
+
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// Drops kept credentials that no cluster and no machine needs any more.
+pub async fn sweep_kept_credentials(client: Client, scope: Scope, keeper: Arc<dyn Keeper>, fence: Fence) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let kept = match keeper.all().await {
+            Ok(kept) => kept,
+            Err(problem) => {
+                tracing::warn!("{problem}");
+                continue;
+            }
+        };
+        for kept in kept {
+            let ours = scope.namespace.as_ref().is_none_or(|namespace| *namespace == kept.maas_cluster.namespace);
+            // Live and whatever the watch filter says: a manager beside us may have made it.
+            if ours && fence.check().is_ok() && is_unused(&client, &kept).await {
+                match keeper.forget(&kept.maas_cluster).await {
+                    Ok(()) => tracing::info!(cluster = %kept.maas_cluster, "dropped the kept MAAS credentials"),
+                    Err(problem) => tracing::warn!("{problem}"),
+                }
+            }
+        }
+    }
+}
+
+/// True only if the API server says so.
+async fn is_unused(client: &Client, kept: &crate::identity::Kept) -> bool {
+    let namespace = &kept.maas_cluster.namespace;
+    let clusters: Api<MaasCluster> = Api::namespaced(client.clone(), namespace);
+    if !matches!(clusters.get_opt(&kept.maas_cluster.name).await, Ok(None)) {
+        return false;
+    }
+    let machines: Api<MaasMachine> = Api::namespaced(client.clone(), namespace);
+    let label = format!("{}={}", capmaas_api::names::CLUSTER_NAME_LABEL, kept.cluster.name);
+    let params = kube::api::ListParams::default().labels(&label).limit(1);
+    machines.list(&params).await.is_ok_and(|list| list.items.is_empty())
+}
