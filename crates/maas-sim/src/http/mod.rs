@@ -138,10 +138,10 @@ pub fn prepare(
         auth::identify(model, nonces, &incoming.headers, &signed, wall)?
     };
     let body = Form::from_body(header(&incoming.headers, "content-type"), &incoming.body);
-    let op = found
-        .op
-        .or_else(|| query.text("op"))
-        .or_else(|| (method == "POST" || method == "PUT").then(|| body.text("op")).flatten());
+    // An empty operation is none: some clients always send the parameter.
+    let named = |form: &Form| form.text("op").filter(|op| !op.is_empty());
+    let in_body = || (method == "POST" || method == "PUT").then(|| named(&body)).flatten();
+    let op = found.op.or_else(|| named(&query)).or_else(in_body);
     let unrecognised = || {
         let op = op.as_deref().unwrap_or("None");
         Box::new(Reply::text(400, &format!("Unrecognised signature: method={method} op={op}")))

@@ -684,7 +684,10 @@ impl Model {
                     host.memory = 0;
                 }
             }
-            _ if existing.is_none() || state.counted == Some(true) => self.fill_vm_host_totals(id),
+            _ if existing.is_none() || state.counted == Some(true) => {
+                self.note_foreign_instances(id);
+                self.fill_vm_host_totals(id);
+            }
             _ => {}
         }
         Ok(json!({"vm_host": id, "host": self.db.vm_hosts.get(&id).and_then(|host| host.host.clone())}))

@@ -190,7 +190,7 @@ impl Model {
             return Err(connection_refused(&host));
         };
         if let Some(failure) = &lxd.failure {
-            return Err(failure.clone());
+            return Err(failure.replace("{id}", &id.to_string()));
         }
         let trusted = lxd.real
             || lxd.trusted.iter().any(|pem| pem.trim() == host.certificate.trim())
@@ -337,6 +337,17 @@ impl Model {
                 self.adopt(id, user, name, instance);
             } else if !tracked && !self.has_vm(id, project, name) {
                 self.note_vm(id, project, name, instance, None);
+            }
+        }
+    }
+
+    /// Counts what other projects of a daemon use.
+    pub fn note_foreign_instances(&mut self, id: i64) {
+        let Some(project) = self.db.vm_hosts.get(&id).map(|host| host.project.clone()) else { return };
+        let instances = self.lxd_of(id).map(|lxd| lxd.instances.clone()).unwrap_or_default();
+        for ((of, name), instance) in &instances {
+            if *of != project && !self.has_vm(id, of, name) {
+                self.note_vm(id, of, name, instance, None);
             }
         }
     }

@@ -145,6 +145,8 @@ pub struct Lxd {
     pub host: Option<String>,
     pub macs: Vec<String>,
     pub networks: Vec<String>,
+    /// The bridge that VMs of a real daemon are put on.
+    pub bridge: Option<String>,
     /// By project and name.
     pub instances: BTreeMap<(String, String), Instance>,
     /// Why it cannot be used, if a real one said so.
@@ -175,6 +177,7 @@ impl Lxd {
             host: None,
             macs: Vec::new(),
             networks: Vec::new(),
+            bridge: None,
             instances: BTreeMap::new(),
             failure: None,
         }
