@@ -13,7 +13,7 @@ use crate::{
     pki::CertificateAuthority,
     ports::{LOOPBACK, free_ports},
     process::Process,
-    rights,
+    resolver, rights,
     sandbox::Sandbox,
     testbed::service_account_token,
     tools::{ToolSet, Tools},
@@ -173,7 +173,7 @@ impl Prepared {
         let token = service_account_token(&target.client, &self.namespace, &self.service_account).await?;
         let kubeconfig = dir.join("kubeconfig");
         kubeconfig::write(&kubeconfig, &target.server, target.ca.certificate_pem(), &token)?;
-        let mut command = sandbox.command(tools.program(name));
+        let mut command = resolver::command(sandbox, &tools.program(name));
         command
             .env("POD_NAMESPACE", &self.namespace)
             .env("POD_NAME", format!("{name}-testbed"))

@@ -48,7 +48,7 @@ impl Default for Listen {
 /// A running API server with its etcd.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
-    pub(crate) ca: CertificateAuthority,
+    pub(crate) ca: Arc<CertificateAuthority>,
     pub(crate) address: SocketAddr,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) config: kube::Config,
@@ -64,13 +64,13 @@ impl ControlPlane {
         version: KubernetesVersion,
         listen: Listen,
         names: &[String],
+        ca: Arc<CertificateAuthority>,
     ) -> Result<Self> {
         let etcd_program = ToolSet::Etcd.ensure_async().await?.program("etcd");
         let api_server_program = ToolSet::Kubernetes(version).ensure_async().await?.program("kube-apiserver");
         let pki_dir = sandbox.dir().join("pki");
         create_dir(&pki_dir)?;
         protect(&pki_dir)?;
-        let ca = CertificateAuthority::generate("kubernetes")?;
         let ca_file = pki_dir.join("ca.crt");
         write_file(&ca_file, ca.certificate_pem())?;
         pki::write_service_account_keys(&pki_dir)?;

@@ -31,11 +31,13 @@ mod pki;
 mod player;
 mod ports;
 mod process;
+mod resolver;
 mod rights;
 mod sandbox;
 mod testbed;
 pub mod tools;
 mod versions;
+mod workload;
 
 pub use apply::parse_yaml;
 pub use cluster_api::{CapiOptions, CapiProvider};
@@ -48,6 +50,7 @@ pub use process::Process;
 pub use rustix::process::Signal;
 pub use sandbox::{Sandbox, clean_leftovers};
 pub use testbed::{SharedTestbed, Testbed, TestbedBuilder};
+pub use workload::{BootedMachine, Role, WorkloadPlayer};
 pub use versions::{CapiVersion, KUBERNETES_VARIABLE, KubernetesVersion};
 
 /// Runs what blocks on a thread made for it.

@@ -24,6 +24,7 @@ use crate::{
     kubeconfig,
     pki::CertificateAuthority,
     process::{Process, run},
+    resolver,
     sandbox::Sandbox,
     tools::ToolSet,
     versions::{CapiVersion, KubernetesVersion},
@@ -42,6 +43,8 @@ pub struct TestbedBuilder {
     cluster_api: Option<CapiOptions>,
     listen: Listen,
     names: Vec<String>,
+    name_server: Option<IpAddr>,
+    authority: Option<Arc<CertificateAuthority>>,
 }
 
 impl TestbedBuilder {
@@ -89,10 +92,33 @@ impl TestbedBuilder {
         self
     }
 
+    /// Who resolves names for Cluster API's managers and for the Pods that a node player runs: an address on whose port 53
+    /// somebody serves names. The machine's own name servers when not said.
+    #[must_use]
+    pub fn name_server(mut self, address: IpAddr) -> Self {
+        self.name_server = Some(address);
+        self
+    }
+
+    /// Who signs the API server's certificate, instead of an authority made for it.
+    #[must_use]
+    pub fn certificate_authority(mut self, authority: Arc<CertificateAuthority>) -> Self {
+        self.authority = Some(authority);
+        self
+    }
+
     /// Starts it. Builds what the cache lacks, which takes minutes and is shown.
     pub async fn start(self) -> Result<Testbed> {
         let sandbox = Sandbox::create()?;
-        let mut control_plane = ControlPlane::start(&sandbox, self.kubernetes, self.listen, &self.names).await?;
+        if let Some(address) = self.name_server {
+            resolver::write(&sandbox, address)?;
+        }
+        let authority = match self.authority {
+            Some(authority) => authority,
+            None => Arc::new(CertificateAuthority::generate("kubernetes")?),
+        };
+        let mut control_plane =
+            ControlPlane::start(&sandbox, self.kubernetes, self.listen, &self.names, authority).await?;
         if self.controller_manager || self.cluster_api.is_some() {
             control_plane.start_controller_manager(&sandbox, self.kubernetes).await?;
         }

@@ -1,0 +1,42 @@
+//! A name server of its own for every process of a testbed that resolves names.
+//!
+//! A resolv.conf cannot name a port, but every address of 127.0.0.0/8 is this machine: whoever serves names listens on port
+//! 53 of one that nobody else uses. The file is bound over /etc/resolv.conf in a mount namespace of the one process.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{
+    error::{Result, write_file},
+    sandbox::Sandbox,
+};
+
+/// Writes the resolv.conf of a testbed.
+pub(crate) fn write(sandbox: &Sandbox, name_server: IpAddr) -> Result<()> {
+    // One quick try after the other: the server is on this machine, and names appear while programs wait for them.
+    write_file(&path(sandbox), format!("nameserver {name_server}\noptions timeout:1 attempts:2\n"))
+}
+
+/// The resolv.conf of a testbed, if it has one of its own.
+pub(crate) fn of(sandbox: &Sandbox) -> Option<PathBuf> {
+    Some(path(sandbox)).filter(|path| path.is_file())
+}
+
+fn path(sandbox: &Sandbox) -> PathBuf {
+    sandbox.dir().join("resolv.conf")
+}
+
+/// A command that becomes `program`, arguments to be added, once it sees the testbed's own resolv.conf.
+pub(crate) fn command(sandbox: &Sandbox, program: &Path) -> Command {
+    let Some(resolv_conf) = of(sandbox) else { return sandbox.command(program) };
+    let mut command = sandbox.command("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c"])
+        .arg(r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#)
+        .arg(resolv_conf)
+        .arg(program);
+    command
+}

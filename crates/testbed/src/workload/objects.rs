@@ -1,0 +1,97 @@
+//! What kubeadm and the kubelet of a machine write into its cluster.
+
+use serde_json::{Value, json};
+
+use super::BootedMachine;
+
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// The parts of a control plane beside etcd, which is outside here.
+pub(super) const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+/// The Node, without a provider ID: that is the infrastructure provider's to write.
+pub(super) fn node(machine: &BootedMachine, control_plane: bool) -> Value {
+    let mut labels = json!({
+        "kubernetes.io/hostname": machine.hostname, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+    });
+    let mut taints = Vec::new();
+    if control_plane {
+        labels[CONTROL_PLANE] = json!("");
+        taints.push(json!({"key": CONTROL_PLANE, "effect": "NoSchedule"}));
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": machine.hostname, "labels": labels},
+        "spec": {"taints": taints},
+    })
+}
+
+pub(super) fn node_status(machine: &BootedMachine) -> Value {
+    let mut addresses: Vec<Value> =
+        machine.addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+    addresses.push(json!({"type": "Hostname", "address": machine.hostname}));
+    let quantity = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+    let condition = |type_: &str, status: &str| {
+        json!({"type": type_, "status": status, "reason": "Played", "message": "played",
+               "lastHeartbeatTime": jiff::Timestamp::now(), "lastTransitionTime": jiff::Timestamp::now()})
+    };
+    json!({"status": {
+        "addresses": addresses,
+        "capacity": quantity,
+        "allocatable": quantity,
+        "conditions": [condition("Ready", "True"), condition("MemoryPressure", "False"),
+                       condition("DiskPressure", "False"), condition("PIDPressure", "False")],
+        "nodeInfo": {
+            "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "containerd://2", "kernelVersion": "6",
+            "kubeProxyVersion": "", "kubeletVersion": machine.kubelet, "machineID": "", "operatingSystem": "linux",
+            "osImage": "played", "systemUUID": "",
+        },
+    }})
+}
+
+/// The name of a static Pod on a node.
+pub(super) fn static_pod_name(component: &str, node: &str) -> String {
+    format!("{component}-{node}")
+}
+
+/// A static Pod as the kubelet mirrors it; Cluster API looks for its labels.
+pub(super) fn static_pod(component: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": static_pod_name(component, node),
+            "namespace": "kube-system",
+            "labels": {"tier": "control-plane", "component": component},
+            "annotations": {"kubernetes.io/config.mirror": "played", "kubernetes.io/config.source": "file"},
+        },
+        "spec": {
+            "nodeName": node,
+            "hostNetwork": true,
+            "priorityClassName": "system-node-critical",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": component, "image": format!("registry.k8s.io/{component}:played")}],
+        },
+    })
+}
+
+pub(super) fn running() -> Value {
+    let condition = |type_: &str| {
+        json!({"type": type_, "status": "True", "lastTransitionTime": jiff::Timestamp::now()})
+    };
+    json!({"status": {
+        "phase": "Running",
+        "conditions": [condition("PodScheduled"), condition("Initialized"), condition("ContainersReady"), condition("Ready")],
+    }})
+}
+
+/// What `kubeadm init` stores, and by which Cluster API knows that a control plane is initialized.
+pub(super) fn kubeadm_config(cluster_configuration: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kubeadm-config", "namespace": "kube-system"},
+        // JSON is YAML.
+        "data": {"ClusterConfiguration": cluster_configuration},
+    })
+}
