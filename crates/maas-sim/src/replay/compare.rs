@@ -39,6 +39,13 @@ impl Difference {
     }
 }
 
+impl Difference {
+    /// There was no answer.
+    pub(super) fn silence(recorded: u16, why: &dyn std::error::Error) -> Self {
+        Self::new("status", recorded, format!("none: {why}"))
+    }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: recorded {}, simulated {}", self.place, self.recorded, self.simulated)

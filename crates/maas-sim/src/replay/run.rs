@@ -128,7 +128,16 @@ impl<'a> Replay<'a> {
         if recording.seconds > 0.0 {
             self.target.control("advance", &json!({"seconds": recording.seconds})).await?;
         }
-        let answer = self.target.send(&request.method, &request.path, &request.headers, request.body).await?;
+        let sent = self.target.send(&request.method, &request.path, &request.headers, request.body).await;
+        let answer = match sent {
+            Ok(answer) => answer,
+            // A server may well break off one connection and answer on the next.
+            Err(error @ (TargetError::Unreachable { .. } | TargetError::Broken { .. })) => {
+                let difference = Difference::silence(recording.response.status, &error);
+                return Ok(outcome(recording, vec![difference], Vec::new(), "no answer".to_owned()));
+            }
+            Err(error) => return Err(error.into()),
+        };
         let both_fine = recording.response.status < 400 && answer.status < 400;
         let body = answer.json().filter(|_| both_fine);
         // Ids are learnt first: an answer may already use those that it brings.
@@ -137,10 +146,8 @@ impl<'a> Replay<'a> {
         }
         let differences = compare(&recording.response, &answer, &self.identities);
         let drift = body.map(|body| drift(&recording.response.body, &body, &self.identities)).unwrap_or_default();
-        let operation = recording.operation().map(|op| format!(" {op}")).unwrap_or_default();
-        let request = format!("{} {}{operation}", recording.request.method, recording.request.path);
         let answer = format!("{} {}", answer.status, answer.text());
-        Ok(Outcome { name: recording.name.clone(), request, differences, drift, answer })
+        Ok(outcome(recording, differences, drift, answer))
     }
 
     /// The key that a request was signed with, and the one that it speaks of. Keys that do not exist yet are given to
@@ -336,6 +343,12 @@ impl<'a> Replay<'a> {
         map_identities(&kind, fields, &self.identities);
         statement
     }
+}
+
+fn outcome(recording: &Recording, differences: Vec<Difference>, drift: Vec<String>, answer: String) -> Outcome {
+    let operation = recording.operation().map(|op| format!(" {op}")).unwrap_or_default();
+    let request = format!("{} {}{operation}", recording.request.method, recording.request.path);
+    Outcome { name: recording.name.clone(), request, differences, drift, answer }
 }
 
 /// Signatures are made with the computer's clock, whatever clock drives the simulator: so do all clients.
