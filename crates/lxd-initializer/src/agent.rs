@@ -14,7 +14,7 @@ use crate::{
     health::Status,
     maas::MaasSession,
     observed::{Failure, Memory, Observed},
-    plan::{Plan, State},
+    plan::{Plan, State, Step},
     settings::{GivenCredentials, Settings},
 };
 
@@ -154,6 +154,10 @@ fn pause(settings: &Settings, pass: &Pass) -> Duration {
         (Some(Ok(())), _) => Duration::from_millis(200),
         // The failure has to be said on the Node.
         (Some(Err(_)), _) => Duration::from_secs(1),
+        // Asking MAAS costs it some tenths of a second each time.
+        (None, State::Waiting) if pass.plan.first_open() == Some(Step::Registered) => {
+            settings.watch.min(Duration::from_secs(30))
+        }
         (None, State::Working | State::Waiting) => settings.watch.min(Duration::from_secs(10)),
         (None, State::Ready | State::Blocked | State::Left) => settings.watch,
     }

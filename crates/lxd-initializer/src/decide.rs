@@ -377,11 +377,12 @@ fn listener(settings: &Settings, observed: &Observed, node: &NodeFacts, server: 
         ));
     };
     // LXD 5.0.2 keeps an address that it could not open. Ours is taken back, so that it can be tried anew; whether LXD could
-    // open it is known once LXD said so.
+    // open it is known once LXD said so. An LXD that is just starting deserves a second look.
     let refused = observed.memory.failures.contains_key(&EffectKind::Listen);
+    let certain = refused || observed.memory.shut > 1;
     let shut =
         matches!(server.door, Door::Closed | Door::Stranger) || (refused && matches!(server.door, Door::Unclear(_)));
-    if ours && shut && !observed.memory.listens {
+    if ours && shut && certain && !observed.memory.listens {
         return Verdict::Do(
             Effect::StopListening,
             format!("takes back the listener {setting}, which LXD could not open"),

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, os::unix::fs::FileTypeExt, path::PathBuf, time::Duration};
 
+use jiff::Timestamp;
 use lxd_client::{Client, Deadlines, Error, ErrorKind, Fingerprint, Identity, Server};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -11,6 +12,7 @@ use crate::{
     observed::{
         BridgeFacts, Door, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, ServerFacts, TrustFacts,
     },
+    plan::Step,
     requirements,
     settings::Settings,
 };
@@ -58,7 +60,15 @@ impl Agent {
                 server.door = look_at_door(&self.settings, node, server, own.found()).await;
             }
         }
-        if let (Lookup::Found(key), Lookup::Found(endpoint), Some(lxd)) = (&credentials.0, &credentials.1, &lxd) {
+        let shut = matches!(&observed.lxd, LxdFacts::Here(server)
+            if server.listener.is_some() && matches!(server.door, Door::Closed | Door::Stranger | Door::Unclear(_)));
+        self.memory.shut = if shut { self.memory.shut.saturating_add(1) } else { 0 };
+        observed.memory = self.memory.clone();
+        // MAAS is slow, and many nodes ask: only if nothing else is in the way.
+        let turn = decide::decide(&self.settings, &observed, Timestamp::now()).first_open() == Some(Step::Registered);
+        if let (true, Lookup::Found(key), Lookup::Found(endpoint), Some(lxd)) =
+            (turn, &credentials.0, &credentials.1, &lxd)
+        {
             observed.maas = self.look_at_maas(key, endpoint, lxd, &observed).await;
         }
         observed

@@ -65,6 +65,8 @@ pub struct Memory {
     pub failures: BTreeMap<EffectKind, Failure>,
     /// Whether LXD itself said that it listens, since this process started.
     pub listens: bool,
+    /// In how many looks in a row, this one included, LXD was not found where it is set to listen.
+    pub shut: u32,
     /// When MAAS was last asked to look at this host.
     pub refreshed: Option<Timestamp>,
 }

@@ -105,6 +105,13 @@ pub struct Plan {
     pub conditions: Vec<Condition>,
 }
 
+impl Plan {
+    /// The first step that does not hold.
+    pub fn first_open(&self) -> Option<Step> {
+        self.conditions.iter().find(|condition| condition.status != "True").map(|condition| condition.step)
+    }
+}
+
 /// What one step comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {

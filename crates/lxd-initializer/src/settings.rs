@@ -253,8 +253,7 @@ mod tests {
 
     #[test]
     fn a_size_without_a_unit_is_gigabytes_and_never_bytes() {
-        for (given, sent) in [("50", "50GB"), ("1", "1GB"), ("500GB", "500GB"), ("2TiB", "2TiB"), ("20 GiB", "20GiB")]
-        {
+        for (given, sent) in [("50", "50GB"), ("1", "1GB"), ("500GB", "500GB"), ("2TiB", "2TiB"), ("20 GiB", "20GiB")] {
             assert_eq!(settle(&["--storage-size", given]).unwrap().pool.size.as_deref(), Some(sent));
         }
         for wrong in ["0", "-1", "fifty", "50XB", "1.5", "99999999999"] {

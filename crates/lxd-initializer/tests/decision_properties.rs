@@ -126,6 +126,7 @@ prop_compose! {
             1 => Just(MaasFacts::NotAsked),
         ],
         listens in any::<bool>(),
+        shut in 0..3_u32,
     ) -> Observed {
         let node = match (node, leave) {
             (Lookup::Found(mut node), Some(leave)) => {
@@ -134,7 +135,7 @@ prop_compose! {
             }
             (node, _) => node,
         };
-        let memory = Memory { listens, ..Memory::default() };
+        let memory = Memory { listens, shut, ..Memory::default() };
         Observed { node, api_key, endpoint, given_certificate: given, own_certificate: own, lxd, maas, memory }
     }
 }

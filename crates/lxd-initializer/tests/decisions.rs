@@ -275,7 +275,7 @@ fn each_missing_piece_is_made_by_its_own_effect() {
             }),
             EffectKind::Listen,
         ),
-        (with_server(|s| s.door = Door::Closed), EffectKind::StopListening),
+        (shut_twice(), EffectKind::StopListening),
         (Observed { own_certificate: Lookup::Absent, ..right() }, EffectKind::MakeKey),
         (with_server(|s| s.trust = Lookup::Absent), EffectKind::Trust),
         (unregistered(|_| ()), EffectKind::Register),
@@ -289,9 +289,24 @@ fn each_missing_piece_is_made_by_its_own_effect() {
     }
 }
 
+/// LXD keeps an address of ours that it could not open, and two looks found nobody there.
+fn shut_twice() -> Observed {
+    let mut observed = with_server(|server| server.door = Door::Closed);
+    observed.memory.shut = 2;
+    observed
+}
+
+#[test]
+fn an_lxd_that_is_just_starting_gets_a_second_look_before_its_listener_is_taken_back() {
+    let mut observed = shut_twice();
+    observed.memory.shut = 1;
+    let plan = plan(&observed);
+    assert_eq!((plan.state, write(&plan)), (State::Waiting, None));
+}
+
 #[test]
 fn a_listener_that_lxd_said_it_opened_is_not_taken_back_because_a_firewall_is_in_the_way() {
-    let mut observed = with_server(|s| s.door = Door::Closed);
+    let mut observed = shut_twice();
     observed.memory.listens = true;
     let plan = plan(&observed);
     assert_eq!((plan.state, write(&plan)), (State::Waiting, None));
