@@ -7,8 +7,10 @@
 pub mod conditions;
 pub mod credentials;
 pub mod feed;
+pub mod intent;
 pub mod lease;
 pub mod lookup;
+pub mod machine;
 pub mod pause;
 
 pub use lookup::Lookup;

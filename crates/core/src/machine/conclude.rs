@@ -1,0 +1,167 @@
+//! What the answer to an effect means.
+
+use capmaas_api::{ConditionStatus, MaasMachineStatus, Severity, conditions, reasons};
+use jiff::Timestamp;
+
+use super::record::Record;
+use super::{Effect, Observed, Plan, Requeue, status};
+use crate::conditions::Verdict;
+
+/// How an effect ended, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// It was refused: nothing has changed. The sentence is MAAS's.
+    Refused(Refusal, String),
+    /// Nobody knows whether it was done, or will be.
+    Unknown(String),
+}
+
+/// Why it was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No machine fits, or it is taken.
+    NoMatch,
+    /// The account may not.
+    Denied,
+    /// The request itself is wrong.
+    Invalid,
+    /// VMs are on the machine.
+    InUse,
+    /// Something else; it may pass.
+    Passing,
+}
+
+/// What follows from an outcome.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Conclusion {
+    /// The record to store; `None` if it stays as the plan had it.
+    pub record: Option<Record>,
+    /// The status to write instead of the plan's.
+    pub status: Option<MaasMachineStatus>,
+    /// When to look again.
+    pub requeue: Requeue,
+    /// What to tell.
+    pub events: Vec<super::Event>,
+}
+
+/// Draws the conclusion. The record is the one that was stored before the effect.
+pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Outcome, now: Timestamp) -> Conclusion {
+    let stored =
+        plan.record.clone().or_else(|| Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten());
+    let mut record = stored.clone();
+    let mut conclusion =
+        Conclusion { record: None, status: plan.status.clone(), requeue: plan.requeue, events: Vec::new() };
+    match outcome {
+        Outcome::Done => {
+            if let Some(record) = &mut record
+                && writes(effect)
+            {
+                record.in_flight = None;
+                if let Effect::Reclaim { machine, .. } = effect {
+                    record.machine = Some(machine.clone());
+                }
+            }
+            conclusion.events.extend(told(effect));
+        }
+        Outcome::Unknown(why) => {
+            conclusion.requeue = super::decide::after(10);
+            say(&mut conclusion, observed, Severity::Warning, reasons::MAAS_UNAVAILABLE, why, now);
+        }
+        Outcome::Refused(refusal, why) => {
+            if let Some(record) = &mut record {
+                record.in_flight = None;
+                take_back(record, effect, *refusal);
+            }
+            let (severity, reason, seconds) = meaning(effect, *refusal);
+            conclusion.requeue = super::decide::after(seconds);
+            if !matches!((effect, refusal), (Effect::DisableSwap { .. }, Refusal::Denied)) {
+                say(&mut conclusion, observed, severity, reason, why, now);
+            }
+        }
+    }
+    conclusion.record = (record != stored).then_some(record).flatten();
+    conclusion
+}
+
+fn writes(effect: &Effect) -> bool {
+    matches!(effect, Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. } | Effect::Release { .. })
+}
+
+/// What the record had said in advance, and that did not happen.
+fn take_back(record: &mut Record, effect: &Effect, refusal: Refusal) {
+    match effect {
+        Effect::Deploy { .. } => record.deploy_began = None,
+        Effect::DisableSwap { .. } if refusal == Refusal::Denied => record.swap_denied = true,
+        // Taken by somebody meanwhile: theirs to turn off.
+        Effect::Reclaim { .. } if refusal == Refusal::NoMatch => record.released = None,
+        _ => {}
+    }
+}
+
+fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
+    match (effect, refusal) {
+        (Effect::Allocate { .. }, Refusal::NoMatch) => (Severity::Warning, reasons::NO_MACHINE_AVAILABLE, 30),
+        (Effect::Allocate { .. }, Refusal::Invalid) => (Severity::Error, reasons::NO_MACHINE_AVAILABLE, 120),
+        (Effect::Reclaim { .. }, _) => (Severity::Info, reasons::MACHINE_RELEASING, 5),
+        (Effect::DisableSwap { .. }, Refusal::Denied) => (Severity::Info, reasons::MACHINE_DEPLOY_STARTED, 0),
+        (Effect::Deploy { .. }, Refusal::Invalid) => (Severity::Error, reasons::MACHINE_DEPLOY_FAILED, 120),
+        (Effect::Deploy { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 30),
+        (Effect::Release { .. }, Refusal::InUse) => (Severity::Warning, reasons::WAITING_FOR_VMS_TO_LEAVE, 60),
+        (Effect::Release { .. }, _) => (Severity::Warning, reasons::MACHINE_RELEASE_FAILED, 20),
+        // Without the tag the machine is released all the same; it is remembered in the record.
+        (Effect::Quarantine { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 1),
+        (Effect::PowerOn { .. }, _) => (Severity::Warning, reasons::MACHINE_POWERED_OFF, 60),
+        (_, Refusal::Denied) => (Severity::Error, reasons::CREDENTIALS_INVALID, 60),
+        _ => (Severity::Warning, reasons::MAAS_UNAVAILABLE, 15),
+    }
+}
+
+fn told(effect: &Effect) -> Option<super::Event> {
+    let (reason, message) = match effect {
+        Effect::Deploy { machine, image, .. } => {
+            ("MachineDeploying", format!("{machine} is being deployed with {image}"))
+        }
+        Effect::Quarantine { machine, tag } => {
+            ("MachineQuarantined", format!("{machine} carries the tag {tag} for a day or two"))
+        }
+        _ => return None,
+    };
+    Some(super::Event { warning: false, reason, message })
+}
+
+/// Replaces what the status says about the machine, and nothing else in it.
+fn say(
+    conclusion: &mut Conclusion,
+    observed: &Observed,
+    severity: Severity,
+    reason: &'static str,
+    why: &str,
+    now: Timestamp,
+) {
+    let Some(status) = &mut conclusion.status else { return };
+    // A Node that could not be named does not make a machine less deployed.
+    if status.ready {
+        return;
+    }
+    let deleting = observed.object.metadata.deletion_timestamp.is_some();
+    let generation = observed.object.metadata.generation;
+    let false_ = |type_| Verdict {
+        type_,
+        status: ConditionStatus::False,
+        severity: severity.clone(),
+        reason,
+        message: why.to_owned(),
+    };
+    status::put(status, false_(conditions::MACHINE_DEPLOYED), generation, now);
+    if deleting {
+        status::put(status, Verdict { reason: reasons::DELETING, ..false_(conditions::READY) }, generation, now);
+        let deleting =
+            Verdict { status: ConditionStatus::True, reason: reasons::DELETING, ..false_(conditions::DELETING) };
+        status::put(status, deleting, generation, now);
+    } else {
+        status::put(status, false_(conditions::READY), generation, now);
+    }
+}

@@ -1,0 +1,175 @@
+//! The decision: who may be served at all, then life or leaving.
+
+use std::time::Duration;
+
+use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, MANAGED_BY};
+use capmaas_api::{Severity, reasons};
+use jiff::Timestamp;
+
+use super::record::Record;
+use super::status::{self, Said};
+use super::{Effect, Event, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living};
+use crate::Lookup;
+use crate::credentials::IDENTITY_ANNOTATION;
+
+/// What could not be found out is asked again after this.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(15);
+
+/// One step of a machine, before it is put into words for the status.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Step {
+    pub(super) effect: Option<Effect>,
+    pub(super) record: Option<Record>,
+    pub(super) spec: SpecPatch,
+    pub(super) finalizer: Finalizer,
+    pub(super) said: Said,
+    pub(super) events: Vec<Event>,
+    pub(super) requeue: Requeue,
+}
+
+impl Step {
+    pub(super) fn say(said: Said, requeue: Requeue) -> Self {
+        Self {
+            effect: None,
+            record: None,
+            spec: SpecPatch::default(),
+            finalizer: Finalizer::Keep,
+            said,
+            events: Vec::new(),
+            requeue,
+        }
+    }
+
+    pub(super) fn doing(mut self, effect: Effect) -> Self {
+        self.effect = Some(effect);
+        self
+    }
+
+    pub(super) fn recording(mut self, record: Record) -> Self {
+        self.record = Some(record);
+        self
+    }
+
+    pub(super) fn telling(mut self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        self.events.push(Event { warning, reason, message: message.into() });
+        self
+    }
+
+    pub(super) fn letting_go(mut self) -> Self {
+        self.finalizer = Finalizer::Remove;
+        self
+    }
+}
+
+pub(super) fn after(seconds: u64) -> Requeue {
+    Requeue::After(Duration::from_secs(seconds))
+}
+
+/// Decides about one machine. Total: whatever was observed, there is a plan, and it never panics.
+pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
+    let metadata = &observed.object.metadata;
+    let has = |key: &str| {
+        metadata.annotations.as_ref().is_some_and(|map| map.contains_key(key))
+            || metadata.labels.as_ref().is_some_and(|map| map.contains_key(key))
+    };
+    if has(MANAGED_BY) {
+        return nothing("somebody else manages the object (cluster.x-k8s.io/managed-by)", Requeue::OnChange);
+    }
+    // Being moved: the other management cluster has it already (S15).
+    if has(DELETE_FOR_MOVE_ANNOTATION) {
+        return nothing("the object is being moved", Requeue::OnChange);
+    }
+    match status::pause(observed) {
+        Lookup::Unknown(why) => return nothing(&why, Requeue::After(ASK_AGAIN)),
+        Lookup::Found(true) => return paused(observed, now),
+        Lookup::Found(false) | Lookup::Absent => {}
+    }
+    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+    let holds = finalizers.iter().any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER);
+    let deleting = metadata.deletion_timestamp.is_some();
+    if deleting && !holds {
+        return nothing("the object is being deleted and nothing of ours holds it", Requeue::OnChange);
+    }
+    let step = if deleting { leaving::step(observed, now) } else { living::step(observed, now) };
+    plan(observed, step, now)
+}
+
+/// Nothing is done and nothing is said.
+fn nothing(why: &str, requeue: Requeue) -> Plan {
+    Plan {
+        effect: None,
+        record: None,
+        identity: None,
+        spec: SpecPatch::default(),
+        finalizer: Finalizer::Keep,
+        status: None,
+        events: Vec::new(),
+        requeue,
+        why: why.to_owned(),
+    }
+}
+
+/// Only the condition Paused is written.
+fn paused(observed: &Observed, now: Timestamp) -> Plan {
+    let mut plan = nothing("the object or its Cluster is paused", Requeue::OnChange);
+    plan.status = Some(status::paused(observed, now));
+    plan
+}
+
+fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
+    let metadata = &observed.object.metadata;
+    let has_finalizer = metadata.finalizers.iter().flatten().any(|name| name == MACHINE_FINALIZER);
+    // Also when somebody stripped it from an object that holds a machine.
+    if step.finalizer == Finalizer::Keep
+        && !has_finalizer
+        && metadata.deletion_timestamp.is_none()
+        && !matches!(observed.machine, Lookup::Absent)
+    {
+        step.finalizer = Finalizer::Add;
+    }
+    let identity = match (&observed.eyes, step.record.is_some() || has_record(observed)) {
+        (super::Eyes::Open { name, strange: false, .. }, true) => {
+            let noted = metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
+            (noted != Some(name)).then(|| name.clone())
+        }
+        _ => None,
+    };
+    let status = status::of(observed, &step, now);
+    let stored = Record::read(metadata.annotations.as_ref()).ok().flatten();
+    step.record = step.record.filter(|record| stored.as_ref() != Some(record));
+    Plan {
+        why: step.said.message.clone(),
+        effect: step.effect,
+        record: step.record,
+        identity,
+        spec: step.spec,
+        finalizer: step.finalizer,
+        status: Some(status),
+        events: step.events,
+        requeue: step.requeue,
+    }
+}
+
+fn has_record(observed: &Observed) -> bool {
+    matches!(Record::read(observed.object.metadata.annotations.as_ref()), Ok(Some(_)))
+}
+
+/// A step that only says that something is not known.
+pub(super) fn unknown(reason: &'static str, message: impl Into<String>) -> Step {
+    Step::say(Said::unknown(reason, message), Requeue::After(ASK_AGAIN))
+}
+
+/// A step that only says that something else must come first.
+pub(super) fn waiting(reason: &'static str, message: impl Into<String>) -> Step {
+    Step::say(Said::not_yet(Severity::Info, reason, message), Requeue::OnChange)
+}
+
+/// A step that leaves everything alone until a person acts.
+pub(super) fn left_alone(reason: &'static str, message: impl Into<String>) -> Step {
+    Step::say(Said::not_yet(Severity::Error, reason, message), after(300))
+}
+
+/// The machine could not be looked at.
+pub(super) fn unseen(why: &str) -> Step {
+    unknown(reasons::MAAS_UNAVAILABLE, why)
+}

@@ -1,0 +1,154 @@
+//! What can be done to MAAS and to Nodes for one machine.
+
+use jiff::{Timestamp, ToSpan as _};
+
+use crate::intent::Wipe;
+
+/// Tags of this beginning keep a machine that failed out of every allocation; the rest is the day.
+pub const QUARANTINE_PREFIX: &str = "capmaas-quarantine-";
+
+/// The tags that keep a machine out today: that of today, which a machine that fails now gets, and that of yesterday. So a
+/// machine comes back by itself after one to two days, whoever restarts meanwhile, and at once if a person removes the tag.
+pub fn quarantine_tags(now: Timestamp) -> [String; 2] {
+    let day = |time: Timestamp| format!("{QUARANTINE_PREFIX}{}", time.strftime("%Y-%m-%d"));
+    [day(now), day(now.checked_sub(24.hours()).unwrap_or(now))]
+}
+
+/// What a machine must be like.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Constraints {
+    /// At least so many cores.
+    pub min_cpu: Option<u32>,
+    /// At least so many MB of memory.
+    pub min_memory: Option<u32>,
+    /// At least so many GB of disk.
+    pub min_disk: Option<u32>,
+    /// All of these tags.
+    pub tags: Vec<String>,
+    /// None of these.
+    pub not_tags: Vec<String>,
+    /// This pool.
+    pub pool: Option<String>,
+    /// This zone.
+    pub zone: Option<String>,
+    /// This very machine.
+    pub machine: Option<String>,
+}
+
+/// One thing to do. At most one is done in a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Takes a machine under our key. Lost: a look-up by the key finds it; the record tells that one may be under way.
+    Allocate {
+        /// The key.
+        key: String,
+        /// What it must be like.
+        constraints: Constraints,
+    },
+    /// Takes back a machine that we released and that kept running, to release it once more (S14). Lost: as `Allocate`.
+    Reclaim {
+        /// The key.
+        key: String,
+        /// The machine.
+        machine: String,
+    },
+    /// Puts our key on the machine as a workload annotation. Lost: the machine shows it; doing it again changes nothing.
+    Stamp {
+        /// The key.
+        key: String,
+        /// The machine.
+        machine: String,
+    },
+    /// Turns swap off in the deployment to come. Lost: the machine shows it; doing it again changes nothing.
+    DisableSwap {
+        /// The machine.
+        machine: String,
+    },
+    /// Installs the image with the start-up data. Lost: the machine is no longer Allocated, and still under our key.
+    Deploy {
+        /// The key, sent along: should the machine be Ready by then, it is found by it.
+        key: String,
+        /// The machine.
+        machine: String,
+        /// The image.
+        image: String,
+        /// From memory.
+        in_memory: bool,
+    },
+    /// Keeps a machine that failed away from others (S17). Lost: the machine shows the tag; doing it again changes nothing.
+    Quarantine {
+        /// The machine.
+        machine: String,
+        /// The tag.
+        tag: String,
+    },
+    /// Gives the machine back. Lost: the machine is Releasing or Ready, and the record tells that it was asked for.
+    Release {
+        /// The machine.
+        machine: String,
+        /// What happens to its disks.
+        erase: Option<Wipe>,
+    },
+    /// Turns the machine on. Lost: its power shows it; the record tells when it was last tried.
+    PowerOn {
+        /// The machine.
+        machine: String,
+    },
+    /// Puts the provider ID on the machine's Node. Lost: the Node shows it; it can be set once only.
+    NameNode {
+        /// The Node.
+        node: String,
+        /// The provider ID.
+        provider_id: String,
+    },
+}
+
+impl Effect {
+    /// The machine that it is done to, if it is known beforehand.
+    pub fn machine(&self) -> Option<&str> {
+        match self {
+            Self::Allocate { .. } | Self::NameNode { .. } => None,
+            Self::Reclaim { machine, .. }
+            | Self::Stamp { machine, .. }
+            | Self::DisableSwap { machine }
+            | Self::Deploy { machine, .. }
+            | Self::Quarantine { machine, .. }
+            | Self::Release { machine, .. }
+            | Self::PowerOn { machine } => Some(machine),
+        }
+    }
+
+    /// A live machine may lose what it holds by it, so everything is read once more before (S15).
+    pub fn is_destructive(&self) -> bool {
+        matches!(self, Self::Release { .. } | Self::Deploy { .. } | Self::PowerOn { .. } | Self::Reclaim { .. })
+    }
+
+    /// One word for logs and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Allocate { .. } => "allocate",
+            Self::Reclaim { .. } => "reclaim",
+            Self::Stamp { .. } => "stamp",
+            Self::DisableSwap { .. } => "disable_swap",
+            Self::Deploy { .. } => "deploy",
+            Self::Quarantine { .. } => "quarantine",
+            Self::Release { .. } => "release",
+            Self::PowerOn { .. } => "power_on",
+            Self::NameNode { .. } => "name_node",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s17_a_machine_that_failed_comes_back_by_itself_after_one_to_two_days() {
+        let at = |text: &str| quarantine_tags(text.parse().unwrap());
+        let given = at("2026-11-15T23:00:00Z")[0].clone();
+        assert_eq!(given, "capmaas-quarantine-2026-11-15");
+        assert!(at("2026-11-16T23:59:59Z").contains(&given));
+        assert!(!at("2026-11-17T00:00:00Z").contains(&given));
+    }
+}

@@ -1,0 +1,275 @@
+//! A machine that shall be given back.
+
+use capmaas_api::names::VM_NAME_ANNOTATION;
+use capmaas_api::{Severity, reasons};
+use jiff::Timestamp;
+
+use super::decide::{Step, after, unknown, unseen};
+use super::effect::Effect;
+use super::record::{ABANDON_ANNOTATION, Record, Write};
+use super::state::{Power, State};
+use super::status::Said;
+use super::{Eyes, Metal, Observed};
+use crate::Lookup;
+use crate::intent::{self, Intent, Wipe};
+
+struct Leave<'a> {
+    observed: &'a Observed,
+    record: Record,
+    erase: Option<Wipe>,
+    now: Timestamp,
+}
+
+pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
+    let spec = &observed.object.spec;
+    let record = match Record::read(observed.object.metadata.annotations.as_ref()) {
+        Ok(Some(record)) => record,
+        Ok(None) if spec.provider_id().is_none() => {
+            // Nothing was ever intended: the record comes before the first effect (S3, S13). An unreadable spec may hide an
+            // ID of the Go provider's.
+            let hidden = spec.unreadable.iter().any(|path| path == "." || path.starts_with("providerID"));
+            if hidden {
+                return kept(reasons::UNREADABLE_SPEC, "the stored spec cannot be read, so a machine may be behind it");
+            }
+            let names_vm =
+                observed.object.metadata.annotations.iter().flatten().any(|(name, _)| name == VM_NAME_ANNOTATION);
+            if names_vm {
+                return kept(reasons::VM_CREATION_FAILED, "this version does not release LXD VMs yet");
+            }
+            return done("nothing was ever allocated");
+        }
+        Ok(None) => return adopt(observed),
+        Err(why) => return kept(reasons::UNREADABLE_SPEC, why),
+    };
+    if matches!(intent::resolve(spec, true), Ok(Intent::Vm)) {
+        return kept(reasons::VM_CREATION_FAILED, "this version does not release LXD VMs yet");
+    }
+    let erase = match intent::resolve(spec, true) {
+        Ok(Intent::Metal(metal)) => metal.erase,
+        // Whatever else is wrong with the spec, the machine is given back; how its disks are wiped is then MAAS's setting.
+        _ => None,
+    };
+    Leave { observed, record, erase, now }.step()
+}
+
+/// Deleted before we saw it for the first time: taken over, then released.
+fn adopt(observed: &Observed) -> Step {
+    if matches!(intent::resolve(&observed.object.spec, true), Ok(Intent::Vm)) {
+        return kept(reasons::VM_CREATION_FAILED, "this version does not release LXD VMs yet");
+    }
+    let spec = &observed.object.spec;
+    let mut record = Record::new(observed.object.metadata.uid.as_deref().unwrap_or_default());
+    let id = spec.provider_id().and_then(|id| id.parse::<capmaas_api::ProviderId>().ok());
+    let id = id.and_then(|id| id.system_id().map(str::to_owned)).or_else(|| spec.system_id().map(str::to_owned));
+    let Some(id) = id else {
+        return kept(reasons::MACHINE_NOT_FOUND, "spec.providerID names no machine to be looked up");
+    };
+    record.machine = Some(id);
+    record.adopted = true;
+    Step::say(Said::not_yet(Severity::Info, reasons::DELETING, "the machine is being taken over"), after(0))
+        .recording(record)
+}
+
+fn done(why: &str) -> Step {
+    Step::say(Said::not_yet(Severity::Info, reasons::DELETED, why), super::Requeue::OnChange).letting_go()
+}
+
+/// The finalizer stays until a person acts.
+fn kept(reason: &'static str, message: impl Into<String>) -> Step {
+    Step::say(Said::not_yet(Severity::Error, reason, message), after(120))
+}
+
+fn wait(reason: &'static str, message: impl Into<String>, seconds: u64) -> Step {
+    Step::say(Said::not_yet(Severity::Info, reason, message), after(seconds))
+}
+
+impl Leave<'_> {
+    fn step(mut self) -> Step {
+        if let Some(step) = self.abandoned() {
+            return step;
+        }
+        let (user, strange) = match &self.observed.eyes {
+            Eyes::Open { user, strange, .. } => (user.clone(), *strange),
+            Eyes::Closed { reason, message } => return unknown(reason, message),
+        };
+        let found = match &self.observed.by_key {
+            Lookup::Found(found) => found.clone(),
+            Lookup::Absent => Vec::new(),
+            Lookup::Unknown(why) => return unseen(why),
+        };
+        // A live node of somebody else's is left as it is (S6).
+        let mut ours: Vec<Metal> =
+            found.into_iter().filter(|metal| !self.observed.others.machines.contains(&metal.id)).collect();
+        let on_record = match (&self.record.machine, &self.observed.on_record) {
+            (None, _) | (Some(_), Lookup::Absent) => None,
+            (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.clone()),
+            (Some(_), Lookup::Unknown(why)) => return unseen(why),
+            (Some(_), Lookup::Found(_)) => return unseen("MAAS answered with another machine"),
+        };
+        if let Some(metal) = &on_record
+            && metal.stamp.as_ref() == Some(&self.record.key)
+            && ours.iter().all(|other| other.id != metal.id)
+        {
+            ours.push(metal.clone());
+        }
+        self.note_what_landed(&ours, on_record.as_ref());
+        if let Some(sent) = &self.record.in_flight
+            && sent.may_still_land(self.now)
+        {
+            return wait(reasons::MACHINE_RELEASING, "the answer of MAAS to an earlier request is awaited", 10);
+        }
+        self.record.in_flight = None;
+        ours.sort_by(|a, b| a.id.cmp(&b.id));
+        if let Some(metal) = ours.iter().find(|metal| !metal.state.is_leaving()) {
+            return self.release(metal);
+        }
+        if let Some(metal) = ours.iter().find(|metal| matches!(metal.state, State::Releasing | State::DiskErasing)) {
+            let message = format!("{} is {} in MAAS", metal.id, metal.state_name);
+            return wait(reasons::MACHINE_RELEASING, message, 20).recording(self.record);
+        }
+        match on_record {
+            Some(metal) => self.see_off(&metal, &user),
+            None if strange => kept(
+                reasons::IDENTITY_CHANGED,
+                "the MAAS endpoint or user changed, so what MAAS does not show may still exist",
+            ),
+            None => done("MAAS holds no machine for this object"),
+        }
+    }
+
+    /// A person gave the machine up, by its name (S14).
+    fn abandoned(&self) -> Option<Step> {
+        let named = self.observed.object.metadata.annotations.as_ref()?.get(ABANDON_ANNOTATION)?;
+        let id = self.record.machine.as_ref()?;
+        (named == id).then(|| {
+            let message = format!("{id} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it");
+            done(&message).telling(true, "MachineAbandoned", message)
+        })
+    }
+
+    fn note_what_landed(&mut self, ours: &[Metal], on_record: Option<&Metal>) {
+        let Some(sent) = &self.record.in_flight else { return };
+        let landed = match sent.write {
+            Write::Allocate => !ours.is_empty(),
+            Write::Deploy => ours.iter().any(|metal| metal.state != State::Allocated && metal.state != State::Ready),
+            Write::Release => {
+                ours.iter().all(|metal| metal.state.is_leaving())
+                    && on_record.is_none_or(|metal| metal.state.is_leaving())
+            }
+        };
+        if landed {
+            self.record.in_flight = None;
+        }
+    }
+
+    /// Ours, and not on its way back yet.
+    fn release(self, metal: &Metal) -> Step {
+        let id = &metal.id;
+        if !metal.state.is_releasable() {
+            let message = format!(
+                "{id} is {} in MAAS, which cannot be released; bring it to Ready or Deployed",
+                metal.state_name
+            );
+            return kept(reasons::MACHINE_STATE_UNDEFINED, message);
+        }
+        if metal.locked {
+            return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
+        }
+        if let Some(step) = self.dns(metal) {
+            return step;
+        }
+        let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
+        let (reason, message) = if failed {
+            (reasons::MACHINE_RELEASE_FAILED, format!("{id} is {} in MAAS; it is tried again", metal.state_name))
+        } else {
+            (reasons::MACHINE_RELEASING, format!("{id} is being released"))
+        };
+        let erase = self.erase;
+        let mut record = self.record.sending(Write::Release, self.now);
+        record.machine.get_or_insert_with(|| id.clone());
+        if record.machine.as_ref() == Some(id) {
+            record.released = Some(id.clone());
+        }
+        let step = wait(reason, message.clone(), if failed { 120 } else { 2 });
+        step.recording(record).telling(failed, reason, message).doing(Effect::Release { machine: id.clone(), erase })
+    }
+
+    /// The address leaves DNS before the machine does: a record would follow the machine to its next owner (S18). Only while
+    /// somebody keeps the record; else there is nobody to wait for.
+    fn dns(&self, metal: &Metal) -> Option<Step> {
+        if self.record.machine.as_ref() != Some(&metal.id) {
+            return None;
+        }
+        match (&self.observed.maas_cluster, &self.observed.in_dns) {
+            (Lookup::Found(around), Lookup::Found(true)) if around.keeps_dns => {
+                Some(wait(reasons::DNS_DETACH_PENDING, format!("{} waits until its address has left DNS", metal.id), 5))
+            }
+            (Lookup::Found(around), Lookup::Unknown(why)) if around.keeps_dns => Some(unseen(why)),
+            (Lookup::Unknown(why), _) => Some(unseen(why)),
+            _ => None,
+        }
+    }
+
+    /// Not ours any more: released means seen released, and off (S14).
+    fn see_off(self, metal: &Metal, user: &str) -> Step {
+        let id = &metal.id;
+        match metal.state {
+            State::Ready | State::New => {
+                if self.record.released.as_ref() != Some(id) {
+                    return done(&format!("{id} is {} in MAAS and carries no mark of ours", metal.state_name));
+                }
+                match self.observed.power {
+                    Some(Power::Off) => {
+                        let message = format!("{id} was released");
+                        done(&message).telling(false, "SuccessfulRelease", message)
+                    }
+                    Some(Power::On) => {
+                        let message =
+                            format!("{id} is still on after its release; it is taken back and released once more");
+                        let effect = Effect::Reclaim { key: self.record.key.clone(), machine: id.clone() };
+                        let record = self.record.sending(Write::Allocate, self.now);
+                        wait(reasons::MACHINE_RELEASING, message, 2).recording(record).doing(effect)
+                    }
+                    Some(Power::Unknown) | None => kept(
+                        reasons::MACHINE_RELEASE_FAILED,
+                        format!(
+                            "{id} is released, but nobody can tell whether it is off; see its power settings in MAAS"
+                        ),
+                    ),
+                }
+            }
+            State::Releasing | State::DiskErasing => {
+                wait(reasons::MACHINE_RELEASING, format!("{id} is {} in MAAS", metal.state_name), 20)
+                    .recording(self.record)
+            }
+            _ => self.stranger(metal, user),
+        }
+    }
+
+    /// Somebody has it, and it carries no mark of ours.
+    fn stranger(self, metal: &Metal, user: &str) -> Step {
+        let id = &metal.id;
+        let unclaimed = metal.stamp.is_none() && !self.observed.others.machines.contains(id);
+        if self.record.adopted && unclaimed && metal.owner.as_deref() == Some(user) {
+            let effect = Effect::Stamp { key: self.record.key.clone(), machine: id.clone() };
+            return wait(reasons::DELETING, format!("{id} is being taken over"), 1).doing(effect);
+        }
+        let of_another = metal.stamp.as_ref().is_some_and(|stamp| *stamp != self.record.key)
+            || metal.owner.as_deref().is_some_and(|owner| owner != user);
+        if of_another {
+            return done(&format!("{id} is somebody else's now")).telling(
+                true,
+                reasons::NOT_OUR_MACHINE,
+                format!("{id} is somebody else's now; nothing was released"),
+            );
+        }
+        kept(
+            reasons::NOT_OUR_MACHINE,
+            format!(
+                "{id} is {} in MAAS and carries neither our key nor our stamp; release it by hand, or give it up by the \
+                 annotation {ABANDON_ANNOTATION}: {id}",
+                metal.state_name
+            ),
+        )
+    }
+}

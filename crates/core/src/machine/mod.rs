@@ -1,0 +1,238 @@
+//! One `MaasMachine` on metal, from its key to its release.
+//!
+//! [`decide`] looks at what was [`Observed`] and answers with a [`Plan`]: at most one [`Effect`], and everything that is
+//! written down. After the effect, [`conclude`] says what its answer means. Whatever is lost between the two by a crash is
+//! found again by gathering, because every effect leaves a mark that can be read.
+
+mod conclude;
+mod decide;
+mod effect;
+mod leaving;
+mod living;
+mod record;
+mod state;
+mod status;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use capmaas_api::capi::{Cluster, Machine};
+use capmaas_api::{MaasMachine, MaasMachineStatus};
+
+use crate::Lookup;
+
+pub use conclude::{Conclusion, Outcome, Refusal, conclude};
+pub use decide::decide;
+pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
+pub use living::{DEPLOY_DEADLINE, asks_power, takes_ignition};
+pub use record::{
+    ABANDON_ANNOTATION, Failure, IN_FLIGHT, InFlight, LEAVE_POWER_ANNOTATION, RECORD_ANNOTATION, Record, TurnedOn,
+    Write,
+};
+pub use state::{Power, State};
+
+/// Key of the stamp among a machine's workload annotations. MAAS takes no slash in it.
+pub const STAMP: &str = "capmaas-key";
+
+/// Everything that a decision needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// The object, read live.
+    pub object: MaasMachine,
+    /// The Cluster that it belongs to, read live. `Absent`: it belongs to none, or its Cluster is gone.
+    pub cluster: Lookup<Cluster>,
+    /// The Machine that owns it. `Absent`: none does, or it is gone.
+    pub machine: Lookup<Machine>,
+    /// The MaasCluster of its Cluster.
+    pub maas_cluster: Lookup<Surroundings>,
+    /// The start-up data, if the Machine names any.
+    pub bootstrap: Lookup<Format>,
+    /// What other MaasMachines hold.
+    pub others: Others,
+    /// With whose eyes MAAS was looked at.
+    pub eyes: Eyes,
+    /// Machines that MAAS holds under our key. An empty list is `Found`; `Unknown` if nobody asked.
+    pub by_key: Lookup<Vec<Metal>>,
+    /// The machine on record. `Absent` only by MAAS's own word about the id; `Unknown` if there is none on record.
+    pub on_record: Lookup<Metal>,
+    /// What the power driver of the machine on record says, if it was asked.
+    pub power: Option<Power>,
+    /// Whether the cluster's DNS record leads to the machine on record. `Absent`: there is no such record.
+    pub in_dns: Lookup<bool>,
+    /// The machine's Node, if it was looked for.
+    pub node: NodeSight,
+}
+
+/// What matters about the MaasCluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Surroundings {
+    /// Its DNS record is kept by us, so that a machine's address leaves it before the machine does (S18).
+    pub keeps_dns: bool,
+}
+
+/// The format of start-up data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Format {
+    /// For cloud-init.
+    CloudConfig,
+    /// For Ignition.
+    Ignition,
+    /// Something else, in its own word.
+    Other(String),
+}
+
+/// What other MaasMachines hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Others {
+    /// System IDs that they name in their provider IDs or records: live nodes (S6).
+    pub machines: BTreeSet<String>,
+    /// One of them has the same key: somebody copied an object.
+    pub share_key: bool,
+    /// One of the same cluster has a provider ID in the Go provider's form.
+    pub use_go_form: bool,
+}
+
+/// With whose eyes MAAS was looked at (S5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Eyes {
+    /// With these.
+    Open {
+        /// Endpoint and user, for the record.
+        name: String,
+        /// The user.
+        user: String,
+        /// The cluster's machines were made with other eyes: what these do not see may exist, and nothing new is allocated.
+        strange: bool,
+    },
+    /// There was no way to look.
+    Closed {
+        /// For programs.
+        reason: &'static str,
+        /// For people.
+        message: String,
+    },
+}
+
+/// A machine as MAAS shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metal {
+    /// Its system ID.
+    pub id: String,
+    /// Its state.
+    pub state: State,
+    /// Its state in MAAS's words.
+    pub state_name: String,
+    /// What MAAS last knew about its power.
+    pub power: Power,
+    /// Who has it.
+    pub owner: Option<String>,
+    /// The key that is stamped on it.
+    pub stamp: Option<String>,
+    /// First part of its name.
+    pub hostname: String,
+    /// Its whole name.
+    pub fqdn: String,
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// Its zone.
+    pub zone: String,
+    /// It is protected from release.
+    pub locked: bool,
+    /// It is marked for maintenance by a tag.
+    pub in_maintenance: bool,
+    /// Swap is off already.
+    pub swap_off: bool,
+    /// It is a VM of a VM host.
+    pub is_vm: bool,
+    /// The last thing that MAAS said about it.
+    pub last_words: String,
+}
+
+/// What is known about the machine's Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeSight {
+    /// Nobody looked: it is too early, or the Machine has its Node already.
+    NotAsked,
+    /// It has not joined yet, or the cluster's API server does not answer yet.
+    NotYet,
+    /// A Node of the machine's name with one of its addresses and no provider ID.
+    Nameless(String),
+    /// It carries our provider ID.
+    Named,
+    /// The Node of that name is another machine's; the sentence says why. It is never touched (S19).
+    Foreign(String),
+}
+
+/// What shall happen.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Plan {
+    /// The one thing to do outside of Kubernetes' own cluster.
+    pub effect: Option<Effect>,
+    /// The record to store before the effect; `None` if it stays.
+    pub record: Option<Record>,
+    /// The identity to note on the object; `None` if it stays.
+    pub identity: Option<String>,
+    /// What to fill in.
+    pub spec: SpecPatch,
+    /// What becomes of the finalizer.
+    pub finalizer: Finalizer,
+    /// The whole status; `None` if nothing may be said.
+    pub status: Option<MaasMachineStatus>,
+    /// What happened.
+    pub events: Vec<Event>,
+    /// When to look again.
+    pub requeue: Requeue,
+    /// Why, in a sentence.
+    pub why: String,
+}
+
+/// What to fill into the spec, together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SpecPatch {
+    /// The provider ID, written once.
+    pub provider_id: Option<String>,
+    /// The system ID.
+    pub system_id: Option<String>,
+    /// The zone that the machine really is in.
+    pub failure_domain: Option<String>,
+}
+
+/// What becomes of the finalizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finalizer {
+    /// It stays as it is.
+    Keep,
+    /// It is put there.
+    Add,
+    /// It goes: nothing of ours is left.
+    Remove,
+}
+
+/// Something to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// A person should look at it.
+    pub warning: bool,
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// When to look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requeue {
+    /// When something changes.
+    OnChange,
+    /// After about this time.
+    After(Duration),
+}
+
+impl Metal {
+    /// Whether it carries our key: as a stamp, or by the look-up (S7).
+    pub fn is_ours(&self, key: &str, by_key: &Lookup<Vec<Metal>>) -> bool {
+        let found = matches!(by_key, Lookup::Found(found) if found.iter().any(|metal| metal.id == self.id));
+        self.stamp.as_deref() == Some(key) || (found && self.stamp.is_none())
+    }
+}

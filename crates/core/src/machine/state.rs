@@ -1,0 +1,114 @@
+//! The states of a machine in MAAS, and what they mean to us.
+
+/// All 23 states, and whatever else MAAS may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are MAAS's own")]
+pub enum State {
+    New,
+    Commissioning,
+    FailedCommissioning,
+    Missing,
+    Ready,
+    Reserved,
+    Deployed,
+    Retired,
+    Broken,
+    Deploying,
+    Allocated,
+    FailedDeployment,
+    Releasing,
+    ReleasingFailed,
+    DiskErasing,
+    FailedDiskErasing,
+    RescueMode,
+    EnteringRescueMode,
+    FailedEnteringRescueMode,
+    ExitingRescueMode,
+    FailedExitingRescueMode,
+    Testing,
+    FailedTesting,
+    /// A state that this version does not know, or none at all.
+    Unheard,
+}
+
+impl State {
+    /// Every state, in the order of MAAS's numbers, and the unheard-of one.
+    pub const ALL: [Self; 24] = [
+        Self::New,
+        Self::Commissioning,
+        Self::FailedCommissioning,
+        Self::Missing,
+        Self::Ready,
+        Self::Reserved,
+        Self::Deployed,
+        Self::Retired,
+        Self::Broken,
+        Self::Deploying,
+        Self::Allocated,
+        Self::FailedDeployment,
+        Self::Releasing,
+        Self::ReleasingFailed,
+        Self::DiskErasing,
+        Self::FailedDiskErasing,
+        Self::RescueMode,
+        Self::EnteringRescueMode,
+        Self::FailedEnteringRescueMode,
+        Self::ExitingRescueMode,
+        Self::FailedExitingRescueMode,
+        Self::Testing,
+        Self::FailedTesting,
+        Self::Unheard,
+    ];
+
+    /// The state of MAAS's number.
+    pub fn from_code(code: i64) -> Self {
+        usize::try_from(code).ok().and_then(|code| Self::ALL.get(code).copied()).unwrap_or(Self::Unheard)
+    }
+
+    /// MAAS is giving the machine back, or has.
+    pub fn is_leaving(self) -> bool {
+        matches!(self, Self::Releasing | Self::DiskErasing | Self::Ready | Self::New)
+    }
+
+    /// MAAS releases a machine in this state when it is told to.
+    pub fn is_releasable(self) -> bool {
+        matches!(
+            self,
+            Self::Allocated
+                | Self::Reserved
+                | Self::Broken
+                | Self::Deploying
+                | Self::Deployed
+                | Self::FailedDeployment
+                | Self::FailedDiskErasing
+                | Self::ReleasingFailed
+        )
+    }
+}
+
+/// Whether a machine is on, as far as anybody can tell. Unknown is not off (S20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Power {
+    /// On.
+    On,
+    /// Off.
+    Off,
+    /// Nobody can tell.
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s08_every_number_has_its_state_and_others_are_unheard_of() {
+        assert_eq!(State::from_code(4), State::Ready);
+        assert_eq!(State::from_code(6), State::Deployed);
+        assert_eq!(State::from_code(9), State::Deploying);
+        assert_eq!(State::from_code(22), State::FailedTesting);
+        for code in [-1, 23, 24, i64::MAX] {
+            assert_eq!(State::from_code(code), State::Unheard, "{code}");
+        }
+    }
+}

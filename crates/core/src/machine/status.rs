@@ -1,0 +1,231 @@
+//! The status in words: what was seen, and the conditions.
+
+use capmaas_api::cluster::Initialization;
+use capmaas_api::machine_status::{AddressType, MachineAddress};
+use capmaas_api::names::PAUSED_ANNOTATION;
+use capmaas_api::tolerant::WHOLE_VALUE;
+use capmaas_api::{
+    Condition, ConditionStatus, Conditions as _, MaasMachineStatus, ProvisioningMode, Severity, conditions, reasons,
+};
+use jiff::Timestamp;
+
+use super::decide::Step;
+use super::record::Record;
+use super::state::Power;
+use super::{Metal, Observed};
+use crate::Lookup;
+use crate::conditions::Verdict;
+use crate::intent::{self, Intent};
+
+/// What is said about the machine: the condition `MachineDeployed`, and through it `Ready`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) status: ConditionStatus,
+    pub(super) severity: Severity,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    /// We will never get beyond this by ourselves: Cluster API may take the Machine for failed (v1beta1 contract).
+    pub(super) terminal: bool,
+}
+
+impl Said {
+    pub(super) fn deployed() -> Self {
+        Self {
+            status: ConditionStatus::True,
+            severity: Severity::Info,
+            reason: reasons::MACHINE_DEPLOYED,
+            message: String::new(),
+            terminal: false,
+        }
+    }
+
+    pub(super) fn not_yet(severity: Severity, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::False, severity, reason, message: message.into(), terminal: false }
+    }
+
+    pub(super) fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+        let status = ConditionStatus::Undetermined;
+        Self { status, severity: Severity::Info, reason, message: message.into(), terminal: false }
+    }
+
+    pub(super) fn terminal(mut self) -> Self {
+        self.terminal = true;
+        self
+    }
+}
+
+/// Whether the object is paused, by itself or with its Cluster.
+pub(super) fn pause(observed: &Observed) -> Lookup<bool> {
+    let annotations = observed.object.metadata.annotations.as_ref();
+    if annotations.is_some_and(|annotations| annotations.contains_key(PAUSED_ANNOTATION)) {
+        return Lookup::Found(true);
+    }
+    match &observed.cluster {
+        Lookup::Found(cluster) => {
+            let unreadable =
+                ["paused", WHOLE_VALUE].into_iter().any(|path| cluster.spec.unreadable.iter().any(|u| u == path));
+            // A Cluster without any spec is one that nobody has paused.
+            if unreadable && cluster.spec.unreadable.iter().any(|path| path == "paused") {
+                return Lookup::Unknown("cannot read spec.paused of the Cluster".into());
+            }
+            Lookup::Found(cluster.is_paused())
+        }
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
+    }
+}
+
+fn stored(observed: &Observed) -> MaasMachineStatus {
+    let mut status = observed.object.status.clone().unwrap_or_default();
+    status.unreadable.clear();
+    status
+}
+
+pub(super) fn put(status: &mut MaasMachineStatus, verdict: Verdict, generation: Option<i64>, now: Timestamp) {
+    let type_ = verdict.type_;
+    if let Some(condition) = verdict.settle(&status.conditions, generation, now) {
+        status.conditions.retain(|condition| condition.type_ != type_);
+        status.conditions.push(condition);
+        status.conditions.sort_by(|a: &Condition, b| a.type_.cmp(&b.type_));
+    }
+}
+
+fn verdict(type_: &'static str, holds: bool, reason: &'static str, message: &str) -> Verdict {
+    let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
+    Verdict { type_, status, severity: Severity::Info, reason, message: message.to_owned() }
+}
+
+/// The status of an object that is paused: as it was, with that condition.
+pub(super) fn paused(observed: &Observed, now: Timestamp) -> MaasMachineStatus {
+    let mut status = stored(observed);
+    let annotations = observed.object.metadata.annotations.as_ref();
+    let by_itself = annotations.is_some_and(|annotations| annotations.contains_key(PAUSED_ANNOTATION));
+    let why = if by_itself { "the object has the annotation cluster.x-k8s.io/paused" } else { "the Cluster is paused" };
+    let generation = observed.object.metadata.generation;
+    put(&mut status, verdict(conditions::PAUSED, true, reasons::PAUSED, why), generation, now);
+    status
+}
+
+/// The whole status after a step.
+pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachineStatus {
+    let generation = observed.object.metadata.generation;
+    let deleting = observed.object.metadata.deletion_timestamp.is_some();
+    let mut status = stored(observed);
+    let was_provisioned = status.initialization.as_ref().and_then(|it| it.provisioned) == Some(true);
+    let record =
+        step.record.clone().or_else(|| Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten());
+    let id = record.as_ref().and_then(|record| record.machine.as_deref());
+
+    match &observed.on_record {
+        Lookup::Found(metal) if id == Some(metal.id.as_str()) => show(&mut status, metal, observed.power),
+        _ if id.is_none() => forget(&mut status),
+        _ => {}
+    }
+    status.provisioning_mode = match intent::resolve(&observed.object.spec, true) {
+        Ok(Intent::Metal(_)) => Some(ProvisioningMode::BareMetal),
+        Ok(Intent::Vm) => Some(ProvisioningMode::Lxd),
+        Err(_) => status.provisioning_mode,
+    };
+
+    let mut said = step.said.clone();
+    // MAAS could not be asked: the last known state stays.
+    let stays = said.status == ConditionStatus::Undetermined && was_provisioned && !deleting;
+    if !stays {
+        status.ready = said.status == ConditionStatus::True;
+        if was_provisioned || status.ready {
+            status.initialization = Some(Initialization { provisioned: Some(true) });
+        }
+        if said.terminal && !deleting && !was_provisioned {
+            status.failure_reason = Some(said.reason.to_owned());
+            status.failure_message = Some(said.message.clone());
+        } else {
+            status.failure_reason = None;
+            status.failure_message = None;
+        }
+        if said.message.len() > 1024 {
+            let end = (0..=1024).rev().find(|end| said.message.is_char_boundary(*end)).unwrap_or(0);
+            said.message.truncate(end);
+        }
+        let deployed = Verdict {
+            type_: conditions::MACHINE_DEPLOYED,
+            status: said.status.clone(),
+            severity: said.severity.clone(),
+            reason: said.reason,
+            message: said.message.clone(),
+        };
+        put(&mut status, deployed, generation, now);
+        let ready = match (deleting, &said.status) {
+            (true, _) => verdict(conditions::READY, false, reasons::DELETING, &said.message),
+            (false, ConditionStatus::True) => verdict(conditions::READY, true, reasons::READY, ""),
+            (false, _) => Verdict {
+                type_: conditions::READY,
+                status: said.status.clone(),
+                severity: said.severity.clone(),
+                reason: said.reason,
+                message: format!("MachineDeployed: {}", said.message),
+            },
+        };
+        put(&mut status, ready, generation, now);
+    }
+    put(&mut status, verdict(conditions::PAUSED, false, reasons::NOT_PAUSED, ""), generation, now);
+    if deleting {
+        put(&mut status, verdict(conditions::DELETING, true, reasons::DELETING, &step.said.message), generation, now);
+    } else if status.conditions.condition(conditions::DELETING).is_some() {
+        status.conditions.retain(|condition| condition.type_ != conditions::DELETING);
+    }
+    dns(&mut status, observed, deleting, now);
+    status
+}
+
+/// Whether the address is in the cluster's DNS record. Control plane machines only.
+fn dns(status: &mut MaasMachineStatus, observed: &Observed, deleting: bool, now: Timestamp) {
+    let Lookup::Found(attached) = observed.in_dns else { return };
+    status.dns_attached = attached;
+    let (reason, message) = match (attached, deleting) {
+        (true, false) => (reasons::DNS_ATTACHED, ""),
+        (true, true) => {
+            (reasons::DNS_DETACH_PENDING, "the address leaves the DNS record before the machine is released")
+        }
+        (false, false) => (reasons::DNS_ATTACH_PENDING, "the address is not in the DNS record yet"),
+        (false, true) => (reasons::DELETED, "the address has left the DNS record"),
+    };
+    let generation = observed.object.metadata.generation;
+    put(status, verdict(conditions::DNS_ATTACHED, attached, reason, message), generation, now);
+}
+
+fn show(status: &mut MaasMachineStatus, metal: &Metal, asked: Option<Power>) {
+    let power = asked.filter(|power| *power != Power::Unknown).unwrap_or(metal.power);
+    status.machine_state = Some(metal.state_name.clone());
+    status.machine_powered = power == Power::On;
+    status.hostname = Some(metal.hostname.clone()).filter(|name| !name.is_empty());
+    status.failure_domain = Some(metal.zone.clone()).filter(|zone| !zone.is_empty());
+    status.addresses = addresses(metal);
+}
+
+fn forget(status: &mut MaasMachineStatus) {
+    status.machine_state = None;
+    status.machine_powered = false;
+    status.hostname = None;
+    status.failure_domain = None;
+    status.addresses = Vec::new();
+    status.dns_attached = false;
+}
+
+/// Names, then each address as an outer and an inner one, as the Go provider did. No order of MAAS's is relied upon.
+fn addresses(metal: &Metal) -> Vec<MachineAddress> {
+    let mut all = Vec::new();
+    let mut add = |type_: AddressType, address: &str| {
+        let one = MachineAddress { type_, address: address.to_owned() };
+        if !address.is_empty() && !all.contains(&one) {
+            all.push(one);
+        }
+    };
+    add(AddressType::Hostname, &metal.hostname);
+    add(AddressType::ExternalDns, &metal.fqdn);
+    add(AddressType::InternalDns, &metal.fqdn);
+    for address in metal.addresses.iter().filter(|address| address.parse::<std::net::IpAddr>().is_ok()) {
+        add(AddressType::ExternalIp, address);
+        add(AddressType::InternalIp, address);
+    }
+    all
+}
