@@ -8,6 +8,9 @@ CARGO ?= cargo
 CACHE := $(or $(CAPMAAS_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/capmaas,$(HOME)/.cache/capmaas))
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+FUZZ_VERSION := 0.13.2
+FUZZ := $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
+FUZZ_SECONDS ?= 300
 OLD_KUBERNETES := v1.29.15
 
 ##@ Try it
@@ -34,6 +37,13 @@ test-e2e: tools ## Every scenario that an issue names, however long it takes, an
 test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two older Cluster API cores
 	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-api --test api_server
 	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-e2e --test contract -- --skip cluster_api_v1_14
+
+.PHONY: fuzz
+fuzz: $(FUZZ) ## Fuzz what decodes MAAS's answers, FUZZ_SECONDS for each target (needs a nightly toolchain)
+	@rustup run nightly rustc --version >/dev/null 2>&1 || { echo "Fuzzing needs a nightly compiler: run 'rustup toolchain install nightly'." >&2; exit 1; }
+	cd crates/maas && for target in answers texts; do \
+	  PATH="$(dir $(FUZZ)):$$PATH" cargo +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
 
 .PHONY: tools
 tools: ## Build or install what the tests start: API server, Cluster API, LXD (cached, shown while it builds)
@@ -66,7 +76,11 @@ deny: $(DENY) ## Licences, banned crates and sources of every dependency
 
 $(DENY):
 	@echo "Installing cargo-deny $(DENY_VERSION) into the tool cache (a few minutes, once) ..."
-	CARGO_TARGET_DIR= $(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(dir $(patsubst %/,%,$(dir $(DENY))))
+	env -u CARGO_TARGET_DIR $(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(dir $(patsubst %/,%,$(dir $(DENY))))
+
+$(FUZZ):
+	@echo "Installing cargo-fuzz $(FUZZ_VERSION) into the tool cache (once) ..."
+	env -u CARGO_TARGET_DIR $(CARGO) install --quiet --locked cargo-fuzz --version $(FUZZ_VERSION) --root $(dir $(patsubst %/,%,$(dir $(FUZZ))))
 
 ##@ Use it
 
