@@ -68,6 +68,12 @@ pub struct MaasClusterSpec {
     #[schemars(length(max = 64), inner(length(max = 64)))]
     pub preferred_subnets: Vec<String>,
 
+    /// The Secret with the MAAS credentials of this cluster. Absent: the manager's own credentials are used. A change to
+    /// another MAAS or another user does not touch the machines that are there, but nothing is allocated until one of
+    /// them has been seen with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_ref: Option<IdentityReference>,
+
     /// The machines of this cluster become LXD hosts that MAAS can put VMs on (its VMs, if it has any, do not). Says the
     /// same as lxdConfig.enabled; if both are given they must agree. Absent means not said, and nothing said means false.
     #[serde(default, rename = "lxdControlPlaneCluster", skip_serializing_if = "Option::is_none")]
@@ -83,6 +89,22 @@ pub struct MaasClusterSpec {
     pub unreadable: Vec<String>,
 }
 tolerant_struct!(MaasClusterSpec);
+
+/// A Secret with MAAS credentials: key maasEndpoint with the address, such as http://maas.example:5240/MAAS, key apiKey
+/// with consumer:token:secret, and key ca.crt with the authority to trust if it is not a public one. Give it the label
+/// clusterctl.cluster.x-k8s.io/move, so that clusterctl move takes it along.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["name"]))]
+pub struct IdentityReference {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Namespace of the Secret. Absent: that of the cluster. Others must be allowed by the manager's flag
+    /// --identity-namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+}
 
 /// Where an API server is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

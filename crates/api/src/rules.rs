@@ -19,7 +19,8 @@
 use crate::{machine::MINIMUM_VM_MEMORY_MB, size};
 
 /// Fields of `MaasCluster.spec` that the Go provider never stored.
-pub const NEW_CLUSTER_FIELDS: [&str; 3] = ["discoverFailureDomains", "lxdControlPlaneCluster", "preferredSubnets"];
+pub const NEW_CLUSTER_FIELDS: [&str; 4] =
+    ["discoverFailureDomains", "identityRef", "lxdControlPlaneCluster", "preferredSubnets"];
 /// Fields of `MaasMachine.spec` that the Go provider never stored (`staticIP` has no type, so rules cannot see it).
 pub const NEW_MACHINE_FIELDS: [&str; 4] = ["dynamicLXD", "lxdConfig", "provisioningMode", "release"];
 
@@ -139,6 +140,18 @@ pub fn cluster() -> Vec<Rule> {
             USES_NEW_FIELD,
         )
         .at(&["preferredSubnets"]),
+        rule(
+            matches("self", "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"),
+            "identityRef.name is not the name of a Secret; use lower-case letters, digits, dashes and dots, such as maas-team-a",
+            USES_NEW_FIELD,
+        )
+        .at(&["identityRef", "name"]),
+        rule(
+            matches("self", "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"),
+            "identityRef.namespace is not the name of a namespace; use lower-case letters, digits and dashes, or leave it out for the cluster's own",
+            USES_NEW_FIELD,
+        )
+        .at(&["identityRef", "namespace"]),
         rule(
             format!("!{new} || !has(self.failureDomains) || self.failureDomains.all(zone, size(zone) > 0)"),
             "failureDomains holds an empty name; write the name of a MAAS zone, or remove the entry",

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use capmaas_api::cluster::IdentityReference;
+use capmaas_api::tolerant::WHOLE_VALUE;
 use capmaas_api::{MaasCluster, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
@@ -233,16 +235,16 @@ impl Identities {
     }
 
     fn whereabouts(&self, cluster: &MaasCluster) -> Result<Whereabouts, Problem> {
-        let Some((name, namespace)) = reference(cluster)? else { return Ok(Whereabouts::Manager) };
+        let Some(reference) = reference(cluster)? else { return Ok(Whereabouts::Manager) };
         let own = cluster.namespace().unwrap_or_default();
-        let namespace = namespace.unwrap_or_else(|| own.clone());
+        let namespace = reference.namespace.clone().unwrap_or_else(|| own.clone());
         if namespace != own && !self.inner.settings.identity_namespaces.contains(&namespace) {
             return Err(Problem::credentials(format!(
                 "spec.identityRef points into namespace {namespace}, which is neither the cluster's own nor on the list of \
                  --identity-namespaces"
             )));
         }
-        Ok(Whereabouts::Secret(Key::new(namespace, name)))
+        Ok(Whereabouts::Secret(Key::new(namespace, &reference.name)))
     }
 
     async fn credentials(&self, whereabouts: &Whereabouts) -> Result<Arc<Credentials>, Problem> {
@@ -283,9 +285,13 @@ fn lookup(found: Result<Identity, Problem>) -> Lookup<Identity> {
     }
 }
 
-/// Name and namespace of the Secret that `spec.identityRef` names.
-fn reference(_cluster: &MaasCluster) -> Result<Option<(String, Option<String>)>, Problem> {
-    Ok(None)
+/// The Secret that `spec.identityRef` names. One that cannot be read is not "none": the manager's own MAAS may be another one.
+fn reference(cluster: &MaasCluster) -> Result<Option<&IdentityReference>, Problem> {
+    let unreadable = |path: &String| path == WHOLE_VALUE || path.split('.').next() == Some("identityRef");
+    if cluster.spec.unreadable.iter().any(unreadable) {
+        return Err(Problem::credentials("spec.identityRef cannot be read, so it is not known which MAAS is meant"));
+    }
+    Ok(cluster.spec.identity_ref.as_ref())
 }
 
 /// The Cluster that a MaasCluster belongs to; its own name where nothing is said, as is the custom.

@@ -1,0 +1,326 @@
+//! Which credentials count, what happens when they change, and what is said when there are none.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use capmaas_api::{MaasCluster, reasons};
+use capmaas_core::Lookup;
+use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
+use capmaas_manager::clock::{Clock, Driver};
+use capmaas_manager::identity::{
+    Connect, Credentials, EnvironmentCredentials, Identities, Identity, Keeper, MemoryKeeper, Settings,
+};
+use capmaas_manager::port::{Key, MemoryPort};
+use jiff::Timestamp;
+use maas_client::transport::in_process;
+use maas_client::{Client, RetryPolicy};
+use maas_sim::faults::ServerState;
+use maas_sim::{Config, Simulator};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+
+const ADMIN: &str = "consumer:token:CANARYadmin";
+const ALICE: &str = "ck:tk:CANARYalice";
+const ALICE_NEW: &str = "ck2:tk2:CANARYalice2";
+const BOB: &str = "cb:tb:CANARYbob";
+const MANAGER: &str = "capmaas-system";
+
+/// Two MAAS servers, a Kubernetes in memory, a clock that stands still.
+struct Stage {
+    port: MemoryPort,
+    keeper: Arc<MemoryKeeper>,
+    one: Simulator,
+    driver: Driver,
+    identities: Identities,
+}
+
+fn simulator() -> Simulator {
+    let simulator = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
+    let users = json!([
+        {"user": {"name": "alice", "admin": false, "keys": [ALICE, ALICE_NEW]}},
+        {"user": {"name": "bob", "admin": false, "key": BOB}},
+    ]);
+    simulator.control().arrange(&serde_json::from_value::<Vec<_>>(users).unwrap()).unwrap();
+    simulator
+}
+
+/// `http://one…` and `http://two…` lead to the two servers.
+fn connect(one: &Simulator, two: &Simulator) -> Connect {
+    let (one, two) = (one.clone(), two.clone());
+    Arc::new(move |credentials: &Credentials| {
+        let server = if credentials.endpoint.contains("two") { &two } else { &one };
+        Client::builder(&credentials.endpoint, credentials.key.expose_secret())
+            .transport(in_process(server.router(), 1 << 20))
+            .retry(RetryPolicy::never())
+            .build()
+    })
+}
+
+impl Stage {
+    fn new(environment: EnvironmentCredentials) -> Self {
+        let (clock, driver) = Clock::driven(Timestamp::from_second(1_794_772_800).unwrap());
+        let (one, two) = (simulator(), simulator());
+        let port = MemoryPort::new(clock.clone());
+        let keeper = Arc::new(MemoryKeeper::default());
+        let settings = Settings {
+            namespace: MANAGER.to_owned(),
+            identity_namespaces: BTreeSet::from(["shared".to_owned()]),
+            environment,
+        };
+        let kubernetes = Arc::new(port.clone());
+        let identities = Identities::new(kubernetes, keeper.clone(), clock, settings, connect(&one, &two));
+        Self { port, keeper, one, driver, identities }
+    }
+
+    fn bare() -> Self {
+        Self::new(EnvironmentCredentials::default())
+    }
+
+    fn secret(&self, namespace: &str, name: &str, values: &[(&str, &str)]) {
+        let data: serde_json::Map<String, Value> =
+            values.iter().map(|(name, value)| ((*name).to_owned(), json!(BASE64_STANDARD.encode(value)))).collect();
+        self.put("Secret", namespace, name, json!(data));
+    }
+
+    fn config(&self, endpoint: &str) {
+        self.put("ConfigMap", MANAGER, "capmaas-config", json!({ "maasEndpoint": endpoint }));
+    }
+
+    fn put(&self, kind: &str, namespace: &str, name: &str, data: Value) {
+        let key = Key::new(namespace, name);
+        self.port.delete(kind, &key);
+        let metadata = json!({"name": name, "namespace": namespace});
+        self.port.create(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data})).unwrap();
+        // As the watch in the manager's namespace does.
+        self.identities.changed();
+    }
+
+    /// Document 001's Secret and ConfigMap.
+    fn documented(&self, endpoint: &str, key: &str) {
+        self.secret(MANAGER, "maas-credentials", &[("apiKey", key)]);
+        self.config(endpoint);
+    }
+
+    async fn found(&self, cluster: &MaasCluster) -> Identity {
+        match self.identities.resolve(cluster).await {
+            Lookup::Found(identity) => identity,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn name(&self, cluster: &MaasCluster) -> String {
+        self.found(cluster).await.name.to_string()
+    }
+
+    async fn problem(&self, cluster: &MaasCluster) -> (&'static str, String) {
+        let problem = self.identities.check(cluster).await.unwrap_err();
+        assert!(!problem.message.contains("CANARY"), "{}", problem.message);
+        (problem.reason, problem.message)
+    }
+}
+
+fn cluster(identity_ref: Value) -> MaasCluster {
+    let mut spec = json!({"dnsDomain": "maas"});
+    if !identity_ref.is_null() {
+        spec["identityRef"] = identity_ref;
+    }
+    serde_json::from_value(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
+        "metadata": {"name": "c1", "namespace": "team", "labels": {"cluster.x-k8s.io/cluster-name": "cluster-1"}},
+        "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn plain() -> MaasCluster {
+    cluster(Value::Null)
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_credentials_it_says_what_it_waits_for_and_picks_them_up_when_they_appear() {
+    let stage = Stage::bare();
+    assert!(matches!(stage.identities.resolve(&plain()).await, Lookup::Absent));
+    let (reason, message) = stage.problem(&plain()).await;
+    assert_eq!(reason, reasons::CREDENTIALS_INVALID);
+    assert!(
+        message.contains("waiting for MAAS credentials") && message.contains("Secret maas-credentials"),
+        "{message}"
+    );
+
+    stage.documented("http://one:5240/MAAS", ALICE);
+    assert_eq!(stage.name(&plain()).await, "http://one:5240/MAAS#alice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_documented_secret_comes_before_the_go_providers_and_that_before_the_environment() {
+    let stage = Stage::new(EnvironmentCredentials::new("http://one/MAAS", ADMIN));
+    assert_eq!(stage.name(&plain()).await, "http://one/MAAS#admin");
+    let go = [("MAAS_ENDPOINT", "http://one/MAAS\n"), ("MAAS_API_KEY", BOB)];
+    stage.secret(MANAGER, "capmaas-manager-bootstrap-credentials", &go);
+    assert_eq!(stage.name(&plain()).await, "http://one/MAAS#bob");
+    stage.documented("http://two/MAAS", ALICE);
+    assert_eq!(stage.name(&plain()).await, "http://two/MAAS#alice");
+    // The cluster's own comes before all of them.
+    stage.secret("team", "mine", &[("maasEndpoint", "http://one/MAAS"), ("apiKey", BOB)]);
+    assert_eq!(stage.name(&cluster(json!({"name": "mine"}))).await, "http://one/MAAS#bob");
+}
+
+#[tokio::test(start_paused = true)]
+async fn go17_a_secret_without_its_config_map_is_not_completed_from_elsewhere() {
+    let stage = Stage::new(EnvironmentCredentials::new("http://one/MAAS", ADMIN));
+    stage.secret(MANAGER, "maas-credentials", &[("apiKey", ALICE)]);
+    let (_, message) = stage.problem(&plain()).await;
+    assert!(message.contains("key maasEndpoint of ConfigMap capmaas-config is not"), "{message}");
+    stage.config("http://two/MAAS");
+    assert_eq!(stage.name(&plain()).await, "http://two/MAAS#alice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_identity_in_another_namespace_must_be_allowed() {
+    let stage = Stage::bare();
+    let values = [("maasEndpoint", "http://one/MAAS"), ("apiKey", BOB)];
+    stage.secret("shared", "maas", &values);
+    stage.secret("kube-system", "maas", &values);
+    assert_eq!(stage.name(&cluster(json!({"name": "maas", "namespace": "shared"}))).await, "http://one/MAAS#bob");
+    let (_, message) = stage.problem(&cluster(json!({"name": "maas", "namespace": "kube-system"}))).await;
+    assert!(message.contains("namespace kube-system") && message.contains("--identity-namespaces"), "{message}");
+    // Nothing else is used in its place.
+    stage.documented("http://one/MAAS", ALICE);
+    let _ = stage.problem(&cluster(json!({"name": "nowhere"}))).await;
+    let _ = stage.problem(&cluster(json!("not an object"))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s05_a_new_key_is_the_same_identity_and_another_user_is_not() {
+    let stage = Stage::bare();
+    stage.documented("http://one/MAAS", ALICE);
+    let first = stage.found(&plain()).await;
+    assert_eq!(first.standing, Standing::First);
+    let mut recorded = plain();
+    recorded.metadata.annotations = Some([(IDENTITY_ANNOTATION.to_owned(), first.name.to_string())].into());
+    assert_eq!(stage.found(&recorded).await.standing, Standing::Same);
+
+    stage.documented("http://one/MAAS", ALICE_NEW);
+    let rotated = stage.found(&recorded).await;
+    assert_eq!(rotated.standing, Standing::Same);
+    assert!(rotated.fingerprint != first.fingerprint, "the new key is used");
+
+    stage.documented("http://one/MAAS", BOB);
+    assert!(!stage.found(&recorded).await.standing.may_believe_absence());
+    stage.documented("http://two/MAAS", ALICE);
+    assert!(!stage.found(&recorded).await.standing.may_believe_absence());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotated_identity_ref_is_noticed_without_a_watch() {
+    let stage = Stage::bare();
+    let mine = cluster(json!({"name": "mine"}));
+    let endpoint = ("maasEndpoint", "http://one/MAAS");
+    stage.secret("team", "mine", &[endpoint, ("apiKey", ALICE)]);
+    assert_eq!(stage.name(&mine).await, "http://one/MAAS#alice");
+    let object = stage.port.object("Secret", &Key::new("team", "mine")).unwrap();
+    assert!(object.is_object());
+    let patch = json!({"data": {"apiKey": BASE64_STANDARD.encode(BOB)}});
+    stage.port.edit("Secret", &Key::new("team", "mine"), &patch).unwrap();
+    stage.driver.advance(31_000);
+    assert_eq!(stage.name(&mine).await, "http://one/MAAS#bob");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s01_a_maas_that_is_away_is_unknown_and_a_refused_key_says_where_it_is() {
+    let stage = Stage::bare();
+    stage.documented("http://one/MAAS", ALICE);
+    stage.one.control().set_server(ServerState::Down);
+    assert!(matches!(stage.identities.resolve(&plain()).await, Lookup::Unknown(_)));
+    assert_eq!(stage.problem(&plain()).await.0, reasons::MAAS_UNAVAILABLE);
+    stage.one.control().set_server(ServerState::Up);
+    stage.driver.advance(11_000);
+    assert_eq!(stage.name(&plain()).await, "http://one/MAAS#alice");
+
+    stage.documented("http://one/MAAS", "who:is:CANARYthis");
+    let (reason, message) = stage.problem(&plain()).await;
+    assert_eq!(reason, reasons::CREDENTIALS_INVALID);
+    assert!(message.contains("Secret maas-credentials"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_tried_once_however_many_ask_and_a_refused_one_not_all_the_time() {
+    let stage = Stage::bare();
+    stage.documented("http://one/MAAS", ALICE);
+    let asked = || stage.one.control().ledger(Some("whoami")).len();
+    let cluster = plain();
+    futures::future::join_all((0..20).map(|_| stage.identities.resolve(&cluster))).await;
+    assert_eq!(asked(), 1);
+    stage.documented("http://one/MAAS", "who:is:CANARYthis");
+    for _ in 0..5 {
+        let _ = stage.problem(&cluster).await;
+    }
+    assert_eq!(stage.one.control().ledger(None).len(), 2, "one request for each key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s13_a_cluster_that_is_deleted_with_its_namespace_keeps_its_credentials_to_the_end() {
+    let stage = Stage::bare();
+    let mut mine = cluster(json!({"name": "mine"}));
+    stage.secret("team", "mine", &[("maasEndpoint", "http://two/MAAS"), ("apiKey", BOB)]);
+    assert_eq!(stage.name(&mine).await, "http://two/MAAS#bob");
+
+    stage.port.delete("Secret", &Key::new("team", "mine"));
+    stage.driver.advance(60_000);
+    assert!(matches!(stage.identities.resolve(&mine).await, Lookup::Absent), "a living cluster does not go on with it");
+    mine.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-15T20:00:00Z")).unwrap();
+    assert_eq!(stage.name(&mine).await, "http://two/MAAS#bob");
+
+    // Even if the MaasCluster went first.
+    let orphan = stage.identities.resolve_orphan(&Key::new("team", "cluster-1"), Some("http://two/MAAS#bob")).await;
+    let Lookup::Found(identity) = orphan else { panic!("{orphan:?}") };
+    assert_eq!(identity.standing, Standing::Same);
+    let kept = stage.keeper.all().await.unwrap();
+    assert_eq!(kept.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s05_an_orphan_is_not_asked_for_in_another_maas_without_saying_so() {
+    let stage = Stage::bare();
+    stage.documented("http://one/MAAS", ALICE);
+    let orphan = stage.identities.resolve_orphan(&Key::new("team", "gone"), Some("http://two/MAAS#bob")).await;
+    let Lookup::Found(identity) = orphan else { panic!("{orphan:?}") };
+    assert!(!identity.standing.may_believe_absence());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s21_nothing_that_prints_shows_a_key() {
+    let stage = Stage::new(EnvironmentCredentials::new("http://one/MAAS", ADMIN));
+    stage.documented("http://one/MAAS", ALICE);
+    let identity = stage.found(&plain()).await;
+    let printed = format!(
+        "{identity:?} {:?} {:?} {:?}",
+        stage.identities,
+        EnvironmentCredentials::new("http://one/MAAS", ADMIN),
+        stage.keeper
+    );
+    assert!(!printed.contains("CANARY"), "{printed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_come_together_are_one_request_and_what_a_list_hides_is_asked_for_by_itself() {
+    let stage = Stage::bare();
+    let machines: Vec<Value> = (0..7)
+        .map(|n| json!({"machine": {"system_id": format!("aaaaa{n}"), "hostname": format!("m{n}"), "status": "Ready"}}))
+        .collect();
+    let made = stage.one.control().arrange(&serde_json::from_value::<Vec<_>>(json!(machines)).unwrap()).unwrap();
+    assert_eq!(made.len(), 7);
+    stage.documented("http://one/MAAS", ADMIN);
+    let identity = stage.found(&plain()).await;
+    stage.one.control().clear_ledger();
+
+    let ids: Vec<String> = (0..7).map(|n| format!("aaaaa{n}")).chain(["zzzzzz".to_owned()]).collect();
+    let read = futures::future::join_all(ids.iter().map(|id| identity.machines.read(id))).await;
+    for (id, machine) in ids.iter().zip(&read).take(7) {
+        assert_eq!(machine.as_ref().unwrap().system_id, *id);
+    }
+    assert!(read[7].as_ref().unwrap_err().is_not_found());
+    assert_eq!(stage.one.control().ledger(None).len(), 2, "one list, and one question about the id that is not in it");
+}
