@@ -26,3 +26,14 @@ pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
 pub const DELETE_FOR_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";
 /// Annotation on what Cluster API's topology controller applies only to see what would happen.
 pub const TOPOLOGY_DRY_RUN_ANNOTATION: &str = "topology.cluster.x-k8s.io/dry-run";
+
+/// Annotation on a `MaasCluster`: who provides the name of its API server (`user`, `dns` or `adopted`). Written once.
+pub const ENDPOINT_SOURCE_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/endpoint-source";
+/// Annotation on a `MaasCluster`: the name of its API server in MAAS's DNS. Written before the record is made.
+pub const DNS_NAME_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/dns-name";
+/// Annotation on a `MaasCluster`: the number of the DNS record that was made for it. Only that record is ever deleted.
+pub const DNS_RECORD_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/dns-record";
+/// Annotation on a `MaasCluster`: when its DNS record was last asked for.
+pub const DNS_ASKED_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/dns-record-asked-at";
+/// Annotation on a `MaasCluster`: addresses that MAAS reserved for its DNS record and that are still to be given back.
+pub const DNS_OWED_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/dns-owed-addresses";

@@ -177,9 +177,8 @@ impl Feeds {
             let (began, machines) = (Instant::now(), self.all());
             let groups: Vec<_> = machines.chunks(GROUP).collect();
             let period = SignedDuration::try_from(self.pace.resync).unwrap_or(SignedDuration::MAX);
-            // The first group of the first period is new anyway: everything is reconciled at the start.
             let mut done = 0;
-            while began.elapsed() < self.pace.resync {
+            while done < groups.len() || began.elapsed() < self.pace.resync {
                 tokio::time::sleep(self.pace.interval.min(self.pace.resync)).await;
                 let elapsed = SignedDuration::try_from(began.elapsed()).unwrap_or(SignedDuration::MAX);
                 let due = groups_due(groups.len(), period, elapsed);
@@ -242,5 +241,7 @@ fn entry(event: Event) -> Entry {
 fn system_ids(machine: &MaasMachine) -> Vec<String> {
     let by_provider = machine.spec.provider_id().and_then(|text| text.parse::<ProviderId>().ok());
     let by_provider = by_provider.and_then(|id| id.system_id().map(str::to_owned));
-    machine.spec.system_id().map(str::to_owned).into_iter().chain(by_provider).collect()
+    let record = capmaas_core::machine::Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    let recorded = record.and_then(|record| record.machine);
+    machine.spec.system_id().map(str::to_owned).into_iter().chain(by_provider).chain(recorded).collect()
 }

@@ -7,6 +7,7 @@ pub mod health;
 pub mod identity;
 pub mod lease;
 pub mod log_level;
+pub mod machine;
 pub mod metrics;
 pub mod paused;
 pub mod platform;
@@ -17,8 +18,8 @@ pub mod watch;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use capmaas_api::MaasCluster;
 use capmaas_api::capi::Cluster;
-use capmaas_api::{MaasCluster, MaasMachine};
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch as channel;
@@ -185,8 +186,8 @@ async fn reconcile(platform: Platform, stop: channel::Receiver<bool>) {
     let Scope { namespace, watch_filter } = platform.scope.clone();
     let context = Context { client: platform.client.clone(), cluster, namespace, watch_filter };
     tokio::join!(
-        paused::run::<MaasCluster>(context.clone(), stopped(stop.clone())),
-        paused::run::<MaasMachine>(context, stopped(stop)),
+        paused::run::<MaasCluster>(context, stopped(stop.clone())),
+        machine::run(platform.clone(), stopped(stop)),
     );
 }
 

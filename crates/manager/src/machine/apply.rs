@@ -1,0 +1,151 @@
+//! Everything that a pass does: what is remembered first, the one effect, then the status.
+
+use capmaas_api::MaasMachine;
+use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
+use capmaas_core::Lookup;
+use capmaas_core::credentials::IDENTITY_ANNOTATION;
+use capmaas_core::machine::{Event, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
+use kube::ResourceExt as _;
+use serde_json::{Map, Value, json};
+
+use super::Context;
+use super::gather::Sight;
+use super::perform::perform;
+use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Result};
+
+/// Applies a plan. A write that meets another version of the object ends the pass.
+pub(super) async fn apply(
+    context: &Context,
+    key: &Key,
+    observed: &Observed,
+    mut plan: Plan,
+    sight: Option<&Sight>,
+) -> Result<Requeue> {
+    let kubernetes = context.kubernetes.as_ref();
+    let mut object = observed.object.clone();
+    let uid = object.uid().unwrap_or_default();
+    // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
+    if let Some(patch) = patch_of(&object, &plan) {
+        object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+    }
+    if plan.finalizer == Finalizer::Remove {
+        tell(context, key, &uid, &plan.events).await;
+        return Ok(Requeue::OnChange);
+    }
+    if let (Some(effect), Some(sight)) = (plan.effect.take(), sight) {
+        if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
+            return Ok(Requeue::After(std::time::Duration::from_secs(1)));
+        }
+        context.fence.check().map_err(|error| {
+            Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
+        })?;
+        let outcome = perform(context, key, observed, &effect, sight).await;
+        tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
+        let conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
+        if let Some(record) = &conclusion.record {
+            let patch = json!({ "metadata": { "annotations": annotation(record) } });
+            object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+        }
+        plan.status = conclusion.status;
+        plan.requeue = conclusion.requeue;
+        plan.events.extend(conclusion.events);
+    }
+    if let Some(status) = &plan.status
+        && object.status.as_ref() != Some(status)
+    {
+        let status = serde_json::to_value(status).unwrap_or_default();
+        kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), status).await?;
+    }
+    tell(context, key, &uid, &plan.events).await;
+    Ok(plan.requeue)
+}
+
+fn annotation(record: &Record) -> Value {
+    json!({ RECORD_ANNOTATION: record.text() })
+}
+
+/// What the plan changes about metadata and spec, if anything.
+fn patch_of(object: &MaasMachine, plan: &Plan) -> Option<Value> {
+    let mut annotations = Map::new();
+    if let Some(record) = &plan.record {
+        annotations.insert(RECORD_ANNOTATION.to_owned(), record.text().into());
+    }
+    if let Some(identity) = &plan.identity {
+        annotations.insert(IDENTITY_ANNOTATION.to_owned(), identity.clone().into());
+    }
+    let mut metadata = Map::new();
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), annotations.into());
+    }
+    let before = object.finalizers().to_vec();
+    let mut after = before.clone();
+    match plan.finalizer {
+        Finalizer::Keep => {}
+        Finalizer::Add => {
+            if !after.iter().any(|name| name == MACHINE_FINALIZER) {
+                after.push(MACHINE_FINALIZER.to_owned());
+            }
+        }
+        Finalizer::Remove => after.retain(|name| name != MACHINE_FINALIZER && name != HOST_EVACUATION_FINALIZER),
+    }
+    if after != before {
+        metadata.insert("finalizers".to_owned(), after.into());
+    }
+    let mut spec = Map::new();
+    for (name, value) in [
+        ("providerID", &plan.spec.provider_id),
+        ("systemID", &plan.spec.system_id),
+        ("failureDomain", &plan.spec.failure_domain),
+    ] {
+        if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
+            spec.insert(name.to_owned(), value.clone().into());
+        }
+    }
+    let mut patch = Map::new();
+    if !metadata.is_empty() {
+        patch.insert("metadata".to_owned(), metadata.into());
+    }
+    if !spec.is_empty() {
+        patch.insert("spec".to_owned(), spec.into());
+    }
+    (!patch.is_empty()).then(|| patch.into())
+}
+
+/// Reads the object and its Cluster once more, right before a machine may lose something (S15).
+async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, object: &MaasMachine) -> Result<bool> {
+    let kubernetes = context.kubernetes.as_ref();
+    let Some(now) = kubernetes.maas_machine(key).await? else { return Ok(false) };
+    if now.uid() != object.uid() || now.resource_version() != object.resource_version() {
+        return Ok(false);
+    }
+    if now.annotations().contains_key(PAUSED_ANNOTATION) {
+        return Ok(false);
+    }
+    match &observed.cluster {
+        Lookup::Found(cluster) => {
+            let now = kubernetes.cluster(&key.beside(cluster.name_any())).await?;
+            Ok(now.is_none_or(|cluster| !cluster.is_paused()))
+        }
+        Lookup::Absent => Ok(true),
+        Lookup::Unknown(_) => Ok(false),
+    }
+}
+
+async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
+    for event in events {
+        let happening = Happening {
+            kind: Kind::MaasMachine,
+            key: key.clone(),
+            uid: uid.to_owned(),
+            warning: event.warning,
+            reason: event.reason.to_owned(),
+            message: event.message.clone(),
+        };
+        if event.reason == "MachineAbandoned" {
+            context.metrics.abandoned();
+        }
+        if let Err(error) = context.kubernetes.publish(&happening).await {
+            tracing::debug!(%error, "an event was lost");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! When a machine is looked at: whenever it, its Machine, its Cluster or its MaasCluster changes, whenever MAAS's event log
+//! names it, and when it asked to be looked at again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use capmaas_api::capi::{Cluster, Machine};
+use capmaas_api::names::CLUSTER_NAME_LABEL;
+use capmaas_api::{MaasCluster, MaasMachine};
+use capmaas_core::machine::Requeue;
+use futures::StreamExt as _;
+use kube::ResourceExt as _;
+use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
+use kube::runtime::reflector::{ObjectRef, Store};
+use rand::RngExt as _;
+
+use super::{Context, reconcile};
+use crate::platform::Platform;
+use crate::port::{Error, Key};
+
+/// After an error that is not MAAS's (those are decided upon).
+const AFTER_ERROR: Duration = Duration::from_secs(10);
+/// A pass that takes longer hangs: every call in it has a deadline of its own that is far shorter.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Takes care of every machine until `stop`.
+pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Sync + 'static) {
+    let context = Arc::new(Context {
+        kubernetes: platform.kubernetes.clone(),
+        identities: platform.identities.clone(),
+        clock: platform.clock.clone(),
+        fence: platform.fence.clone(),
+        metrics: platform.metrics.clone(),
+    });
+    let watches = &platform.watches;
+    let store = watches.maas_machines.store();
+    let version = platform.core_version.borrow().clone();
+    let (of_cluster, of_machine, of_maas_cluster) = (store.clone(), store.clone(), store.clone());
+    Controller::for_shared_stream(watches.maas_machines.subscribe(), store)
+        .with_config(Config::default().concurrency(platform.machine_concurrency))
+        .watches_shared_stream_with(
+            watches.clusters.subscribe(),
+            move |cluster: Arc<Cluster>| machines_of(&of_cluster, cluster.namespace(), &cluster.name_any()),
+            Cluster::api_resource(&version),
+        )
+        .watches_shared_stream_with(
+            watches.machines.subscribe(),
+            move |machine: Arc<Machine>| infrastructure_of(&of_machine, &machine),
+            Machine::api_resource(&version),
+        )
+        .watches_shared_stream(watches.maas_clusters.subscribe(), move |cluster: Arc<MaasCluster>| {
+            let name = cluster.labels().get(CLUSTER_NAME_LABEL).cloned();
+            let owner = capmaas_api::capi::owner(&cluster.metadata, "Cluster").map(|owner| owner.name.clone());
+            machines_of(&of_maas_cluster, cluster.namespace(), &name.or(owner).unwrap_or_else(|| cluster.name_any()))
+        })
+        .reconcile_on(platform.waker.subscribe())
+        .graceful_shutdown_on(stop)
+        .run(pass, on_error, context)
+        .for_each(|result| async move {
+            match result {
+                // The second: an event about an object that is gone already.
+                Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
+                Err(error) => tracing::warn!(error = %chain(&error), "a machine could not be looked after"),
+            }
+        })
+        .await;
+}
+
+fn machines_of(store: &Store<MaasMachine>, namespace: Option<String>, cluster: &str) -> Vec<ObjectRef<MaasMachine>> {
+    let ours = |machine: &Arc<MaasMachine>| {
+        machine.namespace() == namespace && machine.labels().get(CLUSTER_NAME_LABEL).is_some_and(|name| name == cluster)
+    };
+    store.state().iter().filter(|machine| ours(machine)).map(|machine| ObjectRef::from_obj(machine.as_ref())).collect()
+}
+
+fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<ObjectRef<MaasMachine>> {
+    let reference = machine.spec.infrastructure_ref.as_ref().filter(|reference| reference.is_ours("MaasMachine"))?;
+    let object = ObjectRef::new(&reference.name).within(&machine.metadata.namespace.clone().unwrap_or_default());
+    store.get(&object).map(|_| object)
+}
+
+async fn pass(object: Arc<MaasMachine>, context: Arc<Context>) -> Result<Action, Error> {
+    let (key, began) = (Key::of(object.as_ref()), Instant::now());
+    let result = tokio::time::timeout(DEADLINE, reconcile(&context, &key)).await.unwrap_or_else(|_| {
+        Err(Error::new(crate::port::ErrorKind::Unavailable, format!("look after {key}"), "it took too long"))
+    });
+    context.metrics.reconciled("maasmachine", result.is_ok(), began.elapsed());
+    Ok(match result? {
+        Requeue::OnChange => Action::await_change(),
+        Requeue::After(wait) => Action::requeue(spread(wait)),
+    })
+}
+
+fn on_error(_: Arc<MaasMachine>, _: &Error, _: Arc<Context>) -> Action {
+    Action::requeue(spread(AFTER_ERROR))
+}
+
+/// A fifth more or less, so that many machines do not ask in step.
+fn spread(wait: Duration) -> Duration {
+    wait.mul_f64(rand::rng().random_range(0.8..1.2))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,377 @@
+//! Every read of a pass.
+
+use std::collections::BTreeSet;
+
+use capmaas_api::capi::{Cluster, Machine, owner};
+use capmaas_api::names::{
+    CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION,
+    DNS_NAME_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION, MANAGED_BY, PAUSED_ANNOTATION,
+};
+use capmaas_api::provider_id::Slashes;
+use capmaas_api::{MaasCluster, MaasMachine, ProviderId, reasons};
+use capmaas_core::Lookup;
+use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
+use capmaas_core::machine::{
+    Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, asks_power,
+};
+use kube::ResourceExt as _;
+use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
+
+use super::Context;
+use crate::identity::Identity;
+use crate::port::{Key, Result};
+
+/// With whose eyes, and where the Cluster is: what applying needs besides the facts.
+#[derive(Clone, Debug)]
+pub(super) struct Sight {
+    pub(super) identity: Identity,
+}
+
+/// Gathers; `None` if the object is gone.
+pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Observed, Option<Sight>)>> {
+    let kubernetes = context.kubernetes.as_ref();
+    let Some(object) = kubernetes.maas_machine(key).await? else { return Ok(None) };
+    let machine = owner_machine(context, key, &object).await;
+    let cluster = owner_cluster(context, key, &object, &machine).await;
+    let mut observed = Observed {
+        cluster,
+        machine,
+        maas_cluster: Lookup::Unknown("nobody asked for the MaasCluster".into()),
+        bootstrap: Lookup::Unknown("nobody asked for the start-up data".into()),
+        others: Others::default(),
+        eyes: Eyes::Closed { reason: reasons::MAAS_UNAVAILABLE, message: "MAAS was not asked".into() },
+        by_key: Lookup::Unknown("MAAS was not asked for our key".into()),
+        on_record: Lookup::Unknown("MAAS was not asked for the machine".into()),
+        power: None,
+        in_dns: Lookup::Absent,
+        node: NodeSight::NotAsked,
+        object,
+    };
+    if is_idle(&observed) {
+        return Ok(Some((observed, None)));
+    }
+    let (maas_cluster, name) = infrastructure(context, key, &observed.cluster).await;
+    observed.maas_cluster = match &maas_cluster {
+        Lookup::Found(cluster) => Lookup::Found(Surroundings { keeps_dns: dns_name(cluster).is_some() }),
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
+    };
+    observed.bootstrap = bootstrap(context, key, &observed).await;
+    let all = kubernetes.maas_machines(None).await?;
+    let record = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
+    observed.others = others(&observed.object, record.as_ref(), &all);
+    let identity = match identity(context, key, &observed, &maas_cluster, name).await {
+        Ok(identity) => identity,
+        Err(closed) => {
+            observed.eyes = closed;
+            return Ok(Some((observed, None)));
+        }
+    };
+    observed.eyes = Eyes::Open {
+        name: identity.name.to_string(),
+        user: identity.user().to_owned(),
+        strange: matches!(identity.standing, Standing::Changed { .. }),
+    };
+    if let Some(record) = &record {
+        look(context, &identity, record, &mut observed).await;
+        if let Lookup::Found(cluster) = &maas_cluster {
+            observed.in_dns = in_dns(&identity, cluster, &observed).await;
+        }
+        observed.node = node(context, key, &observed).await;
+    }
+    Ok(Some((observed, Some(Sight { identity }))))
+}
+
+/// Whether nothing will be done whatever MAAS says, so that MAAS need not be asked.
+fn is_idle(observed: &Observed) -> bool {
+    let has = |name: &str| observed.object.annotations().contains_key(name);
+    let labelled = observed.object.labels().contains_key(MANAGED_BY);
+    let paused = matches!(&observed.cluster, Lookup::Found(cluster) if cluster.is_paused());
+    has(PAUSED_ANNOTATION) || has(DELETE_FOR_MOVE_ANNOTATION) || has(MANAGED_BY) || labelled || paused
+}
+
+fn looked_up<T>(answer: Result<Option<T>>) -> Lookup<T> {
+    match answer {
+        Ok(Some(found)) => Lookup::Found(found),
+        Ok(None) => Lookup::Absent,
+        Err(error) => Lookup::Unknown(error.to_string()),
+    }
+}
+
+async fn owner_machine(context: &Context, key: &Key, object: &MaasMachine) -> Lookup<Machine> {
+    let Some(owner) = owner(&object.metadata, "Machine") else { return Lookup::Absent };
+    match looked_up(context.kubernetes.machine(&key.beside(&owner.name)).await) {
+        // Deleted and made again under the same name: not our owner.
+        Lookup::Found(machine) if machine.metadata.uid.as_deref() != Some(owner.uid.as_str()) => Lookup::Absent,
+        found => found,
+    }
+}
+
+fn cluster_name(object: &MaasMachine, machine: &Lookup<Machine>) -> Option<String> {
+    let labelled = object.labels().get(CLUSTER_NAME_LABEL).cloned();
+    labelled.or_else(|| match machine {
+        Lookup::Found(machine) => machine.spec.cluster_name.clone(),
+        _ => None,
+    })
+}
+
+async fn owner_cluster(
+    context: &Context,
+    key: &Key,
+    object: &MaasMachine,
+    machine: &Lookup<Machine>,
+) -> Lookup<Cluster> {
+    match cluster_name(object, machine) {
+        Some(name) => looked_up(context.kubernetes.cluster(&key.beside(name)).await),
+        None => Lookup::Absent,
+    }
+}
+
+/// The MaasCluster, and the key of the Cluster. Of a Cluster that is gone the MaasCluster had the same name, as is the custom.
+async fn infrastructure(
+    context: &Context,
+    key: &Key,
+    cluster: &Lookup<Cluster>,
+) -> (Lookup<MaasCluster>, Option<String>) {
+    let name = match cluster {
+        Lookup::Found(cluster) => match &cluster.spec.infrastructure_ref {
+            Some(reference) if reference.is_ours("MaasCluster") => reference.name.clone(),
+            _ => return (Lookup::Absent, cluster.metadata.name.clone()),
+        },
+        Lookup::Unknown(why) => return (Lookup::Unknown(why.clone()), None),
+        Lookup::Absent => {
+            let object = looked_up(context.kubernetes.maas_machine(key).await);
+            let Lookup::Found(object) = object else { return (Lookup::Absent, None) };
+            let Some(name) = object.labels().get(CLUSTER_NAME_LABEL).cloned() else { return (Lookup::Absent, None) };
+            name
+        }
+    };
+    let found = looked_up(context.kubernetes.maas_cluster(&key.beside(&name)).await);
+    let cluster = match cluster {
+        Lookup::Found(cluster) => cluster.metadata.name.clone(),
+        _ => Some(name),
+    };
+    (found, cluster)
+}
+
+/// The format of the start-up data, where it matters.
+async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<Format> {
+    let leaving = observed.object.metadata.deletion_timestamp.is_some();
+    let provisioned = observed.object.status.as_ref().is_some_and(|status| status.ready);
+    if leaving || provisioned {
+        return Lookup::Unknown("nobody asked for the start-up data".into());
+    }
+    let name = match &observed.machine {
+        Lookup::Found(machine) => match machine.bootstrap_secret() {
+            Some(name) => name.to_owned(),
+            None => return Lookup::Absent,
+        },
+        Lookup::Absent => return Lookup::Absent,
+        Lookup::Unknown(why) => return Lookup::Unknown(why.clone()),
+    };
+    match looked_up(context.kubernetes.secret(&key.beside(name)).await) {
+        Lookup::Found(secret) if secret.bytes("value").is_none() => Lookup::Absent,
+        Lookup::Found(secret) => Lookup::Found(match secret.text("format") {
+            None | Some("" | "cloud-config") => Format::CloudConfig,
+            Some("ignition") => Format::Ignition,
+            Some(other) => Format::Other(other.to_owned()),
+        }),
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Unknown(why) => Lookup::Unknown(why),
+    }
+}
+
+/// The system IDs that a machine stands for.
+fn system_ids(machine: &MaasMachine) -> BTreeSet<String> {
+    let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
+    let by_provider_id = provider_id.and_then(|id| id.system_id().map(str::to_owned));
+    let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    by_provider_id.into_iter().chain(record.and_then(|record| record.machine)).collect()
+}
+
+fn others(object: &MaasMachine, record: Option<&Record>, all: &[std::sync::Arc<MaasMachine>]) -> Others {
+    let mut others = Others::default();
+    let cluster = |machine: &MaasMachine| (machine.namespace(), machine.labels().get(CLUSTER_NAME_LABEL).cloned());
+    for other in all.iter().filter(|other| other.uid() != object.uid()) {
+        others.machines.extend(system_ids(other));
+        let same_key = |theirs: Record| record.is_some_and(|ours| ours.key == theirs.key);
+        let theirs = Record::read(other.metadata.annotations.as_ref()).ok().flatten();
+        others.share_key |= theirs.is_some_and(same_key);
+        let provider_id = other.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
+        let go_form = provider_id.is_some_and(|id| id.slashes() == Slashes::Three);
+        others.use_go_form |= go_form && cluster(other) == cluster(object);
+    }
+    others
+}
+
+async fn identity(
+    context: &Context,
+    key: &Key,
+    observed: &Observed,
+    maas_cluster: &Lookup<MaasCluster>,
+    cluster: Option<String>,
+) -> Result<Identity, Eyes> {
+    let closed = |reason, message: String| Eyes::Closed { reason, message };
+    match maas_cluster {
+        Lookup::Found(maas_cluster) => {
+            context.identities.check(maas_cluster).await.map_err(|problem| closed(problem.reason, problem.message))
+        }
+        Lookup::Unknown(why) => Err(closed(reasons::MAAS_UNAVAILABLE, why.clone())),
+        Lookup::Absent => {
+            let recorded = observed.object.annotations().get(IDENTITY_ANNOTATION).map(String::as_str);
+            match context.identities.resolve_orphan(&key.beside(cluster.unwrap_or_default()), recorded).await {
+                Lookup::Found(identity) => Ok(identity),
+                Lookup::Absent => {
+                    Err(closed(reasons::CREDENTIALS_INVALID, "waiting for MAAS credentials: there are none".into()))
+                }
+                Lookup::Unknown(why) => Err(closed(reasons::MAAS_UNAVAILABLE, why)),
+            }
+        }
+    }
+}
+
+/// The reads of MAAS: the machine on record, what is under our key where that matters, its power where that matters.
+async fn look(context: &Context, identity: &Identity, record: &Record, observed: &mut Observed) {
+    let deleting = observed.object.metadata.deletion_timestamp.is_some();
+    let doubt = |error: &maas_client::Error| {
+        if error.is_unauthenticated() {
+            context.identities.doubt(identity);
+        }
+    };
+    if let Some(id) = &record.machine {
+        observed.on_record = match identity.machines.read(id).await {
+            Ok(machine) => Lookup::Found(metal(&machine)),
+            Err(error) if error.is_not_found() => Lookup::Absent,
+            Err(error) => {
+                doubt(&error);
+                Lookup::Unknown(error.to_string())
+            }
+        };
+    }
+    let stamped = matches!(&observed.on_record, Lookup::Found(metal) if metal.stamp.as_ref() == Some(&record.key));
+    if deleting || !stamped || record.in_flight.is_some() {
+        let found = identity.client.machines().list(&MachineFilter::agent_name(&record.key)).await;
+        observed.by_key = match found {
+            Ok(machines) => Lookup::Found(machines.iter().map(metal).collect()),
+            Err(error) => {
+                doubt(&error);
+                Lookup::Unknown(error.to_string())
+            }
+        };
+    }
+    if let Lookup::Found(metal) = &observed.on_record
+        && asks_power(record, metal, deleting, context.clock.now())
+    {
+        observed.power = Some(match identity.client.machines().query_power_state(&metal.id).await {
+            Ok(PowerState::On) => Power::On,
+            Ok(PowerState::Off) => Power::Off,
+            // Whatever else is said, or not said, is not off (S20).
+            Ok(_) | Err(_) => Power::Unknown,
+        });
+    }
+}
+
+/// Tags that say that people are at work on a machine; the second is the Go provider's.
+const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"];
+
+/// What matters about a machine of MAAS.
+pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let said = |said: &Option<String>| said.clone().filter(|said| !said.is_empty());
+    Metal {
+        id: machine.system_id.clone(),
+        state: machine.status.map_or(State::Unheard, |status| State::from_code(status.code())),
+        state_name: machine.status.map_or_else(|| "of unknown state".to_owned(), |status| status.to_string()),
+        power: match machine.power_state {
+            Some(PowerState::On) => Power::On,
+            Some(PowerState::Off) => Power::Off,
+            _ => Power::Unknown,
+        },
+        owner: said(&machine.owner),
+        stamp: machine.workload_annotations.get(STAMP).cloned(),
+        hostname: text(&machine.hostname),
+        fqdn: text(&machine.fqdn),
+        addresses: machine.ip_addresses.clone(),
+        zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
+        locked: machine.locked == Some(true),
+        in_maintenance: machine.tag_names.iter().any(|tag| MAINTENANCE_TAGS.contains(&tag.as_str())),
+        swap_off: machine.swap_size == Some(0),
+        is_vm: machine.is_vm(),
+        last_words: said(&machine.error_description).or_else(|| said(&machine.status_message)).unwrap_or_default(),
+    }
+}
+
+/// The name that we keep in MAAS's DNS for a cluster; `None` if the user provides it, or before there is one.
+fn dns_name(cluster: &MaasCluster) -> Option<String> {
+    let annotations = cluster.annotations();
+    let by_user = annotations.get(ENDPOINT_SOURCE_ANNOTATION).is_some_and(|source| source == "user");
+    if by_user || annotations.contains_key(CUSTOM_ENDPOINT_ANNOTATION) {
+        return None;
+    }
+    let endpoint = cluster.spec.control_plane_endpoint.as_ref().map(|endpoint| endpoint.host.clone());
+    let network = cluster.status.as_ref().and_then(|status| status.network.as_ref()?.dns_name.clone());
+    let noted = annotations.get(DNS_NAME_ANNOTATION).cloned();
+    noted.or(endpoint).or(network).filter(|name| !name.is_empty())
+}
+
+/// Whether the cluster's record leads to the machine. Asked for control plane machines that run or leave.
+async fn in_dns(identity: &Identity, cluster: &MaasCluster, observed: &Observed) -> Lookup<bool> {
+    let deleting = observed.object.metadata.deletion_timestamp.is_some();
+    let control_plane = observed.object.labels().contains_key(CONTROL_PLANE_LABEL);
+    let (Lookup::Found(metal), true, Some(name)) = (&observed.on_record, control_plane, dns_name(cluster)) else {
+        return Lookup::Absent;
+    };
+    if !deleting && metal.state != State::Deployed {
+        return Lookup::Absent;
+    }
+    match identity.client.dns_resources().list(&DnsFilter::fqdn(&name)).await {
+        Ok(records) => {
+            let addresses = records.iter().filter_map(|record| record.ip_addresses.as_ref()).flatten();
+            let leads = |address: &maas_client::IpAddress| {
+                address.ip.as_ref().is_some_and(|ip| metal.addresses.contains(ip))
+                    || address.interface_set.iter().any(|holder| holder.system_id.as_ref() == Some(&metal.id))
+            };
+            Lookup::Found(addresses.into_iter().any(leads))
+        }
+        // Without the domain there is no record.
+        Err(error) if matches!(error.kind(), ErrorKind::UnknownReference | ErrorKind::NotFound) => Lookup::Found(false),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    }
+}
+
+/// The machine's Node, looked for until Cluster API has found it by its provider ID.
+async fn node(context: &Context, key: &Key, observed: &Observed) -> NodeSight {
+    let (Some(provider_id), Lookup::Found(metal), Lookup::Found(machine), Lookup::Found(cluster)) =
+        (observed.object.spec.provider_id(), &observed.on_record, &observed.machine, &observed.cluster)
+    else {
+        return NodeSight::NotAsked;
+    };
+    let early = metal.state != State::Deployed || observed.object.metadata.deletion_timestamp.is_some();
+    if early || machine.status.node_ref.as_ref().is_some_and(|node| !node.name.is_empty()) {
+        return NodeSight::NotAsked;
+    }
+    let cluster = key.beside(cluster.metadata.name.clone().unwrap_or_default());
+    for name in [metal.hostname.to_lowercase(), metal.fqdn.to_lowercase()] {
+        if name.is_empty() {
+            continue;
+        }
+        let node = match context.kubernetes.node(&cluster, &name).await {
+            Ok(Some(node)) => node,
+            Ok(None) => continue,
+            Err(_) => return NodeSight::NotYet,
+        };
+        if !node.addresses.iter().any(|address| metal.addresses.contains(address)) {
+            return NodeSight::Foreign(format!(
+                "the Node {name} has none of the machine's addresses; it is not touched"
+            ));
+        }
+        return match node.provider_id.as_deref() {
+            None => NodeSight::Nameless(name),
+            Some(theirs) if theirs == provider_id => NodeSight::Named,
+            Some(theirs) => {
+                NodeSight::Foreign(format!("the Node {name} carries the provider ID {theirs}; it is not touched"))
+            }
+        };
+    }
+    NodeSight::NotYet
+}

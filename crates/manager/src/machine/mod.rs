@@ -1,0 +1,45 @@
+//! The reconciler of `MaasMachine`s: gather, let `capmaas_core::machine` decide, apply.
+
+mod apply;
+mod controller;
+mod gather;
+mod perform;
+
+use std::sync::Arc;
+
+use capmaas_core::machine::{Requeue, decide};
+
+use crate::clock::Clock;
+use crate::identity::Identities;
+use crate::lease::Fence;
+use crate::metrics::Metrics;
+use crate::port::{ErrorKind, Key, Kubernetes, Result};
+
+pub use controller::run;
+
+/// What every pass needs.
+#[derive(Clone)]
+pub struct Context {
+    /// The door to Kubernetes.
+    pub kubernetes: Arc<dyn Kubernetes>,
+    /// The MAAS identities.
+    pub identities: Identities,
+    /// What time it is.
+    pub clock: Clock,
+    /// To be asked right before every write to MAAS.
+    pub fence: Fence,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+/// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.
+pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
+    let Some((observed, sight)) = gather::gather(context, key).await? else { return Ok(Requeue::OnChange) };
+    let plan = decide(&observed, context.clock.now());
+    tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(capmaas_core::machine::Effect::name), why = %plan.why, "decided");
+    match apply::apply(context, key, &observed, plan, sight.as_ref()).await {
+        // Somebody else wrote in between: look again.
+        Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(std::time::Duration::from_millis(500))),
+        result => result,
+    }
+}

@@ -1,0 +1,182 @@
+//! Effects, as calls.
+
+use std::collections::BTreeMap;
+
+use capmaas_core::intent::Wipe;
+use capmaas_core::machine::{Constraints, Effect, Outcome, QUARANTINE_PREFIX, Refusal, STAMP};
+use kube::ResourceExt as _;
+use maas_client::{Allocate, Client, Deploy, Erase, ErrorKind, MachineUpdate, Release};
+
+use super::Context;
+use super::gather::Sight;
+use crate::port::{self, Key};
+
+/// What people see in MAAS's event log.
+const COMMENT: &str = "capmaas";
+/// Key among a machine's workload annotations that tells people whose it is.
+const OBJECT: &str = "capmaas-machine";
+
+/// Does it, once.
+pub(super) async fn perform(
+    context: &Context,
+    key: &Key,
+    observed: &capmaas_core::machine::Observed,
+    effect: &Effect,
+    sight: &Sight,
+) -> Outcome {
+    let client = &sight.identity.client;
+    let machines = client.machines();
+    let result = match effect {
+        Effect::Allocate { key, constraints } => machines.allocate(&allocation(key, constraints)).await.map(drop),
+        Effect::Reclaim { key, machine } => {
+            let wanted = Allocate {
+                system_id: Some(machine.clone()),
+                agent_name: Some(key.clone()),
+                comment: Some(COMMENT.into()),
+                ..Allocate::metal()
+            };
+            machines.allocate(&wanted).await.map(drop)
+        }
+        Effect::Stamp { key: stamp, machine } => {
+            let annotations = BTreeMap::from([(STAMP.to_owned(), stamp.clone()), (OBJECT.to_owned(), key.to_string())]);
+            machines.set_annotations(machine, &annotations).await.map(drop)
+        }
+        Effect::DisableSwap { machine } => {
+            let update = MachineUpdate { swap_size: Some("0".into()), ..MachineUpdate::default() };
+            machines.update(machine, &update).await.map(drop)
+        }
+        Effect::Deploy { key: stamp, machine, image, in_memory } => {
+            let data = match user_data(context, key, observed).await {
+                Ok(data) => data,
+                Err(why) => return Outcome::Refused(Refusal::Passing, why),
+            };
+            let deploy = Deploy {
+                distro_series: Some(image.clone()),
+                user_data: Some(data),
+                agent_name: Some(stamp.clone()),
+                comment: Some(COMMENT.into()),
+                ephemeral: *in_memory,
+                ..Deploy::default()
+            };
+            machines.deploy(machine, &deploy).await.map(drop)
+        }
+        Effect::Quarantine { machine, tag } => quarantine(client, machine, tag).await,
+        Effect::Release { machine, erase } => {
+            let release = Release { erase: erasing(*erase), comment: Some(COMMENT.into()) };
+            machines.release(machine, &release).await.map(drop)
+        }
+        Effect::PowerOn { machine } => machines.power_on(machine).await.map(drop),
+        Effect::NameNode { node, provider_id } => return name_node(context, key, observed, node, provider_id).await,
+    };
+    match result {
+        Ok(()) => Outcome::Done,
+        Err(error) => {
+            if error.is_unauthenticated() {
+                context.identities.doubt(&sight.identity);
+            }
+            outcome(&error)
+        }
+    }
+}
+
+fn outcome(error: &maas_client::Error) -> Outcome {
+    let why = error.to_string();
+    if error.effect() == maas_client::Effect::Unknown {
+        return Outcome::Unknown(why);
+    }
+    let refusal = match error.kind() {
+        ErrorKind::NoMatch => Refusal::NoMatch,
+        ErrorKind::Denied => Refusal::Denied,
+        ErrorKind::Invalid | ErrorKind::UnknownReference | ErrorKind::Unsupported => Refusal::Invalid,
+        ErrorKind::InUse => Refusal::InUse,
+        _ => Refusal::Passing,
+    };
+    Outcome::Refused(refusal, why)
+}
+
+/// Never a VM, and none made up for us: `not_pod_type` keeps MAAS from composing one.
+fn allocation(key: &str, constraints: &Constraints) -> Allocate {
+    Allocate {
+        system_id: constraints.machine.clone(),
+        agent_name: Some(key.to_owned()),
+        min_cpu_count: constraints.min_cpu,
+        min_memory_mib: constraints.min_memory,
+        tags: constraints.tags.clone(),
+        not_tags: constraints.not_tags.clone(),
+        zone: constraints.zone.clone(),
+        pool: constraints.pool.clone(),
+        storage: constraints.min_disk.map(|gigabytes| format!("root:{gigabytes}")),
+        comment: Some(COMMENT.into()),
+        ..Allocate::metal()
+    }
+}
+
+fn erasing(erase: Option<Wipe>) -> Erase {
+    match erase {
+        None => Erase::ServerDefault,
+        Some(Wipe::Nothing) => Erase::None,
+        Some(Wipe::Quick) => Erase::Quick,
+        Some(Wipe::Secure) => Erase::Secure,
+        Some(Wipe::Full) => Erase::Full,
+    }
+}
+
+async fn user_data(
+    context: &Context,
+    key: &Key,
+    observed: &capmaas_core::machine::Observed,
+) -> Result<maas_client::SecretSlice<u8>, String> {
+    let name = match &observed.machine {
+        capmaas_core::Lookup::Found(machine) => machine.bootstrap_secret().map(str::to_owned),
+        _ => None,
+    };
+    let name = name.ok_or("the Machine names no start-up data any more")?;
+    let secret = context.kubernetes.secret(&key.beside(&name)).await.map_err(|error| error.to_string())?;
+    let secret = secret.ok_or_else(|| format!("the Secret {name} with the start-up data is gone"))?;
+    secret.bytes("value").cloned().ok_or_else(|| format!("the Secret {name} has no key \"value\""))
+}
+
+/// Tags need an administrator; the tag of the day is made by whoever comes first.
+async fn quarantine(client: &Client, machine: &str, tag: &str) -> maas_client::Result<()> {
+    match client.tags().update(tag, &[machine], &[]).await {
+        Err(error) if error.is_not_found() => {}
+        result => return result.map(drop),
+    }
+    let comment = format!(
+        "A machine with this tag failed on the day in the name; tags {QUARANTINE_PREFIX}* keep it out for a day or two"
+    );
+    match client.tags().create(tag, &comment).await {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    client.tags().update(tag, &[machine], &[]).await.map(drop)
+}
+
+async fn name_node(
+    context: &Context,
+    key: &Key,
+    observed: &capmaas_core::machine::Observed,
+    node: &str,
+    provider_id: &str,
+) -> Outcome {
+    let capmaas_core::Lookup::Found(cluster) = &observed.cluster else {
+        return Outcome::Refused(Refusal::Passing, "the Cluster is gone".into());
+    };
+    let cluster = key.beside(cluster.name_any());
+    let kubernetes = context.kubernetes.as_ref();
+    let refused = |error: port::Error| Outcome::Refused(Refusal::Passing, error.to_string());
+    let found = match kubernetes.node(&cluster, node).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return Outcome::Refused(Refusal::Passing, format!("the Node {node} is gone")),
+        Err(error) => return refused(error),
+    };
+    match found.provider_id.as_deref() {
+        Some(id) if id == provider_id => return Outcome::Done,
+        Some(_) => return Outcome::Refused(Refusal::Passing, format!("the Node {node} carries another provider ID")),
+        None => {}
+    }
+    match kubernetes.set_node_provider_id(&cluster, &found, provider_id).await {
+        Ok(()) => Outcome::Done,
+        Err(error) => refused(error),
+    }
+}
