@@ -1,4 +1,8 @@
-//! What the scenarios share: installing capmaas as a user would, and waiting for what must become true.
+//! What the scenarios share: installing capmaas as a user would, a MAAS whose machines boot, clusters as users write them,
+//! and waiting for what must become true.
+
+pub mod cluster;
+pub mod maas;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,9 +12,12 @@ use anyhow::{Context as _, bail};
 use capmaas_testbed::tools::ToolSet;
 use capmaas_testbed::{KubernetesVersion, NodePlayer, NodePlayerOptions, Testbed};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
+
+/// The group of our kinds.
+pub const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 
 /// How long anything that must happen may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -91,7 +98,15 @@ pub fn refusal<T>(result: anyhow::Result<T>) -> anyhow::Result<String> {
 }
 
 /// Asks until `look` answers, and fails with what it last said instead.
-pub async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> anyhow::Result<T>
+pub async fn eventually<T, F>(what: &str, look: impl FnMut() -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<T>>,
+{
+    eventually_within(PATIENCE, what, look).await
+}
+
+/// As [`eventually`], for what takes longer.
+pub async fn eventually_within<T, F>(patience: Duration, what: &str, mut look: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {
@@ -101,24 +116,43 @@ where
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        if start.elapsed() > PATIENCE {
-            return Err(error).with_context(|| format!("waited {} s for: {what}", PATIENCE.as_secs()));
+        if start.elapsed() > patience {
+            return Err(error).with_context(|| format!("waited {} s for: {what}", patience.as_secs()));
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
-/// Objects of one kind in the namespace `default`, without types: a test writes what a person would write.
+/// Objects of one kind in one namespace, without types: a test writes what a person would write.
 pub struct Objects {
     api: Api<DynamicObject>,
     resource: ApiResource,
 }
 
 impl Objects {
-    /// The objects of `kind` in `group/version`.
+    /// The objects of `kind` in `group/version`, in the namespace `default`.
     pub fn of(testbed: &Testbed, group: &str, version: &str, kind: &str) -> anyhow::Result<Self> {
+        Self::within(testbed, "default", group, version, kind)
+    }
+
+    /// The objects of `kind` in `group/version`, in a namespace.
+    pub fn within(testbed: &Testbed, namespace: &str, group: &str, version: &str, kind: &str) -> anyhow::Result<Self> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        Ok(Self { api: Api::namespaced_with(testbed.client()?, "default", &resource), resource })
+        Ok(Self { api: Api::namespaced_with(testbed.client()?, namespace, &resource), resource })
+    }
+
+    /// All of them, whole.
+    pub async fn list(&self) -> anyhow::Result<Vec<Value>> {
+        let found = self.api.list(&ListParams::default()).await?;
+        found.items.into_iter().map(|object| Ok(serde_json::to_value(object)?)).collect()
+    }
+
+    /// Asks for the end of one. One that is gone already is no error.
+    pub async fn delete(&self, name: &str) -> anyhow::Result<()> {
+        match self.api.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(refused)) if refused.is_not_found() => Ok(()),
+            answer => Ok(answer.map(drop)?),
+        }
     }
 
     /// The whole object as JSON.

@@ -50,8 +50,8 @@ pub use process::Process;
 pub use rustix::process::Signal;
 pub use sandbox::{Sandbox, clean_leftovers};
 pub use testbed::{SharedTestbed, Testbed, TestbedBuilder};
-pub use workload::{BootedMachine, Role, WorkloadPlayer};
 pub use versions::{CapiVersion, KUBERNETES_VARIABLE, KubernetesVersion};
+pub use workload::{BootedMachine, Role, WorkloadPlayer};
 
 /// Runs what blocks on a thread made for it.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

@@ -170,8 +170,7 @@ impl Me<'_> {
         let identity = root::Identity::of(pod, self.container);
         let resolv_conf = crate::resolver::of(&context.sandbox);
         let working_dir = self.container.working_dir.as_deref();
-        let script =
-            root::script(&root_dir, program, &entry, working_dir, &mounts, &identity, resolv_conf.as_deref());
+        let script = root::script(&root_dir, program, &entry, working_dir, &mounts, &identity, resolv_conf.as_deref());
         let mut command = context.sandbox.command("unshare");
         let marker = (crate::sandbox::MARKER, context.sandbox.id().to_owned());
         command

@@ -68,7 +68,8 @@ pub(super) fn script(
         "for file in hosts resolv.conf nsswitch.conf passwd group localtime ld.so.cache ld.so.conf; do".to_owned(),
         "  if [ -f /etc/$file ]; then cp -L /etc/$file etc/$file; fi".to_owned(),
         "done".to_owned(),
-        resolv_conf.map_or_else(String::new, |path| format!("cp {} etc/resolv.conf", quote(&path.display().to_string()))),
+        resolv_conf
+            .map_or_else(String::new, |path| format!("cp {} etc/resolv.conf", quote(&path.display().to_string()))),
         "if [ -d /etc/ssl ]; then mkdir etc/ssl; mount --bind /etc/ssl etc/ssl; fi".to_owned(),
         format!("mkdir -p {}", at(parent(entry))),
         format!("touch {0}; mount --bind {1} {0}", at(entry), quote(&program.display().to_string())),

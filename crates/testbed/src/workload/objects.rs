@@ -76,9 +76,8 @@ pub(super) fn static_pod(component: &str, node: &str) -> Value {
 }
 
 pub(super) fn running() -> Value {
-    let condition = |type_: &str| {
-        json!({"type": type_, "status": "True", "lastTransitionTime": jiff::Timestamp::now()})
-    };
+    let condition =
+        |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": jiff::Timestamp::now()});
     json!({"status": {
         "phase": "Running",
         "conditions": [condition("PodScheduled"), condition("Initialized"), condition("ContainersReady"), condition("Ready")],

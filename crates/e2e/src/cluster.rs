@@ -1,0 +1,185 @@
+//! A cluster as a user writes it down, in the words of the Cluster API version at hand.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use capmaas_testbed::CapiVersion;
+use serde_json::{Value, json};
+
+use crate::INFRASTRUCTURE;
+use crate::maas::{DOMAIN, Expected, image};
+
+const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io";
+const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
+/// KubeadmControlPlane would look at the certificates of API servers through their kubelets, unless it knows their end.
+const CERTIFICATES_EXPIRY: &str = "machine.cluster.x-k8s.io/certificates-expiry";
+
+/// cloud-init fills in what MAAS calls the machine.
+const NODE_NAME: &str = "{{ ds.meta_data.local_hostname }}";
+
+/// A cluster of metal machines with a kubeadm control plane.
+pub struct ClusterPlan {
+    /// Which Cluster API reads it.
+    pub core: CapiVersion,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// How many control-plane machines.
+    pub control_planes: u32,
+    /// How many workers.
+    pub workers: u32,
+    /// The Kubernetes version of its machines.
+    pub version: String,
+    /// More of the MaasCluster's spec.
+    pub infrastructure: Value,
+    /// More of every machine's spec.
+    pub machine: Value,
+}
+
+impl ClusterPlan {
+    /// One control plane and no worker, in the namespace `default`.
+    pub fn new(core: CapiVersion, name: &str) -> Self {
+        Self {
+            core,
+            namespace: "default".into(),
+            name: name.into(),
+            control_planes: 1,
+            workers: 0,
+            version: "v1.35.8".into(),
+            infrastructure: json!({}),
+            machine: json!({}),
+        }
+    }
+
+    fn is_old(&self) -> bool {
+        self.core < CapiVersion::V1_14
+    }
+
+    /// The version in which a user of this core writes Cluster API's kinds.
+    pub fn api_version(&self) -> &'static str {
+        if self.is_old() { "v1beta1" } else { "v1beta2" }
+    }
+
+    fn reference(&self, group: &str, kind: &str, name: &str) -> Value {
+        if self.is_old() {
+            return json!({"apiVersion": format!("{group}/v1beta1"), "kind": kind, "name": name});
+        }
+        json!({"apiGroup": group, "kind": kind, "name": name})
+    }
+
+    fn object(&self, api_version: &str, kind: &str, name: &str, spec: Value) -> Value {
+        let metadata = json!({"name": name, "namespace": self.namespace});
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
+    }
+
+    /// Everything, for one `apply`.
+    pub fn objects(&self, expected: &Expected) -> Vec<Value> {
+        let Self { name, .. } = self;
+        let version = self.api_version();
+        let network = json!({
+            "apiServerPort": expected.port,
+            "pods": {"cidrBlocks": ["192.168.0.0/16"]},
+            "services": {"cidrBlocks": ["10.128.0.0/12"]},
+        });
+        let cluster = json!({
+            "clusterNetwork": network,
+            "controlPlaneRef": self.reference(CONTROL_PLANE, "KubeadmControlPlane", &format!("{name}-cp")),
+            "infrastructureRef": self.reference(INFRASTRUCTURE, "MaasCluster", name),
+        });
+        let mut infrastructure = json!({"dnsDomain": DOMAIN});
+        merge(&mut infrastructure, &self.infrastructure);
+        let mut all = self.secrets(expected);
+        all.push(self.object(&format!("{INFRASTRUCTURE}/v1beta1"), "MaasCluster", name, infrastructure));
+        all.push(self.object(&format!("cluster.x-k8s.io/{version}"), "Cluster", name, cluster));
+        all.push(self.template(&format!("{name}-cp"), &self.version));
+        all.push(self.control_plane(&format!("{name}-cp")));
+        if self.workers > 0 {
+            all.push(self.template(&format!("{name}-md"), &self.version));
+            all.push(self.object(
+                &format!("{BOOTSTRAP}/{version}"),
+                "KubeadmConfigTemplate",
+                &format!("{name}-md"),
+                json!({"template": {"spec": {"joinConfiguration": {"nodeRegistration": {"name": NODE_NAME}}}}}),
+            ));
+            all.push(self.workers());
+        }
+        all
+    }
+
+    /// What the owner of a cluster with an etcd outside hands to Cluster API: authorities and the key for etcd.
+    fn secrets(&self, expected: &Expected) -> Vec<Value> {
+        let (certificate, key) = &expected.authority;
+        let data = json!({"tls.crt": BASE64_STANDARD.encode(certificate), "tls.key": BASE64_STANDARD.encode(key)});
+        let secret = |purpose: &str| {
+            json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {
+                    "name": format!("{}-{purpose}", self.name),
+                    "namespace": self.namespace,
+                    "labels": {"cluster.x-k8s.io/cluster-name": self.name},
+                },
+                "type": "cluster.x-k8s.io/secret",
+                "data": data,
+            })
+        };
+        ["ca", "etcd", "apiserver-etcd-client"].map(secret).to_vec()
+    }
+
+    /// A template of machines with an image of this Kubernetes version.
+    pub fn template(&self, name: &str, version: &str) -> Value {
+        let mut spec = json!({"image": image(version), "minCPU": 4, "minMemory": 8192});
+        merge(&mut spec, &self.machine);
+        let spec = json!({"template": {"spec": spec}});
+        self.object(&format!("{INFRASTRUCTURE}/v1beta1"), "MaasMachineTemplate", name, spec)
+    }
+
+    fn control_plane(&self, template: &str) -> Value {
+        let reference = self.reference(INFRASTRUCTURE, "MaasMachineTemplate", template);
+        let metadata = json!({"annotations": {CERTIFICATES_EXPIRY: "2036-01-01T00:00:00Z"}});
+        let machine_template = if self.is_old() {
+            json!({"metadata": metadata, "infrastructureRef": reference})
+        } else {
+            json!({"metadata": metadata, "spec": {"infrastructureRef": reference}})
+        };
+        let etcd = json!({"external": {
+            "endpoints": ["https://127.0.0.1:2379"],
+            "caFile": "/etc/kubernetes/pki/etcd/ca.crt",
+            "certFile": "/etc/kubernetes/pki/apiserver-etcd-client.crt",
+            "keyFile": "/etc/kubernetes/pki/apiserver-etcd-client.key",
+        }});
+        let spec = json!({
+            "replicas": self.control_planes,
+            "version": self.version,
+            "machineTemplate": machine_template,
+            "kubeadmConfigSpec": {"clusterConfiguration": {"etcd": etcd}},
+        });
+        let name = format!("{}-cp", self.name);
+        self.object(&format!("{CONTROL_PLANE}/{}", self.api_version()), "KubeadmControlPlane", &name, spec)
+    }
+
+    fn workers(&self) -> Value {
+        let name = format!("{}-md", self.name);
+        let labels = json!({"cluster.x-k8s.io/cluster-name": self.name, "pool": name});
+        let spec = json!({
+            "clusterName": self.name,
+            "replicas": self.workers,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "clusterName": self.name,
+                    "version": self.version,
+                    "bootstrap": {"configRef": self.reference(BOOTSTRAP, "KubeadmConfigTemplate", &name)},
+                    "infrastructureRef": self.reference(INFRASTRUCTURE, "MaasMachineTemplate", &name),
+                },
+            },
+        });
+        self.object(&format!("cluster.x-k8s.io/{}", self.api_version()), "MachineDeployment", &name, spec)
+    }
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    for (key, value) in more.as_object().into_iter().flatten() {
+        into[key] = value.clone();
+    }
+}

@@ -1,0 +1,351 @@
+//! A MAAS with twelve machines in three zones, on sockets of this machine, whose machines boot.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use capmaas_testbed::{BootedMachine, CertificateAuthority, KubernetesVersion, Role, WorkloadPlayer};
+use maas_sim::config::{Config, Durations};
+use maas_sim::ledger::Entry;
+use maas_sim::model::{Status, statement::Statement};
+use maas_sim::{Control, Simulator, dns_server, http::render::machine::addresses, serve};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The administrator, with whose key no manager works.
+const ADMINISTRATOR: &str = "hand:hand:hand-secret";
+/// The user of the manager, and its key.
+pub const USER: &str = "capmaas";
+/// Looks like no other text, so that a test can search for its last part everywhere.
+pub const API_KEY: &str = "capmaasconsumer:capmaastoken:CANARYmaaskeysecret";
+/// Where names of clusters are made.
+pub const DOMAIN: &str = "k8s.example";
+/// The zones, four machines each.
+pub const ZONES: [&str; 3] = ["az1", "az2", "az3"];
+/// Images are named after the Kubernetes version in them.
+const IMAGES: [&str; 2] = ["v1.35.8", "v1.36.4"];
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The image that holds a kubelet of this version.
+pub fn image(version: &str) -> String {
+    format!("custom/k8s-{version}")
+}
+
+/// A running MAAS. Ends when dropped.
+pub struct Maas {
+    control: Control,
+    /// Where its API is, as a user writes it down.
+    pub endpoint: String,
+    /// Who resolves its names.
+    pub name_server: IpAddr,
+    orders: mpsc::UnboundedSender<Order>,
+    trouble: Arc<Mutex<BTreeMap<String, String>>>,
+    alive: Option<watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread that plays the machines is asked for.
+enum Order {
+    Expect(KubernetesVersion, oneshot::Sender<anyhow::Result<Expected>>),
+    Nodes(u16, oneshot::Sender<BTreeMap<String, Role>>),
+    Config(u16, oneshot::Sender<Option<kube::Config>>),
+}
+
+/// A workload cluster that may come up.
+pub struct Expected {
+    /// The port of its API server, which tells clusters apart.
+    pub port: u16,
+    /// Certificate and key of its authority, as PEM.
+    pub authority: (String, String),
+}
+
+/// What a machine is, as the outside world sees it.
+#[derive(Clone, Debug)]
+pub struct MachineFacts {
+    /// Its MAAS id.
+    pub system_id: String,
+    /// Its name.
+    pub hostname: String,
+    /// Its state, in MAAS's words.
+    pub status: String,
+    /// Its owner.
+    pub owner: Option<String>,
+    /// Its zone.
+    pub zone: String,
+    /// Whether it really runs.
+    pub on: bool,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The series that was deployed.
+    pub series: String,
+    user_data: Option<String>,
+}
+
+impl Maas {
+    /// Starts it.
+    pub fn start() -> anyhow::Result<Self> {
+        let key = ADMINISTRATOR.parse().map_err(anyhow::Error::new)?;
+        let simulator = Simulator::new(Config { durations: Durations::quick(), ..Config::new(key) });
+        let control = simulator.control();
+        // Several tests may run at the same time; each has addresses of its own.
+        let network: u8 = rand::random_range(20..50);
+        let name_server = IpAddr::V4(Ipv4Addr::new(127, 53, rand::random(), rand::random_range(1..255)));
+        let inventory: Vec<Statement> = serde_json::from_value(inventory(network))?;
+        control.arrange(&inventory)?;
+        let names = SocketAddr::new(name_server, 53);
+        let (orders, received) = mpsc::unbounded_channel();
+        let (alive, mut ended) = watch::channel(());
+        let (started, start) = std::sync::mpsc::channel();
+        let trouble = Arc::<Mutex<BTreeMap<String, String>>>::default();
+        let machines = Machines { control: control.clone(), clusters: Vec::new(), trouble: trouble.clone() };
+        // A thread and a runtime of its own: MAAS goes on whatever the test does.
+        let thread = std::thread::Builder::new().name("maas".into()).spawn(move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(started.send(Err(error.into()))),
+            };
+            runtime.block_on(async move {
+                let listener = match listen(&simulator, names).await {
+                    Ok((listener, bound)) => {
+                        let _ = started.send(Ok(bound));
+                        listener
+                    }
+                    Err(error) => return drop(started.send(Err(error))),
+                };
+                tokio::select! {
+                    _ = serve::serve(simulator, listener) => {}
+                    () = machines.play(received) => {}
+                    _ = ended.changed() => {}
+                }
+            });
+        })?;
+        let bound: SocketAddr = start.recv().context("the thread of MAAS ended")??;
+        Ok(Self {
+            control,
+            endpoint: format!("http://{bound}/MAAS"),
+            name_server,
+            orders,
+            trouble,
+            alive: Some(alive),
+            thread: Some(thread),
+        })
+    }
+
+    /// What no client of MAAS can do: put it into a state, let requests fail, look inside.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Puts it into a state (crates/maas-sim/ARRANGE.md).
+    pub fn arrange(&self, statements: Value) -> anyhow::Result<()> {
+        let statements: Vec<Statement> = serde_json::from_value(statements)?;
+        self.control.arrange(&statements)?;
+        Ok(())
+    }
+
+    /// Every machine.
+    pub fn machines(&self) -> Vec<MachineFacts> {
+        machines(&self.control)
+    }
+
+    /// The machines that somebody has.
+    pub fn taken(&self) -> Vec<MachineFacts> {
+        self.machines().into_iter().filter(|machine| machine.owner.is_some()).collect()
+    }
+
+    /// Requests of the manager that changed something.
+    pub fn mutations(&self) -> Vec<Entry> {
+        let changed = |entry: &Entry| entry.user != "admin" && entry.method != "GET" && !entry.effects.is_empty();
+        self.control.ledger(None).into_iter().filter(changed).collect()
+    }
+
+    /// How many requests of a kind changed something.
+    pub fn effective(&self, kind: &str) -> usize {
+        self.control.effective(kind)
+    }
+
+    /// The names under [`DOMAIN`] that MAAS has records for, with their addresses.
+    pub fn records(&self) -> BTreeMap<String, Vec<IpAddr>> {
+        self.control.with_model(|model| {
+            let ips = |ids: &mut dyn Iterator<Item = &i64>| -> Vec<IpAddr> {
+                let mut found: Vec<IpAddr> =
+                    ids.filter_map(|id| model.db.addresses.get(id)).filter_map(|row| row.ip).collect();
+                found.sort();
+                found
+            };
+            model.db.dns.values().map(|dns| (model.dns_fqdn(dns), ips(&mut dns.addresses.iter()))).collect()
+        })
+    }
+
+    /// Prepares a workload cluster, so that its machines find a cluster to join.
+    pub async fn expect_cluster(&self, kubernetes: KubernetesVersion) -> anyhow::Result<Expected> {
+        self.ask(|reply| Order::Expect(kubernetes, reply)).await?
+    }
+
+    /// The machines that joined the cluster on this port and run.
+    pub async fn nodes(&self, port: u16) -> anyhow::Result<BTreeMap<String, Role>> {
+        self.ask(|reply| Order::Nodes(port, reply)).await
+    }
+
+    /// A client of the workload cluster on this port.
+    pub async fn workload(&self, port: u16) -> anyhow::Result<kube::Client> {
+        let config = self.ask(|reply| Order::Config(port, reply)).await?;
+        let config = config.context("no control-plane machine of this cluster has booted yet")?;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// Why machines have not joined, by name.
+    pub fn trouble(&self) -> BTreeMap<String, String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn ask<T>(&self, order: impl FnOnce(oneshot::Sender<T>) -> Order) -> anyhow::Result<T> {
+        let (reply, answer) = oneshot::channel();
+        if self.orders.send(order(reply)).is_err() {
+            bail!("the thread that plays the machines has ended");
+        }
+        answer.await.context("the thread that plays the machines did not answer")
+    }
+}
+
+impl Drop for Maas {
+    fn drop(&mut self) {
+        self.alive.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn listen(simulator: &Simulator, names: SocketAddr) -> anyhow::Result<(tokio::net::TcpListener, SocketAddr)> {
+    dns_server::serve(simulator.clone(), names)
+        .await
+        .with_context(|| format!("serve names on {names}, which takes root"))?;
+    Ok(serve::listen("127.0.0.1:0".parse()?).await?)
+}
+
+fn inventory(network: u8) -> Value {
+    let cidr = format!("127.{network}.0.0/16");
+    let mut all = vec![
+        json!({"user": {"name": USER, "admin": true, "key": API_KEY}}),
+        json!({"domain": {"name": DOMAIN, "ttl": 5}}),
+        json!({"subnet": {"cidr": cidr, "dhcp": true}}),
+        json!({"ip_range": {"type": "dynamic", "start_ip": format!("127.{network}.200.1"),
+                            "end_ip": format!("127.{network}.200.250"), "subnet": cidr}}),
+    ];
+    all.extend(ZONES.map(|zone| json!({"zone": {"name": zone}})));
+    all.extend(IMAGES.map(|version| json!({"image": {"name": image(version)}})));
+    for index in 0..12 {
+        let zone = ZONES[index % ZONES.len()];
+        let hostname = format!("m{:02}", index + 1);
+        all.push(json!({"machine": {"hostname": hostname, "zone": zone, "cpu_count": 8, "memory": 16384}}));
+    }
+    json!(all)
+}
+
+fn machines(control: &Control) -> Vec<MachineFacts> {
+    control.with_model(|model| {
+        let facts = |(id, machine): (&String, &maas_sim::model::db::Machine)| MachineFacts {
+            system_id: id.clone(),
+            hostname: machine.hostname.clone(),
+            status: machine.status.name().to_owned(),
+            owner: machine.owner.map(|owner| model.user_name(Some(owner)).to_owned()),
+            zone: model.db.zones.get(&machine.zone).map(|zone| zone.name.clone()).unwrap_or_default(),
+            on: model.real_power(id),
+            addresses: addresses(model, machine).iter().filter_map(|text| text.parse().ok()).collect(),
+            series: machine.distro_series.clone(),
+            user_data: model.world.bodies.get(id).and_then(|body| body.user_data.clone()),
+        };
+        model.db.machines.iter().map(facts).collect()
+    })
+}
+
+/// The machines of this MAAS, as they boot.
+struct Machines {
+    control: Control,
+    clusters: Vec<WorkloadPlayer>,
+    trouble: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+impl Machines {
+    async fn play(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        loop {
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(order) => self.follow(order),
+                    None => return,
+                },
+                () = tokio::time::sleep(LOOK_EVERY) => self.look().await,
+            }
+        }
+    }
+
+    fn follow(&mut self, order: Order) {
+        // Whoever asked may have given up.
+        match order {
+            Order::Expect(kubernetes, reply) => {
+                let expected = WorkloadPlayer::new(kubernetes).map_err(anyhow::Error::new).map(|cluster| {
+                    let authority: &CertificateAuthority = cluster.certificate_authority();
+                    let pair = (authority.certificate_pem().to_owned(), authority.key_pem().to_owned());
+                    let expected = Expected { port: cluster.port(), authority: pair };
+                    self.clusters.push(cluster);
+                    expected
+                });
+                let _ = reply.send(expected);
+            }
+            Order::Nodes(port, reply) => {
+                let _ = reply.send(self.cluster(port).map(WorkloadPlayer::joined).unwrap_or_default());
+            }
+            Order::Config(port, reply) => {
+                let _ = reply.send(self.cluster(port).and_then(WorkloadPlayer::config));
+            }
+        }
+    }
+
+    fn cluster(&self, port: u16) -> Option<&WorkloadPlayer> {
+        self.clusters.iter().find(|cluster| cluster.port() == port)
+    }
+
+    async fn look(&mut self) {
+        for machine in machines(&self.control) {
+            let runs = machine.status == Status::Deployed.name() && machine.on;
+            let outcome = if runs { self.boot(&machine).await } else { self.switch_off(&machine).await };
+            let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            match outcome {
+                Ok(()) => trouble.remove(&machine.hostname),
+                Err(error) => trouble.insert(machine.hostname, format!("{error:#}")),
+            };
+        }
+    }
+
+    async fn boot(&mut self, machine: &MachineFacts) -> anyhow::Result<()> {
+        if self.clusters.iter().any(|cluster| cluster.joined().contains_key(&machine.hostname)) {
+            return Ok(());
+        }
+        let Some(user_data) = &machine.user_data else { bail!("deployed without user data") };
+        let user_data = String::from_utf8(BASE64_STANDARD.decode(user_data.trim())?)?;
+        let Some(cluster) = self.clusters.iter_mut().find(|cluster| cluster.is_for(&user_data)) else {
+            bail!("its user data is for no cluster of this test:\n{user_data}");
+        };
+        let (_, kubelet) = machine.series.split_once("k8s-").unwrap_or(("", IMAGES[0]));
+        let booted = BootedMachine {
+            hostname: machine.hostname.clone(),
+            addresses: machine.addresses.clone(),
+            user_data,
+            kubelet: kubelet.to_owned(),
+        };
+        cluster.boot(&booted).await?;
+        Ok(())
+    }
+
+    async fn switch_off(&mut self, machine: &MachineFacts) -> anyhow::Result<()> {
+        for cluster in &mut self.clusters {
+            cluster.switch_off(&machine.hostname).await?;
+        }
+        Ok(())
+    }
+}
