@@ -114,12 +114,7 @@ impl Model {
         if self.db.machines.contains_key(text) {
             return Ok(text.to_owned());
         }
-        self.db
-            .machines
-            .values()
-            .find(|machine| machine.hostname == text)
-            .map(|machine| machine.system_id.clone())
-            .ok_or_else(|| format!("there is no machine '{text}'"))
+        self.db.by_hostname.get(text).cloned().ok_or_else(|| format!("there is no machine '{text}'"))
     }
 
     pub(super) fn user_named(&self, name: &str) -> Result<i64, Nonsense> {

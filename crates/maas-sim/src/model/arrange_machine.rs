@@ -11,7 +11,7 @@ use super::{
     statement::{
         DiskFields, DiskState, InterfaceState, InterfaceStatement, LxdState, MachineState, Ref, TrustState, VmHostState,
     },
-    world::{BmcMode, Body, Hardware, Instance, Lxd, Trust, Work, lxd_key},
+    world::{BmcMode, Hardware, Instance, Lxd, Trust, Work, lxd_key},
 };
 
 impl Model {
@@ -26,7 +26,7 @@ impl Model {
             None => self.new_arranged_machine(state)?,
         };
         if let Some(hostname) = &state.hostname {
-            self.arranged(&system_id)?.hostname.clone_from(hostname);
+            self.rename(&system_id, hostname);
         }
         self.arrange_hardware(&system_id, state)?;
         if is_new && state.commissioned != Some(false) {
@@ -84,8 +84,7 @@ impl Model {
             machine.commissioning = ScriptStatus::Passed;
             machine.commissioning_set = Some(self.db.sequences.take(Table::ScriptSet));
         }
-        self.db.machines.insert(system_id.clone(), machine);
-        self.world.bodies.insert(system_id.clone(), Body::default());
+        self.add_row(machine);
         Ok(system_id)
     }
 

@@ -615,6 +615,8 @@ pub struct Db {
     pub racks: Vec<Rack>,
     pub settings: BTreeMap<String, serde_json::Value>,
     pub machines: BTreeMap<String, Machine>,
+    /// Which machine has a host name; kept by `Model::rename`, `add_row` and `remove_machine`.
+    pub by_hostname: BTreeMap<String, String>,
     pub vm_hosts: BTreeMap<i64, VmHost>,
     pub events: Vec<Event>,
 }

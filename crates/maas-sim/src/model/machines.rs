@@ -149,9 +149,25 @@ impl Model {
             machine.interfaces.push(Interface::physical(nic, &format!("eth{index}"), mac, None));
         }
         machine.boot_interface = machine.interfaces.first().map(|nic| nic.id);
-        self.db.machines.insert(system_id.clone(), machine);
-        self.world.bodies.insert(system_id.clone(), Body::default());
+        self.add_row(machine);
         system_id
+    }
+
+    /// Puts a machine into the database and into the rack.
+    pub fn add_row(&mut self, machine: Machine) {
+        self.db.by_hostname.insert(machine.hostname.clone(), machine.system_id.clone());
+        self.world.bodies.insert(machine.system_id.clone(), Body::default());
+        self.db.machines.insert(machine.system_id.clone(), machine);
+    }
+
+    /// Gives a machine another host name.
+    pub fn rename(&mut self, system_id: &str, hostname: &str) {
+        let Some(machine) = self.db.machines.get_mut(system_id) else { return };
+        let old = std::mem::replace(&mut machine.hostname, hostname.to_owned());
+        if self.db.by_hostname.get(&old).is_some_and(|id| id == system_id) {
+            self.db.by_hostname.remove(&old);
+        }
+        self.db.by_hostname.insert(hostname.to_owned(), system_id.to_owned());
     }
 
     /// The machine that has a MAC address.
@@ -320,10 +336,7 @@ impl Model {
 
     /// Whether another machine has the host name.
     pub fn hostname_taken(&self, hostname: &str, except: Option<&str>) -> bool {
-        self.db
-            .machines
-            .values()
-            .any(|machine| machine.hostname == hostname && Some(machine.system_id.as_str()) != except)
+        self.db.by_hostname.get(hostname).is_some_and(|id| Some(id.as_str()) != except)
     }
 
     /// Somebody pulled the plug.

@@ -213,7 +213,7 @@ impl Model {
         for attempt in 0u32.. {
             let name = self.rng.pet_name();
             let name = if attempt < 50 { name } else { format!("{name}-{attempt}") };
-            if self.db.machines.values().all(|machine| machine.hostname != name) {
+            if !self.db.by_hostname.contains_key(&name) {
                 return name;
             }
         }

@@ -226,6 +226,9 @@ impl Model {
             }
         }
         let Some(machine) = self.db.machines.remove(system_id) else { return };
+        if self.db.by_hostname.get(&machine.hostname).is_some_and(|id| id == system_id) {
+            self.db.by_hostname.remove(&machine.hostname);
+        }
         for nic in &machine.interfaces {
             for id in &nic.addresses {
                 self.drop_address(*id);

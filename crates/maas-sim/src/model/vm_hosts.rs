@@ -239,7 +239,7 @@ impl Model {
     fn find_host_machine(&mut self, id: i64, user: i64, lxd: &Lxd) {
         let known = self.db.vm_hosts.get(&id).and_then(|host| host.host.clone());
         let by_name = lxd.host.as_ref().and_then(|text| {
-            self.db.machines.values().find(|m| m.system_id == *text || m.hostname == *text).map(|m| m.system_id.clone())
+            self.machine_named(text).ok()
         });
         let by_mac =
             || lxd.macs.iter().find_map(|mac| self.machine_with_mac(mac)).map(|machine| machine.system_id.clone());

@@ -243,10 +243,10 @@ fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome<()> {
     let memory = number(&mut check, "memory");
     check.done()?;
     let power_type = given("power_type").map(str::to_owned);
-    let machine = model.machine_mut(system_id)?;
     if let Some(name) = given("hostname") {
-        name.split('.').next().unwrap_or(name).clone_into(&mut machine.hostname);
+        model.rename(system_id, name.split('.').next().unwrap_or(name));
     }
+    let machine = model.machine_mut(system_id)?;
     if let Some(text) = form.text("description") {
         machine.description = text;
     }
