@@ -158,11 +158,12 @@ fn trim(stretch: &mut BTreeMap<i64, Seen>, now: Timestamp) {
     }
 }
 
-/// How many of the groups of a slow resync are due, when `elapsed` of its `period` has gone by: they are spread evenly, the first at once.
+/// How many of the groups of a slow resync are due, when `elapsed` of its `period` has gone by: they are spread evenly, the last at
+/// the end. Nothing is due at the beginning: whoever starts has just looked at everything.
 pub fn groups_due(groups: usize, period: SignedDuration, elapsed: SignedDuration) -> usize {
     let (period, elapsed) = (period.as_millis().max(1), elapsed.as_millis().max(0));
     let due = i128::try_from(groups).unwrap_or(i128::MAX).saturating_mul(elapsed) / period;
-    usize::try_from(due).unwrap_or(usize::MAX).saturating_add(1).min(groups)
+    usize::try_from(due).unwrap_or(usize::MAX).min(groups)
 }
 
 #[cfg(test)]
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn a_resync_is_spread_over_its_period() {
         let due = |elapsed| groups_due(4, SignedDuration::from_secs(100), SignedDuration::from_secs(elapsed));
-        assert_eq!([0, 24, 25, 74, 75, 100, 500].map(due), [1, 1, 2, 3, 4, 4, 4]);
+        assert_eq!([0, 24, 25, 74, 75, 99, 100, 500].map(due), [0, 0, 1, 2, 3, 3, 4, 4]);
         assert_eq!(groups_due(0, SignedDuration::from_secs(100), SignedDuration::from_secs(50)), 0);
     }
 

@@ -1,0 +1,187 @@
+//! The change feed against a simulated MAAS: what it wakes, what it costs, and what it survives.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capmaas_api::MaasMachine;
+use capmaas_manager::clock::Clock;
+use capmaas_manager::feed::{Feeds, Pace, Waker};
+use capmaas_manager::identity::{Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::metrics::Metrics;
+use capmaas_manager::port::MemoryPort;
+use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::watcher::Event;
+use maas_client::transport::in_process;
+use maas_client::{Client, RetryPolicy};
+use maas_sim::faults::ServerState;
+use maas_sim::{Config, Simulator};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+
+const KEY: &str = "consumer:token:CANARYadmin";
+
+struct Stage {
+    maas: Simulator,
+    metrics: Metrics,
+    woken: futures::stream::BoxStream<'static, ObjectRef<MaasMachine>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+fn machine(n: usize) -> MaasMachine {
+    // Half of them as the Go provider recorded them, half as we do.
+    let id = format!("sys{n:03}");
+    let spec = if n % 2 == 0 {
+        json!({"image": "jammy", "providerID": format!("maas:///az1/{id}")})
+    } else {
+        json!({"image": "jammy", "systemID": id})
+    };
+    serde_json::from_value(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+        "metadata": {"name": format!("m{n:03}"), "namespace": "team"}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn arrange(maas: &Simulator, statements: Value) {
+    maas.control().arrange(&serde_json::from_value::<Vec<_>>(statements).unwrap()).unwrap();
+}
+
+impl Stage {
+    /// A MAAS and Kubernetes with this many machines, followed at the default pace.
+    async fn with(machines: usize) -> Self {
+        let maas = Simulator::new(Config::driven(KEY.parse().unwrap()));
+        let known: Vec<Value> =
+            (0..machines).map(|n| json!({"machine": {"system_id": format!("sys{n:03}"), "status": "Ready"}})).collect();
+        arrange(&maas, json!(known));
+        let (clock, _) = Clock::driven(Timestamp::from_second(1_794_772_800).unwrap());
+        let metrics = Metrics::new();
+        let settings =
+            Settings { environment: EnvironmentCredentials::new("http://maas/MAAS", KEY), ..Settings::default() };
+        let server = maas.clone();
+        let observer = metrics.clone();
+        let connect = Arc::new(move |credentials: &Credentials| {
+            Client::builder(&credentials.endpoint, credentials.key.expose_secret())
+                .transport(in_process(server.router(), 64 << 20))
+                .retry(RetryPolicy::never())
+                .observer(observer.clone())
+                .build()
+        });
+        let port = Arc::new(MemoryPort::new(clock.clone()));
+        let identities = Identities::new(port, Arc::new(MemoryKeeper::default()), clock.clone(), settings, connect);
+        identities.of_manager().await.unwrap();
+        let (store, mut writer) = reflector::store();
+        for n in 0..machines {
+            writer.apply_watcher_event(&Event::Apply(machine(n)));
+        }
+        let waker = Waker::default();
+        let woken = waker.subscribe().boxed();
+        let feeds =
+            Feeds { identities, machines: store, waker, pace: Pace::default(), metrics: metrics.clone(), clock };
+        let task = tokio::spawn(async move {
+            // The store lives as long as its writer.
+            let _writer = writer;
+            feeds.run().await;
+        });
+        let mut stage = Self { maas, metrics, woken, task };
+        // The first answer asks for a look at everything.
+        let begin = stage.after(Duration::from_secs(120)).await;
+        assert_eq!(begin.len(), machines);
+        stage.maas.control().clear_ledger();
+        stage
+    }
+
+    /// Lets time pass and answers who was woken meanwhile.
+    async fn after(&mut self, time: Duration) -> Vec<String> {
+        tokio::time::sleep(time).await;
+        let mut woken = Vec::new();
+        while let Some(Some(machine)) = self.woken.next().now_or_never() {
+            woken.push(machine.name);
+        }
+        woken
+    }
+
+    fn requests(&self) -> usize {
+        self.maas.control().ledger(None).len()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_hour_costs_the_same_whatever_the_number_of_machines() {
+    let mut costs = BTreeSet::new();
+    for machines in [0, 10, 400] {
+        let mut stage = Stage::with(machines).await;
+        let woken = stage.after(Duration::from_secs(3600)).await;
+        // The slow resync looks at every machine once in each half hour, fifty at a time. Reading is up to who is woken.
+        assert!((machines..=machines * 2).contains(&woken.len()), "{machines}: {}", woken.len());
+        costs.insert(stage.requests());
+    }
+    assert_eq!(costs.len(), 1, "{costs:?}");
+    let cost = *costs.first().unwrap();
+    assert!((890..=910).contains(&cost), "one request every four seconds, not {cost}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn just_the_machines_that_the_log_names_are_woken_and_soon() {
+    let mut stage = Stage::with(100).await;
+    arrange(
+        &stage.maas,
+        json!([
+            {"event": {"machine": "sys007", "type": "Node changed status", "level": "DEBUG", "description": "From 'Deploying' to 'Deployed'"}},
+            {"event": {"machine": "sys042", "type": "Node changed status", "level": "DEBUG", "description": "From 'Ready' to 'Allocated'"}},
+        ]),
+    );
+    assert_eq!(stage.after(Duration::from_secs(5)).await, ["m007", "m042"]);
+    assert!(stage.after(Duration::from_secs(60)).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_events_is_read_to_its_end_at_once() {
+    let mut stage = Stage::with(20).await;
+    let burst: Vec<Value> = (0..2500)
+        .map(|n| json!({"event": {"machine": format!("sys{:03}", n % 20), "type": "Node changed status", "level": "DEBUG", "description": "x"}}))
+        .collect();
+    arrange(&stage.maas, json!(burst));
+    let woken: BTreeSet<String> = stage.after(Duration::from_secs(5)).await.into_iter().collect();
+    assert_eq!(woken.len(), 20);
+    assert!(stage.requests() <= 5, "{}", stage.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s06_a_restored_maas_makes_everything_be_looked_at_again() {
+    let mut stage = Stage::with(60).await;
+    stage.maas.control().backup("before");
+    let event = |id: &str| json!([{"event": {"machine": id, "type": "Node changed status", "level": "DEBUG", "description": "x"}}]);
+    arrange(&stage.maas, event("sys001"));
+    arrange(&stage.maas, event("sys002"));
+    assert_eq!(stage.after(Duration::from_secs(5)).await, ["m001", "m002"]);
+    stage.maas.control().restore("before").unwrap();
+    // The same numbers are given out again, to something else.
+    arrange(&stage.maas, event("sys050"));
+    let woken: BTreeSet<String> = stage.after(Duration::from_secs(20)).await.into_iter().collect();
+    assert_eq!(woken.len(), 60);
+    assert!(stage.metrics.text().contains("capmaas_feed_resets_total 2"), "{}", stage.metrics.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_maas_that_was_away_is_asked_more_rarely_and_nothing_of_the_meantime_is_lost() {
+    let mut stage = Stage::with(10).await;
+    stage.maas.control().set_server(ServerState::Down);
+    let _ = stage.after(Duration::from_secs(600)).await;
+    assert!(stage.requests() <= 20, "{}", stage.requests());
+    arrange(
+        &stage.maas,
+        json!([{"event": {"machine": "sys003", "type": "Node changed status", "level": "DEBUG", "description": "x"}}]),
+    );
+    stage.maas.control().set_server(ServerState::Up);
+    assert_eq!(stage.after(Duration::from_secs(65)).await, ["m003"]);
+}
