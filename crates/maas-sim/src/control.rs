@@ -11,7 +11,11 @@ use crate::{
     faults::{FaultRule, ServerState},
     http::forms::Form,
     ledger::Entry,
-    model::{Model, inventory::{Inventory, InventoryError}, statement::Statement},
+    model::{
+        Model,
+        inventory::{Inventory, InventoryError},
+        statement::Statement,
+    },
     sim::{Shared, State},
 };
 
@@ -134,7 +138,9 @@ impl Control {
         let mut state = self.shared.lock();
         let model = &mut state.model;
         let thief = match user {
-            Some(name) => Some(model.user_by_name(name).map(|user| user.id).ok_or_else(|| format!("there is no user '{name}'"))?),
+            Some(name) => {
+                Some(model.user_by_name(name).map(|user| user.id).ok_or_else(|| format!("there is no user '{name}'"))?)
+            }
             None => None,
         };
         let Some(machine) = machine else {
@@ -184,9 +190,7 @@ fn apply(shared: &Shared, state: &mut State, statement: &Statement) -> Result<Va
 fn json_response(status: StatusCode, value: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(value.to_string()));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     response
 }
 
@@ -242,7 +246,9 @@ fn call(shared: &Arc<Shared>, method: &Method, path: &str, query: &Form, body: &
     match (method.as_str(), path) {
         ("GET", "health") => {
             let version = control.with_model(|model| model.version.to_string());
-            Ok(json!({"now": now(), "version": version, "machines": control.with_model(|model| model.db.machines.len())}))
+            Ok(
+                json!({"now": now(), "version": version, "machines": control.with_model(|model| model.db.machines.len())}),
+            )
         }
         ("POST", "arrange") => arrange(&control, body),
         ("POST", "advance") => {

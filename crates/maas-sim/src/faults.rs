@@ -132,9 +132,8 @@ impl Selector {
         let kind = |wanted: &str| {
             subject.kind == wanted || subject.kind.rsplit_once('.').is_some_and(|(_, action)| action == wanted)
         };
-        let machine = |wanted: &str| {
-            subject.machine.as_ref().is_some_and(|(id, hostname)| id == wanted || hostname == wanted)
-        };
+        let machine =
+            |wanted: &str| subject.machine.as_ref().is_some_and(|(id, hostname)| id == wanted || hostname == wanted);
         self.kind.as_deref().is_none_or(kind)
             && self.path.as_deref().is_none_or(|part| subject.path.contains(part))
             && self.method.as_deref().is_none_or(|method| subject.method.eq_ignore_ascii_case(method))

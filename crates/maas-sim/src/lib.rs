@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod control;
+mod delivery;
 pub mod dns_server;
 pub mod faults;
 pub mod http;

@@ -131,7 +131,8 @@ async fn serve_forever(args: ServeArgs) -> anyhow::Result<ExitCode> {
         let inventory = Inventory::parse(&text).with_context(|| path.display().to_string())?;
         simulator.control().load(&inventory).with_context(|| path.display().to_string())?;
     }
-    let (listener, bound) = serve::listen(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
+    let (listener, bound) =
+        serve::listen(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!("MAAS {} on http://{bound}/MAAS/", args.maas_version);
     if let Some(address) = args.control {
         let (listener, bound) = serve::listen(address).await.with_context(|| format!("listening on {address}"))?;

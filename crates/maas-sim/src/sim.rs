@@ -7,21 +7,19 @@ use std::{
 };
 
 use axum::{Router, body::Body};
-use bytes::Bytes;
-use futures::StreamExt as _;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     config::{Config, LatencyMode, TimeMode, seconds},
     control::{self, Control},
+    delivery::{Delivery, deliver, made_up, plain},
     faults::{Fault, Faults, ServerState, Subject, When},
     http::{
         self as maas, Call, Incoming, MAX_BODY, Target,
         auth::Nonces,
-        render,
-        reply::{Reply, ReplyBody, pretty},
+        reply::Reply,
     },
     latency,
     ledger::{Entry, Ledger},
@@ -67,18 +65,8 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionReset;
 
-/// How an answer reaches the client.
-enum Delivery {
-    Whole(Reply),
-    Truncated(Reply, Option<usize>),
-    Reset,
-}
-
 /// A client that hangs is let go after this long at the latest.
 const LONGEST_HANG: f64 = 3600.0;
-/// Lists up to this length are rendered at once, under one lock.
-const RENDERED_AT_ONCE: usize = 256;
-
 impl Simulator {
     /// A fresh MAAS.
     pub fn new(config: Config) -> Self {
@@ -112,7 +100,7 @@ impl Simulator {
             let shared = Arc::clone(&shared);
             async move {
                 let (parts, body) = request.into_parts();
-                let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
                 control::respond(&shared, &parts.method, &parts.uri, &body)
             }
         })
@@ -202,7 +190,7 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     if shared.config.control && path.starts_with("/_sim") {
-        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let response = control::respond(&shared, &parts.method, &parts.uri, &body);
         let commands = std::mem::take(&mut shared.lock().model.outbox);
         lxd_backend::apply(&shared, commands).await;
@@ -213,13 +201,9 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
         .get(http::header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.parse::<usize>().ok());
-    let limit = if shared.config.version.at_least(8) && path.contains("/boot-resources/") { usize::MAX } else { MAX_BODY };
-    let body = if declared.is_some_and(|length| length > limit) {
-        None
-    } else {
-        body.collect().await.ok().map(|body| body.to_bytes()).filter(|body| body.len() <= limit)
-    };
-    let Some(body) = body else {
+    let limit =
+        if shared.config.version.at_least(8) && path.contains("/boot-resources/") { usize::MAX } else { MAX_BODY };
+    let Some(body) = read_body(body, declared, limit).await else {
         return plain(Reply::nginx(413, "Request Entity Too Large"));
     };
     let incoming = Incoming {
@@ -227,7 +211,7 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
         path,
         query: parts.uri.query().unwrap_or_default().to_owned(),
         headers: parts.headers,
-        body: body.to_vec(),
+        body,
     };
     let head = incoming.method == http::Method::HEAD;
     let delivery = respond(&shared, incoming).await;
@@ -242,6 +226,23 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
         *response.body_mut() = Body::empty();
     }
     response
+}
+
+/// The body, or nothing if it is too large. It is read to its end all the same: a client that is still sending when the
+/// connection closes never sees the answer.
+async fn read_body(mut body: Body, declared: Option<usize>, limit: usize) -> Option<Vec<u8>> {
+    let mut kept = Vec::new();
+    let mut too_large = declared.is_some_and(|length| length > limit);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.ok()?.into_data() else { continue };
+        too_large = too_large || kept.len() + data.len() > limit;
+        if too_large {
+            kept = Vec::new();
+        } else {
+            kept.extend_from_slice(&data);
+        }
+    }
+    (!too_large).then_some(kept)
 }
 
 async fn respond(shared: &Arc<Shared>, incoming: Incoming) -> Delivery {
@@ -295,11 +296,10 @@ async fn respond(shared: &Arc<Shared>, incoming: Incoming) -> Delivery {
             let machines: Vec<String> = state.model.db.machines.keys().cloned().collect();
             state.die(queue, down);
             for id in machines {
-                if entry.effects.iter().any(|effect| effect.contains(&id)) {
-                    if let Some(machine) = state.model.db.machines.get_mut(&id) {
+                if entry.effects.iter().any(|effect| effect.contains(&id))
+                    && let Some(machine) = state.model.db.machines.get_mut(&id) {
                         machine.status_expires = None;
                     }
-                }
             }
         }
         state.ledger.add(entry.clone());
@@ -454,101 +454,4 @@ async fn spoil(reply: Reply, struck: Vec<(When, Fault)>) -> Delivery {
         }
     }
     Delivery::Whole(reply)
-}
-
-fn made_up(status: u16, body: &str, content_type: Option<&str>, retry_after: Option<u32>) -> Reply {
-    let mut reply = match content_type {
-        Some("text/html") => Reply::nginx(status, body),
-        _ => Reply::text(status, body),
-    };
-    if let Some(after) = retry_after {
-        reply.headers.push(("retry-after", after.to_string()));
-    }
-    reply
-}
-
-fn plain(reply: Reply) -> Response<Body> {
-    reply.into_response().map(Body::from)
-}
-
-fn deliver(shared: &Arc<Shared>, delivery: Delivery) -> Response<Body> {
-    match delivery {
-        Delivery::Whole(mut reply) => {
-            if let ReplyBody::Machines(ids) = &reply.body {
-                let ids = ids.clone();
-                if ids.len() > RENDERED_AT_ONCE {
-                    let stream = stream_machines(Arc::clone(shared), ids);
-                    return reply.into_response().map(|_| Body::from_stream(stream));
-                }
-                reply.body = ReplyBody::Bytes(render_machines(shared, &ids));
-            }
-            plain(reply)
-        }
-        Delivery::Truncated(mut reply, bytes) => {
-            if let ReplyBody::Machines(ids) = &reply.body {
-                let ids = ids.clone();
-                reply.body = ReplyBody::Bytes(render_machines(shared, &ids));
-            }
-            let response = reply.into_response();
-            let (mut parts, body) = response.into_parts();
-            parts.headers.insert(http::header::CONTENT_LENGTH, http::HeaderValue::from(body.len()));
-            let cut = bytes.unwrap_or(body.len() / 2).min(body.len());
-            let begin = Bytes::from(body).slice(..cut);
-            let broken = futures::stream::iter([Ok(begin), Err(std::io::Error::other("truncated by a fault"))]);
-            Response::from_parts(parts, Body::from_stream(broken))
-        }
-        Delivery::Reset => {
-            let broken = futures::stream::iter([Err::<Bytes, _>(std::io::Error::other("reset by a fault"))]);
-            let mut response = Response::new(Body::from_stream(broken));
-            *response.status_mut() = StatusCode::BAD_GATEWAY;
-            response.extensions_mut().insert(ConnectionReset);
-            response
-        }
-    }
-}
-
-fn render_one(model: &Model, id: &str) -> Option<Vec<u8>> {
-    let machine = model.db.machines.get(id)?;
-    let text = pretty(&render::machine::machine(model, machine));
-    let mut out = Vec::with_capacity(text.len() + text.len() / 8);
-    for line in text.split_inclusive(|byte| *byte == b'\n') {
-        out.extend_from_slice(b"    ");
-        out.extend_from_slice(line);
-    }
-    Some(out)
-}
-
-fn render_machines(shared: &Shared, ids: &[String]) -> Vec<u8> {
-    let state = shared.lock();
-    let parts: Vec<Vec<u8>> = ids.iter().filter_map(|id| render_one(&state.model, id)).collect();
-    if parts.is_empty() {
-        return b"[]".to_vec();
-    }
-    let mut out = b"[\n".to_vec();
-    out.extend(parts.join(&b",\n"[..]));
-    out.extend_from_slice(b"\n]");
-    out
-}
-
-/// Renders a long list a few machines at a time, so that it is never in memory as a whole.
-fn stream_machines(
-    shared: Arc<Shared>,
-    ids: Vec<String>,
-) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static {
-    let chunks: Vec<Vec<String>> = ids.chunks(16).map(<[String]>::to_vec).collect();
-    let opening = futures::stream::iter([Ok(Bytes::from_static(b"[\n"))]);
-    let mut first = true;
-    let middle = futures::stream::iter(chunks).map(move |chunk| {
-        let state = shared.lock();
-        let mut out = Vec::new();
-        for part in chunk.iter().filter_map(|id| render_one(&state.model, id)) {
-            if !first {
-                out.extend_from_slice(b",\n");
-            }
-            first = false;
-            out.extend(part);
-        }
-        Ok(Bytes::from(out))
-    });
-    opening.chain(middle).chain(futures::stream::iter([Ok(Bytes::from_static(b"\n]"))]))
 }

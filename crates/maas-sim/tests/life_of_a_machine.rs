@@ -12,7 +12,8 @@ async fn a_life_cycle_writes_seventeen_events() {
     let sim = lab();
     let id = system_id(&sim, "bm03");
     let allocated =
-        post(&sim, ALICE, "machines/?op=allocate", &[("system_id", &id), ("agent_name", "a/b"), ("comment", "c")]).await;
+        post(&sim, ALICE, "machines/?op=allocate", &[("system_id", &id), ("agent_name", "a/b"), ("comment", "c")])
+            .await;
     assert_eq!((allocated.status, &allocated.json()["owner"]), (200, &"alice".into()));
     let deploying = post(&sim, ALICE, &format!("machines/{id}/?op=deploy"), &[("distro_series", "jammy")]).await;
     assert_eq!(deploying.json()["status_name"], "Deploying");
@@ -56,7 +57,8 @@ async fn a_dry_run_composes_a_real_vm_when_nothing_matches() {
     let made = post(&sim, BOB, "machines/?op=allocate", &[("dry_run", "true"), ("name", "nosuch")]).await.json();
     assert_eq!((&made["status_name"], &made["pod"]["name"]), (&"Ready".into(), &"host-a".into()));
     let refused =
-        post(&sim, BOB, "machines/?op=allocate", &[("dry_run", "true"), ("name", "nosuch"), ("not_pod_type", "lxd")]).await;
+        post(&sim, BOB, "machines/?op=allocate", &[("dry_run", "true"), ("name", "nosuch"), ("not_pod_type", "lxd")])
+            .await;
     assert_eq!(refused.status, 409);
     let id = made["system_id"].as_str().unwrap();
     post(&sim, BOB, "machines/?op=allocate", &[("system_id", id)]).await;
@@ -89,7 +91,10 @@ async fn others_machines_are_hidden_from_users_and_open_to_administrators() {
     assert_eq!(send(&sim, ALICE, "DELETE", &format!("machines/{id}/"), &[]).await.status, 403);
     assert_eq!(get(&sim, ADMIN, &format!("machines/{id}/")).await.status, 200);
     let annotated = post(&sim, ADMIN, &format!("machines/{id}/?op=set_workload_annotations"), &[("k", "v")]).await;
-    assert_eq!((annotated.status, annotated.text.as_str()), (409, "Cannot set workload annotation: it hasn't been acquired."));
+    assert_eq!(
+        (annotated.status, annotated.text.as_str()),
+        (409, "Cannot set workload annotation: it hasn't been acquired.")
+    );
     let bad = post(&sim, ALICE, &format!("machines/{id}/?op=set_workload_annotations"), &[("a/b", "v")]).await;
     assert_eq!((bad.status, bad.text.as_str()), (500, "Invalid character in key name"));
 }

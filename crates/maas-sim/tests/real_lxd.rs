@@ -66,7 +66,8 @@ async fn a_registered_host_shows_the_real_daemon_and_composes_real_vms() {
     let host = get(&sim, ADMIN, &format!("vm-hosts/{id}/")).await.json();
     assert!(host["total"]["cores"].as_i64().unwrap() > 0, "{host}");
 
-    let form = [("hostname", "vm1"), ("cores", "1"), ("memory", "1024"), ("storage", "1"), ("skip_commissioning", "true")];
+    let form =
+        [("hostname", "vm1"), ("cores", "1"), ("memory", "1024"), ("storage", "1"), ("skip_commissioning", "true")];
     let composed = post(&sim, ADMIN, &format!("vm-hosts/{id}/?op=compose"), &form).await;
     assert_eq!(composed.status, 200, "{}", composed.text);
     assert_eq!(daemon.vms("maas"), ["vm1"]);

@@ -21,8 +21,19 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let user = prop::sample::select(vec![ADMIN, ALICE, BOB]);
     let op = prop::sample::select(vec![
-        "deploy", "release", "abort", "commission", "test", "power_on", "power_off", "lock", "unlock", "mark_broken",
-        "mark_fixed", "rescue_mode", "exit_rescue_mode",
+        "deploy",
+        "release",
+        "abort",
+        "commission",
+        "test",
+        "power_on",
+        "power_off",
+        "lock",
+        "unlock",
+        "mark_broken",
+        "mark_fixed",
+        "rescue_mode",
+        "exit_rescue_mode",
     ]);
     prop_oneof![
         8 => (0..12usize, op, user.clone()).prop_map(|(machine, op, user)| Step::Op(machine, op, user)),
@@ -34,7 +45,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn ids(sim: &Simulator) -> Vec<String> {
-    sim.control().with_model(|model| model.machines_in_order().iter().map(|machine| machine.system_id.clone()).collect())
+    sim.control()
+        .with_model(|model| model.machines_in_order().iter().map(|machine| machine.system_id.clone()).collect())
 }
 
 async fn run(sim: &Simulator, host: i64, step: &Step) -> u16 {
@@ -43,7 +55,9 @@ async fn run(sim: &Simulator, host: i64, step: &Step) -> u16 {
         ids.get(index % ids.len().max(1)).cloned().unwrap_or_default()
     };
     match step {
-        Step::Op(machine, op, user) => post(sim, user, &format!("machines/{}/?op={op}", pick(*machine)), &[]).await.status,
+        Step::Op(machine, op, user) => {
+            post(sim, user, &format!("machines/{}/?op={op}", pick(*machine)), &[]).await.status
+        }
         Step::Allocate(user) => post(sim, user, "machines/?op=allocate", &[]).await.status,
         Step::Compose(cores, memory) => {
             let form = [("cores", cores.to_string()), ("memory", memory.to_string())];

@@ -143,15 +143,12 @@ pub fn percent_decode(text: &str) -> String {
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
-        match (byte, hex.and_then(|pair| u8::from_str_radix(pair, 16).ok())) {
-            (b'%', Some(decoded)) => {
-                out.push(decoded);
-                at += 3;
-            }
-            _ => {
-                out.push(*byte);
-                at += 1;
-            }
+        if let (b'%', Some(decoded)) = (byte, hex.and_then(|pair| u8::from_str_radix(pair, 16).ok())) {
+            out.push(decoded);
+            at += 3;
+        } else {
+            out.push(*byte);
+            at += 1;
         }
     }
     String::from_utf8_lossy(&out).into_owned()

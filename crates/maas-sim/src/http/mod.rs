@@ -199,7 +199,7 @@ fn dispatch(model: &mut Model, call: &Call) -> Outcome<Reply> {
 
     use self::handlers as h;
     match call.route.resource {
-        R::Version => h::misc::version(model),
+        R::Version => Ok(h::misc::version(model)),
         R::Describe => Ok(describe::reply(call)),
         R::Users | R::User | R::Account | R::SshKeys => h::users::answer(model, call),
         R::Zones | R::Zone => h::places::zones(model, call),

@@ -86,7 +86,12 @@ impl Caller {
     }
 
     /// Calls and returns `metadata`. Operations are waited for.
-    pub(super) async fn call(&self, method: reqwest::Method, path: &str, body: Option<&Value>) -> Result<Value, String> {
+    pub(super) async fn call(
+        &self,
+        method: reqwest::Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, String> {
         let mut request = self.client.request(method, format!("{}{path}", self.base));
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_string());
@@ -110,7 +115,11 @@ impl Caller {
         let done = self.call(reqwest::Method::GET, path.trim_end_matches('&'), None).await?;
         match done["status_code"].as_i64() {
             Some(200) => Ok(done),
-            _ => Err(done["err"].as_str().filter(|text| !text.is_empty()).unwrap_or("the operation did not end").to_owned()),
+            _ => Err(done["err"]
+                .as_str()
+                .filter(|text| !text.is_empty())
+                .unwrap_or("the operation did not end")
+                .to_owned()),
         }
     }
 

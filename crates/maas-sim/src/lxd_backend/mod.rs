@@ -21,11 +21,10 @@ use crate::{
 /// A fresh pair for a registration that brings none.
 pub(crate) fn prepare_pair(call: &mut Call) {
     let registers = call.route.path == "vm-hosts/" || call.route.path == "pods/";
-    if registers && call.action == "create" && call.body.get("certificate").is_none_or(str::is_empty) {
-        if let Ok(pair) = rcgen::generate_simple_self_signed(["maas-sim".to_owned()]) {
+    if registers && call.action == "create" && call.body.get("certificate").is_none_or(str::is_empty)
+        && let Ok(pair) = rcgen::generate_simple_self_signed(["maas-sim".to_owned()]) {
             call.new_pair = (pair.cert.pem(), pair.signing_key.serialize_pem());
         }
-    }
 }
 
 /// Whether the simulator may connect to an address.
@@ -134,7 +133,10 @@ pub(crate) async fn finish(shared: &Arc<Shared>, call: &Call, reply: Reply, comm
             (LxdCommand::Create { host, project, name }, Err(error)) => {
                 let mut state = shared.lock();
                 let machine = state.model.db.vm_hosts.get(host).and_then(|host| {
-                    host.vms.iter().find(|vm| vm.project == *project && vm.name == *name).and_then(|vm| vm.machine.clone())
+                    host.vms
+                        .iter()
+                        .find(|vm| vm.project == *project && vm.name == *name)
+                        .and_then(|vm| vm.machine.clone())
                 });
                 if let Some(lxd) = state.model.lxd_of_mut(*host) {
                     lxd.instances.remove(&(project.clone(), name.clone()));

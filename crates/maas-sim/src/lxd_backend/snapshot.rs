@@ -58,9 +58,11 @@ async fn trust(caller: &Caller, access: &Access, server: Value) -> Result<Value,
     if access.password.is_empty() {
         return Err("VM Host {id}: Certificate is not trusted and no password was given".to_owned());
     }
-    let der = CertificateDer::from_pem_slice(access.certificate.as_bytes()).map_err(|_| "Invalid PEM material".to_owned())?;
+    let der =
+        CertificateDer::from_pem_slice(access.certificate.as_bytes()).map_err(|_| "Invalid PEM material".to_owned())?;
     let certificate = base64::engine::general_purpose::STANDARD.encode(der.as_ref());
-    let has_tokens = server["api_extensions"].as_array().is_some_and(|list| list.iter().any(|e| e == "explicit_trust_token"));
+    let has_tokens =
+        server["api_extensions"].as_array().is_some_and(|list| list.iter().any(|e| e == "explicit_trust_token"));
     let field = if has_tokens { "trust_token" } else { "password" };
     let body = json!({"type": "client", "name": "maas-sim", "certificate": certificate, field: access.password});
     caller
@@ -135,7 +137,8 @@ async fn networks(caller: &Caller, project: &str) -> Result<Networks, String> {
         let name = text(&network["name"]);
         match network["type"].as_str() {
             Some("physical" | "unknown") => {
-                let state = caller.get(&format!("/1.0/networks/{name}/state?project={project}")).await.unwrap_or_default();
+                let state =
+                    caller.get(&format!("/1.0/networks/{name}/state?project={project}")).await.unwrap_or_default();
                 let mac = text(&state["hwaddr"]).to_lowercase();
                 if !mac.is_empty() && mac != "00:00:00:00:00:00" && !macs.contains(&mac) {
                     macs.push(mac);

@@ -85,6 +85,7 @@ struct Wanted {
     vlans: Vec<i64>,
     link_speed: Option<f64>,
     storage: Vec<i64>,
+    interfaces: Vec<i64>,
 }
 
 impl AllocateRequest {
@@ -118,9 +119,9 @@ impl Model {
             Some(system_id) => system_id,
             None if may_compose => match self.compose_for(user, &wanted) {
                 Some(system_id) => system_id,
-                None => return Err(self.nothing_matches(request, &wanted)),
+                None => return Err(Self::nothing_matches(request, &wanted)),
             },
-            None => return Err(self.nothing_matches(request, &wanted)),
+            None => return Err(Self::nothing_matches(request, &wanted)),
         };
         if !request.dry_run {
             self.acquire(&system_id, user, &request.agent_name, request.comment.as_deref());
@@ -133,7 +134,7 @@ impl Model {
         Ok(system_id)
     }
 
-    fn nothing_matches(&self, request: &AllocateRequest, wanted: &Wanted) -> Refusal {
+    fn nothing_matches(request: &AllocateRequest, wanted: &Wanted) -> Refusal {
         if let Some(system_id) = &wanted.system_id {
             return Refusal::conflict(format!("No machine with system ID {system_id} available."));
         }
@@ -249,8 +250,33 @@ impl Model {
                 None => check.add("storage", format!("Malformed storage constraint, \"{text}\".")),
             }
         }
+        if let Some(text) = request.one("interfaces") {
+            match self.parse_interfaces(text) {
+                Some(subnets) => wanted.interfaces = subnets,
+                None => check.add("interfaces", format!("Malformed interface constraint, \"{text}\".")),
+            }
+        }
         check.done()?;
         Ok(wanted)
+    }
+
+    /// Subnets of "label:key=value,…;…". Keys that do not lead to one subnet are read and not matched.
+    fn parse_interfaces(&self, text: &str) -> Option<Vec<i64>> {
+        let mut subnets = Vec::new();
+        for item in text.split(';').map(str::trim).filter(|item| !item.is_empty()) {
+            let (_, pairs) = item.split_once(':')?;
+            for pair in pairs.split(',') {
+                let (key, value) = pair.split_once('=')?;
+                let found = match key.trim() {
+                    "subnet" | "subnet_cidr" => self.find_subnet(value),
+                    "ip" => value.parse().ok().and_then(|ip| self.subnet_of(ip)),
+                    _ => continue,
+                };
+                // No subnet of that name: no machine can match.
+                subnets.push(found.map_or(-1, |subnet| subnet.id));
+            }
+        }
+        Some(subnets)
     }
 
     /// Zones, pools and tags must exist; a tag that is only excluded need not.
@@ -340,7 +366,7 @@ impl Model {
             .filter_map(|nic| nic.vlan)
             .map(|vlan| self.fabric_name(self.db.vlans.get(&vlan)))
             .collect();
-        wanted.subnets.iter().all(|id| subnets.contains(id))
+        wanted.subnets.iter().chain(&wanted.interfaces).all(|id| subnets.contains(id))
             && !wanted.not_subnets.iter().any(|id| subnets.contains(id))
             && wanted.vlans.iter().all(|id| machine.interfaces.iter().any(|nic| nic.vlan == Some(*id)))
             && wanted.fabrics.iter().all(|name| fabrics.contains(&name.as_str()))

@@ -207,11 +207,10 @@ impl Model {
                 check.add("hostname", format!("Node with hostname \"{name}\" already exists"));
             }
         }
-        if let Some(text) = request.storage.as_deref().filter(|text| !text.is_empty()) {
-            if parse_storage(text).is_none() {
+        if let Some(text) = request.storage.as_deref().filter(|text| !text.is_empty())
+            && parse_storage(text).is_none() {
                 check.add("storage", format!("Malformed storage constraint, \"{text}\"."));
             }
-        }
         // Ids, not names.
         let mut choice = |field: &str, text: &Option<String>, known: &dyn Fn(i64) -> bool| -> Option<i64> {
             let text = text.as_deref().filter(|text| !text.is_empty())?;

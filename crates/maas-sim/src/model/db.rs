@@ -8,93 +8,9 @@ use std::{
 
 use jiff::Timestamp;
 
+pub use super::{kinds::*, sequences::*};
 use super::{Status, net::Cidr};
 use crate::config::ApiKey;
-
-/// Tables that hand out numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum Table {
-    User,
-    Zone,
-    Pool,
-    Domain,
-    Space,
-    Fabric,
-    Vlan,
-    Subnet,
-    IpRange,
-    /// Addresses; the id of an interface's link is the id of its address.
-    Link,
-    Tag,
-    Dns,
-    Record,
-    Image,
-    Machine,
-    Interface,
-    BlockDevice,
-    Partition,
-    ScriptSet,
-    VmHost,
-    Vm,
-    Event,
-}
-
-impl Table {
-    /// By the word of a `sequence` statement.
-    pub fn parse(word: &str) -> Option<Table> {
-        Some(match word {
-            "user" => Table::User,
-            "zone" => Table::Zone,
-            "pool" => Table::Pool,
-            "domain" => Table::Domain,
-            "space" => Table::Space,
-            "fabric" => Table::Fabric,
-            "vlan" => Table::Vlan,
-            "subnet" => Table::Subnet,
-            "ip_range" => Table::IpRange,
-            "link" | "ip_address" => Table::Link,
-            "tag" => Table::Tag,
-            "dns" => Table::Dns,
-            "record" => Table::Record,
-            "image" => Table::Image,
-            "machine" => Table::Machine,
-            "interface" => Table::Interface,
-            "block_device" => Table::BlockDevice,
-            "partition" => Table::Partition,
-            "script_set" => Table::ScriptSet,
-            "vm_host" => Table::VmHost,
-            "vm" => Table::Vm,
-            "event" => Table::Event,
-            _ => return None,
-        })
-    }
-}
-
-/// Next number of every table.
-#[derive(Clone, Debug, Default)]
-pub struct Sequences(BTreeMap<Table, i64>);
-
-impl Sequences {
-    /// A new number.
-    pub fn take(&mut self, table: Table) -> i64 {
-        let next = self.0.entry(table).or_insert(1);
-        let taken = *next;
-        *next += 1;
-        taken
-    }
-
-    /// What is taken next.
-    pub fn set(&mut self, table: Table, next: i64) {
-        self.0.insert(table, next);
-    }
-
-    /// A number was fixed from outside: never hand it out.
-    pub fn used(&mut self, table: Table, id: i64) {
-        let next = self.0.entry(table).or_insert(1);
-        *next = (*next).max(id + 1);
-    }
-}
 
 /// A user of MAAS.
 #[derive(Clone, Debug)]
@@ -188,30 +104,6 @@ pub struct IpRange {
     pub comment: String,
 }
 
-/// Why an address is taken; the numbers are MAAS's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum AllocType {
-    Auto = 0,
-    Sticky = 1,
-    UserReserved = 4,
-    Dhcp = 5,
-    Discovered = 6,
-}
-
-impl AllocType {
-    /// `alloc_type_name` in the JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            AllocType::Auto => "Automatic",
-            AllocType::Sticky => "Sticky",
-            AllocType::UserReserved => "User reserved",
-            AllocType::Dhcp => "DHCP",
-            AllocType::Discovered => "Observed",
-        }
-    }
-}
-
 /// A row of MAAS's address table. On an interface it is a link.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
@@ -289,82 +181,6 @@ pub struct Rack {
     pub system_id: String,
     pub hostname: String,
     pub connected: bool,
-}
-
-/// What MAAS believes about power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum PowerState {
-    On,
-    Off,
-    Unknown,
-    Error,
-}
-
-impl PowerState {
-    /// The word in the JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            PowerState::On => "on",
-            PowerState::Off => "off",
-            PowerState::Unknown => "unknown",
-            PowerState::Error => "error",
-        }
-    }
-
-    /// By that word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::On, Self::Off, Self::Unknown, Self::Error].into_iter().find(|state| state.word() == word)
-    }
-}
-
-/// State of a set of scripts; the numbers are MAAS's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum ScriptStatus {
-    Unknown = -1,
-    Pending = 0,
-    Passed = 2,
-    Failed = 3,
-}
-
-impl ScriptStatus {
-    /// The word in the JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            ScriptStatus::Unknown => "Unknown",
-            ScriptStatus::Pending => "Pending",
-            ScriptStatus::Passed => "Passed",
-            ScriptStatus::Failed => "Failed",
-        }
-    }
-}
-
-/// Kinds of interfaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum InterfaceKind {
-    Physical,
-    Bridge,
-    Bond,
-    Vlan,
-}
-
-impl InterfaceKind {
-    /// The word in the JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            InterfaceKind::Physical => "physical",
-            InterfaceKind::Bridge => "bridge",
-            InterfaceKind::Bond => "bond",
-            InterfaceKind::Vlan => "vlan",
-        }
-    }
-
-    /// By that word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Physical, Self::Bridge, Self::Bond, Self::Vlan].into_iter().find(|kind| kind.word() == word)
-    }
 }
 
 /// An interface of a machine.
@@ -540,39 +356,6 @@ impl VmHost {
     /// Whether MAAS has reached it at least once.
     pub fn discovered(&self) -> bool {
         !self.version.is_empty()
-    }
-}
-
-/// Levels of events, in order of gravity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum Level {
-    Audit = 0,
-    Debug = 10,
-    Info = 20,
-    Warning = 30,
-    Error = 40,
-    Critical = 50,
-}
-
-impl Level {
-    /// The word in the JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Level::Audit => "AUDIT",
-            Level::Debug => "DEBUG",
-            Level::Info => "INFO",
-            Level::Warning => "WARNING",
-            Level::Error => "ERROR",
-            Level::Critical => "CRITICAL",
-        }
-    }
-
-    /// By that word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Audit, Self::Debug, Self::Info, Self::Warning, Self::Error, Self::Critical]
-            .into_iter()
-            .find(|level| level.word() == word)
     }
 }
 

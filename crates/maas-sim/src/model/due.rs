@@ -248,11 +248,10 @@ impl Model {
                 Work::Test => "1 test failed.",
                 Work::Commission | Work::Release => "",
             };
-            if what == Work::Test {
-                if let Some(machine) = self.db.machines.get_mut(system_id) {
+            if what == Work::Test
+                && let Some(machine) = self.db.machines.get_mut(system_id) {
                     machine.testing = ScriptStatus::Failed;
                 }
-            }
             self.mark_failed(system_id, text);
             return;
         }

@@ -89,9 +89,9 @@ impl Model {
         if self.interfaces_changeable(status) {
             return Ok(());
         }
-        let states =
+        let allowed =
             if self.version.at_least(3) { "New, Ready, Allocated, or Broken" } else { "Ready, Allocated, or Broken" };
-        Err(Refusal::conflict(format!("Cannot {operation} interface because the machine is not {states}.")))
+        Err(Refusal::conflict(format!("Cannot {operation} interface because the machine is not {allowed}.")))
     }
 
     /// Puts a row on an interface.
@@ -288,15 +288,12 @@ impl Model {
         let interface = self.interface(system_id, nic)?;
         let choices = if observed_too { interface.addresses.clone() } else { self.links_of(interface) };
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-        match text.parse::<i64>().ok().filter(|id| choices.contains(id)) {
-            Some(id) => Ok(Some(id)),
-            None => {
-                let list: Vec<String> = choices.iter().map(|id| format!("'{id}'")).collect();
-                Err(Refusal::field(
-                    field,
-                    format!("'{text}' is not a valid {field}.  It should be one of: {}.", list.join(", ")),
-                ))
-            }
+        if let Some(id) = text.parse::<i64>().ok().filter(|id| choices.contains(id)) { Ok(Some(id)) } else {
+            let list: Vec<String> = choices.iter().map(|id| format!("'{id}'")).collect();
+            Err(Refusal::field(
+                field,
+                format!("'{text}' is not a valid {field}.  It should be one of: {}.", list.join(", ")),
+            ))
         }
     }
 

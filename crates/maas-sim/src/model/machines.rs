@@ -90,6 +90,12 @@ impl Machine {
     }
 }
 
+/// Whether a text is six pairs of hexadecimal digits.
+pub fn is_mac(text: &str) -> bool {
+    let pairs: Vec<&str> = text.split([':', '-']).collect();
+    pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(|c| c.is_ascii_hexdigit()))
+}
+
 /// What is wrong with a host name, in MAAS's words.
 pub fn hostname_error(name: &str) -> Option<String> {
     let label = name.split('.').next().unwrap_or_default();
@@ -204,11 +210,10 @@ impl Model {
             machine.cpu_speed = 2400;
             machine.commissioning = ScriptStatus::Passed;
             machine.hardware_uuid = machine.hardware_uuid.take().or(Some(uuid));
-            if instance.is_some() {
-                if !machine.tags.iter().any(|tag| tag == "virtual") {
+            if instance.is_some()
+                && !machine.tags.iter().any(|tag| tag == "virtual") {
                     machine.tags.insert(0, "virtual".to_owned());
                 }
-            }
             for nic in &mut machine.interfaces {
                 nic.vlan = nic.vlan.or(vlan);
                 nic.speed = 10_000;

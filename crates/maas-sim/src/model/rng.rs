@@ -66,10 +66,8 @@ impl Rng {
 
     /// `count` hexadecimal digits.
     pub fn hex(&mut self, count: usize) -> String {
-        let mut text = String::new();
-        while text.len() < count {
-            text.push_str(&format!("{:016x}", self.next_u64()));
-        }
+        let words: Vec<String> = (0..count.div_ceil(16)).map(|_| format!("{:016x}", self.next_u64())).collect();
+        let mut text = words.concat();
         text.truncate(count);
         text
     }

@@ -28,6 +28,7 @@ impl Ref {
 }
 
 /// Tells "null" from "not given".
+#[allow(clippy::option_option)]
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(deserializer).map(Some)
 }

@@ -86,7 +86,7 @@ fn nonce() -> u64 {
 pub async fn raw(simulator: &Simulator, request: http::Request<Body>) -> Answer {
     let response = simulator.router().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
-    let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let content_type = parts.headers.get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
     Answer {
         status: parts.status.as_u16(),

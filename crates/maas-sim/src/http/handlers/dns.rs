@@ -81,7 +81,12 @@ fn collection(model: &mut Model, call: &Call) -> Outcome<Reply> {
 /// of reserved addresses.
 fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value> {
     let mut rows: BTreeMap<(i64, String), Vec<Value>> = BTreeMap::new();
-    let mut add = |label: &str, domain_id: i64, ip: IpAddr, system_id: Option<&str>, user: Option<i64>, dns: Option<i64>| {
+    let mut add = |label: &str,
+                   domain_id: i64,
+                   ip: IpAddr,
+                   system_id: Option<&str>,
+                   user: Option<i64>,
+                   dns: Option<i64>| {
         if name.is_some_and(|name| name != label) || domain.is_some_and(|domain| domain != domain_id) {
             return;
         }
@@ -105,7 +110,10 @@ fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value
     for row in model.db.addresses.values().filter(|row| row.alloc == AllocType::UserReserved) {
         let named = model.db.dns.values().any(|dns| dns.addresses.contains(&row.id));
         if let Some(ip) = row.ip.filter(|_| !named) {
-            let label = ip.to_string().replace(['.', ':'], "-");
+            let label = match ip {
+                IpAddr::V4(ip) => ip.to_string().replace('.', "-"),
+                IpAddr::V6(ip) => ip.segments().map(|segment| format!("{segment:x}")).join("-"),
+            };
             add(&label, crate::model::DEFAULT_DOMAIN, ip, None, row.user, None);
         }
     }

@@ -143,7 +143,7 @@ fn vlans(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "update" => {
             call.require_right()?;
             let space = match form.get("space") {
-                Some("") | Some("undefined") => Some(None),
+                Some("" | "undefined") => Some(None),
                 Some(text) => {
                     let row = model.db.spaces.values().find(|space| space.name == text || space.id.to_string() == text);
                     Some(Some(row.map(|space| space.id).ok_or_else(|| {
@@ -206,11 +206,10 @@ fn spaces(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => {}
         "update" => {
             call.require_right()?;
-            if let Some(space) = model.db.spaces.get_mut(&id) {
-                if let Some(name) = form.text("name") {
+            if let Some(space) = model.db.spaces.get_mut(&id)
+                && let Some(name) = form.text("name") {
                     space.name = name;
                 }
-            }
         }
         "delete" => {
             call.require_right()?;

@@ -80,7 +80,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let comment = form.get("comment");
     let user = call.user;
     match call.action {
-        "read" => {}
+        "read" | "restore_default_configuration" | "restore_networking_configuration" => {}
         "update" => update(model, call, &system_id)?,
         "delete" => {
             model.delete_machine(&system_id, call.query.flag("force"))?;
@@ -121,7 +121,6 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         }
         "clear_default_gateways" => model.machine_mut(&system_id)?.gateway_link = None,
         "set_storage_layout" | "restore_storage_configuration" => storage_layout(model, &system_id)?,
-        "restore_default_configuration" | "restore_networking_configuration" => {}
         "query_power_state" => return query_power(model, &system_id),
         "power_parameters" => {
             return Ok(Reply::json(&json!(model.machine(&system_id)?.power_parameters)));
@@ -262,12 +261,11 @@ fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome<()> {
     if let Some(text) = form.text("min_hwe_kernel") {
         machine.min_hwe_kernel = Some(text);
     }
-    if let Some(power_type) = power_type {
-        if power_type != machine.power_type {
+    if let Some(power_type) = power_type
+        && power_type != machine.power_type {
             machine.power_parameters = power_parameters(form, &power_type);
             machine.power_type = power_type;
         }
-    }
     for (key, value) in &form.pairs {
         if let Some(name) = key.strip_prefix("power_parameters_").filter(|name| *name != "skip_check") {
             machine.power_parameters.insert(name.to_owned(), value.clone());
@@ -299,15 +297,14 @@ fn curtin(model: &Model, system_id: &str) -> Outcome<Reply> {
             let mut first = true;
             for row in rows {
                 let subnet = row.subnet.and_then(|id| model.db.subnets.get(&id));
-                if let (Some(ip), Some(subnet)) = (row.ip, subnet) {
-                    if row.alloc != crate::model::db::AllocType::Discovered {
+                if let (Some(ip), Some(subnet)) = (row.ip, subnet)
+                    && row.alloc != crate::model::db::AllocType::Discovered {
                         if first {
                             let _ = writeln!(text, "      addresses:");
                             first = false;
                         }
                         let _ = writeln!(text, "      - {ip}/{}", subnet.cidr.length());
                     }
-                }
             }
             let _ = writeln!(text, "      macaddress: {}\n      mtu: 1500", nic.mac);
         }

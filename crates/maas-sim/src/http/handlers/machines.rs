@@ -16,7 +16,7 @@ use crate::model::{
     Model, Outcome, Refusal, Status,
     allocate::AllocateRequest,
     db::{Machine, ScriptStatus, Table},
-    machines::{Permission, hostname_error},
+    machines::{Permission, hostname_error, is_mac},
     refusal::FormCheck,
     release::ReleaseRequest,
 };
@@ -142,6 +142,9 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
             Some(status) => statuses.push(status),
             None => check.add("status", format!("Select a valid choice. {word} is not one of the available choices.")),
         }
+    }
+    for mac in query.all("mac_address").iter().filter(|mac| !is_mac(mac)) {
+        check.add("mac_address", format!("'{mac}' is not a valid MAC address."));
     }
     check.done()?;
     let ids: Vec<&str> = query.all("id").into_iter().chain(query.all("system_id")).collect();
@@ -295,9 +298,18 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if macs.is_empty() {
         check.add("mac_addresses", "This field is required.");
     }
+    let known = ["amd64", "i386", "arm64", "armhf", "ppc64el", "s390x"];
+    if let Some(text) = architecture.filter(|text| !known.contains(&text.split('/').next().unwrap_or_default())) {
+        check.add(
+            "architecture",
+            format!("'{text}' is not a valid architecture.  It should be one of: 'amd64/generic'."),
+        );
+    }
     let mut mac_taken = false;
     for mac in &macs {
-        if let Some(other) = model.machine_with_mac(mac) {
+        if !is_mac(mac) {
+            check.add("mac_addresses", format!("'{mac}' is not a valid MAC address."));
+        } else if let Some(other) = model.machine_with_mac(mac) {
             mac_taken = true;
             check.add("mac_addresses", format!("MAC address {mac} already in use on {}.", other.hostname));
         }

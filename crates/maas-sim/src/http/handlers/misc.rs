@@ -20,12 +20,12 @@ const CAPABILITIES: &[&str] = &[
     "authenticate-api",
 ];
 
-pub(crate) fn version(model: &Model) -> Outcome<Reply> {
+pub(crate) fn version(model: &Model) -> Reply {
     let mut reply = Reply::json(&json!({
         "version": model.version.to_string(), "subversion": "", "capabilities": CAPABILITIES,
     }));
     reply.vary = Some("Authorization");
-    Ok(reply)
+    reply
 }
 
 pub(crate) fn settings(model: &mut Model, call: &Call) -> Outcome<Reply> {

@@ -101,7 +101,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 return Err(Refusal::bad_request("Tag may not contain a \",\"."));
             }
             let host = model.db.vm_hosts.get_mut(&id).ok_or(Refusal::NotFound("Pod"))?;
-            let had = host.tags.iter().any(|other| *other == tag);
+            let had = host.tags.contains(&tag);
             if call.action == "remove_tag" {
                 host.tags.retain(|other| *other != tag);
             } else if !had {

@@ -114,13 +114,11 @@ pub fn ip_range(model: &Model, range: &IpRange) -> Value {
 /// An address with the interfaces that it is on.
 pub fn address(model: &Model, row: &Address) -> Value {
     let mut interfaces: Vec<Value> = Vec::new();
-    if let Some((system_id, nic)) = &row.on {
-        if let Some(machine) = model.db.machines.get(system_id) {
-            if let Some(nic) = machine.interfaces.iter().find(|other| other.id == *nic) {
+    if let Some((system_id, nic)) = &row.on
+        && let Some(machine) = model.db.machines.get(system_id)
+            && let Some(nic) = machine.interfaces.iter().find(|other| other.id == *nic) {
                 interfaces.push(interface(model, machine, nic));
             }
-        }
-    }
     if let Some((id, mac)) = &row.unknown_mac {
         let vlan = row.subnet.and_then(|id| model.db.subnets.get(&id)).map(|subnet| subnet.vlan);
         interfaces.push(json!({

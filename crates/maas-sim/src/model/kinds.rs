@@ -1,0 +1,134 @@
+//! Small closed sets of words and numbers in MAAS's database.
+
+/// Why an address is taken; the numbers are MAAS's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum AllocType {
+    Auto = 0,
+    Sticky = 1,
+    UserReserved = 4,
+    Dhcp = 5,
+    Discovered = 6,
+}
+
+impl AllocType {
+    /// `alloc_type_name` in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            AllocType::Auto => "Automatic",
+            AllocType::Sticky => "Sticky",
+            AllocType::UserReserved => "User reserved",
+            AllocType::Dhcp => "DHCP",
+            AllocType::Discovered => "Observed",
+        }
+    }
+}
+
+/// What MAAS believes about power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PowerState {
+    On,
+    Off,
+    Unknown,
+    Error,
+}
+
+impl PowerState {
+    /// The word in the JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            PowerState::On => "on",
+            PowerState::Off => "off",
+            PowerState::Unknown => "unknown",
+            PowerState::Error => "error",
+        }
+    }
+
+    /// By that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::On, Self::Off, Self::Unknown, Self::Error].into_iter().find(|state| state.word() == word)
+    }
+}
+
+/// State of a set of scripts; the numbers are MAAS's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ScriptStatus {
+    Unknown = -1,
+    Pending = 0,
+    Passed = 2,
+    Failed = 3,
+}
+
+impl ScriptStatus {
+    /// The word in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScriptStatus::Unknown => "Unknown",
+            ScriptStatus::Pending => "Pending",
+            ScriptStatus::Passed => "Passed",
+            ScriptStatus::Failed => "Failed",
+        }
+    }
+}
+
+/// Kinds of interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum InterfaceKind {
+    Physical,
+    Bridge,
+    Bond,
+    Vlan,
+}
+
+impl InterfaceKind {
+    /// The word in the JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            InterfaceKind::Physical => "physical",
+            InterfaceKind::Bridge => "bridge",
+            InterfaceKind::Bond => "bond",
+            InterfaceKind::Vlan => "vlan",
+        }
+    }
+
+    /// By that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Physical, Self::Bridge, Self::Bond, Self::Vlan].into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// Levels of events, in order of gravity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Level {
+    Audit = 0,
+    Debug = 10,
+    Info = 20,
+    Warning = 30,
+    Error = 40,
+    Critical = 50,
+}
+
+impl Level {
+    /// The word in the JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Audit => "AUDIT",
+            Level::Debug => "DEBUG",
+            Level::Info => "INFO",
+            Level::Warning => "WARNING",
+            Level::Error => "ERROR",
+            Level::Critical => "CRITICAL",
+        }
+    }
+
+    /// By that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Audit, Self::Debug, Self::Info, Self::Warning, Self::Error, Self::Critical]
+            .into_iter()
+            .find(|level| level.word() == word)
+    }
+}
