@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
 
-/// Where the recorded MAAS lived; signatures of requests quote it.
+/// Where the recorded MAAS lived. Signatures of requests quote it, so a simulator elsewhere is told the same.
 const HOST: &str = "127.0.0.1:5240";
 
 /// Why a simulator gave no answer at all.
@@ -120,7 +120,7 @@ impl Target {
                 let unreachable = |source| TargetError::Unreachable { what: what(), source };
                 let method = reqwest::Method::from_bytes(method.as_bytes())
                     .map_err(|source| TargetError::Request { what: what(), source: source.into() })?;
-                let mut request = client.request(method, format!("{base}{path}"));
+                let mut request = client.request(method, format!("{base}{path}")).header("host", HOST);
                 for (name, value) in headers {
                     request = request.header(name, value);
                 }
