@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub(crate) mod cluster;
+pub(crate) mod daemon_set;
 pub(crate) mod facts;
 pub(crate) mod lxd;
 pub(crate) mod maas;
