@@ -1,0 +1,161 @@
+//! The checklist that each program prints: for people line by line as it goes, for programs as one JSON text at the end.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// How one check went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was right already.
+    Good,
+    /// It was made right just now, or taken back as it should be.
+    Done,
+    /// It would be done without `--dry-run`.
+    WouldDo,
+    /// It is wrong.
+    Failed,
+    /// It was not looked at, because something before it is wrong.
+    Open,
+}
+
+impl Outcome {
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Good => "[ ok ]",
+            Self::Done => "[done]",
+            Self::WouldDo => "[plan]",
+            Self::Failed => "[FAIL]",
+            Self::Open => "[ -- ]",
+        }
+    }
+}
+
+/// One line of the list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub subject: &'static str,
+    /// How it went.
+    pub outcome: Outcome,
+    /// What was found or done.
+    pub found: String,
+    /// How to mend it, where it is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+/// The list of one run.
+#[derive(Debug, Serialize)]
+pub struct Checklist {
+    tool: &'static str,
+    checks: Vec<Check>,
+    /// What stays behind on purpose.
+    leaves: Vec<String>,
+    #[serde(skip)]
+    json: bool,
+}
+
+impl Checklist {
+    /// An empty one.
+    pub fn new(tool: &'static str, json: bool) -> Self {
+        Self { tool, checks: Vec::new(), leaves: Vec::new(), json }
+    }
+
+    /// It is right.
+    pub fn good(&mut self, subject: &'static str, found: impl Into<String>) {
+        self.add(subject, Outcome::Good, found.into(), None);
+    }
+
+    /// It was done.
+    pub fn done(&mut self, subject: &'static str, what: impl Into<String>) {
+        self.add(subject, Outcome::Done, what.into(), None);
+    }
+
+    /// It would be done.
+    pub fn would(&mut self, subject: &'static str, what: impl Into<String>) {
+        self.add(subject, Outcome::WouldDo, what.into(), None);
+    }
+
+    /// It is wrong, and this is how to mend it.
+    pub fn failed(&mut self, subject: &'static str, found: impl Into<String>, mend: impl Into<String>) {
+        self.add(subject, Outcome::Failed, found.into(), Some(mend.into()));
+    }
+
+    /// It was not looked at.
+    pub fn open(&mut self, subject: &'static str, why: impl Into<String>) {
+        self.add(subject, Outcome::Open, why.into(), None);
+    }
+
+    /// Something stays behind on purpose.
+    pub fn leaves(&mut self, what: impl Into<String>) {
+        self.leaves.push(what.into());
+    }
+
+    /// Whether nothing is wrong so far.
+    pub fn is_good(&self) -> bool {
+        !self.checks.is_empty() && !self.checks.iter().any(|check| check.outcome == Outcome::Failed)
+    }
+
+    fn add(&mut self, subject: &'static str, outcome: Outcome, found: String, mend: Option<String>) {
+        let check = Check { subject, outcome, found, mend };
+        if !self.json {
+            // Who closed the pipe does not want to know; the exit code still tells.
+            let _ = print(&check);
+        }
+        self.checks.push(check);
+    }
+
+    /// Prints what is left to print; whether all is right.
+    pub fn finish(self) -> io::Result<bool> {
+        let good = self.is_good();
+        let mut out = io::stdout().lock();
+        if self.json {
+            #[derive(Serialize)]
+            struct Whole<'a> {
+                ok: bool,
+                #[serde(flatten)]
+                list: &'a Checklist,
+            }
+            serde_json::to_writer_pretty(&mut out, &Whole { ok: good, list: &self })?;
+            writeln!(out)?;
+            return Ok(good);
+        }
+        for left in &self.leaves {
+            writeln!(out, "leaves: {left}")?;
+        }
+        let wrong = self.checks.iter().filter(|check| check.outcome == Outcome::Failed).count();
+        if good {
+            writeln!(out, "{}: all is right", self.tool)?;
+        } else {
+            writeln!(out, "{}: {wrong} of {} checks failed", self.tool, self.checks.len())?;
+        }
+        Ok(good)
+    }
+}
+
+fn print(check: &Check) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{} {:<18} {}", check.outcome.mark(), check.subject, check.found)?;
+    if let Some(mend) = &check.mend {
+        writeln!(out, "       {:<18} to mend it: {mend}", "")?;
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_good_only_if_something_was_checked_and_nothing_is_wrong() {
+        let mut list = Checklist::new("t", true);
+        assert!(!list.is_good(), "nothing was checked");
+        list.good("a", "is there");
+        list.open("b", "waits");
+        assert!(list.is_good());
+        list.failed("c", "is missing", "make it");
+        assert!(!list.is_good());
+    }
+}

@@ -1,0 +1,110 @@
+//! `--dry-run`: one real look, and then the library's own decisions, each taken as if it had been carried out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request};
+use jiff::Timestamp;
+use lxd_client::{BoxError, Transport};
+use lxd_initializer::{
+    agent::{Agent, LxdHook},
+    decide::decide,
+    effect::Effect,
+    keys,
+    observed::{Door, Lookup, LxdFacts, Observed, PoolFacts, TrustFacts},
+    plan::{Plan, Step},
+    settings::{GivenCredentials, Settings},
+};
+use tower::{ServiceExt, util::BoxCloneSyncService};
+
+use super::{KEY_PAIR, node, steps};
+use crate::{Checklist, kept::Kept};
+
+pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checklist) {
+    // Where there is no key pair yet, one that is thrown away stands for it.
+    let nowhere = tempfile::tempdir();
+    let mut identity = kept.identity();
+    match (&identity, &nowhere) {
+        (Lookup::Found(_), _) => list.good(KEY_PAIR, format!("{} is there", kept.key_file().display())),
+        (Lookup::Absent, Ok(folder)) => {
+            settings.state_dir = folder.path().to_path_buf();
+            if let Err(error) = keys::make(folder.path(), &settings.node_name) {
+                list.failed(KEY_PAIR, format!("{error:#}"), "look whether the disk is full or read-only");
+                return;
+            }
+            identity = keys::load(folder.path());
+            list.would(KEY_PAIR, format!("would make {}", kept.key_file().display()));
+        }
+        (Lookup::Absent, Err(error)) => {
+            list.failed(KEY_PAIR, error.to_string(), "look whether the disk is full or read-only");
+            return;
+        }
+        (Lookup::Unknown(why), _) => {
+            list.failed(KEY_PAIR, why.clone(), "remove the file to have a new one made");
+            return;
+        }
+    }
+    let cluster = Arc::new(node::ThisNode::new(identity, node::address(&settings).await));
+    let mut agent = Agent::new(settings.clone(), GivenCredentials::default(), cluster, Arc::default())
+        .with_lxd_hook(reading_only());
+    let mut observed = agent.pass().await.observed;
+    let mut would = Vec::new();
+    // More than there are effects on LXD; each happens once at most.
+    for _ in 0..8 {
+        let plan = decide(&settings, &observed, Timestamp::now());
+        let Some(effect) = plan.effect.clone().filter(|effect| imagine(&mut observed, effect)) else {
+            return tell(&plan, &would, list);
+        };
+        would.push((steps::step_of(effect.kind()), plan.message));
+    }
+    list.failed("Plan", "it does not end", "report this as a bug");
+}
+
+fn tell(plan: &Plan, would: &[(Option<Step>, String)], list: &mut Checklist) {
+    let mut plan = plan.clone();
+    for (step, message) in would {
+        list.would("Step", steps::in_flags(message));
+        plan.conditions.retain(|condition| Some(condition.step) != *step);
+    }
+    steps::tell(&plan, &[], list);
+}
+
+/// The facts after an effect; whether it is one on LXD.
+fn imagine(observed: &mut Observed, effect: &Effect) -> bool {
+    let LxdFacts::Here(server) = &mut observed.lxd else { return false };
+    match effect {
+        Effect::CreatePool(pool) => {
+            server.pool = Lookup::Found(PoolFacts { driver: pool.driver.clone(), status: "Created".into() });
+        }
+        Effect::CreateProject { config, .. } => server.project = Lookup::Found(config.clone()),
+        Effect::Listen { address } => {
+            server.listener = Some(address.clone());
+            server.door = Door::Untrusted;
+        }
+        Effect::StopListening => server.listener = None,
+        Effect::Trust { project, .. } => {
+            server.trust = Lookup::Found(TrustFacts { restricted: true, projects: vec![project.clone()] });
+            server.door = Door::Trusted;
+        }
+        Effect::MakeKey | Effect::Register(_) | Effect::Renew { .. } | Effect::Refresh { .. } | Effect::Report(_) => {
+            return false;
+        }
+    }
+    true
+}
+
+/// Lets nothing through that is not a question.
+fn reading_only() -> LxdHook {
+    Arc::new(|inner: Transport| {
+        BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
+            let inner = inner.clone();
+            async move {
+                if request.method() == Method::GET {
+                    inner.oneshot(request).await
+                } else {
+                    Err(BoxError::from("this is a dry run"))
+                }
+            }
+        }))
+    })
+}

@@ -1,0 +1,75 @@
+//! `maas-test`: does MAAS do what capmaas asks of it? It is read; with `--test-vm-host` a VM is made on this node, awaited
+//! and deleted.
+
+use std::net::IpAddr;
+
+use clap::Parser;
+
+use crate::{
+    Checklist,
+    options::MaasOptions,
+    read_maas,
+    site::Site,
+    stop::Stop,
+    virtual_machine,
+    vm_host::{self, Registered},
+    vmhost_test::AFTER_HELP,
+};
+
+/// Reads MAAS and, with --test-vm-host, registers this node, makes a VM, awaits Ready and removes both. Needs no root.
+#[derive(Parser)]
+#[command(name = "maas-test", version, about, after_help = AFTER_HELP)]
+pub struct MaasTestArgs {
+    /// Also make a VM on this node, await Ready, delete it and see it gone
+    #[arg(long, requires = "node_ip")]
+    test_vm_host: bool,
+    /// Address of this node that MAAS knows and on which LXD listens
+    #[arg(long)]
+    node_ip: Option<IpAddr>,
+    #[command(flatten)]
+    maas: MaasOptions,
+}
+
+/// Runs it.
+pub async fn run(args: MaasTestArgs) -> Checklist {
+    let mut list = Checklist::new("maas-test", args.maas.json);
+    let (maas, stop) = match (args.maas.client(), Stop::listen()) {
+        (Ok(maas), Ok(stop)) => (maas, stop),
+        (Err(error), _) | (_, Err(error)) => {
+            list.failed("Options", format!("{error:#}"), "see maas-test --help");
+            return list;
+        }
+    };
+    let Some(places) = read_maas::greet(&maas, &args.maas, &mut list).await else { return list };
+    if !read_maas::vm_hosts(&maas, &mut list).await {
+        return list;
+    }
+    let (true, Some(ip)) = (args.test_vm_host, args.node_ip) else {
+        list.open("VM", "not tried: that is for --test-vm-host");
+        return list;
+    };
+    let Some(site) = Site::open(maas, ip, &args.maas, &mut list).await else { return list };
+    let host = match vm_host::register(&site, args.maas.dry_run, &stop, &mut list).await {
+        Registered::Yes(host) if args.maas.dry_run => {
+            list.would("VM", format!("would make a VM on VM host {} ({}), await it and delete it", host.name, host.id));
+            return list;
+        }
+        Registered::WouldBe => {
+            list.would("VM", "would make a VM there, await it and delete it");
+            return list;
+        }
+        Registered::No(_) if args.maas.dry_run => return list,
+        Registered::Yes(host) => {
+            if stop.is_wanted() {
+                list.failed("VM", "not tried: the program was told to stop", "run this again");
+            } else {
+                virtual_machine::try_out(&site, &host, places, &stop, &mut list).await;
+            }
+            host
+        }
+        Registered::No(Some(host)) => host,
+        Registered::No(None) => return list,
+    };
+    vm_host::unregister(&site, &host, &mut list).await;
+    list
+}

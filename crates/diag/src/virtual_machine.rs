@@ -1,0 +1,291 @@
+//! Makes a VM on the VM host, awaits Ready, takes it so that nobody else can, deletes it and sees it gone.
+
+use std::time::Duration;
+
+use lxd_initializer::observed::Lookup;
+use maas_client::{Allocate, Compose, ComposeDisk, Effect, ErrorKind, Machine, MachineFilter, MachineStatus};
+use tokio::time::Instant;
+
+use crate::{Checklist, read_maas, read_maas::Places, site::Site, stop::Stop, vm_host::Host};
+
+const COMPOSED: &str = "VM made";
+const READY: &str = "VM is Ready";
+const OURS: &str = "VM is ours";
+const DELETED: &str = "VM deleted";
+const GONE: &str = "VM is gone";
+
+/// What MAAS gives a VM by itself; enough for commissioning.
+const CORES: u32 = 1;
+const MEMORY_MIB: u32 = 2048;
+const DISK_GB: u32 = 8;
+
+/// MAAS gives up commissioning after 30 min, and testing comes on top.
+const READY_WITHIN: Duration = Duration::from_secs(60 * 60);
+/// MAAS tells LXD to delete after it has answered.
+const GONE_WITHIN: Duration = Duration::from_secs(120);
+/// A composition whose answer was lost may still be under way.
+const APPEARS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A VM of ours.
+#[derive(Debug, Clone)]
+struct Vm {
+    system_id: String,
+    name: String,
+}
+
+/// What is to be done about a VM at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// Allocated under our key: nobody else can take it any more.
+    Taken,
+    /// Not Ready, so nobody can have taken it.
+    NotOffered,
+}
+
+/// All of it.
+pub(crate) async fn try_out(site: &Site, host: &Host, places: Places, stop: &Stop, list: &mut Checklist) {
+    let name = format!("capmaas-test-{:08x}", rand::random::<u32>());
+    let Some(vm) = compose(site, host, places, name, list).await else { return };
+    let claim = match await_ready(site, &vm, stop, list).await {
+        Ended::Ready => {
+            if !take(site, &vm, list).await {
+                return;
+            }
+            Claim::Taken
+        }
+        Ended::NotReady => Claim::NotOffered,
+        Ended::Gone => return,
+    };
+    if delete(site, host, &vm, claim, list).await {
+        await_gone(site, host, &vm, list).await;
+    }
+}
+
+async fn compose(site: &Site, host: &Host, places: Places, name: String, list: &mut Checklist) -> Option<Vm> {
+    let wanted = Compose {
+        hostname: Some(name.clone()),
+        cores: Some(CORES),
+        memory_mib: Some(MEMORY_MIB),
+        disks: vec![ComposeDisk { label: "root".into(), gigabytes: DISK_GB, pool: None }],
+        zone: Some(places.zone),
+        pool: Some(places.pool),
+        ..Compose::default()
+    };
+    let words = format!("{CORES} core, {MEMORY_MIB} MiB, {DISK_GB} GB");
+    match site.maas.vm_hosts().compose(host.id, &wanted).await {
+        Ok(made) => {
+            list.done(COMPOSED, format!("{name} ({}) with {words}", made.system_id));
+            Some(Vm { system_id: made.system_id, name })
+        }
+        Err(error) => {
+            if error.effect() == Effect::Unknown
+                && let Some(machine) = appears(site, host, &name).await
+            {
+                list.done(COMPOSED, format!("{name} ({}), though MAAS's answer was lost", machine.system_id));
+                return Some(Vm { system_id: machine.system_id, name });
+            }
+            read_maas::failed(list, COMPOSED, &error);
+            if error.effect() == Effect::Unknown {
+                list.leaves(format!("perhaps VM {name}: should it appear in MAAS later, delete it there"));
+            }
+            None
+        }
+    }
+}
+
+/// The VM by its name, which nobody else would give.
+async fn appears(site: &Site, host: &Host, name: &str) -> Option<Machine> {
+    let until = Instant::now() + APPEARS_WITHIN;
+    loop {
+        if let Ok(machines) = site.maas.machines().list(&MachineFilter::hostname(name)).await
+            && let Some(machine) =
+                machines.into_iter().find(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id))
+        {
+            return Some(machine);
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+enum Ended {
+    Ready,
+    NotReady,
+    Gone,
+}
+
+async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) -> Ended {
+    use MachineStatus::{Commissioning, New, Ready, Testing};
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(250);
+    loop {
+        let machine = match site.maas.machines().read(&vm.system_id).await {
+            Ok(machine) => machine,
+            Err(error) if error.is_not_found() => {
+                list.failed(READY, format!("{} was deleted by somebody else", vm.name), "run this again");
+                return Ended::Gone;
+            }
+            // A MAAS that restarts is no fault of the VM.
+            Err(error) if error.is_transient() && start.elapsed() < READY_WITHIN && !stop.is_wanted() => {
+                stop.sleep(pause).await;
+                continue;
+            }
+            Err(error) => {
+                read_maas::failed(list, READY, &error);
+                return Ended::NotReady;
+            }
+        };
+        let state = machine.status.map_or_else(|| "in an unknown state".to_owned(), |status| status.to_string());
+        match machine.status {
+            Some(Ready) => {
+                list.good(READY, format!("{} after {} s", vm.name, start.elapsed().as_secs()));
+                return Ended::Ready;
+            }
+            Some(New | Commissioning | Testing) | None => {}
+            Some(_) => {
+                let why = machine.error_description.or(machine.status_message).unwrap_or_default();
+                let mend = "look at the VM's events and commissioning output in MAAS, and at its console (lxc console): it \
+                            must boot from MAAS over the bridge";
+                list.failed(READY, format!("{} is {state}: {why}", vm.name), mend);
+                return Ended::NotReady;
+            }
+        }
+        if stop.is_wanted() || start.elapsed() >= READY_WITHIN {
+            let found = format!("{} is still {state} after {} s", vm.name, start.elapsed().as_secs());
+            list.failed(READY, found, "look at its console (lxc console): it must boot from MAAS over the bridge");
+            return Ended::NotReady;
+        }
+        stop.sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(10));
+    }
+}
+
+/// S10: a Ready VM is anybody's. Allocated under our key it is ours, and nobody can take it before it is deleted.
+async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
+    let allocate = Allocate {
+        agent_name: Some(vm.name.clone()),
+        comment: Some("maas-test: taken so that it can be deleted".into()),
+        ..Allocate::by_id(&vm.system_id)
+    };
+    let refusal = match site.maas.machines().allocate(&allocate).await {
+        // On MAAS up to 3.2 an allocation by id may make another machine instead.
+        Ok(machine) if machine.system_id == vm.system_id => return true,
+        Ok(machine) => {
+            list.failed(
+                OURS,
+                format!("MAAS gave machine {} instead of {}", machine.system_id, vm.name),
+                "release that machine in MAAS; the VM is left alone, since somebody else may have it",
+            );
+            return false;
+        }
+        Err(error) => error,
+    };
+    // The answer may be lost: our key on the VM tells.
+    let keyed = site.maas.machines().list(&MachineFilter::agent_name(&vm.name)).await;
+    if keyed.is_ok_and(|machines| machines.iter().any(|machine| machine.system_id == vm.system_id)) {
+        return true;
+    }
+    if matches!(refusal.kind(), ErrorKind::NoMatch | ErrorKind::WrongState) {
+        let mend = "whoever took it may need it: it is left alone; run this again when nobody allocates machines";
+        list.failed(OURS, format!("somebody else took VM {} ({}) first", vm.name, vm.system_id), mend);
+    } else {
+        read_maas::failed(list, OURS, &refusal);
+    }
+    list.leaves(format!("VM {} ({}), because it is not known to be ours alone", vm.name, vm.system_id));
+    false
+}
+
+/// Deletes it if it is still what was made.
+async fn delete(site: &Site, host: &Host, vm: &Vm, claim: Claim, list: &mut Checklist) -> bool {
+    let machine = match site.maas.machines().read(&vm.system_id).await {
+        Ok(machine) => machine,
+        Err(error) if error.is_not_found() => return true,
+        Err(error) => {
+            read_maas::failed(list, DELETED, &error);
+            list.leaves(format!("VM {} ({})", vm.name, vm.system_id));
+            return false;
+        }
+    };
+    let same = machine.hostname.as_deref() == Some(&vm.name)
+        && machine.pod.as_ref().is_some_and(|pod| pod.id == host.id)
+        && machine.locked != Some(true);
+    let offered = matches!(
+        machine.status,
+        Some(MachineStatus::Ready | MachineStatus::Deployed | MachineStatus::Deploying | MachineStatus::Allocated)
+    );
+    let ours = match claim {
+        Claim::Taken => machine.is(MachineStatus::Allocated),
+        Claim::NotOffered if machine.is(MachineStatus::Ready) => {
+            // It became Ready after all: then it has to be taken first.
+            if !take(site, vm, list).await {
+                return false;
+            }
+            true
+        }
+        Claim::NotOffered => !offered,
+    };
+    if !(same && ours) {
+        let state = machine.status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+        let owner = machine.owner.as_deref().unwrap_or("nobody");
+        list.failed(
+            DELETED,
+            format!(
+                "VM {} ({}) is no longer as it was made (state {state}, owner {owner}): it is left alone",
+                vm.name, vm.system_id
+            ),
+            "look in MAAS who uses it",
+        );
+        list.leaves(format!("VM {} ({})", vm.name, vm.system_id));
+        return false;
+    }
+    match site.maas.machines().delete(&vm.system_id).await {
+        Ok(()) => {}
+        Err(error) if error.is_not_found() => {}
+        Err(error) => {
+            read_maas::failed(list, DELETED, &error);
+            list.leaves(format!("VM {} ({})", vm.name, vm.system_id));
+            return false;
+        }
+    }
+    list.done(DELETED, format!("{} ({})", vm.name, vm.system_id));
+    true
+}
+
+/// MAAS forgets a VM even if its LXD did not delete it, so both are asked.
+async fn await_gone(site: &Site, host: &Host, vm: &Vm, list: &mut Checklist) {
+    let until = Instant::now() + GONE_WITHIN;
+    let seen_by_us = host.project == site.settings.project;
+    loop {
+        let in_maas = match site.maas.machines().read(&vm.system_id).await {
+            Err(error) if error.is_not_found() => Lookup::Absent,
+            Ok(_) => Lookup::Found(()),
+            Err(error) => Lookup::Unknown(error.to_string()),
+        };
+        let in_lxd = match site.lxd.instance(&host.project, &vm.name).await {
+            _ if !seen_by_us => Lookup::Absent,
+            Ok(None) => Lookup::Absent,
+            Ok(Some(_)) => Lookup::Found(()),
+            Err(error) => Lookup::Unknown(error.to_string()),
+        };
+        if in_maas == Lookup::Absent && in_lxd == Lookup::Absent {
+            let lxd = if seen_by_us { "neither MAAS nor LXD has it any more" } else { "MAAS has it no more" };
+            list.good(GONE, lxd);
+            return;
+        }
+        if Instant::now() >= until {
+            let still = |lookup: &Lookup<()>| match lookup {
+                Lookup::Found(()) => "still has it".to_owned(),
+                Lookup::Absent => "has it no more".to_owned(),
+                Lookup::Unknown(why) => format!("could not be asked ({why})"),
+            };
+            let found = format!("MAAS {}, LXD {}", still(&in_maas), still(&in_lxd));
+            let mend = format!("delete it: lxc delete --force --project {} {}", host.project, vm.name);
+            list.failed(GONE, found, mend);
+            list.leaves(format!("VM {}", vm.name));
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}

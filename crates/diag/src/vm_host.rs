@@ -1,0 +1,272 @@
+//! Registers this node as a VM host, and takes that back. Whether it may be done is decided by `lxd-initializer`'s library:
+//! only while the project is empty (S12), and never where the machine is registered already.
+
+use std::time::Duration;
+
+use lxd_initializer::{
+    effect::{Effect, Registration},
+    observed::{Lookup, Maker},
+    plan::{State, Step},
+};
+use maas_client::{MachineFilter, NewVmHost, VmHostAuth};
+use secrecy::ExposeSecret;
+use tokio::time::Instant;
+
+use crate::{Checklist, read_maas, site::Site, stop::Stop};
+
+const REGISTERED: &str = "Registration";
+const REACHED: &str = "MAAS reaches LXD";
+const UNREGISTERED: &str = "Unregistration";
+/// MAAS fills in a new host's resources some seconds after its registration.
+const DIGESTS_WITHIN: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A VM host that this node is.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) project: String,
+    /// Whether it was registered with our key: by this run, or by one that was cut off.
+    pub(crate) ours: bool,
+}
+
+/// How registering ended.
+pub(crate) enum Registered {
+    /// It is a VM host and works.
+    Yes(Host),
+    /// It is not, and may have to be taken back.
+    No(Option<Host>),
+    /// Nothing was done, as it was asked for.
+    WouldBe,
+}
+
+/// Registers this node unless it is registered already, and sees to it that MAAS has really reached it.
+pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut Checklist) -> Registered {
+    let (plan, found) = match site.decide().await {
+        Ok(decided) => decided,
+        Err(error) => {
+            read_maas::failed(list, REGISTERED, &error);
+            return Registered::No(None);
+        }
+    };
+    let existing = found.map(|host| Host {
+        id: i64::try_from(host.id).unwrap_or(i64::MAX),
+        name: host.name,
+        project: host.project,
+        ours: host.maker == Maker::ThisAgent,
+    });
+    match plan.effect {
+        Some(Effect::Register(registration)) if dry_run => {
+            let Registration { name, address, .. } = registration;
+            list.would(REGISTERED, format!("would register VM host {name} at {address}, and take that back"));
+            Registered::WouldBe
+        }
+        Some(Effect::Register(registration)) => match create(site, &registration, list).await {
+            Some(host) => prove(site, host, stop, list).await,
+            None => Registered::No(None),
+        },
+        Some(Effect::Refresh { .. }) if dry_run => {
+            list.would(REGISTERED, format!("would have MAAS look at the host: {}", plan.message));
+            Registered::WouldBe
+        }
+        Some(Effect::Refresh { .. }) => {
+            list.good(REGISTERED, plan.message);
+            match existing {
+                Some(host) => prove(site, host, stop, list).await,
+                None => Registered::No(None),
+            }
+        }
+        _ => {
+            let message = plan.conditions.iter().find(|condition| condition.step == Step::Registered);
+            let message = message.map(|condition| condition.message.clone()).unwrap_or_default();
+            match existing {
+                Some(host) if plan.state == State::Ready => {
+                    list.good(REGISTERED, message);
+                    Registered::Yes(host)
+                }
+                _ => {
+                    list.failed(
+                        REGISTERED,
+                        message,
+                        "mend that in MAAS or LXD and run this again; nothing was changed",
+                    );
+                    Registered::No(None)
+                }
+            }
+        }
+    }
+}
+
+async fn create(site: &Site, registration: &Registration, list: &mut Checklist) -> Option<Host> {
+    let auth = VmHostAuth::Certificate {
+        certificate: site.identity.certificate_pem().to_owned(),
+        key: site.identity.key_pem().expose_secret().to_owned().into(),
+    };
+    let Registration { name, address, project, .. } = registration;
+    let mut new = NewVmHost::new(name, address, project, auth);
+    new.zone = Some(registration.zone.clone());
+    new.pool = Some(registration.pool.clone());
+    let host = |id| Host { id, name: name.clone(), project: project.clone(), ours: true };
+    match site.maas.vm_hosts().create(&new).await {
+        Ok(made) => {
+            list.done(REGISTERED, format!("registered VM host {name} ({}) at {address}", made.id));
+            Some(host(made.id))
+        }
+        Err(error) => {
+            // The answer may be lost and the host made all the same.
+            if error.effect() == maas_client::Effect::Unknown
+                && let Ok((_, Some(found))) = site.decide().await
+                && found.maker == Maker::ThisAgent
+            {
+                let id = i64::try_from(found.id).ok()?;
+                list.done(REGISTERED, format!("registered VM host {name} ({id}), though MAAS's answer was lost"));
+                return Some(host(id));
+            }
+            read_maas::failed(list, REGISTERED, &error);
+            None
+        }
+    }
+}
+
+/// MAAS says yes to a registration before it has reached anything: a refresh tells the truth, and the totals follow later.
+async fn prove(site: &Site, host: Host, stop: &Stop, list: &mut Checklist) -> Registered {
+    let vm_hosts = site.maas.vm_hosts();
+    let until = Instant::now() + DIGESTS_WITHIN;
+    let mut refreshed = false;
+    loop {
+        let seen = match vm_hosts.read(host.id).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                read_maas::failed(list, REACHED, &error);
+                return Registered::No(Some(host));
+            }
+        };
+        if seen.is_reached() && seen.is_measured() {
+            list.good(REACHED, read_maas::describe(&seen));
+            break;
+        }
+        if !seen.is_reached() && !refreshed {
+            refreshed = true;
+            if let Err(why) = refresh(site, &host).await {
+                let mend = "look whether MAAS's rack controllers reach this node on LXD's port, and for a firewall";
+                list.failed(REACHED, why, mend);
+                return Registered::No(Some(host));
+            }
+        }
+        if Instant::now() >= until || stop.is_wanted() {
+            let mend =
+                "look at the logs of MAAS's region; a bridge without an address of its own can keep MAAS from it";
+            list.failed(REACHED, format!("MAAS has not taken in what VM host {} has", host.id), mend);
+            return Registered::No(Some(host));
+        }
+        stop.sleep(PAUSE).await;
+    }
+    matched(site, host, list).await
+}
+
+/// S12: only while the project holds nothing that MAAS does not know.
+async fn refresh(site: &Site, host: &Host) -> Result<(), String> {
+    match site.decide().await {
+        Ok((_, Some(found))) if found.strangers == Lookup::Found(Vec::new()) => {}
+        Ok(_) => return Err("the project holds instances that MAAS does not know, so MAAS is not asked to look".into()),
+        Err(error) => return Err(error.to_string()),
+    }
+    site.maas.vm_hosts().refresh(host.id).await.map(drop).map_err(|error| error.to_string())
+}
+
+async fn matched(site: &Site, host: Host, list: &mut Checklist) -> Registered {
+    const SUBJECT: &str = "Host machine";
+    let own = &site.machine.system_id;
+    let seen = match site.maas.vm_hosts().read(host.id).await {
+        Ok(seen) => seen.host.map(|reference| reference.system_id),
+        Err(error) => {
+            read_maas::failed(list, SUBJECT, &error);
+            return Registered::No(Some(host));
+        }
+    };
+    if seen.as_ref() == Some(own) {
+        list.good(SUBJECT, format!("MAAS matched VM host {} to this machine, {own}", host.id));
+        return Registered::Yes(host);
+    }
+    let other = seen.as_deref().unwrap_or("no machine");
+    list.failed(
+        SUBJECT,
+        format!("MAAS matched VM host {} to {other}, but this node is {own}", host.id),
+        "MAAS goes by MAC addresses: commission this machine again so that MAAS knows its interfaces, and look for one \
+         that two machines show",
+    );
+    Registered::No(Some(host))
+}
+
+/// Takes back a registration of ours, unless a VM is there (S11): whoever put it there needs the host.
+pub(crate) async fn unregister(site: &Site, host: &Host, list: &mut Checklist) {
+    if !host.ours {
+        list.good(UNREGISTERED, format!("VM host {} ({}) stays: somebody else registered it", host.name, host.id));
+        return;
+    }
+    match vms_on(site, host).await {
+        Ok(vms) if vms.is_empty() => {}
+        Ok(vms) => {
+            list.failed(
+                UNREGISTERED,
+                format!(
+                    "VM host {} ({}) stays registered, because VMs are on it: {}",
+                    host.name,
+                    host.id,
+                    vms.join(", ")
+                ),
+                "once they are gone, remove the VM host in MAAS, or run this again",
+            );
+            return;
+        }
+        Err(why) => {
+            list.failed(
+                UNREGISTERED,
+                format!(
+                    "VM host {} ({}) stays registered: whether VMs are on it cannot be learnt: {why}",
+                    host.name, host.id
+                ),
+                "remove the VM host in MAAS once you have seen that it has no VMs, or run this again",
+            );
+            return;
+        }
+    }
+    if let Err(error) = site.maas.vm_hosts().delete(host.id).await
+        && !error.is_not_found()
+    {
+        read_maas::failed(list, UNREGISTERED, &error);
+        return;
+    }
+    match site.maas.vm_hosts().read(host.id).await {
+        Err(error) if error.is_not_found() => {
+            list.done(UNREGISTERED, format!("took back VM host {} ({})", host.name, host.id));
+        }
+        Ok(_) => {
+            let mend = "remove it there, or run this again";
+            list.failed(UNREGISTERED, format!("VM host {} ({}) is still in MAAS", host.name, host.id), mend);
+        }
+        Err(error) => read_maas::failed(list, UNREGISTERED, &error),
+    }
+}
+
+/// The VMs on a host, by MAAS after a look of its own, and by LXD.
+async fn vms_on(site: &Site, host: &Host) -> Result<Vec<String>, String> {
+    if let Err(why) = refresh(site, host).await {
+        // Where MAAS has never been, it has made nothing.
+        let seen = site.maas.vm_hosts().read(host.id).await.map_err(|error| error.to_string())?;
+        if seen.is_reached() {
+            return Err(why);
+        }
+    }
+    // Names are not unique, so the filter only saves time.
+    let filter = MachineFilter { vm_host: Some(host.name.clone()), ..MachineFilter::default() };
+    let machines = site.maas.machines().list(&filter).await.map_err(|error| error.to_string())?;
+    let here = machines.iter().filter(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id));
+    let mut names: Vec<String> =
+        here.map(|machine| machine.hostname.clone().unwrap_or_else(|| machine.system_id.clone())).collect();
+    names.extend(site.instances().await.map_err(|error| error.to_string())?);
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
