@@ -12,6 +12,8 @@ mod living;
 mod record;
 mod state;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,0 +1,131 @@
+//! Anything that can be observed.
+
+use proptest::prelude::*;
+
+use super::super::*;
+use super::fixture::*;
+use crate::Lookup;
+
+fn lookup<T: Clone + std::fmt::Debug + 'static>(found: impl Strategy<Value = T> + 'static) -> BoxedStrategy<Lookup<T>> {
+    prop_oneof![4 => found.prop_map(Lookup::Found), 1 => Just(Lookup::Absent), 1 => Just(Lookup::Unknown("away".into()))]
+        .boxed()
+}
+
+fn any_metal() -> impl Strategy<Value = Metal> {
+    let id = prop_oneof![3 => Just(ID), 1 => Just("other")];
+    let owner = prop_oneof![Just(None), Just(Some("admin")), Just(Some("bob"))];
+    let stamp = prop_oneof![2 => Just(Some(KEY)), 2 => Just(None), 1 => Just(Some("another-key"))];
+    let power = prop_oneof![Just(Power::On), Just(Power::Off), Just(Power::Unknown)];
+    (id, 0..24usize, owner, stamp, power, any::<[bool; 4]>()).prop_map(|(id, state, owner, stamp, power, flags)| {
+        Metal {
+            id: id.into(),
+            owner: owner.map(str::to_owned),
+            stamp: stamp.map(str::to_owned),
+            power,
+            locked: flags[0],
+            in_maintenance: flags[1],
+            swap_off: flags[2],
+            is_vm: flags[3],
+            ..metal(State::ALL[state])
+        }
+    })
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let write = prop_oneof![Just(Write::Allocate), Just(Write::Deploy), Just(Write::Release)];
+    let in_flight = proptest::option::of((write, -400i64..10));
+    let machine = prop_oneof![1 => Just(None), 3 => Just(Some(ID.to_owned()))];
+    (machine, any::<[bool; 4]>(), in_flight, proptest::option::of(-4000i64..0), 0..4usize).prop_map(
+        |(machine, flags, in_flight, began, failed)| Record {
+            adopted: flags[0] && machine.is_some(),
+            in_flight: in_flight.map(|(write, at)| InFlight { write, at: later(at) }),
+            deploy_began: began.map(later),
+            turned_on: flags[1].then(|| TurnedOn { at: later(-900), times: 1 }),
+            swap_denied: flags[2],
+            released: machine.clone().filter(|_| flags[3]),
+            failed: (0..failed)
+                .map(|number| Failure {
+                    machine: format!("f{number}"),
+                    image: "ubuntu/jammy".into(),
+                    power: number == 1,
+                })
+                .collect(),
+            machine,
+            ..record()
+        },
+    )
+}
+
+/// Anything at all.
+pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
+    let eyes = prop_oneof![
+        3 => Just(Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false }),
+        1 => Just(Eyes::Open { name: "http://maas#new".into(), user: "new".into(), strange: true }),
+        1 => Just(Eyes::Closed { reason: "MAASUnavailable", message: "away".into() }),
+    ];
+    let node = prop_oneof![
+        Just(NodeSight::NotAsked),
+        Just(NodeSight::NotYet),
+        Just(NodeSight::Nameless("bm1".into())),
+        Just(NodeSight::Named),
+        Just(NodeSight::Foreign("it is another's".into())),
+    ];
+    let power = prop_oneof![Just(None), Just(Some(Power::On)), Just(Some(Power::Off)), Just(Some(Power::Unknown))];
+    let seen = (
+        lookup(proptest::collection::vec(any_metal(), 0..3)),
+        lookup(any_metal()),
+        power,
+        lookup(any::<bool>()),
+        node,
+        eyes,
+    );
+    let around = (
+        lookup(any::<bool>()),
+        lookup(Just(())),
+        lookup(any::<bool>()),
+        lookup(prop_oneof![Just(Format::CloudConfig), Just(Format::Ignition)]),
+        any::<[bool; 8]>(),
+        proptest::option::of(any_record()),
+    );
+    (seen, around).prop_map(|(seen, (cluster, machine, dns, bootstrap, flags, record))| {
+        let mut observed = fresh();
+        (observed.by_key, observed.on_record, observed.power, observed.in_dns, observed.node, observed.eyes) = seen;
+        observed.cluster = match (cluster, observed.cluster) {
+            (Lookup::Found(paused), Lookup::Found(mut found)) => {
+                found.spec.value.paused = Some(paused && flags[0]);
+                Lookup::Found(found)
+            }
+            (Lookup::Absent, _) => Lookup::Absent,
+            (_, _) => Lookup::Unknown("away".into()),
+        };
+        observed.machine = match machine {
+            Lookup::Found(()) => observed.machine,
+            Lookup::Absent => Lookup::Absent,
+            Lookup::Unknown(why) => Lookup::Unknown(why),
+        };
+        observed.maas_cluster = match dns {
+            Lookup::Found(keeps_dns) => Lookup::Found(Surroundings { keeps_dns }),
+            Lookup::Absent => Lookup::Absent,
+            Lookup::Unknown(why) => Lookup::Unknown(why),
+        };
+        observed.bootstrap = bootstrap;
+        if let Some(record) = record {
+            observed = observed.with_record(&record);
+        }
+        if flags[1] {
+            observed = observed.provisioned();
+        }
+        if flags[2] {
+            observed = observed.deleting();
+        }
+        if flags[3] {
+            observed.others.machines.insert(ID.into());
+        }
+        observed.others.use_go_form = flags[4];
+        if flags[5] && !flags[2] {
+            observed.object.metadata.finalizers = None;
+        }
+        observed.others.share_key = flags[6] && flags[7];
+        observed
+    })
+}

@@ -1,0 +1,141 @@
+//! What the tests begin with: a machine of a cluster that is ready, with its start-up data there.
+
+use std::collections::BTreeMap;
+
+use capmaas_api::MaasMachine;
+use capmaas_api::capi::{Cluster, Machine};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::super::*;
+use crate::Lookup;
+
+pub(super) const KEY: &str = "capmaas-uid-1";
+pub(super) const ID: &str = "abc123";
+
+pub(super) fn now() -> Timestamp {
+    "2026-11-15T12:00:00Z".parse().unwrap()
+}
+
+pub(super) fn later(seconds: i64) -> Timestamp {
+    now() + jiff::SignedDuration::from_secs(seconds)
+}
+
+/// A machine of ours in MAAS.
+pub(super) fn metal(state: State) -> Metal {
+    Metal {
+        id: ID.into(),
+        state,
+        state_name: format!("{state:?}"),
+        power: if state == State::Deployed { Power::On } else { Power::Off },
+        owner: Some("admin".into()),
+        stamp: Some(KEY.into()),
+        hostname: "bm1".into(),
+        fqdn: "bm1.maas".into(),
+        addresses: vec!["10.0.0.7".into()],
+        zone: "az1".into(),
+        locked: false,
+        in_maintenance: false,
+        swap_off: true,
+        is_vm: false,
+        last_words: "it broke".into(),
+    }
+}
+
+/// As MAAS shows a machine that nobody has, or somebody else.
+pub(super) fn foreign(state: State, owner: Option<&str>) -> Metal {
+    Metal { stamp: None, owner: owner.map(str::to_owned), ..metal(state) }
+}
+
+/// A new object with everything around it ready.
+pub(super) fn fresh() -> Observed {
+    let object: MaasMachine = serde_json::from_value(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+        "metadata": {
+            "name": "m", "namespace": "n", "uid": "uid-1", "generation": 1,
+            "finalizers": ["maasmachine.infrastructure.cluster.x-k8s.io"],
+        },
+        "spec": { "image": "ubuntu/jammy", "minCPU": 2, "minMemory": 4096 },
+    }))
+    .unwrap();
+    let cluster: Cluster =
+        serde_json::from_value(json!({ "spec": {}, "status": { "infrastructureReady": true } })).unwrap();
+    let machine: Machine = serde_json::from_value(json!({
+        "spec": { "bootstrap": { "dataSecretName": "s" }, "failureDomain": "az2" },
+    }))
+    .unwrap();
+    Observed {
+        object,
+        cluster: Lookup::Found(cluster),
+        machine: Lookup::Found(machine),
+        maas_cluster: Lookup::Found(Surroundings { keeps_dns: true }),
+        bootstrap: Lookup::Found(Format::CloudConfig),
+        others: Others::default(),
+        eyes: Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false },
+        by_key: Lookup::Found(Vec::new()),
+        on_record: Lookup::Unknown("none is on record".into()),
+        power: None,
+        in_dns: Lookup::Absent,
+        node: NodeSight::NotAsked,
+    }
+}
+
+pub(super) fn record() -> Record {
+    Record::new("uid-1")
+}
+
+pub(super) fn on_record() -> Record {
+    Record { machine: Some(ID.into()), ..record() }
+}
+
+impl Observed {
+    pub(super) fn with_record(mut self, record: &Record) -> Self {
+        let annotations = self.object.metadata.annotations.get_or_insert_with(BTreeMap::new);
+        annotations.insert(RECORD_ANNOTATION.into(), record.text());
+        self
+    }
+
+    pub(super) fn with_annotation(mut self, name: &str, value: &str) -> Self {
+        self.object.metadata.annotations.get_or_insert_with(BTreeMap::new).insert(name.into(), value.into());
+        self
+    }
+
+    /// The machine on record is this one.
+    pub(super) fn seeing(mut self, metal: Metal) -> Self {
+        self.on_record = Lookup::Found(metal);
+        self
+    }
+
+    pub(super) fn under_key(mut self, found: Vec<Metal>) -> Self {
+        self.by_key = Lookup::Found(found);
+        self
+    }
+
+    pub(super) fn provisioned(mut self) -> Self {
+        self.object.spec.provider_id = Some(format!("maas://az1/{ID}"));
+        self.object.spec.system_id = Some(ID.into());
+        let status = self.object.status.get_or_insert_with(Default::default);
+        status.ready = true;
+        status.initialization = Some(capmaas_api::cluster::Initialization { provisioned: Some(true) });
+        self
+    }
+
+    pub(super) fn deleting(mut self) -> Self {
+        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now());
+        self.object.metadata.deletion_timestamp = Some(time);
+        self
+    }
+}
+
+pub(super) fn condition<'a>(plan: &'a Plan, type_: &str) -> &'a capmaas_api::Condition {
+    let status = plan.status.as_ref().expect("a status");
+    status.conditions.iter().find(|condition| condition.type_ == type_).expect("the condition")
+}
+
+pub(super) fn reason(plan: &Plan) -> &str {
+    condition(plan, "MachineDeployed").reason.as_deref().unwrap()
+}
+
+pub(super) fn effect(plan: &Plan) -> &'static str {
+    plan.effect.as_ref().map_or("", Effect::name)
+}

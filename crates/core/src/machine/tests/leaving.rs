@@ -1,0 +1,158 @@
+//! On the way back to MAAS.
+
+use super::super::*;
+use super::fixture::*;
+use crate::Lookup;
+
+fn leaving() -> Observed {
+    fresh().with_record(&on_record()).provisioned().deleting()
+}
+
+#[test]
+fn s13_what_was_never_intended_is_let_go_at_once() {
+    let plan = decide(&fresh().deleting(), now());
+    assert_eq!((plan.effect, plan.finalizer), (None, Finalizer::Remove));
+}
+
+#[test]
+fn s13_what_was_allocated_is_released_whether_or_not_machine_and_cluster_still_exist() {
+    let mut observed = leaving().seeing(metal(State::Deployed));
+    observed.machine = Lookup::Absent;
+    observed.cluster = Lookup::Absent;
+    observed.maas_cluster = Lookup::Absent;
+    observed.in_dns = Lookup::Found(true);
+    assert_eq!(effect(&decide(&observed, now())), "release");
+}
+
+#[test]
+fn s02_an_allocation_in_flight_is_waited_for_before_the_finalizer_goes() {
+    let observed = fresh().with_record(&record().sending(Write::Allocate, now())).deleting();
+    let plan = decide(&observed, later(100));
+    assert_eq!((plan.effect.as_ref(), plan.finalizer), (None, Finalizer::Keep));
+    assert_eq!(decide(&observed, later(151)).finalizer, Finalizer::Remove);
+    let found = Metal { stamp: None, ..metal(State::Allocated) };
+    assert_eq!(effect(&decide(&observed.under_key(vec![found]), later(100))), "release");
+}
+
+#[test]
+fn s02_a_deployment_in_flight_is_waited_for_before_the_release() {
+    let sent = on_record().sending(Write::Deploy, now());
+    let observed = fresh().with_record(&sent).seeing(metal(State::Allocated)).deleting();
+    assert_eq!(effect(&decide(&observed, later(100))), "");
+    let landed = observed.seeing(metal(State::Deploying));
+    assert_eq!(effect(&decide(&landed, later(100))), "release");
+}
+
+#[test]
+fn s14_released_means_seen_released_and_off() {
+    let released = Record { released: Some(ID.into()), ..on_record() };
+    let mut observed = leaving().with_record(&released).seeing(metal(State::Releasing));
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
+    observed = observed.seeing(metal(State::DiskErasing));
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
+    observed = observed.seeing(foreign(State::Ready, None));
+    for (power, finalizer, doing) in [
+        (None, Finalizer::Keep, ""),
+        (Some(Power::Unknown), Finalizer::Keep, ""),
+        (Some(Power::On), Finalizer::Keep, "reclaim"),
+        (Some(Power::Off), Finalizer::Remove, ""),
+    ] {
+        observed.power = power;
+        let plan = decide(&observed, now());
+        assert_eq!((plan.finalizer, effect(&plan)), (finalizer, doing), "{power:?}");
+    }
+}
+
+#[test]
+fn s14_a_person_may_give_a_machine_up_by_its_name() {
+    let observed = leaving().seeing(metal(State::Broken));
+    let wrong = decide(&observed.clone().with_annotation(ABANDON_ANNOTATION, "other"), now());
+    assert_eq!(wrong.finalizer, Finalizer::Keep);
+    let plan = decide(&observed.with_annotation(ABANDON_ANNOTATION, ID), now());
+    assert_eq!((plan.effect, plan.finalizer), (None, Finalizer::Remove));
+    assert!(plan.events.iter().any(|event| event.warning && event.reason == "MachineAbandoned"));
+}
+
+#[test]
+fn s18_the_address_leaves_dns_before_the_machine_does() {
+    let mut observed = leaving().seeing(metal(State::Deployed));
+    observed.in_dns = Lookup::Found(true);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "DNSDetachPending"));
+    observed.in_dns = Lookup::Unknown("away".into());
+    assert_eq!(effect(&decide(&observed, now())), "");
+    observed.in_dns = Lookup::Found(false);
+    assert_eq!(effect(&decide(&observed, now())), "release");
+}
+
+#[test]
+fn s18_nobody_is_waited_for_where_nobody_keeps_the_record() {
+    let mut observed = leaving().seeing(metal(State::Deployed));
+    observed.in_dns = Lookup::Found(true);
+    observed.maas_cluster = Lookup::Found(Surroundings { keeps_dns: false });
+    assert_eq!(effect(&decide(&observed, now())), "release");
+}
+
+#[test]
+fn s01_absence_is_believed_only_if_maas_says_so() {
+    let mut observed = leaving();
+    observed.on_record = Lookup::Unknown("403".into());
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
+    observed.on_record = Lookup::Absent;
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Remove);
+    observed.by_key = Lookup::Unknown("away".into());
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
+    observed.by_key = Lookup::Found(Vec::new());
+    observed.eyes = Eyes::Open { name: "n".into(), user: "new".into(), strange: true };
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep, "s05");
+}
+
+#[test]
+fn go02_a_machine_that_was_allocated_and_never_recorded_is_found_by_its_key_and_released() {
+    let found = Metal { stamp: None, ..metal(State::Allocated) };
+    let plan = decide(&fresh().with_record(&record()).under_key(vec![found]).deleting(), now());
+    assert_eq!(effect(&plan), "release");
+}
+
+#[test]
+fn go07_the_disks_are_wiped_as_the_spec_says() {
+    let mut observed = leaving().seeing(metal(State::Deployed));
+    observed.object.spec.release =
+        Some(capmaas_api::machine::Release { erase: Some(capmaas_api::machine::Erase::Quick) });
+    let plan = decide(&observed, now());
+    assert_eq!(plan.effect, Some(Effect::Release { machine: ID.into(), erase: Some(crate::intent::Wipe::Quick) }));
+}
+
+#[test]
+fn s24_a_stuck_deletion_of_the_go_provider_goes_on() {
+    let mut observed = fresh().provisioned().deleting();
+    observed.object.spec.provider_id = Some("maas:///az1/abc123".into());
+    let plan = decide(&observed, now());
+    let record = plan.record.unwrap();
+    assert!(record.adopted);
+    let observed = observed.with_record(&record).seeing(foreign(State::Deployed, Some("admin")));
+    assert_eq!(effect(&decide(&observed, now())), "stamp");
+    assert_eq!(effect(&decide(&observed.clone().seeing(metal(State::Deployed)), now())), "release");
+    let mut gone = observed;
+    gone.on_record = Lookup::Absent;
+    assert_eq!(decide(&gone, now()).finalizer, Finalizer::Remove);
+}
+
+#[test]
+fn a_locked_machine_is_not_released() {
+    let plan = decide(&leaving().seeing(Metal { locked: true, ..metal(State::Deployed) }), now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "MachineReleaseFailed"));
+}
+
+#[test]
+fn vms_on_a_host_are_waited_for() {
+    let observed = leaving().seeing(metal(State::Deployed));
+    let plan = decide(&observed, now());
+    let release = plan.effect.clone().unwrap();
+    let refused = Outcome::Refused(Refusal::InUse, "VM hosts must be removed first".into());
+    let conclusion = conclude(&observed, &plan, &release, &refused, now());
+    assert_eq!(conclusion.record.unwrap().in_flight, None);
+    let status = conclusion.status.unwrap();
+    let deployed = status.conditions.iter().find(|condition| condition.type_ == "MachineDeployed").unwrap();
+    assert_eq!(deployed.reason.as_deref(), Some("WaitingForVMsToLeave"));
+}

@@ -1,0 +1,338 @@
+//! On the way to a machine, and while it runs.
+
+use capmaas_api::ConditionStatus;
+
+use super::super::*;
+use super::fixture::*;
+use crate::Lookup;
+
+#[test]
+fn s03_the_key_is_written_before_anything_is_asked_for() {
+    let plan = decide(&fresh(), now());
+    assert_eq!(plan.effect, None);
+    assert_eq!(plan.record.unwrap().key, KEY);
+    assert_eq!(plan.identity.as_deref(), Some("http://maas#admin"));
+}
+
+#[test]
+fn s03_a_key_that_is_there_is_never_computed_again() {
+    let mut moved = fresh().with_record(&record());
+    moved.object.metadata.uid = Some("another-uid".into());
+    let plan = decide(&moved, now());
+    assert!(matches!(&plan.effect, Some(Effect::Allocate { key, .. }) if key == KEY), "{:?}", plan.effect);
+}
+
+#[test]
+fn cluster_infrastructure_and_start_up_data_come_first() {
+    let mut observed = fresh();
+    observed.cluster = Lookup::Found(serde_json::from_value(serde_json::json!({})).unwrap());
+    assert_eq!(reason(&decide(&observed, now())), "WaitingForClusterInfrastructure");
+    let mut observed = fresh();
+    observed.bootstrap = Lookup::Absent;
+    let plan = decide(&observed, now());
+    assert_eq!((reason(&plan), plan.record.as_ref()), ("WaitingForBootstrapData", None));
+    let mut observed = fresh();
+    observed.machine = Lookup::Absent;
+    let plan = decide(&observed, now());
+    assert_eq!((reason(&plan), plan.finalizer), ("WaitingForOwner", Finalizer::Keep));
+}
+
+#[test]
+fn ignition_is_refused_with_a_sentence_unless_the_image_takes_it() {
+    let mut observed = fresh();
+    observed.bootstrap = Lookup::Found(Format::Ignition);
+    let plan = decide(&observed, now());
+    assert!(condition(&plan, "MachineDeployed").message.as_ref().unwrap().contains("Ignition"));
+    assert_eq!(plan.record, None);
+    observed.object.spec.image = "custom/flatcar-4230".into();
+    assert!(decide(&observed, now()).record.is_some());
+}
+
+#[test]
+fn a_machine_is_asked_for_with_everything_that_the_spec_says() {
+    let mut observed = fresh().with_record(&record());
+    observed.object.spec.tags = vec!["fast".into()];
+    observed.object.spec.resource_pool = Some("pool".into());
+    observed.object.spec.min_disk_size = Some(100);
+    observed.object.spec.failure_domain = Some("az1".into());
+    let plan = decide(&observed, now());
+    let Some(Effect::Allocate { constraints, .. }) = plan.effect else { panic!("{:?}", plan.effect) };
+    assert_eq!((constraints.min_cpu, constraints.min_memory, constraints.min_disk), (Some(2), Some(4096), Some(100)));
+    assert_eq!((constraints.tags, constraints.pool.as_deref()), (vec!["fast".to_owned()], Some("pool")));
+    assert_eq!(constraints.zone.as_deref(), Some("az2"), "the Machine's failure domain wins");
+    assert_eq!(constraints.not_tags, quarantine_tags(now()));
+}
+
+#[test]
+fn a_pinned_machine_is_asked_for_by_its_id() {
+    let mut observed = fresh().with_record(&record());
+    observed.object.spec.system_id = Some("wanted".into());
+    let plan = decide(&observed, now());
+    assert!(
+        matches!(plan.effect, Some(Effect::Allocate { constraints, .. }) if constraints.machine.as_deref() == Some("wanted"))
+    );
+}
+
+#[test]
+fn s02_nothing_is_allocated_twice_while_an_answer_may_be_under_way() {
+    let sent = record().sending(Write::Allocate, now());
+    let observed = fresh().with_record(&sent);
+    assert_eq!(decide(&observed, later(149)).effect, None);
+    assert_eq!(effect(&decide(&observed, later(150))), "allocate");
+    // It is there after all.
+    let plan = decide(&observed.under_key(vec![metal(State::Allocated)]), later(5));
+    let record = plan.record.unwrap();
+    assert_eq!((record.machine.as_deref(), record.in_flight), (Some(ID), None));
+}
+
+#[test]
+fn s02_the_intent_is_stored_with_the_allocation() {
+    let plan = decide(&fresh().with_record(&record()), now());
+    assert_eq!(plan.record.unwrap().in_flight.unwrap().write, Write::Allocate);
+}
+
+#[test]
+fn s01_a_key_that_maas_was_not_asked_for_is_not_free() {
+    let mut observed = fresh().with_record(&record());
+    observed.by_key = Lookup::Unknown("away".into());
+    assert_eq!(decide(&observed, now()).effect, None);
+}
+
+#[test]
+fn s04_the_machine_on_record_stays_and_another_that_was_never_deployed_is_released() {
+    let extra = |state| Metal { id: "other".into(), stamp: None, ..metal(state) };
+    let observed = fresh().with_record(&on_record()).seeing(metal(State::Allocated));
+    let plan = decide(&observed.clone().under_key(vec![metal(State::Allocated), extra(State::Allocated)]), now());
+    assert!(matches!(&plan.effect, Some(Effect::Release { machine, .. }) if machine == "other"), "{:?}", plan.effect);
+    let plan = decide(&observed.under_key(vec![metal(State::Allocated), extra(State::Deployed)]), now());
+    assert_eq!(effect(&plan), "deploy");
+}
+
+#[test]
+fn s05_after_a_change_of_identity_nothing_is_allocated_and_no_absence_believed() {
+    let mut observed = fresh().with_record(&record());
+    observed.eyes = Eyes::Open { name: "n".into(), user: "new".into(), strange: true };
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "IdentityChanged"));
+    let mut observed = observed.with_record(&on_record());
+    observed.on_record = Lookup::Absent;
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), plan.record), ("", None));
+}
+
+#[test]
+fn s06_a_live_node_that_maas_hands_out_is_kept_and_another_machine_is_asked_for() {
+    let mut observed = fresh().with_record(&record().sending(Write::Allocate, now()));
+    observed.others.machines.insert(ID.into());
+    let plan = decide(&observed.clone().under_key(vec![metal(State::Allocated)]), later(1));
+    assert_eq!(effect(&plan), "allocate");
+    assert!(condition(&plan, "MachineDeployed").message.as_ref().unwrap().contains(ID));
+    // On deletion it is left as it is, too.
+    let plan = decide(&observed.with_record(&record()).under_key(vec![metal(State::Allocated)]).deleting(), later(1));
+    assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
+}
+
+#[test]
+fn s06_a_provisioned_machine_that_maas_calls_ready_or_does_not_know_is_reported_and_never_redeployed() {
+    let observed = fresh().with_record(&on_record()).provisioned();
+    let plan = decide(&observed.clone().seeing(foreign(State::Ready, None)), now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "MachineTerminatedReason"));
+    let mut gone = observed;
+    gone.on_record = Lookup::Absent;
+    let plan = decide(&gone, now());
+    assert_eq!((effect(&plan), reason(&plan), plan.record.as_ref()), ("", "MachineNotFound", None));
+}
+
+#[test]
+fn go06_a_machine_that_is_gone_from_maas_says_so_and_what_to_do() {
+    let mut observed = fresh().with_record(&on_record()).provisioned();
+    observed.on_record = Lookup::Absent;
+    assert!(condition(&decide(&observed, now()), "Ready").message.as_ref().unwrap().contains("delete the Machine"));
+}
+
+#[test]
+fn an_allocated_machine_is_stamped_then_freed_of_swap_then_deployed() {
+    let bare = Metal { stamp: None, swap_off: false, ..metal(State::Allocated) };
+    let observed = fresh().with_record(&on_record());
+    let seen = observed.clone().seeing(bare.clone()).under_key(vec![bare.clone()]);
+    assert_eq!(effect(&decide(&seen, now())), "stamp");
+    let stamped = Metal { stamp: Some(KEY.into()), ..bare };
+    assert_eq!(effect(&decide(&observed.clone().seeing(stamped.clone()), now())), "disable_swap");
+    let denied = Record { swap_denied: true, ..on_record() };
+    assert_eq!(effect(&decide(&observed.clone().with_record(&denied).seeing(stamped), now())), "deploy");
+    let plan = decide(&observed.seeing(metal(State::Allocated)), now());
+    let record = plan.record.unwrap();
+    assert_eq!((record.in_flight.unwrap().write, record.deploy_began), (Write::Deploy, Some(now())));
+}
+
+#[test]
+fn go20_swap_that_the_account_may_not_change_stays_on_and_is_not_asked_for_again() {
+    let observed = fresh().with_record(&on_record()).seeing(Metal { swap_off: false, ..metal(State::Allocated) });
+    let plan = decide(&observed, now());
+    let swap = plan.effect.clone().unwrap();
+    let conclusion = conclude(&observed, &plan, &swap, &Outcome::Refused(Refusal::Denied, "403".into()), now());
+    assert!(conclusion.record.unwrap().swap_denied);
+}
+
+#[test]
+fn a_deployment_that_maas_forgot_is_turned_on_once_and_given_up_after_its_deadline() {
+    let began = Record { deploy_began: Some(now()), ..on_record() };
+    let mut observed = fresh().with_record(&began).seeing(metal(State::Deploying));
+    observed.power = Some(Power::Off);
+    assert_eq!(effect(&decide(&observed, later(60))), "");
+    let plan = decide(&observed, later(130));
+    assert_eq!(effect(&plan), "power_on");
+    let observed = observed.with_record(&plan.record.unwrap());
+    assert_eq!(effect(&decide(&observed, later(300))), "");
+    let plan = decide(&observed, later(46 * 60));
+    assert_eq!(effect(&plan), "quarantine");
+    assert!(plan.record.unwrap().failed[0].power, "the power is to blame, not the image");
+}
+
+#[test]
+fn s17_a_machine_that_fails_is_quarantined_then_released_then_another_is_asked_for() {
+    let plan = decide(&fresh().with_record(&on_record()).seeing(metal(State::FailedDeployment)), now());
+    assert_eq!(effect(&plan), "quarantine");
+    let failed = plan.record.unwrap();
+    let plan = decide(&fresh().with_record(&failed).seeing(metal(State::FailedDeployment)), now());
+    assert_eq!(effect(&plan), "release");
+    let released = Record { in_flight: None, ..plan.record.unwrap() };
+    let mut observed = fresh().with_record(&released).seeing(foreign(State::Ready, None));
+    observed.power = Some(Power::Off);
+    let plan = decide(&observed, now());
+    let anew = plan.record.unwrap();
+    assert_eq!((anew.machine.as_ref(), anew.failed.len()), (None, 1));
+    assert_eq!(effect(&decide(&fresh().with_record(&anew), now())), "allocate");
+}
+
+#[test]
+fn s17_the_same_image_failing_on_two_machines_is_blamed() {
+    let failure = |id: &str| Failure { machine: id.into(), image: "ubuntu/jammy".into(), power: false };
+    let record = Record { failed: vec![failure("a"), failure("b")], ..record() };
+    let plan = decide(&fresh().with_record(&record), now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "ImageSuspected"));
+    assert_eq!(plan.status.unwrap().failure_reason.as_deref(), Some("ImageSuspected"));
+}
+
+#[test]
+fn s17_three_machines_are_tried_and_no_fourth() {
+    let failure = |id: &str| Failure { machine: id.into(), image: "ubuntu/jammy".into(), power: true };
+    let two = Record { failed: vec![failure("a"), failure("b")], ..record() };
+    assert_eq!(effect(&decide(&fresh().with_record(&two), now())), "allocate");
+    let three = Record { failed: vec![failure("a"), failure("b"), failure("c")], ..record() };
+    let plan = decide(&fresh().with_record(&three), now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "AttemptsExhausted"));
+}
+
+#[test]
+fn s19_the_provider_id_is_written_once_and_before_the_nodes() {
+    let deployed = fresh().with_record(&on_record()).seeing(metal(State::Deployed));
+    let plan = decide(&deployed, now());
+    assert_eq!(plan.spec.provider_id.as_deref(), Some("maas://az1/abc123"));
+    assert_eq!((plan.spec.system_id.as_deref(), plan.spec.failure_domain.as_deref()), (Some(ID), Some("az1")));
+    assert_eq!(plan.effect, None);
+    let status = plan.status.unwrap();
+    assert!(status.ready);
+    assert_eq!(status.initialization.unwrap().provisioned, Some(true));
+    let mut go = deployed.clone();
+    go.others.use_go_form = true;
+    assert_eq!(decide(&go, now()).spec.provider_id.as_deref(), Some("maas:///az1/abc123"));
+    let mut named = deployed.provisioned();
+    named.node = NodeSight::Nameless("bm1".into());
+    let plan = decide(&named, now());
+    assert_eq!(plan.spec, SpecPatch::default());
+    assert_eq!(effect(&plan), "name_node");
+    named.node = NodeSight::Foreign("it is another's".into());
+    let plan = decide(&named, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "NodeProviderIDConflict"));
+}
+
+#[test]
+fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
+    let off = Metal { power: Power::Off, ..metal(State::Deployed) };
+    let mut observed = fresh().with_record(&on_record()).seeing(off.clone()).provisioned();
+    assert_eq!(effect(&decide(&observed, now())), "", "nobody asked the power driver");
+    observed.power = Some(Power::Unknown);
+    assert_eq!(effect(&decide(&observed, now())), "", "unknown is not off");
+    observed.power = Some(Power::Off);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("power_on", "MachinePoweredOff"));
+    let observed = observed.with_record(&plan.record.unwrap());
+    assert_eq!(effect(&decide(&observed, later(500))), "");
+    assert_eq!(effect(&decide(&observed, later(601))), "power_on");
+    for left in [Metal { locked: true, ..off.clone() }, Metal { in_maintenance: true, ..off.clone() }] {
+        assert_eq!(effect(&decide(&observed.clone().seeing(left), later(601))), "");
+    }
+    let opted_out = observed.with_annotation(LEAVE_POWER_ANNOTATION, "");
+    assert_eq!(effect(&decide(&opted_out, later(601))), "");
+}
+
+#[test]
+fn s24_a_machine_of_the_go_provider_is_taken_over_by_a_stamp_and_nothing_else() {
+    let mut observed = fresh().provisioned();
+    observed.object.spec.provider_id = Some("maas:///az1/abc123".into());
+    let plan = decide(&observed, now());
+    let record = plan.record.unwrap();
+    assert_eq!((record.machine.as_deref(), record.adopted, plan.effect), (Some(ID), true, None));
+    let observed = observed.with_record(&record).seeing(foreign(State::Deployed, Some("admin")));
+    assert_eq!(effect(&decide(&observed, now())), "stamp");
+    let plan = decide(&observed.clone().seeing(metal(State::Deployed)), now());
+    assert_eq!((effect(&plan), plan.spec), ("", SpecPatch::default()), "its provider ID is never rewritten");
+    let mut held = observed;
+    held.others.machines.insert(ID.into());
+    assert_eq!(effect(&decide(&held, now())), "", "another object holds it too");
+}
+
+#[test]
+fn s15_paused_or_moved_nothing_is_done_and_no_finalizer_added() {
+    let mut bare = fresh();
+    bare.object.metadata.finalizers = None;
+    for name in
+        ["cluster.x-k8s.io/paused", "clusterctl.cluster.x-k8s.io/delete-for-move", "cluster.x-k8s.io/managed-by"]
+    {
+        for observed in [bare.clone(), fresh().with_record(&on_record()).seeing(metal(State::Deployed)).deleting()] {
+            let plan = decide(&observed.with_annotation(name, ""), now());
+            assert_eq!((plan.effect, plan.record, plan.finalizer), (None, None, Finalizer::Keep), "{name}");
+        }
+    }
+    let mut observed = bare;
+    observed.cluster = Lookup::Found(serde_json::from_value(serde_json::json!({"spec": {"paused": true}})).unwrap());
+    let plan = decide(&observed, now());
+    assert_eq!((plan.effect.as_ref(), plan.finalizer), (None, Finalizer::Keep));
+    assert_eq!(condition(&plan, "Paused").status, ConditionStatus::True);
+}
+
+#[test]
+fn s01_while_maas_is_away_a_running_machine_stays_ready() {
+    let mut observed = fresh().with_record(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    observed.object.status = decide(&observed, now()).status;
+    observed.eyes = Eyes::Closed { reason: "MAASUnavailable", message: "away".into() };
+    let plan = decide(&observed, later(60));
+    assert_eq!(plan.status, observed.object.status);
+    assert_eq!(plan.effect, None);
+}
+
+#[test]
+fn go08_a_failure_that_passes_is_not_written_as_terminal() {
+    let failed = decide(&fresh().with_record(&on_record()).seeing(metal(State::FailedDeployment)), now());
+    assert_eq!(failed.status.unwrap().failure_reason, None);
+    let mut observed = fresh().with_record(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    observed.object.status.as_mut().unwrap().failure_reason = Some("UpdateMachineError".into());
+    assert_eq!(decide(&observed, now()).status.unwrap().failure_reason, None);
+}
+
+#[test]
+fn a_vm_gets_a_sentence_and_nothing_else() {
+    let mut observed = fresh();
+    observed.object.spec.dynamic_lxd = Some(true);
+    let plan = decide(&observed, now());
+    assert_eq!((plan.effect.as_ref(), plan.record.as_ref()), (None, None));
+    assert!(condition(&plan, "MachineDeployed").message.as_ref().unwrap().contains("LXD VMs"));
+}
+
+#[test]
+fn two_objects_with_one_record_are_left_alone() {
+    let mut observed = fresh().with_record(&on_record()).seeing(metal(State::Allocated));
+    observed.others.share_key = true;
+    assert_eq!(decide(&observed, now()).effect, None);
+}

@@ -1,0 +1,8 @@
+//! The decisions, as tables and as properties over anything that can be observed.
+
+mod arbitrary;
+mod fixture;
+mod leaving;
+mod living;
+mod properties;
+mod table;

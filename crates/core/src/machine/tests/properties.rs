@@ -1,0 +1,113 @@
+//! What holds whatever is observed.
+
+use proptest::prelude::*;
+
+use super::super::*;
+use super::arbitrary::any_observed;
+use super::fixture::*;
+use crate::Lookup;
+
+fn ours(observed: &Observed, id: &str) -> bool {
+    let marked = |metal: &Metal| metal.id == id && metal.is_ours(KEY, &observed.by_key);
+    matches!(&observed.on_record, Lookup::Found(metal) if marked(metal))
+        || matches!(&observed.by_key, Lookup::Found(found) if found.iter().any(|metal| metal.id == id))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(768))]
+
+    #[test]
+    fn the_decision_is_total_and_depends_on_nothing_else(observed in any_observed()) {
+        prop_assert_eq!(decide(&observed, now()), decide(&observed, now()));
+    }
+
+    #[test]
+    fn deletion_never_deploys_and_never_asks_for_a_new_machine(observed in any_observed()) {
+        let plan = decide(&observed.deleting(), now());
+        let begins = matches!(plan.effect, Some(Effect::Deploy { .. } | Effect::Allocate { .. } | Effect::PowerOn { .. }));
+        prop_assert!(!begins, "{:?}", plan.effect);
+    }
+
+    #[test]
+    fn s07_what_is_done_to_a_machine_is_done_to_one_that_carries_our_mark(observed in any_observed()) {
+        let plan = decide(&observed, now());
+        if let Some(effect) = &plan.effect
+            && let Some(id) = effect.machine()
+            && !matches!(effect, Effect::Stamp { .. } | Effect::Reclaim { .. })
+        {
+            prop_assert!(ours(&observed, id), "{:?}", effect);
+        }
+    }
+
+    #[test]
+    fn s14_the_finalizer_goes_only_when_nothing_of_ours_is_known_to_be_left(observed in any_observed()) {
+        let plan = decide(&observed, now());
+        if plan.finalizer == Finalizer::Remove {
+            prop_assert!(observed.object.metadata.deletion_timestamp.is_some());
+            prop_assert_eq!(plan.effect, None);
+            let record = Record::read(observed.object.metadata.annotations.as_ref()).unwrap();
+            if let Some(record) = record {
+                prop_assert!(matches!(observed.by_key, Lookup::Found(_) | Lookup::Absent));
+                prop_assert!(!record.in_flight.is_some_and(|sent| sent.write == Write::Allocate && sent.may_still_land(now())));
+                if record.machine.is_some() {
+                    prop_assert!(!matches!(observed.on_record, Lookup::Unknown(_)));
+                }
+            } else {
+                prop_assert_eq!(observed.object.spec.provider_id(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn s09_a_provisioned_machine_that_nobody_deletes_is_neither_released_nor_replaced(observed in any_observed()) {
+        let mut observed = observed.provisioned();
+        observed.object.metadata.deletion_timestamp = None;
+        let plan = decide(&observed, now());
+        let destroys = matches!(plan.effect, Some(Effect::Release { .. } | Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. }));
+        prop_assert!(!destroys, "{:?}", plan.effect);
+    }
+
+    #[test]
+    fn s02_nothing_is_sent_twice_while_the_first_may_still_land(observed in any_observed()) {
+        let record = Record::read(observed.object.metadata.annotations.as_ref()).unwrap();
+        let plan = decide(&observed, now());
+        let unseen = matches!(&observed.by_key, Lookup::Found(found) if found.is_empty());
+        if let Some(sent) = record.and_then(|record| record.in_flight)
+            && sent.may_still_land(now()) && sent.write == Write::Allocate && unseen
+        {
+            prop_assert!(!matches!(plan.effect, Some(Effect::Allocate { .. })), "{:?}", plan.effect);
+        }
+    }
+
+    #[test]
+    fn s15_paused_means_nothing(observed in any_observed()) {
+        let plan = decide(&observed.with_annotation("cluster.x-k8s.io/paused", ""), now());
+        prop_assert_eq!((plan.effect, plan.record, plan.finalizer), (None, None, Finalizer::Keep));
+    }
+
+    #[test]
+    fn every_write_that_must_not_be_repeated_is_remembered_before_it_is_sent(observed in any_observed()) {
+        let plan = decide(&observed, now());
+        let expected = match &plan.effect {
+            Some(Effect::Allocate { .. } | Effect::Reclaim { .. }) => Some(Write::Allocate),
+            Some(Effect::Deploy { .. }) => Some(Write::Deploy),
+            Some(Effect::Release { .. }) => Some(Write::Release),
+            _ => None,
+        };
+        if expected.is_some() {
+            let stored = plan.record.and_then(|record| record.in_flight);
+            prop_assert_eq!(stored.map(|sent| (sent.write, sent.at)), expected.map(|write| (write, now())));
+        }
+    }
+
+    #[test]
+    fn saying_it_twice_changes_nothing(observed in any_observed()) {
+        let plan = decide(&observed, now());
+        if plan.effect.is_none() && plan.record.is_none() && plan.spec == SpecPatch::default() {
+            let mut again = observed;
+            again.object.status = plan.status.clone().or(again.object.status);
+            let second = decide(&again, now());
+            prop_assert_eq!(second.status, plan.status);
+        }
+    }
+}
