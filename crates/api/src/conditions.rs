@@ -21,6 +21,8 @@ name_table! {
         "Remove the annotation cluster.x-k8s.io/paused, or set the Cluster's spec.paused to false, to go on.";
     DELETING = "Deleting", "The object is being deleted. The message tells what it waits for.",
         "If it stays for long, see to what the message names.";
+    CREDENTIALS_VALID = "CredentialsValid", "MAAS accepts the credentials that count for this cluster. Unknown while MAAS does not answer.",
+        "If it is False, correct the credentials that the message names; no restart is needed.";
     MACHINE_DEPLOYED = "MachineDeployed", "The machine is there and runs the image.",
         "If it is False, the reason tells which step has not been done.";
     DNS_ATTACHED = "DNSAttached", "The machine's address is in the DNS record of the cluster's API server. Control plane machines only.",

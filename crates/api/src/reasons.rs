@@ -25,6 +25,7 @@ name_table! {
     DELETING = "Deleting", "The object is being deleted.", "Wait. If it takes long, the message tells for what.";
     DELETED = "Deleted", "What the object stood for has been given back to MAAS.", "Nothing.";
     WAITING_FOR_OWNER = "WaitingForOwner", "No Cluster or Machine owns the object yet.", "Reference it from a Cluster or Machine, or delete it.";
+    CREDENTIALS_VALID = "CredentialsValid", "MAAS accepts the credentials.", "Nothing.";
     CREDENTIALS_INVALID = "CredentialsInvalid", "There are no MAAS credentials, or MAAS refuses them.", "Correct the credentials; no restart is needed.";
     MAAS_UNAVAILABLE = "MAASUnavailable", "MAAS does not answer. Nothing is concluded from that; the last known state stays.", "Check MAAS and the way to it. Work goes on by itself.";
     IDENTITY_CHANGED = "IdentityChanged", "The MAAS endpoint or user changed, so what MAAS does not show may still exist.", "Go back to the former credentials, or see that the new user may see the machines.";

@@ -33,15 +33,24 @@ pub struct Plan {
 /// An annotation on the object pauses it whatever its Cluster says. An object that belongs to no Cluster is paused by its
 /// annotation only. While the Cluster cannot be read, the condition stays as it is: unknown is not "not paused".
 pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
-    let (status, reason, message) = match (observed.annotated, &observed.cluster) {
-        (true, _) => (ConditionStatus::True, reasons::PAUSED, "the object has the annotation cluster.x-k8s.io/paused"),
-        (false, Lookup::Found(true)) => (ConditionStatus::True, reasons::PAUSED, "the Cluster has spec.paused: true"),
-        (false, Lookup::Found(false) | Lookup::Absent) => (ConditionStatus::False, reasons::NOT_PAUSED, ""),
-        (false, Lookup::Unknown(why)) => return Plan { condition: None, unknown: Some(why.clone()) },
+    let cluster = match &observed.cluster {
+        Lookup::Found(paused) => *paused,
+        Lookup::Absent => false,
+        Lookup::Unknown(_) if observed.annotated => false,
+        Lookup::Unknown(why) => return Plan { condition: None, unknown: Some(why.clone()) },
     };
-    let verdict =
-        Verdict { type_: conditions::PAUSED, status, severity: Severity::Info, reason, message: message.to_owned() };
+    let verdict = verdict(observed.annotated, cluster);
     Plan { condition: verdict.settle(&observed.conditions, observed.generation, now), unknown: None }
+}
+
+/// What the condition `Paused` says of an object, by its own annotation and by its Cluster's pause.
+pub fn verdict(annotated: bool, cluster: bool) -> Verdict {
+    let (status, reason, message) = match (annotated, cluster) {
+        (true, _) => (ConditionStatus::True, reasons::PAUSED, "the object has the annotation cluster.x-k8s.io/paused"),
+        (false, true) => (ConditionStatus::True, reasons::PAUSED, "the Cluster is paused"),
+        (false, false) => (ConditionStatus::False, reasons::NOT_PAUSED, ""),
+    };
+    Verdict { type_: conditions::PAUSED, status, severity: Severity::Info, reason, message: message.to_owned() }
 }
 
 #[cfg(test)]

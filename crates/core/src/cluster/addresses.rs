@@ -1,0 +1,113 @@
+//! Which addresses the name of the API server leads to (S18).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::network::Networks;
+use super::observed::{Machine, Object, Observed};
+use crate::Lookup;
+
+/// MAAS's word for a machine that runs its image.
+const DEPLOYED: &str = "Deployed";
+
+/// How the addresses of the record should change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// These and no others.
+    Exactly(BTreeSet<IpAddr>),
+    /// Not enough is known to take away what cannot be explained: the others stay.
+    Change {
+        /// To be added.
+        add: BTreeSet<IpAddr>,
+        /// To be taken out.
+        remove: BTreeSet<IpAddr>,
+    },
+}
+
+impl Wanted {
+    /// The addresses that a record with these should have.
+    pub fn given(&self, current: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        match self {
+            Self::Exactly(addresses) => addresses.clone(),
+            Self::Change { add, remove } => current.difference(remove).copied().chain(add.iter().copied()).collect(),
+        }
+    }
+}
+
+/// What is known about the addresses of the control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// How the record should change.
+    pub wanted: Wanted,
+    /// What a person should know about it, if anything.
+    pub remark: Option<String>,
+}
+
+/// A control plane machine is published while it is Deployed, powered and not being deleted. Never by its API's health: kubeadm
+/// init would wait for itself.
+pub fn published(observed: &Observed) -> Published {
+    let unchanged = Wanted::Change { add: BTreeSet::new(), remove: BTreeSet::new() };
+    let machines = match &observed.machines {
+        Lookup::Found(machines) => machines,
+        Lookup::Absent => return Published { wanted: unchanged, remark: None },
+        Lookup::Unknown(why) => return Published { wanted: unchanged, remark: Some(why.clone()) },
+    };
+    let (networks, unsure) = preference(&observed.object, &observed.preferred);
+    let (leaving, staying): (Vec<&Machine>, Vec<&Machine>) =
+        machines.iter().filter(|machine| machine.control_plane).partition(|machine| machine.deleting);
+
+    let up: Vec<&Machine> = staying.iter().copied().filter(|machine| is_up(machine)).collect();
+    let add: BTreeSet<IpAddr> = match &unsure {
+        Some(_) => BTreeSet::new(),
+        None => up.iter().filter_map(|machine| networks.best(&machine.addresses)).collect(),
+    };
+    let kept = |address: &IpAddr| staying.iter().any(|machine| machine.addresses.contains(address));
+    let remove: BTreeSet<IpAddr> =
+        leaving.iter().flat_map(|machine| &machine.addresses).copied().filter(|address| !kept(address)).collect();
+
+    // After a move every status is lost for a while: a machine of which nothing is known may be in the record rightly.
+    let unseen = staying.iter().any(|machine| machine.provisioned && machine.state.is_none());
+    let wanted = if staying.is_empty() && (!leaving.is_empty() || observed.object.deleting) {
+        Wanted::Exactly(BTreeSet::new())
+    } else if add.is_empty() || unseen || unsure.is_some() {
+        // Never wiped while there are machines: an API server behind a stale address is better than a name without any.
+        Wanted::Change { add, remove }
+    } else {
+        Wanted::Exactly(add)
+    };
+    Published { wanted, remark: unsure.or_else(|| remark(&networks, &up)) }
+}
+
+/// Deployed and powered.
+pub fn is_up(machine: &Machine) -> bool {
+    machine.state.as_deref() == Some(DEPLOYED) && machine.powered
+}
+
+/// The preferred networks: the spec's, else the namespace's. The sentence says why they are not known.
+fn preference(object: &Object, config: &Lookup<String>) -> (Networks, Option<String>) {
+    let of_spec = Networks::parse(object.spec.preferred_subnets.iter().map(String::as_str));
+    if !of_spec.is_empty() {
+        return (of_spec, None);
+    }
+    match config {
+        Lookup::Found(text) => (Networks::parse(text.split(',')), None),
+        Lookup::Absent => (Networks::default(), None),
+        Lookup::Unknown(why) => (Networks::default(), Some(why.clone())),
+    }
+}
+
+fn remark(networks: &Networks, up: &[&Machine]) -> Option<String> {
+    let outside: Vec<&str> = up
+        .iter()
+        .filter(|machine| !machine.addresses.is_empty() && networks.best(&machine.addresses).is_none())
+        .map(|machine| machine.name.as_str())
+        .collect();
+    let mut remarks = Vec::new();
+    if !networks.unreadable.is_empty() {
+        remarks.push(format!("among the preferred subnets these are no networks: {}", networks.unreadable.join(", ")));
+    }
+    if !outside.is_empty() {
+        remarks.push(format!("not published, because no address is in a preferred subnet: {}", outside.join(", ")));
+    }
+    (!remarks.is_empty()).then(|| remarks.join("; "))
+}

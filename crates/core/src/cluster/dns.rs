@@ -1,0 +1,217 @@
+//! The record in MAAS's DNS: made once, kept in step (S18).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reasons};
+use jiff::{SignedDuration, Timestamp};
+
+use super::addresses::published;
+use super::notes::{Notes, Source};
+use super::observed::{Observed, Record, Trouble};
+use super::plan::{Effect, Event, Requeue};
+use super::settle::{fault, verdict};
+use crate::Lookup;
+use crate::conditions::Verdict;
+
+/// When to ask MAAS again that did not answer.
+pub(super) const ASK_AGAIN: Requeue = Requeue::After(SignedDuration::from_secs(15));
+/// When to look again at something that a person has to see to.
+const PERSON: Requeue = Requeue::After(SignedDuration::from_mins(5));
+
+/// What happens about the record in this pass.
+pub(super) struct Step {
+    /// What is written down before the effect.
+    pub(super) notes: Notes,
+    pub(super) effect: Option<Effect>,
+    pub(super) events: Vec<Event>,
+    /// What `LoadBalancerReady` says; `None`: as before.
+    pub(super) verdict: Option<Verdict>,
+    pub(super) requeue: Requeue,
+}
+
+/// Brings the record one step closer to what it should be.
+///
+/// While the object is being deleted a record that is gone stays gone.
+pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timestamp) -> Step {
+    let object = &observed.object;
+    let mut step = Step {
+        notes: object.notes.clone(),
+        effect: None,
+        events: Vec::new(),
+        verdict: None,
+        requeue: Requeue::OnChange,
+    };
+    let known = match &observed.identity {
+        Ok(known) => known,
+        Err(refusal) => return step.silent(observed, refusal.reason, &refusal.message),
+    };
+    match &observed.record {
+        Lookup::Unknown(why) => return step.silent(observed, reasons::MAAS_UNAVAILABLE, why),
+        Lookup::Found(record) => match whose(&object.notes, source, record, known.standing.may_believe_absence()) {
+            Whose::Ours if source == Source::Dns && object.notes.record.is_none() => {
+                step.notes.record = Some(record.id);
+                step.requeue = Requeue::Now;
+            }
+            Whose::Ours => keep_in_step(observed, record, name, &mut step),
+            Whose::Foreign => {
+                let message = format!(
+                    "the DNS record {name} ({}) in MAAS was not made for this object; it is left alone",
+                    record.id
+                );
+                step.verdict =
+                    Some(fault(conditions::LOAD_BALANCER_READY, Severity::Error, reasons::DNS_NAME_TAKEN, message));
+                step.requeue = PERSON;
+            }
+            Whose::Doubtful => {
+                let message = known.standing.problem(&known.name).unwrap_or_default();
+                return step.silent(observed, reasons::IDENTITY_CHANGED, &message);
+            }
+        },
+        Lookup::Absent if !known.standing.may_believe_absence() => {
+            let message = known.standing.problem(&known.name).unwrap_or_default();
+            return step.silent(observed, reasons::IDENTITY_CHANGED, &message);
+        }
+        Lookup::Absent if object.deleting => {}
+        Lookup::Absent => {
+            let addresses = published(observed).wanted.given(&BTreeSet::new());
+            step.notes = Notes {
+                // From here on it is ours, also if another provider made the one that is gone.
+                source: Some(Source::Dns),
+                name: Some(name.to_owned()),
+                record: None,
+                asked: Some(now),
+                owed: owed(observed, &addresses),
+                ..step.notes
+            };
+            step.events.push(event("DNSRecordCreated", format!("made the DNS record {name} in MAAS")));
+            step.effect = Some(Effect::CreateDnsRecord { name: name.to_owned(), addresses });
+            step.requeue = Requeue::Now;
+        }
+    }
+    step.held_back(observed, now)
+}
+
+/// Whose a record is that was found under our name.
+pub(super) enum Whose {
+    Ours,
+    Foreign,
+    /// MAAS is another one than before, or we are somebody else there: only the very number counts.
+    Doubtful,
+}
+
+/// Without a number on it, a record under a name that was free when we wrote it down is ours (the answer to our request was
+/// lost); and so is the one that another provider left to us.
+pub(super) fn whose(notes: &Notes, source: Source, record: &Record, trusted: bool) -> Whose {
+    match notes.record {
+        Some(id) if id == record.id => Whose::Ours,
+        _ if !trusted => Whose::Doubtful,
+        None if source == Source::Adopted || notes.asked.is_some() => Whose::Ours,
+        _ => Whose::Foreign,
+    }
+}
+
+fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Step) {
+    let published = published(observed);
+    let addresses = published.wanted.given(&record.addresses);
+    if addresses != record.addresses || record.dangling {
+        step.notes.owed = owed(observed, &addresses);
+        step.events.push(event("DNSRecordUpdated", format!("{name} now leads to {}", listed(&addresses))));
+        step.effect = Some(Effect::UpdateDnsRecord { id: record.id, addresses });
+        step.requeue = Requeue::Now;
+        return;
+    }
+    let message = published.remark.unwrap_or_default();
+    step.verdict =
+        Some(verdict(conditions::LOAD_BALANCER_READY, ConditionStatus::True, reasons::LOAD_BALANCER_READY, message));
+    give_back(observed, &record.addresses, step);
+}
+
+/// Gives back one address that no record and no machine of ours has any more. Answers whether any is still owed.
+pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step: &mut Step) -> bool {
+    let in_use = |address: &IpAddr| match &observed.machines {
+        Lookup::Found(machines) => machines.iter().any(|machine| machine.addresses.contains(address)),
+        Lookup::Absent | Lookup::Unknown(_) => true,
+    };
+    let due = observed.object.notes.owed.iter().filter(|address| !in_record.contains(address) && !in_use(address));
+    let mut left = false;
+    for address in due {
+        match observed.reserved.get(address).filter(|_| observed.identity.is_ok()) {
+            Some(Lookup::Found(())) => {
+                left = true;
+                if step.effect.is_none() {
+                    step.events.push(event("AddressGivenBack", format!("gave {address} back to MAAS")));
+                    step.effect = Some(Effect::ReleaseAddress { address: *address });
+                    step.requeue = Requeue::Now;
+                }
+            }
+            Some(Lookup::Absent) => {
+                step.notes.owed.remove(address);
+                step.requeue = Requeue::Now;
+            }
+            Some(Lookup::Unknown(_)) | None => {
+                left = true;
+                step.requeue = step.requeue.min(ASK_AGAIN);
+            }
+        }
+    }
+    left
+}
+
+/// What will be owed once these addresses are written: an address that MAAS does not know becomes reserved by that.
+fn owed(observed: &Observed, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+    let new = addresses.intersection(&observed.unheard_of);
+    observed.object.notes.owed.iter().chain(new).copied().collect()
+}
+
+fn listed(addresses: &BTreeSet<IpAddr>) -> String {
+    if addresses.is_empty() {
+        return "no address".to_owned();
+    }
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn event(reason: &'static str, message: String) -> Event {
+    Event { warning: false, reason, message }
+}
+
+/// The time that is left until something may be tried.
+pub(super) fn until(then: Timestamp, now: Timestamp) -> Requeue {
+    Requeue::After(then.duration_since(now).max(SignedDuration::from_secs(1)))
+}
+
+/// What to wait for before the next try, if the last one failed a moment ago.
+pub(super) fn waiting(observed: &Observed, now: Timestamp) -> Option<&Trouble> {
+    observed.trouble.as_ref().filter(|trouble| now < trouble.retry_at)
+}
+
+impl Step {
+    /// Nothing can be found out: what was known stays.
+    fn silent(mut self, observed: &Observed, reason: &'static str, why: &str) -> Self {
+        let ever_said = observed.object.status.conditions.condition(conditions::LOAD_BALANCER_READY).is_some();
+        if !ever_said {
+            self.verdict = Some(verdict(conditions::LOAD_BALANCER_READY, ConditionStatus::Undetermined, reason, why));
+        }
+        self.requeue = ASK_AGAIN;
+        self
+    }
+
+    /// An effect that failed a moment ago is not tried again at once.
+    fn held_back(mut self, observed: &Observed, now: Timestamp) -> Self {
+        if self.effect.is_some()
+            && let Some(trouble) = waiting(observed, now)
+        {
+            self.notes = observed.object.notes.clone();
+            self.effect = None;
+            self.events.clear();
+            self.verdict = Some(fault(
+                conditions::LOAD_BALANCER_READY,
+                Severity::Warning,
+                reasons::LOAD_BALANCER_FAILED,
+                trouble.message.clone(),
+            ));
+            self.requeue = until(trouble.retry_at, now);
+        }
+        self
+    }
+}

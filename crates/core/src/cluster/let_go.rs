@@ -1,0 +1,220 @@
+//! The end of a `MaasCluster`: machines first, then the record, then what it left reserved, then the finalizer.
+
+use std::collections::BTreeSet;
+
+use capmaas_api::{ConditionStatus, Severity, conditions, reasons};
+use jiff::Timestamp;
+
+use super::dns::{self, ASK_AGAIN, Step, Whose, event, until, whose};
+use super::endpoint;
+use super::notes::Source;
+use super::observed::{Observed, Owner, Record};
+use super::plan::{Effect, Finalizer, Patch, Plan, Requeue};
+use super::settle::{Draft, fault, verdict};
+use crate::Lookup;
+use crate::credentials::IDENTITY_ANNOTATION;
+use crate::machine::IN_FLIGHT;
+
+/// Nothing waits for us while machines remain: their record is kept in step meanwhile, so that they can leave it (the Go
+/// provider's two halves waited for each other here).
+pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> Plan {
+    let object = &observed.object;
+    let nobody = Owner::default();
+    let owner = match &observed.owner {
+        Lookup::Found(owner) => owner,
+        Lookup::Absent | Lookup::Unknown(_) => &nobody,
+    };
+    if let Some(what) = unreadable(observed) {
+        return wait(draft, reasons::UNREADABLE_SPEC, what, Requeue::OnChange, now);
+    }
+    let source = endpoint::source(object, owner);
+    let name = endpoint::name(object, owner);
+    match &observed.machines {
+        Lookup::Unknown(why) => wait(draft, reasons::MACHINES_REMAIN, why.clone(), ASK_AGAIN, now),
+        Lookup::Found(machines) if !machines.is_empty() => {
+            let names: Vec<&str> = machines.iter().map(|machine| machine.name.as_str()).collect();
+            let message = format!("waiting for {} machines to be given back: {}", names.len(), shortened(&names));
+            let step = name.map(|name| dns::step(observed, source, &name, now));
+            machines_remain(observed, draft, step, message, now)
+        }
+        Lookup::Found(_) | Lookup::Absent => match (source, name) {
+            (Source::User, _) | (_, None) => finish(observed, &BTreeSet::new(), draft, now),
+            (source, Some(name)) => record(observed, source, &name, draft, now),
+        },
+    }
+}
+
+fn unreadable(observed: &Observed) -> Option<String> {
+    let object = &observed.object;
+    if !object.notes.unreadable.is_empty() {
+        return Some(format!("cannot read the annotations {}", object.notes.unreadable.join(", ")));
+    }
+    let undecided = object.notes.source.is_none() && !object.spec.unreadable.is_empty();
+    undecided.then(|| format!("cannot read spec: {}", object.spec.unreadable.join(", ")))
+}
+
+fn machines_remain(
+    observed: &Observed,
+    mut draft: Draft<'_>,
+    step: Option<Step>,
+    message: String,
+    now: Timestamp,
+) -> Plan {
+    let Some(step) = step else {
+        return wait(draft, reasons::MACHINES_REMAIN, message, Requeue::seconds(60), now);
+    };
+    if step.effect.is_some() || step.notes != observed.object.notes {
+        return act(observed, step, "keeping the DNS record in step while machines remain");
+    }
+    if let Some(verdict) = step.verdict {
+        draft.say(verdict);
+    }
+    wait(draft, reasons::MACHINES_REMAIN, message, step.requeue.min(Requeue::seconds(60)), now)
+}
+
+/// No machine is left.
+fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now: Timestamp) -> Plan {
+    let notes = &observed.object.notes;
+    let nothing_made = notes.record.is_none() && notes.asked.is_none() && source != Source::Adopted;
+    if nothing_made {
+        return finish(observed, &BTreeSet::new(), draft, now);
+    }
+    let known = match &observed.identity {
+        Ok(known) => known,
+        Err(refusal) => {
+            let message = format!("the DNS record {name} cannot be deleted: {}", refusal.message);
+            return wait(draft, refusal.reason, message, ASK_AGAIN, now);
+        }
+    };
+    let doubt = |draft| {
+        let message = format!(
+            "whether the DNS record {name} is gone cannot be told: {}; if you know that it is, remove the annotation {}",
+            known.standing.problem(&known.name).unwrap_or_default(),
+            IDENTITY_ANNOTATION
+        );
+        wait(draft, reasons::IDENTITY_CHANGED, message, ASK_AGAIN, now)
+    };
+    let trusted = known.standing.may_believe_absence();
+    match &observed.record {
+        Lookup::Unknown(why) => wait(draft, reasons::MAAS_UNAVAILABLE, why.clone(), ASK_AGAIN, now),
+        Lookup::Absent if !trusted => doubt(draft),
+        Lookup::Absent => match notes.asked.map(|asked| asked.saturating_add(IN_FLIGHT).unwrap_or(asked)) {
+            // In flight is not absent (S2).
+            Some(deadline) if notes.record.is_none() && now < deadline => {
+                let message = format!("the DNS record {name} was asked for a moment ago and may still appear");
+                wait(draft, reasons::DELETING, message, until(deadline, now), now)
+            }
+            _ => finish(observed, &BTreeSet::new(), draft, now),
+        },
+        Lookup::Found(record) => match whose(notes, source, record, trusted) {
+            Whose::Doubtful => doubt(draft),
+            // S18: only what we made is deleted.
+            Whose::Foreign => finish(observed, &record.addresses, draft, now),
+            Whose::Ours if source == Source::Adopted && notes.record.is_none() => {
+                empty(observed, name, record, draft, now)
+            }
+            Whose::Ours if notes.record.is_none() => {
+                let mut step = idle(observed);
+                step.notes.record = Some(record.id);
+                step.requeue = Requeue::Now;
+                act(observed, step, "noting the number of the record that we made")
+            }
+            Whose::Ours => {
+                let mut step = idle(observed);
+                step.effect = Some(Effect::DeleteDnsRecord { id: record.id });
+                step.events.push(event("DNSRecordDeleted", format!("deleted the DNS record {name} in MAAS")));
+                step.requeue = Requeue::Now;
+                try_out(observed, step, draft, "deleting the DNS record", now)
+            }
+        },
+    }
+}
+
+/// A record that another provider made is left, but leads nowhere: its machines get other owners.
+fn empty(observed: &Observed, name: &str, record: &Record, draft: Draft<'_>, now: Timestamp) -> Plan {
+    let mut step = idle(observed);
+    let left = event(
+        "DNSRecordLeft",
+        format!(
+            "the DNS record {name} ({}) stays in MAAS without addresses: it was made by another provider",
+            record.id
+        ),
+    );
+    step.events.push(left);
+    if record.addresses.is_empty() && !record.dangling {
+        let mut plan = finish(observed, &BTreeSet::new(), draft, now);
+        if plan.patch.finalizer == Finalizer::Remove {
+            plan.events.extend(step.events);
+        }
+        return plan;
+    }
+    step.events.clear();
+    step.effect = Some(Effect::UpdateDnsRecord { id: record.id, addresses: BTreeSet::new() });
+    step.requeue = Requeue::Now;
+    try_out(observed, step, draft, "emptying the DNS record of another provider", now)
+}
+
+/// Gives back what is still reserved, then lets the finalizer go.
+fn finish(observed: &Observed, in_record: &BTreeSet<std::net::IpAddr>, draft: Draft<'_>, now: Timestamp) -> Plan {
+    let mut step = idle(observed);
+    let left = dns::give_back(observed, in_record, &mut step);
+    if step.effect.is_some() {
+        return try_out(observed, step, draft, "giving an address back", now);
+    }
+    if left {
+        let why = match &observed.identity {
+            Ok(_) => "MAAS does not tell whether the addresses that its DNS record had are free".to_owned(),
+            Err(refusal) => refusal.message.clone(),
+        };
+        return wait(draft, reasons::DELETING, why, ASK_AGAIN, now);
+    }
+    let mut plan = Plan::nothing(Requeue::OnChange, "nothing of ours is left in MAAS");
+    plan.patch.finalizer = Finalizer::Remove;
+    plan
+}
+
+fn idle(observed: &Observed) -> Step {
+    Step {
+        notes: observed.object.notes.clone(),
+        effect: None,
+        events: Vec::new(),
+        verdict: None,
+        requeue: Requeue::OnChange,
+    }
+}
+
+/// Does it, unless it failed a moment ago.
+fn try_out(observed: &Observed, step: Step, draft: Draft<'_>, why: &str, now: Timestamp) -> Plan {
+    match dns::waiting(observed, now) {
+        Some(trouble) => {
+            wait(draft, reasons::LOAD_BALANCER_FAILED, trouble.message.clone(), until(trouble.retry_at, now), now)
+        }
+        None => act(observed, step, why),
+    }
+}
+
+fn act(observed: &Observed, step: Step, why: &str) -> Plan {
+    let annotations = observed.object.notes.difference(&step.notes);
+    Plan {
+        patch: Patch { annotations, ..Patch::default() },
+        effect: step.effect,
+        status: None,
+        events: step.events,
+        requeue: step.requeue,
+        why: why.to_owned(),
+    }
+}
+
+fn wait(mut draft: Draft<'_>, reason: &'static str, message: String, requeue: Requeue, now: Timestamp) -> Plan {
+    draft.say(verdict(conditions::DELETING, ConditionStatus::True, reason, message.clone()));
+    draft.say(fault(conditions::READY, Severity::Info, reasons::DELETING, message.clone()));
+    let mut plan = Plan::nothing(requeue, message);
+    plan.status = draft.finish(now);
+    plan
+}
+
+fn shortened(names: &[&str]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown}, …") } else { shown }
+}

@@ -1,0 +1,24 @@
+//! What happens about a `MaasCluster`: where its API server is reached, its record in MAAS's DNS, its failure domains, and how
+//! it is let go.
+//!
+//! [`decide`] is the only door; [`endpoint`] and [`addresses`] are open as well because gathering has to know what to look for.
+
+pub mod addresses;
+mod dns;
+pub mod endpoint;
+mod failure_domains;
+mod let_go;
+pub mod network;
+pub mod notes;
+pub mod observed;
+pub mod plan;
+mod settle;
+mod steps;
+
+pub use notes::Notes;
+pub use observed::Observed;
+pub use plan::Plan;
+pub use steps::decide;
+
+#[cfg(test)]
+mod tests;

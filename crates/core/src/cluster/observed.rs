@@ -1,0 +1,163 @@
+//! What is known about a `MaasCluster` and its surroundings.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use capmaas_api::{MaasClusterSpec, MaasClusterStatus};
+use jiff::Timestamp;
+
+use super::Notes;
+use crate::Lookup;
+use crate::credentials::{Name, Standing};
+
+/// Everything that a decision about a `MaasCluster` rests on, read in one pass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// The object itself.
+    pub object: Object,
+    /// Its Cluster. Absent: none owns it, or the one that does is gone.
+    pub owner: Lookup<Owner>,
+    /// The MaasMachines of the cluster.
+    pub machines: Lookup<Vec<Machine>>,
+    /// Preferred subnets of the namespace, as its ConfigMap has them.
+    pub preferred: Lookup<String>,
+    /// Who we are to MAAS.
+    pub identity: Result<Known, Refusal>,
+    /// A machine of this cluster, with our mark on it, was seen through that identity. Only looked for after a change (S5).
+    pub sees_a_machine: bool,
+    /// The record under the name of the API server. Unknown also when there was nobody to ask.
+    pub record: Lookup<Record>,
+    /// A name that is free in MAAS, if one is needed. Absent: every one that was tried is taken.
+    pub candidate: Lookup<String>,
+    /// Of the addresses that are going to be published, those that MAAS does not know yet and would reserve.
+    pub unheard_of: BTreeSet<IpAddr>,
+    /// For addresses that are owed: whether they are reserved for us and nobody has them.
+    pub reserved: BTreeMap<IpAddr, Lookup<()>>,
+    /// All zones of MAAS, if they were asked for.
+    pub zones: Option<Lookup<BTreeSet<String>>>,
+    /// Zones of MAAS that hold usable machines, if they were asked for.
+    pub usable_zones: Option<Lookup<BTreeSet<String>>>,
+    /// Whether the cluster's API server answers.
+    pub api_server: ApiServer,
+    /// The last effect that failed, if none has worked since.
+    pub trouble: Option<Trouble>,
+    /// Which shape of failure domains Cluster API reads.
+    pub contract: Contract,
+}
+
+/// The object.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Object {
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It has our finalizer, which is the Go provider's too.
+    pub finalizer: bool,
+    /// clusterctl is about to delete it because it was moved.
+    pub moving: bool,
+    /// It is paused by its own annotation.
+    pub paused: bool,
+    /// Somebody else manages it.
+    pub managed_elsewhere: bool,
+    /// The annotation says that the user provides the endpoint.
+    pub custom_endpoint: bool,
+    /// What it should be.
+    pub spec: MaasClusterSpec,
+    /// What was last seen of it.
+    pub status: MaasClusterStatus,
+    /// What is written down on it.
+    pub notes: Notes,
+}
+
+/// The Cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// Its name.
+    pub name: String,
+    /// It is paused.
+    pub paused: bool,
+    /// Host of its endpoint, if it has one.
+    pub host: Option<String>,
+    /// Port of its endpoint, if it has one.
+    pub port: Option<u16>,
+    /// The port that the API server is meant to have.
+    pub api_server_port: Option<u16>,
+}
+
+/// One MaasMachine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// It belongs to the control plane.
+    pub control_plane: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It has a provider ID: a machine stands behind it.
+    pub provisioned: bool,
+    /// Its state in MAAS's words, if it is known.
+    pub state: Option<String>,
+    /// Its power is on.
+    pub powered: bool,
+    /// Its addresses, in MAAS's order.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Who we are to MAAS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Endpoint and user.
+    pub name: Name,
+    /// How that stands to what is written down.
+    pub standing: Standing,
+}
+
+/// Why we are nobody to MAAS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// `CredentialsInvalid` or `MAASUnavailable`.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// A record in MAAS's DNS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its number.
+    pub id: i64,
+    /// Its addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// It is bound to a machine that has no address at the moment: it would follow that machine to its next owner (S18).
+    pub dangling: bool,
+}
+
+/// Whether the cluster's API server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApiServer {
+    /// Nobody asked this time.
+    NotAsked,
+    /// It does.
+    Answers,
+    /// It does not, for this reason.
+    Silent(String),
+}
+
+/// An effect that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// MAAS's words.
+    pub message: String,
+    /// When it may be tried again.
+    pub retry_at: Timestamp,
+}
+
+/// Which shape of failure domains Cluster API reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contract {
+    /// A map of name to details: cores that serve v1beta1 only.
+    Map,
+    /// A list of named entries.
+    List,
+}

@@ -1,0 +1,127 @@
+//! The status of a `MaasCluster`: put together verdict by verdict, written only if it says something new.
+
+use capmaas_api::cluster::Initialization;
+use capmaas_api::{Condition, ConditionStatus, Conditions as _, MaasClusterStatus, Severity, conditions, reasons};
+use jiff::Timestamp;
+
+use super::observed::Object;
+use crate::conditions::Verdict;
+
+/// The conditions that are ours to write. Others are left to whoever wrote them.
+const OURS: [&str; 6] = [
+    conditions::READY,
+    conditions::PAUSED,
+    conditions::DELETING,
+    conditions::CREDENTIALS_VALID,
+    conditions::LOAD_BALANCER_READY,
+    conditions::API_SERVER_AVAILABLE,
+];
+/// What counts for Ready, in the order in which it is told.
+const COUNTED: [&str; 3] =
+    [conditions::CREDENTIALS_VALID, conditions::LOAD_BALANCER_READY, conditions::API_SERVER_AVAILABLE];
+
+/// A status under way.
+pub(super) struct Draft<'a> {
+    object: &'a Object,
+    pub(super) status: MaasClusterStatus,
+    verdicts: Vec<Verdict>,
+}
+
+impl<'a> Draft<'a> {
+    /// Begins with what is stored: what nobody says anything new about stays.
+    pub(super) fn new(object: &'a Object) -> Self {
+        Self { object, status: object.status.clone(), verdicts: Vec::new() }
+    }
+
+    pub(super) fn say(&mut self, verdict: Verdict) {
+        self.verdicts.push(verdict);
+    }
+
+    /// Whether a condition is True, as far as is known.
+    pub(super) fn is_true(&self, type_: &str) -> bool {
+        self.standing(type_).is_some_and(|verdict| verdict.status == ConditionStatus::True)
+    }
+
+    /// Says that the infrastructure is there. It never returns to false.
+    pub(super) fn provisioned(&mut self) {
+        self.status.ready = true;
+        self.status.initialization = Some(Initialization { provisioned: Some(true) });
+    }
+
+    /// Sums up: the first of the others that does not hold, else `further`, else all is well.
+    pub(super) fn sum_up(&mut self, further: Option<Verdict>) {
+        let at_fault = COUNTED.iter().find_map(|type_| {
+            let verdict = self.standing(type_)?;
+            // A MAAS that does not answer says nothing about the cluster.
+            let silent = *type_ == conditions::CREDENTIALS_VALID && verdict.status == ConditionStatus::Undetermined;
+            (verdict.status != ConditionStatus::True && !silent).then_some((*type_, verdict))
+        });
+        let ready = match (at_fault, further) {
+            (Some((type_, verdict)), _) => {
+                Verdict { type_: conditions::READY, message: format!("{type_}: {}", verdict.message), ..verdict }
+            }
+            (None, Some(further)) => further,
+            (None, None) => verdict(conditions::READY, ConditionStatus::True, reasons::READY, ""),
+        };
+        self.say(ready);
+    }
+
+    /// What a condition says now: the new verdict, else what is stored.
+    fn standing(&self, type_: &str) -> Option<Verdict> {
+        if let Some(new) = self.verdicts.iter().rev().find(|verdict| verdict.type_ == type_) {
+            return Some(new.clone());
+        }
+        let stored = self.object.status.conditions.condition(type_)?;
+        // Only the words of the table are ever written, but another version of this program may have stored others.
+        let reason = stored.reason.as_deref().and_then(reasons::entry).map_or(reasons::NOT_READY, |entry| entry.name);
+        Some(Verdict {
+            type_: OURS.into_iter().find(|ours| *ours == type_)?,
+            status: stored.status.clone(),
+            severity: stored.severity.clone().unwrap_or(Severity::Warning),
+            reason,
+            message: stored.message.clone().unwrap_or_default(),
+        })
+    }
+
+    /// The status to write; `None` if the object says all this already.
+    pub(super) fn finish(self, now: Timestamp) -> Option<MaasClusterStatus> {
+        let stored = &self.object.status;
+        let mut status = self.status;
+        let ours = |condition: &&Condition| OURS.contains(&condition.type_.as_str());
+        status.conditions = stored.conditions.iter().filter(ours).cloned().collect();
+        let mut changed = !stored.unreadable.is_empty();
+        status.unreadable.clear();
+        for verdict in self.verdicts {
+            let Some(condition) = verdict.settle(&stored.conditions, self.object.generation, now) else { continue };
+            changed = true;
+            match status.conditions.iter_mut().find(|old| old.type_ == condition.type_) {
+                Some(old) => *old = condition,
+                None => status.conditions.push(condition),
+            }
+        }
+        let fields = |status: &MaasClusterStatus| {
+            (status.ready, status.initialization.clone(), status.network.clone(), status.failure_domains.clone())
+        };
+        (changed || fields(&status) != fields(stored)).then_some(status)
+    }
+}
+
+/// A verdict that needs no severity, or an Info one.
+pub(super) fn verdict(
+    type_: &'static str,
+    status: ConditionStatus,
+    reason: &'static str,
+    message: impl Into<String>,
+) -> Verdict {
+    Verdict { type_, status, severity: Severity::Info, reason, message: message.into() }
+}
+
+/// A verdict of False.
+pub(super) fn fault(
+    type_: &'static str,
+    severity: Severity,
+    reason: &'static str,
+    message: impl Into<String>,
+) -> Verdict {
+    Verdict { type_, status: ConditionStatus::False, severity, reason, message: message.into() }
+}

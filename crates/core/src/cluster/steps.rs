@@ -1,0 +1,258 @@
+//! The decision about a `MaasCluster`, from its first day to its last.
+
+use capmaas_api::cluster::NetworkStatus;
+use capmaas_api::{ConditionStatus, Severity, conditions, reasons};
+use jiff::{SignedDuration, Timestamp};
+
+use super::addresses::is_up;
+use super::dns::{self, ASK_AGAIN, Step};
+use super::notes::{Notes, Source};
+use super::observed::{ApiServer, Observed, Owner};
+use super::plan::{Finalizer, Patch, Plan, Requeue};
+use super::settle::{Draft, fault, verdict};
+use super::{endpoint, failure_domains, let_go};
+use crate::conditions::Verdict;
+use crate::credentials::Standing;
+use crate::{Lookup, pause};
+
+/// How often everything is looked at although nothing seems to have changed.
+const DRIFT: Requeue = Requeue::After(SignedDuration::from_mins(30));
+/// How often an API server that does not answer yet is asked.
+const PROBE: Requeue = Requeue::After(SignedDuration::from_secs(30));
+
+/// Decides.
+///
+/// Nothing at all happens to an object that is being moved or that somebody else manages; only its condition says so while it
+/// is paused (S15). What we made before somebody else took over the management is let go like anything of ours.
+pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
+    let object = &observed.object;
+    if object.moving {
+        return Plan::nothing(Requeue::OnChange, "being moved to another management cluster");
+    }
+    if object.managed_elsewhere && !object.deleting {
+        return Plan::nothing(Requeue::OnChange, "managed by somebody else");
+    }
+    if object.deleting && !object.finalizer {
+        return Plan::nothing(Requeue::OnChange, "being deleted, and nothing of ours");
+    }
+    let cluster = match &observed.owner {
+        Lookup::Found(owner) => Lookup::Found(owner.paused),
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
+    };
+    let paused = match (object.paused, &cluster) {
+        (true, _) | (_, Lookup::Found(true)) => true,
+        (false, Lookup::Unknown(why)) => return Plan::nothing(ASK_AGAIN, why.clone()),
+        (false, Lookup::Found(false) | Lookup::Absent) => false,
+    };
+    let mut draft = Draft::new(object);
+    draft.say(pause::verdict(object.paused, paused));
+    if paused {
+        let mut plan = Plan::nothing(Requeue::OnChange, "paused");
+        plan.status = draft.finish(now);
+        return plan;
+    }
+    if object.deleting {
+        return let_go::decide(observed, draft, now);
+    }
+    match &observed.owner {
+        Lookup::Found(owner) if unreadable(observed).is_none() => take_care(observed, owner, draft, now),
+        Lookup::Found(_) => {
+            let what = unreadable(observed).unwrap_or_default();
+            report(draft, fault(conditions::READY, Severity::Error, reasons::UNREADABLE_SPEC, what), now)
+        }
+        _ => {
+            let message = "no Cluster owns this object yet";
+            report(draft, fault(conditions::READY, Severity::Info, reasons::WAITING_FOR_OWNER, message), now)
+        }
+    }
+}
+
+fn unreadable(observed: &Observed) -> Option<String> {
+    let object = &observed.object;
+    let parts: Vec<&str> = object.spec.unreadable.iter().chain(&object.notes.unreadable).map(String::as_str).collect();
+    (!parts.is_empty()).then(|| format!("cannot read {}; nothing is done", parts.join(", ")))
+}
+
+fn report(mut draft: Draft<'_>, ready: Verdict, now: Timestamp) -> Plan {
+    let mut plan = Plan::nothing(Requeue::OnChange, ready.message.clone());
+    draft.say(ready);
+    plan.status = draft.finish(now);
+    plan
+}
+
+fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Timestamp) -> Plan {
+    let object = &observed.object;
+    let source = endpoint::source(object, owner);
+
+    // What has to be written down before anything is done. One write, so that it is there as a whole or not at all.
+    let mut notes = object.notes.clone();
+    notes.source = Some(source);
+    notes.identity = identity_note(observed);
+    notes.name = endpoint::name(object, owner);
+    if let (true, Lookup::Found(candidate)) = (endpoint::needs_name(object, owner), &observed.candidate) {
+        notes.name = Some(candidate.clone());
+    }
+    let wanted = endpoint::wanted(object, owner, notes.name.as_deref());
+    let patch = Patch {
+        finalizer: if object.finalizer { Finalizer::Keep } else { Finalizer::Add },
+        endpoint: wanted.clone().filter(|wanted| object.spec.control_plane_endpoint.as_ref() != Some(wanted)),
+        annotations: object.notes.difference(&notes),
+    };
+    if !patch.is_empty() {
+        let mut plan = Plan::nothing(Requeue::Now, "writing down what is going to be done");
+        plan.patch = patch;
+        return plan;
+    }
+
+    draft.say(credentials(observed));
+    let mut requeue = DRIFT;
+    match (source, &notes.name) {
+        (Source::User, _) if wanted.is_some() => draft.say(verdict(
+            conditions::LOAD_BALANCER_READY,
+            ConditionStatus::True,
+            reasons::CUSTOM_ENDPOINT,
+            "the endpoint is provided by the user",
+        )),
+        (Source::User, _) => draft.say(fault(
+            conditions::LOAD_BALANCER_READY,
+            Severity::Info,
+            reasons::WAIT_FOR_DNS_NAME,
+            "waiting for spec.controlPlaneEndpoint: the annotation says that the user provides it",
+        )),
+        (_, None) => {
+            draft.say(nameless(observed));
+            requeue = ASK_AGAIN;
+        }
+        (source, Some(name)) => {
+            let step = dns::step(observed, source, name, now);
+            if step.effect.is_some() || step.notes != object.notes {
+                return act(observed, step);
+            }
+            if let Some(verdict) = step.verdict {
+                draft.say(verdict);
+            }
+            requeue = requeue.min(step.requeue);
+        }
+    }
+    if observed.identity.is_err() {
+        requeue = requeue.min(ASK_AGAIN);
+    }
+    if let Some(verdict) = api_server(observed, &draft) {
+        draft.say(verdict);
+    }
+    if !draft.is_true(conditions::API_SERVER_AVAILABLE) && any_up(observed) {
+        requeue = requeue.min(PROBE);
+    }
+    if wanted.is_some() && (source != Source::Dns || notes.record.is_some()) {
+        draft.provisioned();
+    }
+    draft.status.network = wanted.map(|endpoint| NetworkStatus { dns_name: Some(endpoint.host) });
+    draft.status.failure_domains = failure_domains::publish(observed);
+    draft.sum_up(failure_domains::problem(observed));
+    let mut plan = Plan::nothing(requeue, "keeping watch");
+    plan.status = draft.finish(now);
+    plan
+}
+
+fn act(observed: &Observed, step: Step) -> Plan {
+    let annotations = observed.object.notes.difference(&step.notes);
+    Plan {
+        patch: Patch { annotations, ..Patch::default() },
+        effect: step.effect,
+        status: None,
+        events: step.events,
+        requeue: step.requeue,
+        why: "bringing the DNS record in step".to_owned(),
+    }
+}
+
+/// The identity to have written down. A changed one replaces the record only when it has proved that it sees what is ours
+/// (S5): one of the machines, or, where there is none, the very record.
+fn identity_note(observed: &Observed) -> Option<String> {
+    let recorded = observed.object.notes.identity.clone();
+    let Ok(known) = &observed.identity else { return recorded };
+    let name = known.name.to_string();
+    match &known.standing {
+        Standing::Same => recorded,
+        Standing::First => Some(name),
+        Standing::Changed { .. } => {
+            let Lookup::Found(machines) = &observed.machines else { return recorded };
+            let seen = if machines.iter().any(|machine| machine.provisioned) {
+                observed.sees_a_machine
+            } else {
+                record_seen_or_never_made(observed, &observed.object.notes)
+            };
+            if seen { Some(name) } else { recorded }
+        }
+    }
+}
+
+fn record_seen_or_never_made(observed: &Observed, notes: &Notes) -> bool {
+    match (&observed.record, notes.record) {
+        (Lookup::Found(record), Some(id)) => record.id == id,
+        (_, Some(_)) => false,
+        (_, None) => notes.asked.is_none() && notes.source != Some(Source::Adopted),
+    }
+}
+
+fn credentials(observed: &Observed) -> Verdict {
+    match &observed.identity {
+        Ok(known) => match known.standing.problem(&known.name) {
+            None => verdict(
+                conditions::CREDENTIALS_VALID,
+                ConditionStatus::True,
+                reasons::CREDENTIALS_VALID,
+                format!("MAAS at {} knows us as {}", known.name.endpoint, known.name.user),
+            ),
+            Some(problem) => {
+                fault(conditions::CREDENTIALS_VALID, Severity::Warning, reasons::IDENTITY_CHANGED, problem)
+            }
+        },
+        Err(refusal) if refusal.reason == reasons::CREDENTIALS_INVALID => {
+            fault(conditions::CREDENTIALS_VALID, Severity::Error, refusal.reason, refusal.message.clone())
+        }
+        Err(refusal) => verdict(
+            conditions::CREDENTIALS_VALID,
+            ConditionStatus::Undetermined,
+            refusal.reason,
+            refusal.message.clone(),
+        ),
+    }
+}
+
+fn nameless(observed: &Observed) -> Verdict {
+    let type_ = conditions::LOAD_BALANCER_READY;
+    match (&observed.identity, &observed.candidate) {
+        (Err(refusal), _) => fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, refusal.message.clone()),
+        (_, Lookup::Absent) => fault(
+            type_,
+            Severity::Error,
+            reasons::DNS_NAME_TAKEN,
+            format!("every name that was tried in {} is taken", observed.object.spec.dns_domain),
+        ),
+        (_, Lookup::Unknown(why)) => fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, why.clone()),
+        (_, Lookup::Found(_)) => fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, "choosing a name"),
+    }
+}
+
+fn any_up(observed: &Observed) -> bool {
+    matches!(&observed.machines, Lookup::Found(machines)
+        if machines.iter().any(|machine| machine.control_plane && is_up(machine)))
+}
+
+/// `None`: nothing new is known.
+fn api_server(observed: &Observed, draft: &Draft<'_>) -> Option<Verdict> {
+    let type_ = conditions::API_SERVER_AVAILABLE;
+    match &observed.api_server {
+        ApiServer::Answers => Some(verdict(type_, ConditionStatus::True, reasons::API_SERVER_AVAILABLE, "")),
+        ApiServer::Silent(why) => Some(fault(type_, Severity::Warning, reasons::API_SERVER_NOT_READY, why.clone())),
+        ApiServer::NotAsked if draft.is_true(type_) || any_up(observed) => None,
+        ApiServer::NotAsked => Some(fault(
+            type_,
+            Severity::Info,
+            reasons::API_SERVER_NOT_READY,
+            "waiting for the first control plane machine",
+        )),
+    }
+}

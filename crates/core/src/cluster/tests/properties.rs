@@ -1,0 +1,294 @@
+//! The decision, asked at random.
+
+use capmaas_api::cluster::ControlPlaneEndpoint;
+use proptest::prelude::*;
+
+use super::super::observed::{Machine, Refusal, Trouble};
+use super::super::plan::{Effect, Finalizer};
+use super::super::{Plan, decide};
+use super::world::{Crash, World};
+use super::*;
+
+fn any_address() -> impl Strategy<Value = IpAddr> {
+    (1u8..6).prop_map(|last| IpAddr::from([10, 0, 0, last]))
+}
+
+fn any_machine() -> impl Strategy<Value = Machine> {
+    let state = proptest::option::of(prop_oneof![
+        3 => Just("Deployed"), 1 => Just("Deploying"), 1 => Just("Broken"), 1 => Just("Releasing"),
+    ]);
+    let addresses = proptest::collection::vec(any_address(), 0..3);
+    ("m[1-4]", any::<[bool; 4]>(), state, addresses).prop_map(
+        |(name, [plane, deleting, provisioned, powered], state, addresses)| Machine {
+            name,
+            control_plane: plane,
+            deleting,
+            provisioned,
+            state: state.map(str::to_owned),
+            powered,
+            addresses,
+        },
+    )
+}
+
+fn any_lookup<T: Clone + std::fmt::Debug + 'static>(
+    found: impl Strategy<Value = T> + 'static,
+) -> impl Strategy<Value = Lookup<T>> {
+    prop_oneof![3 => found.prop_map(Lookup::Found), 1 => Just(Lookup::Absent), 1 => Just(Lookup::Unknown("away".to_owned()))]
+}
+
+/// Any notes, as they are read back from annotations.
+fn any_notes() -> impl Strategy<Value = Notes> {
+    let source =
+        proptest::option::of(prop_oneof![1 => Just(Source::User), 3 => Just(Source::Dns), 1 => Just(Source::Adopted)]);
+    let owed = proptest::collection::btree_set(any_address(), 0..3);
+    (source, any::<[bool; 3]>(), 6i64..9, -400i64..100, owed).prop_map(
+        |(source, [name, record, asked], id, ago, owed)| {
+            let notes = Notes {
+                source,
+                name: name.then(|| NAME.to_owned()),
+                record: record.then_some(id),
+                asked: asked.then(|| later(ago)),
+                owed,
+                identity: Some(known().name.to_string()),
+                unreadable: Vec::new(),
+            };
+            let written = Notes::default().difference(&notes);
+            Notes::of(&written.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
+        },
+    )
+}
+
+fn any_object() -> impl Strategy<Value = Object> {
+    let host = prop_oneof![Just(""), Just(NAME), Just("vip.example")];
+    (any_notes(), any::<[bool; 2]>(), any::<(u8, u8, u8, u8)>(), host).prop_map(
+        |(notes, [deleting, finalizer], (moving, paused, managed, custom), host)| {
+            let rarely = |number: u8| number < 25;
+            let mut object = Object {
+                generation: Some(1),
+                deleting,
+                finalizer,
+                moving: rarely(moving),
+                paused: rarely(paused),
+                managed_elsewhere: rarely(managed),
+                custom_endpoint: rarely(custom),
+                notes,
+                ..Object::default()
+            };
+            object.spec.dns_domain = "maas".into();
+            if !host.is_empty() {
+                object.spec.control_plane_endpoint = Some(ControlPlaneEndpoint { host: host.to_owned(), port: 6443 });
+            }
+            object
+        },
+    )
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    (6i64..9, proptest::collection::btree_set(any_address(), 0..4), any::<bool>())
+        .prop_map(|(id, addresses, dangling)| Record { id, addresses, dangling })
+}
+
+fn any_observed() -> impl Strategy<Value = Observed> {
+    let identity = prop_oneof![
+        4 => Just(Ok(known())),
+        1 => Just(Ok(changed())),
+        1 => Just(Err(Refusal { reason: capmaas_api::reasons::CREDENTIALS_INVALID, message: "none".into() })),
+    ];
+    let owner = any_lookup(any::<bool>().prop_map(|paused| Owner { name: "c1".into(), paused, ..Owner::default() }));
+    let reserved = proptest::collection::btree_map(any_address(), any_lookup(Just(())), 0..6);
+    let trouble =
+        proptest::option::of((-20i64..20).prop_map(|at| Trouble { message: "denied".into(), retry_at: later(at) }));
+    let machines = any_lookup(proptest::collection::vec(any_machine(), 0..4));
+    (
+        (any_object(), owner, machines, any_lookup(Just("10.0.0.0/30".to_owned()))),
+        (identity, any::<bool>(), any_lookup(any_record()), any_lookup(Just(NAME.to_owned()))),
+        (proptest::collection::btree_set(any_address(), 0..3), reserved, trouble),
+    )
+        .prop_map(
+            |(
+                (object, owner, machines, preferred),
+                (identity, seen, record, candidate),
+                (unheard_of, reserved, trouble),
+            )| Observed {
+                object,
+                owner,
+                machines,
+                preferred,
+                identity,
+                sees_a_machine: seen,
+                record,
+                candidate,
+                unheard_of,
+                reserved,
+                trouble,
+                ..fresh()
+            },
+        )
+}
+
+fn no_machine_left(observed: &Observed) -> bool {
+    !matches!(&observed.machines, Lookup::Found(machines) if !machines.is_empty())
+        && !matches!(observed.machines, Lookup::Unknown(_))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn deciding_is_total_and_the_same_each_time(observed in any_observed()) {
+        prop_assert_eq!(decide(&observed, now()), decide(&observed, now()));
+    }
+
+    #[test]
+    fn s15_nothing_is_changed_about_an_object_that_is_paused_or_being_moved(observed in any_observed()) {
+        let plan = decide(&observed, now());
+        let object = &observed.object;
+        let paused = object.paused || matches!(&observed.owner, Lookup::Found(owner) if owner.paused);
+        let unknown = matches!(observed.owner, Lookup::Unknown(_)) && !object.paused;
+        if object.moving || unknown {
+            prop_assert!(plan.is_idle());
+        }
+        if paused {
+            prop_assert!(plan.effect.is_none() && plan.patch.is_empty());
+        }
+    }
+
+    #[test]
+    fn s01_effects_rest_on_what_was_seen_in_the_same_pass(observed in any_observed()) {
+        let plan = decide(&observed, now());
+        match &plan.effect {
+            None => {}
+            Some(Effect::CreateDnsRecord { .. }) => {
+                prop_assert_eq!(&observed.record, &Lookup::Absent);
+                prop_assert!(observed.identity == Ok(known()) && !observed.object.deleting);
+                let asked = plan.patch.annotations.get(capmaas_api::names::DNS_ASKED_ANNOTATION);
+                prop_assert!(asked.is_some() || observed.object.notes.asked == Some(now()));
+            }
+            Some(Effect::UpdateDnsRecord { id, addresses }) => {
+                let Lookup::Found(record) = &observed.record else { panic!("{plan:?}") };
+                prop_assert_eq!(record.id, *id);
+                prop_assert!(*addresses != record.addresses || record.dangling);
+                let strange = observed.identity == Ok(changed());
+                prop_assert!(!strange || observed.object.notes.record == Some(*id));
+            }
+            // S18: only the number that we stored, found under our name, and only at the very end.
+            Some(Effect::DeleteDnsRecord { id }) => {
+                let Lookup::Found(record) = &observed.record else { panic!("{plan:?}") };
+                prop_assert_eq!((Some(*id), *id), (observed.object.notes.record, record.id));
+                prop_assert!(observed.object.deleting && no_machine_left(&observed));
+            }
+            Some(Effect::ReleaseAddress { address }) => {
+                prop_assert!(observed.object.notes.owed.contains(address));
+                prop_assert_eq!(observed.reserved.get(address), Some(&Lookup::Found(())));
+            }
+        }
+        if plan.effect.is_some() {
+            prop_assert!(observed.identity.is_ok() && observed.object.finalizer);
+        }
+    }
+
+    #[test]
+    fn the_finalizer_goes_only_when_nothing_of_ours_can_be_left(observed in any_observed()) {
+        let plan = decide(&observed, now());
+        if plan.patch.finalizer != Finalizer::Remove {
+            return Ok(());
+        }
+        prop_assert!(plan.effect.is_none() && no_machine_left(&observed));
+        let notes = &observed.object.notes;
+        if notes.source == Some(Source::User) || notes.name.is_none() && notes.source == Some(Source::Dns) {
+            return Ok(());
+        }
+        match &observed.record {
+            Lookup::Absent => {}
+            Lookup::Found(record) => prop_assert!(notes.record != Some(record.id)),
+            Lookup::Unknown(_) => {
+                let user = observed.object.custom_endpoint || observed.object.spec.control_plane_endpoint.is_none()
+                    || matches!(&observed.object.spec.control_plane_endpoint, Some(endpoint) if endpoint.host == "vip.example");
+                prop_assert!(notes.record.is_none() && notes.asked.is_none() || notes.source.is_none() && user, "{:?}", observed);
+            }
+        }
+    }
+
+    #[test]
+    fn s18_never_wiped_while_a_control_plane_stays(observed in any_observed()) {
+        let Lookup::Found(machines) = &observed.machines else { return Ok(()) };
+        let staying: Vec<&Machine> = machines.iter().filter(|machine| machine.control_plane && !machine.deleting).collect();
+        let leaving: Vec<IpAddr> =
+            machines.iter().filter(|machine| machine.deleting).flat_map(|machine| machine.addresses.clone()).collect();
+        if let (Some(Effect::UpdateDnsRecord { addresses, .. }), Lookup::Found(record)) =
+            (decide(&observed, now()).effect, &observed.record)
+            && !staying.is_empty()
+            && record.addresses.iter().any(|address| !leaving.contains(address))
+        {
+            prop_assert!(!addresses.is_empty());
+        }
+    }
+
+    /// Whatever happens to the manager, the object comes to rest, and leaves nothing behind when it is deleted.
+    #[test]
+    fn crashes_at_any_moment_leave_one_record_while_it_lives_and_none_afterwards(
+        script in proptest::collection::vec((crash(), 0i64..40, any::<bool>()), 0..40),
+        machines in proptest::collection::vec(any_machine(), 0..4),
+        known_to_maas in any::<bool>(),
+    ) {
+        let mut object = Object { generation: Some(1), ..Object::default() };
+        object.spec.dns_domain = "maas".into();
+        let mut world = World::new(object);
+        if known_to_maas {
+            world.known_addresses = (1..6).map(|last| IpAddr::from([10, 0, 0, last])).collect();
+        }
+        for (step, (crash, seconds, answers)) in script.iter().enumerate() {
+            world.seconds += seconds;
+            world.maas_answers = *answers;
+            // Machines come in the middle of it.
+            if step == 10 {
+                world.machines.clone_from(&machines);
+            }
+            let Some(observed) = world.observe() else { break };
+            let plan = decide(&observed, world.now());
+            world.apply(&plan, *crash);
+            prop_assert!(world.records.len() <= 1, "{:?}", world.records);
+        }
+        world.maas_answers = true;
+        let plan = rest(&mut world);
+        prop_assert!(plan.is_idle());
+        let object = world.object.clone().unwrap();
+        prop_assert_eq!(object.notes.record, world.records.values().next().map(|record| record.id));
+        prop_assert!(object.status.ready && world.records.len() == 1);
+
+        // The machines go, then the cluster.
+        for machine in &mut world.machines {
+            machine.deleting = true;
+        }
+        prop_assert!(rest(&mut world).is_idle());
+        world.object.as_mut().unwrap().deleting = true;
+        prop_assert!(rest(&mut world).is_idle());
+        prop_assert!(world.records.values().all(|record| record.addresses.is_empty()));
+        world.machines.clear();
+        world.seconds += 200;
+        prop_assert!(rest(&mut world).is_idle());
+        prop_assert!(world.object.is_none() && world.records.is_empty() && world.reserved.is_empty(), "{:?}", world);
+    }
+}
+
+fn crash() -> impl Strategy<Value = Crash> {
+    prop_oneof![
+        3 => Just(Crash::Never), 1 => Just(Crash::BeforePatch), 1 => Just(Crash::AfterPatch), 1 => Just(Crash::AfterEffect),
+    ]
+}
+
+/// Passes until nothing changes any more; the last plan.
+fn rest(world: &mut World) -> Plan {
+    for _ in 0..20 {
+        let Some(observed) = world.observe() else {
+            return Plan::nothing(super::super::plan::Requeue::OnChange, "gone");
+        };
+        let plan = decide(&observed, world.now());
+        if plan.is_idle() {
+            return plan;
+        }
+        world.apply(&plan, Crash::Never);
+    }
+    panic!("does not come to rest: {world:?}");
+}
