@@ -58,8 +58,8 @@ pub struct Args {
     #[arg(long, default_value = "4s", value_parser = parse_duration)]
     pub maas_poll_interval: Duration,
 
-    /// Within this time every machine is looked at once, even if MAAS's event log says nothing about it, for instance 30m.
-    #[arg(long, default_value = "30m", value_parser = parse_duration)]
+    /// Within this time every machine is looked at once, even if MAAS's event log says nothing about it; at most 12h.
+    #[arg(long, default_value = "30m", value_parser = parse_sync_period)]
     pub sync_period: Duration,
 
     /// How much is logged: error, warn, info, debug or trace. Changed while running by PUT /log-level.
@@ -106,6 +106,16 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err(format!("{text:?} is too short: give at least 1ms")) } else { Ok(time) }
 }
 
+fn parse_sync_period(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    let longest = Duration::from_secs(12 * 3600);
+    if time > longest {
+        Err("a machine that nobody looks at for more than 12h may be gone: give at most 12h".to_owned())
+    } else {
+        Ok(time)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +141,7 @@ mod tests {
         for bad in ["", "5", "s", "0s", "1d", "-1s", "99999999999s"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+        assert!(parse_sync_period("12h").is_ok() && parse_sync_period("13h").is_err());
     }
 
     #[test]

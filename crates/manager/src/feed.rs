@@ -93,7 +93,7 @@ impl Feeds {
 
     /// One task for each server and user, so that a slow MAAS does not hold up the others.
     async fn supervise(&self) {
-        let mut running: HashMap<Name, (Client, AbortOnDrop)> = HashMap::new();
+        let mut running: HashMap<Name, AbortOnDrop> = HashMap::new();
         loop {
             let mut wanted: BTreeMap<String, Identity> = BTreeMap::new();
             // The most lately used first: of two keys of one user the newer one works.
@@ -102,15 +102,14 @@ impl Feeds {
             }
             running.retain(|name, _| wanted.contains_key(&name.to_string()));
             for identity in wanted.into_values() {
-                if !running.contains_key(&identity.name) {
+                running.entry(identity.name.clone()).or_insert_with(|| {
                     tracing::info!(
                         endpoint = identity.endpoint(),
                         user = identity.user(),
                         "following MAAS's event log"
                     );
-                    let task = tokio::spawn(self.clone().follow(identity.clone()));
-                    running.insert(identity.name.clone(), (identity.client, AbortOnDrop(task)));
-                }
+                    AbortOnDrop(tokio::spawn(self.clone().follow(identity)))
+                });
             }
             tokio::time::sleep(SUPERVISE).await;
         }
@@ -121,8 +120,8 @@ impl Feeds {
         let mut pause = self.pace.interval;
         loop {
             // A rotated key is another client of the same identity: the log goes on where it was.
-            let client = self.client_of(&identity);
-            match poll(&client, &mut feed, &self.clock).await {
+            let current = self.current(&identity);
+            match poll(&current.client, &mut feed, &self.clock).await {
                 Ok(news) => {
                     pause = self.pace.interval;
                     self.spread(&news).await;
@@ -133,7 +132,7 @@ impl Feeds {
                 Err(error) => {
                     tracing::warn!(endpoint = identity.endpoint(), %error, "MAAS's event log cannot be read");
                     if error.is_unauthenticated() {
-                        self.identities.doubt(&identity);
+                        self.identities.doubt(&current);
                     }
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -142,12 +141,9 @@ impl Feeds {
         }
     }
 
-    fn client_of(&self, identity: &Identity) -> Client {
+    fn current(&self, identity: &Identity) -> Identity {
         let in_use = self.identities.in_use();
-        in_use
-            .into_iter()
-            .find(|other| other.name == identity.name)
-            .map_or(identity.client.clone(), |found| found.client)
+        in_use.into_iter().find(|other| other.name == identity.name).unwrap_or_else(|| identity.clone())
     }
 
     async fn spread(&self, news: &News) {

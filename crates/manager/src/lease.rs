@@ -37,7 +37,7 @@ impl Fence {
         Self::default()
     }
 
-    fn closed(timing: Timing) -> Self {
+    pub(crate) fn closed(timing: Timing) -> Self {
         Self { held: Some(Arc::new(Held { timing, last: Mutex::default() })) }
     }
 

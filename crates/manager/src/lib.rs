@@ -2,14 +2,15 @@
 
 pub mod args;
 pub mod clock;
+pub mod cluster;
 pub mod feed;
+pub mod fenced;
 pub mod health;
 pub mod identity;
 pub mod lease;
 pub mod log_level;
 pub mod machine;
 pub mod metrics;
-pub mod paused;
 pub mod platform;
 pub mod port;
 pub mod served;
@@ -18,8 +19,6 @@ pub mod watch;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use capmaas_api::MaasCluster;
-use capmaas_api::capi::Cluster;
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch as channel;
@@ -32,14 +31,12 @@ use crate::identity::{EnvironmentCredentials, Identities, Keeper, KubeKeeper, ov
 use crate::lease::{Election, Fence};
 use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
-use crate::paused::Context;
 use crate::platform::{Platform, Scope, Watches, follow_own_credentials, sweep_kept_credentials};
 use crate::port::{KubePort, Kubernetes};
 
 /// Runs until SIGTERM or SIGINT, or until something fails that a restart may mend.
 pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
     let config = Config::infer().await.context("found neither a ServiceAccount of a Pod nor a kubeconfig")?;
-    let client = Client::try_from(config).context("cannot make a client of the API server")?;
     let metrics = Metrics::new();
     let health = Health { readiness: Readiness::default(), liveness: Liveness::default(), log_level };
     health.readiness.waits_for("kinds", "waiting for the API server to answer");
@@ -54,7 +51,7 @@ pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
     tokio::select! {
         result = health::serve(args.health_addr, health.clone()) => result,
         result = show_metrics => result,
-        result = lead(&args, client, &health, &metrics, stop) => {
+        result = lead(&args, config, &health, &metrics, stop) => {
             result?;
             tracing::info!("stopped");
             Ok(())
@@ -65,18 +62,19 @@ pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
 /// Works while this manager leads. Losing the Lease is an error that ends the process at once (S23).
 async fn lead(
     args: &Args,
-    client: Client,
+    config: Config,
     health: &Health,
     metrics: &Metrics,
     stop: channel::Receiver<bool>,
 ) -> anyhow::Result<()> {
+    let client = Client::try_from(config.clone()).context("cannot make a client of the API server")?;
     if !args.leader_elect {
         metrics.leads(true);
         work(args, client, health, metrics, Fence::open(), stop).await;
         return Ok(());
     }
     let timing = capmaas_core::lease::Timing::default();
-    let mut election = Election::new(client.clone(), &args.pod_namespace, &args.leader_election_id, timing);
+    let mut election = Election::new(client, &args.pod_namespace, &args.leader_election_id, timing);
     // A manager in reserve has all it needs, and says in its log who leads.
     health.readiness.has("kinds");
     tokio::select! {
@@ -84,6 +82,7 @@ async fn lead(
         () = stopped(stop.clone()) => return Ok(()),
     }
     let fence = election.fence();
+    let client = fenced::client(config, fence.clone()).context("cannot make a client of the API server")?;
     tokio::select! {
         lost = election.keep() => Err(lost).context("stopping at once"),
         () = work(args, client, health, metrics, fence, stop) => {
@@ -181,12 +180,12 @@ async fn work(
 
 /// Every reconciler, until `stop`.
 async fn reconcile(platform: Platform, stop: channel::Receiver<bool>) {
-    platform.watches.synced().await;
-    let cluster = Cluster::api_resource(&platform.core_version.borrow());
-    let Scope { namespace, watch_filter } = platform.scope.clone();
-    let context = Context { client: platform.client.clone(), cluster, namespace, watch_filter };
+    tokio::select! {
+        () = platform.watches.synced() => {}
+        () = stopped(stop.clone()) => return,
+    }
     tokio::join!(
-        paused::run::<MaasCluster>(context, stopped(stop.clone())),
+        cluster::run(platform.clone(), stopped(stop.clone())),
         machine::run(platform.clone(), stopped(stop)),
     );
 }

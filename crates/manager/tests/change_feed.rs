@@ -34,7 +34,7 @@ struct Stage {
 fn machine(n: usize) -> MaasMachine {
     // Half of them as the Go provider recorded them, half as we do.
     let id = format!("sys{n:03}");
-    let spec = if n % 2 == 0 {
+    let spec = if n.is_multiple_of(2) {
         json!({"image": "jammy", "providerID": format!("maas:///az1/{id}")})
     } else {
         json!({"image": "jammy", "systemID": id})

@@ -28,8 +28,9 @@ pub fn over_network(concurrency: usize, observer: impl maas_client::Observer + C
 
 /// How long a key that did not work is not tried again.
 const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(10);
-/// After this time without a question a connection is dropped: nobody's credentials are these any more.
-const IDLE: SignedDuration = SignedDuration::from_mins(60);
+/// After this time without a question a connection is dropped: nobody's credentials are these any more. Longer than the longest
+/// resync, because the change feed ends with it.
+const IDLE: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Default)]
 struct Slot {
