@@ -172,6 +172,11 @@ impl Model {
         }
         machine.status = next;
         machine.status_expires = None;
+        // Whichever way it came there, from rescue mode or tests too, it is nobody's then.
+        if matches!(next, Status::Ready | Status::New | Status::Broken) {
+            machine.owner = None;
+            machine.annotations.clear();
+        }
         let owner = machine.owner;
         let mut text = format!("From '{}' to '{}'", before.name(), next.name());
         if next == Status::Allocated && before == Status::Ready {
