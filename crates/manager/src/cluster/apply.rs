@@ -1,0 +1,130 @@
+//! Everything that a pass does: what is written down first, the one effect, then the status.
+
+use capmaas_api::MaasCluster;
+use capmaas_api::names::{CLUSTER_FINALIZER, DELETE_FOR_MOVE_ANNOTATION, DNS_RECORD_ANNOTATION, PAUSED_ANNOTATION};
+use capmaas_core::cluster::plan::{Effect, Event, Finalizer, Patch, Plan, Requeue};
+use kube::ResourceExt as _;
+use serde_json::{Map, Value, json};
+
+use super::Context;
+use super::gather::{Gathered, is_paused};
+use super::perform::perform;
+use crate::identity::Identity;
+use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Result};
+
+/// Applies a plan. A write that meets another version of the object ends the pass.
+pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan: Plan) -> Result<Requeue> {
+    let kubernetes = context.kubernetes.as_ref();
+    let Gathered { mut object, cluster, identity, .. } = gathered;
+    let uid = object.uid().unwrap_or_default();
+    if let Some(patch) = patch_of(&object, &plan.patch) {
+        object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+    }
+    if plan.patch.finalizer == Finalizer::Remove {
+        context.memory.forget(key);
+        tell(context, key, &uid, &plan.events).await;
+        return Ok(Requeue::OnChange);
+    }
+    if let (Some(effect), Some(identity)) = (&plan.effect, &identity) {
+        if !is_still_wanted(context, key, cluster.as_ref(), &object).await? {
+            return Ok(Requeue::seconds(1));
+        }
+        if !act(context, key, &mut object, effect, identity).await? {
+            return Ok(Requeue::Now);
+        }
+    }
+    if let Some(status) = &plan.status {
+        let status = serde_json::to_value(status).unwrap_or_default();
+        kubernetes.apply_status(Kind::MaasCluster, key, &Guard::of(&object), status).await?;
+    }
+    tell(context, key, &uid, &plan.events).await;
+    Ok(plan.requeue)
+}
+
+/// Does the effect and writes down what MAAS answered. False if MAAS refused: the next decision tells that.
+async fn act(
+    context: &Context,
+    key: &Key,
+    object: &mut MaasCluster,
+    effect: &Effect,
+    identity: &Identity,
+) -> Result<bool> {
+    context.fence.check().map_err(|error| {
+        Error::new(ErrorKind::Denied, format!("change MAAS for MaasCluster {key}"), error.to_string())
+    })?;
+    match perform(&identity.client, effect).await {
+        Ok(made) => {
+            tracing::info!(cluster = %key, ?effect, "done");
+            context.memory.worked(key);
+            if let Some(id) = made {
+                let patch = json!({ "metadata": { "annotations": { DNS_RECORD_ANNOTATION: id.to_string() } } });
+                *object = port::patch(context.kubernetes.as_ref(), key, &Guard::of(object), patch).await?;
+            }
+            Ok(true)
+        }
+        Err(message) => {
+            tracing::warn!(cluster = %key, ?effect, "{message}");
+            context.memory.failed(key, message, context.clock.now());
+            Ok(false)
+        }
+    }
+}
+
+/// What the plan changes about metadata and spec, if anything.
+fn patch_of(object: &MaasCluster, patch: &Patch) -> Option<Value> {
+    let mut metadata = Map::new();
+    if !patch.annotations.is_empty() {
+        let annotations: Map<String, Value> =
+            patch.annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        metadata.insert("annotations".to_owned(), annotations.into());
+    }
+    let mut finalizers = object.finalizers().to_vec();
+    match patch.finalizer {
+        Finalizer::Keep => {}
+        Finalizer::Add if finalizers.iter().any(|name| name == CLUSTER_FINALIZER) => {}
+        Finalizer::Add => finalizers.push(CLUSTER_FINALIZER.to_owned()),
+        Finalizer::Remove => finalizers.retain(|name| name != CLUSTER_FINALIZER),
+    }
+    if finalizers != object.finalizers() {
+        metadata.insert("finalizers".to_owned(), finalizers.into());
+    }
+    let mut body = Map::new();
+    if !metadata.is_empty() {
+        body.insert("metadata".to_owned(), metadata.into());
+    }
+    if let Some(endpoint) = &patch.endpoint {
+        body.insert("spec".to_owned(), json!({ "controlPlaneEndpoint": endpoint }));
+    }
+    (!body.is_empty()).then(|| body.into())
+}
+
+/// Reads the object and its Cluster once more, right before something is changed in MAAS (S15).
+async fn is_still_wanted(context: &Context, key: &Key, cluster: Option<&Key>, object: &MaasCluster) -> Result<bool> {
+    let Some(now) = context.kubernetes.maas_cluster(key).await? else { return Ok(false) };
+    if now.uid() != object.uid() || now.resource_version() != object.resource_version() {
+        return Ok(false);
+    }
+    if [PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION].iter().any(|name| now.annotations().contains_key(*name)) {
+        return Ok(false);
+    }
+    match cluster {
+        Some(cluster) => Ok(context.kubernetes.cluster(cluster).await?.is_none_or(|cluster| !is_paused(&cluster))),
+        None => Ok(true),
+    }
+}
+
+async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
+    for event in events {
+        let happening = Happening {
+            kind: Kind::MaasCluster,
+            key: key.clone(),
+            uid: uid.to_owned(),
+            warning: event.warning,
+            reason: event.reason.to_owned(),
+            message: event.message.clone(),
+        };
+        if let Err(error) = context.kubernetes.publish(&happening).await {
+            tracing::debug!(%error, "an event was lost");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Every read of a pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use capmaas_api::capi::{Cluster, owner};
+use capmaas_api::machine_status::AddressType;
+use capmaas_api::names::{
+    CLUSTER_FINALIZER, CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION,
+    MANAGED_BY, PAUSED_ANNOTATION,
+};
+use capmaas_api::tolerant::WHOLE_VALUE;
+use capmaas_api::{MaasCluster, MaasMachine, reasons};
+use capmaas_core::Lookup;
+use capmaas_core::cluster::observed::{ApiServer, Known, Machine, Object, Observed, Owner, Refusal};
+use capmaas_core::cluster::{Notes, addresses, endpoint};
+use kube::ResourceExt as _;
+
+use super::{Context, maas};
+use crate::identity::Identity;
+use crate::port::{Key, Result};
+
+/// The ConfigMap with the preferred subnets of a namespace, and its key.
+const PREFERRED_SUBNETS: (&str, &str) = ("maas-preferred-subnet", "preferredSubnets");
+
+/// The facts, and what applying needs besides them.
+pub(super) struct Gathered {
+    pub(super) observed: Observed,
+    pub(super) object: MaasCluster,
+    /// The Cluster, if there is one.
+    pub(super) cluster: Option<Key>,
+    pub(super) identity: Option<Identity>,
+}
+
+/// Gathers; `None` if the object is gone.
+pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<Gathered>> {
+    let Some(object) = context.kubernetes.maas_cluster(key).await? else { return Ok(None) };
+    let (cluster, owner) = owner_of(context, key, &object).await;
+    let nobody_asked = || "MAAS was not asked".to_owned();
+    let mut observed = Observed {
+        object: object_of(&object),
+        owner,
+        machines: Lookup::Unknown("nobody asked for the machines".into()),
+        preferred: Lookup::Unknown("nobody asked for the preferred subnets".into()),
+        identity: Err(Refusal { reason: reasons::MAAS_UNAVAILABLE, message: nobody_asked() }),
+        sees_a_machine: false,
+        record: Lookup::Unknown(nobody_asked()),
+        candidate: Lookup::Unknown(nobody_asked()),
+        unheard_of: BTreeSet::new(),
+        reserved: BTreeMap::new(),
+        zones: None,
+        usable_zones: None,
+        api_server: ApiServer::NotAsked,
+        trouble: context.memory.trouble(key),
+        contract: context.contract,
+    };
+    if nothing_will_be_done(&observed) {
+        return Ok(Some(Gathered { observed, object, cluster, identity: None }));
+    }
+    let machines = context.kubernetes.maas_machines(Some(&key.beside(cluster_name(&object)))).await;
+    observed.machines = match &machines {
+        Ok(machines) => Lookup::Found(machines.iter().map(|machine| machine_of(machine)).collect()),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    observed.preferred = match context.kubernetes.config_map(&key.beside(PREFERRED_SUBNETS.0)).await {
+        Ok(Some(mut data)) => data.remove(PREFERRED_SUBNETS.1).map_or(Lookup::Absent, Lookup::Found),
+        Ok(None) => Lookup::Absent,
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    let identity = match context.identities.check(&object).await {
+        Ok(identity) => Some(identity),
+        Err(problem) => {
+            observed.identity = Err(Refusal { reason: problem.reason, message: problem.message });
+            None
+        }
+    };
+    if let Some(identity) = &identity {
+        observed.identity = Ok(Known { name: identity.name.clone(), standing: identity.standing.clone() });
+        maas::look(context, identity, &object, machines.as_deref().unwrap_or_default(), &mut observed).await;
+    }
+    observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
+    Ok(Some(Gathered { observed, object, cluster, identity }))
+}
+
+/// The Cluster that owns the object. One that was deleted and made again under the same name does not.
+async fn owner_of(context: &Context, key: &Key, object: &MaasCluster) -> (Option<Key>, Lookup<Owner>) {
+    let Some(reference) = owner(&object.metadata, "Cluster") else { return (None, Lookup::Absent) };
+    let key = key.beside(&reference.name);
+    let found = match context.kubernetes.cluster(&key).await {
+        Ok(Some(cluster)) if cluster.metadata.uid.as_deref() == Some(reference.uid.as_str()) => facts_of(&cluster),
+        Ok(_) => Lookup::Absent,
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    (Some(key), found)
+}
+
+/// What matters about a Cluster. One whose pause, or whose endpoint, cannot be read is not known.
+fn facts_of(cluster: &Cluster) -> Lookup<Owner> {
+    let matters = ["paused", "controlPlaneEndpoint", "clusterNetwork", WHOLE_VALUE];
+    if let Some(path) = cluster.spec.unreadable.iter().find(|path| matters.contains(&path.as_str())) {
+        return Lookup::Unknown(format!("cannot read spec of the Cluster {}: {path}", cluster.name_any()));
+    }
+    let endpoint = cluster.endpoint();
+    Lookup::Found(Owner {
+        name: cluster.name_any(),
+        paused: cluster.is_paused(),
+        host: endpoint.map(|(host, _)| host.to_owned()),
+        port: endpoint.map(|(_, port)| port),
+        api_server_port: cluster.api_server_port(),
+    })
+}
+
+/// Whether the Cluster is paused as it is stored now, for a last look before something is changed.
+pub(super) fn is_paused(cluster: &Cluster) -> bool {
+    !matches!(facts_of(cluster), Lookup::Found(owner) if !owner.paused)
+}
+
+fn object_of(object: &MaasCluster) -> Object {
+    let (annotations, labels) = (object.annotations(), object.labels());
+    Object {
+        generation: object.metadata.generation,
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        finalizer: object.finalizers().iter().any(|name| name == CLUSTER_FINALIZER),
+        moving: annotations.contains_key(DELETE_FOR_MOVE_ANNOTATION),
+        paused: annotations.contains_key(PAUSED_ANNOTATION),
+        managed_elsewhere: annotations.contains_key(MANAGED_BY) || labels.contains_key(MANAGED_BY),
+        custom_endpoint: annotations.contains_key(CUSTOM_ENDPOINT_ANNOTATION),
+        spec: object.spec.clone(),
+        status: object.status.clone().unwrap_or_default(),
+        notes: Notes::of(annotations),
+    }
+}
+
+/// Whether MAAS need not be asked, because nothing will be done whatever it says.
+fn nothing_will_be_done(observed: &Observed) -> bool {
+    let object = &observed.object;
+    let by_owner = match &observed.owner {
+        Lookup::Found(owner) => owner.paused,
+        Lookup::Absent => !object.deleting,
+        Lookup::Unknown(_) => true,
+    };
+    object.moving || object.paused || by_owner || object.managed_elsewhere && !object.deleting
+}
+
+/// The name of the Cluster that an object belongs to: by its label, or, before Cluster API has set that, by its owner; its own
+/// name where nothing is said, as is the custom.
+pub(super) fn cluster_name(object: &MaasCluster) -> String {
+    let label = object.labels().get(CLUSTER_NAME_LABEL).cloned();
+    let owner = || owner(&object.metadata, "Cluster").map(|owner| owner.name.clone());
+    label.or_else(owner).unwrap_or_else(|| object.name_any())
+}
+
+fn machine_of(machine: &MaasMachine) -> Machine {
+    let status = machine.status.as_ref();
+    let is_address = |type_: &AddressType| matches!(type_, AddressType::ExternalIp | AddressType::InternalIp);
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in status.iter().flat_map(|status| &status.addresses).filter(|address| is_address(&address.type_)) {
+        // The Go provider could store "<nil>".
+        if let Ok(address) = address.address.parse()
+            && !addresses.contains(&address)
+        {
+            addresses.push(address);
+        }
+    }
+    Machine {
+        name: machine.name_any(),
+        control_plane: machine.labels().contains_key(CONTROL_PLANE_LABEL),
+        deleting: machine.metadata.deletion_timestamp.is_some(),
+        provisioned: machine.spec.provider_id().is_some(),
+        state: status.and_then(|status| status.machine_state.clone()).filter(|state| !state.is_empty()),
+        powered: status.is_some_and(|status| status.machine_powered),
+        addresses,
+    }
+}
+
+/// Asks the cluster's API server, if there can be one, the name leads to it, and it was not asked a moment ago. Asking may take
+/// a while, so what has to be published comes first.
+async fn api_server(context: &Context, key: &Key, cluster: Option<&Key>, observed: &Observed) -> ApiServer {
+    let (Some(cluster), Lookup::Found(owner), Lookup::Found(machines)) = (cluster, &observed.owner, &observed.machines)
+    else {
+        return ApiServer::NotAsked;
+    };
+    let up = machines.iter().any(|machine| machine.control_plane && addresses::is_up(machine));
+    let in_step = match &observed.record {
+        Lookup::Found(record) => addresses::published(observed).wanted.given(&record.addresses) == record.addresses,
+        Lookup::Absent | Lookup::Unknown(_) => endpoint::name(&observed.object, owner).is_none(),
+    };
+    let known = endpoint::wanted(&observed.object, owner, None).is_some();
+    if observed.object.deleting || !(up && in_step && known) || !context.memory.may_probe(key, context.clock.now()) {
+        return ApiServer::NotAsked;
+    }
+    match context.kubernetes.workload_version(cluster).await {
+        Ok(_) => ApiServer::Answers,
+        Err(error) => ApiServer::Silent(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cluster(spec: serde_json::Value) -> Cluster {
+        serde_json::from_value(json!({ "metadata": { "name": "c1" }, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn s01_a_pause_that_cannot_be_read_is_unknown() {
+        let paused = |spec| match facts_of(&cluster(spec)) {
+            Lookup::Found(owner) => Some(owner.paused),
+            _ => None,
+        };
+        assert_eq!(paused(json!({ "paused": true })), Some(true));
+        assert_eq!(paused(json!({})), Some(false));
+        assert_eq!(paused(json!({ "paused": "maybe" })), None);
+        assert_eq!(paused(json!("nonsense")), None);
+        assert!(is_paused(&cluster(json!("nonsense"))));
+    }
+
+    #[test]
+    fn go29_addresses_are_read_once_each_and_only_if_they_are_any() {
+        let machine: MaasMachine = serde_json::from_value(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine", "metadata": { "name": "m" },
+            "spec": {}, "status": { "machineState": "Deployed", "machinePowered": true, "addresses": [
+                { "type": "ExternalDNS", "address": "m.maas" }, { "type": "ExternalIP", "address": "10.0.0.2" },
+                { "type": "InternalIP", "address": "10.0.0.2" }, { "type": "ExternalIP", "address": "<nil>" },
+                { "type": "ExternalIP", "address": "10.0.0.1" },
+            ] },
+        }))
+        .unwrap();
+        let expected: Vec<IpAddr> = vec!["10.0.0.2".parse().unwrap(), "10.0.0.1".parse().unwrap()];
+        assert_eq!(machine_of(&machine).addresses, expected);
+    }
+
+    #[test]
+    fn an_object_belongs_to_the_cluster_of_its_label_or_owner() {
+        let object = |metadata: serde_json::Value| -> MaasCluster {
+            serde_json::from_value(json!({
+                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster", "metadata": metadata, "spec": {},
+            }))
+            .unwrap()
+        };
+        let owner = json!([{ "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "name": "c2", "uid": "u" }]);
+        let label = json!({ "cluster.x-k8s.io/cluster-name": "c1" });
+        assert_eq!(cluster_name(&object(json!({ "name": "m", "labels": label, "ownerReferences": owner }))), "c1");
+        assert_eq!(cluster_name(&object(json!({ "name": "m", "ownerReferences": owner }))), "c2");
+        assert_eq!(cluster_name(&object(json!({ "name": "m" }))), "m");
+    }
+}

@@ -1,0 +1,130 @@
+//! What is remembered between two passes and may be forgotten at any time: nothing here is needed to be right.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capmaas_core::cluster::observed::Trouble;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::identity::Fingerprint;
+use crate::port::Key;
+
+/// The first wait after a failure; it doubles with each one more.
+const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(5);
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(300);
+/// An API server is not asked more often than this. A little less than the pause between two passes that ask.
+const PROBE: SignedDuration = SignedDuration::from_secs(20);
+/// How long the names of MAAS's zones are taken for current.
+const ZONES: SignedDuration = SignedDuration::from_mins(5);
+/// The same for the zones that hold machines, which cost MAAS a look at each machine.
+const USABLE_ZONES: SignedDuration = SignedDuration::from_mins(30);
+
+/// The memory. Clones share it.
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    failures: HashMap<Key, (u32, Trouble)>,
+    probes: HashMap<Key, Timestamp>,
+    zones: HashMap<(Fingerprint, Zones), (Timestamp, BTreeSet<String>)>,
+}
+
+/// Which zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Zones {
+    /// All that MAAS has.
+    All,
+    /// Those that hold usable machines.
+    Usable,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+impl Memory {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything about a cluster that is gone.
+    pub(super) fn forget(&self, key: &Key) {
+        let mut state = self.state();
+        state.failures.remove(key);
+        state.probes.remove(key);
+    }
+
+    pub(super) fn trouble(&self, key: &Key) -> Option<Trouble> {
+        self.state().failures.get(key).map(|(_, trouble)| trouble.clone())
+    }
+
+    pub(super) fn failed(&self, key: &Key, message: String, now: Timestamp) {
+        let mut state = self.state();
+        let times = state.failures.get(key).map_or(1, |(times, _)| times.saturating_add(1));
+        let doublings = i32::try_from(times.min(16)).unwrap_or(16) - 1;
+        let wait = FIRST_WAIT.saturating_mul(1 << doublings).min(LONGEST_WAIT);
+        let retry_at = now.saturating_add(wait).unwrap_or(now);
+        state.failures.insert(key.clone(), (times, Trouble { message, retry_at }));
+    }
+
+    pub(super) fn worked(&self, key: &Key) {
+        self.state().failures.remove(key);
+    }
+
+    /// Whether the API server of a cluster may be asked now; if so, that counts as asked.
+    pub(super) fn may_probe(&self, key: &Key, now: Timestamp) -> bool {
+        let mut state = self.state();
+        let early = state.probes.get(key).is_some_and(|last| now.duration_since(*last) < PROBE);
+        if !early {
+            state.probes.insert(key.clone(), now);
+        }
+        !early
+    }
+
+    pub(super) fn zones(&self, of: Fingerprint, which: Zones, now: Timestamp) -> Option<BTreeSet<String>> {
+        let lasts = match which {
+            Zones::All => ZONES,
+            Zones::Usable => USABLE_ZONES,
+        };
+        let state = self.state();
+        let (at, zones) = state.zones.get(&(of, which))?;
+        (now.duration_since(*at) < lasts).then(|| zones.clone())
+    }
+
+    pub(super) fn keep_zones(&self, of: Fingerprint, which: Zones, zones: BTreeSet<String>, now: Timestamp) {
+        let mut state = self.state();
+        state.zones.retain(|_, (at, _)| now.duration_since(*at) < USABLE_ZONES);
+        state.zones.insert((of, which), (now, zones));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_five_minutes_and_begin_anew_after_a_success() {
+        let (memory, key, now) = (Memory::default(), Key::new("n", "c"), Timestamp::UNIX_EPOCH);
+        let wait = || memory.trouble(&key).map(|trouble| trouble.retry_at.as_second());
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            memory.failed(&key, "denied".into(), now);
+            waits.extend(wait());
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
+        memory.worked(&key);
+        assert_eq!(wait(), None);
+    }
+
+    #[test]
+    fn go30_an_api_server_is_not_asked_in_a_loop() {
+        let (memory, key) = (Memory::default(), Key::new("n", "c"));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let asked = (0..120).filter(|second| memory.may_probe(&key, at(*second))).count();
+        assert_eq!(asked, 6);
+    }
+}

@@ -1,0 +1,64 @@
+//! The reconciler of `MaasCluster`s: gather, let `capmaas_core::cluster` decide, apply.
+
+mod apply;
+mod controller;
+mod gather;
+mod maas;
+mod memory;
+mod perform;
+
+use std::sync::Arc;
+
+use capmaas_core::cluster::decide;
+use capmaas_core::cluster::observed::Contract;
+use capmaas_core::cluster::plan::Requeue;
+
+use crate::clock::Clock;
+use crate::identity::Identities;
+use crate::lease::Fence;
+use crate::metrics::Metrics;
+use crate::port::{ErrorKind, Key, Kubernetes, Result};
+
+pub use controller::run;
+pub use memory::Memory;
+
+/// What every pass needs.
+#[derive(Clone)]
+pub struct Context {
+    /// The door to Kubernetes.
+    pub kubernetes: Arc<dyn Kubernetes>,
+    /// The MAAS identities.
+    pub identities: Identities,
+    /// What time it is.
+    pub clock: Clock,
+    /// To be asked right before every write to MAAS (S23).
+    pub fence: Fence,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Which shape of failure domains Cluster API reads.
+    pub contract: Contract,
+    /// What may be forgotten at any time.
+    pub memory: Memory,
+}
+
+/// The shape of failure domains for the version in which Cluster API's kinds are read.
+pub fn contract_of(core_version: &str) -> Contract {
+    if core_version == "v1beta1" { Contract::Map } else { Contract::List }
+}
+
+/// One pass over one cluster. Whatever a crash cuts off in it, the next pass finds out and goes on.
+pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
+    let Some(gathered) = gather::gather(context, key).await? else {
+        context.memory.forget(key);
+        return Ok(Requeue::OnChange);
+    };
+    let plan = decide(&gathered.observed, context.clock.now());
+    tracing::debug!(cluster = %key, effect = ?plan.effect, why = %plan.why, "decided");
+    match apply::apply(context, key, gathered, plan).await {
+        // Somebody else wrote in between: look again.
+        Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::seconds(1)),
+        // Deleted meanwhile: there is nothing left to look after.
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(Requeue::OnChange),
+        result => result,
+    }
+}
