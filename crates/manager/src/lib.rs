@@ -184,10 +184,7 @@ async fn reconcile(platform: Platform, stop: channel::Receiver<bool>) {
         () = platform.watches.synced() => {}
         () = stopped(stop.clone()) => return,
     }
-    tokio::join!(
-        cluster::run(platform.clone(), stopped(stop.clone())),
-        machine::run(platform.clone(), stopped(stop)),
-    );
+    tokio::join!(cluster::run(platform.clone(), stopped(stop.clone())), machine::run(platform.clone(), stopped(stop)),);
 }
 
 /// True from the first SIGTERM or SIGINT on.
