@@ -79,6 +79,8 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
     /// Statements of arrangements that the simulator refused.
     pub refused: Vec<String>,
+    /// Machines that were on their way and did not come by themselves to where a statement says.
+    pub forced: Vec<String>,
 }
 
 impl Report {
@@ -122,8 +124,7 @@ pub async fn replay(
 ) -> Result<Report, ReplayError> {
     arrangements.reorder(recordings);
     let key = Key { consumer: admin.consumer.clone(), token: admin.token.clone(), secret: admin.secret.clone() };
-    let (outcomes, refused) = Replay::new(target, arrangements, key)?.run(recordings, tell).await?;
-    Ok(Report { outcomes, refused })
+    Replay::new(target, arrangements, key)?.run(recordings, tell).await
 }
 
 /// The simulator that recordings are replayed against if no other is named: in this process, its clock driven.
@@ -163,6 +164,9 @@ impl ReplayArgs {
         .await?;
         for line in lines {
             writeln!(out, "{line}")?;
+        }
+        for forced in report.forced.iter().filter(|_| self.drift) {
+            writeln!(out, "    drift: {forced}")?;
         }
         for refused in &report.refused {
             writeln!(out, "{refused}")?;

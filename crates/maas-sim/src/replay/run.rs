@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::arrangement::{Arrangements, Credentials, Entry, WrongPart};
+use super::command::Report;
 use super::compare::{Difference, compare, drift};
 use super::directory::Directory;
 use super::identity::{Identities, Kind};
-use super::recording::{Body, Recording};
+use super::recording::{Body, Position, Recording};
 use super::request::{Context, Key, Pem, prepare, recorded_now};
 use super::target::{Target, TargetError};
 
@@ -71,6 +72,8 @@ pub(super) struct Replay<'a> {
     number: usize,
     /// Statements that the simulator refused. The replay goes on: the rest may well agree.
     refused: Vec<String>,
+    /// Machines that were on their way and did not come to where a statement says.
+    forced: Vec<String>,
 }
 
 impl<'a> Replay<'a> {
@@ -87,6 +90,7 @@ impl<'a> Replay<'a> {
             pem,
             number: 0,
             refused: Vec::new(),
+            forced: Vec::new(),
         })
     }
 
@@ -95,7 +99,7 @@ impl<'a> Replay<'a> {
         mut self,
         recordings: &[Recording],
         mut tell: impl FnMut(&Outcome),
-    ) -> Result<(Vec<Outcome>, Vec<String>), ReplayError> {
+    ) -> Result<Report, ReplayError> {
         let mut entries = self.arrangements.entries.iter().peekable();
         let mut outcomes = Vec::with_capacity(recordings.len());
         let directory = Directory::of(recordings);
@@ -108,7 +112,7 @@ impl<'a> Replay<'a> {
             tell(&outcome);
             outcomes.push(outcome);
         }
-        Ok((outcomes, self.refused))
+        Ok(Report { outcomes, refused: self.refused, forced: self.forced })
     }
 
     async fn exchange(&mut self, recording: &Recording, recorded_now: Option<i64>) -> Result<Outcome, ReplayError> {
@@ -216,7 +220,7 @@ impl<'a> Replay<'a> {
             let mut statement = self.map_statement(statement);
             if let Some(machine) = statement.get_mut("machine").and_then(Value::as_object_mut)
                 && let Some(status) = machine.get("status").and_then(Value::as_str).map(str::to_owned)
-                && self.comes_to(machine, &status).await?
+                && self.comes_to(&entry.before, machine, &status).await?
             {
                 machine.remove("status");
             }
@@ -257,13 +261,24 @@ impl<'a> Replay<'a> {
     }
 
     /// Whether a machine reaches a status by itself: one that is on its way is waited for.
-    async fn comes_to(&mut self, machine: &serde_json::Map<String, Value>, wanted: &str) -> Result<bool, ReplayError> {
+    async fn comes_to(
+        &mut self,
+        before: &Position,
+        machine: &serde_json::Map<String, Value>,
+        wanted: &str,
+    ) -> Result<bool, ReplayError> {
         let Some((id, status)) = self.find(machine).await? else { return Ok(false) };
         if status == wanted || !PASSING.contains(&status.as_str()) {
             return Ok(status == wanted);
         }
         self.target.control("arrange", &json!([{"settle": {"machine": id}}])).await?;
-        Ok(self.find(machine).await?.is_some_and(|(_, status)| status == wanted))
+        let reached = self.find(machine).await?.map(|(_, status)| status).unwrap_or_default();
+        if reached != wanted {
+            self.forced.push(format!(
+                "before {before}: {id} was {status}, came to {reached:?} by itself and is set to {wanted}"
+            ));
+        }
+        Ok(reached == wanted)
     }
 
     /// System id and status of the machine that a statement speaks of, as MAAS shows them to an administrator.
