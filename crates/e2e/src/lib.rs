@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod maas;
+pub mod scene;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use capmaas_testbed::{BootedMachine, CertificateAuthority, KubernetesVersion, Role, WorkloadPlayer};
 use maas_sim::config::{Config, Durations};
 use maas_sim::ledger::Entry;
+use maas_sim::model::db::AllocType;
 use maas_sim::model::{Status, statement::Statement};
 use maas_sim::{Control, Simulator, dns_server, http::render::machine::addresses, serve};
 use serde_json::{Value, json};
@@ -179,6 +180,25 @@ impl Maas {
             };
             model.db.dns.values().map(|dns| (model.dns_fqdn(dns), ips(&mut dns.addresses.iter()))).collect()
         })
+    }
+
+    /// What a deleted cluster has left behind, in sentences: owned or running machines, records, keys on machines.
+    pub fn leftovers(&self) -> Vec<String> {
+        let mut left: Vec<String> = Vec::new();
+        for machine in self.machines() {
+            if machine.owner.is_some() || machine.status != Status::Ready.name() || machine.on {
+                left.push(format!(
+                    "{} is {}, owner {:?}, on: {}",
+                    machine.hostname, machine.status, machine.owner, machine.on
+                ));
+            }
+        }
+        left.extend(self.records().into_iter().map(|(name, addresses)| format!("{name} leads to {addresses:?}")));
+        left.extend(self.control.with_model(|model| {
+            let reserved = model.db.addresses.values().filter(|row| row.alloc == AllocType::UserReserved);
+            reserved.map(|row| format!("the address {:?} is reserved", row.ip)).collect::<Vec<_>>()
+        }));
+        left
     }
 
     /// Prepares a workload cluster, so that its machines find a cluster to join.

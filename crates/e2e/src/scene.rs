@@ -1,0 +1,223 @@
+//! One scene: a management cluster with Cluster API and our manager from its manifests, and a MAAS whose machines boot.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use capmaas_testbed::{CapiVersion, KubernetesVersion, NodePlayer, Testbed};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
+
+use crate::cluster::ClusterPlan;
+use crate::maas::{API_KEY, Expected, Maas};
+use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player};
+
+/// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
+const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
+const MANAGER_NAMESPACE: &str = "capmaas-system";
+
+/// Everything that a scenario needs. Ends when dropped.
+pub struct Scene {
+    /// Cluster API's version.
+    pub core: CapiVersion,
+    // In the order in which they are dropped.
+    player: Option<NodePlayer>,
+    /// The management cluster.
+    pub testbed: Testbed,
+    /// The MAAS.
+    pub maas: Maas,
+}
+
+impl Scene {
+    /// Starts everything; the manager has its credentials as document 001 says and is Ready.
+    pub async fn start(core: CapiVersion) -> anyhow::Result<Self> {
+        let mut scene = Self::without_manager(core).await?;
+        install(&scene.testbed).await?;
+        scene.give_credentials(&scene.maas.endpoint, API_KEY).await?;
+        scene.player = Some(manager_player(&scene.testbed).await?);
+        Ok(scene)
+    }
+
+    /// Starts everything but our manager, whose kinds are not there either.
+    pub async fn without_manager(core: CapiVersion) -> anyhow::Result<Self> {
+        let maas = Maas::start()?;
+        let builder = Testbed::builder().cluster_api(Some(core)).name_server(maas.name_server);
+        let testbed = builder.start().await?;
+        Ok(Self { core, player: None, testbed, maas })
+    }
+
+    /// Writes the manager's credentials where document 001 has them.
+    pub async fn give_credentials(&self, endpoint: &str, key: &str) -> anyhow::Result<()> {
+        let metadata = |name: &str| json!({"name": name, "namespace": MANAGER_NAMESPACE});
+        let objects = vec![
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata("maas-credentials"),
+                   "stringData": {"apiKey": key}}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata("capmaas-config"),
+                   "data": {"maasEndpoint": endpoint}}),
+        ];
+        Ok(self.testbed.apply_objects(objects).await?)
+    }
+
+    /// Creates a cluster, and the workload cluster that its machines will join.
+    pub async fn create(&self, plan: &ClusterPlan) -> anyhow::Result<Expected> {
+        let expected = self.maas.expect_cluster(KubernetesVersion::V1_36).await?;
+        self.testbed.apply_objects(plan.objects(&expected)).await?;
+        Ok(expected)
+    }
+
+    /// Objects of Cluster API or of ours in the namespace of a plan.
+    pub fn objects(&self, plan: &ClusterPlan, kind: &str) -> anyhow::Result<Objects> {
+        let (group, version) = match kind {
+            kind if kind.starts_with("Maas") => (INFRASTRUCTURE, "v1beta1"),
+            "KubeadmControlPlane" => ("controlplane.cluster.x-k8s.io", plan.api_version()),
+            "Secret" | "ConfigMap" => ("", "v1"),
+            _ => ("cluster.x-k8s.io", plan.api_version()),
+        };
+        Objects::within(&self.testbed, &plan.namespace, group, version, kind)
+    }
+
+    /// Waits until exactly the machines of the plan are Running, their Nodes carry their provider IDs, and the control plane
+    /// is Ready.
+    pub async fn wait_running(&self, plan: &ClusterPlan, expected: &Expected) -> anyhow::Result<()> {
+        let (machines, maas_machines) = (self.objects(plan, "Machine")?, self.objects(plan, "MaasMachine")?);
+        let wanted = usize::try_from(plan.control_planes + plan.workers)?;
+        let what = format!("{wanted} Machines of {} Running", plan.name);
+        let outcome = eventually_within(CLUSTER_PATIENCE, &what, || async {
+            let all = machines.list().await?;
+            let running = all.iter().filter(|machine| machine["status"]["phase"] == "Running").count();
+            ensure!(all.len() == wanted && running == wanted, "{running} of {} Machines are Running", all.len());
+            let versions: Vec<&Value> = all.iter().map(|machine| &machine["spec"]["version"]).collect();
+            ensure!(versions.iter().all(|version| **version == json!(plan.version)), "the versions are {versions:?}");
+            let mut ids: Vec<String> = Vec::new();
+            for object in maas_machines.list().await? {
+                ids.push(object["spec"]["providerID"].as_str().context("a MaasMachine has no provider ID")?.to_owned());
+            }
+            let nodes: Api<Node> = Api::all(self.maas.workload(expected.port).await?);
+            let nodes = nodes.list(&ListParams::default()).await?;
+            let mut on_nodes: Vec<String> = nodes.items.into_iter().filter_map(|node| node.spec?.provider_id).collect();
+            ids.sort();
+            on_nodes.sort();
+            ensure!(ids.len() == wanted && ids == on_nodes, "MaasMachines have {ids:?}, Nodes {on_nodes:?}");
+            Ok(())
+        });
+        self.explain(outcome.await).await?;
+        let control_planes = self.objects(plan, "KubeadmControlPlane")?;
+        let name = format!("{}-cp", plan.name);
+        let ready = control_planes.wait(&name, "/status/readyReplicas", json!(plan.control_planes));
+        self.explain(ready.await).await
+    }
+
+    /// Deletes the Cluster and waits until nothing of it is left, in Kubernetes and in MAAS.
+    pub async fn delete(&self, plan: &ClusterPlan) -> anyhow::Result<()> {
+        self.objects(plan, "Cluster")?.delete(&plan.name).await?;
+        self.wait_nothing_left(plan).await
+    }
+
+    /// Waits until nothing is left of a cluster that is being deleted, and MAAS is as it was before any.
+    pub async fn wait_nothing_left(&self, plan: &ClusterPlan) -> anyhow::Result<()> {
+        let what = format!("nothing left of {}", plan.name);
+        let outcome = eventually_within(CLUSTER_PATIENCE, &what, || async {
+            for kind in ["Cluster", "Machine", "MaasCluster", "MaasMachine"] {
+                let left = self.objects(plan, kind)?.list().await?;
+                let names: Vec<&Value> = left.iter().map(|object| &object["metadata"]["name"]).collect();
+                ensure!(left.is_empty(), "there are still {kind} {names:?}");
+            }
+            Ok(())
+        });
+        self.explain(outcome.await).await?;
+        let left = self.maas.leftovers();
+        self.explain(if left.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("left in MAAS: {left:?}")) }).await
+    }
+
+    /// The addresses of the control-plane machines of a cluster, sorted.
+    pub async fn control_plane_addresses(&self, plan: &ClusterPlan) -> anyhow::Result<Vec<IpAddr>> {
+        let mut found = Vec::new();
+        let machines = self.maas.machines();
+        for object in self.objects(plan, "MaasMachine")?.list().await? {
+            if object["metadata"]["labels"].get("cluster.x-k8s.io/control-plane").is_none() {
+                continue;
+            }
+            let id = object["spec"]["providerID"].as_str().unwrap_or_default();
+            let machine = machines.iter().find(|machine| id.ends_with(&format!("/{}", machine.system_id)));
+            found.extend(&machine.with_context(|| format!("no machine is {id:?}"))?.addresses);
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Secrets that came out where they must not (S21): in the manager's log, in events or in our objects.
+    pub async fn secrets_seen(&self) -> anyhow::Result<Vec<String>> {
+        let kinds = "events,maasclusters,maasmachines";
+        let places = [
+            ("the manager's log", self.manager_log().await?),
+            ("events and objects", self.testbed.kubectl(["get", "-A", kinds, "-o", "yaml"]).await?),
+        ];
+        let key = API_KEY.rsplit(':').next().unwrap_or_default();
+        // Part of every cloud-config of kubeadm.
+        let secrets = [key, "#cloud-config", "PRIVATE KEY", "bootstrapToken"];
+        let seen = |(place, text): &(&str, String)| -> Vec<String> {
+            secrets
+                .iter()
+                .filter(|secret| text.contains(**secret))
+                .map(|secret| format!("{secret} in {place}"))
+                .collect()
+        };
+        Ok(places.iter().flat_map(seen).collect())
+    }
+
+    /// The name of the manager's Pod.
+    async fn manager_pod(&self) -> anyhow::Result<String> {
+        let arguments =
+            ["get", "pods", "-n", MANAGER_NAMESPACE, "-l", "control-plane=controller-manager", "-o", "name"];
+        let printed = self.testbed.kubectl(arguments).await?;
+        let name =
+            printed.lines().next().and_then(|line| line.strip_prefix("pod/")).context("the manager has no Pod")?;
+        Ok(name.to_owned())
+    }
+
+    /// Kills the manager's process as `kill -9` does. Its node starts it again a moment later.
+    pub async fn kill_manager(&self) -> anyhow::Result<()> {
+        let pod = self.manager_pod().await?;
+        let player = self.player.as_ref().context("there is no manager in this scene")?;
+        for id in player.process_ids(MANAGER_NAMESPACE, &pod) {
+            // It may end by itself at the same moment.
+            let _ = std::process::Command::new("kill").args(["-9", &id.to_string()]).status()?;
+        }
+        Ok(())
+    }
+
+    /// Everything that the manager has logged.
+    pub async fn manager_log(&self) -> anyhow::Result<String> {
+        let pod = self.manager_pod().await?;
+        let player = self.player.as_ref().context("there is no manager in this scene")?;
+        Ok(player.logs(MANAGER_NAMESPACE, &pod))
+    }
+
+    /// Adds to an error what somebody who looks into it asks for first.
+    pub async fn explain<T>(&self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
+        let Err(error) = outcome else { return outcome };
+        let kinds = "clusters,machines,maasclusters,maasmachines,kubeadmcontrolplanes,machinedeployments";
+        let table = self.testbed.kubectl(["get", "-A", kinds]).await.unwrap_or_else(|error| error.to_string());
+        let ours = self.testbed.kubectl(["get", "-A", "maasclusters,maasmachines", "-o", "yaml"]).await;
+        let ours = ours.unwrap_or_else(|error| error.to_string());
+        let log = self.manager_log().await.unwrap_or_else(|error| error.to_string());
+        let log: Vec<&str> = log.lines().rev().take(40).collect();
+        let log: Vec<&str> = log.into_iter().rev().collect();
+        bail!(
+            "{error:#}\n\n{table}\n{ours}\nMAAS: {:#?}\nrecords: {:?}\nnot joined: {:?}\nthe manager's log ends with:\n{}",
+            self.maas.taken(),
+            self.maas.records(),
+            self.maas.trouble(),
+            log.join("\n")
+        )
+    }
+
+    /// Ends everything in order.
+    pub async fn stop(mut self) {
+        if let Some(player) = self.player.take() {
+            player.stop().await;
+        }
+        self.testbed.stop().await;
+    }
+}

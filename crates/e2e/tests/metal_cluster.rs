@@ -1,0 +1,26 @@
+//! The main job on real parts: a metal cluster comes up through Cluster API, our manager from its manifests and MAAS, and goes
+//! without leaving anything.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use capmaas_e2e::cluster::ClusterPlan;
+use capmaas_e2e::scene::Scene;
+use capmaas_testbed::CapiVersion;
+
+#[tokio::test]
+async fn a_metal_cluster_with_a_worker_runs_and_leaves_nothing_behind() {
+    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    let plan = ClusterPlan { workers: 1, ..ClusterPlan::new(scene.core, "c1") };
+    let expected = scene.create(&plan).await.unwrap();
+    scene.wait_running(&plan, &expected).await.unwrap();
+
+    // Each machine was asked for once and deployed once, and the name leads to the control plane.
+    assert_eq!((scene.maas.effective("allocate"), scene.maas.effective("deploy")), (2, 2));
+    let control_plane = scene.control_plane_addresses(&plan).await.unwrap();
+    let records = scene.maas.records();
+    assert_eq!(records.values().collect::<Vec<_>>(), [&control_plane], "{records:?}");
+
+    scene.delete(&plan).await.unwrap();
+    assert_eq!(scene.maas.effective("allocate"), 2);
+    assert_eq!(scene.secrets_seen().await.unwrap(), Vec::<String>::new());
+    scene.stop().await;
+}
