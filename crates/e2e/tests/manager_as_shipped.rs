@@ -2,11 +2,14 @@
 //! ServiceAccount, nothing more.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
+
 use capmaas_e2e::{Objects, install, manager_player, refusal};
 use capmaas_testbed::{CapiVersion, Testbed};
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
-use serde_json::json;
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
 
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 
@@ -72,5 +75,66 @@ async fn the_shipped_deployment_keeps_paused_true_with_the_shipped_rights() {
     testbed.kubectl(gone).await.unwrap();
 
     player.stop().await;
+    testbed.stop().await;
+}
+
+/// Everything that a client may do in a namespace, one line each: `verb group/resource name`.
+async fn rights(client: &Client, namespace: &str) -> BTreeSet<String> {
+    let kind = GroupVersionKind::gvk("authorization.k8s.io", "v1", "SelfSubjectRulesReview");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "selfsubjectrulesreviews");
+    let reviews: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let question = DynamicObject::new("", &resource).data(json!({ "spec": { "namespace": namespace } }));
+    let answer = reviews.create(&PostParams::default(), &question).await.unwrap();
+    assert!(answer.labels().is_empty());
+    let texts = |value: &Value| -> Vec<String> {
+        let texts = value.as_array().cloned().unwrap_or_default();
+        texts.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let mut rights = BTreeSet::new();
+    for rule in answer.data["status"]["resourceRules"].as_array().unwrap() {
+        let mut names = texts(&rule["resourceNames"]);
+        if names.is_empty() {
+            names.push("*".to_owned());
+        }
+        for verb in texts(&rule["verbs"]) {
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    rights.extend(names.iter().map(|name| format!("{verb} {group}/{resource} {name}")));
+                }
+            }
+        }
+    }
+    rights
+}
+
+#[tokio::test]
+async fn the_manager_has_these_rights_and_no_others() {
+    let testbed = Testbed::builder().start().await.unwrap();
+    install(&testbed).await.unwrap();
+    let manager = testbed.service_account_client("capmaas-system", "capmaas-manager").await.unwrap();
+    testbed.kubectl(["create", "serviceaccount", "-n", "default", "nobody"]).await.unwrap();
+    let nobody = testbed.service_account_client("default", "nobody").await.unwrap();
+    let of_everybody = rights(&nobody, "default").await;
+    let expand = |verbs: &str, things: &str| -> Vec<String> {
+        verbs.split(' ').flat_map(|verb| things.split(", ").map(move |thing| format!("{verb} {thing}"))).collect()
+    };
+
+    let ours = "infrastructure.cluster.x-k8s.io";
+    let mut anywhere: BTreeSet<String> = BTreeSet::new();
+    anywhere.extend(expand("get list watch patch", &format!("{ours}/maasclusters *, {ours}/maasmachines *")));
+    anywhere.extend(expand("patch", &format!("{ours}/maasclusters/status *, {ours}/maasmachines/status *")));
+    anywhere.extend(expand("get list watch", "cluster.x-k8s.io/clusters *, cluster.x-k8s.io/machines *"));
+    anywhere.extend(expand("get", "/secrets *, /configmaps maas-preferred-subnet"));
+    anywhere.extend(expand("create patch", "events.k8s.io/events *"));
+    let found = rights(&manager, "default").await;
+    assert_eq!(found.difference(&of_everybody).cloned().collect::<BTreeSet<_>>(), anywhere);
+
+    let mut at_home = anywhere;
+    at_home.extend(expand("get list watch create patch delete", "/secrets *"));
+    at_home.extend(expand("get list watch", "/configmaps capmaas-config"));
+    at_home.extend(expand("create", "coordination.k8s.io/leases *"));
+    at_home.extend(expand("get update", "coordination.k8s.io/leases controller-leader-election-capmaas"));
+    let found = rights(&manager, "capmaas-system").await;
+    assert_eq!(found.difference(&of_everybody).cloned().collect::<BTreeSet<_>>(), at_home);
     testbed.stop().await;
 }
