@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A client that is kept for as long as its credentials stay the same.
-pub(crate) struct MaasSession {
+pub(crate) struct MaasConnection {
     endpoint: String,
     key: SecretString,
     client: maas_client::Client,
@@ -41,11 +41,12 @@ impl Agent {
         (key, endpoint)
     }
 
-    fn session(&mut self, key: &SecretString, endpoint: &str) -> Result<&mut MaasSession, String> {
-        let same =
-            |session: &MaasSession| session.endpoint == endpoint && session.key.expose_secret() == key.expose_secret();
-        let session = if let Some(session) = self.maas.take().filter(same) {
-            session
+    fn connection(&mut self, key: &SecretString, endpoint: &str) -> Result<&mut MaasConnection, String> {
+        let same = |connection: &MaasConnection| {
+            connection.endpoint == endpoint && connection.key.expose_secret() == key.expose_secret()
+        };
+        let connection = if let Some(connection) = self.maas.take().filter(same) {
+            connection
         } else {
             let mut builder = maas_client::Client::builder(endpoint, key.expose_secret());
             if let Some(file) = &self.settings.maas_ca_file {
@@ -53,9 +54,9 @@ impl Agent {
                 builder = builder.certificate_authority(pem);
             }
             let client = builder.build().map_err(|error| error.to_string())?;
-            MaasSession { endpoint: endpoint.to_owned(), key: key.clone(), client, seen: None, from_memory: false }
+            MaasConnection { endpoint: endpoint.to_owned(), key: key.clone(), client, seen: None, from_memory: false }
         };
-        Ok(self.maas.insert(session))
+        Ok(self.maas.insert(connection))
     }
 
     pub(crate) async fn look_at_maas(
@@ -69,24 +70,24 @@ impl Agent {
         let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, observed.node.found()) else {
             return MaasFacts::NotAsked;
         };
-        let session = match self.session(key, endpoint) {
-            Ok(session) => session,
+        let connection = match self.connection(key, endpoint) {
+            Ok(connection) => connection,
             Err(why) => return MaasFacts::Unusable(why),
         };
         let now = Timestamp::now();
-        if let Some((at, facts)) = &session.seen
+        if let Some((at, facts)) = &connection.seen
             && now.duration_since(*at).unsigned_abs() < settings.maas_watch
         {
-            session.from_memory = true;
+            connection.from_memory = true;
             return facts.clone();
         }
-        session.seen = None;
-        session.from_memory = false;
+        connection.seen = None;
+        connection.from_memory = false;
         let instances = server.instances.found().cloned();
-        match look(&session.client, &settings, node, lxd, instances).await {
+        match look(&connection.client, &settings, node, lxd, instances).await {
             Ok(facts) => {
                 if is_right(&facts) {
-                    session.seen = Some((now, facts.clone()));
+                    connection.seen = Some((now, facts.clone()));
                 }
                 facts
             }
@@ -95,18 +96,18 @@ impl Agent {
     }
 
     fn client(&self) -> anyhow::Result<maas_client::Client> {
-        self.maas.as_ref().map(|session| session.client.clone()).context("MAAS has not been asked yet")
+        self.maas.as_ref().map(|connection| connection.client.clone()).context("MAAS has not been asked yet")
     }
 
     /// Whether what is known of MAAS was read in an earlier pass.
     pub(crate) fn maas_is_from_memory(&self) -> bool {
-        self.maas.as_ref().is_some_and(|session| session.from_memory)
+        self.maas.as_ref().is_some_and(|connection| connection.from_memory)
     }
 
     /// What was remembered of MAAS no longer holds once something is, or shall be, changed there.
     pub(crate) fn forget(&mut self) {
-        if let Some(session) = &mut self.maas {
-            session.seen = None;
+        if let Some(connection) = &mut self.maas {
+            connection.seen = None;
         }
     }
 
@@ -151,11 +152,11 @@ impl Agent {
         let VmHostAuth::Certificate { certificate, key } = self.pair()? else {
             return Err(anyhow!("there is no key pair"));
         };
-        let session = self.maas.as_ref().context("MAAS has not been asked yet")?;
+        let connection = self.maas.as_ref().context("MAAS has not been asked yet")?;
         let ca = self.settings.maas_ca_file.as_ref().map(std::fs::read).transpose().context("MAAS_CA_FILE")?;
         let renewal = Renewal {
-            endpoint: &session.endpoint,
-            api_key: &session.key,
+            endpoint: &connection.endpoint,
+            api_key: &connection.key,
             ca,
             id,
             address,

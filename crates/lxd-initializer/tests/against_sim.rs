@@ -1,4 +1,4 @@
-//! The agent against the simulated MAAS, over real sockets.
+//! The agent against the simulated MAAS, which connects to the real LXD with the key that the agent gave it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -39,6 +39,7 @@ async fn scene(version: &str) -> Scene {
     let sim = Simulator::new(config);
     let ip = lxd.ip.to_string();
     let network = format!("{}.0/24", ip.rsplit_once('.').unwrap().0);
+    // MAAS goes by the MAC addresses of the network cards that LXD shows.
     arrange(
         &sim,
         &json!([
@@ -46,15 +47,24 @@ async fn scene(version: &str) -> Scene {
             {"subnet": {"cidr": network}},
             {"machine": {
                 "hostname": "n1", "system_id": "abc123", "status": "Deployed", "owner": "admin", "zone": "az1",
-                "interfaces": [{"name": "eth0", "links": [{"mode": "static", "subnet": network, "ip_address": ip}]}],
+                "interfaces": [{
+                    "name": "eth0", "mac": network_card(&lxd).await,
+                    "links": [{"mode": "static", "subnet": network, "ip_address": ip}],
+                }],
             }},
-            {"lxd": {"address": format!("{ip}:8443"), "host": "n1"}},
         ]),
     );
     let (listener, at) = serve::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let server = tokio::spawn(serve::serve(sim.clone(), listener));
     let endpoint = format!("http://{at}/MAAS");
     Scene { lxd, sim, endpoint, server, state: tempfile::tempdir().unwrap(), cluster: Arc::default() }
+}
+
+async fn network_card(lxd: &RealLxd) -> String {
+    let client = lxd.client();
+    let all = client.networks().await.unwrap();
+    let card = all.iter().find(|network| network.kind == "physical").expect("this machine has no network card");
+    client.network_state(&card.name).await.unwrap().unwrap().hwaddr
 }
 
 fn arrange(sim: &Simulator, statements: &Value) {
@@ -132,4 +142,29 @@ async fn a_maas_that_is_away_is_awaited_and_found_again() {
     settle_with(&mut agent, State::Waiting, "MAAS does not answer").await;
     scene.sim.control().set_server(maas_sim::faults::ServerState::Up);
     settle_in_time(&mut agent).await;
+}
+
+#[tokio::test]
+async fn maas_composes_vms_with_the_restricted_certificate_and_a_lost_host_is_not_registered_over_them() {
+    let scene = scene("3.4").await;
+    settle_in_time(&mut scene.agent()).await;
+    let maas = maas_client::Client::builder(&scene.endpoint, KEY).build().unwrap();
+    let id: i64 = scene.cluster.annotation(names::VM_HOST).unwrap().parse().unwrap();
+    let vm = maas_client::Compose {
+        hostname: Some("vm1".into()),
+        cores: Some(1),
+        memory_mib: Some(1024),
+        skip_commissioning: true,
+        ..maas_client::Compose::default()
+    };
+    maas.vm_hosts().compose(id, &vm).await.unwrap();
+    assert!(scene.lxd.client().instance("maas", "vm1").await.unwrap().is_some(), "it is in the real LXD");
+    settle_ready(&mut scene.agent()).await;
+    assert_eq!(scene.cluster.annotation(names::INSTANCES).as_deref(), Some("[\"vm1\"]"));
+
+    arrange(&scene.sim, &json!([{"absent": {"vm_host": id}}]));
+    let sent = scene.sim.control().ledger(None).iter().filter(|entry| entry.method != "GET").count();
+    settle_with(&mut scene.agent(), State::Blocked, "holds instances that MAAS does not know (vm1)").await;
+    assert_eq!(scene.sim.control().ledger(None).iter().filter(|entry| entry.method != "GET").count(), sent);
+    assert!(scene.lxd.client().instance("maas", "vm1").await.unwrap().is_some());
 }

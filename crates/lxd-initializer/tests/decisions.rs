@@ -34,8 +34,7 @@ fn a_node_that_is_right_is_ready_and_only_its_report_is_missing() {
 #[test]
 fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
     let unknown = || Lookup::Unknown("timeout".to_owned());
-    type Case = (Observed, State, Step, &'static str);
-    let cases: Vec<Case> = vec![
+    let cases: Vec<(Observed, State, Step, &str)> = vec![
         (
             with_server(|s| s.product = "incus".into()),
             State::Blocked,
@@ -313,9 +312,11 @@ fn a_listener_that_lxd_said_it_opened_is_not_taken_back_because_a_firewall_is_in
     assert!(plan.message.contains("firewall"), "{}", plan.message);
 }
 
+type ChangeHost = fn(&mut VmHost);
+
 #[test]
 fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted_or_told_and_never_changed() {
-    let foreign = |change: fn(&mut VmHost)| {
+    let foreign = |change: ChangeHost| {
         plan(&with_host(|host| {
             host.maker = Maker::SomebodyElse;
             host.certificate = Some(print("of maas"));
@@ -325,7 +326,7 @@ fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted_or_told_
             change(host);
         }))
     };
-    let cases: [(fn(&mut VmHost), State, &str); 4] = [
+    let cases: [(ChangeHost, State, &str); 4] = [
         (|_| (), State::Ready, "this node is a VM host"),
         (|host| host.certificate_trusted = Lookup::Absent, State::Blocked, "does not trust"),
         (|host| host.certificate_trusted = Lookup::Unknown("why".into()), State::Waiting, "cannot be learnt"),
