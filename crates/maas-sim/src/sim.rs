@@ -16,11 +16,7 @@ use crate::{
     control::{self, Control},
     delivery::{Delivery, deliver, made_up, plain},
     faults::{Fault, Faults, ServerState, Subject, When},
-    http::{
-        self as maas, Call, Incoming, MAX_BODY, Target,
-        auth::Nonces,
-        reply::Reply,
-    },
+    http::{self as maas, Call, Incoming, MAX_BODY, Target, auth::Nonces, reply::Reply},
     latency,
     ledger::{Entry, Ledger},
     lxd_backend,
@@ -297,9 +293,10 @@ async fn respond(shared: &Arc<Shared>, incoming: Incoming) -> Delivery {
             state.die(queue, down);
             for id in machines {
                 if entry.effects.iter().any(|effect| effect.contains(&id))
-                    && let Some(machine) = state.model.db.machines.get_mut(&id) {
-                        machine.status_expires = None;
-                    }
+                    && let Some(machine) = state.model.db.machines.get_mut(&id)
+                {
+                    machine.status_expires = None;
+                }
             }
         }
         state.ledger.add(entry.clone());

@@ -172,10 +172,13 @@ fn find_exact(path: &str) -> Option<(&'static Route, Vec<String>)> {
     let segments: Vec<&str> = body.split('/').collect();
     // The id of a subnet may be a network and hold a slash.
     if let ["subnets", rest @ ..] = segments.as_slice()
-        && rest.len() == 2 && rest[0].contains(['.', ':']) && rest[1].parse::<u8>().is_ok() {
-            let route = ROUTES.iter().find(|route| route.resource == R::Subnet)?;
-            return Some((route, vec![rest.join("/")]));
-        }
+        && rest.len() == 2
+        && rest[0].contains(['.', ':'])
+        && rest[1].parse::<u8>().is_ok()
+    {
+        let route = ROUTES.iter().find(|route| route.resource == R::Subnet)?;
+        return Some((route, vec![rest.join("/")]));
+    }
     ROUTES.iter().find_map(|route| {
         let pattern: Vec<&str> = route.path.trim_end_matches('/').split('/').collect();
         if pattern.len() != segments.len() {

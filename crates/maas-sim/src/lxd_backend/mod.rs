@@ -21,10 +21,13 @@ use crate::{
 /// A fresh pair for a registration that brings none.
 pub(crate) fn prepare_pair(call: &mut Call) {
     let registers = call.route.path == "vm-hosts/" || call.route.path == "pods/";
-    if registers && call.action == "create" && call.body.get("certificate").is_none_or(str::is_empty)
-        && let Ok(pair) = rcgen::generate_simple_self_signed(["maas-sim".to_owned()]) {
-            call.new_pair = (pair.cert.pem(), pair.signing_key.serialize_pem());
-        }
+    if registers
+        && call.action == "create"
+        && call.body.get("certificate").is_none_or(str::is_empty)
+        && let Ok(pair) = rcgen::generate_simple_self_signed(["maas-sim".to_owned()])
+    {
+        call.new_pair = (pair.cert.pem(), pair.signing_key.serialize_pem());
+    }
 }
 
 /// Whether the simulator may connect to an address.

@@ -372,7 +372,9 @@ impl Model {
         let parent_vlan =
             parents.first().and_then(|id| machine.interfaces.iter().find(|nic| nic.id == *id)).and_then(|n| n.vlan);
         let default_vlan = self.dhcp_subnets().next().map(|subnet| subnet.vlan);
-        let id = if let Some(id) = existing { id } else {
+        let id = if let Some(id) = existing {
+            id
+        } else {
             let id = new_id(&mut self.db, Table::Interface, state.id);
             let name = state.name.clone().unwrap_or_else(|| format!("eth{}", index.unwrap_or(0)));
             let mac = match (&state.mac, parent_mac) {
@@ -483,5 +485,4 @@ impl Model {
             self.drop_address(row);
         }
     }
-
 }

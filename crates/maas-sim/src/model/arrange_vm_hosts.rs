@@ -11,7 +11,12 @@ use super::{
 };
 
 impl Model {
-    pub(super) fn arrange_as_vm(&mut self, system_id: &str, reference: &Ref, state: &MachineState) -> Result<(), Nonsense> {
+    pub(super) fn arrange_as_vm(
+        &mut self,
+        system_id: &str,
+        reference: &Ref,
+        state: &MachineState,
+    ) -> Result<(), Nonsense> {
         let text = reference.text();
         let host = self
             .db

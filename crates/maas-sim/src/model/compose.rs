@@ -208,9 +208,10 @@ impl Model {
             }
         }
         if let Some(text) = request.storage.as_deref().filter(|text| !text.is_empty())
-            && parse_storage(text).is_none() {
-                check.add("storage", format!("Malformed storage constraint, \"{text}\"."));
-            }
+            && parse_storage(text).is_none()
+        {
+            check.add("storage", format!("Malformed storage constraint, \"{text}\"."));
+        }
         // Ids, not names.
         let mut choice = |field: &str, text: &Option<String>, known: &dyn Fn(i64) -> bool| -> Option<i64> {
             let text = text.as_deref().filter(|text| !text.is_empty())?;

@@ -8,8 +8,8 @@ use std::{
 
 use jiff::Timestamp;
 
-pub use super::{kinds::*, sequences::*};
 use super::{Status, net::Cidr};
+pub use super::{kinds::*, sequences::*};
 use crate::config::ApiKey;
 
 /// A user of MAAS.

@@ -52,9 +52,10 @@ impl Model {
         }
         let snapshot = lxd.clone();
         if let Some(lxd) = self.world.lxds.get_mut(&key)
-            && !lxd.trusted.contains(&host.certificate) {
-                lxd.trusted.push(host.certificate.clone());
-            }
+            && !lxd.trusted.contains(&host.certificate)
+        {
+            lxd.trusted.push(host.certificate.clone());
+        }
         self.take_over(id, user, &snapshot);
         Ok(())
     }
@@ -104,9 +105,11 @@ impl Model {
         self.drop_nics_unknown_to(&system_id, lxd);
         for row in self.link_ids(&system_id) {
             if let Some(row) = self.db.addresses.get_mut(&row)
-                && row.alloc == AllocType::Auto && row.ip.is_some() {
-                    row.alloc = AllocType::Sticky;
-                }
+                && row.alloc == AllocType::Auto
+                && row.ip.is_some()
+            {
+                row.alloc = AllocType::Sticky;
+            }
         }
         if let Some(machine) = self.db.machines.get_mut(&system_id) {
             machine.owner = machine.owner.or(Some(user));
@@ -221,8 +224,7 @@ impl Model {
                 machine.cpu_count = instance.cores;
                 machine.memory = instance.memory;
                 set_vm_power(machine, &host, name);
-                machine.power_state =
-                    if instance.running { PowerState::On } else { PowerState::Off };
+                machine.power_state = if instance.running { PowerState::On } else { PowerState::Off };
             }
             return;
         }

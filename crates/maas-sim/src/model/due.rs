@@ -254,9 +254,10 @@ impl Model {
                 Work::Commission | Work::Release => "",
             };
             if what == Work::Test
-                && let Some(machine) = self.db.machines.get_mut(system_id) {
-                    machine.testing = ScriptStatus::Failed;
-                }
+                && let Some(machine) = self.db.machines.get_mut(system_id)
+            {
+                machine.testing = ScriptStatus::Failed;
+            }
             self.mark_failed(system_id, text);
             return;
         }

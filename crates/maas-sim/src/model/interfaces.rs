@@ -288,7 +288,9 @@ impl Model {
         let interface = self.interface(system_id, nic)?;
         let choices = if observed_too { interface.addresses.clone() } else { self.links_of(interface) };
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-        if let Some(id) = text.parse::<i64>().ok().filter(|id| choices.contains(id)) { Ok(Some(id)) } else {
+        if let Some(id) = text.parse::<i64>().ok().filter(|id| choices.contains(id)) {
+            Ok(Some(id))
+        } else {
             let list: Vec<String> = choices.iter().map(|id| format!("'{id}'")).collect();
             Err(Refusal::field(
                 field,

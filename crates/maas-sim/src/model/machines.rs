@@ -210,10 +210,9 @@ impl Model {
             machine.cpu_speed = 2400;
             machine.commissioning = ScriptStatus::Passed;
             machine.hardware_uuid = machine.hardware_uuid.take().or(Some(uuid));
-            if instance.is_some()
-                && !machine.tags.iter().any(|tag| tag == "virtual") {
-                    machine.tags.insert(0, "virtual".to_owned());
-                }
+            if instance.is_some() && !machine.tags.iter().any(|tag| tag == "virtual") {
+                machine.tags.insert(0, "virtual".to_owned());
+            }
             for nic in &mut machine.interfaces {
                 nic.vlan = nic.vlan.or(vlan);
                 nic.speed = 10_000;

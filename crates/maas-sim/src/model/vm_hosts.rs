@@ -77,12 +77,13 @@ impl Model {
         let cpu = ratio("cpu_over_commit_ratio", request.cpu_ratio.as_deref());
         let memory = ratio("memory_over_commit_ratio", request.memory_ratio.as_deref());
         if let Some(mode) = request.macvlan_mode.as_deref().filter(|mode| !mode.is_empty())
-            && !["bridge", "passthru", "private", "vepa"].contains(&mode) {
-                check.add(
-                    "default_macvlan_mode",
-                    format!("Select a valid choice. {mode} is not one of the available choices."),
-                );
-            }
+            && !["bridge", "passthru", "private", "vepa"].contains(&mode)
+        {
+            check.add(
+                "default_macvlan_mode",
+                format!("Select a valid choice. {mode} is not one of the available choices."),
+            );
+        }
         check.done()?;
         Ok(Checked { zone, pool, cpu, memory })
     }
@@ -158,10 +159,11 @@ impl Model {
         }
         let outcome = self.discover(id, user, given);
         if let Err(text) = outcome
-            && !self.version.at_least(1) {
-                self.db.vm_hosts.remove(&id);
-                return Err(Refusal::unavailable(format!("Failed talking to pod: {text}")));
-            }
+            && !self.version.at_least(1)
+        {
+            self.db.vm_hosts.remove(&id);
+            return Err(Refusal::unavailable(format!("Failed talking to pod: {text}")));
+        }
         self.effect(format!("vm host {id} ({name}) registered"));
         Ok(id)
     }

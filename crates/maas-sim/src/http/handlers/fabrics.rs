@@ -207,9 +207,10 @@ fn spaces(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "update" => {
             call.require_right()?;
             if let Some(space) = model.db.spaces.get_mut(&id)
-                && let Some(name) = form.text("name") {
-                    space.name = name;
-                }
+                && let Some(name) = form.text("name")
+            {
+                space.name = name;
+            }
         }
         "delete" => {
             call.require_right()?;

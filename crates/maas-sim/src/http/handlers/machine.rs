@@ -262,10 +262,11 @@ fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome<()> {
         machine.min_hwe_kernel = Some(text);
     }
     if let Some(power_type) = power_type
-        && power_type != machine.power_type {
-            machine.power_parameters = power_parameters(form, &power_type);
-            machine.power_type = power_type;
-        }
+        && power_type != machine.power_type
+    {
+        machine.power_parameters = power_parameters(form, &power_type);
+        machine.power_type = power_type;
+    }
     for (key, value) in &form.pairs {
         if let Some(name) = key.strip_prefix("power_parameters_").filter(|name| *name != "skip_check") {
             machine.power_parameters.insert(name.to_owned(), value.clone());
@@ -298,13 +299,14 @@ fn curtin(model: &Model, system_id: &str) -> Outcome<Reply> {
             for row in rows {
                 let subnet = row.subnet.and_then(|id| model.db.subnets.get(&id));
                 if let (Some(ip), Some(subnet)) = (row.ip, subnet)
-                    && row.alloc != crate::model::db::AllocType::Discovered {
-                        if first {
-                            let _ = writeln!(text, "      addresses:");
-                            first = false;
-                        }
-                        let _ = writeln!(text, "      - {ip}/{}", subnet.cidr.length());
+                    && row.alloc != crate::model::db::AllocType::Discovered
+                {
+                    if first {
+                        let _ = writeln!(text, "      addresses:");
+                        first = false;
                     }
+                    let _ = writeln!(text, "      - {ip}/{}", subnet.cidr.length());
+                }
             }
             let _ = writeln!(text, "      macaddress: {}\n      mtu: 1500", nic.mac);
         }

@@ -116,9 +116,10 @@ pub fn address(model: &Model, row: &Address) -> Value {
     let mut interfaces: Vec<Value> = Vec::new();
     if let Some((system_id, nic)) = &row.on
         && let Some(machine) = model.db.machines.get(system_id)
-            && let Some(nic) = machine.interfaces.iter().find(|other| other.id == *nic) {
-                interfaces.push(interface(model, machine, nic));
-            }
+        && let Some(nic) = machine.interfaces.iter().find(|other| other.id == *nic)
+    {
+        interfaces.push(interface(model, machine, nic));
+    }
     if let Some((id, mac)) = &row.unknown_mac {
         let vlan = row.subnet.and_then(|id| model.db.subnets.get(&id)).map(|subnet| subnet.vlan);
         interfaces.push(json!({
