@@ -57,16 +57,15 @@ pub async fn install(testbed: &Testbed) -> anyhow::Result<()> {
 
 /// A player with one node that runs the manager's Deployment, back when its Pod is Ready.
 pub async fn manager_player(testbed: &Testbed) -> anyhow::Result<NodePlayer> {
-    let (port, metrics_port) = (free_port()?, free_port()?);
-    let options =
-        NodePlayerOptions::default().image("capmaas/manager:", program("capmaas-manager")?).hook(move |plan| {
-            // Many testbeds share this machine, so the ports of the manifest may be taken.
-            plan.args.retain(|arg| !arg.starts_with("--health-addr"));
-            plan.args.push(format!("--health-addr=127.0.0.1:{port}"));
-            plan.args.retain(|arg| !arg.starts_with("--metrics-bind-addr"));
-            plan.args.push(format!("--metrics-bind-addr=127.0.0.1:{metrics_port}"));
-            plan.moved_ports.insert(9440, port);
-        });
+    let options = NodePlayerOptions::default().image("capmaas/manager:", program("capmaas-manager")?).hook(|plan| {
+        // Many testbeds, and several managers, share this machine, so the ports of the manifest may be taken. Without a free
+        // one the program says so itself.
+        let (health, metrics) = (free_port().unwrap_or(9440), free_port().unwrap_or(8080));
+        plan.args.retain(|arg| !arg.starts_with("--health-addr") && !arg.starts_with("--metrics-bind-addr"));
+        plan.args.push(format!("--health-addr=127.0.0.1:{health}"));
+        plan.args.push(format!("--metrics-bind-addr=127.0.0.1:{metrics}"));
+        plan.moved_ports.insert(9440, health);
+    });
     let player = NodePlayer::start(testbed, options)?;
     player.add_node("node-1").await?;
     let deployment = "deployment/capmaas-controller-manager";

@@ -1,21 +1,31 @@
 //! One scene: a management cluster with Cluster API and our manager from its manifests, and a MAAS whose machines boot.
 
+use std::ffi::OsStr;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use capmaas_testbed::{CapiVersion, KubernetesVersion, NodePlayer, Testbed};
+use capmaas_testbed::{
+    CapiOptions, CapiVersion, Clusterctl, InfrastructureProvider, KubernetesVersion, NodePlayer, Testbed,
+};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
 use crate::cluster::ClusterPlan;
 use crate::maas::{API_KEY, Expected, Maas};
-use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player};
+use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player, repository};
 
 /// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
 const MANAGER_NAMESPACE: &str = "capmaas-system";
+/// Tells clusterctl which contract our release speaks.
+const METADATA: &str = "
+apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3
+kind: Metadata
+releaseSeries: [{major: 0, minor: 1, contract: v1beta2}]
+";
 
 /// Everything that a scenario needs. Ends when dropped.
 pub struct Scene {
@@ -26,25 +36,57 @@ pub struct Scene {
     /// The management cluster.
     pub testbed: Testbed,
     /// The MAAS.
-    pub maas: Maas,
+    pub maas: Arc<Maas>,
 }
 
 impl Scene {
     /// Starts everything; the manager has its credentials as document 001 says and is Ready.
     pub async fn start(core: CapiVersion) -> anyhow::Result<Self> {
         let mut scene = Self::without_manager(core).await?;
-        install(&scene.testbed).await?;
-        scene.give_credentials(&scene.maas.endpoint, API_KEY).await?;
-        scene.player = Some(manager_player(&scene.testbed).await?);
+        scene.start_manager().await?;
         Ok(scene)
+    }
+
+    /// Installs what the provider needs and starts our manager.
+    pub async fn start_manager(&mut self) -> anyhow::Result<()> {
+        install(&self.testbed).await?;
+        self.start_installed_manager().await
+    }
+
+    /// Starts our manager where everything but its credentials is installed.
+    pub async fn start_installed_manager(&mut self) -> anyhow::Result<()> {
+        self.give_credentials(&self.maas.endpoint, API_KEY).await?;
+        self.player = Some(manager_player(&self.testbed).await?);
+        Ok(())
     }
 
     /// Starts everything but our manager, whose kinds are not there either.
     pub async fn without_manager(core: CapiVersion) -> anyhow::Result<Self> {
-        let maas = Maas::start()?;
+        let maas = Arc::new(Maas::start()?);
         let builder = Testbed::builder().cluster_api(Some(core)).name_server(maas.name_server);
         let testbed = builder.start().await?;
         Ok(Self { core, player: None, testbed, maas })
+    }
+
+    /// Starts a management cluster whose providers are installed by clusterctl, before a MAAS that is there.
+    pub async fn start_by_clusterctl(maas: Arc<Maas>) -> anyhow::Result<(Self, Clusterctl)> {
+        let core = CapiVersion::V1_14;
+        let builder = Testbed::builder().controller_manager(true).name_server(maas.name_server);
+        let testbed = builder.start().await?;
+        let config = repository().join("config/default");
+        let provider = InfrastructureProvider {
+            version: "v0.1.0".into(),
+            components: testbed.kubectl([OsStr::new("kustomize"), config.as_os_str()]).await?,
+            metadata: METADATA.into(),
+            templates: Vec::new(),
+        };
+        let clusterctl = Clusterctl::prepare(&testbed, &provider).await?;
+        clusterctl.run(["init", "--infrastructure", "maas"]).await?;
+        let mut scene = Self { core, player: None, testbed, maas };
+        // The Deployments of Cluster API's own managers run nowhere; they are started beside.
+        scene.testbed.start_cluster_api(&CapiOptions::new(core)).await?;
+        scene.start_installed_manager().await?;
+        Ok((scene, clusterctl))
     }
 
     /// Writes the manager's credentials where document 001 has them.
@@ -61,9 +103,23 @@ impl Scene {
 
     /// Creates a cluster, and the workload cluster that its machines will join.
     pub async fn create(&self, plan: &ClusterPlan) -> anyhow::Result<Expected> {
-        let expected = self.maas.expect_cluster(KubernetesVersion::V1_36).await?;
+        let expected = self.expect_cluster().await?;
         self.testbed.apply_objects(plan.objects(&expected)).await?;
         Ok(expected)
+    }
+
+    /// The workload cluster alone: a plan may need its port.
+    pub async fn expect_cluster(&self) -> anyhow::Result<Expected> {
+        self.maas.expect_cluster(KubernetesVersion::V1_36).await
+    }
+
+    /// The address of the first machine that runs.
+    pub async fn first_address(&self) -> anyhow::Result<IpAddr> {
+        let first = eventually_within(CLUSTER_PATIENCE, "a machine that runs", || async {
+            let deployed = self.maas.taken().into_iter().find(|machine| machine.status == "Deployed" && machine.on);
+            deployed.and_then(|machine| machine.addresses.first().copied()).context("none does")
+        });
+        self.explain(first.await).await
     }
 
     /// Objects of Cluster API or of ours in the namespace of a plan.
@@ -116,6 +172,13 @@ impl Scene {
 
     /// Waits until nothing is left of a cluster that is being deleted, and MAAS is as it was before any.
     pub async fn wait_nothing_left(&self, plan: &ClusterPlan) -> anyhow::Result<()> {
+        self.wait_gone(plan).await?;
+        let left = self.maas.leftovers();
+        self.explain(if left.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("left in MAAS: {left:?}")) }).await
+    }
+
+    /// Waits until no object of a cluster that is being deleted is left.
+    pub async fn wait_gone(&self, plan: &ClusterPlan) -> anyhow::Result<()> {
         let what = format!("nothing left of {}", plan.name);
         let outcome = eventually_within(CLUSTER_PATIENCE, &what, || async {
             for kind in ["Cluster", "Machine", "MaasCluster", "MaasMachine"] {
@@ -125,9 +188,7 @@ impl Scene {
             }
             Ok(())
         });
-        self.explain(outcome.await).await?;
-        let left = self.maas.leftovers();
-        self.explain(if left.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("left in MAAS: {left:?}")) }).await
+        self.explain(outcome.await).await
     }
 
     /// The addresses of the control-plane machines of a cluster, sorted.
