@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lxd_initializer::observed::Lookup;
-use maas_client::{Allocate, Compose, ComposeDisk, Effect, ErrorKind, Machine, MachineFilter, MachineStatus};
+use maas_client::{Allocate, Compose, ComposeDisk, Effect, ErrorKind, Machine, MachineFilter, MachineStatus, Release};
 use tokio::time::Instant;
 
 use crate::{Checklist, read_maas, read_maas::Places, site::Site, stop::Stop, vm_host::Host};
@@ -54,7 +54,7 @@ pub(crate) async fn try_out(site: &Site, host: &Host, places: Places, stop: &Sto
             Claim::Taken
         }
         Ended::NotReady => Claim::NotOffered,
-        Ended::Gone => return,
+        Ended::NotOurs => return,
     };
     if delete(site, host, &vm, claim, list).await {
         await_gone(site, host, &vm, list).await;
@@ -113,11 +113,12 @@ async fn appears(site: &Site, host: &Host, name: &str) -> Option<Machine> {
 enum Ended {
     Ready,
     NotReady,
-    Gone,
+    /// Somebody else has deleted or taken it.
+    NotOurs,
 }
 
 async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) -> Ended {
-    use MachineStatus::{Commissioning, New, Ready, Testing};
+    use MachineStatus::{Allocated, Commissioning, Deployed, Deploying, New, Ready, Reserved, Testing};
     let start = Instant::now();
     let mut pause = Duration::from_millis(250);
     loop {
@@ -125,7 +126,7 @@ async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) ->
             Ok(machine) => machine,
             Err(error) if error.is_not_found() => {
                 list.failed(READY, format!("{} was deleted by somebody else", vm.name), "run this again");
-                return Ended::Gone;
+                return Ended::NotOurs;
             }
             // A MAAS that restarts is no fault of the VM.
             Err(error) if error.is_transient() && start.elapsed() < READY_WITHIN && !stop.is_wanted() => {
@@ -144,6 +145,11 @@ async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) ->
                 return Ended::Ready;
             }
             Some(New | Commissioning | Testing) | None => {}
+            // Nobody but us could have made it so, and we have not.
+            Some(Allocated | Deploying | Deployed | Reserved) => {
+                stolen(vm, list);
+                return Ended::NotOurs;
+            }
             Some(_) => {
                 let why = machine.error_description.or(machine.status_message).unwrap_or_default();
                 let mend = "look at the VM's events and commissioning output in MAAS, and at its console (lxc console): it \
@@ -176,8 +182,13 @@ async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
             list.failed(
                 OURS,
                 format!("MAAS gave machine {} instead of {}", machine.system_id, vm.name),
-                "release that machine in MAAS; the VM is left alone, since somebody else may have it",
+                "the VM is left alone, since somebody else has it; run this again",
             );
+            list.leaves(format!("VM {} ({}), which is somebody else's now", vm.name, vm.system_id));
+            // It was never deployed and is ours by our key, so it goes back at once.
+            if let Err(error) = site.maas.machines().release(&machine.system_id, &Release::default()).await {
+                list.leaves(format!("machine {}, which is allocated: release it in MAAS ({error})", machine.system_id));
+            }
             return false;
         }
         Err(error) => error,
@@ -188,13 +199,18 @@ async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
         return true;
     }
     if matches!(refusal.kind(), ErrorKind::NoMatch | ErrorKind::WrongState) {
-        let mend = "whoever took it may need it: it is left alone; run this again when nobody allocates machines";
-        list.failed(OURS, format!("somebody else took VM {} ({}) first", vm.name, vm.system_id), mend);
+        stolen(vm, list);
     } else {
         read_maas::failed(list, OURS, &refusal);
+        list.leaves(format!("VM {} ({}), because it is not known to be ours alone", vm.name, vm.system_id));
     }
-    list.leaves(format!("VM {} ({}), because it is not known to be ours alone", vm.name, vm.system_id));
     false
+}
+
+fn stolen(vm: &Vm, list: &mut Checklist) {
+    let mend = "whoever took it may need it, so it is left alone; run this again when nobody allocates machines";
+    list.failed(OURS, format!("somebody else took VM {} ({}) first", vm.name, vm.system_id), mend);
+    list.leaves(format!("VM {} ({}), which is somebody else's now", vm.name, vm.system_id));
 }
 
 /// Deletes it if it is still what was made.

@@ -77,6 +77,15 @@ pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut
                 None => Registered::No(None),
             }
         }
+        Some(Effect::Renew { .. }) => {
+            let found = format!("it is registered with another address than {}: {}", site.address, plan.message);
+            list.failed(
+                REGISTERED,
+                found,
+                "give the address that is registered, or remove the VM host while it has no VMs",
+            );
+            Registered::No(None)
+        }
         _ => {
             let message = plan.conditions.iter().find(|condition| condition.step == Step::Registered);
             let message = message.map(|condition| condition.message.clone()).unwrap_or_default();

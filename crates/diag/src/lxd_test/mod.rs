@@ -33,6 +33,8 @@ const KEY_PAIR: &str = "Key pair";
 /// An LXD that just started to listen, or makes a pool, deserves some patience.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(300);
+/// Far more than there is to do and to await.
+const PASSES: usize = 500;
 
 /// Checks this node's LXD, makes it ready for MAAS and leaves it so. Needs root.
 #[derive(Parser, Debug)]
@@ -175,8 +177,8 @@ fn leave(journal: Journal, kept: &Kept, list: &mut Checklist) {
 /// Passes until nothing is left to do, and what was done.
 async fn settle(agent: &mut Agent) -> (Pass, Vec<EffectKind>) {
     let mut done = Vec::new();
-    let until = tokio::time::Instant::now() + PATIENCE;
-    loop {
+    let mut until = tokio::time::Instant::now() + PATIENCE;
+    for _ in 0..PASSES {
         let pass = agent.pass().await;
         let acted = match (&pass.plan.effect, &pass.result) {
             (Some(effect), Some(Ok(()))) => {
@@ -188,13 +190,16 @@ async fn settle(agent: &mut Agent) -> (Pass, Vec<EffectKind>) {
             (None, _) => false,
         };
         let ended = matches!(pass.plan.state, State::Ready | State::Blocked | State::Left);
-        if tokio::time::Instant::now() >= until || (!acted && ended) {
+        if acted {
+            // Making a pool may take minutes by itself.
+            until = tokio::time::Instant::now() + PATIENCE;
+        } else if ended || tokio::time::Instant::now() >= until {
             return (pass, done);
-        }
-        if !acted {
+        } else {
             tokio::time::sleep(PAUSE).await;
         }
     }
+    (agent.pass().await, done)
 }
 
 /// What the other programs need to know, as it was seen at the end.

@@ -26,6 +26,18 @@ fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Interfaces of test processes that were killed.
+fn sweep() {
+    for entry in fs::read_dir("/sys/class/net").unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(rest) = name.strip_prefix("dg") else { continue };
+        let pid: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        if !pid.is_empty() && !PathBuf::from(format!("/proc/{pid}")).exists() {
+            let _ = Command::new("ip").args(["link", "delete", &name]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
 pub(crate) struct Scene {
     lxd: LxdDaemon,
     pub(crate) ip: IpAddr,
@@ -66,7 +78,7 @@ impl Run {
             .map_or_else(|| panic!("no check {subject:?} in {json:#}"), |check| check["found"].as_str().unwrap().into())
     }
 
-    pub(crate) fn is_good(self) -> Self {
+    pub(crate) fn succeeds(self) -> Self {
         assert_eq!(self.code, 0, "{}", self.text);
         self
     }
@@ -94,6 +106,7 @@ impl Scene {
 
     pub(crate) async fn with(durations: Durations, version: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
+        sweep();
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let name = |kind: char| format!("dg{}{kind}{number}", std::process::id());
         let (bridge, port) = (name('b'), name('p'));
@@ -112,6 +125,8 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let endpoint = format!("http://{at}/MAAS");
+        // By this MAAS knows the machine on which an LXD runs.
+        let mac = fs::read_to_string(format!("/sys/class/net/{port}/address")).unwrap();
         let scene = Self { lxd, ip, bridge, sim, endpoint, server, folder };
         let ip = scene.ip.to_string();
         let network = format!("{}.0/24", ip.rsplit_once('.').unwrap().0);
@@ -122,9 +137,8 @@ impl Scene {
             {"subnet": {"cidr": network}},
             {"machine": {
                 "hostname": "n1", "system_id": "abc123", "status": "Deployed", "owner": "admin", "zone": "az1",
-                "interfaces": [{"name": "eth0", "links": [{"mode": "static", "subnet": network, "ip_address": ip}]}],
+                "interfaces": [{"name": "eth0", "mac": mac.trim(), "links": [{"mode": "static", "subnet": network, "ip_address": ip}]}],
             }},
-            {"lxd": {"address": format!("{ip}:8443"), "host": "n1"}},
         ]));
         scene
     }
@@ -231,7 +245,9 @@ pub(crate) async fn end(mut command: tokio::process::Command) -> Run {
     let output = command.output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(!format!("{text}{errors}").contains("CANARY"), "a secret was printed");
+    for secret in ["CANARY", "PRIVATE KEY"] {
+        assert!(!format!("{text}{errors}").contains(secret), "a secret was printed");
+    }
     Run { code: output.status.code().unwrap_or(-1), text: if text.is_empty() { errors } else { text } }
 }
 
