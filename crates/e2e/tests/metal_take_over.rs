@@ -1,0 +1,120 @@
+//! Objects that the Go provider stored are taken over as they are (S24): what runs goes on running, what it was deleting ends.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use capmaas_e2e::cluster::ClusterPlan;
+use capmaas_e2e::maas::{DOMAIN, USER};
+use capmaas_e2e::scene::Scene;
+use capmaas_e2e::{INFRASTRUCTURE, install_crds};
+use capmaas_testbed::CapiVersion;
+use serde_json::{Value, json};
+
+const MACHINE_FINALIZER: &str = "maasmachine.infrastructure.cluster.x-k8s.io";
+const CLUSTER_FINALIZER: &str = "maascluster.infrastructure.cluster.x-k8s.io";
+
+/// A MaasMachine in the shape that the Go provider v0.9 leaves when its machine is deployed, and the Machine above it.
+async fn deployed_by_go(scene: &Scene, plan: &ClusterPlan, name: &str, index: usize, control_plane: bool) -> String {
+    let machine = scene.maas.machines().remove(index);
+    scene
+        .maas
+        .arrange(json!([{"machine": {"system_id": machine.system_id, "status": "Deployed", "owner": USER}}]))
+        .unwrap();
+    let machine = scene.maas.machines().remove(index);
+    let mut labels = json!({"cluster.x-k8s.io/cluster-name": "c1"});
+    if control_plane {
+        labels["cluster.x-k8s.io/control-plane"] = json!("");
+    }
+    let maas_machines = scene.objects(plan, "MaasMachine").unwrap();
+    let object = json!({
+        "metadata": {"labels": labels, "finalizers": [MACHINE_FINALIZER]},
+        "spec": {
+            "image": "custom/k8s-v1.35.8", "minCPU": 2, "minMemory": 2048, "deployInMemory": false,
+            "failureDomain": machine.zone, "systemID": machine.system_id,
+            "providerID": format!("maas:///{}/{}", machine.zone, machine.system_id),
+        },
+    });
+    maas_machines.apply(name, object).await.unwrap();
+    let time = "2026-11-15T21:15:10Z";
+    let condition = |type_: &str| {
+        json!({"type": type_, "status": "True", "reason": type_, "message": "",
+                                         "lastTransitionTime": time, "observedGeneration": 1})
+    };
+    let status = json!({
+        "ready": true, "initialization": {"provisioned": true}, "hostname": machine.hostname,
+        "machineState": "Deployed", "machinePowered": true, "dnsAttached": control_plane,
+        "addresses": [{"type": "ExternalIP", "address": machine.addresses[0]}],
+        "conditions": [condition("Ready"), condition("MachineDeployed")],
+    });
+    maas_machines.apply_status(name, status).await.unwrap();
+    let spec = json!({
+        "clusterName": "c1",
+        "bootstrap": {"dataSecretName": "bootstrap"},
+        "infrastructureRef": {"apiGroup": INFRASTRUCTURE, "kind": "MaasMachine", "name": name},
+    });
+    let machines = scene.objects(plan, "Machine").unwrap();
+    machines.apply(name, json!({"metadata": {"labels": labels}, "spec": spec})).await.unwrap();
+    machine.system_id
+}
+
+#[tokio::test]
+async fn s24_what_the_go_provider_left_is_taken_over_with_nothing_but_stamps_and_deleted_in_full() {
+    let mut scene = Scene::without_manager(CapiVersion::V1_14).await.unwrap();
+    install_crds(&scene.testbed).await.unwrap();
+    let plan = ClusterPlan::new(scene.core, "c1");
+    let fqdn = format!("c1-a1b2c3.{DOMAIN}");
+
+    let maas_clusters = scene.objects(&plan, "MaasCluster").unwrap();
+    let spec = json!({"dnsDomain": DOMAIN, "controlPlaneEndpoint": {"host": fqdn, "port": 6443}});
+    let object = json!({"metadata": {"finalizers": [CLUSTER_FINALIZER]}, "spec": spec});
+    maas_clusters.apply("c1", object).await.unwrap();
+    let status = json!({"ready": true, "initialization": {"provisioned": true}, "network": {"dnsName": fqdn}});
+    maas_clusters.apply_status("c1", status).await.unwrap();
+    let reference = json!({"apiGroup": INFRASTRUCTURE, "kind": "MaasCluster", "name": "c1"});
+    let clusters = scene.objects(&plan, "Cluster").unwrap();
+    clusters.apply("c1", json!({"spec": {"infrastructureRef": reference}})).await.unwrap();
+    let bootstrap = json!({"type": "cluster.x-k8s.io/secret", "stringData": {"value": "#cloud-config"}});
+    scene.objects(&plan, "Secret").unwrap().apply("bootstrap", bootstrap).await.unwrap();
+    let mut ids = Vec::new();
+    for (index, (name, control_plane)) in
+        [("c1-cp", true), ("c1-w", false), ("c1-going", false)].into_iter().enumerate()
+    {
+        ids.push(deployed_by_go(&scene, &plan, name, index, control_plane).await);
+    }
+    let address = scene.maas.taken().into_iter().find(|machine| machine.system_id == ids[0]).unwrap().addresses[0];
+    scene.maas.arrange(json!([{"dns": {"fqdn": fqdn, "ip_addresses": [address]}}])).unwrap();
+    let maas_machines = scene.objects(&plan, "MaasMachine").unwrap();
+    let machines = scene.objects(&plan, "Machine").unwrap();
+    for name in ["c1-cp", "c1-w", "c1-going"] {
+        maas_machines.wait(name, "/metadata/ownerReferences/0/kind", json!("Machine")).await.unwrap();
+    }
+    // A deletion that the Go provider had begun and nobody ended.
+    machines.delete("c1-going").await.unwrap();
+
+    scene.start_manager().await.unwrap();
+    for name in ["c1-cp", "c1-w"] {
+        let ready = maas_machines.wait_for_condition(name, "Ready", "True");
+        scene.explain(ready.await).await.unwrap();
+    }
+    let gone = capmaas_e2e::eventually("the deletion under way ends", || async {
+        anyhow::ensure!(maas_machines.get("c1-going").await.is_err(), "c1-going is still there");
+        Ok(())
+    });
+    scene.explain(gone.await).await.unwrap();
+    let others: Vec<Value> = scene
+        .maas
+        .mutations()
+        .iter()
+        .filter(|entry| entry.kind != "machine.set_workload_annotations" && entry.machine.as_deref() != Some(&ids[2]))
+        .map(|entry| json!([entry.kind, entry.path, entry.effects]))
+        .collect();
+    assert_eq!(others, Vec::<Value>::new());
+    let endpoint = clusters.get("c1").await.unwrap()["spec"]["controlPlaneEndpoint"].clone();
+    assert_eq!(endpoint, json!({"host": fqdn, "port": 6443}));
+
+    clusters.delete("c1").await.unwrap();
+    scene.wait_gone(&plan).await.unwrap();
+    // A record that we did not make stays, empty (S18).
+    let records = scene.maas.records();
+    assert!(records.values().all(Vec::is_empty), "{records:?}");
+    assert!(scene.maas.taken().is_empty(), "{:?}", scene.maas.taken());
+    scene.stop().await;
+}
