@@ -160,7 +160,9 @@ impl Feeds {
             return;
         }
         let named = |machine: &MaasMachine| system_ids(machine).iter().any(|id| news.system_ids.contains(id));
-        let woken: Vec<_> = self.machines.state().into_iter().filter(|machine| named(machine)).collect();
+        let mut woken: Vec<_> = self.machines.state().into_iter().filter(|machine| named(machine)).collect();
+        // A store has no order; the same news shall have the same consequences.
+        woken.sort_by_key(|machine| (machine.namespace(), machine.name_any()));
         self.metrics.woken(u64::try_from(woken.len()).unwrap_or(u64::MAX));
         for machine in &woken {
             self.waker.wake(&ObjectRef::from_obj(machine.as_ref()));

@@ -11,6 +11,7 @@ pub mod lease;
 pub mod log_level;
 pub mod machine;
 pub mod metrics;
+pub mod phases;
 pub mod platform;
 pub mod port;
 pub mod served;
@@ -114,6 +115,7 @@ async fn work(
         let watches = Watches::start(&client, &scope, version, &health.liveness);
         let counted = watches.clone();
         metrics.count_machines_by(move || counted.machines_by_state());
+        let phases = phases::follow(watches.maas_machines.subscribe(), metrics.clone());
         let kubernetes: Arc<dyn Kubernetes> = Arc::new(
             KubePort::new(client.clone(), core_version.clone())
                 .in_namespace(scope.namespace.clone())
@@ -156,6 +158,7 @@ async fn work(
         let helpers = async {
             tokio::join!(
                 feeds.run(),
+                phases,
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
                 sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),
             );

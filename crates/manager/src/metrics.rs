@@ -113,7 +113,11 @@ impl Metrics {
         let machines = Family::<StateLabels, Gauge>::default();
         registry.register("machines", "MaasMachines by the state that MAAS reports", machines.clone());
         let phase_seconds = Seconds::new_with_constructor(long_seconds as fn() -> Histogram);
-        registry.register("machine_phase_seconds", "How long machines took for a phase", phase_seconds.clone());
+        registry.register(
+            "machine_phase_seconds",
+            "How long machines stayed in a state of MAAS",
+            phase_seconds.clone(),
+        );
         let woken = Counter::<u64, AtomicU64>::default();
         registry.register("feed_woken", "Machines that MAAS's event log asked to look at", woken.clone());
         let resets = Counter::<u64, AtomicU64>::default();
@@ -152,7 +156,7 @@ impl Metrics {
         self.inner.reconcile_seconds.get_or_create(&ControllerLabels { controller }).observe(took.as_secs_f64());
     }
 
-    /// A machine has gone through a phase: `allocate`, `deploy`, `release`.
+    /// A machine has left a state of MAAS, `Deploying` for instance, after this time.
     pub fn phase(&self, phase: &'static str, took: Duration) {
         self.inner.phase_seconds.get_or_create(&PhaseLabels { phase }).observe(took.as_secs_f64());
     }
@@ -230,13 +234,13 @@ mod tests {
     fn reconciles_phases_and_states_are_counted_under_fixed_names() {
         let metrics = Metrics::new();
         metrics.reconciled("maasmachine", true, Duration::from_millis(3));
-        metrics.phase("deploy", Duration::from_secs(400));
+        metrics.phase("Deploying", Duration::from_secs(400));
         metrics.count_machines_by(|| BTreeMap::from([("Deployed".to_owned(), 3)]));
         let text = metrics.text();
         for line in [
             r#"capmaas_reconciles_total{controller="maasmachine",result="ok"} 1"#,
             r#"capmaas_machines{state="Deployed"} 3"#,
-            r#"capmaas_machine_phase_seconds_count{phase="deploy"} 1"#,
+            r#"capmaas_machine_phase_seconds_count{phase="Deploying"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
