@@ -11,6 +11,7 @@ use super::notes::Source;
 use super::observed::{Observed, Owner, Record};
 use super::plan::{Effect, Finalizer, Patch, Plan, Requeue};
 use super::settle::{Draft, fault, verdict};
+use super::steps::identity_note;
 use crate::Lookup;
 use crate::credentials::IDENTITY_ANNOTATION;
 use crate::machine::IN_FLIGHT;
@@ -26,6 +27,14 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
     };
     if let Some(what) = unreadable(observed) {
         return wait(draft, reasons::UNREADABLE_SPEC, what, Requeue::OnChange, now);
+    }
+    // Machines that leave have to be believed gone, so a changed identity may prove itself here too (S5).
+    let strange = matches!(&observed.identity, Ok(known) if !known.standing.may_believe_absence());
+    if strange && identity_note(observed) != object.notes.identity {
+        let mut step = idle(observed);
+        step.notes.identity = identity_note(observed);
+        step.requeue = Requeue::Now;
+        return act(observed, step, "the changed identity sees what is ours");
     }
     let source = endpoint::source(object, owner);
     let name = endpoint::name(object, owner);

@@ -169,7 +169,7 @@ fn act(observed: &Observed, step: Step) -> Plan {
 
 /// The identity to have written down. A changed one replaces the record only when it has proved that it sees what is ours
 /// (S5): one of the machines, or, where there is none, the very record.
-fn identity_note(observed: &Observed) -> Option<String> {
+pub(super) fn identity_note(observed: &Observed) -> Option<String> {
     let recorded = observed.object.notes.identity.clone();
     let Ok(known) = &observed.identity else { return recorded };
     let name = known.name.to_string();

@@ -54,11 +54,11 @@ pub(super) async fn look(
         let uid = object.uid().unwrap_or_default();
         observed.candidate = eyes.free_name(&owner.name, &uid, &observed.object.spec.dns_domain).await;
     }
-    if observed.object.deleting {
-        return;
-    }
     if matches!(identity.standing, Standing::Changed { .. }) {
         observed.sees_a_machine = eyes.sees_one_of(machines).await;
+    }
+    if observed.object.deleting {
+        return;
     }
     let spec = &observed.object.spec;
     if !spec.failure_domains.is_empty() {

@@ -117,6 +117,18 @@ fn s05_a_changed_identity_does_not_prove_that_the_record_is_gone() {
 }
 
 #[test]
+fn s05_a_changed_identity_may_prove_itself_while_the_cluster_is_being_deleted() {
+    let mut observed = ending(settled(&[], vec![leaving(up("m1", &["10.0.0.1"]))]));
+    observed.identity = Ok(changed());
+    observed.object.notes.identity = Some("http://other/MAAS#admin".into());
+    assert_eq!(waits_because(&observed), reasons::MACHINES_REMAIN);
+    observed.sees_a_machine = true;
+    let plan = decide(&observed, now());
+    let noted = plan.patch.annotations[crate::credentials::IDENTITY_ANNOTATION].clone();
+    assert_eq!((noted, plan.effect), (Some(known().name.to_string()), None));
+}
+
+#[test]
 fn without_credentials_what_made_nothing_in_maas_goes() {
     let refused = || Err(Refusal { reason: reasons::CREDENTIALS_INVALID, message: "there are none".into() });
     let mut users = ending(settled(&[], vec![]));
