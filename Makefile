@@ -27,6 +27,10 @@ test: tools ## The gate: units, simulation, contracts and the leading real scena
 	$(CARGO) build --workspace --bins
 	hack/cargo-test --workspace
 
+.PHONY: simulate
+simulate: ## Torment the reconcilers under SEEDS=N seeds (200), or replay one with SEED=N
+	$(if $(SEEDS),CAPMAAS_SEEDS=$(SEEDS)) $(if $(SEED),CAPMAAS_SEED=$(SEED)) $(CARGO) test -p capmaas-manager --test simulation -- --nocapture
+
 .PHONY: test-e2e
 test-e2e: tools ## Every scenario that an issue names, however long it takes, and the matrix of old versions
 	$(CARGO) build --workspace --bins

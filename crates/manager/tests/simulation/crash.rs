@@ -1,0 +1,138 @@
+//! A manager that dies between any two calls: before one has its effect, or after it, with the answer lost.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use capmaas_api::capi::{Cluster, Machine};
+use capmaas_api::{MaasCluster, MaasMachine};
+use capmaas_manager::port::{Guard, Happening, Key, Kind, Kubernetes, MemoryPort, Node, Result, SecretValues};
+use maas_client::transport::Transport;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tower::ServiceExt as _;
+
+/// When the manager dies.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crash {
+    fuse: Arc<Mutex<Option<Fuse>>>,
+    blown: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fuse {
+    calls_left: u32,
+    after_the_effect: bool,
+}
+
+impl Crash {
+    /// After so many further calls.
+    pub(crate) fn light(&self, calls_left: u32, after_the_effect: bool) {
+        *self.fuse.lock().unwrap() = Some(Fuse { calls_left, after_the_effect });
+    }
+
+    /// Not any more.
+    pub(crate) fn put_out(&self) {
+        *self.fuse.lock().unwrap() = None;
+    }
+
+    /// Resolves when it happens.
+    pub(crate) async fn happens(&self) {
+        self.blown.notified().await;
+    }
+
+    async fn around<T>(&self, call: impl Future<Output = T>) -> T {
+        let strikes = {
+            let mut fuse = self.fuse.lock().unwrap();
+            match fuse.as_mut() {
+                None => None,
+                Some(burning) if burning.calls_left > 0 => {
+                    burning.calls_left -= 1;
+                    None
+                }
+                Some(_) => fuse.take(),
+            }
+        };
+        match strikes {
+            None => call.await,
+            Some(fuse) => {
+                if fuse.after_the_effect {
+                    call.await;
+                }
+                self.blown.notify_one();
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// A way to MAAS on which the manager may die.
+    pub(crate) fn on_the_way(&self, transport: Transport) -> Transport {
+        let crash = self.clone();
+        Transport::new(tower::service_fn(move |request| {
+            let (crash, transport) = (crash.clone(), transport.clone());
+            async move { crash.around(transport.oneshot(request)).await }
+        }))
+    }
+}
+
+/// A way to Kubernetes on which the manager may die.
+#[derive(Debug)]
+pub(crate) struct Mortal {
+    pub(crate) port: MemoryPort,
+    pub(crate) crash: Crash,
+}
+
+#[async_trait]
+impl Kubernetes for Mortal {
+    async fn maas_machine(&self, key: &Key) -> Result<Option<MaasMachine>> {
+        self.crash.around(self.port.maas_machine(key)).await
+    }
+
+    async fn maas_cluster(&self, key: &Key) -> Result<Option<MaasCluster>> {
+        self.crash.around(self.port.maas_cluster(key)).await
+    }
+
+    async fn cluster(&self, key: &Key) -> Result<Option<Cluster>> {
+        self.crash.around(self.port.cluster(key)).await
+    }
+
+    async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
+        self.crash.around(self.port.machine(key)).await
+    }
+
+    async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>> {
+        self.port.maas_machines(of_cluster).await
+    }
+
+    async fn secret(&self, key: &Key) -> Result<Option<SecretValues>> {
+        self.crash.around(self.port.secret(key)).await
+    }
+
+    async fn config_map(&self, key: &Key) -> Result<Option<BTreeMap<String, String>>> {
+        self.port.config_map(key).await
+    }
+
+    async fn patch(&self, kind: Kind, key: &Key, guard: &Guard, patch: Value) -> Result<Value> {
+        self.crash.around(self.port.patch(kind, key, guard, patch)).await
+    }
+
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
+        self.crash.around(self.port.apply_status(kind, key, guard, status)).await
+    }
+
+    async fn publish(&self, happening: &Happening) -> Result<()> {
+        self.crash.around(self.port.publish(happening)).await
+    }
+
+    async fn workload_version(&self, cluster: &Key) -> Result<String> {
+        self.port.workload_version(cluster).await
+    }
+
+    async fn node(&self, cluster: &Key, name: &str) -> Result<Option<Node>> {
+        self.crash.around(self.port.node(cluster, name)).await
+    }
+
+    async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
+        self.crash.around(self.port.set_node_provider_id(cluster, node, provider_id)).await
+    }
+}
