@@ -20,6 +20,11 @@ use serde_json::{Value, json};
 /// The group of our kinds.
 pub const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 
+/// How the images of our manager begin in our manifests.
+pub const MANAGER_IMAGE: &str = "capmaas/manager:";
+/// Where somebody may keep them.
+pub const REGISTRY: &str = "registry.example/";
+
 /// How long anything that must happen may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(200);
@@ -57,7 +62,11 @@ pub async fn install(testbed: &Testbed) -> anyhow::Result<()> {
 
 /// A player with one node that runs the manager's Deployment, back when its Pod is Ready.
 pub async fn manager_player(testbed: &Testbed) -> anyhow::Result<NodePlayer> {
-    let options = NodePlayerOptions::default().image("capmaas/manager:", program("capmaas-manager")?).hook(|plan| {
+    let manager = program("capmaas-manager")?;
+    let images = NodePlayerOptions::default()
+        .image(MANAGER_IMAGE, &manager)
+        .image(format!("{REGISTRY}{MANAGER_IMAGE}"), &manager);
+    let options = images.hook(|plan| {
         // Many testbeds, and several managers, share this machine, so the ports of the manifest may be taken. Without a free
         // one the program says so itself.
         let (health, metrics) = (free_port().unwrap_or(9440), free_port().unwrap_or(8080));

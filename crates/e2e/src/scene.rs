@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::ClusterPlan;
 use crate::maas::{API_KEY, Expected, Maas};
-use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player, repository};
+use crate::{INFRASTRUCTURE, MANAGER_IMAGE, Objects, REGISTRY, eventually_within, install, manager_player, repository};
 
 /// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
@@ -74,9 +74,11 @@ impl Scene {
         let builder = Testbed::builder().controller_manager(true).name_server(maas.name_server);
         let testbed = builder.start().await?;
         let config = repository().join("config/default");
+        let components = testbed.kubectl([OsStr::new("kustomize"), config.as_os_str()]).await?;
         let provider = InfrastructureProvider {
             version: "v0.1.0".into(),
-            components: testbed.kubectl([OsStr::new("kustomize"), config.as_os_str()]).await?,
+            // clusterctl takes only images that say where they are.
+            components: components.replace(MANAGER_IMAGE, &format!("{REGISTRY}{MANAGER_IMAGE}")),
             metadata: METADATA.into(),
             templates: Vec::new(),
         };
