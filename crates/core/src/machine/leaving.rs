@@ -254,7 +254,11 @@ impl Leave<'_> {
             let effect = Effect::Stamp { key: self.record.key.clone(), machine: id.clone() };
             return wait(reasons::DELETING, format!("{id} is being taken over"), 1).doing(effect);
         }
-        let of_another = metal.stamp.as_ref().is_some_and(|stamp| *stamp != self.record.key)
+        // Released, free for a moment, and taken by another object of the same user: our key would still be on it else.
+        let taken =
+            matches!(metal.state, State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment);
+        let of_another = (self.record.released.as_ref() == Some(id) && taken)
+            || metal.stamp.as_ref().is_some_and(|stamp| *stamp != self.record.key)
             || metal.owner.as_deref().is_some_and(|owner| owner != user);
         if of_another {
             return done(&format!("{id} is somebody else's now")).telling(

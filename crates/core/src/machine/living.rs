@@ -369,6 +369,11 @@ impl Life<'_> {
                 }
                 self.begin_anew(&format!("{id} was released; another machine is asked for"))
             }
+            (State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment, _)
+                if self.record.released.as_ref() == Some(id) =>
+            {
+                self.begin_anew(&format!("{id} was released and taken again; another machine is asked for"))
+            }
             (_, Some(owner)) if owner != user => {
                 self.begin_anew(&format!("{id} is {owner}'s now; another machine is asked for"))
             }

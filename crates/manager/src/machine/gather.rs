@@ -186,7 +186,10 @@ fn system_ids(machine: &MaasMachine) -> BTreeSet<String> {
     let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
     let by_provider_id = provider_id.and_then(|id| id.system_id().map(str::to_owned));
     let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
-    by_provider_id.into_iter().chain(record.and_then(|record| record.machine)).collect()
+    // A machine that was given back is nobody's live node, although the object that is going still names it.
+    let given_back = record.as_ref().and_then(|record| record.released.clone());
+    let recorded = record.and_then(|record| record.machine);
+    by_provider_id.into_iter().chain(recorded).filter(|id| given_back.as_ref() != Some(id)).collect()
 }
 
 fn others(object: &MaasMachine, record: Option<&Record>, all: &[std::sync::Arc<MaasMachine>]) -> Others {

@@ -6,7 +6,8 @@ pub(crate) struct Chance(u64);
 
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+        // Another multiplier than that of `next`, or each seed would be the one before it, a step later.
+        Self(seed.wrapping_add(1).wrapping_mul(0xD134_2543_DE82_EF95))
     }
 
     fn next(&mut self) -> u64 {

@@ -156,3 +156,13 @@ fn vms_on_a_host_are_waited_for() {
     let deployed = status.conditions.iter().find(|condition| condition.type_ == "MachineDeployed").unwrap();
     assert_eq!(deployed.reason.as_deref(), Some("WaitingForVMsToLeave"));
 }
+
+#[test]
+fn a_machine_that_was_released_and_taken_by_another_object_of_the_same_user_is_let_go() {
+    let released = Record { released: Some(ID.into()), ..on_record() };
+    let observed = leaving().with_record(&released).seeing(foreign(State::Allocated, Some("admin")));
+    let plan = decide(&observed, now());
+    assert_eq!((plan.effect, plan.finalizer), (None, Finalizer::Remove));
+    let failed = leaving().with_record(&released).seeing(foreign(State::ReleasingFailed, Some("admin")));
+    assert_eq!(decide(&failed, now()).finalizer, Finalizer::Keep);
+}
