@@ -45,6 +45,12 @@ async fn deployed_by_go(scene: &Scene, plan: &ClusterPlan, name: &str, index: us
         "conditions": [condition("Ready"), condition("MachineDeployed")],
     });
     maas_machines.apply_status(name, status).await.unwrap();
+    machine_above(scene, plan, name, &labels).await;
+    machine.system_id
+}
+
+/// The Machine that owns a MaasMachine.
+async fn machine_above(scene: &Scene, plan: &ClusterPlan, name: &str, labels: &Value) {
     let spec = json!({
         "clusterName": "c1",
         "bootstrap": {"dataSecretName": "bootstrap"},
@@ -52,7 +58,21 @@ async fn deployed_by_go(scene: &Scene, plan: &ClusterPlan, name: &str, index: us
     });
     let machines = scene.objects(plan, "Machine").unwrap();
     machines.apply(name, json!({"metadata": {"labels": labels}, "spec": spec})).await.unwrap();
-    machine.system_id
+}
+
+/// A MaasCluster in the shape that the Go provider leaves, and what Cluster API has above it.
+async fn cluster_of_go(scene: &Scene, plan: &ClusterPlan, fqdn: &str) {
+    let maas_clusters = scene.objects(plan, "MaasCluster").unwrap();
+    let spec = json!({"dnsDomain": DOMAIN, "controlPlaneEndpoint": {"host": fqdn, "port": 6443}});
+    let object = json!({"metadata": {"finalizers": [CLUSTER_FINALIZER]}, "spec": spec});
+    maas_clusters.apply("c1", object).await.unwrap();
+    let status = json!({"ready": true, "initialization": {"provisioned": true}, "network": {"dnsName": fqdn}});
+    maas_clusters.apply_status("c1", status).await.unwrap();
+    let reference = json!({"apiGroup": INFRASTRUCTURE, "kind": "MaasCluster", "name": "c1"});
+    let clusters = scene.objects(plan, "Cluster").unwrap();
+    clusters.apply("c1", json!({"spec": {"infrastructureRef": reference}})).await.unwrap();
+    let bootstrap = json!({"type": "cluster.x-k8s.io/secret", "stringData": {"value": "#cloud-config"}});
+    scene.objects(plan, "Secret").unwrap().apply("bootstrap", bootstrap).await.unwrap();
 }
 
 #[tokio::test]
@@ -62,17 +82,8 @@ async fn s24_what_the_go_provider_left_is_taken_over_with_nothing_but_stamps_and
     let plan = ClusterPlan::new(scene.core, "c1");
     let fqdn = format!("c1-a1b2c3.{DOMAIN}");
 
-    let maas_clusters = scene.objects(&plan, "MaasCluster").unwrap();
-    let spec = json!({"dnsDomain": DOMAIN, "controlPlaneEndpoint": {"host": fqdn, "port": 6443}});
-    let object = json!({"metadata": {"finalizers": [CLUSTER_FINALIZER]}, "spec": spec});
-    maas_clusters.apply("c1", object).await.unwrap();
-    let status = json!({"ready": true, "initialization": {"provisioned": true}, "network": {"dnsName": fqdn}});
-    maas_clusters.apply_status("c1", status).await.unwrap();
-    let reference = json!({"apiGroup": INFRASTRUCTURE, "kind": "MaasCluster", "name": "c1"});
+    cluster_of_go(&scene, &plan, &fqdn).await;
     let clusters = scene.objects(&plan, "Cluster").unwrap();
-    clusters.apply("c1", json!({"spec": {"infrastructureRef": reference}})).await.unwrap();
-    let bootstrap = json!({"type": "cluster.x-k8s.io/secret", "stringData": {"value": "#cloud-config"}});
-    scene.objects(&plan, "Secret").unwrap().apply("bootstrap", bootstrap).await.unwrap();
     let mut ids = Vec::new();
     for (index, (name, control_plane)) in
         [("c1-cp", true), ("c1-w", false), ("c1-going", false)].into_iter().enumerate()
@@ -115,6 +126,56 @@ async fn s24_what_the_go_provider_left_is_taken_over_with_nothing_but_stamps_and
     // A record that we did not make stays, empty (S18).
     let records = scene.maas.records();
     assert!(records.values().all(Vec::is_empty), "{records:?}");
+    assert!(scene.maas.taken().is_empty(), "{:?}", scene.maas.taken());
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn s24_machines_that_the_go_provider_had_asked_for_or_was_deploying_are_carried_on() {
+    let mut scene = Scene::without_manager(CapiVersion::V1_14).await.unwrap();
+    install_crds(&scene.testbed).await.unwrap();
+    let plan = ClusterPlan::new(scene.core, "c1");
+    cluster_of_go(&scene, &plan, &format!("c1-a1b2c3.{DOMAIN}")).await;
+    let labels = json!({"cluster.x-k8s.io/cluster-name": "c1"});
+    let maas_machines = scene.objects(&plan, "MaasMachine").unwrap();
+    let mut spec = json!({"image": "custom/k8s-v1.35.8", "minCPU": 2, "minMemory": 2048, "deployInMemory": false});
+    let metadata = json!({"labels": labels, "finalizers": [MACHINE_FINALIZER]});
+    // One that has its finalizer and nothing else, and one whose machine MAAS deploys right now.
+    maas_machines.apply("c1-asked", json!({"metadata": metadata, "spec": spec})).await.unwrap();
+    let machine = scene.maas.machines().remove(0);
+    scene
+        .maas
+        .arrange(
+            json!([{"machine": {"system_id": machine.system_id, "status": "Deploying", "owner": USER, "power": "on"}}]),
+        )
+        .unwrap();
+    spec["systemID"] = json!(machine.system_id);
+    spec["failureDomain"] = json!(machine.zone);
+    let id = format!("maas:///{}/{}", machine.zone, machine.system_id);
+    spec["providerID"] = json!(id);
+    maas_machines.apply("c1-deploying", json!({"metadata": metadata, "spec": spec})).await.unwrap();
+    let status = json!({"ready": false, "machineState": "Deploying", "machinePowered": true});
+    maas_machines.apply_status("c1-deploying", status).await.unwrap();
+    for name in ["c1-asked", "c1-deploying"] {
+        machine_above(&scene, &plan, name, &labels).await;
+    }
+
+    scene.start_manager().await.unwrap();
+    let asked = maas_machines.wait("c1-asked", "/status/machineState", json!("Deployed"));
+    scene.explain(asked.await).await.unwrap();
+    // MAAS ends the deployment that was under way when the Go provider went.
+    scene
+        .maas
+        .arrange(json!([{"machine": {"system_id": machine.system_id, "status": "Deployed", "owner": USER}}]))
+        .unwrap();
+    let deployed = maas_machines.wait("c1-deploying", "/status/initialization/provisioned", json!(true));
+    scene.explain(deployed.await).await.unwrap();
+    assert_eq!(maas_machines.get("c1-deploying").await.unwrap()["spec"]["providerID"], json!(id));
+    assert_eq!((scene.maas.effective("allocate"), scene.maas.effective("deploy")), (1, 1));
+    assert_eq!(scene.maas.taken().len(), 2, "{:?}", scene.maas.taken());
+
+    scene.objects(&plan, "Cluster").unwrap().delete("c1").await.unwrap();
+    scene.wait_gone(&plan).await.unwrap();
     assert!(scene.maas.taken().is_empty(), "{:?}", scene.maas.taken());
     scene.stop().await;
 }
