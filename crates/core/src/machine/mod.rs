@@ -10,6 +10,7 @@ mod effect;
 mod leaving;
 mod living;
 mod record;
+mod running;
 mod state;
 mod status;
 #[cfg(test)]

@@ -1,0 +1,137 @@
+//! A machine that runs, or ran once: it gets its name, its power is looked after, and nothing else is done to it (S9).
+
+use capmaas_api::names::CONTROL_PLANE_LABEL;
+use capmaas_api::provider_id::{ProviderId, Scheme, Slashes};
+use capmaas_api::{Severity, reasons};
+use jiff::SignedDuration;
+
+use super::decide::{Step, after, left_alone, unseen};
+use super::effect::Effect;
+use super::living::{Life, unplanned};
+use super::record::{LEAVE_POWER_ANNOTATION, TurnedOn, whole_seconds};
+use super::state::{Power, State};
+use super::status::Said;
+use super::{Metal, NodeSight, Requeue, SpecPatch};
+use crate::Lookup;
+
+/// A machine is turned on at most so often before it is seen on again, each time after twice the wait (S20).
+const TURN_ON_TIMES: u32 = 3;
+const TURN_ON_WAIT: SignedDuration = SignedDuration::from_mins(10);
+
+impl Life<'_> {
+    /// Ours and Deployed, now or once.
+    pub(super) fn running(mut self, metal: &Metal) -> Step {
+        match metal.state {
+            State::Deployed => {}
+            // Taken over before it was deployed: go on where the Go provider stopped.
+            State::Allocated if self.record.adopted && !self.is_latched() => return self.prepare(metal),
+            State::Deploying if !self.is_latched() => return self.deploying(metal),
+            State::Releasing | State::DiskErasing => {
+                let message = format!("{} is being released in MAAS behind our back", metal.id);
+                return left_alone(reasons::MACHINE_TERMINATED, message);
+            }
+            _ => return unplanned(metal),
+        }
+        if metal.power == Power::On && self.record.turned_on.is_some() {
+            self.record.turned_on = None;
+        }
+        let power = if metal.power == Power::On { Power::On } else { self.observed.power.unwrap_or(Power::Unknown) };
+        if self.observed.object.spec.provider_id().is_none() {
+            return self.provision(metal);
+        }
+        match power {
+            Power::Off => self.powered_off(metal),
+            Power::On | Power::Unknown => self.name_node(metal),
+        }
+    }
+
+    fn is_latched(&self) -> bool {
+        let status = self.observed.object.status.as_ref();
+        status.and_then(|status| status.initialization.as_ref()).and_then(|it| it.provisioned) == Some(true)
+    }
+
+    /// Deployed for the first time: its name for Kubernetes is written, once, together with all that belongs to it (S19).
+    fn provision(mut self, metal: &Metal) -> Step {
+        let slashes = if self.observed.others.use_go_form { Slashes::Three } else { Slashes::Two };
+        let id = match ProviderId::new(Scheme::Maas, slashes, &metal.zone, &metal.id) {
+            Ok(id) => id,
+            Err(error) => return left_alone(reasons::MACHINE_STATE_UNDEFINED, error.to_string()),
+        };
+        self.record.deploy_began = None;
+        let mut step = Step::say(Said::deployed(), after(1)).recording(self.record);
+        step.spec = SpecPatch {
+            provider_id: Some(id.to_string()),
+            system_id: Some(metal.id.clone()),
+            failure_domain: Some(metal.zone.clone()),
+        };
+        let message = format!("{} ({}) runs {}", metal.hostname, metal.id, self.metal.image);
+        step.telling(false, reasons::MACHINE_DEPLOYED, message)
+    }
+
+    /// Off, says the power driver: turned on, with more and more patience (S20).
+    fn powered_off(mut self, metal: &Metal) -> Step {
+        let message = format!("{} is off, says its power driver", metal.id);
+        let said =
+            |more: &str| Said::not_yet(Severity::Warning, reasons::MACHINE_POWERED_OFF, format!("{message}{more}"));
+        let annotations = self.observed.object.metadata.annotations.as_ref();
+        if metal.locked
+            || metal.in_maintenance
+            || annotations.is_some_and(|map| map.contains_key(LEAVE_POWER_ANNOTATION))
+        {
+            return Step::say(said("; it is locked, in maintenance or opted out, so it stays off"), after(300));
+        }
+        let before = self.record.turned_on;
+        let wait =
+            before.map_or(SignedDuration::ZERO, |on| TURN_ON_WAIT * 2_i32.saturating_pow(on.times.saturating_sub(1)));
+        if before.is_some_and(|on| on.times >= TURN_ON_TIMES) {
+            return Step::say(
+                said("; it was turned on several times and stays off, see its power settings in MAAS"),
+                after(600),
+            );
+        }
+        if before.is_some_and(|on| self.now.duration_since(on.at) < wait) {
+            return Step::say(said("; it was turned on and is watched"), after(120));
+        }
+        let times = before.map_or(0, |on| on.times) + 1;
+        self.record.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times });
+        Step::say(said("; it is turned on"), after(60))
+            .recording(self.record)
+            .telling(true, reasons::MACHINE_POWERED_OFF, message)
+            .doing(Effect::PowerOn { machine: metal.id.clone() })
+    }
+
+    /// The Node gets the same name as the machine (S19).
+    fn name_node(self, metal: &Metal) -> Step {
+        let Some(provider_id) = self.observed.object.spec.provider_id() else { return unseen("no provider ID") };
+        let record = self.record.clone();
+        match &self.observed.node {
+            NodeSight::Nameless(node) => {
+                let effect = Effect::NameNode { node: node.clone(), provider_id: provider_id.to_owned() };
+                Step::say(Said::deployed(), after(5)).recording(record).doing(effect)
+            }
+            NodeSight::Foreign(why) => {
+                let mut said = Said::deployed();
+                said.reason = reasons::NODE_PROVIDER_ID_CONFLICT;
+                said.message.clone_from(why);
+                Step::say(said, after(120)).recording(record)
+            }
+            NodeSight::NotYet => Step::say(Said::deployed(), after(15)).recording(record),
+            NodeSight::Named => Step::say(Said::deployed(), self.dns_wait(60)).recording(record),
+            NodeSight::NotAsked => {
+                let unsure = metal.power != Power::On;
+                Step::say(Said::deployed(), if unsure { after(120) } else { self.dns_wait(0) }).recording(record)
+            }
+        }
+    }
+
+    /// A control plane machine looks again until its address is in DNS; others wait for changes.
+    fn dns_wait(&self, otherwise: u64) -> Requeue {
+        let labels = self.observed.object.metadata.labels.as_ref();
+        let control_plane = labels.is_some_and(|labels| labels.contains_key(CONTROL_PLANE_LABEL));
+        match (control_plane, &self.observed.in_dns, otherwise) {
+            (true, Lookup::Found(false), _) => after(10),
+            (_, _, 0) => Requeue::OnChange,
+            (_, _, seconds) => after(seconds),
+        }
+    }
+}
