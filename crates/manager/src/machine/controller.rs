@@ -1,6 +1,8 @@
 //! When a machine is looked at: whenever it, its Machine, its Cluster or its MaasCluster changes, whenever MAAS's event log
 //! names it, and when it asked to be looked at again.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,7 +38,13 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
     let store = watches.maas_machines.store();
     let version = platform.core_version.borrow().clone();
     let (of_cluster, of_machine, of_maas_cluster) = (store.clone(), store.clone(), store.clone());
-    Controller::for_shared_stream(watches.maas_machines.subscribe(), store)
+    let mut seen: HashMap<String, u64> = HashMap::new();
+    let changes = watches.maas_machines.subscribe().filter(move |machine| {
+        let fingerprint = fingerprint(machine);
+        let known = seen.insert(machine.uid().unwrap_or_default(), fingerprint);
+        std::future::ready(known != Some(fingerprint))
+    });
+    Controller::for_shared_stream(changes, store)
         .with_config(Config::default().concurrency(platform.machine_concurrency))
         .watches_shared_stream_with(
             watches.clusters.subscribe(),
@@ -64,6 +72,19 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
             }
         })
         .await;
+}
+
+/// Everything of a machine that may call for a pass: all but the status, which we write ourselves. A pass that woke itself by
+/// what it said about a MAAS in trouble would ask that MAAS again at once.
+pub fn fingerprint(machine: &MaasMachine) -> u64 {
+    let metadata = &machine.metadata;
+    let mut hasher = DefaultHasher::new();
+    (metadata.generation, &metadata.labels, &metadata.annotations, &metadata.finalizers).hash(&mut hasher);
+    metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    for owner in metadata.owner_references.iter().flatten() {
+        (&owner.kind, &owner.name, &owner.uid).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn machines_of(store: &Store<MaasMachine>, namespace: Option<String>, cluster: &str) -> Vec<ObjectRef<MaasMachine>> {

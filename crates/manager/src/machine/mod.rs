@@ -15,7 +15,7 @@ use crate::lease::Fence;
 use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
-pub use controller::run;
+pub use controller::{fingerprint, run};
 
 /// What every pass needs.
 #[derive(Clone)]

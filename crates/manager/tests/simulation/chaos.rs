@@ -77,9 +77,9 @@ fn inventory(world: &World) {
     world.arrange(json!([{"machine": {"hostname": "of-bob", "status": "Deployed", "owner": "bob", "zone": "az1"}}]));
 }
 
-/// Some forty minutes in which anything may happen.
+/// Some twenty minutes in which anything may happen.
 async fn torment(world: &mut World) {
-    for _ in 0..40 {
+    for _ in 0..24 {
         let seconds = 10 + i64::try_from(world.chance.below(100)).unwrap();
         world.run_for(seconds).await;
         world.check();
@@ -141,6 +141,13 @@ fn heal(world: &World) {
         world.arrange(json!([{"machine": {"hostname": format!("bm{number}"), "bmc": "ok"}}]));
     }
     world.port.edit("Cluster", &Key::new("default", "c1"), &json!({"spec": {"paused": false}})).unwrap();
+    // A MAAS that was killed while it released a machine leaves it so for ever. What would move it was never measured on a
+    // real one, so a person does it here; until then the finalizer stays.
+    for (id, machine) in world.inventory() {
+        if ["Releasing", "DiskErasing"].contains(&machine.state.as_str()) {
+            world.arrange(json!([{"machine": {"system_id": id, "status": "Ready", "power": "off"}}]));
+        }
+    }
 }
 
 /// Why the world has not come to rest.
