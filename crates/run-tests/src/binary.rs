@@ -1,0 +1,114 @@
+//! A test binary: how cargo names it, and how it is run.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+/// A binary full of tests.
+pub(crate) struct TestBinary {
+    /// Package and target, for people and for the next run's order.
+    pub(crate) name: String,
+    program: PathBuf,
+    /// Tests expect to be started in the folder of their package.
+    folder: PathBuf,
+}
+
+/// What became of it.
+pub(crate) struct Ended {
+    pub(crate) output: String,
+    pub(crate) good: bool,
+    pub(crate) took: Duration,
+}
+
+pub(crate) fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Builds what the arguments ask for.
+pub(crate) fn build(to_cargo: &[String]) -> Result<Vec<TestBinary>> {
+    let output = Command::new(cargo())
+        .args(["test", "--no-run", "--message-format", "json-render-diagnostics"])
+        .args(to_cargo)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("start cargo")?;
+    if !output.status.success() {
+        bail!("they do not compile");
+    }
+    let messages = String::from_utf8(output.stdout).context("read cargo's messages")?;
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    Ok(messages.filter_map(|message| from_message(&message)).collect())
+}
+
+/// cargo tells of everything that it built; only what was built as a test and can be run counts.
+fn from_message(message: &Value) -> Option<TestBinary> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let program = PathBuf::from(message["executable"].as_str()?);
+    let folder = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+    let package = folder.file_name()?.to_str()?;
+    let target = message["target"]["name"].as_str()?;
+    Some(TestBinary { name: format!("{package} {target}"), program, folder })
+}
+
+impl TestBinary {
+    /// Runs it to its end.
+    pub(crate) fn run(&self, arguments: &[String]) -> Ended {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        finish(command).unwrap_or_else(|error| Ended {
+            output: format!("{error:#}\n"),
+            good: false,
+            took: Duration::ZERO,
+        })
+    }
+}
+
+/// Runs a command to its end, with both its outputs in the order in which they come.
+pub(crate) fn finish(mut command: Command) -> Result<Ended> {
+    let began = Instant::now();
+    let (mut reader, writer) = std::io::pipe().context("make a pipe")?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone().context("share the pipe")?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;
+    // Our own end of the pipe lives in the command: while it is open, the reader would wait for ever.
+    drop(command);
+    let mut output = Vec::new();
+    std::io::Read::read_to_end(&mut reader, &mut output).context("read what it prints")?;
+    let status = child.wait().context("wait for it")?;
+    Ok(Ended { output: String::from_utf8_lossy(&output).into_owned(), good: status.success(), took: began.elapsed() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_built_as_a_test_and_can_be_run_counts() {
+        let mut message = serde_json::json!({
+            "reason": "compiler-artifact",
+            "manifest_path": "/a/crates/core/Cargo.toml",
+            "target": { "name": "capmaas_core" },
+            "profile": { "test": true },
+            "executable": "/a/target/debug/deps/capmaas_core-1",
+        });
+        assert_eq!(from_message(&message).map(|binary| binary.name), Some("core capmaas_core".to_owned()));
+        message["profile"]["test"] = false.into();
+        assert!(from_message(&message).is_none());
+        message["profile"]["test"] = true.into();
+        message["executable"] = Value::Null;
+        assert!(from_message(&message).is_none());
+    }
+
+    #[test]
+    fn both_outputs_and_the_outcome_are_kept() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; exit 3"]);
+        let ended = finish(command).unwrap();
+        assert_eq!((ended.output.as_str(), ended.good), ("one\ntwo\n", false));
+    }
+}

@@ -1,0 +1,31 @@
+//! The longest first, so that nothing long is left alone at the end. How long each took is remembered beside the binaries.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::TestBinary;
+
+fn memory() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    target.join("test-durations.json")
+}
+
+/// Sorts by how long each took last time. What never ran goes first: it may be long.
+pub(crate) fn longest_first(binaries: &mut [TestBinary]) {
+    let known = remembered();
+    binaries.sort_by_key(|binary| std::cmp::Reverse(known.get(&binary.name).copied().unwrap_or(u64::MAX)));
+}
+
+fn remembered() -> BTreeMap<String, u64> {
+    std::fs::read(memory()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+}
+
+/// Remembers, as well as it can: without a memory the next run is only slower.
+pub(crate) fn remember(durations: &[(String, Duration)]) {
+    let mut known = remembered();
+    known.extend(durations.iter().map(|(name, took)| (name.clone(), took.as_secs())));
+    if let Ok(text) = serde_json::to_vec_pretty(&known) {
+        let _ = std::fs::write(memory(), text);
+    }
+}
