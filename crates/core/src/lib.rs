@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod conditions;
 pub mod credentials;
 pub mod feed;
+pub mod hosts;
 pub mod intent;
 pub mod lease;
 pub mod lookup;

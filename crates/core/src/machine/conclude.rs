@@ -107,6 +107,7 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
         (Effect::Allocate { .. }, Refusal::Invalid) => (Severity::Error, reasons::NO_MACHINE_AVAILABLE, 120),
         (Effect::Reclaim { .. }, _) => (Severity::Info, reasons::MACHINE_RELEASING, 5),
         (Effect::DisableSwap { .. }, Refusal::Denied) => (Severity::Info, reasons::MACHINE_DEPLOY_STARTED, 0),
+        (Effect::CreateBridge { .. }, _) => (Severity::Warning, reasons::BRIDGE_FAILED, 60),
         (Effect::Deploy { .. }, Refusal::Invalid) => (Severity::Error, reasons::MACHINE_DEPLOY_FAILED, 120),
         (Effect::Deploy { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 30),
         (Effect::Release { .. }, Refusal::InUse) => (Severity::Warning, reasons::WAITING_FOR_VMS_TO_LEAVE, 60),

@@ -64,6 +64,15 @@ pub enum Effect {
         /// The machine.
         machine: String,
     },
+    /// Makes the bridge of a machine that becomes an LXD host. Lost: the machine shows it; MAAS has every name only once.
+    CreateBridge {
+        /// The machine.
+        machine: String,
+        /// Its name.
+        name: String,
+        /// The interface that it is made of.
+        parent: i64,
+    },
     /// Installs the image with the start-up data. Lost: the machine is no longer Allocated, and still under our key.
     Deploy {
         /// The key, sent along: should the machine be Ready by then, it is found by it.
@@ -111,6 +120,7 @@ impl Effect {
             Self::Reclaim { machine, .. }
             | Self::Stamp { machine, .. }
             | Self::DisableSwap { machine }
+            | Self::CreateBridge { machine, .. }
             | Self::Deploy { machine, .. }
             | Self::Quarantine { machine, .. }
             | Self::Release { machine, .. }
@@ -130,6 +140,7 @@ impl Effect {
             Self::Reclaim { .. } => "reclaim",
             Self::Stamp { .. } => "stamp",
             Self::DisableSwap { .. } => "disable_swap",
+            Self::CreateBridge { .. } => "create_bridge",
             Self::Deploy { .. } => "deploy",
             Self::Quarantine { .. } => "quarantine",
             Self::Release { .. } => "release",

@@ -451,6 +451,9 @@ impl Life<'_> {
                 .recording(self.record)
                 .doing(Effect::DisableSwap { machine: metal.id.clone() });
         }
+        if let Some(step) = self.bridge(metal) {
+            return step;
+        }
         let effect = Effect::Deploy {
             key: self.record.key.clone(),
             machine: metal.id.clone(),

@@ -4,6 +4,7 @@
 //! written down. After the effect, [`conclude`] says what its answer means. Whatever is lost between the two by a crash is
 //! found again by gathering, because every effect leaves a mark that can be read.
 
+mod bridging;
 mod conclude;
 mod decide;
 mod effect;
@@ -23,6 +24,7 @@ use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasMachine, MaasMachineStatus};
 
 use crate::Lookup;
+use crate::hosts::bridge::{BridgeWish, Network};
 
 pub use conclude::{Conclusion, Outcome, Refusal, conclude};
 pub use decide::decide;
@@ -67,10 +69,12 @@ pub struct Observed {
 }
 
 /// What matters about the MaasCluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {
     /// Its DNS record is kept by us, so that a machine's address leaves it before the machine does (S18).
     pub keeps_dns: bool,
+    /// The bridge that its metal needs to become LXD hosts, if it does. Or why that cannot be told.
+    pub bridge: Result<Option<BridgeWish>, String>,
 }
 
 /// The format of start-up data.
@@ -147,6 +151,8 @@ pub struct Metal {
     pub swap_off: bool,
     /// It is a VM of a VM host.
     pub is_vm: bool,
+    /// Its interfaces.
+    pub network: Network,
     /// The last thing that MAAS said about it.
     pub last_words: String,
 }

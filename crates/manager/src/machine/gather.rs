@@ -11,6 +11,8 @@ use capmaas_api::provider_id::Slashes;
 use capmaas_api::{MaasCluster, MaasMachine, ProviderId, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
+use capmaas_core::hosts::bridge::{Interface, Network};
+use capmaas_core::hosts::wish;
 use capmaas_core::machine::{
     Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, asks_power,
 };
@@ -52,7 +54,10 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
     }
     let (maas_cluster, name) = infrastructure(context, key, &observed.cluster).await;
     observed.maas_cluster = match &maas_cluster {
-        Lookup::Found(cluster) => Lookup::Found(Surroundings { keeps_dns: dns_name(cluster).is_some() }),
+        Lookup::Found(cluster) => Lookup::Found(Surroundings {
+            keeps_dns: dns_name(cluster).is_some(),
+            bridge: wish(&cluster.spec).map(|wish| wish.map(|wish| wish.bridge)),
+        }),
         Lookup::Absent => Lookup::Absent,
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
     };
@@ -300,7 +305,21 @@ pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
         in_maintenance: machine.tag_names.iter().any(|tag| MAINTENANCE_TAGS.contains(&tag.as_str())),
         swap_off: machine.swap_size == Some(0),
         is_vm: machine.is_vm(),
+        network: network(machine),
         last_words: said(&machine.error_description).or_else(|| said(&machine.status_message)).unwrap_or_default(),
+    }
+}
+
+fn network(machine: &maas_client::Machine) -> Network {
+    let interface = |interface: &maas_client::Interface| Interface {
+        id: interface.id,
+        name: interface.name.clone().unwrap_or_default(),
+        kind: interface.kind.clone().unwrap_or_default(),
+        children: interface.children.clone(),
+    };
+    Network {
+        boot: machine.boot_interface.as_ref().map(|boot| boot.id),
+        interfaces: machine.interface_set.iter().map(interface).collect(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use capmaas_core::intent::Wipe;
 use capmaas_core::machine::{Constraints, Effect, Outcome, QUARANTINE_PREFIX, Refusal, STAMP};
 use kube::ResourceExt as _;
-use maas_client::{Allocate, Client, Deploy, Erase, ErrorKind, MachineUpdate, Release};
+use maas_client::{Allocate, Client, Deploy, Erase, ErrorKind, MachineUpdate, NewBridge, Release};
 
 use super::Context;
 use super::gather::Sight;
@@ -44,6 +44,10 @@ pub(super) async fn perform(
         Effect::DisableSwap { machine } => {
             let update = MachineUpdate { swap_size: Some("0".into()), ..MachineUpdate::default() };
             machines.update(machine, &update).await.map(drop)
+        }
+        Effect::CreateBridge { machine, name, parent } => {
+            let bridge = NewBridge { name: name.clone(), parent: *parent };
+            client.interfaces().create_bridge(machine, &bridge).await.map(drop)
         }
         Effect::Deploy { key: stamp, machine, image, in_memory } => {
             let data = match user_data(context, key, observed).await {

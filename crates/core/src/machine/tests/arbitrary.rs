@@ -104,7 +104,14 @@ pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
             Lookup::Unknown(why) => Lookup::Unknown(why),
         };
         observed.maas_cluster = match dns {
-            Lookup::Found(keeps_dns) => Lookup::Found(Surroundings { keeps_dns }),
+            Lookup::Found(keeps_dns) => {
+                let bridge = match (flags[6], flags[7]) {
+                    (true, true) => Err("it contradicts itself".into()),
+                    (true, false) => Ok(Some(br0())),
+                    _ => Ok(None),
+                };
+                Lookup::Found(Surroundings { keeps_dns, bridge })
+            }
             Lookup::Absent => Lookup::Absent,
             Lookup::Unknown(why) => Lookup::Unknown(why),
         };

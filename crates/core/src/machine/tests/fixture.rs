@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::super::*;
 use crate::Lookup;
+use crate::hosts::bridge::{BridgeWish, Interface, Network};
 
 pub(super) const KEY: &str = "capmaas-uid-1";
 pub(super) const ID: &str = "abc123";
@@ -38,8 +39,20 @@ pub(super) fn metal(state: State) -> Metal {
         in_maintenance: false,
         swap_off: true,
         is_vm: false,
+        network: boots_from_eth0(),
         last_words: "it broke".into(),
     }
+}
+
+/// One network card.
+pub(super) fn boots_from_eth0() -> Network {
+    let eth0 = Interface { id: 1, name: "eth0".into(), kind: "physical".into(), children: Vec::new() };
+    Network { boot: Some(1), interfaces: vec![eth0] }
+}
+
+/// The bridge that a cluster of hosts wants.
+pub(super) fn br0() -> BridgeWish {
+    BridgeWish { name: "br0".into(), parent: None, make: true }
 }
 
 /// As MAAS shows a machine that nobody has, or somebody else.
@@ -68,7 +81,7 @@ pub(super) fn fresh() -> Observed {
         object,
         cluster: Lookup::Found(cluster),
         machine: Lookup::Found(machine),
-        maas_cluster: Lookup::Found(Surroundings { keeps_dns: true }),
+        maas_cluster: Lookup::Found(Surroundings { keeps_dns: true, bridge: Ok(None) }),
         bootstrap: Lookup::Found(Format::CloudConfig),
         others: Others::default(),
         eyes: Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false },

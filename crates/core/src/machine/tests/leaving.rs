@@ -89,7 +89,7 @@ fn s18_the_address_leaves_dns_before_the_machine_does() {
 fn s18_nobody_is_waited_for_where_nobody_keeps_the_record() {
     let mut observed = leaving().seeing(metal(State::Deployed));
     observed.in_dns = Lookup::Found(true);
-    observed.maas_cluster = Lookup::Found(Surroundings { keeps_dns: false });
+    observed.maas_cluster = Lookup::Found(Surroundings { keeps_dns: false, bridge: Ok(None) });
     assert_eq!(effect(&decide(&observed, now())), "release");
 }
 

@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod fixture;
+mod hosting;
 mod leaving;
 mod living;
 mod properties;

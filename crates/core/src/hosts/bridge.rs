@@ -1,0 +1,189 @@
+//! The bridge of a machine that becomes an LXD host, in MAAS's model of its network.
+//!
+//! It is made while the machine is Allocated: then it takes over the address of its parent and goes by itself on release. On a
+//! Ready machine it would stay, and drop the address.
+
+/// Which bridge there shall be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BridgeWish {
+    /// Its name.
+    pub name: String,
+    /// The interface that it is made of; `None` is the one that the machine boots from.
+    pub parent: Option<String>,
+    /// It is made if it is not there. Otherwise somebody else sees to it.
+    pub make: bool,
+}
+
+/// The interfaces of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Number of the one that it boots from.
+    pub boot: Option<i64>,
+    /// All of them.
+    pub interfaces: Vec<Interface>,
+}
+
+/// One interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// `physical`, `bond`, `vlan` or `bridge`.
+    pub kind: String,
+    /// Names of interfaces that are made of it.
+    pub children: Vec<String>,
+}
+
+impl Interface {
+    fn is_bridge(&self) -> bool {
+        self.kind == "bridge"
+    }
+}
+
+/// What is to be done about the bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BridgeStep {
+    /// Nothing.
+    Fine,
+    /// It is made of this interface.
+    Make {
+        /// The number of the interface.
+        parent: i64,
+    },
+    /// It cannot be made; what to do, in a sentence.
+    Problem(String),
+}
+
+/// Decides. A bond is bridged as a whole; of an interface that VLANs are made of, the untagged network is.
+pub fn step(wish: &BridgeWish, network: &Network) -> BridgeStep {
+    let named = |name: &str| network.interfaces.iter().find(|interface| interface.name == name);
+    if !wish.make {
+        return BridgeStep::Fine;
+    }
+    if let Some(found) = named(&wish.name) {
+        return if found.is_bridge() {
+            BridgeStep::Fine
+        } else {
+            let kind = &found.kind;
+            BridgeStep::Problem(format!(
+                "{:?} is an interface of type {kind} in MAAS; give lxdConfig.networkBridge another name",
+                wish.name
+            ))
+        };
+    }
+    let parent = match &wish.parent {
+        Some(name) => named(name).ok_or_else(|| {
+            let all = network.interfaces.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>();
+            format!("the machine has no interface {name:?} (lxdConfig.nicParent), only {}", all.join(", "))
+        }),
+        None => network
+            .boot
+            .and_then(|id| network.interfaces.iter().find(|interface| interface.id == id))
+            .ok_or_else(|| "MAAS names no boot interface of the machine; set lxdConfig.nicParent".to_owned()),
+    };
+    let mut parent = match parent {
+        Ok(parent) => parent,
+        Err(why) => return BridgeStep::Problem(why),
+    };
+    let child_of_kind =
+        |of: &Interface, kind: &str| of.children.iter().find_map(|name| named(name).filter(|child| child.kind == kind));
+    if let Some(bond) = child_of_kind(parent, "bond") {
+        parent = bond;
+    }
+    let bridge = if parent.is_bridge() { Some(parent) } else { child_of_kind(parent, "bridge") };
+    match bridge {
+        Some(bridge) => BridgeStep::Problem(format!(
+            "the machine has the bridge {:?} there already; set lxdConfig.networkBridge to {:?}",
+            bridge.name, bridge.name
+        )),
+        None => BridgeStep::Make { parent: parent.id },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn wish() -> BridgeWish {
+        BridgeWish { name: "br0".into(), parent: None, make: true }
+    }
+
+    fn interface(id: i64, name: &str, kind: &str, children: &[&str]) -> Interface {
+        let children = children.iter().map(|&name| name.to_owned()).collect();
+        Interface { id, name: name.into(), kind: kind.into(), children }
+    }
+
+    fn network(interfaces: Vec<Interface>) -> Network {
+        Network { boot: Some(1), interfaces }
+    }
+
+    #[test]
+    fn the_boot_interface_is_bridged_unless_another_is_named() {
+        let both = network(vec![interface(1, "eth0", "physical", &[]), interface(2, "eth1", "physical", &[])]);
+        assert_eq!(step(&wish(), &both), BridgeStep::Make { parent: 1 });
+        let named = BridgeWish { parent: Some("eth1".into()), ..wish() };
+        assert_eq!(step(&named, &both), BridgeStep::Make { parent: 2 });
+        let wrong = BridgeWish { parent: Some("eth7".into()), ..wish() };
+        assert!(
+            matches!(step(&wrong, &both), BridgeStep::Problem(why) if why.contains("eth7") && why.contains("eth1"))
+        );
+    }
+
+    #[test]
+    fn a_bridge_that_is_there_is_left_as_it_is() {
+        let there = network(vec![interface(1, "eth0", "physical", &["br0"]), interface(3, "br0", "bridge", &[])]);
+        assert_eq!(step(&wish(), &there), BridgeStep::Fine);
+        let other = network(vec![interface(1, "eth0", "physical", &["br-x"]), interface(3, "br-x", "bridge", &[])]);
+        assert!(matches!(step(&wish(), &other), BridgeStep::Problem(why) if why.contains("\"br-x\"")));
+        let nic = network(vec![interface(1, "br0", "physical", &[])]);
+        assert!(matches!(step(&wish(), &nic), BridgeStep::Problem(why) if why.contains("another name")));
+    }
+
+    #[test]
+    fn go21_a_bond_is_bridged_as_a_whole_and_vlans_do_not_count_as_the_boot_interface() {
+        let bonded = network(vec![
+            interface(1, "eth0", "physical", &["bond0"]),
+            interface(2, "eth1", "physical", &["bond0"]),
+            interface(5, "bond0", "bond", &["bond0.7"]),
+            interface(6, "bond0.7", "vlan", &[]),
+        ]);
+        assert_eq!(step(&wish(), &bonded), BridgeStep::Make { parent: 5 });
+        let tagged = network(vec![interface(1, "eth0", "physical", &["eth0.7"]), interface(4, "eth0.7", "vlan", &[])]);
+        assert_eq!(step(&wish(), &tagged), BridgeStep::Make { parent: 1 });
+    }
+
+    #[test]
+    fn nothing_is_made_where_the_user_sees_to_the_network() {
+        let skip = BridgeWish { make: false, ..wish() };
+        assert_eq!(step(&skip, &Network::default()), BridgeStep::Fine);
+        assert!(matches!(step(&wish(), &Network::default()), BridgeStep::Problem(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_bridge_is_made_only_of_an_interface_that_has_none_and_never_twice(
+            boot in proptest::option::of(0i64..5),
+            kinds in proptest::collection::vec((0..4usize, proptest::collection::vec(0..5usize, 0..3)), 0..5),
+        ) {
+            let names = ["eth0", "eth1", "bond0", "br0", "br1"];
+            let interfaces: Vec<Interface> = kinds.iter().enumerate().map(|(index, (kind, children))| Interface {
+                id: i64::try_from(index).unwrap(),
+                name: names[index].into(),
+                kind: ["physical", "bond", "vlan", "bridge"][*kind].into(),
+                children: children.iter().map(|child| names[*child].to_owned()).collect(),
+            }).collect();
+            let mut network = Network { boot, interfaces };
+            if let BridgeStep::Make { parent } = step(&wish(), &network) {
+                let found = network.interfaces.iter_mut().find(|interface| interface.id == parent).unwrap();
+                prop_assert!(!found.is_bridge());
+                found.children.push("br0".into());
+                network.interfaces.push(Interface { id: 9, name: "br0".into(), kind: "bridge".into(), children: vec![] });
+                prop_assert_eq!(step(&wish(), &network), BridgeStep::Fine);
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The bridge of metal that becomes an LXD host: made after allocation and before deployment.
+
+use capmaas_api::{Severity, reasons};
+
+use super::decide::{Step, after, unseen};
+use super::living::Life;
+use super::status::Said;
+use super::{Effect, Metal};
+use crate::Lookup;
+use crate::hosts::bridge::{self, BridgeStep};
+
+impl Life<'_> {
+    /// What has to happen about the bridge before the machine is deployed, if anything. A VM gets none.
+    pub(super) fn bridge(&self, metal: &Metal) -> Option<Step> {
+        let around = match &self.observed.maas_cluster {
+            Lookup::Found(around) => around,
+            Lookup::Absent => return None,
+            // Deployed without its bridge, the machine could never become a host.
+            Lookup::Unknown(why) => return Some(unseen(why)),
+        };
+        let wish = match &around.bridge {
+            Ok(Some(wish)) if !metal.is_vm => wish,
+            Ok(_) => return None,
+            Err(why) => return Some(unbridged(why)),
+        };
+        match bridge::step(wish, &metal.network) {
+            BridgeStep::Fine => None,
+            BridgeStep::Problem(why) => Some(unbridged(&format!("{} ({}): {why}", metal.hostname, metal.id))),
+            BridgeStep::Make { parent } => {
+                let message = format!("the bridge {} is being made on {} ({})", wish.name, metal.hostname, metal.id);
+                let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
+                let effect = Effect::CreateBridge { machine: metal.id.clone(), name: wish.name.clone(), parent };
+                Some(Step::say(said, after(0)).recording(self.record.clone()).doing(effect))
+            }
+        }
+    }
+}
+
+/// The machine stays allocated until a person has acted.
+fn unbridged(why: &str) -> Step {
+    let message = format!("the bridge for VMs cannot be made: {why}");
+    Step::say(Said::not_yet(Severity::Error, reasons::BRIDGE_FAILED, message), after(60))
+}
