@@ -14,5 +14,6 @@ pub mod lease;
 pub mod lookup;
 pub mod machine;
 pub mod pause;
+pub mod placement;
 
 pub use lookup::Lookup;

@@ -26,6 +26,11 @@ impl Network {
         (prefix <= width).then_some(Self { address, prefix })
     }
 
+    /// How many bits all of its addresses share: the more, the smaller it is.
+    pub fn prefix(&self) -> u32 {
+        self.prefix
+    }
+
     /// Whether an address lies in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (width, shift) = (width(address), width(address).saturating_sub(self.prefix));

@@ -41,7 +41,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
         Ok(None) => return adopt(observed),
         Err(why) => return kept(reasons::UNREADABLE_SPEC, why),
     };
-    if matches!(intent::resolve(spec, true), Ok(Intent::Vm)) {
+    if intent::asks_for_vm(spec) == Ok(true) {
         return kept(reasons::VM_CREATION_FAILED, "this version does not release LXD VMs yet");
     }
     let erase = match intent::resolve(spec, true) {
@@ -54,7 +54,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
 
 /// Deleted before we saw it for the first time: taken over, then released.
 fn adopt(observed: &Observed) -> Step {
-    if matches!(intent::resolve(&observed.object.spec, true), Ok(Intent::Vm)) {
+    if intent::asks_for_vm(&observed.object.spec) == Ok(true) {
         return kept(reasons::VM_CREATION_FAILED, "this version does not release LXD VMs yet");
     }
     let spec = &observed.object.spec;

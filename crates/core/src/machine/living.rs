@@ -47,7 +47,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     let on_record = record.as_ref().is_some_and(|record| record.machine.is_some());
     let metal = match intent::resolve(&observed.object.spec, on_record) {
         Ok(Intent::Metal(metal)) => metal,
-        Ok(Intent::Vm) => {
+        Ok(Intent::Vm(_)) => {
             let message = "this version does not make LXD VMs yet; nothing is done about the machine";
             return left_alone(reasons::VM_CREATION_FAILED, message);
         }

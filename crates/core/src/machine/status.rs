@@ -123,7 +123,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
     }
     status.provisioning_mode = match intent::resolve(&observed.object.spec, true) {
         Ok(Intent::Metal(_)) => Some(ProvisioningMode::BareMetal),
-        Ok(Intent::Vm) => Some(ProvisioningMode::Lxd),
+        Ok(Intent::Vm(_)) => Some(ProvisioningMode::Lxd),
         Err(_) => status.provisioning_mode,
     };
 

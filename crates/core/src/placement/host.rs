@@ -1,0 +1,144 @@
+//! LXD hosts as placement sees them, and what is promised on them.
+
+use std::collections::BTreeSet;
+
+use crate::Lookup;
+use crate::machine::{Power, State};
+
+/// Tags by which a person keeps new VMs off a host, on the VM host or on its machine. The names are the Go provider's.
+pub const MAINTENANCE_TAGS: [&str; 2] = ["maas-lxd-host-maintenance", "maas-lxd-host-noschedule"];
+/// The tag of a host that is to leave, on the VM host (S11). In MAAS, so that every manager sees it.
+pub const LEAVING_TAG: &str = "capmaas-leaving";
+
+/// A zone or pool: MAAS composes by its number, everybody else knows its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Named {
+    /// The number.
+    pub id: i64,
+    /// The name.
+    pub name: String,
+}
+
+/// An LXD host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its number as a VM host.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// The machine that it runs on.
+    pub system_id: Option<String>,
+    /// Its zone.
+    pub zone: Option<Named>,
+    /// Its pool.
+    pub pool: Option<Named>,
+    /// Its tags as a VM host.
+    pub tags: BTreeSet<String>,
+    /// The LXD project it is registered with. Only an administrator may know; asked only if a VM names one.
+    pub project: Lookup<String>,
+    /// MAAS has reached its LXD and can compose VMs there.
+    pub reached: bool,
+    /// All it has; zero until MAAS has digested it. No single VM may be larger, whatever the over-commit.
+    pub total: Room,
+    /// What is left, over-commit counted; below zero where more was promised than allowed.
+    pub free: Room,
+    /// Where disks can lie.
+    pub pools: Vec<StoragePool>,
+    /// Its network interfaces; `None` if its machine could not be seen.
+    pub ports: Option<Vec<Port>>,
+    /// LXD profiles, as the agent on it reports them; `None` if nobody does.
+    pub profiles: Option<BTreeSet<String>>,
+    /// The machine that it runs on. `Absent`: MAAS knows none, and its health is only what `reached` says.
+    pub machine: Lookup<HostMachine>,
+}
+
+impl Host {
+    /// The tag that keeps new VMs off it.
+    pub fn closed_by(&self) -> Option<&str> {
+        let of_machine = match &self.machine {
+            Lookup::Found(machine) => Some(&machine.tags),
+            Lookup::Absent | Lookup::Unknown(_) => None,
+        };
+        let closing = MAINTENANCE_TAGS.iter().chain([&LEAVING_TAG]);
+        closing.copied().find(|tag| self.tags.contains(*tag) || of_machine.is_some_and(|tags| tags.contains(*tag)))
+    }
+}
+
+/// The machine that an LXD host runs on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostMachine {
+    /// Its state.
+    pub state: State,
+    /// Whether it is on, as MAAS last saw it.
+    pub power: Power,
+    /// Its tags.
+    pub tags: BTreeSet<String>,
+}
+
+/// Cores and memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Cores.
+    pub cores: i64,
+    /// MiB.
+    pub memory: i64,
+}
+
+/// A storage pool of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoragePool {
+    /// Its name.
+    pub name: String,
+    /// Bytes that are left.
+    pub free: i64,
+    /// Disks lie here unless said otherwise.
+    pub default: bool,
+}
+
+/// A network interface of a host, to which VMs can be attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// `br0`, …
+    pub name: String,
+    /// It is a bridge.
+    pub bridge: bool,
+    /// The host boots from it, or it is the bridge on what the host boots from.
+    pub boot: bool,
+    /// Number of its VLAN.
+    pub vlan: i64,
+    /// The subnets of its VLAN.
+    pub subnets: Vec<SubnetRef>,
+}
+
+/// A subnet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubnetRef {
+    /// Its name.
+    pub name: String,
+    /// `10.0.0.0/24`
+    pub cidr: String,
+}
+
+/// What a `MaasMachine` has chosen and MAAS's figures do not show yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The host.
+    pub host: i64,
+    /// Cores.
+    pub cores: u32,
+    /// MiB.
+    pub memory: u32,
+    /// 10⁹ bytes.
+    pub disk: u32,
+    /// Where the disk is going to lie; `None` if nobody knows.
+    pub storage_pool: Option<String>,
+}
+
+/// Another machine of the same control plane or machine set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sibling {
+    /// The LXD host it is on; metal is on none.
+    pub host: Option<i64>,
+    /// Its zone.
+    pub zone: Option<String>,
+}

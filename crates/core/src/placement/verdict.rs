@@ -1,0 +1,309 @@
+//! What became of each host, as data and in words.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
+
+use super::host::Named;
+
+/// What was found out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    /// The host, or why there is none.
+    pub choice: Result<Choice, LxdError>,
+    /// Every host, the chosen one first, then those that would do, then the others, the nearest to fitting first.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// A host that was chosen, with all that composing needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// Its number as a VM host.
+    pub host: i64,
+    /// Its name.
+    pub name: String,
+    /// The machine that it runs on.
+    pub system_id: Option<String>,
+    /// Its zone, which the VM gets; MAAS takes the number.
+    pub zone: Option<Named>,
+    /// Its pool, which the VM gets; MAAS takes the number.
+    pub pool: Option<Named>,
+    /// Its LXD project, if it was asked for.
+    pub project: Option<String>,
+    /// The storage pool of the root disk.
+    pub storage_pool: String,
+    /// Cards to be made, in order; empty leaves them to MAAS.
+    pub interfaces: Vec<Attachment>,
+}
+
+/// A network card to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// `eth0`, …
+    pub name: String,
+    /// The subnet it is attached to, as `10.0.0.0/24`: MAAS's constraint `subnet_cidr`.
+    pub subnet: String,
+}
+
+/// What became of one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Its number as a VM host.
+    pub host: i64,
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a host was chosen or not. Refusals are in the order in which the questions are asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// It is the best one.
+    Chosen {
+        /// So many siblings are in its zone.
+        siblings_in_zone: usize,
+        /// So many siblings are on it.
+        siblings_on_host: usize,
+        /// So many more such VMs would have room.
+        room_for: i64,
+    },
+    /// It would do; another one is better.
+    Behind {
+        /// So many siblings are in its zone.
+        siblings_in_zone: usize,
+        /// So many siblings are on it.
+        siblings_on_host: usize,
+        /// So many more such VMs would have room.
+        room_for: i64,
+    },
+    /// Another host was asked for by name.
+    NotNamed,
+    /// It is in another zone.
+    OtherZone(Option<String>),
+    /// It is in another resource pool.
+    OtherPool(Option<String>),
+    /// It does not carry this tag.
+    LacksTag(String),
+    /// It is registered with another LXD project.
+    OtherProject(Option<String>),
+    /// Its LXD project could not be read.
+    ProjectUnknown(String),
+    /// It has no such profile.
+    NoProfile,
+    /// Nobody reports its profiles.
+    ProfilesNotReported,
+    /// A tag keeps new VMs off it.
+    Closed(String),
+    /// It failed for this machine before.
+    FailedBefore,
+    /// Its machine is not deployed.
+    NotDeployed,
+    /// Its machine is off.
+    Off,
+    /// Its machine could not be read.
+    HealthUnknown(String),
+    /// MAAS has not reached its LXD, or cannot make VMs there.
+    NotReached,
+    /// MAAS does not know yet how much it has.
+    NotMeasured,
+    /// Its networks are not known.
+    NetworksUnknown,
+    /// It boots from no network that MAAS knows.
+    NoBootNetwork,
+    /// It has no bridge of this name.
+    NoBridge(String),
+    /// Another bridge is on the same VLAN, and MAAS would choose between them.
+    BridgeNotAlone(String),
+    /// MAAS knows no subnet on the bridge.
+    BridgeWithoutSubnet(String),
+    /// It is not attached to this subnet.
+    NoSubnet(String),
+    /// It has no storage pool of this name.
+    NoStoragePool(String),
+    /// It has no storage pool at all.
+    NoStoragePools,
+    /// The storage pool is too full.
+    TooLittleDisk {
+        /// Its name.
+        pool: String,
+        /// GB that are left.
+        free: i64,
+    },
+    /// It has too few cores.
+    TooFewCores {
+        /// Cores that are left.
+        free: i64,
+    },
+    /// It has too little memory.
+    TooLittleMemory {
+        /// MB that are left.
+        free: i64,
+    },
+}
+
+impl Why {
+    /// How far the host came.
+    pub(super) fn stage(&self) -> u8 {
+        match self {
+            Self::NotNamed => 0,
+            Self::OtherZone(_) => 1,
+            Self::OtherPool(_) => 2,
+            Self::LacksTag(_) => 3,
+            Self::OtherProject(_) | Self::ProjectUnknown(_) => 4,
+            Self::NoProfile | Self::ProfilesNotReported => 5,
+            Self::Closed(_)
+            | Self::FailedBefore
+            | Self::NotDeployed
+            | Self::Off
+            | Self::HealthUnknown(_)
+            | Self::NotReached
+            | Self::NotMeasured => 6,
+            Self::NetworksUnknown
+            | Self::NoBootNetwork
+            | Self::NoBridge(_)
+            | Self::BridgeNotAlone(_)
+            | Self::BridgeWithoutSubnet(_)
+            | Self::NoSubnet(_) => 7,
+            Self::NoStoragePool(_)
+            | Self::NoStoragePools
+            | Self::TooLittleDisk { .. }
+            | Self::TooFewCores { .. }
+            | Self::TooLittleMemory { .. } => 8,
+            Self::Behind { .. } => 9,
+            Self::Chosen { .. } => 10,
+        }
+    }
+
+    /// The kind of error if nothing better is found.
+    pub(super) fn kind(&self) -> LxdErrorKind {
+        match self {
+            Self::OtherProject(_) => LxdErrorKind::ProjectNotFound,
+            Self::NoProfile | Self::ProfilesNotReported => LxdErrorKind::ProfileNotFound,
+            Self::NoStoragePool(_)
+            | Self::NoStoragePools
+            | Self::TooLittleDisk { .. }
+            | Self::TooFewCores { .. }
+            | Self::TooLittleMemory { .. } => LxdErrorKind::InsufficientResources,
+            _ => LxdErrorKind::HostUnavailable,
+        }
+    }
+
+    /// The words that hosts with the same answer share, for a count of them.
+    fn short(&self) -> &'static str {
+        match self {
+            Self::Chosen { .. } => "chosen",
+            Self::Behind { .. } => "would do as well",
+            Self::NotNamed => "not the one that lxdConfig.vmHost names",
+            Self::OtherZone(_) => "in another zone",
+            Self::OtherPool(_) => "in another resource pool",
+            Self::LacksTag(_) => "without the tags",
+            Self::OtherProject(_) => "of another project",
+            Self::ProjectUnknown(_) => "whose project cannot be read",
+            Self::NoProfile => "without the profile",
+            Self::ProfilesNotReported => "whose profiles nobody reports",
+            Self::Closed(_) => "closed by a tag",
+            Self::FailedBefore => "that failed for this machine",
+            Self::NotDeployed => "not deployed",
+            Self::Off => "off",
+            Self::HealthUnknown(_) => "whose machine cannot be read",
+            Self::NotReached => "that MAAS does not reach",
+            Self::NotMeasured => "that MAAS has not measured yet",
+            Self::NetworksUnknown | Self::NoBootNetwork => "whose networks MAAS does not know",
+            Self::NoBridge(_) | Self::BridgeNotAlone(_) | Self::BridgeWithoutSubnet(_) => "without a usable bridge",
+            Self::NoSubnet(_) => "not on the subnet",
+            Self::NoStoragePool(_) | Self::NoStoragePools => "without the storage pool",
+            Self::TooLittleDisk { .. } => "with too little disk",
+            Self::TooFewCores { .. } => "with too few cores",
+            Self::TooLittleMemory { .. } => "with too little memory",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "none".into());
+        match self {
+            Self::Chosen { siblings_in_zone, siblings_on_host, room_for } => write!(
+                f,
+                "chosen: {siblings_in_zone} siblings in its zone, {siblings_on_host} on it, room for {room_for} more"
+            ),
+            Self::Behind { siblings_in_zone, siblings_on_host, room_for } => write!(
+                f,
+                "would do: {siblings_in_zone} siblings in its zone, {siblings_on_host} on it, room for {room_for} more"
+            ),
+            Self::OtherZone(zone) => write!(f, "is in zone {}", or_none(zone)),
+            Self::OtherPool(pool) => write!(f, "is in resource pool {}", or_none(pool)),
+            Self::LacksTag(tag) => write!(f, "does not carry the tag {tag}"),
+            Self::OtherProject(project) => write!(f, "is registered with project {}", or_none(project)),
+            Self::ProjectUnknown(why) => write!(f, "its project cannot be read: {why}"),
+            Self::NoProfile => f.write_str("does not have the profile"),
+            Self::ProfilesNotReported => {
+                f.write_str("nobody reports its profiles; MAAS does not show them, lxd-initializer does")
+            }
+            Self::Closed(tag) => write!(f, "carries the tag {tag}, which keeps new VMs off it"),
+            Self::FailedBefore => f.write_str("failed for this machine before"),
+            Self::NotDeployed => f.write_str("its machine is not deployed"),
+            Self::Off => f.write_str("its machine is off; turn it on"),
+            Self::HealthUnknown(why) => write!(f, "its machine cannot be read: {why}"),
+            Self::NotReached => {
+                f.write_str("MAAS does not reach its LXD or cannot make VMs there; refresh it in MAAS, which tells why")
+            }
+            Self::NotMeasured => f.write_str("MAAS does not know yet how much it has"),
+            Self::NetworksUnknown => f.write_str("MAAS does not show its networks"),
+            Self::NoBootNetwork => f.write_str("MAAS knows no subnet that it boots from"),
+            Self::NoBridge(name) => write!(f, "has no bridge {name}"),
+            Self::BridgeNotAlone(name) => {
+                write!(f, "has another bridge beside {name} on the same VLAN, and MAAS would choose between them")
+            }
+            Self::BridgeWithoutSubnet(name) => write!(f, "MAAS knows no subnet on its bridge {name}"),
+            Self::NoSubnet(name) => write!(f, "is not attached to the subnet {name}"),
+            Self::NoStoragePool(name) => write!(f, "has no storage pool {name}"),
+            Self::TooLittleDisk { pool, free } => write!(f, "has {free} GB left in storage pool {pool}"),
+            Self::TooFewCores { free } => write!(f, "has {free} cores left"),
+            Self::TooLittleMemory { free } => write!(f, "has {free} MB of memory left"),
+            Self::NotNamed | Self::NoStoragePools => f.write_str(self.short()),
+        }
+    }
+}
+
+impl Verdict {
+    pub(super) fn rank(&self) -> u8 {
+        u8::MAX - self.why.stage()
+    }
+}
+
+/// How many hosts there are of each answer.
+pub(super) fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
+    let mut counts: BTreeMap<(u8, &str), (usize, &Verdict)> = BTreeMap::new();
+    for verdict in verdicts {
+        counts.entry((verdict.rank(), verdict.why.short())).or_insert((0, verdict)).0 += 1;
+    }
+    let words = counts.into_iter().map(|((_, short), (count, verdict))| match count {
+        1 => format!("{} {}", verdict.name, verdict.why),
+        _ => format!("{count} {short}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+impl Placement {
+    /// One sentence, for a condition.
+    pub fn sentence(&self) -> String {
+        match &self.choice {
+            Err(error) => error.message.clone(),
+            Ok(choice) => {
+                let zone = choice.zone.as_ref().map_or(String::new(), |zone| format!(" in zone {}", zone.name));
+                let others = tally(self.verdicts.iter().filter(|verdict| verdict.host != choice.host));
+                let others = if others.is_empty() { "it is the only one".to_owned() } else { others };
+                format!("{}{zone}: {others}", choice.name)
+            }
+        }
+    }
+
+    /// All of it, a line for each host, for an event.
+    pub fn full(&self) -> String {
+        let lines = self.verdicts.iter().map(|verdict| format!("{}: {}", verdict.name, verdict.why));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
