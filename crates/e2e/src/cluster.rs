@@ -15,7 +15,7 @@ const CERTIFICATES_EXPIRY: &str = "machine.cluster.x-k8s.io/certificates-expiry"
 /// cloud-init fills in what MAAS calls the machine.
 const NODE_NAME: &str = "{{ ds.meta_data.local_hostname }}";
 
-/// A cluster of metal machines with a kubeadm control plane.
+/// A cluster of metal machines or VMs with a kubeadm control plane.
 pub struct ClusterPlan {
     /// Which Cluster API reads it.
     pub core: CapiVersion,
@@ -33,6 +33,8 @@ pub struct ClusterPlan {
     pub infrastructure: Value,
     /// More of every machine's spec.
     pub machine: Value,
+    /// Instead of `machine`, for workers.
+    pub worker: Option<Value>,
 }
 
 impl ClusterPlan {
@@ -47,6 +49,7 @@ impl ClusterPlan {
             version: "v1.35.8".into(),
             infrastructure: json!({}),
             machine: json!({}),
+            worker: None,
         }
     }
 
@@ -93,7 +96,7 @@ impl ClusterPlan {
         all.push(self.template(&format!("{name}-cp"), &self.version));
         all.push(self.control_plane(&format!("{name}-cp")));
         if self.workers > 0 {
-            all.push(self.template(&format!("{name}-md"), &self.version));
+            all.push(self.worker_template(&format!("{name}-md"), &self.version));
             all.push(self.object(
                 &format!("{BOOTSTRAP}/{version}"),
                 "KubeadmConfigTemplate",
@@ -127,8 +130,17 @@ impl ClusterPlan {
 
     /// A template of machines with an image of this Kubernetes version.
     pub fn template(&self, name: &str, version: &str) -> Value {
+        self.template_with(name, version, &self.machine)
+    }
+
+    /// As [`Self::template`], for workers.
+    pub fn worker_template(&self, name: &str, version: &str) -> Value {
+        self.template_with(name, version, self.worker.as_ref().unwrap_or(&self.machine))
+    }
+
+    fn template_with(&self, name: &str, version: &str, more: &Value) -> Value {
         let mut spec = json!({"image": image(version), "minCPU": 4, "minMemory": 8192});
-        merge(&mut spec, &self.machine);
+        merge(&mut spec, more);
         let spec = json!({"template": {"spec": spec}});
         self.object(&format!("{INFRASTRUCTURE}/v1beta1"), "MaasMachineTemplate", name, spec)
     }

@@ -2,6 +2,8 @@
 //! and waiting for what must become true.
 
 pub mod cluster;
+pub mod go_provider;
+pub mod lxd_hosts;
 pub mod maas;
 pub mod scene;
 

@@ -153,9 +153,10 @@ impl Maas {
         machines(&self.control)
     }
 
-    /// The machines that somebody has.
+    /// The machines that a manager has. The administrator's are LXD hosts.
     pub fn taken(&self) -> Vec<MachineFacts> {
-        self.machines().into_iter().filter(|machine| machine.owner.is_some()).collect()
+        let somebodys = |machine: &MachineFacts| machine.owner.as_deref().is_some_and(|owner| owner != "admin");
+        self.machines().into_iter().filter(somebodys).collect()
     }
 
     /// Requests of the manager that changed something.
@@ -182,10 +183,10 @@ impl Maas {
         })
     }
 
-    /// What a deleted cluster has left behind, in sentences: owned or running machines, records, keys on machines.
+    /// What a deleted cluster has left behind, in sentences: owned or running machines, VMs, records, reserved addresses.
     pub fn leftovers(&self) -> Vec<String> {
         let mut left: Vec<String> = Vec::new();
-        for machine in self.machines() {
+        for machine in self.machines().into_iter().filter(|machine| machine.owner.as_deref() != Some("admin")) {
             if machine.owner.is_some() || machine.status != Status::Ready.name() || machine.on {
                 left.push(format!(
                     "{} is {}, owner {:?}, on: {}",
@@ -193,6 +194,8 @@ impl Maas {
                 ));
             }
         }
+        left.extend(self.vms().into_iter().map(|vm| format!("the VM {} on {}", vm.hostname, vm.host)));
+        left.extend(self.instances().into_iter().map(|name| format!("the instance {name} in LXD")));
         left.extend(self.records().into_iter().map(|(name, addresses)| format!("{name} leads to {addresses:?}")));
         left.extend(self.control.with_model(|model| {
             let reserved = model.db.addresses.values().filter(|row| row.alloc == AllocType::UserReserved);

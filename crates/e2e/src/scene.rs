@@ -12,6 +12,7 @@ use capmaas_testbed::{
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::ClusterPlan;
 use crate::maas::{API_KEY, Expected, Maas};
@@ -19,6 +20,7 @@ use crate::{INFRASTRUCTURE, MANAGER_IMAGE, Objects, REGISTRY, eventually_within,
 
 /// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 const MANAGER_NAMESPACE: &str = "capmaas-system";
 /// Tells clusterctl which contract our release speaks.
 const METADATA: &str = "
@@ -209,16 +211,19 @@ impl Scene {
         Ok(found)
     }
 
-    /// Secrets that came out where they must not (S21): in the manager's log, in events or in our objects.
+    /// Secrets that came out where they must not (S21): in the manager's log, in events or in our objects, or in what it
+    /// answers over HTTP.
     pub async fn secrets_seen(&self) -> anyhow::Result<Vec<String>> {
-        let kinds = "events,maasclusters,maasmachines";
+        let kinds = "events,maasclusters,maasmachines,leases";
         let places = [
             ("the manager's log", self.manager_log().await?),
             ("events and objects", self.testbed.kubectl(["get", "-A", kinds, "-o", "yaml"]).await?),
+            ("the metrics", self.ask_manager("--metrics-bind-addr", "GET", "/metrics", "").await?),
+            ("/readyz", self.ask_manager("--health-addr", "GET", "/readyz", "").await?),
+            ("/healthz", self.ask_manager("--health-addr", "GET", "/healthz", "").await?),
         ];
-        let key = API_KEY.rsplit(':').next().unwrap_or_default();
-        // Part of every cloud-config of kubeadm.
-        let secrets = [key, "#cloud-config", "PRIVATE KEY", "bootstrapToken"];
+        // The first is part of every key that a test invents, the others of every cloud-config of kubeadm.
+        let secrets = ["CANARY", "#cloud-config", "PRIVATE KEY", "bootstrapToken"];
         let seen = |(place, text): &(&str, String)| -> Vec<String> {
             secrets
                 .iter()
@@ -248,6 +253,26 @@ impl Scene {
             let _ = std::process::Command::new("kill").args(["-9", &id.to_string()]).status()?;
         }
         Ok(())
+    }
+
+    /// Asks the manager over HTTP, on the port of its probes (`--health-addr`) or of its metrics (`--metrics-bind-addr`).
+    pub async fn ask_manager(&self, flag: &str, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
+        let pod = self.manager_pod().await?;
+        let player = self.player.as_ref().context("there is no manager in this scene")?;
+        let id = *player.process_ids(MANAGER_NAMESPACE, &pod).first().context("the manager does not run")?;
+        let arguments = std::fs::read(format!("/proc/{id}/cmdline"))?;
+        let arguments = String::from_utf8_lossy(&arguments).into_owned();
+        let mut given = arguments.split('\0').filter_map(|argument| argument.strip_prefix(flag)?.strip_prefix('='));
+        let address = given.next_back().with_context(|| format!("the manager was started without {flag}"))?.to_owned();
+        let mut stream = tokio::net::TcpStream::connect(&address).await.with_context(|| format!("reach {address}"))?;
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        tokio::time::timeout(ANSWER_PATIENCE, stream.read_to_end(&mut answer)).await??;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
     /// Everything that the manager has logged.

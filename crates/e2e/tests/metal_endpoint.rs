@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn an_endpoint_that_the_user_brings_is_taken_and_no_record_is_made() {
@@ -54,9 +54,84 @@ async fn only_addresses_of_preferred_subnets_are_published() {
     let plan = ClusterPlan::new(scene.core, "c1");
     let expected = scene.create(&plan).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
-    let published: Vec<IpAddr> = scene.maas.records().into_values().flatten().collect();
-    assert_eq!(published.len(), 1, "{published:?}");
-    assert!(published[0].to_string().starts_with(&format!("127.{network}.")), "{published:?}");
+    let published = || scene.maas.records().into_values().flatten().collect::<Vec<IpAddr>>();
+    assert_eq!(published().len(), 1, "{:?}", published());
+    assert!(published()[0].to_string().starts_with(&format!("127.{network}.")), "{:?}", published());
+
+    // The spec comes before the ConfigMap, and takes effect on a cluster that runs.
+    let all = scene.maas.taken().remove(0).addresses;
+    let first = all.iter().find(|address| !address.to_string().starts_with(&format!("127.{network}."))).unwrap();
+    let patch = json!({"spec": {"preferredSubnets": [format!("{first}/32")]}});
+    scene.objects(&plan, "MaasCluster").unwrap().merge("c1", patch).await.unwrap();
+    let changed = capmaas_e2e::eventually("the record follows the spec", || async {
+        anyhow::ensure!(published() == [*first], "{:?}", published());
+        Ok(())
+    });
+    scene.explain(changed.await).await.unwrap();
     scene.delete(&plan).await.unwrap();
+    scene.stop().await;
+}
+
+/// The object of a kind among those of a cluster.
+fn of_kind<'a>(objects: &'a mut [Value], kind: &str) -> &'a mut Value {
+    objects.iter_mut().find(|object| object["kind"] == kind).unwrap()
+}
+
+#[tokio::test]
+async fn both_ways_to_bring_an_endpoint_with_a_port_of_its_own_leave_dns_alone() {
+    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    scene.maas.arrange(json!([{"domain": {"name": "somewhere.example"}}])).unwrap();
+    // As the Go provider has it: an annotation beside the endpoint, whose name may even be under the domain of MAAS.
+    let annotated = ClusterPlan::new(scene.core, "c1");
+    let first = scene.expect_cluster().await.unwrap();
+    let mut objects = annotated.objects(&first);
+    let host = "c1-api.k8s.example";
+    let maas_cluster = of_kind(&mut objects, "MaasCluster");
+    maas_cluster["metadata"]["annotations"] = json!({"spectrocloud.com/custom-dns-provided": "true"});
+    maas_cluster["spec"]["controlPlaneEndpoint"] = json!({"host": host, "port": first.port});
+    scene.testbed.apply_objects(objects).await.unwrap();
+    let address = scene.first_address().await.unwrap();
+    scene.maas.arrange(json!([{"dns": {"fqdn": host, "ip_addresses": [address]}}])).unwrap();
+    scene.wait_running(&annotated, &first).await.unwrap();
+
+    // As Cluster API has it: the endpoint is in the Cluster.
+    let plain = ClusterPlan::new(scene.core, "c2");
+    let second = scene.expect_cluster().await.unwrap();
+    let mut objects = plain.objects(&second);
+    let endpoint = json!({"host": "lb.somewhere.example", "port": second.port});
+    of_kind(&mut objects, "Cluster")["spec"]["controlPlaneEndpoint"] = endpoint.clone();
+    scene.testbed.apply_objects(objects).await.unwrap();
+    let maas_clusters = scene.objects(&plain, "MaasCluster").unwrap();
+    maas_clusters.wait("c2", "/status/initialization/provisioned", json!(true)).await.unwrap();
+    // Its one machine is the second that runs.
+    let address = capmaas_e2e::eventually("a second machine that runs", || async {
+        let running = scene.maas.taken().into_iter().filter(|machine| machine.status == "Deployed" && machine.on);
+        let new = running.flat_map(|machine| machine.addresses).find(|found| *found != address);
+        new.ok_or_else(|| anyhow::anyhow!("there is one"))
+    });
+    let address = scene.explain(address.await).await.unwrap();
+    scene.maas.arrange(json!([{"dns": {"fqdn": "lb.somewhere.example", "ip_addresses": [address]}}])).unwrap();
+    let alone = scene.objects(&plain, "Machine").unwrap();
+    let running = capmaas_e2e::eventually("the Machine of c2 is Running", || async {
+        let all = alone.list().await?;
+        let mut of_c2 = all.iter().filter(|machine| machine["spec"]["clusterName"] == "c2");
+        anyhow::ensure!(of_c2.any(|machine| machine["status"]["phase"] == "Running"), "{all:?}");
+        Ok(())
+    });
+    scene.explain(running.await).await.unwrap();
+
+    let endpoints = |cluster: Value| cluster["spec"]["controlPlaneEndpoint"].clone();
+    let clusters = scene.objects(&plain, "Cluster").unwrap();
+    assert_eq!(endpoints(clusters.get("c1").await.unwrap()), json!({"host": host, "port": first.port}));
+    assert_eq!(endpoints(clusters.get("c2").await.unwrap()), endpoint);
+    for name in ["c1", "c2"] {
+        clusters.delete(name).await.unwrap();
+    }
+    scene.wait_gone(&plain).await.unwrap();
+    // Both records are the user's: never written, never deleted.
+    let records: Vec<String> = scene.maas.records().into_keys().collect();
+    assert_eq!(records, [host, "lb.somewhere.example"]);
+    let dns = scene.maas.mutations().into_iter().filter(|entry| entry.kind.starts_with("dnsresource")).count();
+    assert_eq!(dns, 0);
     scene.stop().await;
 }

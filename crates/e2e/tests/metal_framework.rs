@@ -60,6 +60,24 @@ async fn nothing_is_written_when_idle_and_stripped_finalizers_and_owners_come_ba
             scene.explain(back.await).await.unwrap();
         }
     }
+    // Owners whose version somebody changed: the same owners to us, and Cluster API puts them right.
+    let mutations = scene.maas.mutations().len();
+    for kind in ["MaasCluster", "MaasMachine"] {
+        let objects = scene.objects(&plan, kind).unwrap();
+        for object in objects.list().await.unwrap() {
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            let owners = object["metadata"]["ownerReferences"].clone();
+            let mut changed = owners.clone();
+            for owner in changed.as_array_mut().unwrap() {
+                owner["apiVersion"] = json!("cluster.x-k8s.io/v1alpha1");
+            }
+            objects.merge(&name, json!({"metadata": {"ownerReferences": changed}})).await.unwrap();
+            let back = objects.wait(&name, "/metadata/ownerReferences", owners);
+            scene.explain(back.await).await.unwrap();
+            objects.wait_for_condition(&name, "Ready", "True").await.unwrap();
+        }
+    }
+    assert_eq!(scene.maas.mutations().len(), mutations);
     assert_eq!((scene.maas.effective("allocate"), scene.maas.effective("deploy")), (2, 2));
     scene.delete(&plan).await.unwrap();
     scene.stop().await;

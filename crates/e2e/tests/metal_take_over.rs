@@ -2,14 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::cluster::ClusterPlan;
+use capmaas_e2e::go_provider::{MACHINE_FINALIZER, put_cluster, put_machine_above};
+use capmaas_e2e::install_crds;
 use capmaas_e2e::maas::{DOMAIN, USER};
 use capmaas_e2e::scene::Scene;
-use capmaas_e2e::{INFRASTRUCTURE, install_crds};
 use capmaas_testbed::CapiVersion;
 use serde_json::{Value, json};
-
-const MACHINE_FINALIZER: &str = "maasmachine.infrastructure.cluster.x-k8s.io";
-const CLUSTER_FINALIZER: &str = "maascluster.infrastructure.cluster.x-k8s.io";
 
 /// A MaasMachine in the shape that the Go provider v0.9 leaves when its machine is deployed, and the Machine above it.
 async fn deployed_by_go(scene: &Scene, plan: &ClusterPlan, name: &str, index: usize, control_plane: bool) -> String {
@@ -45,34 +43,15 @@ async fn deployed_by_go(scene: &Scene, plan: &ClusterPlan, name: &str, index: us
         "conditions": [condition("Ready"), condition("MachineDeployed")],
     });
     maas_machines.apply_status(name, status).await.unwrap();
-    machine_above(scene, plan, name, &labels).await;
+    put_machine_above(scene, plan, name, &labels).await.unwrap();
     machine.system_id
-}
-
-/// The Machine that owns a MaasMachine.
-async fn machine_above(scene: &Scene, plan: &ClusterPlan, name: &str, labels: &Value) {
-    let spec = json!({
-        "clusterName": "c1",
-        "bootstrap": {"dataSecretName": "bootstrap"},
-        "infrastructureRef": {"apiGroup": INFRASTRUCTURE, "kind": "MaasMachine", "name": name},
-    });
-    let machines = scene.objects(plan, "Machine").unwrap();
-    machines.apply(name, json!({"metadata": {"labels": labels}, "spec": spec})).await.unwrap();
 }
 
 /// A MaasCluster in the shape that the Go provider leaves, and what Cluster API has above it.
 async fn cluster_of_go(scene: &Scene, plan: &ClusterPlan, fqdn: &str) {
-    let maas_clusters = scene.objects(plan, "MaasCluster").unwrap();
     let spec = json!({"dnsDomain": DOMAIN, "controlPlaneEndpoint": {"host": fqdn, "port": 6443}});
-    let object = json!({"metadata": {"finalizers": [CLUSTER_FINALIZER]}, "spec": spec});
-    maas_clusters.apply("c1", object).await.unwrap();
     let status = json!({"ready": true, "initialization": {"provisioned": true}, "network": {"dnsName": fqdn}});
-    maas_clusters.apply_status("c1", status).await.unwrap();
-    let reference = json!({"apiGroup": INFRASTRUCTURE, "kind": "MaasCluster", "name": "c1"});
-    let clusters = scene.objects(plan, "Cluster").unwrap();
-    clusters.apply("c1", json!({"spec": {"infrastructureRef": reference}})).await.unwrap();
-    let bootstrap = json!({"type": "cluster.x-k8s.io/secret", "stringData": {"value": "#cloud-config"}});
-    scene.objects(plan, "Secret").unwrap().apply("bootstrap", bootstrap).await.unwrap();
+    put_cluster(scene, plan, spec, status).await.unwrap();
 }
 
 #[tokio::test]
@@ -157,7 +136,7 @@ async fn s24_machines_that_the_go_provider_had_asked_for_or_was_deploying_are_ca
     let status = json!({"ready": false, "machineState": "Deploying", "machinePowered": true});
     maas_machines.apply_status("c1-deploying", status).await.unwrap();
     for name in ["c1-asked", "c1-deploying"] {
-        machine_above(&scene, &plan, name, &labels).await;
+        put_machine_above(&scene, &plan, name, &labels).await.unwrap();
     }
 
     scene.start_manager().await.unwrap();

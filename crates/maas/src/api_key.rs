@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_printing_the_key() {
+    fn go26_what_is_wrong_is_said_without_printing_the_key() {
         for (text, expected) in [
             ("", ApiKeyError::Empty),
             ("  \n", ApiKeyError::Empty),

@@ -42,7 +42,7 @@ impl Slow {
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
-async fn a_read_ends_after_a_minute_and_a_write_after_two() {
+async fn go27_a_read_ends_after_a_minute_and_a_write_after_two() {
     let client = builder(Slow::default().transport(HOUR)).build().unwrap();
     let start = Instant::now();
     let error = client.zones().list().await.unwrap_err();

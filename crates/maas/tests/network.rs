@@ -21,7 +21,7 @@ fn client(endpoint: &str) -> Client {
 }
 
 #[tokio::test]
-async fn one_client_and_its_clones_keep_one_connection() {
+async fn go27_one_client_and_its_clones_keep_one_connection() {
     let server = Server::saying(http_json(r#"[{"name": "default"}]"#)).await;
     let client = client(&server.endpoint());
     assert_eq!(client.zones().list().await.unwrap()[0].name, "default");
@@ -86,7 +86,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_verified_and_an_extra_authority_is_accepted() {
+async fn go23_a_certificate_is_verified_and_an_extra_authority_is_accepted() {
     install_cryptography();
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

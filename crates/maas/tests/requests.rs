@@ -36,7 +36,7 @@ async fn a_request_is_signed_and_its_operation_is_in_the_query() {
 }
 
 #[tokio::test]
-async fn an_allocation_of_metal_excludes_every_kind_of_vm() {
+async fn go19_an_allocation_of_metal_excludes_every_kind_of_vm_and_sends_every_tag() {
     let script = Script::new([json(MACHINE)]);
     let wanted = Allocate {
         agent_name: Some("ns/m1".to_owned()),
@@ -121,7 +121,7 @@ async fn a_vm_host_s_trust_password_goes_where_maas_reads_it() {
 }
 
 #[tokio::test]
-async fn machines_are_asked_for_fifty_at_a_time() {
+async fn go28_machines_are_asked_for_by_id_fifty_at_a_time() {
     let script = Script::new([json(&format!("[{MACHINE}]"))]);
     let ids: Vec<String> = (0..120).map(|number| format!("id{number:04}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();

@@ -79,7 +79,7 @@ async fn s18_a_machine_whose_status_was_lost_can_leave_the_record_too() {
 }
 
 #[tokio::test]
-async fn go05_a_cluster_is_deleted_with_its_machines_and_leaves_nothing_in_maas() {
+async fn go14_a_cluster_is_deleted_with_its_machines_and_leaves_nothing_in_maas() {
     let stage = Stage::new();
     stage.plain_cluster();
     stage.control_plane("cp1");

@@ -22,7 +22,7 @@ fn waits_because(observed: &Observed) -> String {
 }
 
 #[test]
-fn go05_while_machines_remain_their_addresses_can_leave_the_record() {
+fn go14_while_machines_remain_their_addresses_can_leave_the_record() {
     let observed = ending(settled(&["10.0.0.1"], vec![leaving(up("m1", &["10.0.0.1"]))]));
     assert_eq!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&[]) }));
     let observed = ending(settled(&[], vec![leaving(up("m1", &["10.0.0.1"]))]));

@@ -11,7 +11,7 @@ use super::super::plan::{Effect, Finalizer, Requeue};
 use super::*;
 
 #[test]
-fn go04_the_name_is_written_down_before_the_record_is_made_and_with_everything_else_at_once() {
+fn go15_the_name_is_written_down_before_the_record_is_made_and_with_everything_else_at_once() {
     let plan = decide(&fresh(), now());
     assert_eq!(plan.effect, None);
     assert_eq!(plan.patch.finalizer, Finalizer::Add);

@@ -190,7 +190,7 @@ fn a_deployment_that_maas_forgot_is_turned_on_once_and_given_up_after_its_deadli
 }
 
 #[test]
-fn s17_a_machine_that_fails_is_quarantined_then_released_then_another_is_asked_for() {
+fn go05_a_machine_that_fails_is_quarantined_then_released_and_off_the_record_before_another_is_asked_for() {
     let plan = decide(&fresh().with_record(&on_record()).seeing(metal(State::FailedDeployment)), now());
     assert_eq!(effect(&plan), "quarantine");
     let failed = plan.record.unwrap();
@@ -203,6 +203,17 @@ fn s17_a_machine_that_fails_is_quarantined_then_released_then_another_is_asked_f
     let anew = plan.record.unwrap();
     assert_eq!((anew.machine.as_ref(), anew.failed.len()), (None, 1));
     assert_eq!(effect(&decide(&fresh().with_record(&anew), now())), "allocate");
+}
+
+#[test]
+fn go04_a_machine_that_maas_names_in_an_error_is_none_of_ours() {
+    let observed = fresh().with_record(&on_record()).seeing(metal(State::Allocated));
+    let plan = decide(&observed, now());
+    let deploy = plan.effect.clone().unwrap();
+    let words = "Unable to change machines 4y3h7n: Invalid transition: Broken -> Deploying".to_owned();
+    let conclusion = conclude(&observed, &plan, &deploy, &Outcome::Refused(Refusal::Passing, words), now());
+    let text = format!("{:?}", conclusion.record);
+    assert!(!text.contains("4y3h7n"), "{text}");
 }
 
 #[test]

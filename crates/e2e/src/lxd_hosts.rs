@@ -1,0 +1,116 @@
+//! LXD hosts of a MAAS: machines that somebody else keeps running, each with a made-up LXD daemon that MAAS knows as VM host.
+
+use std::net::IpAddr;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::maas::{Maas, ZONES};
+
+/// How large a host is: room for seven VMs of [`vm`] and no more, because of its memory.
+const CORES: u32 = 32;
+const MEMORY_MIB: u32 = 16384;
+const DISK_BYTES: u64 = 1_000_000_000_000;
+
+/// The spec of a small VM on an LXD host.
+pub fn vm() -> Value {
+    json!({"dynamicLXD": true, "minCPU": 2, "minMemory": 2048, "minDiskSize": 10})
+}
+
+/// A VM that MAAS has.
+#[derive(Clone, Debug)]
+pub struct VmFacts {
+    /// Its MAAS id.
+    pub system_id: String,
+    /// Its name.
+    pub hostname: String,
+    /// Its state, in MAAS's words.
+    pub status: String,
+    /// Its owner.
+    pub owner: Option<String>,
+    /// The name of its host.
+    pub host: String,
+    /// Its zone.
+    pub zone: String,
+    /// Its resource pool.
+    pub pool: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Maas {
+    /// Adds `count` hosts to each zone: `host-az1-1`, `host-az1-2`, …
+    pub fn add_hosts(&self, count: usize) -> anyhow::Result<()> {
+        for zone in ZONES {
+            for number in 1..=count {
+                self.add_host(&format!("host-{zone}-{number}"), zone, "default")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds one host.
+    pub fn add_host(&self, name: &str, zone: &str, pool: &str) -> anyhow::Result<()> {
+        let address = self.control().with_model(|model| format!("10.99.0.{}:8443", model.world.lxds.len() + 1));
+        let disks = json!([{"name": "default", "driver": "dir", "total": DISK_BYTES}]);
+        self.arrange(json!([
+            {"pool": {"name": pool}},
+            // Somebody else's, so that no cluster takes it and none is blamed for leaving it.
+            {"machine": {"hostname": name, "zone": zone, "pool": pool, "status": "Deployed", "owner": "admin",
+                         "cpu_count": CORES, "memory": MEMORY_MIB}},
+            {"lxd": {"address": address, "cores": CORES, "memory": MEMORY_MIB, "storage_pools": disks, "host": name}},
+            {"vm_host": {"name": name, "power_address": address, "project": "maas", "zone": zone, "pool": pool,
+                         "counted": true}},
+        ]))
+    }
+
+    /// Every VM that MAAS has.
+    pub fn vms(&self) -> Vec<VmFacts> {
+        let machines = self.machines();
+        self.control().with_model(|model| {
+            let of = |(id, machine): (&String, &maas_sim::model::db::Machine)| {
+                let host = model.db.vm_hosts.get(&machine.vm.as_ref()?.vm_host)?;
+                let facts = machines.iter().find(|facts| facts.system_id == *id)?;
+                Some(VmFacts {
+                    system_id: id.clone(),
+                    hostname: machine.hostname.clone(),
+                    status: machine.status.name().to_owned(),
+                    owner: facts.owner.clone(),
+                    host: host.name.clone(),
+                    zone: facts.zone.clone(),
+                    pool: model.db.pools.get(&machine.pool).map(|pool| pool.name.clone()).unwrap_or_default(),
+                    addresses: facts.addresses.clone(),
+                })
+            };
+            model.db.machines.iter().filter_map(of).collect()
+        })
+    }
+
+    /// The names of the instances that LXD really has, on whatever host.
+    pub fn instances(&self) -> Vec<String> {
+        self.control().with_model(|model| {
+            model.world.lxds.values().flat_map(|lxd| lxd.instances.keys().map(|(_, name)| name.clone())).collect()
+        })
+    }
+
+    /// Lets the LXD of a host answer, or not.
+    pub fn reach_host(&self, name: &str, reachable: bool) -> anyhow::Result<()> {
+        self.arrange(json!([{"lxd": {"address": self.address_of_host(name)?, "reachable": reachable}}]))
+    }
+
+    /// The number under which MAAS knows a host.
+    pub fn host_id(&self, name: &str) -> anyhow::Result<i64> {
+        let id = self
+            .control()
+            .with_model(|model| model.db.vm_hosts.values().find(|host| host.name == name).map(|host| host.id));
+        id.with_context(|| format!("there is no host {name}"))
+    }
+
+    fn address_of_host(&self, name: &str) -> anyhow::Result<String> {
+        let address = self.control().with_model(|model| {
+            let host = model.db.vm_hosts.values().find(|host| host.name == name);
+            host.map(|host| host.power_address.clone())
+        });
+        address.with_context(|| format!("there is no host {name}"))
+    }
+}
