@@ -11,6 +11,7 @@ pub mod feed;
 pub mod hosts;
 pub mod intent;
 pub mod lease;
+pub mod links;
 pub mod lookup;
 pub mod machine;
 pub mod pause;

@@ -8,6 +8,7 @@ pub mod fenced;
 pub mod health;
 pub mod identity;
 pub mod lease;
+pub mod links;
 pub mod log_level;
 pub mod machine;
 pub mod metrics;

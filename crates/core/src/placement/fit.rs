@@ -9,14 +9,34 @@ use super::verdict::{Attachment, Choice, Why};
 use super::{Demand, Promised, bytes};
 
 /// What placing the VM here would mean.
-pub(super) struct Fits {
-    /// The choice.
-    pub(super) choice: Choice,
+pub(super) struct Fits<'a> {
+    host: &'a Host,
+    pool: &'a StoragePool,
+    interfaces: Vec<Attachment>,
     /// How many more such VMs there would be room for afterwards.
     pub(super) more: i64,
 }
 
-pub(super) fn fit(demand: &Demand<'_>, host: &Host, promised: Promised<'_>) -> Result<Fits, Why> {
+impl Fits<'_> {
+    pub(super) fn choice(self) -> Choice {
+        let host = self.host;
+        Choice {
+            host: host.id,
+            name: host.name.clone(),
+            system_id: host.system_id.clone(),
+            zone: host.zone.clone(),
+            pool: host.pool.clone(),
+            project: match &host.project {
+                Lookup::Found(project) => Some(project.clone()),
+                Lookup::Absent | Lookup::Unknown(_) => None,
+            },
+            storage_pool: self.pool.name.clone(),
+            interfaces: self.interfaces,
+        }
+    }
+}
+
+pub(super) fn fit<'a>(demand: &Demand<'_>, host: &'a Host, promised: Promised<'_>) -> Result<Fits<'a>, Why> {
     named(demand, host)?;
     project(demand, host)?;
     profile(demand, host)?;
@@ -24,24 +44,11 @@ pub(super) fn fit(demand: &Demand<'_>, host: &Host, promised: Promised<'_>) -> R
     let interfaces = attachments(demand, host)?;
     let (pool, disks) = storage(demand, host, promised)?;
     let (cores, memory) = room(demand, host, promised)?;
-    let choice = Choice {
-        host: host.id,
-        name: host.name.clone(),
-        system_id: host.system_id.clone(),
-        zone: host.zone.clone(),
-        pool: host.pool.clone(),
-        project: match &host.project {
-            Lookup::Found(project) => Some(project.clone()),
-            Lookup::Absent | Lookup::Unknown(_) => None,
-        },
-        storage_pool: pool.name.clone(),
-        interfaces,
-    };
-    Ok(Fits { choice, more: cores.min(memory).min(disks) })
+    Ok(Fits { host, pool, interfaces, more: cores.min(memory).min(disks) })
 }
 
 /// The host that was asked for, by name, zone, pool and tags.
-fn named(demand: &Demand<'_>, host: &Host) -> Result<(), Why> {
+pub(super) fn named(demand: &Demand<'_>, host: &Host) -> Result<(), Why> {
     let vm = demand.vm;
     if let Some(wanted) = vm.host.as_deref() {
         let is = host.name == wanted || host.system_id.as_deref() == Some(wanted) || wanted.parse() == Ok(host.id);

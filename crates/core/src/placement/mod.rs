@@ -79,7 +79,7 @@ pub fn place(demand: &Demand<'_>, hosts: &[Host], claims: &[Claim], siblings: &[
     }
 
     let mut verdicts: Vec<Verdict> = Vec::with_capacity(hosts.len());
-    let mut best: Option<(_, usize, Choice)> = None;
+    let mut best: Option<(_, usize, fit::Fits<'_>)> = None;
     for host in hosts {
         let near = host.zone.as_ref().map_or(0, |zone| in_zone.get(zone.name.as_str()).copied().unwrap_or(0));
         let beside = on_host.get(&host.id).copied().unwrap_or(0);
@@ -87,28 +87,33 @@ pub fn place(demand: &Demand<'_>, hosts: &[Host], claims: &[Claim], siblings: &[
             Err(why) => why,
             Ok(fits) => {
                 // In a zone that was asked for, all hosts have the same number of siblings in their zone.
-                let rank = (near, beside, Reverse(fits.more), host.name.clone(), host.id);
+                let (rank, more) = ((near, beside, Reverse(fits.more), host.name.as_str(), host.id), fits.more);
                 if best.as_ref().is_none_or(|(before, ..)| rank < *before) {
-                    best = Some((rank, verdicts.len(), fits.choice));
+                    best = Some((rank, verdicts.len(), fits));
                 }
-                Why::Behind { siblings_in_zone: near, siblings_on_host: beside, room_for: fits.more }
+                Why::Behind { siblings_in_zone: near, siblings_on_host: beside, room_for: more }
             }
         };
         verdicts.push(Verdict { host: host.id, name: host.name.clone(), why });
     }
     let choice = match best {
-        Some((_, index, choice)) => {
+        Some((_, index, fits)) => {
             if let Some(verdict) = verdicts.get_mut(index)
                 && let Why::Behind { siblings_in_zone, siblings_on_host, room_for } = verdict.why
             {
                 verdict.why = Why::Chosen { siblings_in_zone, siblings_on_host, room_for };
             }
-            Ok(choice)
+            Ok(fits.choice())
         }
         None => Err(refusal(demand, &verdicts)),
     };
     verdicts.sort_by(|a, b| (a.rank(), &a.name, a.host).cmp(&(b.rank(), &b.name, b.host)));
     Placement { choice, verdicts }
+}
+
+/// Whether a host is one that was asked for by name, zone, pool and tags. The others need not be looked at any closer.
+pub fn is_wanted(demand: &Demand<'_>, host: &Host) -> bool {
+    fit::named(demand, host).is_ok()
 }
 
 /// The error says what kept the hosts back that came furthest: those are nearest to what was asked for.
@@ -146,3 +151,6 @@ fn refusal(demand: &Demand<'_>, verdicts: &[Verdict]) -> LxdError {
         _ => error,
     }
 }
+
+#[cfg(test)]
+mod tests;

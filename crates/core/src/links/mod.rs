@@ -1,0 +1,279 @@
+//! How the network interfaces of an Allocated machine get the addresses that were asked for: which write comes next.
+//!
+//! One write at a time, and each shows in the interfaces when they are read again, so that a crash in between loses
+//! nothing. An address that somebody holds is never taken from them. What nobody asked for stays as MAAS has it.
+
+use std::net::IpAddr;
+
+use capmaas_api::reasons;
+
+use crate::Lookup;
+use crate::cluster::network::Network;
+use crate::intent::{Attach, FixedAddress, Mode, Nic, Problem};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wish<'a> {
+    /// A fixed address.
+    pub address: Option<&'a FixedAddress>,
+    /// The network cards of a VM; metal names none.
+    pub nics: &'a [Nic],
+}
+
+impl Wish<'_> {
+    /// Nothing is asked for: MAAS's own settings will do, and nobody has to look at interfaces.
+    pub fn is_empty(&self) -> bool {
+        self.address.is_none() && self.nics.iter().all(|nic| nic.mode.is_none())
+    }
+}
+
+/// What MAAS shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    /// The machine's interfaces.
+    pub interfaces: Vec<Interface>,
+    /// All subnets that MAAS knows.
+    pub subnets: Vec<Subnet>,
+    /// Who has the fixed address; `Absent` if nobody does or none is asked for.
+    pub holder: Lookup<Holder>,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The number.
+    pub id: i64,
+    /// `eth0`, …
+    pub name: String,
+    /// The machine boots from it.
+    pub boot: bool,
+    /// Number of its VLAN.
+    pub vlan: Option<i64>,
+    /// Interfaces that are made of it, such as a bridge: they have the links then.
+    pub children: Vec<String>,
+    /// Interfaces that it is made of.
+    pub parents: Vec<String>,
+    /// How it is configured.
+    pub links: Vec<Link>,
+}
+
+/// How an interface is configured on one subnet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The number.
+    pub id: i64,
+    /// How it gets its address; `None` for a word that nobody knows.
+    pub mode: Option<Mode>,
+    /// Number of the subnet.
+    pub subnet: Option<i64>,
+    /// The address, once there is one.
+    pub address: Option<IpAddr>,
+}
+
+/// A subnet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subnet {
+    /// The number.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// `10.0.0.0/24`
+    pub cidr: String,
+    /// Number of its VLAN.
+    pub vlan: Option<i64>,
+}
+
+/// Who has an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// System ID of a machine.
+    pub machine: Option<String>,
+    /// For people: `metal-3`, `reserved by admin`, …
+    pub words: String,
+}
+
+/// A write to one interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Links an interface to a subnet. Lost: the interface shows the link; doing it again changes nothing.
+    Link {
+        /// The interface.
+        interface: i64,
+        /// How it gets its address.
+        mode: Mode,
+        /// Number of the subnet; none for an interface that is only up.
+        subnet: Option<i64>,
+        /// The address, for a fixed one; without it MAAS chooses.
+        address: Option<IpAddr>,
+        /// The links that are there go. Never set where one of them is on another subnet.
+        replace: bool,
+    },
+    /// Takes a link away, to make room for another on the same subnet. Lost: the link is gone.
+    Unlink {
+        /// The interface.
+        interface: i64,
+        /// The link.
+        link: i64,
+    },
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// All is as it was asked for.
+    Done,
+    /// This write.
+    Write(Change),
+    /// It cannot be done; the machine is not deployed without it.
+    Refused(Problem),
+    /// Nobody could tell whether it can be done; the sentence says why.
+    Unknown(String),
+}
+
+/// What comes next for a machine of ours in Allocated.
+pub fn next(machine: &str, wish: &Wish<'_>, sight: &Sight) -> Next {
+    let mut fixed = None;
+    match wish.address {
+        None => {}
+        Some(FixedAddress::Awaited) => return Next::Refused(FixedAddress::awaited()),
+        Some(FixedAddress::Literal(address)) => match literal(machine, *address, sight) {
+            Ok((_, Some(change))) => return Next::Write(change),
+            Ok((interface, None)) => fixed = Some(interface),
+            Err(next) => return next,
+        },
+    }
+    for (index, nic) in wish.nics.iter().enumerate() {
+        let Some(mode) = nic.mode else { continue };
+        let Some(interface) = card(sight, nic, index) else {
+            return refused(format!("the VM has no network card {}; delete the Machine to get another one", nic.name));
+        };
+        // The fixed address is on this card: that is its mode.
+        if fixed == Some(interface.id) {
+            continue;
+        }
+        match configured(sight, nic, interface, mode) {
+            Ok(None) => {}
+            Ok(Some(change)) => return Next::Write(change),
+            Err(next) => return next,
+        }
+    }
+    Next::Done
+}
+
+/// The write that gives a fixed address back, for metal that is going to be released: MAAS keeps a static link on a machine
+/// that it releases, and with it the address. Only in Allocated; `None` if no interface has the address.
+pub fn give_back(address: IpAddr, sight: &Sight) -> Option<Change> {
+    let (interface, link) = holding(address, &sight.interfaces)?;
+    let alone = interface.links.len() == 1;
+    Some(if alone {
+        Change::Link { interface: interface.id, mode: Mode::Auto, subnet: link.subnet, address: None, replace: true }
+    } else {
+        Change::Unlink { interface: interface.id, link: link.id }
+    })
+}
+
+fn holding(address: IpAddr, interfaces: &[Interface]) -> Option<(&Interface, &Link)> {
+    let links = interfaces.iter().flat_map(|interface| interface.links.iter().map(move |link| (interface, link)));
+    links.into_iter().find(|(_, link)| link.mode == Some(Mode::Static) && link.address == Some(address))
+}
+
+/// The interface of a fixed address, and what is to be written to it, if anything.
+fn literal(machine: &str, address: IpAddr, sight: &Sight) -> Result<(i64, Option<Change>), Next> {
+    if let Some((interface, _)) = holding(address, &sight.interfaces) {
+        return Ok((interface.id, None));
+    }
+    match &sight.holder {
+        Lookup::Absent => {}
+        Lookup::Found(holder) if holder.machine.as_deref() == Some(machine) => {}
+        Lookup::Found(holder) => {
+            return Err(refused(format!(
+                "spec.staticIP {address} is held in MAAS: {}; use another address, or free it there",
+                holder.words
+            )));
+        }
+        Lookup::Unknown(why) => return Err(Next::Unknown(format!("who has {address} is not known: {why}"))),
+    }
+    let holds = |subnet: &&Subnet| Network::parse(&subnet.cidr).is_some_and(|network| network.contains(address));
+    let prefix = |subnet: &&Subnet| Network::parse(&subnet.cidr).map_or(0, |network| network.prefix());
+    let mut around: Vec<&Subnet> = sight.subnets.iter().filter(holds).collect();
+    around.sort_by_key(|subnet| (u32::MAX - prefix(subnet), subnet.id));
+    let Some(nearest) = around.first() else {
+        return Err(refused(format!(
+            "spec.staticIP {address} is in no subnet that MAAS knows; add its subnet to MAAS"
+        )));
+    };
+    // Prefer the interface that is linked to such a subnet, then the one that is on its VLAN, then the boot interface.
+    let found = around.iter().flat_map(|subnet| {
+        let usable = sight.interfaces.iter().filter(|interface| interface.children.is_empty());
+        usable.filter_map(move |interface| {
+            let linked = interface.links.iter().any(|link| link.subnet == Some(subnet.id));
+            let near = subnet.vlan.is_some() && subnet.vlan == interface.vlan;
+            (linked || near).then_some((!linked, !boots(interface, sight), interface.id, interface, *subnet))
+        })
+    });
+    let Some((.., interface, subnet)) = found.min_by_key(|(linked, boot, id, ..)| (*linked, *boot, *id)) else {
+        return Err(refused(format!(
+            "spec.staticIP {address} is in subnet {} ({}), and no interface of {machine} is attached to it; use an \
+             address of a subnet that the machine is attached to",
+            nearest.cidr, nearest.name
+        )));
+    };
+    Ok((interface.id, Some(replacing(interface, Mode::Static, subnet.id, Some(address)))))
+}
+
+/// A bridge on what the machine boots from counts as what it boots from.
+fn boots(interface: &Interface, sight: &Sight) -> bool {
+    let boot = |name: &String| sight.interfaces.iter().any(|parent| parent.boot && parent.name == *name);
+    interface.boot || interface.parents.iter().any(boot)
+}
+
+/// A link instead of those on the same subnet. Links on other subnets are not ours to remove.
+fn replacing(interface: &Interface, mode: Mode, subnet: i64, address: Option<IpAddr>) -> Change {
+    let here = |link: &&Link| link.subnet.is_none() || link.subnet == Some(subnet);
+    if interface.links.iter().all(|link| here(&link)) {
+        return Change::Link { interface: interface.id, mode, subnet: Some(subnet), address, replace: true };
+    }
+    match interface.links.iter().find(|link| link.subnet == Some(subnet)) {
+        Some(link) => Change::Unlink { interface: interface.id, link: link.id },
+        None => Change::Link { interface: interface.id, mode, subnet: Some(subnet), address, replace: false },
+    }
+}
+
+/// The interface of a card: by its name, else by its place in the order in which MAAS made them.
+fn card<'a>(sight: &'a Sight, nic: &Nic, index: usize) -> Option<&'a Interface> {
+    let mut cards: Vec<&Interface> = sight.interfaces.iter().filter(|it| it.parents.is_empty()).collect();
+    cards.sort_by_key(|interface| interface.id);
+    cards.iter().find(|interface| interface.name == nic.name).or(cards.get(index)).copied()
+}
+
+fn configured(sight: &Sight, nic: &Nic, interface: &Interface, mode: Mode) -> Result<Option<Change>, Next> {
+    let so = |link: &Link| link.mode == Some(mode) && (mode != Mode::Static || link.address.is_some());
+    if interface.links.iter().any(so) && interface.links.len() == 1 {
+        return Ok(None);
+    }
+    if mode == Mode::LinkUp {
+        let change = Change::Link { interface: interface.id, mode, subnet: None, address: None, replace: true };
+        return Ok(Some(change));
+    }
+    let near = |subnet: &&Subnet| subnet.vlan.is_some() && subnet.vlan == interface.vlan;
+    let named = match &nic.to {
+        Attach::Subnet(name) => {
+            let is = |subnet: &&Subnet| subnet.name == *name || subnet.cidr == *name;
+            sight.subnets.iter().filter(near).find(is).map(|subnet| subnet.id)
+        }
+        Attach::Boot | Attach::Bridge(_) => None,
+    };
+    let linked = interface.links.iter().find_map(|link| link.subnet);
+    let first = sight.subnets.iter().filter(near).min_by_key(|subnet| subnet.id).map(|subnet| subnet.id);
+    let Some(subnet) = named.or(linked).or(first) else {
+        return Err(refused(format!("MAAS knows no subnet on the network of {}; add one to MAAS", interface.name)));
+    };
+    Ok(Some(Change::Link { interface: interface.id, mode, subnet: Some(subnet), address: None, replace: true }))
+}
+
+fn refused(message: String) -> Next {
+    Next::Refused(Problem { reason: reasons::STATIC_IP_FAILED, message })
+}
+
+#[cfg(test)]
+mod tests;
