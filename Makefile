@@ -12,6 +12,13 @@ FUZZ_VERSION := 0.13.2
 FUZZ := $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
 FUZZ_SECONDS ?= 300
 OLD_KUBERNETES := v1.29.15
+DOCKER ?= docker
+# What images and releases are called. TAG is the release for the contract v1beta1; the one for v1beta2 follows from it.
+REGISTRY ?=
+TAG ?= v0.1.0
+IMAGE = $(if $(REGISTRY),$(REGISTRY)/,capmaas/)manager:$(TAG)
+# release, or rel-quick to try things.
+PROFILE ?= release
 
 ##@ Try it
 
@@ -91,6 +98,40 @@ $(FUZZ):
 .PHONY: install
 install: ## Install the CRDs (and the template policy where it is served) into the cluster of your kubeconfig
 	hack/install-crds
+
+.PHONY: deploy
+deploy: ## Install capmaas into the cluster of your kubeconfig (REGISTRY= TAG= choose the image, NAMESPACE=x limits it to one namespace)
+	IMAGE="$(if $(REGISTRY),$(IMAGE))" NAMESPACE="$(NAMESPACE)" hack/deploy
+
+.PHONY: undeploy
+undeploy: ## Take the manager away again; the CRDs and every object stay (NAMESPACE=x as for deploy)
+	NAMESPACE="$(NAMESPACE)" hack/undeploy
+
+##@ Release
+
+.PHONY: images
+images: ## Images of manager and agent without a container daemon: an OCI layout in dist/images (ARCHS="amd64 arm64")
+	REGISTRY="$(REGISTRY)" TAG="$(TAG)" PROFILE="$(PROFILE)" hack/images $(or $(ARCHS),amd64)
+
+.PHONY: docker-build
+docker-build: check-docker ## The manager's image with Docker (or DOCKER=podman)
+	$(DOCKER) build --file Dockerfile --tag "$(IMAGE)" .
+
+.PHONY: docker-push
+docker-push: ## Build the manager's image and push it to REGISTRY= with TAG=
+	@test -n "$(REGISTRY)" || { echo "REGISTRY is missing: make docker-push REGISTRY=<your-registry> TAG=<your-tag>" >&2; exit 1; }
+	$(MAKE) --no-print-directory docker-build
+	$(DOCKER) push "$(IMAGE)"
+
+.PHONY: check-docker
+check-docker:
+	@command -v $(DOCKER) >/dev/null 2>&1 || { echo "$(DOCKER) is not installed: install it, set DOCKER=podman, or make images without it: make images" >&2; exit 1; }
+	@$(DOCKER) info >/dev/null 2>&1 || { echo "$(DOCKER) has no daemon to talk to: start it, set DOCKER=podman, or make images without it: make images" >&2; exit 1; }
+
+.PHONY: release
+release: ## clusterctl's assets of both series into dist/release: REGISTRY= says where the images are, TAG= which release
+	@test -n "$(REGISTRY)" || { echo "REGISTRY is missing (clusterctl takes no image that does not say where it is): make release REGISTRY=<your-registry> TAG=$(TAG)" >&2; exit 1; }
+	PATH="$(CACHE)/tools/kubernetes-v1.36.4:$$PATH" $(CARGO) run --quiet -p capmaas-release -- assets --version "$(TAG)" --image "$(IMAGE)" --out dist/release
 
 .PHONY: help
 help:

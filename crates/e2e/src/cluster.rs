@@ -109,7 +109,7 @@ impl ClusterPlan {
     }
 
     /// What the owner of a cluster with an etcd outside hands to Cluster API: authorities and the key for etcd.
-    fn secrets(&self, expected: &Expected) -> Vec<Value> {
+    pub fn secrets(&self, expected: &Expected) -> Vec<Value> {
         let (certificate, key) = &expected.authority;
         let data = json!({"tls.crt": BASE64_STANDARD.encode(certificate), "tls.key": BASE64_STANDARD.encode(key)});
         let secret = |purpose: &str| {

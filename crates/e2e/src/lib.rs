@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod go_provider;
 pub mod lxd_hosts;
 pub mod maas;
+pub mod release;
 pub mod scene;
 
 use std::ffi::OsStr;

@@ -1,14 +1,11 @@
 //! One scene: a management cluster with Cluster API and our manager from its manifests, and a MAAS whose machines boot.
 
-use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use capmaas_testbed::{
-    CapiOptions, CapiVersion, Clusterctl, InfrastructureProvider, KubernetesVersion, NodePlayer, Testbed,
-};
+use capmaas_testbed::{CapiOptions, CapiVersion, Clusterctl, KubernetesVersion, NodePlayer, Testbed};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
@@ -16,18 +13,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::ClusterPlan;
 use crate::maas::{API_KEY, Expected, Maas};
-use crate::{INFRASTRUCTURE, MANAGER_IMAGE, Objects, REGISTRY, eventually_within, install, manager_player, repository};
+use crate::release::{NEW_CONTRACT, make_releases, release_of};
+use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player};
 
 /// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 const MANAGER_NAMESPACE: &str = "capmaas-system";
-/// Tells clusterctl which contract our release speaks.
-const METADATA: &str = "
-apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3
-kind: Metadata
-releaseSeries: [{major: 0, minor: 1, contract: v1beta2}]
-";
 
 /// Everything that a scenario needs. Ends when dropped.
 pub struct Scene {
@@ -70,25 +62,25 @@ impl Scene {
         Ok(Self { core, player: None, testbed, maas })
     }
 
-    /// Starts a management cluster whose providers are installed by clusterctl, before a MAAS that is there.
+    /// Starts a management cluster whose providers are installed by clusterctl from our release, before a MAAS that is there.
     pub async fn start_by_clusterctl(maas: Arc<Maas>) -> anyhow::Result<(Self, Clusterctl)> {
+        Self::start_release(maas, NEW_CONTRACT).await
+    }
+
+    /// The same with the release of one contract. The other one is in the repository as well.
+    pub async fn start_release(maas: Arc<Maas>, contract: &str) -> anyhow::Result<(Self, Clusterctl)> {
         let core = CapiVersion::V1_14;
         let builder = Testbed::builder().controller_manager(true).name_server(maas.name_server);
         let testbed = builder.start().await?;
-        let config = repository().join("config/default");
-        let components = testbed.kubectl([OsStr::new("kustomize"), config.as_os_str()]).await?;
-        let provider = InfrastructureProvider {
-            version: "v0.1.0".into(),
-            // clusterctl takes only images that say where they are.
-            components: components.replace(MANAGER_IMAGE, &format!("{REGISTRY}{MANAGER_IMAGE}")),
-            metadata: METADATA.into(),
-            templates: Vec::new(),
-        };
-        let clusterctl = Clusterctl::prepare(&testbed, &provider).await?;
-        clusterctl.run(["init", "--infrastructure", "maas"]).await?;
+        let releases = make_releases(&testbed).await?;
+        let clusterctl = Clusterctl::prepare(&testbed, &releases[0]).await?;
+        clusterctl.add_release(&releases[1])?;
+        let provider = format!("maas:{}", release_of(contract)?);
+        clusterctl.run(["init", "--infrastructure", &provider]).await?;
         let mut scene = Self { core, player: None, testbed, maas };
         // The Deployments of Cluster API's own managers run nowhere; they are started beside.
-        scene.testbed.start_cluster_api(&CapiOptions::new(core)).await?;
+        let options = CapiOptions { cluster_topology: true, ..CapiOptions::new(core) };
+        scene.testbed.start_cluster_api(&options).await?;
         scene.start_installed_manager().await?;
         Ok((scene, clusterctl))
     }

@@ -62,12 +62,8 @@ impl Clusterctl {
             let url = write_release(&release, kind, &read_file(&tools.components_yaml(kind))?, &metadata)?;
             providers.push(json!({"name": name, "type": provider, "url": url}));
         }
-        let release = dir.join("infrastructure-maas").join(&infrastructure.version);
-        let url = write_release(&release, "infrastructure", &infrastructure.components, &infrastructure.metadata)?;
+        let url = write_infrastructure(&dir, infrastructure)?;
         providers.push(json!({"name": "maas", "type": "InfrastructureProvider", "url": url}));
-        for (name, content) in &infrastructure.templates {
-            write_file(&release.join(name), content)?;
-        }
         let cert_manager = dir.join("cert-manager").join(CERT_MANAGER);
         create_dir(&cert_manager)?;
         write_file(&cert_manager.join("cert-manager.yaml"), include_str!("cert-manager.yaml"))?;
@@ -83,6 +79,11 @@ impl Clusterctl {
             sandbox: testbed.sandbox().clone(),
             dir,
         })
+    }
+
+    /// Puts a further release of the infrastructure provider into the repository.
+    pub fn add_release(&self, infrastructure: &InfrastructureProvider) -> Result<()> {
+        write_infrastructure(&self.dir, infrastructure).map(drop)
     }
 
     /// The command, ready for arguments, variables of templates and another kubeconfig.
@@ -105,6 +106,15 @@ impl Clusterctl {
         command.args(args);
         crate::blocking(move || run(command)).await
     }
+}
+
+fn write_infrastructure(dir: &Path, provider: &InfrastructureProvider) -> Result<PathBuf> {
+    let release = dir.join("infrastructure-maas").join(&provider.version);
+    for (name, content) in &provider.templates {
+        create_dir(&release)?;
+        write_file(&release.join(name), content)?;
+    }
+    write_release(&release, "infrastructure", &provider.components, &provider.metadata)
 }
 
 /// Writes one release as clusterctl expects it and answers where its components are.

@@ -6,12 +6,14 @@
 
 mod build;
 mod cache;
+mod cloud_init;
 mod packages;
 mod progress;
 
 use std::path::{Path, PathBuf};
 
 pub use cache::cache_root;
+pub use cloud_init::CloudInit;
 pub use packages::{PACKAGES, ensure_packages};
 
 use crate::{
@@ -27,7 +29,7 @@ const ETCD_VERSION: &str = "v3.5.21";
 pub enum ToolSet {
     /// `etcd`
     Etcd,
-    /// `kube-apiserver`, `kube-controller-manager`; `kubectl` in the newest only.
+    /// `kube-apiserver`, `kube-controller-manager`; `kubectl` and `kubeadm` in the newest only.
     Kubernetes(KubernetesVersion),
     /// `core`, `bootstrap`, `control-plane`; `clusterctl` in the newest only. With their rendered components.
     ClusterApi(CapiVersion),
@@ -57,6 +59,7 @@ macro_rules! module {
 const API_SERVER: (&str, &str) = ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver");
 const CONTROLLER_MANAGER: (&str, &str) = ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager");
 const KUBECTL: (&str, &str) = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
+const KUBEADM: (&str, &str) = ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm");
 const BOOTSTRAP: (&str, &str) = ("bootstrap", "sigs.k8s.io/cluster-api/bootstrap/kubeadm");
 const CONTROL_PLANE: (&str, &str) = ("control-plane", "sigs.k8s.io/cluster-api/controlplane/kubeadm");
 const CLUSTERCTL: (&str, &str) = ("clusterctl", "sigs.k8s.io/cluster-api/cmd/clusterctl");
@@ -76,9 +79,12 @@ impl ToolSet {
     fn recipe(self) -> Recipe {
         let (name, version, (go_mod, go_sum), programs): (_, _, _, &'static [_]) = match self {
             Self::Etcd => ("etcd", ETCD_VERSION, module!("etcd"), &[("etcd", "go.etcd.io/etcd/server/v3")]),
-            Self::Kubernetes(version @ KubernetesVersion::V1_36) => {
-                ("kubernetes", version.as_str(), module!("kubernetes-1.36"), &[API_SERVER, CONTROLLER_MANAGER, KUBECTL])
-            }
+            Self::Kubernetes(version @ KubernetesVersion::V1_36) => (
+                "kubernetes",
+                version.as_str(),
+                module!("kubernetes-1.36"),
+                &[API_SERVER, CONTROLLER_MANAGER, KUBECTL, KUBEADM],
+            ),
             Self::Kubernetes(version @ KubernetesVersion::V1_29) => {
                 ("kubernetes", version.as_str(), module!("kubernetes-1.29"), &[API_SERVER, CONTROLLER_MANAGER])
             }

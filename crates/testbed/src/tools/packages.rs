@@ -5,9 +5,27 @@ use std::process::{Command, Stdio};
 use super::{cache, progress::Progress};
 use crate::error::{Doing, Error, Result, create_dir};
 
-/// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs, its networks the rest.
-pub const PACKAGES: [&str; 9] =
-    ["btrfs-progs", "dnsmasq-base", "iproute2", "lxd", "mount", "nftables", "ovmf", "qemu-system-x86", "util-linux"];
+/// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs, its networks the rest;
+/// Python is for cloud-init's check of user data.
+pub const PACKAGES: [&str; 17] = [
+    "btrfs-progs",
+    "dnsmasq-base",
+    "iproute2",
+    "lxd",
+    "mount",
+    "nftables",
+    "ovmf",
+    "python3-configobj",
+    "python3-jinja2",
+    "python3-jsonpatch",
+    "python3-jsonschema",
+    "python3-netifaces",
+    "python3-oauthlib",
+    "python3-requests",
+    "python3-yaml",
+    "qemu-system-x86",
+    "util-linux",
+];
 
 /// Installs what is absent of [`PACKAGES`]. Blocks.
 pub fn ensure_packages() -> Result<()> {

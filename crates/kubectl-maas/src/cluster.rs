@@ -1,0 +1,83 @@
+//! What Kubernetes holds, read with the rights of whoever runs the plugin.
+
+use anyhow::{Context as _, anyhow};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, Config};
+use serde_json::Value;
+
+const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+
+/// The cluster of the kubeconfig.
+pub struct Cluster {
+    client: Client,
+    namespace: String,
+}
+
+impl Cluster {
+    /// Connects as kubectl would; `namespace` wins over the kubeconfig's.
+    pub async fn connect(namespace: Option<String>) -> anyhow::Result<Self> {
+        let config = Config::infer().await.context("there is no usable kubeconfig: check KUBECONFIG")?;
+        let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+        Ok(Self { client: Client::try_from(config)?, namespace })
+    }
+
+    fn api(&self, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// Objects of one of our kinds, in the namespace or in all.
+    pub async fn ours(&self, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
+        let namespace = (!all).then_some(self.namespace.as_str());
+        let found = self.api(INFRASTRUCTURE, "v1beta1", kind, namespace).list(&ListParams::default()).await;
+        values(found.map_err(|error| told("list", kind, namespace, error))?.items)
+    }
+
+    /// One MaasMachine.
+    pub async fn machine(&self, name: &str) -> anyhow::Result<Value> {
+        let namespace = Some(self.namespace.as_str());
+        let found = self.api(INFRASTRUCTURE, "v1beta1", "MaasMachine", namespace).get(name).await;
+        Ok(serde_json::to_value(found.map_err(|error| told("get", "MaasMachine", namespace, error))?)?)
+    }
+
+    /// The events about one object, the oldest first.
+    pub async fn events(&self, name: &str) -> anyhow::Result<Vec<Value>> {
+        let namespace = Some(self.namespace.as_str());
+        let about = ListParams::default().fields(&format!("regarding.name={name}"));
+        let found = self.api("events.k8s.io", "v1", "Event", namespace).list(&about).await;
+        let mut events = values(found.map_err(|error| told("list", "Event", namespace, error))?.items)?;
+        events.sort_by_key(|event| event["eventTime"].to_string());
+        Ok(events)
+    }
+
+    /// The manager's Deployment, if somebody installed one.
+    pub async fn manager(&self, namespace: &str) -> anyhow::Result<Option<Value>> {
+        let api = self.api("apps", "v1", "Deployment", Some(namespace));
+        let found = api.get_opt("capmaas-controller-manager").await;
+        let found = found.map_err(|error| told("get", "Deployment", Some(namespace), error))?;
+        Ok(found.map(serde_json::to_value).transpose()?)
+    }
+}
+
+fn values(objects: Vec<DynamicObject>) -> anyhow::Result<Vec<Value>> {
+    objects.into_iter().map(|object| Ok(serde_json::to_value(object)?)).collect()
+}
+
+/// The error in words that name the right or the kind that is missing.
+fn told(verb: &str, kind: &str, namespace: Option<&str>, error: kube::Error) -> anyhow::Error {
+    let place = namespace.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"));
+    match &error {
+        kube::Error::Api(status) if status.is_forbidden() => {
+            anyhow!("you lack the right to {verb} {kind} in {place}: ask for it, or choose another namespace with -n")
+        }
+        kube::Error::Api(status) if status.is_not_found() && verb == "list" => {
+            anyhow!("the API server does not know the kind {kind}: capmaas is not installed here")
+        }
+        kube::Error::Api(status) if status.is_not_found() => anyhow!("there is no such {kind} in {place}"),
+        _ => anyhow::Error::new(error).context(format!("{verb} {kind} in {place}")),
+    }
+}

@@ -1,0 +1,72 @@
+//! `kubectl maas explain MACHINE`: one machine, why it is where it is, and what to do.
+
+use std::fmt::Write as _;
+
+use capmaas_api::reasons;
+use serde_json::Value;
+
+use crate::{machines::waits_for, text};
+
+/// Everything about one machine, from its object and the events about it.
+pub fn render(machine: &Value, events: &[Value]) -> String {
+    let mut out = String::new();
+    let fact = |out: &mut String, name: &str, pointer: &str| {
+        let found = text(machine, pointer);
+        if !found.is_empty() {
+            let _ = writeln!(out, "{name:<12}{found}");
+        }
+    };
+    let _ = writeln!(out, "{}/{}\n", text(machine, "/metadata/namespace"), text(machine, "/metadata/name"));
+    fact(&mut out, "image", "/spec/image");
+    fact(&mut out, "machine", "/status/hostname");
+    fact(&mut out, "system ID", "/spec/systemID");
+    fact(&mut out, "state", "/status/machineState");
+    fact(&mut out, "zone", "/status/failureDomain");
+    fact(&mut out, "LXD host", "/status/lxdHost");
+    fact(&mut out, "project", "/status/lxdProject");
+    let _ = writeln!(out, "{:<12}{}", "waits for", waits_for(machine));
+
+    let _ = writeln!(out, "\nConditions");
+    for condition in machine["status"]["conditions"].as_array().into_iter().flatten() {
+        let (kind, status, reason) = (text(condition, "/type"), text(condition, "/status"), text(condition, "/reason"));
+        let _ = writeln!(out, "  {kind:<22} {status:<8} {reason}");
+        for line in text(condition, "/message").lines() {
+            let _ = writeln!(out, "      {line}");
+        }
+        // Of what is well, nobody asks what to do about it.
+        let good = if matches!(kind, "Paused" | "Deleting") { "False" } else { "True" };
+        if let Some(entry) = reasons::entry(reason).filter(|_| status != good) {
+            let _ = writeln!(out, "      what to do: {}", entry.action);
+        }
+    }
+    if !events.is_empty() {
+        let _ = writeln!(out, "\nEvents, the newest last");
+        for event in events {
+            let _ = writeln!(out, "  {:<26} {}", text(event, "/reason"), text(event, "/note"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_condition_that_is_not_met_comes_with_what_to_do() {
+        let machine = json!({
+            "metadata": {"name": "m1", "namespace": "a"},
+            "spec": {"image": "ubuntu/noble"},
+            "status": {"conditions": [
+                {"type": "Paused", "status": "False", "reason": "NotPaused"},
+                {"type": "MachineDeployed", "status": "False", "reason": "NoMachineAvailable", "message": "asked for 4 cores"},
+            ]},
+        });
+        let event = json!({"reason": "MachineAllocating", "note": "asks MAAS for a machine"});
+        let shown = render(&machine, &[event]);
+        assert!(shown.contains("asked for 4 cores\n      what to do: Add machines"), "{shown}");
+        assert_eq!(shown.matches("what to do").count(), 1, "{shown}");
+        assert!(shown.contains("MachineAllocating          asks MAAS for a machine"), "{shown}");
+    }
+}

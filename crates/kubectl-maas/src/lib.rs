@@ -1,0 +1,21 @@
+//! The kubectl plugin: reads what the manager publishes in Kubernetes, and MAAS with the user's own key. It changes nothing and
+//! never reads the manager's Secret.
+
+pub mod cluster;
+pub mod doctor;
+pub mod explain;
+pub mod hosts;
+pub mod machines;
+mod table;
+
+use serde_json::Value;
+
+/// A text at a JSON pointer; empty if there is none.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A condition of an object.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}

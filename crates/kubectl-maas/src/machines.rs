@@ -1,0 +1,127 @@
+//! `kubectl maas machines`: where each machine is and what it waits for.
+
+use serde_json::{Value, json};
+
+use crate::{condition, table::table, text};
+
+/// In the order in which a machine meets them: the first that is not True is what it waits for.
+const STEPS: [&str; 7] = [
+    "CredentialsValid",
+    "LXDHostSelected",
+    "LXDResourcesAllocated",
+    "LXDVMCreated",
+    "LXDVMDeployed",
+    "MachineDeployed",
+    "DNSAttached",
+];
+
+/// What a machine waits for, in words; "nothing" once it is Ready.
+pub fn waits_for(machine: &Value) -> String {
+    if let Some(paused) = condition(machine, "Paused").filter(|paused| paused["status"] == "True") {
+        return sentence(paused);
+    }
+    let deleting = machine["metadata"].get("deletionTimestamp").is_some();
+    if let Some(leaving) = condition(machine, "Deleting").filter(|leaving| deleting && leaving["status"] == "True") {
+        return format!("to go: {}", sentence(leaving));
+    }
+    if deleting {
+        return "to go".to_owned();
+    }
+    let unmet = STEPS.iter().filter_map(|step| condition(machine, step)).find(|step| step["status"] != "True");
+    match (unmet, condition(machine, "Ready")) {
+        (Some(unmet), _) => sentence(unmet),
+        (None, Some(ready)) if ready["status"] == "True" => "nothing".to_owned(),
+        (None, Some(ready)) => sentence(ready),
+        (None, None) => "the manager, which has not seen it yet".to_owned(),
+    }
+}
+
+fn sentence(condition: &Value) -> String {
+    let (reason, message) = (text(condition, "/reason"), text(condition, "/message"));
+    match (reason.is_empty(), message.is_empty()) {
+        (_, true) => reason.to_owned(),
+        (true, false) => message.to_owned(),
+        (false, false) => format!("{reason}: {message}"),
+    }
+}
+
+/// The table.
+pub fn render(machines: &[Value], all_namespaces: bool) -> String {
+    if machines.is_empty() {
+        return "There are no MaasMachines here.\n".to_owned();
+    }
+    let rows: Vec<Vec<String>> = machines
+        .iter()
+        .map(|machine| {
+            let either = |one: &str, other: &str| {
+                let found = text(machine, one);
+                if found.is_empty() { text(machine, other).to_owned() } else { found.to_owned() }
+            };
+            let mut row = Vec::new();
+            if all_namespaces {
+                row.push(text(machine, "/metadata/namespace").to_owned());
+            }
+            row.push(text(machine, "/metadata/name").to_owned());
+            row.push(
+                machine["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"].as_str().unwrap_or_default().to_owned(),
+            );
+            row.push(either("/status/hostname", "/spec/systemID"));
+            row.push(either("/status/failureDomain", "/spec/failureDomain"));
+            row.push(text(machine, "/status/lxdHost").to_owned());
+            row.push(text(machine, "/status/machineState").to_owned());
+            row.push(waits_for(machine));
+            row
+        })
+        .collect();
+    let titles = ["NAMESPACE", "NAME", "CLUSTER", "MACHINE", "ZONE", "LXD HOST", "STATE", "WAITS FOR"];
+    table(&titles[usize::from(!all_namespaces)..], &rows)
+}
+
+/// The same for programs.
+pub fn to_json(machines: &[Value]) -> Value {
+    let one = |machine: &Value| {
+        json!({
+            "namespace": machine["metadata"]["namespace"],
+            "name": machine["metadata"]["name"],
+            "hostname": machine["status"]["hostname"],
+            "state": machine["status"]["machineState"],
+            "waitsFor": waits_for(machine),
+        })
+    };
+    machines.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(conditions: &Value) -> Value {
+        json!({"metadata": {"name": "m1", "namespace": "a", "labels": {"cluster.x-k8s.io/cluster-name": "c1"}},
+               "status": {"hostname": "big-cat", "machineState": "Deploying", "conditions": conditions}})
+    }
+
+    #[test]
+    fn the_first_step_that_is_not_done_is_what_a_machine_waits_for() {
+        let waiting = machine(&json!([
+            {"type": "Ready", "status": "False", "reason": "NotReady", "message": "MachineDeployed"},
+            {"type": "DNSAttached", "status": "False", "reason": "Later"},
+            {"type": "MachineDeployed", "status": "False", "reason": "MachineDeploying", "message": "MAAS deploys it"},
+        ]));
+        assert_eq!(waits_for(&waiting), "MachineDeploying: MAAS deploys it");
+        assert_eq!(waits_for(&machine(&json!([{"type": "Ready", "status": "True"}]))), "nothing");
+        assert_eq!(waits_for(&json!({})), "the manager, which has not seen it yet");
+        let mut leaving = machine(&json!([{"type": "Deleting", "status": "True", "reason": "MachineReleasing"}]));
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(waits_for(&leaving), "to go: MachineReleasing");
+    }
+
+    #[test]
+    fn the_table_names_the_machine_in_maas() {
+        let shown = render(&[machine(&json!([{"type": "Ready", "status": "True"}]))], false);
+        assert_eq!(
+            shown,
+            "NAME   CLUSTER   MACHINE   ZONE   LXD HOST   STATE       WAITS FOR\n\
+             m1     c1        big-cat                     Deploying   nothing\n"
+        );
+    }
+}

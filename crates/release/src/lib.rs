@@ -1,0 +1,36 @@
+//! What a release consists of, made without a container daemon and without a network: images as an OCI layout, a bill of
+//! materials for each, and the files that clusterctl looks for. The same input makes the same bytes.
+
+pub mod assets;
+pub mod oci;
+pub mod sbom;
+mod tar;
+
+use std::path::Path;
+
+use anyhow::Context as _;
+
+/// The SHA-256 of some bytes in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    use std::fmt::Write as _;
+
+    let mut digits = String::with_capacity(64);
+    for byte in sha2::Sha256::digest(bytes) {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
+/// Writes a file and the folders above it.
+pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
+    }
+    std::fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
+}
+
+/// Reads a text file.
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+}
