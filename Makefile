@@ -12,6 +12,8 @@ FUZZ_VERSION := 0.13.2
 FUZZ := $(CACHE)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
 FUZZ_SECONDS ?= 300
 OLD_KUBERNETES := v1.29.15
+MDBOOK_VERSION := 0.5.4
+MDBOOK := $(CACHE)/tools/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 DOCKER ?= docker
 # What images and releases are called. TAG is the release for the contract v1beta1; the one for v1beta2 follows from it.
 REGISTRY ?=
@@ -72,6 +74,10 @@ check-generated: ## Fail when a generated file is stale
 	@git diff --exit-code -- config/crd docs/reference || { echo "Generated files are stale: run 'make manifests' and commit the result." >&2; exit 1; }
 	@untracked="$$(git ls-files --others --exclude-standard -- config/crd docs/reference)"; [ -z "$$untracked" ] || { echo "generated but not committed: $$untracked" >&2; exit 1; }
 
+.PHONY: book
+book: $(MDBOOK) ## The book, into target/book
+	$(MDBOOK) build docs
+
 .PHONY: fmt
 fmt: ## Format the code
 	$(CARGO) fmt --all
@@ -88,6 +94,10 @@ deny: $(DENY) ## Licences, banned crates and sources of every dependency
 $(DENY):
 	@echo "Installing cargo-deny $(DENY_VERSION) into the tool cache (a few minutes, once) ..."
 	env -u CARGO_TARGET_DIR $(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(dir $(patsubst %/,%,$(dir $(DENY))))
+
+$(MDBOOK):
+	@echo "Installing mdBook $(MDBOOK_VERSION) into the tool cache (a few minutes, once) ..."
+	env -u CARGO_TARGET_DIR $(CARGO) install --quiet --locked mdbook --version $(MDBOOK_VERSION) --no-default-features --features search --root $(dir $(patsubst %/,%,$(dir $(MDBOOK))))
 
 $(FUZZ):
 	@echo "Installing cargo-fuzz $(FUZZ_VERSION) into the tool cache (once) ..."

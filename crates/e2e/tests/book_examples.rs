@@ -1,0 +1,40 @@
+//! Every manifest in the book is one that the API server takes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use capmaas_e2e::{install_crds, repository};
+use capmaas_testbed::{CapiVersion, Testbed, parse_yaml};
+
+/// The YAML blocks of a page that hold whole objects.
+fn examples(text: &str) -> Vec<String> {
+    let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("\n```"));
+    blocks.map(|(block, _)| block.to_owned()).filter(|block| block.contains("apiVersion:")).collect()
+}
+
+#[tokio::test]
+async fn every_example_of_the_book_is_accepted() {
+    let testbed = Testbed::builder().cluster_api(Some(CapiVersion::V1_14)).start().await.unwrap();
+    install_crds(&testbed).await.unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(repository().join("docs")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        for example in examples(&std::fs::read_to_string(&path).unwrap()) {
+            for object in parse_yaml(&example).unwrap() {
+                if let Some(namespace) = object["metadata"]["namespace"].as_str() {
+                    // It may be there already.
+                    let _ = testbed.kubectl(["create", "namespace", namespace]).await;
+                }
+            }
+            let file = testbed.sandbox().dir().join("example.yaml");
+            std::fs::write(&file, &example).unwrap();
+            let file = file.display().to_string();
+            let answer = testbed.kubectl(["apply", "--server-side", "--dry-run=server", "-f", &file]).await;
+            assert!(answer.is_ok(), "{}: {answer:?}\n{example}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "only {seen} examples were found");
+    testbed.stop().await;
+}

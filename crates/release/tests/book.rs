@@ -1,0 +1,108 @@
+//! The book: every page can be reached, every link leads somewhere, every metric that is named is counted.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// The Markdown files of the book, by their path in it.
+fn pages() -> BTreeSet<PathBuf> {
+    let mut all = BTreeSet::new();
+    let mut folders = vec![docs()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                all.insert(path.strip_prefix(docs()).unwrap().to_owned());
+            }
+        }
+    }
+    all
+}
+
+/// Where `[text](target)` leads, outside of code blocks.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut code = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+        }
+        if !code {
+            found.extend(line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())));
+        }
+    }
+    found
+}
+
+/// What mdBook calls a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    kept.chars()
+        .filter_map(|c| if c == ' ' { Some('-') } else { (c.is_alphanumeric() || c == '-' || c == '_').then_some(c) })
+        .collect()
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents_and_every_entry_is_a_page() {
+    let summary = std::fs::read_to_string(docs().join("SUMMARY.md")).unwrap();
+    let listed: BTreeSet<PathBuf> = links(&summary).into_iter().map(PathBuf::from).collect();
+    let mut there = pages();
+    there.remove(Path::new("SUMMARY.md"));
+    assert_eq!(listed, there);
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(docs().join(&page)).unwrap();
+        for link in links(&text) {
+            if link.starts_with("https://") || link.starts_with("http://") {
+                continue;
+            }
+            let (file, fragment) = link.split_once('#').unwrap_or((&link, ""));
+            let target =
+                if file.is_empty() { docs().join(&page) } else { docs().join(&page).parent().unwrap().join(file) };
+            let outside = !target.canonicalize().is_ok_and(|path| path.starts_with(docs().canonicalize().unwrap()));
+            let there = std::fs::read_to_string(&target).unwrap_or_default();
+            let headings: Vec<String> = there
+                .lines()
+                .filter(|line| line.starts_with('#'))
+                .map(|line| anchor(line.trim_start_matches('#')))
+                .collect();
+            if outside || (!fragment.is_empty() && !headings.iter().any(|heading| heading == fragment)) {
+                wrong.push(format!("{}: {link}", page.display()));
+            }
+        }
+        for file in text.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}")) {
+            if !docs().join(&page).parent().unwrap().join(file.0).exists() {
+                wrong.push(format!("{} includes {}", page.display(), file.0));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn every_metric_of_dashboard_and_book_is_one_that_the_manager_counts() {
+    let counted = std::fs::read_to_string(docs().join("../crates/manager/src/metrics.rs")).unwrap();
+    for file in ["../config/prometheus/dashboard.json", "metrics.md"] {
+        let text = std::fs::read_to_string(docs().join(file)).unwrap();
+        let names: BTreeSet<&str> = text
+            .split("capmaas_")
+            .skip(1)
+            .map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(rest.len())])
+            .collect();
+        assert!(names.len() >= 8, "{file}: {names:?}");
+        for name in names {
+            let name = name.trim_end_matches("_bucket").trim_end_matches("_total");
+            assert!(counted.contains(&format!("\"{name}\"")), "{file} names capmaas_{name}");
+        }
+    }
+}
