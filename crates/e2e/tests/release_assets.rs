@@ -11,7 +11,8 @@ use capmaas_e2e::{Objects, eventually, program};
 use capmaas_testbed::parse_yaml;
 use serde_json::{Value, json};
 
-const VERSION: &str = "v1.35.8";
+/// That of the kubeadm that judges.
+const VERSION: &str = "v1.36.4";
 
 /// The cluster that clusterctl generates of a flavor: one control plane, one worker.
 async fn generate(
@@ -64,8 +65,8 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
         });
         let made = scene.explain(made.await).await.unwrap();
         let user_data = judge(&scene.testbed, &cluster, &made).await.unwrap();
-        assert!(user_data.contains("/usr/local/sbin/prepare-node v1.35.8"), "{flavor}");
-        assert!(user_data.contains(if number % 2 == 0 { "v1.35.8 false" } else { "v1.35.8 true" }), "{flavor}");
+        assert!(user_data.contains("/usr/local/sbin/prepare-node v1.36.4"), "{flavor}");
+        assert!(user_data.contains(if number % 2 == 0 { "v1.36.4 false" } else { "v1.36.4 true" }), "{flavor}");
         assert_eq!(
             user_data.contains("5.21/stable"),
             flavor == "hcp",

@@ -13,7 +13,8 @@ use capmaas_e2e::{Objects, eventually};
 use capmaas_testbed::parse_yaml;
 use serde_json::json;
 
-const VERSION: &str = "v1.35.8";
+/// That of the kubeadm that judges.
+const VERSION: &str = "v1.36.4";
 
 #[tokio::test]
 async fn an_upgrade_of_the_provider_leaves_a_running_cluster_as_it_is() {

@@ -135,7 +135,7 @@ pub async fn look_at_kubernetes(cluster: &Cluster, system_namespace: &str, all: 
         let name = format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         match condition(object, "CredentialsValid") {
             Some(valid) if valid["status"] == "True" => {
-                report.good("Credentials", format!("{name}: MAAS accepts them"))
+                report.good("Credentials", format!("{name}: MAAS accepts them"));
             }
             Some(valid) => report.bad(
                 "Credentials",
@@ -243,7 +243,7 @@ pub fn judge_clock(report: &mut Report, date: Option<&str>, now: Timestamp) {
     let told = date.and_then(|date| jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(date).ok());
     match told.map(|told| (told.as_second() - now.as_second()).abs()) {
         Some(skew) if skew <= SKEW_SECONDS => {
-            report.good("Clock", format!("MAAS's differs by {skew} s from this machine's"))
+            report.good("Clock", format!("MAAS's differs by {skew} s from this machine's"));
         }
         Some(skew) => report.bad(
             "Clock",

@@ -34,14 +34,14 @@ struct Cli {
 #[derive(Args)]
 struct Maas {
     /// Address of MAAS, such as http://maas.example:5240/MAAS
-    #[arg(long, env = "MAAS_ENDPOINT", global = true)]
-    maas_endpoint: Option<String>,
+    #[arg(long = "maas-endpoint", env = "MAAS_ENDPOINT", global = true)]
+    endpoint: Option<String>,
     /// Your API key. On the command line every user of this machine can read it; the variable hides it.
-    #[arg(long, env = "MAAS_API_KEY", hide_env_values = true, global = true)]
-    maas_api_key: Option<SecretString>,
+    #[arg(long = "maas-api-key", env = "MAAS_API_KEY", hide_env_values = true, global = true)]
+    api_key: Option<SecretString>,
     /// File with the CA certificates (PEM) of MAAS, besides the system's.
-    #[arg(long, env = "MAAS_CA_FILE", global = true)]
-    maas_ca_file: Option<std::path::PathBuf>,
+    #[arg(long = "maas-ca-file", env = "MAAS_CA_FILE", global = true)]
+    ca_file: Option<std::path::PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -134,12 +134,12 @@ impl Maas {
         let read = |file: &std::path::PathBuf| {
             std::fs::read(file).with_context(|| format!("--maas-ca-file {}", file.display()))
         };
-        self.maas_ca_file.as_ref().map(read).transpose()
+        self.ca_file.as_ref().map(read).transpose()
     }
 
     /// `None` if neither address nor key is given; half of it is an error.
     fn client(&self) -> anyhow::Result<Option<Client>> {
-        let (endpoint, key) = match (&self.maas_endpoint, &self.maas_api_key) {
+        let (endpoint, key) = match (&self.endpoint, &self.api_key) {
             (Some(endpoint), Some(key)) => (endpoint, key),
             (None, None) => return Ok(None),
             _ => return Err(no_maas()),
@@ -157,7 +157,7 @@ impl Maas {
         if let Some(pem) = self.authority().ok()? {
             builder = builder.add_root_certificate(reqwest::Certificate::from_pem(&pem).ok()?);
         }
-        let url = format!("{}/api/2.0/version/", self.maas_endpoint.as_ref()?.trim_end_matches('/'));
+        let url = format!("{}/api/2.0/version/", self.endpoint.as_ref()?.trim_end_matches('/'));
         let answer = builder.build().ok()?.get(url).send().await.ok()?;
         Some(answer.headers().get("date")?.to_str().ok()?.to_owned())
     }
