@@ -74,7 +74,7 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
         );
     }
     let described = clusterctl.run(["describe", "cluster", "c0"]).await.unwrap();
-    assert!(described.contains("ClusterInfrastructure - MaasCluster/c0"), "{described}");
+    assert!(described.contains("MaasCluster default/c0"), "{described}");
 
     // The plugin tells the same to people, and reads MAAS with their own key.
     let plugin = |arguments: &[&str]| {

@@ -72,7 +72,7 @@ async fn an_upgrade_of_the_provider_leaves_a_running_cluster_as_it_is() {
     kinds.sort_unstable();
     assert_eq!(kinds, [(false, false), (false, true), (true, false)], "a worker, a second and a first control plane");
     let described = clusterctl.run(["describe", "cluster", "c1", "--show-conditions", "all"]).await.unwrap();
-    assert!(described.contains("MaasCluster/c1"), "{described}");
+    assert!(described.contains("MaasCluster default/c1"), "{described}");
 
     let before = maas.mutations().len();
     let planned = clusterctl.run(["upgrade", "plan"]).await.unwrap();
