@@ -19,7 +19,7 @@ impl Life<'_> {
             Lookup::Unknown(why) => return Some(unseen(why)),
         };
         let wish = match &around.bridge {
-            Ok(Some(wish)) if !metal.is_vm => wish,
+            Ok(Some(wish)) if !metal.is_vm() => wish,
             Ok(_) => return None,
             Err(why) => return Some(unbridged(why)),
         };

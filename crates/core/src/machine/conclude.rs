@@ -1,10 +1,11 @@
 //! What the answer to an effect means.
 
+use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::{ConditionStatus, MaasMachineStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
-use super::record::Record;
-use super::{Effect, Observed, Plan, Requeue, status};
+use super::record::{Place, Record};
+use super::{Effect, Observed, Plan, Requeue, status, vm_status};
 use crate::conditions::Verdict;
 
 /// How an effect ended, as far as it is known.
@@ -29,6 +30,12 @@ pub enum Refusal {
     Invalid,
     /// VMs are on the machine.
     InUse,
+    /// The VM host has no room.
+    NoRoom,
+    /// MAAS cannot work with the VM host.
+    HostTrouble,
+    /// Something of that name exists already.
+    Exists,
     /// Something else; it may pass.
     Passing,
 }
@@ -75,6 +82,19 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                 record.in_flight = None;
                 take_back(record, effect, *refusal);
             }
+            if let (Some(record), Effect::Compose { place, .. }) = (&mut record, effect) {
+                conclusion.events.extend(refused_vm(record, place, *refusal, why, now));
+                if let Some(error) = lxd_error(place, *refusal, why) {
+                    conclusion.requeue = super::decide::after(if *refusal == Refusal::Exists { 1 } else { 30 });
+                    let severity = Severity::Warning;
+                    say(&mut conclusion, observed, severity, error.kind.reason(), &error.to_string(), now);
+                    if let Some(status) = &mut conclusion.status {
+                        vm_status::put_error(status, &error, observed.object.metadata.generation, now);
+                    }
+                    conclusion.record = (Some(&*record) != stored.as_ref()).then(|| record.clone());
+                    return conclusion;
+                }
+            }
             let (severity, reason, seconds) = meaning(effect, *refusal);
             conclusion.requeue = super::decide::after(seconds);
             if !matches!((effect, refusal), (Effect::DisableSwap { .. }, Refusal::Denied)) {
@@ -87,7 +107,39 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
 }
 
 fn writes(effect: &Effect) -> bool {
-    matches!(effect, Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. } | Effect::Release { .. })
+    matches!(
+        effect,
+        Effect::Allocate { .. }
+            | Effect::Reclaim { .. }
+            | Effect::Take { .. }
+            | Effect::Compose { .. }
+            | Effect::Deploy { .. }
+            | Effect::Release { .. }
+    )
+}
+
+/// What kind of failure it is that a VM was not made; `None` if it has nothing to do with the host.
+fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
+    let kind = match refusal {
+        Refusal::NoRoom => LxdErrorKind::InsufficientResources,
+        Refusal::HostTrouble => LxdErrorKind::HostUnavailable,
+        Refusal::Exists | Refusal::Invalid | Refusal::InUse => LxdErrorKind::VmCreationFailed,
+        Refusal::NoMatch | Refusal::Denied | Refusal::Passing => return None,
+    };
+    Some(LxdError::new(kind, format!("{}: {why}", place.host_name)).on_host(place.host_name.clone()))
+}
+
+/// The host refused: the next one is tried. A VM of that name is first looked for.
+fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, now: Timestamp) -> Option<super::Event> {
+    let error = lxd_error(place, refusal, why)?;
+    let vm = record.vm.as_mut()?;
+    if refusal == Refusal::Exists {
+        vm.exists = true;
+    } else {
+        vm.avoid_host(now);
+        *record = record.clone().without_vm();
+    }
+    Some(super::Event { warning: true, reason: error.kind.reason(), message: error.to_string() })
 }
 
 /// What the record had said in advance, and that did not happen.
@@ -105,8 +157,16 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
     match (effect, refusal) {
         (Effect::Allocate { .. }, Refusal::NoMatch) => (Severity::Warning, reasons::NO_MACHINE_AVAILABLE, 30),
         (Effect::Allocate { .. }, Refusal::Invalid) => (Severity::Error, reasons::NO_MACHINE_AVAILABLE, 120),
+        (Effect::Compose { .. }, Refusal::Denied) => (Severity::Error, reasons::CREDENTIALS_INVALID, 60),
+        (Effect::Compose { .. } | Effect::RefreshHost { .. }, _) => {
+            (Severity::Warning, reasons::VM_CREATION_FAILED, 30)
+        }
+        // Taken by somebody, or not yet free: the next look tells.
+        (Effect::Take { .. }, _) => (Severity::Info, reasons::VM_CREATING, 1),
+        (Effect::DeleteVm { .. }, _) => (Severity::Warning, reasons::MACHINE_RELEASE_FAILED, 30),
         (Effect::Reclaim { .. }, _) => (Severity::Info, reasons::MACHINE_RELEASING, 5),
         (Effect::DisableSwap { .. }, Refusal::Denied) => (Severity::Info, reasons::MACHINE_DEPLOY_STARTED, 0),
+        (Effect::ChangeLink { .. }, _) => (Severity::Warning, reasons::STATIC_IP_FAILED, 30),
         (Effect::CreateBridge { .. }, _) => (Severity::Warning, reasons::BRIDGE_FAILED, 60),
         (Effect::Deploy { .. }, Refusal::Invalid) => (Severity::Error, reasons::MACHINE_DEPLOY_FAILED, 120),
         (Effect::Deploy { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 30),

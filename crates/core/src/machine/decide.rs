@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use capmaas_api::lxd_error::LxdError;
 use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, MANAGED_BY};
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
@@ -23,6 +24,10 @@ pub(super) struct Step {
     pub(super) spec: SpecPatch,
     pub(super) finalizer: Finalizer,
     pub(super) said: Said,
+    /// What is wrong around a VM, for its own conditions.
+    pub(super) lxd: Option<LxdError>,
+    /// Why the VM is where it is, or nowhere.
+    pub(super) explained: Option<String>,
     pub(super) events: Vec<Event>,
     pub(super) requeue: Requeue,
 }
@@ -35,6 +40,8 @@ impl Step {
             spec: SpecPatch::default(),
             finalizer: Finalizer::Keep,
             said,
+            lxd: None,
+            explained: None,
             events: Vec::new(),
             requeue,
         }
@@ -52,6 +59,16 @@ impl Step {
 
     pub(super) fn telling(mut self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
         self.events.push(Event { warning, reason, message: message.into() });
+        self
+    }
+
+    pub(super) fn failing(mut self, error: LxdError) -> Self {
+        self.lxd = Some(error);
+        self
+    }
+
+    pub(super) fn explaining(mut self, sentence: String) -> Self {
+        self.explained = Some(sentence);
         self
     }
 

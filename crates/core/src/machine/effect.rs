@@ -2,7 +2,9 @@
 
 use jiff::{Timestamp, ToSpan as _};
 
+use super::record::Place;
 use crate::intent::Wipe;
+use crate::links::Change;
 
 /// Tags of this beginning keep a machine that failed out of every allocation; the rest is the day.
 pub const QUARANTINE_PREFIX: &str = "capmaas-quarantine-";
@@ -52,6 +54,39 @@ pub enum Effect {
         /// The machine.
         machine: String,
     },
+    /// Makes a VM, which then is nobody's (S10). Lost: a look-up by its host name finds it, or LXD says that it exists; the
+    /// record tells that one may be under way.
+    Compose {
+        /// The host name, which is the key until the VM is allocated.
+        name: String,
+        /// Where, and what it takes.
+        place: Place,
+    },
+    /// Has MAAS look at the host again, so that a VM that only LXD knows becomes a machine. Only while every other VM in
+    /// the project is known (S12). Lost: the VM shows in MAAS; doing it again changes nothing.
+    RefreshHost {
+        /// Number of the VM host.
+        host: i64,
+    },
+    /// Takes the VM that was made for us, before anybody else does (S10). Lost: a look-up by the key finds it.
+    Take {
+        /// The key.
+        key: String,
+        /// The VM.
+        machine: String,
+    },
+    /// Puts a tag on a machine of ours. Lost: the machine shows it; doing it again changes nothing.
+    Tag {
+        /// The machine.
+        machine: String,
+        /// The tag.
+        tag: String,
+    },
+    /// Removes a VM of ours from MAAS and from its host. Lost: MAAS knows the VM no more; doing it again changes nothing.
+    DeleteVm {
+        /// The VM.
+        machine: String,
+    },
     /// Puts our key on the machine as a workload annotation. Lost: the machine shows it; doing it again changes nothing.
     Stamp {
         /// The key.
@@ -72,6 +107,14 @@ pub enum Effect {
         name: String,
         /// The interface that it is made of.
         parent: i64,
+    },
+    /// Writes to one interface, so that the machine gets the address that was asked for. Lost: the interface shows it; doing
+    /// it again changes nothing.
+    ChangeLink {
+        /// The machine.
+        machine: String,
+        /// The write.
+        change: Change,
     },
     /// Installs the image with the start-up data. Lost: the machine is no longer Allocated, and still under our key.
     Deploy {
@@ -116,8 +159,12 @@ impl Effect {
     /// The machine that it is done to, if it is known beforehand.
     pub fn machine(&self) -> Option<&str> {
         match self {
-            Self::Allocate { .. } | Self::NameNode { .. } => None,
+            Self::Allocate { .. } | Self::NameNode { .. } | Self::Compose { .. } | Self::RefreshHost { .. } => None,
             Self::Reclaim { machine, .. }
+            | Self::Take { machine, .. }
+            | Self::Tag { machine, .. }
+            | Self::ChangeLink { machine, .. }
+            | Self::DeleteVm { machine }
             | Self::Stamp { machine, .. }
             | Self::DisableSwap { machine }
             | Self::CreateBridge { machine, .. }
@@ -130,7 +177,15 @@ impl Effect {
 
     /// A live machine may lose what it holds by it, so everything is read once more before (S15).
     pub fn is_destructive(&self) -> bool {
-        matches!(self, Self::Release { .. } | Self::Deploy { .. } | Self::PowerOn { .. } | Self::Reclaim { .. })
+        matches!(
+            self,
+            Self::Release { .. }
+                | Self::Deploy { .. }
+                | Self::PowerOn { .. }
+                | Self::Reclaim { .. }
+                | Self::DeleteVm { .. }
+                | Self::RefreshHost { .. }
+        )
     }
 
     /// One word for logs and metrics.
@@ -138,6 +193,12 @@ impl Effect {
         match self {
             Self::Allocate { .. } => "allocate",
             Self::Reclaim { .. } => "reclaim",
+            Self::Compose { .. } => "compose",
+            Self::RefreshHost { .. } => "refresh_host",
+            Self::Take { .. } => "take",
+            Self::Tag { .. } => "tag",
+            Self::ChangeLink { .. } => "change_link",
+            Self::DeleteVm { .. } => "delete_vm",
             Self::Stamp { .. } => "stamp",
             Self::DisableSwap { .. } => "disable_swap",
             Self::CreateBridge { .. } => "create_bridge",

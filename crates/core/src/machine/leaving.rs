@@ -6,18 +6,20 @@ use jiff::Timestamp;
 
 use super::decide::{Step, after, unknown, unseen};
 use super::effect::Effect;
-use super::record::{ABANDON_ANNOTATION, Record, Write};
+use super::record::{ABANDON_ANNOTATION, Record, VmRecord, Write};
 use super::state::{Power, State};
 use super::status::Said;
+use super::vm::listed;
 use super::{Eyes, Metal, Observed};
 use crate::Lookup;
-use crate::intent::{self, Intent, Wipe};
+use crate::intent::{self, Wipe};
 
-struct Leave<'a> {
-    observed: &'a Observed,
-    record: Record,
-    erase: Option<Wipe>,
-    now: Timestamp,
+pub(super) struct Leave<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) record: Record,
+    pub(super) erase: Option<Wipe>,
+    pub(super) is_vm: bool,
+    pub(super) now: Timestamp,
 }
 
 pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
@@ -31,32 +33,33 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
             if hidden {
                 return kept(reasons::UNREADABLE_SPEC, "the stored spec cannot be read, so a machine may be behind it");
             }
-            let names_vm =
-                observed.object.metadata.annotations.iter().flatten().any(|(name, _)| name == VM_NAME_ANNOTATION);
-            if names_vm {
-                return kept(reasons::VM_CREATION_FAILED, "this version does not release LXD VMs yet");
+            let metadata = &observed.object.metadata;
+            if let Some(begun) = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION)) {
+                // The Go provider was making a VM of this name.
+                let uid = metadata.uid.as_deref().unwrap_or_default();
+                let mut record = Record::new(uid);
+                record.vm = Some(VmRecord::named(begun, metadata.name.as_deref().unwrap_or_default(), uid));
+                return taking_over().recording(record);
             }
             return done("nothing was ever allocated");
         }
         Ok(None) => return adopt(observed),
         Err(why) => return kept(reasons::UNREADABLE_SPEC, why),
     };
-    if intent::asks_for_vm(spec) == Ok(true) {
-        return kept(reasons::VM_CREATION_FAILED, "this version does not release LXD VMs yet");
-    }
-    let erase = match intent::resolve(spec, true) {
-        Ok(Intent::Metal(metal)) => metal.erase,
+    let intent = intent::resolve(spec, true);
+    let is_vm = record.vm.is_some() || intent::asks_for_vm(spec) == Ok(true);
+    let erase = match intent {
+        Ok(intent) => intent.erase(),
         // Whatever else is wrong with the spec, the machine is given back; how its disks are wiped is then MAAS's setting.
-        _ => None,
+        Err(_) => None,
     };
-    Leave { observed, record, erase, now }.step()
+    // The disk of a VM goes with it.
+    let erase = erase.or(is_vm.then_some(Wipe::Nothing));
+    Leave { observed, record, erase, is_vm, now }.step()
 }
 
 /// Deleted before we saw it for the first time: taken over, then released.
 fn adopt(observed: &Observed) -> Step {
-    if intent::asks_for_vm(&observed.object.spec) == Ok(true) {
-        return kept(reasons::VM_CREATION_FAILED, "this version does not release LXD VMs yet");
-    }
     let spec = &observed.object.spec;
     let mut record = Record::new(observed.object.metadata.uid.as_deref().unwrap_or_default());
     let id = spec.provider_id().and_then(|id| id.parse::<capmaas_api::ProviderId>().ok());
@@ -66,20 +69,23 @@ fn adopt(observed: &Observed) -> Step {
     };
     record.machine = Some(id);
     record.adopted = true;
-    Step::say(Said::not_yet(Severity::Info, reasons::DELETING, "the machine is being taken over"), after(0))
-        .recording(record)
+    taking_over().recording(record)
 }
 
-fn done(why: &str) -> Step {
+fn taking_over() -> Step {
+    Step::say(Said::not_yet(Severity::Info, reasons::DELETING, "the machine is being taken over"), after(0))
+}
+
+pub(super) fn done(why: &str) -> Step {
     Step::say(Said::not_yet(Severity::Info, reasons::DELETED, why), super::Requeue::OnChange).letting_go()
 }
 
 /// The finalizer stays until a person acts.
-fn kept(reason: &'static str, message: impl Into<String>) -> Step {
+pub(super) fn kept(reason: &'static str, message: impl Into<String>) -> Step {
     Step::say(Said::not_yet(Severity::Error, reason, message), after(120))
 }
 
-fn wait(reason: &'static str, message: impl Into<String>, seconds: u64) -> Step {
+pub(super) fn wait(reason: &'static str, message: impl Into<String>, seconds: u64) -> Step {
     Step::say(Said::not_yet(Severity::Info, reason, message), after(seconds))
 }
 
@@ -127,6 +133,9 @@ impl Leave<'_> {
             let message = format!("{} is {} in MAAS", metal.id, metal.state_name);
             return wait(reasons::MACHINE_RELEASING, message, 20).recording(self.record);
         }
+        if self.is_vm {
+            return self.remove(on_record, &user, strange);
+        }
         match on_record {
             Some(metal) => self.see_off(&metal, &user),
             None if strange => kept(
@@ -151,6 +160,11 @@ impl Leave<'_> {
         let Some(sent) = &self.record.in_flight else { return };
         let landed = match sent.write {
             Write::Allocate => !ours.is_empty(),
+            // What was made under the name is seen by it.
+            Write::Compose => {
+                let vm = self.record.vm.as_ref();
+                listed(&self.observed.vm.by_name).iter().any(|metal| vm.is_some_and(|vm| metal.is_made_for(vm)))
+            }
             Write::Deploy => ours.iter().any(|metal| metal.state != State::Allocated && metal.state != State::Ready),
             Write::Release => {
                 ours.iter().all(|metal| metal.state.is_leaving())
@@ -247,7 +261,7 @@ impl Leave<'_> {
     }
 
     /// Somebody has it, and it carries no mark of ours.
-    fn stranger(self, metal: &Metal, user: &str) -> Step {
+    pub(super) fn stranger(self, metal: &Metal, user: &str) -> Step {
         let id = &metal.id;
         let unclaimed = metal.stamp.is_none() && !self.observed.others.machines.contains(id);
         if self.record.adopted && unclaimed && metal.owner.as_deref() == Some(user) {

@@ -1,4 +1,4 @@
-//! One `MaasMachine` on metal, from its key to its release.
+//! One `MaasMachine`, metal or VM, from its key to its release.
 //!
 //! [`decide`] looks at what was [`Observed`] and answers with a [`Plan`]: at most one [`Effect`], and everything that is
 //! written down. After the effect, [`conclude`] says what its answer means. Whatever is lost between the two by a crash is
@@ -10,12 +10,17 @@ mod decide;
 mod effect;
 mod leaving;
 mod living;
+mod metal;
+mod preparing;
 mod record;
+mod removing;
 mod running;
 mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod vm;
+mod vm_status;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,14 +30,16 @@ use capmaas_api::{MaasMachine, MaasMachineStatus};
 
 use crate::Lookup;
 use crate::hosts::bridge::{BridgeWish, Network};
+use crate::placement::Placement;
 
 pub use conclude::{Conclusion, Outcome, Refusal, conclude};
 pub use decide::decide;
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
-pub use living::{DEPLOY_DEADLINE, asks_power, takes_ignition};
+pub use living::{asks_power, takes_ignition};
+pub use preparing::DEPLOY_DEADLINE;
 pub use record::{
-    ABANDON_ANNOTATION, Failure, IN_FLIGHT, InFlight, LEAVE_POWER_ANNOTATION, RECORD_ANNOTATION, Record, TurnedOn,
-    Write,
+    ABANDON_ANNOTATION, AVOIDED, Avoided, Card, Failure, IN_FLIGHT, InFlight, LEAVE_POWER_ANNOTATION, Place,
+    RECORD_ANNOTATION, Record, TurnedOn, VmRecord, Write,
 };
 pub use state::{Power, State};
 
@@ -66,6 +73,45 @@ pub struct Observed {
     pub in_dns: Lookup<bool>,
     /// The machine's Node, if it was looked for.
     pub node: NodeSight,
+    /// What was looked at for a VM only.
+    pub vm: VmSight,
+    /// The interfaces of an Allocated machine, read where addresses were asked for.
+    pub links: Lookup<crate::links::Sight>,
+}
+
+/// What is looked at for a VM only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmSight {
+    /// Where it can be, asked for while it has no place yet.
+    pub placement: Lookup<Placement>,
+    /// The VM host on record, read in this pass where that matters.
+    pub host: Lookup<HostSight>,
+    /// Machines that MAAS has under the VM's host name. An empty list is `Found`; `Unknown` if nobody asked.
+    pub by_name: Lookup<Vec<Metal>>,
+}
+
+impl Default for VmSight {
+    fn default() -> Self {
+        let nobody = || "MAAS was not asked".to_owned();
+        Self {
+            placement: Lookup::Unknown(nobody()),
+            host: Lookup::Unknown(nobody()),
+            by_name: Lookup::Unknown(nobody()),
+        }
+    }
+}
+
+/// What matters about the VM host on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSight {
+    /// MAAS reaches it and can make VMs on it; the sentence says what is in the way.
+    pub usable: Result<(), String>,
+    /// Its LXD project, if the account may know.
+    pub project: Option<String>,
+    /// All VMs of its project but ours are known to MAAS, so that a refresh harms none (S12). Only its agent can tell.
+    pub others_known: Lookup<bool>,
+    /// What the power driver of the machine under it says, if it was asked.
+    pub power: Option<Power>,
 }
 
 /// What matters about the MaasCluster.
@@ -149,10 +195,12 @@ pub struct Metal {
     pub in_maintenance: bool,
     /// Swap is off already.
     pub swap_off: bool,
-    /// It is a VM of a VM host.
-    pub is_vm: bool,
     /// Its interfaces.
     pub network: Network,
+    /// The VM host that it is a VM of.
+    pub vm_host: Option<i64>,
+    /// Its tags.
+    pub tags: Vec<String>,
     /// The last thing that MAAS said about it.
     pub last_words: String,
 }
@@ -239,6 +287,17 @@ pub enum Requeue {
 }
 
 impl Metal {
+    /// It is a VM.
+    pub fn is_vm(&self) -> bool {
+        self.vm_host.is_some()
+    }
+
+    /// It is the VM that was made under the name on record, where it was going to be made. Whose it is, is another question.
+    pub fn is_made_for(&self, vm: &VmRecord) -> bool {
+        let there = vm.place.as_ref().is_none_or(|place| self.vm_host == Some(place.host));
+        self.is_vm() && there && self.hostname == vm.name
+    }
+
     /// Whether it carries our key: as a stamp, or by the look-up (S7).
     pub fn is_ours(&self, key: &str, by_key: &Lookup<Vec<Metal>>) -> bool {
         let found = matches!(by_key, Lookup::Found(found) if found.iter().any(|metal| metal.id == self.id));

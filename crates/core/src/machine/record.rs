@@ -21,6 +21,9 @@ pub const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(150);
 pub struct Record {
     /// The key: `agent_name` in MAAS, and the stamp on the machine.
     pub key: String,
+    /// What is remembered about a VM besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<VmRecord>,
     /// System ID of the machine that is ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
@@ -67,6 +70,8 @@ pub enum Write {
     Deploy,
     /// A release, which late would hit the machine's next owner.
     Release,
+    /// A VM that is being made.
+    Compose,
 }
 
 impl InFlight {
@@ -98,6 +103,129 @@ pub struct Failure {
     pub power: bool,
 }
 
+/// What is remembered about a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VmRecord {
+    /// The host name of the VM: its key in MAAS and in LXD until it is allocated. Written before the VM is made (S3).
+    pub name: String,
+    /// What every name of this object's VMs begins with.
+    pub base: String,
+    /// How many names were used up before this one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tries: u32,
+    /// Where it is made. As long as the VM is not there, this is the claim that other placements heed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// LXD has a VM of this name and MAAS does not know it: what was made before MAAS died.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub exists: bool,
+    /// Hosts that failed, and that are left out for a while.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoided: Vec<Avoided>,
+}
+
+/// Where a VM is made, and what it takes there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// Number of the VM host in MAAS.
+    pub host: i64,
+    /// Its name.
+    pub host_name: String,
+    /// Its LXD project, if MAAS tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Its zone, which the VM gets.
+    pub zone: String,
+    /// The zone's number, which is how MAAS wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone_id: Option<i64>,
+    /// The storage pool of the root disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_pool: Option<String>,
+    /// Its network cards; none leaves them to MAAS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<Card>,
+    /// Cores.
+    pub cores: u32,
+    /// MiB.
+    pub memory: u32,
+    /// GB.
+    pub disk: u32,
+    /// When it was chosen.
+    pub at: Timestamp,
+}
+
+/// A network card of a VM to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Card {
+    /// `eth0`, …
+    pub name: String,
+    /// The subnet that it is attached to, as `10.0.0.0/24`.
+    pub subnet: String,
+}
+
+/// A host that is left out for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Avoided {
+    /// Number of the VM host in MAAS.
+    pub host: i64,
+    /// Since when.
+    pub at: Timestamp,
+}
+
+/// A host that failed for a machine is not chosen again for this long: others are tried first, and it may recover.
+pub const AVOIDED: SignedDuration = SignedDuration::from_mins(30);
+
+impl VmRecord {
+    /// The record of a VM to be, whose names begin with this object's name.
+    pub fn new(object: &str, uid: &str) -> Self {
+        let base = base_name(object, uid);
+        Self { name: host_name(&base, 0), base, tries: 0, place: None, exists: false, avoided: Vec::new() }
+    }
+
+    /// The record of a VM that the Go provider was making under this name.
+    pub fn named(name: &str, object: &str, uid: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::new(object, uid) }
+    }
+
+    /// The hosts that are left out now.
+    pub fn avoids(&self, now: Timestamp) -> impl Iterator<Item = i64> + '_ {
+        self.avoided.iter().filter(move |avoided| now.duration_since(avoided.at) < AVOIDED).map(|avoided| avoided.host)
+    }
+
+    /// Leaves the host of the VM out for a while.
+    pub fn avoid_host(&mut self, now: Timestamp) {
+        let Some(place) = &self.place else { return };
+        let host = place.host;
+        self.avoided.retain(|avoided| avoided.host != host && now.duration_since(avoided.at) < AVOIDED);
+        self.avoided.push(Avoided { host, at: whole_seconds(now) });
+    }
+}
+
+/// A DNS label that begins with the object's name, so that people and the Node's name agree with it, and that nobody else has:
+/// the object's uid is in it as a short hash. Leaves room for the number of the try.
+fn base_name(object: &str, uid: &str) -> String {
+    let fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let label: String = object.chars().map(fit).take(48).collect();
+    // FNV-1a: any hash will do that stays the same for ever.
+    let hash = uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let label = label.trim_matches('-');
+    if label.is_empty() { format!("vm-{hash:08x}") } else { format!("{label}-{hash:08x}") }
+}
+
+fn host_name(base: &str, tries: u32) -> String {
+    if tries == 0 { base.to_owned() } else { format!("{base}-{}", tries.saturating_add(1)) }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_false(value: &bool) -> bool {
     !value
@@ -108,6 +236,7 @@ impl Record {
     pub fn new(uid: &str) -> Self {
         Self {
             key: format!("capmaas-{uid}"),
+            vm: None,
             machine: None,
             adopted: false,
             in_flight: None,
@@ -154,6 +283,30 @@ impl Record {
         self.swap_denied = false;
         self.released = None;
         self
+    }
+
+    /// Forgets the VM, its place and its name: the next one is made under another name, so that nothing that was begun under
+    /// the old one can be taken for it.
+    #[must_use]
+    pub fn without_vm(self) -> Self {
+        let mut record = self.without_machine();
+        if let Some(vm) = &mut record.vm {
+            vm.tries += 1;
+            vm.name = host_name(&vm.base, vm.tries);
+            vm.place = None;
+            vm.exists = false;
+        }
+        record
+    }
+
+    /// Whether the machine failed or was given back, so that it is only to be got rid of.
+    pub fn is_to_go(&self, id: &str) -> bool {
+        self.released.as_deref() == Some(id) || self.failed.iter().any(|failure| failure.machine == id)
+    }
+
+    /// Where the VM is made or was made.
+    pub fn place(&self) -> Option<&Place> {
+        self.vm.as_ref().and_then(|vm| vm.place.as_ref())
     }
 }
 

@@ -52,8 +52,12 @@ impl Life<'_> {
 
     /// Deployed for the first time: its name for Kubernetes is written, once, together with all that belongs to it (S19).
     fn provision(mut self, metal: &Metal) -> Step {
-        let slashes = if self.observed.others.use_go_form { Slashes::Three } else { Slashes::Two };
-        let id = match ProviderId::new(Scheme::Maas, slashes, &metal.zone, &metal.id) {
+        let (scheme, slashes) = match (self.is_vm(), self.observed.others.use_go_form) {
+            (true, _) => (Scheme::MaasLxd, Slashes::Two),
+            (false, true) => (Scheme::Maas, Slashes::Three),
+            (false, false) => (Scheme::Maas, Slashes::Two),
+        };
+        let id = match ProviderId::new(scheme, slashes, &metal.zone, &metal.id) {
             Ok(id) => id,
             Err(error) => return left_alone(reasons::MACHINE_STATE_UNDEFINED, error.to_string()),
         };
@@ -64,7 +68,7 @@ impl Life<'_> {
             system_id: Some(metal.id.clone()),
             failure_domain: Some(metal.zone.clone()),
         };
-        let message = format!("{} ({}) runs {}", metal.hostname, metal.id, self.metal.image);
+        let message = format!("{} ({}) runs {}", metal.hostname, metal.id, self.intent.image());
         step.telling(false, reasons::MACHINE_DEPLOYED, message)
     }
 

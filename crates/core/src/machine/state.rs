@@ -70,6 +70,20 @@ impl State {
         matches!(self, Self::Releasing | Self::DiskErasing | Self::Ready | Self::New)
     }
 
+    /// A VM that nobody owns can be removed in this state.
+    pub fn is_removable(self) -> bool {
+        matches!(
+            self,
+            Self::New
+                | Self::Commissioning
+                | Self::FailedCommissioning
+                | Self::Testing
+                | Self::FailedTesting
+                | Self::Missing
+                | Self::Ready
+        )
+    }
+
     /// MAAS releases a machine in this state when it is told to.
     pub fn is_releasable(self) -> bool {
         matches!(

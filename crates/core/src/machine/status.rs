@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use super::decide::Step;
 use super::record::Record;
 use super::state::Power;
+use super::vm_status;
 use super::{Metal, Observed};
 use crate::Lookup;
 use crate::conditions::Verdict;
@@ -126,6 +127,9 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
         Ok(Intent::Vm(_)) => Some(ProvisioningMode::Lxd),
         Err(_) => status.provisioning_mode,
     };
+    if let Some(record) = &record {
+        vm_status::show(&mut status, observed, step, record, now);
+    }
 
     let mut said = step.said.clone();
     // MAAS could not be asked: the last known state stays.
@@ -142,10 +146,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
             status.failure_reason = None;
             status.failure_message = None;
         }
-        if said.message.len() > 1024 {
-            let end = (0..=1024).rev().find(|end| said.message.is_char_boundary(*end)).unwrap_or(0);
-            said.message.truncate(end);
-        }
+        cut(&mut said.message);
         let deployed = Verdict {
             type_: conditions::MACHINE_DEPLOYED,
             status: said.status.clone(),
@@ -175,6 +176,14 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
     }
     dns(&mut status, observed, deleting, now);
     status
+}
+
+/// Conditions are read by people; what is longer is in the log and in events.
+pub(super) fn cut(message: &mut String) {
+    if message.len() > 1024 {
+        let end = (0..=1024).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+        message.truncate(end);
+    }
 }
 
 /// Whether the address is in the cluster's DNS record. Control plane machines only.

@@ -33,6 +33,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         clock: platform.clock.clone(),
         fence: platform.fence.clone(),
         metrics: platform.metrics.clone(),
+        choices: super::Choices::default(),
     });
     let watches = &platform.watches;
     let store = watches.maas_machines.store();

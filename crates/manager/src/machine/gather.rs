@@ -13,8 +13,9 @@ use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
 use capmaas_core::hosts::bridge::{Interface, Network};
 use capmaas_core::hosts::wish;
+use capmaas_core::intent::{Intent, resolve};
 use capmaas_core::machine::{
-    Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, asks_power,
+    Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, VmSight, asks_power,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
@@ -47,6 +48,8 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
         power: None,
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,
+        vm: VmSight::default(),
+        links: Lookup::Absent,
         object,
     };
     if is_idle(&observed) {
@@ -79,6 +82,8 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
     };
     if let Some(record) = &record {
         look(context, &identity, record, &mut observed).await;
+        look_for_vm(context, &identity, record, &mut observed, &all).await;
+        observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
             observed.in_dns = in_dns(&identity, cluster, &observed).await;
         }
@@ -279,6 +284,41 @@ async fn look(context: &Context, identity: &Identity, record: &Record, observed:
     }
 }
 
+/// The reads for a VM: what is there under its name, where it can be, how its host is; each only where it matters.
+async fn look_for_vm(
+    context: &Context,
+    identity: &Identity,
+    record: &Record,
+    observed: &mut Observed,
+    all: &[std::sync::Arc<MaasMachine>],
+) {
+    let Some(vm) = &record.vm else { return };
+    if matches!(observed.on_record, Lookup::Found(_)) {
+        return;
+    }
+    observed.vm.by_name = match identity.client.machines().list(&MachineFilter::hostname(&vm.name)).await {
+        Ok(machines) => Lookup::Found(machines.iter().map(metal).collect()),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    let deleting = observed.object.metadata.deletion_timestamp.is_some();
+    let nothing = |found: &Lookup<Vec<Metal>>| matches!(found, Lookup::Found(found) if found.is_empty());
+    let in_flight = record.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(context.clock.now()));
+    let strange = matches!(&observed.eyes, Eyes::Open { strange: true, .. });
+    let waits = deleting || in_flight || strange || record.machine.is_some();
+    if waits || !nothing(&observed.by_key) || !nothing(&observed.vm.by_name) {
+        return;
+    }
+    match &vm.place {
+        Some(place) => observed.vm.host = super::hosts::sight(&identity.client, place.host).await,
+        None => {
+            if let Ok(Intent::Vm(wanted)) = resolve(&observed.object.spec, false) {
+                let asked = (record, wanted.as_ref());
+                observed.vm.placement = super::hosts::placement(context, identity, observed, asked, all).await;
+            }
+        }
+    }
+}
+
 /// Tags that say that people are at work on a machine; the second is the Go provider's.
 const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"];
 
@@ -304,8 +344,9 @@ pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
         locked: machine.locked == Some(true),
         in_maintenance: machine.tag_names.iter().any(|tag| MAINTENANCE_TAGS.contains(&tag.as_str())),
         swap_off: machine.swap_size == Some(0),
-        is_vm: machine.is_vm(),
         network: network(machine),
+        vm_host: machine.pod.as_ref().map(|pod| pod.id),
+        tags: machine.tag_names.clone(),
         last_words: said(&machine.error_description).or_else(|| said(&machine.status_message)).unwrap_or_default(),
     }
 }

@@ -3,6 +3,8 @@
 mod apply;
 mod controller;
 mod gather;
+mod hosts;
+mod links;
 mod perform;
 
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
 pub use controller::{fingerprint, run};
+pub use hosts::Choices;
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -30,6 +33,8 @@ pub struct Context {
     pub fence: Fence,
     /// What is counted.
     pub metrics: Metrics,
+    /// Which LXD hosts were chosen a moment ago.
+    pub choices: Choices,
 }
 
 /// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.

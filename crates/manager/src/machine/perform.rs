@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use capmaas_core::intent::Wipe;
-use capmaas_core::machine::{Constraints, Effect, Outcome, QUARANTINE_PREFIX, Refusal, STAMP};
+use capmaas_core::machine::{Card, Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP};
 use kube::ResourceExt as _;
-use maas_client::{Allocate, Client, Deploy, Erase, ErrorKind, MachineUpdate, NewBridge, Release};
+use maas_client::{
+    Allocate, Client, Compose, ComposeDisk, ComposeInterface, Deploy, Erase, ErrorKind, MachineUpdate, NewBridge,
+    Release,
+};
 
 use super::Context;
 use super::gather::Sight;
@@ -37,6 +40,27 @@ pub(super) async fn perform(
             };
             machines.allocate(&wanted).await.map(drop)
         }
+        Effect::Compose { name, place } => {
+            return match client.vm_hosts().compose(place.host, &composition(name, place)).await {
+                Ok(_) => Outcome::Done,
+                Err(error) => not_composed(&error),
+            };
+        }
+        Effect::RefreshHost { host } => client.vm_hosts().refresh(*host).await.map(drop),
+        Effect::Take { key, machine } => {
+            let wanted = Allocate {
+                agent_name: Some(key.clone()),
+                comment: Some(COMMENT.into()),
+                ..Allocate::by_id(machine.clone())
+            };
+            machines.allocate(&wanted).await.map(drop)
+        }
+        Effect::ChangeLink { machine, change } => super::links::change(client, machine, change).await,
+        Effect::Tag { machine, tag } => client.tags().update(tag, &[machine.as_str()], &[]).await.map(drop),
+        Effect::DeleteVm { machine } => match machines.delete(machine).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            result => result,
+        },
         Effect::Stamp { key: stamp, machine } => {
             let annotations = BTreeMap::from([(STAMP.to_owned(), stamp.clone()), (OBJECT.to_owned(), key.to_string())]);
             machines.set_annotations(machine, &annotations).await.map(drop)
@@ -94,6 +118,38 @@ fn outcome(error: &maas_client::Error) -> Outcome {
         ErrorKind::Invalid | ErrorKind::UnknownReference | ErrorKind::Unsupported => Refusal::Invalid,
         ErrorKind::InUse => Refusal::InUse,
         _ => Refusal::Passing,
+    };
+    Outcome::Refused(refusal, why)
+}
+
+/// Ready at once: while MAAS commissioned it, anybody could wait for it as well (S10).
+fn composition(name: &str, place: &Place) -> Compose {
+    let card = |card: &Card| ComposeInterface {
+        name: card.name.clone(),
+        constraints: vec![("subnet_cidr".to_owned(), card.subnet.clone())],
+    };
+    Compose {
+        hostname: Some(name.to_owned()),
+        cores: Some(place.cores),
+        memory_mib: Some(place.memory),
+        disks: vec![ComposeDisk { label: "root".into(), gigabytes: place.disk, pool: place.storage_pool.clone() }],
+        interfaces: place.cards.iter().map(card).collect(),
+        zone: place.zone_id,
+        skip_commissioning: true,
+        ..Compose::default()
+    }
+}
+
+/// MAAS answers trouble with a host by 5xx, although it says clearly that there is no VM.
+fn not_composed(error: &maas_client::Error) -> Outcome {
+    let why = error.to_string();
+    let refusal = match error.kind() {
+        ErrorKind::NoCapacity => Refusal::NoRoom,
+        ErrorKind::HostTrouble => Refusal::HostTrouble,
+        ErrorKind::AlreadyExists => Refusal::Exists,
+        ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::UnknownReference => Refusal::Invalid,
+        _ if why.contains("Unable to compose") => Refusal::Invalid,
+        _ => return outcome(error),
     };
     Outcome::Refused(refusal, why)
 }

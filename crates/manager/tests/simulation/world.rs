@@ -10,7 +10,7 @@ use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
-use capmaas_manager::machine::{Context, fingerprint, reconcile};
+use capmaas_manager::machine::{Choices, Context, fingerprint, reconcile};
 use capmaas_manager::metrics::Metrics;
 use capmaas_manager::port::{Key, MemoryPort, Node};
 use jiff::Timestamp;
@@ -353,7 +353,14 @@ fn manager(
         environment: EnvironmentCredentials::default(),
     };
     let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
-    Context { kubernetes, identities, clock: clock.clone(), fence: Fence::open(), metrics: Metrics::new() }
+    Context {
+        kubernetes,
+        identities,
+        clock: clock.clone(),
+        fence: Fence::open(),
+        metrics: Metrics::new(),
+        choices: Choices::default(),
+    }
 }
 
 /// Objects of one cluster with its own endpoint, and the credentials.

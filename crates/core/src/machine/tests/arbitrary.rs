@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
+use crate::placement::Placement;
 
 fn lookup<T: Clone + std::fmt::Debug + 'static>(found: impl Strategy<Value = T> + 'static) -> BoxedStrategy<Lookup<T>> {
     prop_oneof![4 => found.prop_map(Lookup::Found), 1 => Just(Lookup::Absent), 1 => Just(Lookup::Unknown("away".into()))]
@@ -25,14 +26,14 @@ fn any_metal() -> impl Strategy<Value = Metal> {
             locked: flags[0],
             in_maintenance: flags[1],
             swap_off: flags[2],
-            is_vm: flags[3],
+            vm_host: flags[3].then_some(7),
             ..metal(State::ALL[state])
         }
     })
 }
 
 fn any_record() -> impl Strategy<Value = Record> {
-    let write = prop_oneof![Just(Write::Allocate), Just(Write::Deploy), Just(Write::Release)];
+    let write = prop_oneof![Just(Write::Allocate), Just(Write::Deploy), Just(Write::Release), Just(Write::Compose)];
     let in_flight = proptest::option::of((write, -400i64..10));
     let machine = prop_oneof![1 => Just(None), 3 => Just(Some(ID.to_owned()))];
     (machine, any::<[bool; 4]>(), in_flight, proptest::option::of(-4000i64..0), 0..4usize).prop_map(
@@ -56,8 +57,54 @@ fn any_record() -> impl Strategy<Value = Record> {
     )
 }
 
-/// Anything at all.
+/// Anything at all, metal or VM.
 pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
+    let named =
+        any_metal().prop_map(|metal| Metal { hostname: vm(State::Ready).hostname, vm_host: Some(HOST), ..metal });
+    let host = (any::<bool>(), lookup(any::<bool>())).prop_map(|(usable, others_known)| HostSight {
+        usable: if usable { Ok(()) } else { Err("it is off".into()) },
+        others_known,
+        ..usable_host()
+    });
+    let sight = (
+        lookup(proptest::collection::vec(named, 0..2)),
+        lookup(host),
+        lookup(any::<bool>().prop_map(any_placement)),
+        any::<[bool; 3]>(),
+    );
+    (any_metal_observed(), sight).prop_map(|(mut observed, (by_name, host, placement, flags))| {
+        if !flags[0] {
+            return observed;
+        }
+        observed.object.spec.provisioning_mode = Some(capmaas_api::ProvisioningMode::Lxd);
+        observed.vm = VmSight { placement, host, by_name };
+        if let Lookup::Found(metal) = &mut observed.on_record {
+            metal.vm_host = Some(HOST);
+        }
+        if let Ok(Some(mut record)) = Record::read(observed.object.metadata.annotations.as_ref()) {
+            record.vm = vm_record(flags[1].then(place)).vm.map(|vm| VmRecord { exists: flags[2], ..vm });
+            observed = observed.with_record(&record);
+        }
+        observed
+    })
+}
+
+fn any_placement(chosen: bool) -> Placement {
+    let choice = crate::placement::Choice {
+        host: HOST,
+        name: "host7".into(),
+        system_id: None,
+        zone: None,
+        pool: None,
+        project: None,
+        storage_pool: "default".into(),
+        interfaces: Vec::new(),
+    };
+    let error = capmaas_api::LxdError::new(capmaas_api::LxdErrorKind::InsufficientResources, "all are full");
+    Placement { choice: if chosen { Ok(choice) } else { Err(error) }, verdicts: Vec::new() }
+}
+
+fn any_metal_observed() -> impl Strategy<Value = Observed> {
     let eyes = prop_oneof![
         3 => Just(Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false }),
         1 => Just(Eyes::Open { name: "http://maas#new".into(), user: "new".into(), strange: true }),

@@ -38,8 +38,9 @@ pub(super) fn metal(state: State) -> Metal {
         locked: false,
         in_maintenance: false,
         swap_off: true,
-        is_vm: false,
         network: boots_from_eth0(),
+        vm_host: None,
+        tags: Vec::new(),
         last_words: "it broke".into(),
     }
 }
@@ -53,6 +54,61 @@ pub(super) fn boots_from_eth0() -> Network {
 /// The bridge that a cluster of hosts wants.
 pub(super) fn br0() -> BridgeWish {
     BridgeWish { name: "br0".into(), parent: None, make: true }
+}
+
+/// Number of the VM host of the tests.
+pub(super) const HOST: i64 = 7;
+
+pub(super) fn place() -> Place {
+    Place {
+        host: HOST,
+        host_name: "host7".into(),
+        project: Some("maas".into()),
+        zone: "az1".into(),
+        zone_id: Some(2),
+        storage_pool: Some("default".into()),
+        cards: Vec::new(),
+        cores: 2,
+        memory: 4096,
+        disk: 60,
+        at: now(),
+    }
+}
+
+/// A record of a VM that has a name, and maybe a place.
+pub(super) fn vm_record(place: Option<Place>) -> Record {
+    let vm = VmRecord { place, ..VmRecord::new("m", "uid-1") };
+    Record { vm: Some(vm), ..record() }
+}
+
+/// The record of a VM that MAAS has.
+pub(super) fn vm_on_record() -> Record {
+    Record { machine: Some(ID.into()), ..vm_record(Some(place())) }
+}
+
+/// The VM on record, ours.
+pub(super) fn vm(state: State) -> Metal {
+    let name = vm_record(None).vm.unwrap().name;
+    Metal { vm_host: Some(HOST), hostname: name, ..metal(state) }
+}
+
+/// The VM that was made for us, before it is anybody's.
+pub(super) fn unowned_vm(state: State) -> Metal {
+    Metal { stamp: None, owner: None, ..vm(state) }
+}
+
+/// A new object that asks for a VM; every look finds nothing.
+pub(super) fn fresh_vm() -> Observed {
+    let mut observed = fresh();
+    observed.object.spec.provisioning_mode = Some(capmaas_api::ProvisioningMode::Lxd);
+    observed.vm.by_name = Lookup::Found(Vec::new());
+    observed.vm.host = Lookup::Found(usable_host());
+    observed
+}
+
+pub(super) fn usable_host() -> HostSight {
+    let others_known = Lookup::Unknown("nobody counts".into());
+    HostSight { usable: Ok(()), project: Some("maas".into()), others_known, power: None }
 }
 
 /// As MAAS shows a machine that nobody has, or somebody else.
@@ -90,6 +146,8 @@ pub(super) fn fresh() -> Observed {
         power: None,
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,
+        vm: VmSight::default(),
+        links: Lookup::Absent,
     }
 }
 

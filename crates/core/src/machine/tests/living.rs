@@ -333,15 +333,6 @@ fn go08_a_failure_that_passes_is_not_written_as_terminal() {
 }
 
 #[test]
-fn a_vm_gets_a_sentence_and_nothing_else() {
-    let mut observed = fresh();
-    observed.object.spec.dynamic_lxd = Some(true);
-    let plan = decide(&observed, now());
-    assert_eq!((plan.effect.as_ref(), plan.record.as_ref()), (None, None));
-    assert!(condition(&plan, "MachineDeployed").message.as_ref().unwrap().contains("LXD VMs"));
-}
-
-#[test]
 fn two_objects_with_one_record_are_left_alone() {
     let mut observed = fresh().with_record(&on_record()).seeing(metal(State::Allocated));
     observed.others.share_key = true;

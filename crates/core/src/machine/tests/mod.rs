@@ -7,3 +7,5 @@ mod leaving;
 mod living;
 mod properties;
 mod table;
+mod vm;
+mod vm_table;

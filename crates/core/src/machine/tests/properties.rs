@@ -13,6 +13,12 @@ fn ours(observed: &Observed, id: &str) -> bool {
         || matches!(&observed.by_key, Lookup::Found(found) if found.iter().any(|metal| metal.id == id))
 }
 
+/// Nothing shows that what was in flight has landed.
+fn listed_none(observed: &Observed) -> bool {
+    let none = |lookup: &Lookup<Vec<Metal>>| !matches!(lookup, Lookup::Found(found) if !found.is_empty());
+    none(&observed.by_key) && none(&observed.vm.by_name) && !matches!(observed.on_record, Lookup::Found(_))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(768))]
 
@@ -24,7 +30,16 @@ proptest! {
     #[test]
     fn deletion_never_deploys_and_never_asks_for_a_new_machine(observed in any_observed()) {
         let plan = decide(&observed.deleting(), now());
-        let begins = matches!(plan.effect, Some(Effect::Deploy { .. } | Effect::Allocate { .. } | Effect::PowerOn { .. }));
+        let begins = matches!(
+            plan.effect,
+            Some(
+                Effect::Deploy { .. }
+                    | Effect::Allocate { .. }
+                    | Effect::PowerOn { .. }
+                    | Effect::Compose { .. }
+                    | Effect::Take { .. }
+            )
+        );
         prop_assert!(!begins, "{:?}", plan.effect);
     }
 
@@ -33,9 +48,33 @@ proptest! {
         let plan = decide(&observed, now());
         if let Some(effect) = &plan.effect
             && let Some(id) = effect.machine()
-            && !matches!(effect, Effect::Stamp { .. } | Effect::Reclaim { .. })
+            && !matches!(
+                effect,
+                Effect::Stamp { .. } | Effect::Reclaim { .. } | Effect::Take { .. } | Effect::DeleteVm { .. }
+            )
         {
             prop_assert!(ours(&observed, id), "{:?}", effect);
+        }
+    }
+
+    #[test]
+    fn s10_a_vm_is_removed_only_while_nobody_else_has_it_and_its_host_answers(observed in any_observed()) {
+        let plan = decide(&observed, now());
+        if let Some(Effect::DeleteVm { machine }) = &plan.effect {
+            let Lookup::Found(metal) = &observed.on_record else { panic!("it was not looked at") };
+            prop_assert_eq!(&metal.id, machine);
+            prop_assert!(metal.is_vm() && metal.owner.as_deref().is_none_or(|owner| owner == "admin" || owner == "new"));
+            prop_assert!(metal.state.is_removable() && !metal.locked);
+            prop_assert!(matches!(observed.power, Some(Power::On | Power::Off)));
+            prop_assert!(!observed.others.machines.contains(machine));
+        }
+    }
+
+    #[test]
+    fn s12_a_host_is_refreshed_only_where_every_other_vm_is_known(observed in any_observed()) {
+        if let Some(Effect::RefreshHost { .. }) = decide(&observed, now()).effect {
+            let known = matches!(&observed.vm.host, Lookup::Found(host) if host.others_known == Lookup::Found(true));
+            prop_assert!(known);
         }
     }
 
@@ -48,9 +87,14 @@ proptest! {
             let record = Record::read(observed.object.metadata.annotations.as_ref()).unwrap();
             if let Some(record) = record {
                 prop_assert!(matches!(observed.by_key, Lookup::Found(_) | Lookup::Absent));
-                prop_assert!(!record.in_flight.is_some_and(|sent| sent.write == Write::Allocate && sent.may_still_land(now())));
+                let under_way = record.in_flight.filter(|sent| sent.may_still_land(now())).map(|sent| sent.write);
+                prop_assert!(under_way != Some(Write::Allocate));
+                prop_assert!(under_way != Some(Write::Compose) || !listed_none(&observed));
                 if record.machine.is_some() {
                     prop_assert!(!matches!(observed.on_record, Lookup::Unknown(_)));
+                }
+                if record.vm.is_some() && matches!(observed.on_record, Lookup::Absent) {
+                    prop_assert!(!matches!(observed.vm.by_name, Lookup::Unknown(_)));
                 }
             } else {
                 prop_assert_eq!(observed.object.spec.provider_id(), None);
@@ -63,7 +107,7 @@ proptest! {
         let mut observed = observed.provisioned();
         observed.object.metadata.deletion_timestamp = None;
         let plan = decide(&observed, now());
-        let destroys = matches!(plan.effect, Some(Effect::Release { .. } | Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. }));
+        let destroys = matches!(plan.effect, Some(Effect::Release { .. } | Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. } | Effect::DeleteVm { .. } | Effect::Compose { .. } | Effect::Take { .. }));
         prop_assert!(!destroys, "{:?}", plan.effect);
     }
 
@@ -89,7 +133,8 @@ proptest! {
     fn every_write_that_must_not_be_repeated_is_remembered_before_it_is_sent(observed in any_observed()) {
         let plan = decide(&observed, now());
         let expected = match &plan.effect {
-            Some(Effect::Allocate { .. } | Effect::Reclaim { .. }) => Some(Write::Allocate),
+            Some(Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Take { .. }) => Some(Write::Allocate),
+            Some(Effect::Compose { .. }) => Some(Write::Compose),
             Some(Effect::Deploy { .. }) => Some(Write::Deploy),
             Some(Effect::Release { .. }) => Some(Write::Release),
             _ => None,

@@ -1,0 +1,213 @@
+//! The ways of a physical machine: asked for, found again, taken, given back.
+
+use capmaas_api::{Severity, reasons};
+
+use super::Metal;
+use super::decide::{Step, after, left_alone, unknown, unseen};
+use super::effect::{Constraints, Effect, quarantine_tags};
+use super::living::{ATTEMPTS, Life, first_things_first, kept, unplanned};
+use super::record::{Failure, Write};
+use super::state::{Power, State};
+use super::status::Said;
+use crate::Lookup;
+use crate::intent::{self, Intent};
+
+impl Life<'_> {
+    /// Nothing is on record: look what MAAS holds under our key, then allocate.
+    pub(super) fn find(mut self, strange: bool) -> Step {
+        let found = match &self.observed.by_key {
+            Lookup::Found(found) => found,
+            Lookup::Absent => &Vec::new(),
+            Lookup::Unknown(why) => return unseen(why),
+        };
+        // A live node of somebody else's, handed out by a MAAS that forgot (S6): neither deployed nor released, but kept.
+        let (held, mut candidates): (Vec<&Metal>, Vec<&Metal>) =
+            found.iter().partition(|metal| self.observed.others.machines.contains(&metal.id));
+        candidates.sort_by_key(|metal| (metal.state == State::Allocated, metal.id.clone()));
+        if let Some(metal) = candidates.first() {
+            self.record.machine = Some(metal.id.clone());
+            if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate) {
+                self.record.in_flight = None;
+            }
+            let message = format!("{} ({}) is ours", metal.hostname, metal.id);
+            let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message.clone());
+            return Step::say(said, after(0)).recording(self.record).telling(false, "MachineAllocated", message);
+        }
+        if self.provisioned {
+            let message = "the machine of this object is not known any more; delete the Machine to get another one";
+            return left_alone(reasons::MACHINE_NOT_FOUND, message);
+        }
+        if !held.is_empty()
+            && self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate)
+            && held.len() < ATTEMPTS
+        {
+            // The answer to what was in flight has come, even though it is of no use.
+            self.record.in_flight = None;
+        }
+        if let Some(step) = self.in_flight() {
+            return step;
+        }
+        if strange {
+            let message =
+                "the MAAS endpoint or user changed; nothing is allocated until a machine of the cluster was seen";
+            return unknown(reasons::IDENTITY_CHANGED, message);
+        }
+        if let Some(step) = self.exhausted(held.len()) {
+            return step;
+        }
+        if let Some(step) = first_things_first(self.observed, &self.intent) {
+            return step.recording(self.record);
+        }
+        if !self.is_held_by_finalizer() {
+            let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, "the finalizer comes first");
+            return Step::say(said, after(0)).recording(self.record);
+        }
+        let effect = Effect::Allocate { key: self.record.key.clone(), constraints: self.constraints() };
+        let mut message = "a machine is being asked for".to_owned();
+        if let Some(live) = held.first() {
+            message = format!(
+                "MAAS handed out {}, which another MaasMachine holds; it is kept as it is, look at it",
+                live.id
+            );
+        }
+        let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message);
+        let record = self.record.clone().sending(Write::Allocate, self.now);
+        Step::say(said, after(1)).recording(record).doing(effect)
+    }
+
+    fn constraints(&self) -> Constraints {
+        let Intent::Metal(metal) = &self.intent else { return Constraints::default() };
+        let wanted = match &self.observed.machine {
+            Lookup::Found(machine) => machine.failure_domain().map(str::to_owned),
+            _ => None,
+        };
+        Constraints {
+            min_cpu: metal.min_cpu,
+            min_memory: metal.min_memory,
+            min_disk: metal.min_disk,
+            tags: metal.tags.clone(),
+            not_tags: quarantine_tags(self.now).to_vec(),
+            pool: metal.pool.clone(),
+            zone: wanted.or_else(|| metal.zone.clone()),
+            machine: metal.pinned.clone(),
+        }
+    }
+
+    /// The machine on record carries neither our key nor our stamp (S7).
+    pub(super) fn not_ours(self, metal: &Metal, user: &str) -> Step {
+        let id = &metal.id;
+        if let Lookup::Unknown(why) = &self.observed.by_key {
+            return unseen(why);
+        }
+        let unclaimed = metal.stamp.is_none() && !self.observed.others.machines.contains(id);
+        if self.record.adopted && unclaimed && metal.owner.as_deref() == Some(user) && !metal.state.is_leaving() {
+            // The Go provider left no mark; from now on there is one. The only change that taking over makes (S24).
+            let effect = Effect::Stamp { key: self.record.key.clone(), machine: id.clone() };
+            let said = kept(self.observed, "the machine is being taken over");
+            return Step::say(said, after(1)).doing(effect);
+        }
+        if self.provisioned {
+            let (reason, message) = match metal.state {
+                State::Ready | State::New | State::Releasing | State::DiskErasing => (
+                    reasons::MACHINE_TERMINATED,
+                    format!(
+                        "{id} was released in MAAS behind our back; it is never deployed again, delete the Machine"
+                    ),
+                ),
+                _ => {
+                    (reasons::NOT_OUR_MACHINE, format!("{id} carries neither our key nor our stamp; it is left alone"))
+                }
+            };
+            return left_alone(reason, message);
+        }
+        match (metal.state, &metal.owner) {
+            (State::Releasing | State::DiskErasing, _) => {
+                let said = Said::not_yet(Severity::Info, reasons::MACHINE_RELEASING, format!("{id} is being released"));
+                Step::say(said, after(20))
+            }
+            (State::Ready | State::New, _) => {
+                let still_on = self.record.released.as_ref() == Some(id) && self.observed.power == Some(Power::On);
+                if still_on && self.record.in_flight.is_none() {
+                    return self.reclaim(id);
+                }
+                self.begin_anew(&format!("{id} was released; another machine is asked for"))
+            }
+            (State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment, _)
+                if self.record.released.as_ref() == Some(id) =>
+            {
+                self.begin_anew(&format!("{id} was released and taken again; another machine is asked for"))
+            }
+            (_, Some(owner)) if owner != user => {
+                self.begin_anew(&format!("{id} is {owner}'s now; another machine is asked for"))
+            }
+            _ => left_alone(
+                reasons::NOT_OUR_MACHINE,
+                format!("{id} carries neither our key nor our stamp; it is left alone"),
+            ),
+        }
+    }
+
+    /// Released in the first second of its deployment, a machine stays on (S14).
+    fn reclaim(self, id: &str) -> Step {
+        let message = format!("{id} is still on after its release; it is taken back and released once more");
+        let said = Said::not_yet(Severity::Warning, reasons::MACHINE_RELEASING, message);
+        let effect = Effect::Reclaim { key: self.record.key.clone(), machine: id.to_owned() };
+        Step::say(said, after(1)).recording(self.record.sending(Write::Allocate, self.now)).doing(effect)
+    }
+
+    /// Ours, and never provisioned: what fails is replaced (S9).
+    pub(super) fn becoming(mut self, metal: &Metal) -> Step {
+        let id = metal.id.clone();
+        if self.is_to_go(&id) {
+            return self.giving_back(metal);
+        }
+        if let Some(extra) = self.superfluous(&id) {
+            return extra;
+        }
+        if metal.is_vm() {
+            self.record.failed.push(Failure { machine: id, image: self.intent.image().to_owned(), power: true });
+            return self.giving_back(metal);
+        }
+        match metal.state {
+            State::Allocated => self.prepare(metal),
+            State::Deploying => self.deploying(metal),
+            State::Deployed => self.running(metal),
+            State::FailedDeployment => {
+                let power = ["power", "bmc"].iter().any(|word| metal.last_words.to_lowercase().contains(word));
+                self.failed(metal, power, &format!("the deployment of {} failed: {}", metal.id, metal.last_words))
+            }
+            _ => unplanned(metal),
+        }
+    }
+
+    /// Two machines under one key: the one on record stays, another is released if it was never deployed (S4).
+    pub(super) fn superfluous(&self, id: &str) -> Option<Step> {
+        let Lookup::Found(found) = &self.observed.by_key else { return None };
+        let mut others = found.iter().filter(|metal| metal.id != id);
+        let extra = others
+            .find(|metal| metal.state == State::Allocated && !self.observed.others.machines.contains(&metal.id))?;
+        let message = format!("{} was allocated as well; it is released", extra.id);
+        let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
+        let effect = Effect::Release { machine: extra.id.clone(), erase: Some(intent::Wipe::Nothing) };
+        let record = self.record.clone().sending(Write::Release, self.now);
+        Some(Step::say(said, after(1)).recording(record).doing(effect))
+    }
+
+    /// A machine that is not going to be used: on its way back to MAAS.
+    fn giving_back(self, metal: &Metal) -> Step {
+        let id = &metal.id;
+        let said =
+            Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is given back to MAAS"));
+        match metal.state {
+            State::Releasing | State::DiskErasing => Step::say(said, after(20)).recording(self.record),
+            State::Ready | State::New => self.begin_anew(&format!("{id} was released; another machine is asked for")),
+            state if state.is_releasable() && !metal.locked => {
+                let mut record = self.record.sending(Write::Release, self.now);
+                record.released = Some(id.clone());
+                let erase = self.intent.erase();
+                Step::say(said, after(2)).recording(record).doing(Effect::Release { machine: id.clone(), erase })
+            }
+            _ => unplanned(metal),
+        }
+    }
+}

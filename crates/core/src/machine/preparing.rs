@@ -1,0 +1,142 @@
+//! From a machine that is ours to one that runs.
+
+use capmaas_api::{Severity, reasons};
+use jiff::SignedDuration;
+
+use super::Metal;
+use super::decide::{Step, after, left_alone, unseen};
+use super::effect::{Effect, quarantine_tags};
+use super::living::{Life, first_things_first};
+use super::record::{Failure, TurnedOn, Write, whole_seconds};
+use super::state::Power;
+use super::status::Said;
+use crate::Lookup;
+use crate::intent::Intent;
+use crate::links::{self, Next};
+
+/// A deployment that has not ended by then is taken for failed. MAAS itself gives up after 30 minutes, unless it was killed
+/// in the middle: then it never does.
+pub const DEPLOY_DEADLINE: SignedDuration = SignedDuration::from_mins(45);
+/// A machine that is still off this long after its deployment began will not turn on by itself.
+pub(super) const DEPLOY_POWER: SignedDuration = SignedDuration::from_mins(2);
+
+impl Life<'_> {
+    /// Allocated: stamp, swap, deploy, one at a time.
+    pub(super) fn prepare(self, metal: &Metal) -> Step {
+        let said = Said::not_yet(
+            Severity::Info,
+            reasons::MACHINE_DEPLOY_STARTED,
+            format!("{} ({}) is being prepared", metal.hostname, metal.id),
+        );
+        if metal.stamp.as_ref() != Some(&self.record.key) {
+            let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
+            return Step::say(said, after(0)).recording(self.record).doing(effect);
+        }
+        // Without its data a machine would be deployed for nothing; what is allocated meanwhile stays ours.
+        if let Some(step) = first_things_first(self.observed, &self.intent) {
+            return step;
+        }
+        if let Some(tag) = self.missing_tag(metal) {
+            let effect = Effect::Tag { machine: metal.id.clone(), tag };
+            return Step::say(said, after(0)).recording(self.record).doing(effect);
+        }
+        if !metal.swap_off && !self.record.swap_denied {
+            return Step::say(said, after(0))
+                .recording(self.record)
+                .doing(Effect::DisableSwap { machine: metal.id.clone() });
+        }
+        if let Some(step) = self.bridge(metal) {
+            return step;
+        }
+        if let Some(step) = self.link(metal, &said) {
+            return step;
+        }
+        let effect = Effect::Deploy {
+            key: self.record.key.clone(),
+            machine: metal.id.clone(),
+            image: self.intent.image().to_owned(),
+            in_memory: matches!(&self.intent, Intent::Metal(metal) if metal.in_memory),
+        };
+        let mut record = self.record.sending(Write::Deploy, self.now);
+        record.deploy_began = Some(whole_seconds(self.now));
+        record.turned_on = None;
+        Step::say(said, after(1)).recording(record).doing(effect)
+    }
+
+    /// What has to be written to the machine's interfaces before it is deployed, if anything.
+    fn link(&self, metal: &Metal, said: &Said) -> Option<Step> {
+        let wish = self.intent.links();
+        if wish.is_empty() {
+            return None;
+        }
+        let sight = match &self.observed.links {
+            Lookup::Found(sight) => sight,
+            Lookup::Absent => return Some(unseen("the machine's interfaces were not read")),
+            Lookup::Unknown(why) => return Some(unseen(why)),
+        };
+        match links::next(&metal.id, &wish, sight) {
+            Next::Done => None,
+            Next::Write(change) => {
+                let effect = Effect::ChangeLink { machine: metal.id.clone(), change };
+                Some(Step::say(said.clone(), after(0)).recording(self.record.clone()).doing(effect))
+            }
+            Next::Refused(problem) => {
+                let said = Said::not_yet(Severity::Error, problem.reason, problem.message);
+                Some(Step::say(said, after(60)))
+            }
+            Next::Unknown(why) => Some(unseen(&why)),
+        }
+    }
+
+    /// A tag that a VM should carry and does not. It has those of its host already, as a rule.
+    fn missing_tag(&self, metal: &Metal) -> Option<String> {
+        let Intent::Vm(vm) = &self.intent else { return None };
+        vm.tags.iter().find(|tag| !metal.tags.contains(tag)).cloned()
+    }
+
+    pub(super) fn deploying(mut self, metal: &Metal) -> Step {
+        // Taken over in the middle: its time begins now.
+        let began = *self.record.deploy_began.get_or_insert(whole_seconds(self.now));
+        let since = self.now.duration_since(began);
+        if since >= DEPLOY_DEADLINE {
+            let off = self.observed.power != Some(Power::On) && metal.power != Power::On;
+            return self.failed(metal, off, &format!("the deployment of {} has not ended within 45 minutes", metal.id));
+        }
+        let said = Said::not_yet(
+            Severity::Info,
+            reasons::MACHINE_DEPLOYING,
+            format!("MAAS is deploying {} ({})", metal.hostname, metal.id),
+        );
+        // MAAS was killed between the two halves of a deployment: it never turns the machine on, and never gives up.
+        if since >= DEPLOY_POWER && self.observed.power == Some(Power::Off) && self.record.turned_on.is_none() {
+            self.record.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times: 1 });
+            return Step::say(said, after(30))
+                .recording(self.record)
+                .telling(
+                    true,
+                    reasons::MACHINE_POWERED_OFF,
+                    format!("{} is off in the middle of its deployment; it is turned on", metal.id),
+                )
+                .doing(Effect::PowerOn { machine: metal.id.clone() });
+        }
+        Step::say(said, after(60)).recording(self.record)
+    }
+
+    /// The machine failed and was never of use: kept away from others, released, and another is tried.
+    pub(super) fn failed(mut self, metal: &Metal, power: bool, why: &str) -> Step {
+        if self.provisioned {
+            return left_alone(reasons::MACHINE_DEPLOY_FAILED, why);
+        }
+        if self.is_vm() {
+            return self.failed_vm(metal, power, why);
+        }
+        let image = self.intent.image().to_owned();
+        self.record.failed.push(Failure { machine: metal.id.clone(), image, power });
+        let said = Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, why);
+        let effect = Effect::Quarantine { machine: metal.id.clone(), tag: quarantine_tags(self.now)[0].clone() };
+        Step::say(said, after(0))
+            .recording(self.record)
+            .telling(true, reasons::MACHINE_DEPLOY_FAILED, why)
+            .doing(effect)
+    }
+}

@@ -1,0 +1,78 @@
+//! A VM that shall be gone: released like any machine, then removed from MAAS and LXD, then seen gone by its ID and by its name.
+
+use capmaas_api::reasons;
+
+use super::Metal;
+use super::decide::{Step, unseen};
+use super::effect::Effect;
+use super::leaving::{Leave, done, kept, wait};
+use super::state::{Power, State};
+use super::vm::is_anothers;
+use crate::Lookup;
+
+impl Leave<'_> {
+    /// Nothing of ours is Allocated or Deployed any more.
+    pub(super) fn remove(mut self, on_record: Option<Metal>, user: &str, strange: bool) -> Step {
+        if let Some(metal) = on_record {
+            return self.remove_one(&metal, user);
+        }
+        let made = match (&self.record.vm, &self.observed.vm.by_name) {
+            (Some(_), Lookup::Unknown(why)) => return unseen(why),
+            (Some(vm), Lookup::Found(found)) => found.iter().find(|metal| metal.is_made_for(vm)).cloned(),
+            (None, _) | (_, Lookup::Absent) => None,
+        };
+        match made {
+            // Made, and we died before we wrote it down; or a refresh of the host brought it back.
+            Some(metal) if !is_anothers(&metal, user) && !self.observed.others.machines.contains(&metal.id) => {
+                let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
+                self.record.machine = Some(metal.id.clone());
+                wait(reasons::MACHINE_RELEASING, message, 0).recording(self.record)
+            }
+            _ if strange => kept(
+                reasons::IDENTITY_CHANGED,
+                "the MAAS endpoint or user changed, so what MAAS does not show may still exist",
+            ),
+            _ => {
+                let message = "MAAS holds no VM for this object";
+                let step = done(message);
+                if self.record.released.is_some() {
+                    return step.telling(false, "SuccessfulRelease", "the VM was removed");
+                }
+                step
+            }
+        }
+    }
+
+    /// Nobody has it: it is removed while its host answers, because MAAS forgets a VM even where it cannot remove it (727).
+    fn remove_one(self, metal: &Metal, user: &str) -> Step {
+        let id = &metal.id;
+        if matches!(metal.state, State::Releasing | State::DiskErasing) {
+            let message = format!("{id} is {} in MAAS", metal.state_name);
+            return wait(reasons::MACHINE_RELEASING, message, 10).recording(self.record);
+        }
+        let made_for_us = self.record.released.as_ref() == Some(id)
+            || self.record.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm));
+        let free = !is_anothers(metal, user) && !self.observed.others.machines.contains(id);
+        if !(metal.is_vm() && made_for_us && free && metal.state.is_removable()) {
+            return self.stranger(metal, user);
+        }
+        if metal.locked {
+            return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
+        }
+        match self.observed.power {
+            Some(Power::On | Power::Off) => {
+                let effect = Effect::DeleteVm { machine: id.clone() };
+                wait(reasons::MACHINE_RELEASING, format!("{id} is being removed"), 2)
+                    .recording(self.record)
+                    .doing(effect)
+            }
+            Some(Power::Unknown) | None => kept(
+                reasons::HOST_UNAVAILABLE,
+                format!(
+                    "LXD HostUnavailable: the host of {id} does not answer; a VM that is removed now would stay on it, so it \
+                     is waited for"
+                ),
+            ),
+        }
+    }
+}

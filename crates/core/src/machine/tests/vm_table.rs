@@ -1,0 +1,101 @@
+//! All 23 states of a VM, and the one that nobody has heard of, in every phase.
+
+use super::super::*;
+use super::fixture::*;
+use crate::Lookup;
+
+/// What is done in each state to a VM that is not provisioned: to ours, to the one that was made for us and is nobody's; then
+/// on deletion, to ours and to nobody's.
+const ROWS: [(State, &str, &str, &str, &str); 24] = [
+    (State::New, "", "", "", "delete_vm"),
+    (State::Commissioning, "", "", "", "delete_vm"),
+    (State::FailedCommissioning, "", "", "", "delete_vm"),
+    (State::Missing, "", "", "", "delete_vm"),
+    (State::Ready, "", "take", "delete_vm", "delete_vm"),
+    (State::Reserved, "", "", "release", ""),
+    (State::Deployed, "", "", "release", ""),
+    (State::Retired, "", "", "", ""),
+    (State::Broken, "", "", "release", ""),
+    (State::Deploying, "", "", "release", ""),
+    (State::Allocated, "deploy", "", "release", ""),
+    (State::FailedDeployment, "", "", "release", ""),
+    (State::Releasing, "", "", "", ""),
+    (State::ReleasingFailed, "", "", "release", ""),
+    (State::DiskErasing, "", "", "", ""),
+    (State::FailedDiskErasing, "", "", "release", ""),
+    (State::RescueMode, "", "", "", ""),
+    (State::EnteringRescueMode, "", "", "", ""),
+    (State::FailedEnteringRescueMode, "", "", "", ""),
+    (State::ExitingRescueMode, "", "", "", ""),
+    (State::FailedExitingRescueMode, "", "", "", ""),
+    (State::Testing, "", "", "", "delete_vm"),
+    (State::FailedTesting, "", "", "", "delete_vm"),
+    (State::Unheard, "", "", "", ""),
+];
+
+fn with(metal: Metal) -> Observed {
+    let mut observed = fresh_vm().with_record(&vm_on_record()).seeing(metal);
+    observed.power = Some(Power::Off);
+    observed
+}
+
+#[test]
+fn s08_every_state_of_a_vm_has_its_row() {
+    for (state, ours, nobodys, leaving, leaving_nobodys) in ROWS {
+        assert_eq!(effect(&decide(&with(vm(state)), now())), ours, "{state:?}, ours");
+        assert_eq!(effect(&decide(&with(unowned_vm(state)), now())), nobodys, "{state:?}, nobody's");
+        let plan = decide(&with(unowned_vm(state)).deleting(), now());
+        assert_eq!(effect(&plan), leaving_nobodys, "{state:?}, nobody's, on deletion");
+        if state != State::New && state != State::Ready {
+            assert_eq!(effect(&decide(&with(vm(state)).deleting(), now())), leaving, "{state:?}, ours, on deletion");
+        }
+    }
+    assert_eq!(ROWS.map(|row| row.0), State::ALL);
+}
+
+#[test]
+fn s10_a_vm_that_somebody_else_has_is_neither_deployed_nor_removed_whatever_its_state() {
+    for state in State::ALL {
+        let theirs = Metal { owner: Some("bob".into()), ..unowned_vm(state) };
+        for observed in [with(theirs.clone()), with(theirs.clone()).provisioned(), with(theirs.clone()).deleting()] {
+            let plan = decide(&observed, now());
+            assert_eq!(plan.effect.as_ref().and_then(Effect::machine), None, "{state:?}: {:?}", plan.effect);
+        }
+    }
+}
+
+#[test]
+fn s09_a_vm_that_was_provisioned_once_is_never_released_removed_or_made_again_by_us() {
+    for state in State::ALL {
+        for seen in [vm(state), unowned_vm(state)] {
+            let plan = decide(&with(seen).provisioned(), now());
+            let name = effect(&plan);
+            assert!(!["release", "delete_vm", "compose", "take", "deploy"].contains(&name), "{state:?}: {name}");
+            assert_eq!(plan.record.and_then(|record| record.machine), None, "{state:?} stays on record");
+        }
+    }
+}
+
+#[test]
+fn s16_nothing_is_removed_while_its_host_does_not_answer() {
+    for state in State::ALL {
+        let mut observed = with(unowned_vm(state)).deleting();
+        for power in [None, Some(Power::Unknown)] {
+            observed.power = power;
+            assert_ne!(effect(&decide(&observed, now())), "delete_vm", "{state:?}");
+            assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep, "{state:?}");
+        }
+    }
+}
+
+#[test]
+fn s01_the_finalizer_goes_when_neither_id_nor_name_are_known_to_maas() {
+    let mut observed = fresh_vm().with_record(&vm_on_record()).deleting();
+    observed.on_record = Lookup::Absent;
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Remove);
+    observed.vm.by_name = Lookup::Unknown("away".into());
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
+    observed.vm.by_name = Lookup::Found(vec![Metal { id: "back".into(), ..unowned_vm(State::Commissioning) }]);
+    let plan = decide(&observed, now());
+    assert_eq!((plan.finalizer, plan.record.unwrap().machine.as_deref()), (Finalizer::Keep, Some("back")));
+}

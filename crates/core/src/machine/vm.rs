@@ -1,0 +1,391 @@
+//! The ways of a VM that shall be there: a place, made there, taken before anybody else does, and another one if it fails.
+
+use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
+use capmaas_api::{Severity, reasons};
+use jiff::SignedDuration;
+
+use super::decide::{Step, after, left_alone, unknown, unseen};
+use super::effect::Effect;
+use super::living::{Life, first_things_first, unplanned};
+use super::record::{Card, Failure, Place, VmRecord, Write, whole_seconds};
+use super::state::{Power, State};
+use super::status::Said;
+use super::{Metal, Requeue};
+use crate::Lookup;
+use crate::intent::{Intent, Wipe};
+use crate::placement::{Choice, Placement};
+
+/// What cannot be had now is asked for again after this many seconds (document 004).
+const RETRY: u64 = 30;
+/// A VM that is not Ready this long after it got its place never will be. MAAS gives commissioning up after 20 minutes itself.
+const READY_DEADLINE: SignedDuration = SignedDuration::from_mins(45);
+
+/// A step that tells what is wrong around the VM, in one of the six kinds.
+pub(super) fn trouble(error: LxdError) -> Step {
+    let severity = if error.kind.is_retryable() { Severity::Warning } else { Severity::Error };
+    let said = Said::not_yet(severity, error.kind.reason(), error.to_string());
+    Step::say(said, after(RETRY)).failing(error)
+}
+
+fn creating(message: impl Into<String>, requeue: Requeue) -> Step {
+    Step::say(Said::not_yet(Severity::Info, reasons::VM_CREATING, message), requeue)
+}
+
+impl Life<'_> {
+    /// No VM is on record: look what MAAS holds under our key and under its name, then choose a place, then make it there.
+    pub(super) fn find_vm(mut self, strange: bool) -> Step {
+        let Some(vm) = self.record.vm.clone() else {
+            let metadata = &self.observed.object.metadata;
+            let (name, uid) =
+                (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
+            self.record.vm = Some(VmRecord::new(name, uid));
+            return creating("the VM gets a name", after(0)).recording(self.record);
+        };
+        let (by_key, by_name) = match (&self.observed.by_key, &self.observed.vm.by_name) {
+            (Lookup::Unknown(why), _) | (_, Lookup::Unknown(why)) => return unseen(why),
+            (by_key, by_name) => (listed(by_key), listed(by_name)),
+        };
+        let free = |metal: &&Metal| !self.observed.others.machines.contains(&metal.id);
+        let made = by_name.iter().filter(|metal| metal.is_made_for(&vm));
+        if let Some(metal) = by_key.iter().filter(free).chain(made.filter(free)).min_by_key(|metal| &metal.id) {
+            return self.adopt_vm(&metal.clone());
+        }
+        if self.provisioned {
+            let message = "the VM of this object is not known any more; delete the Machine to get another one";
+            return left_alone(reasons::MACHINE_NOT_FOUND, message);
+        }
+        if let Some(step) = self.in_flight() {
+            return step;
+        }
+        if strange {
+            let message = "the MAAS endpoint or user changed; no VM is made until a machine of the cluster was seen";
+            return unknown(reasons::IDENTITY_CHANGED, message);
+        }
+        if !by_name.is_empty() {
+            let message = format!("MAAS has another machine named {}; the VM gets another name", vm.name);
+            return creating(message, after(0)).recording(self.record.without_vm());
+        }
+        if let Some(step) = self.exhausted(0) {
+            return step;
+        }
+        if let Some(step) = first_things_first(self.observed, &self.intent) {
+            return step.recording(self.record);
+        }
+        if !self.is_held_by_finalizer() {
+            return creating("the finalizer comes first", after(0)).recording(self.record);
+        }
+        match &vm.place {
+            None => self.choose(&vm),
+            Some(place) if vm.exists => self.adopt_orphan(&vm, place),
+            Some(place) => self.compose(&vm, place),
+        }
+    }
+
+    /// MAAS has it: the answer was lost, or we were.
+    fn adopt_vm(mut self, metal: &Metal) -> Step {
+        self.record.machine = Some(metal.id.clone());
+        if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose) {
+            self.record.in_flight = None;
+        }
+        if let Some(vm) = &mut self.record.vm {
+            vm.exists = false;
+        }
+        let message = format!("the VM {} ({}) is in MAAS", metal.hostname, metal.id);
+        creating(message.clone(), after(0)).recording(self.record).telling(false, reasons::VM_CREATED, message)
+    }
+
+    /// A place for it: written down before anything is made, so that others heed it (S3).
+    fn choose(mut self, vm: &VmRecord) -> Step {
+        let placement = match &self.observed.vm.placement {
+            Lookup::Found(placement) => placement,
+            Lookup::Unknown(why) => return unseen(why),
+            Lookup::Absent => return unseen("nobody looked for LXD hosts"),
+        };
+        match &placement.choice {
+            Ok(choice) => {
+                let place = self.place(choice);
+                self.record.vm = Some(VmRecord { place: Some(place), ..vm.clone() });
+                creating(format!("{} is going to be made on {}", vm.name, choice.name), after(0))
+                    .recording(self.record)
+                    .explaining(placement.sentence())
+                    .telling(false, reasons::HOST_SELECTED, placement.full())
+            }
+            Err(error) => {
+                let news = self.is_news(placement);
+                let step = trouble(error.clone()).explaining(placement.sentence()).recording(self.record);
+                if news { step.telling(true, error.kind.reason(), placement.full()) } else { step }
+            }
+        }
+    }
+
+    /// Whether the refusal was not told before: the condition says the same as long as nothing has changed.
+    fn is_news(&self, placement: &Placement) -> bool {
+        let conditions = self.observed.object.status.iter().flat_map(|status| &status.conditions);
+        let mut said = conditions.filter(|condition| condition.type_ == capmaas_api::conditions::LXD_HOST_SELECTED);
+        !said.any(|condition| condition.message.as_deref().is_some_and(|said| said.contains(&placement.sentence())))
+    }
+
+    fn place(&self, choice: &Choice) -> Place {
+        let (cores, memory, disk) = match &self.intent {
+            Intent::Vm(vm) => (vm.cores, vm.memory, vm.disk),
+            Intent::Metal(_) => (0, 0, 0),
+        };
+        Place {
+            host: choice.host,
+            host_name: choice.name.clone(),
+            project: choice.project.clone(),
+            zone: choice.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
+            zone_id: choice.zone.as_ref().map(|zone| zone.id),
+            storage_pool: Some(choice.storage_pool.clone()).filter(|pool| !pool.is_empty()),
+            cards: choice
+                .interfaces
+                .iter()
+                .map(|card| Card { name: card.name.clone(), subnet: card.subnet.clone() })
+                .collect(),
+            cores,
+            memory,
+            disk,
+            at: whole_seconds(self.now),
+        }
+    }
+
+    /// The host is looked at once more, then the VM is made.
+    fn compose(mut self, vm: &VmRecord, place: &Place) -> Step {
+        let mut place = place.clone();
+        match &self.observed.vm.host {
+            Lookup::Found(host) => {
+                place.project = place.project.or_else(|| host.project.clone());
+                if let Err(why) = &host.usable {
+                    let why = why.clone();
+                    return self.elsewhere(LxdErrorKind::HostUnavailable, &why);
+                }
+            }
+            Lookup::Absent => return self.elsewhere(LxdErrorKind::HostUnavailable, "it is gone from MAAS"),
+            Lookup::Unknown(why) => return unseen(why),
+        }
+        let message = format!("{} is being made on {}", vm.name, place.host_name);
+        self.record.vm = Some(VmRecord { place: Some(place.clone()), ..vm.clone() });
+        let effect = Effect::Compose { name: vm.name.clone(), place };
+        creating(message, after(1)).recording(self.record.sending(Write::Compose, self.now)).doing(effect)
+    }
+
+    /// LXD has a VM of our name that MAAS does not know: made before MAAS died. A refresh brings it back, and harms every
+    /// other VM that MAAS does not know; so it is only done where there is none (S12).
+    fn adopt_orphan(self, vm: &VmRecord, place: &Place) -> Step {
+        let others_known = match &self.observed.vm.host {
+            Lookup::Found(host) => &host.others_known,
+            Lookup::Absent => return self.elsewhere(LxdErrorKind::HostUnavailable, "it is gone from MAAS"),
+            Lookup::Unknown(why) => return unseen(why),
+        };
+        if *others_known == Lookup::Found(true) {
+            let message = format!("{} is in LXD of {} already; MAAS is told to look", vm.name, place.host_name);
+            return creating(message, after(5)).recording(self.record).doing(Effect::RefreshHost { host: place.host });
+        }
+        let message = format!(
+            "{} exists in LXD of {} and MAAS does not know it; nobody can tell whether a refresh would harm other VMs there, so \
+             it is left: refresh the host or delete the VM by hand",
+            vm.name, place.host_name
+        );
+        self.elsewhere(LxdErrorKind::VmCreationFailed, &message)
+    }
+
+    /// The place is no good: another one, under another name.
+    fn elsewhere(mut self, kind: LxdErrorKind, why: &str) -> Step {
+        let host = self.record.place().map(|place| place.host_name.clone()).unwrap_or_default();
+        if let Some(vm) = &mut self.record.vm {
+            vm.avoid_host(self.now);
+        }
+        let error = LxdError::new(kind, format!("{host}: {why}")).on_host(host);
+        let message = error.to_string();
+        trouble(error).recording(self.record.without_vm()).telling(true, kind.reason(), message)
+    }
+
+    /// A VM is on record and was never provisioned.
+    pub(super) fn becoming_vm(mut self, metal: &Metal, user: &str) -> Step {
+        let ours = metal.is_ours(&self.record.key, &self.observed.by_key);
+        if let (false, Lookup::Unknown(why)) = (ours, &self.observed.by_key) {
+            return unseen(why);
+        }
+        let landed = match self.record.in_flight.as_ref().map(|sent| sent.write) {
+            Some(Write::Allocate) => ours,
+            Some(_) => self.landed(metal),
+            None => false,
+        };
+        if landed {
+            self.record.in_flight = None;
+        }
+        if let Some(step) = self.in_flight() {
+            return step;
+        }
+        if self.is_to_go(&metal.id) {
+            return self.discard(metal, ours, user);
+        }
+        if ours {
+            if let Some(extra) = self.superfluous(&metal.id) {
+                return extra;
+            }
+            return match metal.state {
+                State::Allocated => self.prepare(metal),
+                State::Deploying => self.deploying(metal),
+                State::Deployed => self.running(metal),
+                State::FailedDeployment => {
+                    let why = format!("the deployment of {} failed: {}", metal.id, metal.last_words);
+                    self.failed(metal, false, &why)
+                }
+                _ => unplanned(metal),
+            };
+        }
+        if is_anothers(metal, user) {
+            return self.stolen(metal);
+        }
+        match metal.state {
+            State::New | State::Commissioning | State::Testing => self.awaited(metal),
+            State::FailedCommissioning | State::FailedTesting => {
+                let why = format!("{} is {} in MAAS: {}", metal.id, metal.state_name, metal.last_words);
+                self.never_ready(metal, &why)
+            }
+            State::Ready => {
+                let message = format!("{} ({}) is being taken", metal.hostname, metal.id);
+                let effect = Effect::Take { key: self.record.key.clone(), machine: metal.id.clone() };
+                creating(message, after(0)).recording(self.record.sending(Write::Allocate, self.now)).doing(effect)
+            }
+            State::Releasing | State::DiskErasing => {
+                creating(format!("{} is {} in MAAS", metal.id, metal.state_name), after(20)).recording(self.record)
+            }
+            _ => unplanned(metal),
+        }
+    }
+
+    /// MAAS commissions it.
+    fn awaited(self, metal: &Metal) -> Step {
+        let since = self.record.place().map(|place| self.now.duration_since(place.at)).unwrap_or_default();
+        if since >= READY_DEADLINE {
+            return self.never_ready(metal, &format!("{} is still {} after 45 minutes", metal.id, metal.state_name));
+        }
+        creating(format!("{} is {} in MAAS", metal.id, metal.state_name), after(20)).recording(self.record)
+    }
+
+    fn never_ready(mut self, metal: &Metal, why: &str) -> Step {
+        self.blame(metal, true);
+        let error = LxdError::new(LxdErrorKind::VmCreationFailed, why).on_host(self.host_name());
+        let message = error.to_string();
+        let mut step = trouble(error).recording(self.record).telling(true, reasons::VM_CREATION_FAILED, message);
+        step.requeue = after(0);
+        step
+    }
+
+    /// Its deployment failed: it is removed, and another host is tried.
+    pub(super) fn failed_vm(mut self, metal: &Metal, power: bool, why: &str) -> Step {
+        self.blame(metal, power);
+        let error = LxdError::new(LxdErrorKind::VmDeploymentFailed, why).on_host(self.host_name());
+        let said = Said::not_yet(
+            Severity::Warning,
+            reasons::MACHINE_DEPLOY_FAILED,
+            format!("LXD VM deployment failed: {why}"),
+        );
+        let message = error.to_string();
+        Step::say(said, after(0)).failing(error).recording(self.record).telling(
+            true,
+            reasons::VM_DEPLOYMENT_FAILED,
+            message,
+        )
+    }
+
+    fn host_name(&self) -> String {
+        self.record.place().map(|place| place.host_name.clone()).unwrap_or_default()
+    }
+
+    fn blame(&mut self, metal: &Metal, power: bool) {
+        let image = self.intent.image().to_owned();
+        self.record.failed.push(Failure { machine: metal.id.clone(), image, power });
+        if let Some(vm) = &mut self.record.vm {
+            vm.avoid_host(self.now);
+        }
+    }
+
+    /// Somebody took it before we did. It is theirs: neither deployed nor removed (S10).
+    fn stolen(mut self, metal: &Metal) -> Step {
+        let image = self.intent.image().to_owned();
+        self.record.failed.push(Failure { machine: metal.id.clone(), image, power: true });
+        let whose = metal.owner.clone().unwrap_or_else(|| "somebody".to_owned());
+        let message = format!("{whose} took {} ({}) before it was ours; another VM is made", metal.hostname, metal.id);
+        creating(message.clone(), after(0)).recording(self.record.without_vm()).telling(
+            true,
+            reasons::NOT_OUR_MACHINE,
+            message,
+        )
+    }
+
+    /// A VM that is not going to be used: released, removed, and another one.
+    fn discard(self, metal: &Metal, ours: bool, user: &str) -> Step {
+        let id = &metal.id;
+        let said = Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is being removed"));
+        if matches!(metal.state, State::Releasing | State::DiskErasing) {
+            return Step::say(said, after(10)).recording(self.record);
+        }
+        if ours {
+            if !metal.state.is_releasable() || metal.locked {
+                return unplanned(metal);
+            }
+            let mut record = self.record.sending(Write::Release, self.now);
+            record.released = Some(id.clone());
+            let effect = Effect::Release { machine: id.clone(), erase: Some(Wipe::Nothing) };
+            return Step::say(said, after(2)).recording(record).doing(effect);
+        }
+        if is_anothers(metal, user) || self.observed.others.machines.contains(id) {
+            let message = format!("{id} is somebody else's now; another VM is made");
+            return creating(message, after(0)).recording(self.record.without_vm());
+        }
+        if !metal.state.is_removable() || metal.locked {
+            return unplanned(metal);
+        }
+        match self.observed.power {
+            Some(Power::On | Power::Off) => {
+                let effect = Effect::DeleteVm { machine: id.clone() };
+                Step::say(said, after(2)).recording(self.record).doing(effect)
+            }
+            Some(Power::Unknown) | None => {
+                let message = format!("{id} cannot be removed while its host does not answer; it is waited for");
+                trouble(LxdError::new(LxdErrorKind::HostUnavailable, message).on_host(self.host_name()))
+                    .recording(self.record)
+            }
+        }
+    }
+
+    /// MAAS does not know the VM on record any more, nor any of its name.
+    pub(super) fn gone_vm(mut self, id: &str) -> Step {
+        let by_name = match &self.observed.vm.by_name {
+            Lookup::Unknown(why) => return unseen(why),
+            by_name => listed(by_name),
+        };
+        let back = self.record.vm.as_ref().and_then(|vm| by_name.iter().find(|metal| metal.is_made_for(vm))).cloned();
+        if let Some(back) = back {
+            // A refresh of its host made a new machine of it.
+            let to_go = self.is_to_go(id);
+            self.record.machine = Some(back.id.clone());
+            self.record.released = to_go.then(|| back.id.clone());
+            let message = format!("{id} came back as {}", back.id);
+            return creating(message, after(0)).recording(self.record);
+        }
+        let message = format!("{id} is gone from MAAS; another VM is made");
+        creating(message, after(0)).recording(self.record.without_vm())
+    }
+}
+
+/// What a list answers; whoever says that there is none has listed nothing.
+pub(super) fn listed(lookup: &Lookup<Vec<Metal>>) -> &[Metal] {
+    match lookup {
+        Lookup::Found(found) => found,
+        Lookup::Absent | Lookup::Unknown(_) => &[],
+    }
+}
+
+/// Somebody else has it: another user, or another of the same user (S10). Who composes a VM with commissioning has it until
+/// it is Ready.
+pub(super) fn is_anothers(metal: &Metal, user: &str) -> bool {
+    match metal.owner.as_deref() {
+        None => false,
+        Some(owner) if owner != user => true,
+        Some(_) => !metal.state.is_removable() && !matches!(metal.state, State::Releasing | State::DiskErasing),
+    }
+}

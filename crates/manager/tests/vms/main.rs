@@ -1,0 +1,7 @@
+//! VM machines: the real gather, decide and apply over objects in memory and a simulated MAAS with made-up LXD hosts.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod leaving;
+mod life;
+mod stage;
+mod trouble;

@@ -1,0 +1,275 @@
+//! One cluster, three LXD hosts in three zones, and VM machines.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use capmaas_core::machine::Requeue;
+use capmaas_manager::clock::{Clock, Driver};
+use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::lease::Fence;
+use capmaas_manager::machine::{Choices, Context, reconcile};
+use capmaas_manager::metrics::Metrics;
+use capmaas_manager::port::{Key, MemoryPort};
+use jiff::Timestamp;
+use maas_client::transport::{BoxError, Transport, in_process};
+use maas_client::{Client, Environment, RetryPolicy};
+use maas_sim::{Config, Simulator};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
+const START: i64 = 1_794_772_800;
+/// Passes until a machine must have come to where it should.
+const MOST_PASSES: usize = 120;
+
+/// MAAS refuses only time stamps that are old, and tests let hours pass.
+struct Ahead;
+
+impl Environment for Ahead {
+    fn unix_seconds(&self) -> u64 {
+        maas_client::SystemEnvironment.unix_seconds() + 100_000
+    }
+
+    fn random(&self) -> u128 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        u128::from(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+pub(crate) struct Stage {
+    pub(crate) port: MemoryPort,
+    pub(crate) maas: Simulator,
+    pub(crate) context: Context,
+    driver: Driver,
+    clock: Clock,
+    keeper: Arc<MemoryKeeper>,
+}
+
+fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<MemoryKeeper>) -> Context {
+    let router = maas.router();
+    let connect: Connect = Arc::new(move |credentials: &Credentials| {
+        let inner = in_process(router.clone(), 1 << 20);
+        let transport = Transport::new(tower::service_fn(move |request: http::Request<bytes::Bytes>| {
+            let inner = inner.clone();
+            async move {
+                let answer = inner.oneshot(request).await?;
+                if answer.extensions().get::<maas_sim::ConnectionReset>().is_some() {
+                    return Err(BoxError::from("connection reset by peer"));
+                }
+                Ok(answer)
+            }
+        }));
+        Client::builder(&credentials.endpoint, credentials.key.expose_secret())
+            .transport(transport)
+            .environment(Ahead)
+            .retry(RetryPolicy::never())
+            .build()
+    });
+    let kubernetes = Arc::new(port.clone());
+    let settings = Settings {
+        namespace: "capmaas-system".into(),
+        identity_namespaces: BTreeSet::new(),
+        environment: EnvironmentCredentials::default(),
+    };
+    let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
+    Context {
+        kubernetes,
+        identities,
+        clock: clock.clone(),
+        fence: Fence::open(),
+        metrics: Metrics::new(),
+        choices: Choices::default(),
+    }
+}
+
+impl Stage {
+    /// Hosts of 8 cores and 16 GB, one in each of three zones.
+    pub(crate) fn new() -> Self {
+        let (clock, driver) = Clock::driven(Timestamp::from_second(START).unwrap());
+        let maas = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
+        let port = MemoryPort::new(clock.clone());
+        let keeper = Arc::new(MemoryKeeper::default());
+        let context = context(&clock, &port, &maas, &keeper);
+        let stage = Self { port, maas, context, driver, clock, keeper };
+        stage.arrange(json!([
+            {"user": {"name": "bob", "admin": false, "key": "cb:tb:CANARYbob"}},
+            {"fabric": {"name": "fabric-0", "id": 0}}, {"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}},
+            {"subnet": {"cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.1"}},
+            {"ip_range": {"start_ip": "10.0.0.200", "end_ip": "10.0.0.250", "type": "dynamic"}},
+            {"image": {"name": "ubuntu/jammy"}},
+        ]));
+        for number in 1..=3 {
+            stage.host(number, 8, 16384);
+        }
+        stage.cluster();
+        stage
+    }
+
+    pub(crate) fn host(&self, number: u32, cores: u32, memory: u32) {
+        let (name, address, zone) =
+            (format!("host{number}"), format!("10.0.0.{}:8443", 10 + number), format!("az{number}"));
+        let pools = json!([{"name": "default", "driver": "dir", "total": 500_000_000_000_i64}]);
+        self.arrange(json!([
+            {"zone": {"name": zone}},
+            {"machine": {"hostname": name, "status": "Deployed", "owner": "admin", "power": "on", "zone": zone}},
+            {"lxd": {"address": address, "cores": cores, "memory": memory, "host": name, "storage_pools": pools}},
+            {"vm_host": {"name": name, "power_address": address, "project": "maas", "zone": zone}},
+        ]));
+    }
+
+    pub(crate) fn arrange(&self, statements: Value) {
+        self.maas.control().arrange(&serde_json::from_value::<Vec<_>>(statements).unwrap()).unwrap();
+    }
+
+    pub(crate) fn fault(&self, rule: Value) {
+        self.maas.control().add_fault(serde_json::from_value(rule).unwrap());
+    }
+
+    fn cluster(&self) {
+        let in_system = |name: &str| json!({ "name": name, "namespace": "capmaas-system" });
+        self.create(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": in_system("maas-credentials"), "stringData": { "apiKey": ADMIN } }));
+        let data = json!({ "maasEndpoint": "http://maas.test:5240/MAAS" });
+        self.create(
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": in_system("capmaas-config"), "data": data }),
+        );
+        self.create(json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": { "name": "c1", "namespace": "default" },
+            "spec": { "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasCluster", "name": "c1" } },
+        }));
+        let key = Key::new("default", "c1");
+        let status = json!({ "initialization": { "infrastructureProvisioned": true } });
+        self.port.set_status("Cluster", &key, status).unwrap();
+        self.create(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
+            "metadata": {
+                "name": "c1", "namespace": "default", "annotations": { "spectrocloud.com/custom-dns-provided": "" },
+            },
+            "spec": { "dnsDomain": "maas", "controlPlaneEndpoint": { "host": "10.0.0.250", "port": 6443 } },
+        }));
+    }
+
+    fn create(&self, object: Value) -> Value {
+        self.port.create(object).unwrap()
+    }
+
+    /// A Machine of the control plane, its start-up data and its MaasMachine, with this in the spec.
+    pub(crate) fn machine(&self, name: &str, spec: Value) {
+        self.create(json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" },
+            "stringData": { "value": "#cloud-config\n# CANARYbootstrap" },
+        }));
+        let made = self.create(json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "clusterName": "c1", "bootstrap": { "dataSecretName": name },
+                "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasMachine", "name": name },
+            },
+        }));
+        let mut asked = json!({ "image": "ubuntu/jammy", "minCPU": 2, "minMemory": 2048, "minDiskSize": 20 });
+        asked.as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap_or_default());
+        self.create(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+            "metadata": {
+                "name": name, "namespace": "default",
+                "labels": { "cluster.x-k8s.io/cluster-name": "c1", "cluster.x-k8s.io/control-plane": "" },
+                "ownerReferences": [{
+                    "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": name, "uid": made["metadata"]["uid"],
+                }],
+            },
+            "spec": asked,
+        }));
+    }
+
+    pub(crate) fn vm(&self, name: &str) {
+        self.machine(name, json!({ "provisioningMode": "lxd" }));
+    }
+
+    pub(crate) async fn pass(&self, name: &str) -> Requeue {
+        reconcile(&self.context, &Key::new("default", name)).await.unwrap()
+    }
+
+    /// The manager dies: whatever it kept in memory is gone.
+    pub(crate) fn restart(&mut self) {
+        self.context = context(&self.clock, &self.port, &self.maas, &self.keeper);
+    }
+
+    pub(crate) fn advance(&self, seconds: u64) {
+        self.driver.advance(i64::try_from(seconds).unwrap() * 1000);
+        self.maas.advance(Duration::from_secs(seconds));
+    }
+
+    /// Passes over these machines in turn, with the time that they ask for in between, until the question is answered yes.
+    pub(crate) async fn until(&self, names: &[&str], what: &str, mut reached: impl FnMut(&Self) -> bool) {
+        for _ in 0..MOST_PASSES {
+            if reached(self) {
+                return;
+            }
+            let mut wait = 30;
+            for name in names {
+                if let Requeue::After(asked) = self.pass(name).await {
+                    wait = wait.min(asked.as_secs().max(1));
+                }
+            }
+            self.advance(wait);
+        }
+        let objects: Vec<Value> = names.iter().map(|name| self.object(name)).collect();
+        panic!("{what} never happens: {objects:#?}\n{:#?}", self.mutations());
+    }
+
+    pub(crate) async fn until_ready(&self, names: &[&str]) {
+        self.until(names, "ready", |stage| names.iter().all(|name| stage.object(name)["status"]["ready"] == true))
+            .await;
+    }
+
+    pub(crate) async fn until_gone(&self, names: &[&str]) {
+        for name in names {
+            self.port.delete("MaasMachine", &Key::new("default", *name));
+        }
+        self.until(names, "gone", |stage| names.iter().all(|name| stage.object(name).is_null())).await;
+    }
+
+    pub(crate) fn object(&self, name: &str) -> Value {
+        self.port.object("MaasMachine", &Key::new("default", name)).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn condition(&self, name: &str, type_: &str) -> Value {
+        let conditions = self.object(name)["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == type_).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn reason(&self, name: &str, type_: &str) -> String {
+        self.condition(name, type_)["reason"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn record(&self, name: &str) -> Value {
+        let text = self.object(name)["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/maas-record"].clone();
+        serde_json::from_str(text.as_str().unwrap_or("null")).unwrap()
+    }
+
+    /// Requests that changed something, by kind.
+    pub(crate) fn mutations(&self) -> Vec<String> {
+        let ledger = self.maas.control().ledger(None);
+        ledger.iter().filter(|entry| !entry.effects.is_empty()).map(|entry| entry.kind.clone()).collect()
+    }
+
+    /// Names of the VMs that LXD has.
+    pub(crate) fn in_lxd(&self) -> Vec<String> {
+        self.maas.control().with_model(|model| {
+            let daemons = model.world.lxds.values();
+            daemons.flat_map(|lxd| lxd.instances.keys().map(|(_, name)| name.clone())).collect()
+        })
+    }
+
+    /// Names of the VMs that MAAS has.
+    pub(crate) fn in_maas(&self) -> Vec<String> {
+        let hosts = ["host1", "host2", "host3", "host4"];
+        self.maas.control().with_model(|model| {
+            let names = model.db.machines.values().map(|machine| machine.hostname.clone());
+            names.filter(|name| !hosts.contains(&name.as_str())).collect()
+        })
+    }
+}
