@@ -111,7 +111,7 @@ install: ## Install the CRDs (and the template policy where it is served) into t
 
 .PHONY: deploy
 deploy: ## Install capmaas into the cluster of your kubeconfig (REGISTRY= TAG= choose the image, NAMESPACE=x limits it to one namespace)
-	IMAGE="$(if $(REGISTRY),$(IMAGE))" NAMESPACE="$(NAMESPACE)" hack/deploy
+	IMAGE="$(if $(REGISTRY),$(IMAGE))" AGENT_IMAGE="$(if $(REGISTRY),$(REGISTRY)/lxd-initializer:$(TAG))" NAMESPACE="$(NAMESPACE)" hack/deploy
 
 .PHONY: undeploy
 undeploy: ## Take the manager away again; the CRDs and every object stay (NAMESPACE=x as for deploy)

@@ -14,6 +14,8 @@ use crate::{read, write};
 
 /// What the manifests call the manager's image, up to the tag.
 const MANAGER_IMAGE: &str = "capmaas/manager:";
+/// The same of the node agent's.
+const AGENT_IMAGE: &str = "capmaas/lxd-initializer:";
 const FLAVORS: [&str; 5] = ["", "-hcp", "-lxd", "-mixed", "-clusterclass"];
 const CLUSTER_CLASS: &str = "clusterclass-maas.yaml";
 /// Parts within parts within a template: more of them than this is a circle.
@@ -136,17 +138,27 @@ fn with_image(components: &str, image: &str) -> anyhow::Result<String> {
         names_registry && rest.contains(':'),
         "the image {image:?} does not say where it is: give REGISTRY=<host>/<path> and TAG=<tag>"
     );
+    ensure!(!components.contains("${"), "the manifests hold something that clusterctl would fill in");
+    // The agent is beside the manager. clusterctl overrides images of Deployments only, and this is none: so it is a variable.
+    let (place, tag) =
+        image.rsplit_once("manager:").with_context(|| format!("the image {image:?} is not called manager"))?;
+    let agent = format!("${{LXD_INITIALIZER_IMAGE:={place}lxd-initializer:{tag}}}");
+    let text = replace_once(components, "image: ", MANAGER_IMAGE, image)?;
+    replace_once(&text, "value: ", AGENT_IMAGE, &agent)
+}
+
+/// Puts something in the place of the one value after `key` that starts with `old`.
+fn replace_once(text: &str, key: &str, old: &str, new: &str) -> anyhow::Result<String> {
     let mut replaced = 0;
-    let lines = components.lines().map(|line| match line.split_once("image: ") {
-        Some((before, name)) if name.starts_with(MANAGER_IMAGE) => {
+    let lines = text.lines().map(|line| match line.split_once(key) {
+        Some((before, name)) if name.starts_with(old) => {
             replaced += 1;
-            format!("{before}image: {image}\n")
+            format!("{before}{key}{new}\n")
         }
         _ => format!("{line}\n"),
     });
     let text: String = lines.collect();
-    ensure!(replaced == 1, "the manifests name the image {MANAGER_IMAGE} {replaced} times instead of once");
-    ensure!(!text.contains("${"), "the manifests hold something that clusterctl would fill in");
+    ensure!(replaced == 1, "the manifests name the image {old} {replaced} times instead of once");
     Ok(text)
 }
 
@@ -235,11 +247,13 @@ mod tests {
 
     #[test]
     fn an_image_without_a_registry_is_refused_as_clusterctl_would() {
-        let components = "kind: Deployment\n        image: capmaas/manager:v0.1.0\n";
+        let components =
+            "kind: Deployment\n        image: capmaas/manager:v0.1.0\n  value: capmaas/lxd-initializer:v0.1.0\n";
         let image = "registry.example/capmaas/manager:v1";
-        assert!(
-            with_image(components, image).unwrap().contains("        image: registry.example/capmaas/manager:v1\n")
-        );
+        let made = with_image(components, image).unwrap();
+        assert!(made.contains("        image: registry.example/capmaas/manager:v1\n"), "{made}");
+        let agent = "  value: ${LXD_INITIALIZER_IMAGE:=registry.example/capmaas/lxd-initializer:v1}\n";
+        assert!(made.contains(agent), "{made}");
         for bad in ["capmaas/manager:v1", "manager", "registry.example/capmaas/manager"] {
             assert!(with_image(components, bad).unwrap_err().to_string().contains("does not say where it is"), "{bad}");
         }
