@@ -47,22 +47,19 @@ pub(super) fn show(status: &mut MaasMachineStatus, observed: &Observed, step: &S
     if observed.object.metadata.deletion_timestamp.is_some() {
         return;
     }
-    match &vm.place {
-        Some(place) => {
-            status.lxd_host = Some(place.host_name.clone());
-            status.lxd_project.clone_from(&place.project);
-            status.vm_resource_usage = Some(VmResourceUsage {
-                allocated_cores: place.cores.into(),
-                allocated_memory: place.memory.into(),
-                allocated_disk: place.disk.into(),
-            });
-            status.failure_domain.get_or_insert_with(|| place.zone.clone());
-        }
-        None => {
-            status.lxd_host = None;
-            status.lxd_project = None;
-            status.vm_resource_usage = None;
-        }
+    if let Some(place) = &vm.place {
+        status.lxd_host = Some(place.host_name.clone());
+        status.lxd_project.clone_from(&place.project);
+        status.vm_resource_usage = Some(VmResourceUsage {
+            allocated_cores: place.cores.into(),
+            allocated_memory: place.memory.into(),
+            allocated_disk: place.disk.into(),
+        });
+        status.failure_domain.get_or_insert_with(|| place.zone.clone());
+    } else {
+        status.lxd_host = None;
+        status.lxd_project = None;
+        status.vm_resource_usage = None;
     }
     let stage = stage(observed, record, vm);
     let begins = matches!(step.effect, Some(Effect::Compose { .. }));
