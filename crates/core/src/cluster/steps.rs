@@ -135,7 +135,8 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
             requeue = requeue.min(step.requeue);
         }
     }
-    if observed.identity.is_err() {
+    // Whoever is unknown to MAAS, or has still to prove that he sees what is ours (S5), is looked at again: no event will tell.
+    if observed.identity.as_ref().map_or(true, |known| !known.standing.may_believe_absence()) {
         requeue = requeue.min(ASK_AGAIN);
     }
     if let Some(verdict) = api_server(observed, &draft) {

@@ -297,7 +297,8 @@ fn s05_after_a_change_of_identity_nothing_is_made_until_something_of_ours_was_se
 
     // The very record proves nothing about the machines: names are shown to everybody, machines are not.
     observed.record = Lookup::Found(Record { id: 7, addresses: ips(&["10.0.0.1"]), dangling: false });
-    assert!(decide(&observed, now()).patch.is_empty());
+    let plan = decide(&observed, now());
+    assert_eq!((plan.patch.is_empty(), plan.requeue), (true, Requeue::seconds(15)));
     observed.sees_a_machine = true;
     let plan = decide(&observed, now());
     let noted = plan.patch.annotations[crate::credentials::IDENTITY_ANNOTATION].clone();
