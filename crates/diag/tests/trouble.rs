@@ -140,7 +140,7 @@ async fn a_registration_by_somebody_else_is_accepted_and_stays() {
         certificate: pair.certificate_pem().to_owned(),
         key: pair.key_pem().clone(),
     };
-    let host = maas_client::NewVmHost::new("kind-turtle", format!("https://{}:8443", scene.ip), "maas", auth);
+    let host = maas_client::NewVmHost::new("kind-turtle", scene.node.address(), "maas", auth);
     maas.vm_hosts().create(&host).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = scene.writes();

@@ -19,7 +19,6 @@ mod observe;
 pub mod observed;
 pub mod plan;
 mod register;
-mod renew;
 mod report;
 pub mod requirements;
 pub mod settings;

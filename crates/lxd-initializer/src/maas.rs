@@ -3,7 +3,7 @@
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use lxd_client::Fingerprint;
-use maas_client::{ErrorKind, MachineFilter, NewVmHost, VmHostAuth};
+use maas_client::{ErrorKind, MachineFilter, NewVmHost, VmHostAuth, VmHostUpdate};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
@@ -12,7 +12,6 @@ use crate::{
     keys,
     observe::trusted,
     observed::{Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, NodeFacts, Observed, VmHost},
-    renew::{self, Renewal},
     settings::Settings,
 };
 
@@ -111,25 +110,23 @@ impl Agent {
         }
     }
 
-    fn pair(&self) -> anyhow::Result<VmHostAuth> {
+    fn pair(&self) -> anyhow::Result<(String, SecretString)> {
         let identity = match keys::load(&self.settings.state_dir) {
             Lookup::Found(identity) => identity,
             Lookup::Absent => return Err(anyhow!("the key pair has gone")),
             Lookup::Unknown(why) => return Err(anyhow!(why)),
         };
-        Ok(VmHostAuth::Certificate {
-            certificate: identity.certificate_pem().to_owned(),
-            key: identity.key_pem().expose_secret().to_owned().into(),
-        })
+        Ok((identity.certificate_pem().to_owned(), identity.key_pem().expose_secret().to_owned().into()))
     }
 
     pub(crate) async fn register(&mut self, new: &Registration) -> anyhow::Result<()> {
         self.forget();
+        let (certificate, key) = self.pair()?;
         let host = NewVmHost {
             name: new.name.clone(),
             power_address: new.address.clone(),
             project: new.project.clone(),
-            auth: self.pair()?,
+            auth: VmHostAuth::Certificate { certificate, key },
             zone: Some(new.zone.clone()),
             pool: Some(new.pool.clone()),
             tags: Vec::new(),
@@ -137,33 +134,29 @@ impl Agent {
             memory_over_commit_ratio: None,
             default_storage_pool: None,
         };
+        // Whether or not the answer arrives, MAAS is taking the host in from now on.
+        self.memory.refreshed = Some(Timestamp::now());
         match self.client()?.vm_hosts().create(&host).await {
             // Answering 200, MAAS may not have reached LXD at all: the next pass looks.
-            Ok(_) => self.memory.refreshed = Some(Timestamp::now()),
+            Ok(_) => Ok(()),
             // Another agent of this node, or an earlier try whose answer was lost, was first.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(anyhow!("{error}")),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(anyhow!("{error}")),
         }
-        Ok(())
     }
 
+    /// MAAS tries the new values at once but stores them even if they do not work, so the next pass looks.
     pub(crate) async fn renew(&mut self, id: u64, address: &str) -> anyhow::Result<()> {
         self.forget();
-        let VmHostAuth::Certificate { certificate, key } = self.pair()? else {
-            return Err(anyhow!("there is no key pair"));
+        let (certificate, key) = self.pair()?;
+        let update = VmHostUpdate {
+            power_address: Some(address.to_owned()),
+            certificate: Some(certificate),
+            key: Some(key),
+            ..VmHostUpdate::default()
         };
-        let connection = self.maas.as_ref().context("MAAS has not been asked yet")?;
-        let ca = self.settings.maas_ca_file.as_ref().map(std::fs::read).transpose().context("MAAS_CA_FILE")?;
-        let renewal = Renewal {
-            endpoint: &connection.endpoint,
-            api_key: &connection.key,
-            ca,
-            id,
-            address,
-            certificate: &certificate,
-            key: &key,
-        };
-        renew::renew(renewal).await
+        self.client()?.vm_hosts().update(i64::try_from(id)?, &update).await.map_err(|error| anyhow!("{error}"))?;
+        Ok(())
     }
 
     pub(crate) async fn refresh(&mut self, id: u64) -> anyhow::Result<()> {
@@ -202,6 +195,11 @@ async fn look(
     let capabilities = maas.capabilities().await?;
     if !capabilities.vm_host_certificates {
         return Ok(MaasFacts::TooOld(capabilities.version.to_string()));
+    }
+    // Others are shown only a part of the machines and none of the keys: what they do not see is not absent (S1).
+    let user = maas.whoami().await?;
+    if user.is_superuser == Some(false) {
+        return Ok(MaasFacts::Denied(format!("user {:?} is no administrator", user.username)));
     }
     let machine = this_machine(maas, settings, node).await?;
     let host = match &machine {

@@ -18,7 +18,7 @@ pub struct Arguments {
     /// Storage driver: zfs, btrfs, lvm or dir
     #[arg(long, env = "STORAGE_BACKEND", default_value = "zfs", value_parser = optional)]
     storage_backend: String,
-    /// Size of the storage pool in GB; ignored by dir
+    /// Size of the storage pool: a number of GB, or one with a unit; ignored by dir
     #[arg(long, env = "STORAGE_SIZE", default_value = "50", value_parser = optional)]
     storage_size: String,
     /// Name of the storage pool to make, or to accept if it is healthy
@@ -209,19 +209,15 @@ fn wrong(variable: &'static str, value: String, expected: &'static str) -> Setti
     SettingError { variable, value, expected }
 }
 
-/// LXD reads a plain number as bytes, so a pool of "50" would be one of 50 bytes.
+/// The size as LXD reads it. LXD takes a plain number for bytes, so a pool of "50" would be one of 50 bytes; and it knows
+/// neither `50G` nor `50Gi`, which MaasCluster takes as well.
 fn size_with_unit(text: &str) -> Result<String, SettingError> {
+    const UNITS: [(&str, u64); 5] =
+        [("GB", 1_000_000_000), ("GiB", 1 << 30), ("MB", 1_000_000), ("MiB", 1 << 20), ("B", 1)];
     const EXPECTED: &str = "it must be a number of GB such as 50, or a size with a unit such as 500GiB or 2TB";
-    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-    let unit = text[digits.len()..].trim();
-    if !digits.parse::<u32>().is_ok_and(|number| number > 0) {
-        return Err(wrong("STORAGE_SIZE", text.to_owned(), EXPECTED));
-    }
-    match unit {
-        "" => Ok(format!("{digits}GB")),
-        "GB" | "GiB" | "TB" | "TiB" | "MB" | "MiB" => Ok(format!("{digits}{unit}")),
-        _ => Err(wrong("STORAGE_SIZE", text.to_owned(), EXPECTED)),
-    }
+    let bytes = capmaas_api::size::bytes(text).map_err(|_| wrong("STORAGE_SIZE", text.to_owned(), EXPECTED))?;
+    let whole = UNITS.into_iter().find(|(_, factor)| bytes.is_multiple_of(*factor));
+    Ok(whole.map_or_else(|| format!("{bytes}B"), |(unit, factor)| format!("{}{unit}", bytes / factor)))
 }
 
 /// Every place where the socket can be. Never `unix.socket.user`, which is for people without rights.
@@ -252,11 +248,22 @@ mod tests {
     }
 
     #[test]
-    fn a_size_without_a_unit_is_gigabytes_and_never_bytes() {
-        for (given, sent) in [("50", "50GB"), ("1", "1GB"), ("500GB", "500GB"), ("2TiB", "2TiB"), ("20 GiB", "20GiB")] {
-            assert_eq!(settle(&["--storage-size", given]).unwrap().pool.size.as_deref(), Some(sent));
+    fn a_size_without_a_unit_is_gigabytes_and_never_bytes_and_units_are_those_of_the_cluster() {
+        for (given, sent) in [
+            ("50", "50GB"),
+            ("1", "1GB"),
+            ("500GB", "500GB"),
+            ("500G", "500GB"),
+            ("2TB", "2000GB"),
+            ("2TiB", "2048GiB"),
+            ("20 GiB", "20GiB"),
+            ("20Gi", "20GiB"),
+            ("1.5", "1500MB"),
+            ("0.0000000015", "1B"),
+        ] {
+            assert_eq!(settle(&["--storage-size", given]).unwrap().pool.size.as_deref(), Some(sent), "{given}");
         }
-        for wrong in ["0", "-1", "fifty", "50XB", "1.5", "99999999999"] {
+        for wrong in ["0", "-1", "fifty", "50XB", "99999999999"] {
             let error = settle(&[&format!("--storage-size={wrong}")]).unwrap_err();
             assert!(error.to_string().starts_with("STORAGE_SIZE is"), "{error}");
         }

@@ -14,15 +14,13 @@ use lxd_initializer::{manifest, names};
 use serde_json::json;
 use support::{
     daemon_set::scene,
-    maas::{CANARY, PlayedMaas},
+    sim::{CANARY, Maas, key},
 };
 
 #[tokio::test]
 async fn the_commands_of_the_documents_make_a_node_a_vm_host() {
     let scene = scene(KubernetesVersion::V1_36).await;
-    let maas = PlayedMaas::start(&scene.lxd.ip.to_string()).await;
-    let pin = scene.lxd.client().server().await.unwrap().environment.certificate_fingerprint.parse().unwrap();
-    maas.with(|model| model.lxds.insert(scene.lxd.address(), pin));
+    let maas = Maas::start("3.4", &scene.lxd).await;
 
     scene.apply_manifest().await;
     let policy = scene.folder.path().join("policy.yaml");
@@ -31,7 +29,7 @@ async fn the_commands_of_the_documents_make_a_node_a_vm_host() {
     scene.until_logged("n1", "waiting for Secret capmaas-system/maas-credentials and ConfigMap").await;
     scene.until_logged("n2", "there is no LXD on this node").await;
 
-    let key = format!("--from-literal=apiKey={}", PlayedMaas::key());
+    let key = format!("--from-literal=apiKey={}", key());
     let endpoint = format!("--from-literal=maasEndpoint={}", maas.endpoint);
     let secret = ["create", "secret", "generic", "maas-credentials", "--namespace", "capmaas-system", &key];
     scene.testbed.kubectl(secret).await.unwrap();
@@ -43,7 +41,7 @@ async fn the_commands_of_the_documents_make_a_node_a_vm_host() {
     assert_eq!(node.labels().get(names::LABEL_INITIALIZED).map(String::as_str), Some("true"));
     assert_eq!(node.annotations()[names::STATE], "Ready");
     assert_eq!(node.annotations()[names::ADDRESS], scene.lxd.address());
-    assert_eq!(maas.with(|model| model.hosts.len()), 1);
+    assert_eq!(maas.only_host().host.as_deref(), Some("abc123"));
     let other = scene.node("n2").await;
     assert_eq!(other.labels().get(names::LABEL_INITIALIZED), None);
     assert_eq!(other.annotations()[names::STATE], "Waiting");
@@ -66,7 +64,8 @@ async fn the_commands_of_the_documents_make_a_node_a_vm_host() {
     scene.until_ready("n1").await;
     let told = format!("{log}{}{}{node:?}", scene.log("n1").await, scene.log("n2").await);
     assert!(!told.contains(CANARY) && !told.contains("PRIVATE KEY"));
-    assert_eq!(maas.with(|model| model.writes.len()), 1, "one registration, also after the restart");
+    assert_eq!(maas.sim.control().effective("vm-hosts.create"), 1, "one registration, also after the restart");
+    maas.only_host();
     scene.player.stop().await;
     scene.testbed.stop().await;
 }

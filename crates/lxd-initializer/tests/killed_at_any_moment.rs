@@ -10,16 +10,17 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::PostParams};
 use lxd_initializer::{manifest, names};
 use serde_json::json;
-use support::{lxd::RealLxd, maas::PlayedMaas};
+use support::{
+    lxd::RealLxd,
+    sim::{Maas, key},
+};
 
 #[tokio::test]
 async fn agent_and_lxd_killed_at_any_moment_end_in_one_of_everything() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let testbed = Testbed::builder().controller_manager(false).start().await.unwrap();
     let mut lxd = RealLxd::start().await;
-    let maas = PlayedMaas::start(&lxd.ip.to_string()).await;
-    let pin = lxd.client().server().await.unwrap().environment.certificate_fingerprint.parse().unwrap();
-    maas.with(|model| model.lxds.insert(lxd.address(), pin));
+    let maas = Maas::start("3.4", &lxd).await;
     let state = tempfile::tempdir().unwrap();
 
     testbed.apply_yaml(manifest::DAEMON_SET).await.unwrap();
@@ -37,7 +38,7 @@ async fn agent_and_lxd_killed_at_any_moment_end_in_one_of_everything() {
             .env("NETWORK_BRIDGE", &lxd.bridge)
             .env("LXD_SOCKET", lxd.socket())
             .env("STATE_DIR", state.path())
-            .env("MAAS_API_KEY", PlayedMaas::key())
+            .env("MAAS_API_KEY", key())
             .env("MAAS_ENDPOINT", &maas.endpoint)
             .env("HEALTH_ADDRESS", "127.0.0.1:0")
             .env("WATCH_SECONDS", "1");
@@ -70,7 +71,7 @@ async fn agent_and_lxd_killed_at_any_moment_end_in_one_of_everything() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     drop(agent);
-    assert_eq!(maas.with(|model| model.hosts.len()), 1);
+    maas.only_host();
     let local = lxd.client();
     assert_eq!(local.storage_pools().await.unwrap().len(), 1);
     assert_eq!(local.certificates().await.unwrap().len(), 1);

@@ -3,9 +3,10 @@
 
 mod support;
 
+use capmaas_testbed::LxdNode;
 use lxd_client::{Client, ErrorKind, NewStoragePool};
 use lxd_initializer::{effect::EffectKind, names, plan::State};
-use support::{Writes, agent, losing_answers, lxd::RealLxd, managed::scene, occupying, settle_ready, settle_with};
+use support::{Writes, agent, losing_answers, managed::scene, occupying, settle_ready, settle_with};
 
 #[tokio::test]
 async fn a_fresh_node_becomes_a_host_and_a_second_run_writes_nothing() {
@@ -208,7 +209,7 @@ async fn an_address_that_lxd_could_not_open_is_taken_back_also_after_a_crash() {
 async fn a_node_that_moves_to_another_address_takes_its_own_listener_along() {
     let scene = scene().await;
     settle_ready(&mut scene.agent()).await;
-    let moved = RealLxd::another_ip();
+    let moved = LxdNode::another_ip();
     let settings = scene.settings(&[&format!("--node-ip={moved}")]);
     assert_eq!(settle_ready(&mut agent(&settings, &scene.cluster)).await, [EffectKind::Listen, EffectKind::Report]);
     assert_eq!(scene.cluster.annotation(names::ADDRESS), Some(format!("https://{moved}:8443")));
@@ -320,14 +321,20 @@ async fn a_pool_that_lxd_cannot_make_is_told_with_its_words_and_leaves_no_record
 }
 
 #[tokio::test]
-async fn a_driver_that_this_kernel_lacks_is_a_sentence_and_no_write() {
+async fn zfs_on_a_kernel_without_it_is_a_sentence_and_no_write_and_lxd_would_have_refused_it() {
     let scene = scene().await;
-    let server = scene.lxd.client().server().await.unwrap();
-    let lacking = ["zfs", "lvm"].into_iter().find(|driver| !server.supports_storage(driver));
-    let driver = lacking.expect("this machine has both zfs and lvm: run this test where one of them is missing");
+    let lxd = scene.lxd.client();
+    let server = lxd.server().await.unwrap();
+    assert!(!server.supports_storage("zfs"), "this machine has zfs: run this test where it is missing");
     let writes = Writes::default();
-    let settings = scene.settings(&[&format!("--storage-backend={driver}")]);
+    let settings = scene.settings(&["--storage-backend=zfs"]);
     let mut agent = agent(&settings, &scene.cluster).with_lxd_hook(writes.hook());
-    settle_with(&mut agent, State::Blocked, &format!("LXD cannot make a pool on {driver} here, only on")).await;
+    settle_with(&mut agent, State::Blocked, "LXD cannot make a pool on zfs here, only on").await;
     assert_eq!(writes.count(), 0);
+    // What the sentence spares the node, in LXD's own words.
+    let pool = NewStoragePool { name: "default".into(), driver: "zfs".into(), ..Default::default() };
+    let refused = lxd.create_storage_pool(&pool).await.unwrap_err();
+    let without = ["zfs", "zpool"]; // no module, or not even the tools
+    assert!(without.iter().any(|word| refused.to_string().contains(word)), "{refused}");
+    assert!(lxd.storage_pool("default").await.unwrap().is_none());
 }

@@ -92,6 +92,11 @@ impl Control {
         self.shared.lock().faults.add(rule)
     }
 
+    /// The faults, with how often each has struck.
+    pub fn faults(&self) -> Vec<FaultRule> {
+        self.shared.lock().faults.rules().to_vec()
+    }
+
     /// Takes a fault away, or all.
     pub fn remove_fault(&self, id: Option<u64>) {
         self.shared.lock().faults.remove(id);

@@ -207,6 +207,12 @@ pub struct VmHostUpdate {
     pub zone: Option<String>,
     /// The pool, by name.
     pub pool: Option<String>,
+    /// Where it is now. MAAS tries it at once, and stores it even if nobody answers there.
+    pub power_address: Option<String>,
+    /// The certificate with which MAAS shall prove itself from now on, in PEM; stored even if LXD does not trust it.
+    pub certificate: Option<String>,
+    /// Its private key, in PEM.
+    pub key: Option<SecretString>,
     /// How often a core may be promised.
     pub cpu_over_commit_ratio: Option<f64>,
     /// How often a byte may be promised.
@@ -267,29 +273,43 @@ impl VmHosts<'_> {
             // Not `power_pass`, as MAAS's documentation has it: that one is ignored.
             VmHostAuth::Password(password) => call.secret("password", password),
             VmHostAuth::Certificate { certificate, key } => {
-                // MAAS 3.0 would ignore the pair and use its own.
-                let capabilities = self.client.capabilities().await?;
-                if !capabilities.vm_host_certificates {
-                    let message =
-                        format!("a certificate of one's own needs MAAS 3.1, this is {}", capabilities.version);
-                    return Err(Error::unsupported(OPERATION, message));
-                }
+                self.needs_certificates(OPERATION).await?;
                 call.field("certificate", certificate).secret("key", key)
             }
         };
         self.client.json(call).await
     }
 
+    /// MAAS 3.0 would ignore the pair and use its own.
+    async fn needs_certificates(&self, operation: &'static str) -> Result<()> {
+        let capabilities = self.client.capabilities().await?;
+        if capabilities.vm_host_certificates {
+            return Ok(());
+        }
+        let message = format!("a certificate of one's own needs MAAS 3.1, this is {}", capabilities.version);
+        Err(Error::unsupported(operation, message))
+    }
+
     /// Changes a VM host.
     pub async fn update(&self, id: i64, update: &VmHostUpdate) -> Result<VmHost> {
-        let call = Call::put("vm_hosts.update", "vm-hosts/{id}/", &[&id.to_string()])?
+        const OPERATION: &str = "vm_hosts.update";
+        if update.certificate.is_some() || update.key.is_some() {
+            self.needs_certificates(OPERATION).await?;
+        }
+        let call = Call::put(OPERATION, "vm-hosts/{id}/", &[&id.to_string()])?
             .of(OBJECT)
             .maybe("name", update.name.as_ref())
             .maybe("zone", update.zone.as_ref())
             .maybe("pool", update.pool.as_ref())
+            .maybe("power_address", update.power_address.as_ref())
             .maybe("cpu_over_commit_ratio", update.cpu_over_commit_ratio)
             .maybe("memory_over_commit_ratio", update.memory_over_commit_ratio)
             .maybe("default_storage_pool", update.default_storage_pool.as_ref());
+        let call = call.maybe("certificate", update.certificate.as_ref());
+        let call = match &update.key {
+            Some(key) => call.secret("key", key),
+            None => call,
+        };
         self.client.json(call).await
     }
 

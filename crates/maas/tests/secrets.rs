@@ -11,7 +11,9 @@ use bytes::Bytes;
 use common::{KEY, builder};
 use http::{Request, Response};
 use maas_client::transport::{BoxError, Transport};
-use maas_client::{ApiKey, Client, Deploy, NewVmHost, RetryPolicy, SecretString, VmHostAuth, VmHostParameters};
+use maas_client::{
+    ApiKey, Client, Deploy, NewVmHost, RetryPolicy, SecretString, VmHostAuth, VmHostParameters, VmHostUpdate,
+};
 use tower::util::BoxCloneSyncService;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -124,8 +126,13 @@ async fn s21_a_private_key_is_hidden_line_by_line() {
     }));
     let auth = VmHostAuth::Certificate { certificate: "CERT".to_owned(), key: PRIVATE_KEY.into() };
     let host = NewVmHost::new("host-a", "10.0.0.1:8443", "maas", auth);
-    let error = builder(answers).build().unwrap().vm_hosts().create(&host).await.unwrap_err();
+    let client = builder(answers).build().unwrap();
+    let error = client.vm_hosts().create(&host).await.unwrap_err();
     let said = format!("{} {host:?}", printed(&error));
+    assert!(said.contains("Invalid PEM material") && !said.contains(CANARY), "{said}");
+    let update = VmHostUpdate { key: Some(PRIVATE_KEY.into()), ..VmHostUpdate::default() };
+    let error = client.vm_hosts().update(1, &update).await.unwrap_err();
+    let said = format!("{} {update:?}", printed(&error));
     assert!(said.contains("Invalid PEM material") && !said.contains(CANARY), "{said}");
 }
 

@@ -1,16 +1,9 @@
 //! A node with a real LXD in a simulated MAAS, and the three programs as a user starts them.
 #![allow(dead_code)] // each test file uses a part
 
-use std::{
-    fs,
-    net::{IpAddr, Ipv4Addr},
-    os::unix::fs::PermissionsExt,
-    path::PathBuf,
-    process::{Command, Stdio},
-    sync::atomic::{AtomicU8, Ordering},
-};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Stdio};
 
-use capmaas_testbed::{LxdDaemon, LxdOptions};
+use capmaas_testbed::LxdNode;
 use lxd_client::Client;
 use maas_sim::{Config, Simulator, config::Durations, faults::FaultRule, serve};
 use serde_json::{Value, json};
@@ -19,29 +12,8 @@ pub(crate) const KEY: &str = "consumer:token:CANARYsecret";
 /// Somebody who is not root, as the document's user is.
 const NOBODY: &str = "65534";
 
-static NEXT: AtomicU8 = AtomicU8::new(1);
-
-fn run(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Interfaces of test processes that were killed.
-fn sweep() {
-    for entry in fs::read_dir("/sys/class/net").unwrap().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(rest) = name.strip_prefix("dg") else { continue };
-        let pid: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        if !pid.is_empty() && !PathBuf::from(format!("/proc/{pid}")).exists() {
-            let _ = Command::new("ip").args(["link", "delete", &name]).stderr(Stdio::null()).status();
-        }
-    }
-}
-
 pub(crate) struct Scene {
-    lxd: LxdDaemon,
-    pub(crate) ip: IpAddr,
-    pub(crate) bridge: String,
+    pub(crate) node: LxdNode,
     pub(crate) sim: Simulator,
     pub(crate) endpoint: String,
     server: tokio::task::JoinHandle<std::io::Result<()>>,
@@ -106,18 +78,7 @@ impl Scene {
 
     pub(crate) async fn with(durations: Durations, version: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        sweep();
-        let number = NEXT.fetch_add(1, Ordering::SeqCst);
-        let name = |kind: char| format!("dg{}{kind}{number}", std::process::id());
-        let (bridge, port) = (name('b'), name('p'));
-        run("ip", &["link", "add", &bridge, "type", "bridge"]);
-        run("ip", &["link", "add", &port, "type", "veth", "peer", "name", &name('q')]);
-        run("ip", &["link", "set", &port, "master", &bridge]);
-        let lxd = LxdDaemon::start(LxdOptions { host_network: true, ..LxdOptions::default() }).await.unwrap();
-        // Every address of 127.0.0.0/8 is local, so each node has its own.
-        let [high, low] = u16::try_from(std::process::id() % 65_000).unwrap().to_be_bytes();
-        let ip = IpAddr::V4(Ipv4Addr::new(127, high.max(1), low.max(1), number));
-
+        let node = LxdNode::start().await.unwrap();
         let config = Config { version: version.parse().unwrap(), durations, ..Config::new(KEY.parse().unwrap()) };
         let sim = Simulator::new(config);
         let (listener, at) = serve::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -125,10 +86,8 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let endpoint = format!("http://{at}/MAAS");
-        // By this MAAS knows the machine on which an LXD runs.
-        let mac = fs::read_to_string(format!("/sys/class/net/{port}/address")).unwrap();
-        let scene = Self { lxd, ip, bridge, sim, endpoint, server, folder };
-        let ip = scene.ip.to_string();
+        let (mac, ip) = (node.mac().unwrap(), node.ip().to_string());
+        let scene = Self { node, sim, endpoint, server, folder };
         let network = format!("{}.0/24", ip.rsplit_once('.').unwrap().0);
         scene.arrange(&json!([
             {"zone": {"name": "az1"}},
@@ -137,7 +96,7 @@ impl Scene {
             {"subnet": {"cidr": network}},
             {"machine": {
                 "hostname": "n1", "system_id": "abc123", "status": "Deployed", "owner": "admin", "zone": "az1",
-                "interfaces": [{"name": "eth0", "mac": mac.trim(), "links": [{"mode": "static", "subnet": network, "ip_address": ip}]}],
+                "interfaces": [{"name": "eth0", "mac": mac, "links": [{"mode": "static", "subnet": network, "ip_address": ip}]}],
             }},
         ]));
         scene
@@ -154,11 +113,11 @@ impl Scene {
     }
 
     pub(crate) fn local(&self) -> Client {
-        Client::unix(self.lxd.socket()).unwrap()
+        Client::unix(self.node.daemon().socket()).unwrap()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.lxd.socket()
+        self.node.daemon().socket()
     }
 
     pub(crate) fn kept(&self) -> PathBuf {
@@ -167,7 +126,8 @@ impl Scene {
 
     /// An empty VM in the project, as somebody makes one by hand.
     pub(crate) fn make_vm(&self, name: &str) {
-        self.lxd
+        self.node
+            .daemon()
             .run_in_network(["lxc", "init", "--empty", "--vm", name, "--project", "maas", "-s", "default"])
             .unwrap();
     }
@@ -177,8 +137,8 @@ impl Scene {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_lxd-test"));
         command.env("SUDO_UID", NOBODY).env("SUDO_GID", NOBODY);
         command.args(["--storage-backend=dir", "--storage-size=50"]);
-        command.arg(format!("--network-bridge={}", self.bridge)).arg(format!("--node-ip={}", self.ip));
-        command.arg(format!("--lxd-socket={}", self.lxd.socket().display()));
+        command.arg(format!("--network-bridge={}", self.node.bridge())).arg(format!("--node-ip={}", self.node.ip()));
+        command.arg(format!("--lxd-socket={}", self.node.daemon().socket().display()));
         self.finish(command, more).await
     }
 
@@ -191,7 +151,7 @@ impl Scene {
         }
         let mut command = tokio::process::Command::new("setpriv");
         command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"]).arg(own);
-        command.arg(format!("--node-ip={}", self.ip)).arg(format!("--maas-endpoint={}", self.endpoint));
+        command.arg(format!("--node-ip={}", self.node.ip())).arg(format!("--maas-endpoint={}", self.endpoint));
         command.args(more).arg(format!("--key-dir={}", self.kept().display()));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
@@ -254,9 +214,5 @@ pub(crate) async fn end(mut command: tokio::process::Command) -> Run {
 impl Drop for Scene {
     fn drop(&mut self) {
         self.server.abort();
-        let port = self.bridge.replacen('b', "p", 1);
-        for link in [&self.bridge, &port] {
-            let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
-        }
     }
 }

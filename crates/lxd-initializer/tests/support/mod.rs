@@ -5,8 +5,8 @@ pub(crate) mod cluster;
 pub(crate) mod daemon_set;
 pub(crate) mod facts;
 pub(crate) mod lxd;
-pub(crate) mod maas;
 pub(crate) mod managed;
+pub(crate) mod sim;
 
 use std::{
     net::{SocketAddr, TcpListener},

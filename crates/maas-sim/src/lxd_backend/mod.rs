@@ -87,8 +87,15 @@ fn access_for(shared: &Shared, call: &Call) -> Option<Access> {
         ("vm-hosts/{id}/" | "pods/{id}/", "refresh" | "update" | "compose" | "delete") if call.admin => {
             let id: i64 = call.parameters.first()?.parse().ok()?;
             let mut access = Access::of(model.db.vm_hosts.get(&id)?);
-            if let Some(address) = call.body.text("power_address").filter(|_| call.action == "update") {
-                access.key = lxd_key(&address);
+            if call.action == "update" {
+                // MAAS tries what it is given, not what it had.
+                let given = |key: &str| call.body.text(key).filter(|text| !text.is_empty());
+                if let Some(address) = given("power_address") {
+                    access.key = lxd_key(&address);
+                }
+                if let (Some(certificate), Some(key)) = (given("certificate"), given("key")) {
+                    (access.certificate, access.private_key) = (certificate, key);
+                }
             }
             access
         }

@@ -64,6 +64,21 @@ pub async fn a_vm_host_lives_from_registration_to_removal(version: &str) {
     hosts.remove_tag(id, "extra").await.unwrap();
     let update = VmHostUpdate { cpu_over_commit_ratio: Some(2.0), ..VmHostUpdate::default() };
     assert_eq!(hosts.update(id, &update).await.unwrap().cpu_over_commit_ratio, Some(2.0));
+    let (certificate, key) = pair();
+    let update = VmHostUpdate {
+        power_address: Some("https://10.0.0.9:8443".to_owned()),
+        certificate: Some(certificate.clone()),
+        key: Some(key.into()),
+        ..VmHostUpdate::default()
+    };
+    if world.capabilities().await.vm_host_certificates {
+        hosts.update(id, &update).await.unwrap();
+        let parameters = hosts.parameters(id).await.unwrap();
+        assert_eq!(parameters.power_address.as_deref(), Some("https://10.0.0.9:8443"));
+        assert_eq!(parameters.certificate, Some(certificate));
+    } else {
+        assert_eq!(hosts.update(id, &update).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    }
     assert!(hosts.refresh(id).await.unwrap().is_reached());
 
     let vm = hosts.compose(id, &compose("vm-1")).await.unwrap();

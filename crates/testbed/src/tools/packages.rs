@@ -5,12 +5,13 @@ use std::process::{Command, Stdio};
 use super::{cache, progress::Progress};
 use crate::error::{Doing, Error, Result, create_dir};
 
-/// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs, its networks the rest;
-/// Python is for cloud-init's check of user data.
-pub const PACKAGES: [&str; 17] = [
+/// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs and lvm2, its networks
+/// the rest; Python is for cloud-init's check of user data.
+pub const PACKAGES: [&str; 18] = [
     "btrfs-progs",
     "dnsmasq-base",
     "iproute2",
+    "lvm2",
     "lxd",
     "mount",
     "nftables",
