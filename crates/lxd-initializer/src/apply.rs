@@ -53,7 +53,7 @@ impl Agent {
         }
     }
 
-    async fn local(&self) -> anyhow::Result<lxd_client::Client> {
+    pub(crate) async fn local(&self) -> anyhow::Result<lxd_client::Client> {
         let socket = find_socket(&self.settings.sockets).await.ok_or_else(|| anyhow!("LXD's socket has gone"))?;
         self.lxd(&socket).map_err(plain)
     }

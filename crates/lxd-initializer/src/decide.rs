@@ -173,17 +173,21 @@ fn node(settings: &Settings, observed: &Observed) -> Verdict {
             settings.node_name
         )),
         Lookup::Found(node) => {
-            let told = node.annotations.get(names::LEAVE).map(String::as_str).unwrap_or_default();
-            if told.is_empty() || told == "false" {
-                Verdict::Holds(format!("runs on Node {}", settings.node_name))
-            } else {
+            if told_to_leave(node) {
                 Verdict::Leave(format!(
                     "the Node's annotation {} asks to leave: LXD and MAAS are left as they are, nothing is unregistered",
                     names::LEAVE
                 ))
+            } else {
+                Verdict::Holds(format!("runs on Node {}", settings.node_name))
             }
         }
     }
+}
+
+/// Whether somebody asked this agent to stop.
+pub(crate) fn told_to_leave(node: &NodeFacts) -> bool {
+    node.annotations.get(names::LEAVE).is_some_and(|told| !told.is_empty() && told != "false")
 }
 
 fn credentials(settings: &Settings, observed: &Observed) -> Verdict {

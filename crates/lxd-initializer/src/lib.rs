@@ -22,3 +22,4 @@ mod register;
 mod report;
 pub mod requirements;
 pub mod settings;
+mod unregister;

@@ -94,7 +94,7 @@ impl Agent {
         }
     }
 
-    fn client(&self) -> anyhow::Result<maas_client::Client> {
+    pub(crate) fn client(&self) -> anyhow::Result<maas_client::Client> {
         self.maas.as_ref().map(|connection| connection.client.clone()).context("MAAS has not been asked yet")
     }
 

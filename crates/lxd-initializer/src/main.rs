@@ -8,7 +8,7 @@ use lxd_initializer::{
     agent::Agent,
     cluster::KubeCluster,
     health::{self, Status},
-    settings::Arguments,
+    settings::{Action, Arguments},
 };
 use tokio::{
     net::TcpListener,
@@ -29,7 +29,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> anyhow::Result<()> {
-    let (settings, given) = Arguments::parse().settle()?;
+    let arguments = Arguments::parse();
+    let action = arguments.action();
+    let (settings, given) = arguments.settle()?;
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_new(&settings.log).context("LOG")?)
         .with_target(false)
@@ -43,6 +45,11 @@ async fn run() -> anyhow::Result<()> {
     let cluster = Arc::new(KubeCluster::new(client, &settings));
 
     let status = Arc::new(Status::default());
+    if action == Some(Action::Unregister) {
+        let said = Agent::new(settings, given, cluster, status).unregister().await?;
+        println!("{said}");
+        return Ok(());
+    }
     let listener = TcpListener::bind(settings.health_address)
         .await
         .with_context(|| format!("HEALTH_ADDRESS {} cannot be listened on", settings.health_address))?;

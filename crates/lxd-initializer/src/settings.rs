@@ -9,6 +9,9 @@ use secrecy::SecretString;
 #[derive(Parser, Clone)]
 #[command(name = "lxd-initializer", version, about, after_help = AFTER_HELP)]
 pub struct Arguments {
+    /// Do this once and end, instead of looking after the node
+    #[arg(value_enum)]
+    action: Option<Action>,
     /// Name of the Kubernetes node that this runs on
     #[arg(long, env = "NODE_NAME", value_parser = filled)]
     node_name: String,
@@ -72,6 +75,14 @@ pub struct Arguments {
     /// What to log, as in RUST_LOG
     #[arg(long, env = "LOG", default_value = "info", value_parser = optional)]
     log: String,
+}
+
+/// What a person can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Action {
+    /// Take the VM host that this agent registered out of MAAS: only on a Node that was told to leave, and only while there
+    /// are no VMs on it
+    Unregister,
 }
 
 const AFTER_HELP: &str = "With MAAS_API_KEY and MAAS_ENDPOINT the agent registers the node itself; with neither it trusts the \
@@ -155,6 +166,11 @@ pub struct GivenCredentials {
 }
 
 impl Arguments {
+    /// What to do once, if anything.
+    pub fn action(&self) -> Option<Action> {
+        self.action
+    }
+
     /// Checks what was given.
     pub fn settle(self) -> Result<(Settings, GivenCredentials), SettingError> {
         let or = |value: String, default: &str| if value.is_empty() { default.to_owned() } else { value };

@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::path::Path;
+
+use axum::{Json, Router};
 use lxd_initializer::{names, plan::State};
 use support::{Writes, agent, managed::scene, settle, settle_ready, settle_with};
 
@@ -55,6 +58,45 @@ async fn a_member_of_an_lxd_cluster_is_left_to_its_administrators() {
     let writes = Writes::default();
     let mut agent = scene.agent().with_lxd_hook(writes.hook());
     settle_with(&mut agent, State::Blocked, "member of a cluster").await;
+    assert_eq!(writes.count(), 0);
+}
+
+/// Answers as Incus does, on a socket of its own: there is none to install beside LXD.
+fn played_incus(socket: &Path) {
+    let metadata = serde_json::json!({
+        "api_status": "stable", "api_version": "1.0", "auth": "trusted", "config": {}, "api_extensions": [
+            "projects", "virtual-machines", "custom_block_volumes", "resources", "resources_v2", "api_os",
+            "resources_system", "resources_usb_pci",
+        ],
+        "environment": {"server": "incus", "server_version": "7.3", "driver": "lxc | qemu", "server_clustered": false},
+    });
+    let router = Router::new().fallback(move |method: http::Method, uri: http::Uri| {
+        let metadata = metadata.clone();
+        async move {
+            assert_eq!(method, http::Method::GET, "{uri}");
+            match uri.path() {
+                "/1.0" => (http::StatusCode::OK, Json(serde_json::json!({"type": "sync", "metadata": metadata}))),
+                _ => (
+                    http::StatusCode::NOT_FOUND,
+                    Json(serde_json::json!({"type": "error", "error_code": 404, "error": "not found"})),
+                ),
+            }
+        }
+    });
+    let listener = tokio::net::UnixListener::bind(socket).unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+}
+
+#[tokio::test]
+async fn an_incus_is_refused_in_one_sentence_and_not_written_to() {
+    let scene = scene().await;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("unix.socket");
+    played_incus(&socket);
+    let writes = Writes::default();
+    let settings = scene.settings(&[&format!("--lxd-socket={}", socket.display())]);
+    let mut agent = agent(&settings, &scene.cluster).with_lxd_hook(writes.hook());
+    settle_with(&mut agent, State::Blocked, "this is \"incus\", not LXD").await;
     assert_eq!(writes.count(), 0);
 }
 

@@ -1,0 +1,89 @@
+//! Taking a node out of MAAS: a separate, explicit action that can lose nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use lxd_initializer::{names, plan::State, settings::GivenCredentials};
+use serde_json::json;
+use support::{
+    settle_ready, settle_with,
+    sim::{Scene, scene, until_right},
+};
+
+/// A node that is a VM host and was told to leave.
+async fn leaving() -> Scene {
+    let scene = scene().await;
+    until_right(&mut scene.agent()).await;
+    scene.cluster.annotate(names::LEAVE, "true");
+    settle_with(&mut scene.agent(), State::Left, "asks to leave").await;
+    scene
+}
+
+async fn refused(scene: &Scene, words: &str) {
+    let error = format!("{:#}", scene.agent().unregister().await.unwrap_err());
+    assert!(error.contains(words), "{error:?} lacks {words:?}");
+    scene.maas.only_host();
+}
+
+#[tokio::test]
+async fn s11_an_empty_host_is_unregistered_once_and_its_lxd_stays_as_it_is() {
+    let scene = leaving().await;
+    let said = scene.agent().unregister().await.unwrap();
+    assert!(said.contains("is no longer in MAAS"), "{said}");
+    assert!(scene.maas.hosts().is_empty());
+    let deletes: Vec<_> = scene.maas.sim.control().ledger(Some("vm-host.delete"));
+    assert!(deletes.len() == 1 && deletes[0].query.is_empty(), "neither force nor decompose: {deletes:?}");
+    let lxd = scene.lxd.client();
+    assert_eq!(lxd.storage_pool("default").await.unwrap().unwrap().status, "Created");
+    assert!(lxd.project("maas").await.unwrap().is_some());
+
+    // The agent, which was told to leave, does not register it again; asking once more is no harm.
+    settle_with(&mut scene.agent(), State::Left, "asks to leave").await;
+    assert!(scene.maas.hosts().is_empty());
+    assert!(scene.agent().unregister().await.unwrap().contains("there is nothing to unregister"));
+}
+
+#[tokio::test]
+async fn s11_a_host_with_a_vm_is_never_unregistered_whoever_made_the_vm() {
+    let scene = leaving().await;
+    scene.lxd.make_vm("maas", "by-hand").await;
+    let sent = scene.maas.writes();
+    refused(&scene, "still has VMs (by-hand)").await;
+    assert_eq!(scene.maas.writes(), sent);
+    scene.lxd.client().mutate(http::Method::DELETE, "/1.0/instances/by-hand?project=maas", None::<&()>).await.unwrap();
+
+    let id = scene.maas.only_host().id;
+    let vm = maas_client::Compose {
+        hostname: Some("by-maas".into()),
+        cores: Some(1),
+        memory_mib: Some(1024),
+        skip_commissioning: true,
+        ..maas_client::Compose::default()
+    };
+    scene.maas.client().vm_hosts().compose(id, &vm).await.unwrap();
+    refused(&scene, "still has VMs (by-maas)").await;
+    assert!(scene.lxd.client().instance("maas", "by-maas").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn s11_nothing_is_unregistered_while_the_agent_is_at_work_or_maas_does_not_reach_the_host() {
+    let scene = scene().await;
+    until_right(&mut scene.agent()).await;
+    refused(&scene, "the agent of this node is at work").await;
+    scene.cluster.annotate(names::LEAVE, "true");
+    refused(&scene, "has not said yet that it stopped").await;
+    settle_with(&mut scene.agent(), State::Left, "asks to leave").await;
+    scene.maas.arrange(json!([{"rack": {"connected": false}}]));
+    refused(&scene, "MAAS does not reach the VM host, so nothing was unregistered").await;
+    let managed = scene.agent_with(&[], GivenCredentials::default()).unregister().await.unwrap_err();
+    assert!(managed.to_string().contains("the manager unregisters its hosts itself"), "{managed}");
+    scene.maas.arrange(json!([{"rack": {"connected": true}}]));
+    scene.agent().unregister().await.unwrap();
+    assert!(scene.maas.hosts().is_empty());
+
+    // Back again: one annotation less, and it is a host as before.
+    scene.cluster.annotate(names::LEAVE, "false");
+    until_right(&mut scene.agent()).await;
+    settle_ready(&mut scene.agent()).await;
+    scene.maas.only_host();
+}
