@@ -10,6 +10,7 @@ pub mod identity;
 pub mod lease;
 pub mod links;
 pub mod log_level;
+pub mod lxd_hosts;
 pub mod machine;
 pub mod metrics;
 pub mod phases;

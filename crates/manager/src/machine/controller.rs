@@ -17,6 +17,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use rand::RngExt as _;
 
 use super::{Context, reconcile};
+use crate::lxd_hosts::LxdHosts;
 use crate::platform::Platform;
 use crate::port::{Error, Key};
 
@@ -33,7 +34,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         clock: platform.clock.clone(),
         fence: platform.fence.clone(),
         metrics: platform.metrics.clone(),
-        choices: super::Choices::default(),
+        lxd_hosts: LxdHosts::default(),
     });
     let watches = &platform.watches;
     let store = watches.maas_machines.store();

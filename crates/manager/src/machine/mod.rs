@@ -14,11 +14,11 @@ use capmaas_core::machine::{Requeue, decide};
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
+use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
 pub use controller::{fingerprint, run};
-pub use hosts::Choices;
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -33,8 +33,8 @@ pub struct Context {
     pub fence: Fence,
     /// What is counted.
     pub metrics: Metrics,
-    /// Which LXD hosts were chosen a moment ago.
-    pub choices: Choices,
+    /// The LXD hosts, and which were chosen a moment ago.
+    pub lxd_hosts: LxdHosts,
 }
 
 /// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.

@@ -43,7 +43,11 @@ pub(super) async fn perform(
         Effect::Compose { name, place } => {
             return match client.vm_hosts().compose(place.host, &composition(name, place)).await {
                 Ok(_) => Outcome::Done,
-                Err(error) => not_composed(&error),
+                Err(error) => {
+                    // MAAS knows something about the host that the list in hand does not show.
+                    context.lxd_hosts.forget(&sight.identity).await;
+                    not_composed(&error)
+                }
             };
         }
         Effect::RefreshHost { host } => client.vm_hosts().refresh(*host).await.map(drop),
@@ -55,7 +59,7 @@ pub(super) async fn perform(
             };
             machines.allocate(&wanted).await.map(drop)
         }
-        Effect::ChangeLink { machine, change } => super::links::change(client, machine, change).await,
+        Effect::ChangeLink { machine, change } => crate::links::perform(client, machine, change).await,
         Effect::Tag { machine, tag } => client.tags().update(tag, &[machine.as_str()], &[]).await.map(drop),
         Effect::DeleteVm { machine } => match machines.delete(machine).await {
             Err(error) if error.is_not_found() => Ok(()),

@@ -1,6 +1,7 @@
 //! What is read from MAAS about LXD hosts and interfaces, and that one write of the latter shows in the next read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod hosts;
 mod links;
 
 use maas_client::transport::in_process;
@@ -30,7 +31,11 @@ fn arrange(maas: &Simulator, statements: Value) {
 }
 
 fn client(maas: &Simulator) -> Client {
-    Client::builder("http://maas.test:5240/MAAS", ADMIN)
+    client_of(maas, ADMIN)
+}
+
+fn client_of(maas: &Simulator, key: &str) -> Client {
+    Client::builder("http://maas.test:5240/MAAS", key)
         .transport(in_process(maas.router(), 1 << 20))
         .retry(RetryPolicy::never())
         .build()

@@ -10,7 +10,8 @@ use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
-use capmaas_manager::machine::{Choices, Context, fingerprint, reconcile};
+use capmaas_manager::lxd_hosts::LxdHosts;
+use capmaas_manager::machine::{Context, fingerprint, reconcile};
 use capmaas_manager::metrics::Metrics;
 use capmaas_manager::port::{Key, MemoryPort, Node};
 use jiff::Timestamp;
@@ -359,7 +360,7 @@ fn manager(
         clock: clock.clone(),
         fence: Fence::open(),
         metrics: Metrics::new(),
-        choices: Choices::default(),
+        lxd_hosts: LxdHosts::default(),
     }
 }
 

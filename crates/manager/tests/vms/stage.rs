@@ -9,7 +9,8 @@ use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
-use capmaas_manager::machine::{Choices, Context, reconcile};
+use capmaas_manager::lxd_hosts::LxdHosts;
+use capmaas_manager::machine::{Context, reconcile};
 use capmaas_manager::metrics::Metrics;
 use capmaas_manager::port::{Key, MemoryPort};
 use jiff::Timestamp;
@@ -81,7 +82,7 @@ fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<Memo
         clock: clock.clone(),
         fence: Fence::open(),
         metrics: Metrics::new(),
-        choices: Choices::default(),
+        lxd_hosts: LxdHosts::default(),
     }
 }
 

@@ -1,0 +1,158 @@
+//! Choices of this process: what they promise counts until MAAS's own figures show it.
+
+use std::collections::BTreeMap;
+
+use capmaas_api::MaasMachine;
+use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
+use capmaas_core::credentials::IDENTITY_ANNOTATION;
+use capmaas_core::intent::Vm;
+use capmaas_core::machine::Record;
+use capmaas_core::placement::{Choice, Claim, Sibling};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+
+/// Label of the MachineSet that a machine belongs to.
+const SET_LABEL: &str = "cluster.x-k8s.io/set-name";
+/// A choice that never came into a record is forgotten after this: the pass that made it failed to write it down.
+const UNWRITTEN: SignedDuration = SignedDuration::from_secs(60);
+
+/// Machines that should be spread: a control plane, or a MachineSet.
+pub fn group(machine: &MaasMachine) -> Option<String> {
+    let labels = machine.labels();
+    let cluster = labels.get(CLUSTER_NAME_LABEL)?;
+    let set = if labels.contains_key(CONTROL_PLANE_LABEL) { "" } else { labels.get(SET_LABEL)?.as_str() };
+    Some(format!("{}/{cluster}/{set}", machine.namespace().unwrap_or_default()))
+}
+
+/// What another object's record says about its VM.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    uid: String,
+    /// The MAAS that it is in, if that is on record. Numbers of hosts mean nothing in another one.
+    maas: Option<String>,
+    group: Option<String>,
+    claim: Option<Claim>,
+    zone: Option<String>,
+    /// MAAS has the VM.
+    there: bool,
+    leaving: bool,
+}
+
+impl Seen {
+    /// What an object says.
+    pub fn of(machine: &MaasMachine) -> Self {
+        let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+        let place = record.as_ref().and_then(Record::place);
+        let seen = machine.status.as_ref().and_then(|status| status.failure_domain.clone());
+        Self {
+            uid: machine.uid().unwrap_or_default(),
+            maas: machine
+                .annotations()
+                .get(IDENTITY_ANNOTATION)
+                .map(|name| name.rsplit_once('#').map_or(name.as_str(), |(endpoint, _)| endpoint).to_owned()),
+            group: group(machine),
+            claim: place.map(|place| Claim {
+                host: place.host,
+                cores: place.cores,
+                memory: place.memory,
+                disk: place.disk,
+                storage_pool: place.storage_pool.clone(),
+            }),
+            zone: place.map(|place| place.zone.clone()).or(seen),
+            there: record.is_some_and(|record| record.machine.is_some()),
+            leaving: machine.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// What is remembered about an object.
+#[derive(Clone, Debug)]
+struct Entry {
+    maas: String,
+    group: Option<String>,
+    claim: Claim,
+    zone: Option<String>,
+    /// When it was chosen.
+    at: Timestamp,
+    /// Its record was seen.
+    written: bool,
+    /// When its VM was first seen in its record: figures that MAAS gave before may not count it.
+    there: Option<Timestamp>,
+}
+
+/// The choices, by the uid of their object.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Ledger {
+    /// What is promised in this MAAS besides what its figures of the time `read` show, and where an object's siblings are.
+    pub(super) fn promised(
+        &mut self,
+        (maas, read): (&str, Timestamp),
+        object: &MaasMachine,
+        others: impl Iterator<Item = Seen>,
+        now: Timestamp,
+    ) -> (Vec<Claim>, Vec<Sibling>) {
+        let ours = group(object);
+        // It is about to choose anew: what it chose before counts no more.
+        self.entries.remove(&object.uid().unwrap_or_default());
+        let is_sibling = |group: &Option<String>| ours.is_some() && *group == ours;
+        let (mut claims, mut siblings) = (Vec::new(), Vec::new());
+        let mut known = BTreeMap::new();
+        for seen in others.filter(|seen| seen.maas.as_deref().is_none_or(|theirs| theirs == maas)) {
+            if is_sibling(&seen.group) && !seen.leaving && seen.zone.is_some() {
+                let host = seen.claim.as_ref().map(|claim| claim.host);
+                siblings.push(Sibling { host, zone: seen.zone.clone() });
+            }
+            let entry = self.entries.get_mut(&seen.uid);
+            if let Some(claim) = &seen.claim {
+                let hidden = match entry {
+                    Some(entry) => {
+                        entry.written = true;
+                        if seen.there { read <= *entry.there.get_or_insert(now) } else { true }
+                    }
+                    None => !seen.there,
+                };
+                if hidden {
+                    claims.push(claim.clone());
+                }
+            }
+            known.insert(seen.uid, seen.claim.is_some());
+        }
+        self.entries.retain(|uid, entry| {
+            entry.maas != maas
+                || match known.get(uid) {
+                    // In its record: the record counts, and the entry only until the figures are younger than the VM.
+                    Some(true) => entry.there.is_none_or(|there| read <= there),
+                    // Not in its record: the watch is late, or the record was given up or never written.
+                    Some(false) | None => !entry.written && now.duration_since(entry.at) < UNWRITTEN,
+                }
+        });
+        for (uid, entry) in self.entries.iter().filter(|(_, entry)| entry.maas == maas) {
+            if known.get(uid) != Some(&true) {
+                claims.push(entry.claim.clone());
+                if is_sibling(&entry.group) {
+                    siblings.push(Sibling { host: Some(entry.claim.host), zone: entry.zone.clone() });
+                }
+            }
+        }
+        (claims, siblings)
+    }
+
+    /// A choice was made; it counts from now on.
+    pub(super) fn note(&mut self, maas: &str, object: &MaasMachine, vm: &Vm, choice: &Choice, now: Timestamp) {
+        let claim = Claim {
+            host: choice.host,
+            cores: vm.cores,
+            memory: vm.memory,
+            disk: vm.disk,
+            storage_pool: Some(choice.storage_pool.clone()),
+        };
+        let zone = choice.zone.as_ref().map(|zone| zone.name.clone());
+        let maas = maas.to_owned();
+        let entry = Entry { maas, group: group(object), claim, zone, at: now, written: false, there: None };
+        self.entries.insert(object.uid().unwrap_or_default(), entry);
+    }
+}

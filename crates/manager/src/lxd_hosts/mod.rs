@@ -1,0 +1,164 @@
+//! LXD hosts as MAAS shows them, and what is promised on them.
+//!
+//! MAAS takes 37 ms for each host in a list, so one list is shared by all passes of a few seconds; the host that was chosen
+//! is read once more right before a VM is made on it.
+//!
+//! **Who keeps two VMs from the same room.** Within this manager the [`ledger`]: a choice counts from the moment it is made,
+//! also while the watch has not told about the record that holds it, and until figures of MAAS that are younger than the VM
+//! show it. Between managers that do not see each other's objects (two namespaces, one MAAS) it is MAAS itself: both may
+//! choose the same host, but MAAS checks the over-commit ratios of cores and memory, and the room in the storage pool, when
+//! it composes; the second one is refused, and chooses again from a fresh list. A claim in MAAS, such as a tag on the VM
+//! host, would cost two more writes for each VM and be no safer: MAAS has no conditional write, so two managers could set
+//! theirs at the same time. Spreading needs no such care, since siblings are always in one namespace.
+
+mod convert;
+mod ledger;
+mod reports;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use capmaas_api::MaasMachine;
+use capmaas_core::Lookup;
+use capmaas_core::intent::Attach;
+use capmaas_core::placement::{Demand, Host, Placement, is_wanted, place};
+use jiff::{SignedDuration, Timestamp};
+use maas_client::{Machine, Subnet, VmHost};
+
+pub use ledger::{Seen, group};
+pub use reports::{Report, Reports};
+
+use crate::identity::{Fingerprint, Identity};
+use ledger::Ledger;
+
+/// How long a list of hosts serves all passes.
+const SHARED: SignedDuration = SignedDuration::from_secs(5);
+/// How long the project of a host is taken for known: nobody changes it without registering the host anew.
+const PROJECT_KEPT: SignedDuration = SignedDuration::from_mins(5);
+
+/// A list and when it was asked for.
+#[derive(Clone, Debug)]
+struct Listed {
+    at: Timestamp,
+    hosts: Arc<Vec<VmHost>>,
+    machines: Arc<BTreeMap<String, Machine>>,
+}
+
+type Shared = Arc<tokio::sync::Mutex<Option<Listed>>>;
+/// By identity and number of the host: when it was read, and the project.
+type Projects = BTreeMap<(Fingerprint, i64), (Timestamp, String)>;
+
+/// The LXD hosts of all identities. Cheap to clone; clones share everything.
+#[derive(Clone, Debug, Default)]
+pub struct LxdHosts {
+    lists: Arc<Mutex<BTreeMap<Fingerprint, Shared>>>,
+    /// Only the name of the project is kept of what MAAS answers: the rest holds a private key (S21).
+    projects: Arc<Mutex<Projects>>,
+    ledger: Arc<Mutex<Ledger>>,
+    /// What agents on the hosts report.
+    pub reports: Reports,
+}
+
+impl LxdHosts {
+    /// Chooses a host for the VM of an object and remembers the choice, in one go: nobody chooses in between.
+    pub async fn place(
+        &self,
+        identity: &Identity,
+        now: Timestamp,
+        demand: &Demand<'_>,
+        object: &MaasMachine,
+        all: &[Arc<MaasMachine>],
+    ) -> Lookup<Placement> {
+        let (read, hosts) = match self.hosts(identity, now, demand).await {
+            Ok(found) => found,
+            Err(error) => return Lookup::Unknown(error.to_string()),
+        };
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = all.iter().filter(|other| other.metadata.uid != object.metadata.uid);
+        let seen = others.map(|other| Seen::of(other));
+        let (claims, siblings) = ledger.promised((identity.endpoint(), read), object, seen, now);
+        let placement = place(demand, &hosts, &claims, &siblings);
+        if let Ok(choice) = &placement.choice {
+            ledger.note(identity.endpoint(), object, demand.vm, choice, now);
+        }
+        Lookup::Found(placement)
+    }
+
+    /// All hosts, and when MAAS was asked for them.
+    pub async fn hosts(
+        &self,
+        identity: &Identity,
+        now: Timestamp,
+        demand: &Demand<'_>,
+    ) -> maas_client::Result<(Timestamp, Vec<Host>)> {
+        let listed = self.listed(identity, now).await?;
+        let named = demand.vm.nics.iter().any(|nic| nic.to != Attach::Boot) || demand.vm.nics.len() > 1;
+        let subnets: Vec<Subnet> = if named { identity.client.subnets().list().await? } else { Vec::new() };
+        let mut hosts = Vec::with_capacity(listed.hosts.len());
+        for host in listed.hosts.iter() {
+            let machine = host.host.as_ref().and_then(|machine| listed.machines.get(&machine.system_id));
+            let mut converted = convert::host(host, machine, &subnets);
+            let report = converted.system_id.as_deref().and_then(|id| self.reports.of(identity, id));
+            converted.profiles = report.and_then(|report| report.profiles);
+            if demand.vm.project.is_some() && is_wanted(demand, &converted) {
+                converted.project = self.project(identity, host.id, now).await;
+            }
+            hosts.push(converted);
+        }
+        Ok((listed.at, hosts))
+    }
+
+    /// The list, asked for by one pass for all that want it now.
+    async fn listed(&self, identity: &Identity, now: Timestamp) -> maas_client::Result<Listed> {
+        let shared = {
+            let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(lists.entry(identity.fingerprint).or_default())
+        };
+        let mut list = shared.lock().await;
+        if let Some(listed) = list.as_ref().filter(|listed| now.duration_since(listed.at) < SHARED) {
+            return Ok(listed.clone());
+        }
+        let hosts = identity.client.vm_hosts().list().await?;
+        let hosts: Vec<VmHost> = hosts.into_iter().filter(|host| host.kind.as_deref() == Some("lxd")).collect();
+        let of = |host: &VmHost| host.host.as_ref().map(|machine| machine.system_id.clone());
+        let ids: Vec<String> = hosts.iter().filter_map(of).filter(|id| !id.is_empty()).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let machines = identity.client.machines().by_ids(&ids).await?;
+        let machines = machines.into_iter().map(|machine| (machine.system_id.clone(), machine)).collect();
+        let listed = Listed { at: now, hosts: Arc::new(hosts), machines: Arc::new(machines) };
+        *list = Some(listed.clone());
+        Ok(listed)
+    }
+
+    /// Forgets the list of an identity: MAAS has just said something that it does not show.
+    pub async fn forget(&self, identity: &Identity) {
+        let shared = {
+            let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+            lists.get(&identity.fingerprint).cloned()
+        };
+        if let Some(shared) = shared {
+            *shared.lock().await = None;
+        }
+    }
+
+    async fn project(&self, identity: &Identity, host: i64, now: Timestamp) -> Lookup<String> {
+        let key = (identity.fingerprint, host);
+        {
+            let known = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((at, project)) = known.get(&key)
+                && now.duration_since(*at) < PROJECT_KEPT
+            {
+                return Lookup::Found(project.clone());
+            }
+        }
+        let project = match identity.client.vm_hosts().parameters(host).await {
+            Ok(parameters) => parameters.project,
+            Err(error) => return Lookup::Unknown(error.to_string()),
+        };
+        let Some(project) = project.filter(|project| !project.is_empty()) else { return Lookup::Absent };
+        let mut known = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, (at, _)| now.duration_since(*at) < PROJECT_KEPT);
+        known.insert(key, (now, project.clone()));
+        Lookup::Found(project)
+    }
+}
