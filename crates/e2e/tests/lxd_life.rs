@@ -1,4 +1,4 @@
-//! The life of clusters with VMs on real parts: one VM, metal and VMs side by side.
+//! The life of clusters with VMs on real parts: one VM, metal and VMs side by side, filters, a full zone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -9,7 +9,16 @@ use capmaas_e2e::eventually;
 use capmaas_e2e::lxd_hosts::vm;
 use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
-use serde_json::json;
+use serde_json::{Value, json};
+
+/// A VM with more in its spec.
+fn vm_with(more: &Value) -> Value {
+    let mut spec = vm();
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    spec
+}
 
 #[tokio::test]
 async fn one_lxd_control_plane_with_metal_workers_and_one_metal_control_plane_with_lxd_workers_side_by_side() {
@@ -49,5 +58,57 @@ async fn one_lxd_control_plane_with_metal_workers_and_one_metal_control_plane_wi
     scene.wait_running(&metal, &expected).await.unwrap();
     assert_eq!((scene.maas.vms().len(), scene.maas.taken().len()), (2, 3));
     scene.delete(&metal).await.unwrap();
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn pools_and_failure_domains_bind_and_a_full_zone_is_said_until_there_is_room() {
+    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    scene.maas.add_hosts(1).unwrap();
+    scene.maas.add_host("host-of-the-team", "az2", "team").unwrap();
+    // Only one host is in the pool, whatever room the others have.
+    let pool = ClusterPlan { machine: vm_with(&json!({"resourcePool": "team"})), ..ClusterPlan::new(scene.core, "c1") };
+    let expected = scene.create(&pool).await.unwrap();
+    scene.wait_running(&pool, &expected).await.unwrap();
+    let vms = scene.maas.vms();
+    assert_eq!((vms[0].host.as_str(), vms[0].pool.as_str()), ("host-of-the-team", "team"));
+    scene.delete(&pool).await.unwrap();
+
+    // A zone is full: all its memory belongs to a VM of somebody else. The others have room, and are not asked for.
+    scene
+        .maas
+        .arrange(json!([{"machine": {"hostname": "somebodys", "vm_host": "host-az1-1", "cpu_count": 1, "memory": 15872,
+                                           "status": "Deployed", "owner": "admin"}}]))
+        .unwrap();
+    let full = ClusterPlan {
+        infrastructure: json!({"failureDomains": ["az1"]}),
+        machine: vm(),
+        ..ClusterPlan::new(scene.core, "c2")
+    };
+    let expected = scene.create(&full).await.unwrap();
+    let machines = scene.objects(&full, "MaasMachine").unwrap();
+    let said = eventually("the condition says why no host is taken", || async {
+        let all = machines.list().await?;
+        let conditions = all.first().map(|machine| machine["status"]["conditions"].clone()).unwrap_or_default();
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        let selected = conditions.iter().find(|condition| condition["type"] == "LXDHostSelected").cloned();
+        let selected = selected.unwrap_or_default();
+        ensure!(
+            selected["status"] == "False" && selected["message"].as_str().is_some_and(|m| !m.is_empty()),
+            "{conditions:?}"
+        );
+        Ok(selected)
+    });
+    let said = scene.explain(said.await).await.unwrap();
+    assert!(said["message"].as_str().unwrap().contains("InsufficientResources"), "{said}");
+    assert_eq!(scene.maas.vms().iter().filter(|vm| vm.hostname != "somebodys").count(), 0);
+    // Another host in that zone: within half a minute it is found.
+    scene.maas.add_host("host-az1-2", "az1", "default").unwrap();
+    scene.wait_running(&full, &expected).await.unwrap();
+    assert!(scene.maas.vms().iter().any(|vm| vm.host == "host-az1-2"), "{:?}", scene.maas.vms());
+    scene.objects(&full, "Cluster").unwrap().delete("c2").await.unwrap();
+    scene.wait_gone(&full).await.unwrap();
+    let left: Vec<String> = scene.maas.vms().into_iter().map(|vm| vm.hostname).collect();
+    assert_eq!(left, ["somebodys"]);
     scene.stop().await;
 }
