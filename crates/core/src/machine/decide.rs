@@ -167,6 +167,15 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
     }
 }
 
+/// Whether MAAS may be another one than that in which the machine was made: what it shows under the same id, without our mark,
+/// need not be the same machine (S5). Another user of the same MAAS sees the same machines.
+pub(super) fn is_elsewhere(observed: &Observed) -> bool {
+    let super::Eyes::Open { name, strange: true, .. } = &observed.eyes else { return false };
+    let recorded = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
+    let endpoint = |name: &str| name.rsplit_once('#').map(|(endpoint, _)| endpoint.to_owned());
+    recorded.is_none_or(|recorded| endpoint(recorded).is_none() || endpoint(recorded) != endpoint(name))
+}
+
 fn has_record(observed: &Observed) -> bool {
     matches!(Record::read(observed.object.metadata.annotations.as_ref()), Ok(Some(_)))
 }

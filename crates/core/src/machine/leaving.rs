@@ -4,7 +4,7 @@ use capmaas_api::names::VM_NAME_ANNOTATION;
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
-use super::decide::{Step, after, unknown, unseen};
+use super::decide::{Step, after, is_elsewhere, unknown, unseen};
 use super::effect::Effect;
 use super::record::{ABANDON_ANNOTATION, Record, VmRecord, Write};
 use super::state::{Power, State};
@@ -132,6 +132,11 @@ impl Leave<'_> {
         if let Some(metal) = ours.iter().find(|metal| matches!(metal.state, State::Releasing | State::DiskErasing)) {
             let message = format!("{} is {} in MAAS", metal.id, metal.state_name);
             return wait(reasons::MACHINE_RELEASING, message, 20).recording(self.record);
+        }
+        if let Some(metal) = on_record.as_ref().filter(|_| is_elsewhere(self.observed)) {
+            let message =
+                format!("the MAAS endpoint changed, so {} may be another machine there, without our mark", metal.id);
+            return kept(reasons::IDENTITY_CHANGED, message);
         }
         if self.is_vm {
             return self.remove(on_record, &user, strange);

@@ -5,7 +5,7 @@ use capmaas_api::provider_id::ProviderId;
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
-use super::decide::{Step, after, left_alone, unknown, unseen, waiting};
+use super::decide::{Step, after, is_elsewhere, left_alone, unknown, unseen, waiting};
 use super::preparing::DEPLOY_POWER;
 use super::record::{Record, VmRecord, Write};
 use super::state::{Power, State};
@@ -174,11 +174,17 @@ impl Life<'_> {
             Lookup::Unknown(why) => return unseen(why),
             Lookup::Found(_) => return unseen("MAAS answered with another machine"),
         };
+        let ours = metal.is_ours(&self.record.key, &self.observed.by_key);
+        if !ours && is_elsewhere(self.observed) {
+            return unseen(
+                "the MAAS endpoint changed, so what has the id of the machine there may be another one (S5)",
+            );
+        }
         if self.is_vm() && !self.provisioned {
             let user = user.clone();
             return self.becoming_vm(metal, &user);
         }
-        if !metal.is_ours(&self.record.key, &self.observed.by_key) {
+        if !ours {
             let user = user.clone();
             return self.not_ours(metal, &user);
         }

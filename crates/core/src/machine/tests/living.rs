@@ -121,6 +121,26 @@ fn s05_after_a_change_of_identity_nothing_is_allocated_and_no_absence_believed()
 }
 
 #[test]
+fn s05_another_maas_that_has_a_machine_of_that_id_does_not_make_ours_forgotten() {
+    let stranger = || Metal { stamp: None, owner: None, ..metal(State::Ready) };
+    let mut observed = fresh().with_record(&on_record()).seeing(stranger()).under_key(vec![]);
+    observed.eyes = Eyes::Open { name: "http://other#admin".into(), user: "admin".into(), strange: true };
+    let noted = |observed: &mut Observed, name: &str| {
+        let annotations = observed.object.metadata.annotations.get_or_insert_default();
+        annotations.insert(crate::credentials::IDENTITY_ANNOTATION.to_owned(), name.to_owned());
+    };
+    noted(&mut observed, "http://maas#admin");
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), &plan.record), ("", &None));
+    let plan = decide(&observed.clone().deleting(), now());
+    assert_eq!((effect(&plan), plan.finalizer, reason(&plan)), ("", Finalizer::Keep, "IdentityChanged"));
+    // Another user of the same MAAS sees the same machine.
+    noted(&mut observed, "http://other#somebody");
+    let plan = decide(&observed.deleting(), now());
+    assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
+}
+
+#[test]
 fn s06_a_live_node_that_maas_hands_out_is_kept_and_another_machine_is_asked_for() {
     let mut observed = fresh().with_record(&record().sending(Write::Allocate, now()));
     observed.others.machines.insert(ID.into());
