@@ -136,7 +136,10 @@ fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, n
     if refusal == Refusal::Exists {
         vm.exists = true;
     } else {
-        vm.avoid_host(now);
+        // Another manager was first: the next look at the hosts shows what is left, and the host is none the worse for it.
+        if refusal != Refusal::NoRoom {
+            vm.avoid_host(now);
+        }
         *record = record.clone().without_vm();
     }
     Some(super::Event { warning: true, reason: error.kind.reason(), message: error.to_string() })

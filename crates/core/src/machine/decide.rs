@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::record::Record;
 use super::status::{self, Said};
-use super::{Effect, Event, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living};
+use super::{Debt, Effect, Event, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living};
 use crate::Lookup;
 use crate::credentials::IDENTITY_ANNOTATION;
 
@@ -22,6 +22,7 @@ pub(super) struct Step {
     pub(super) effect: Option<Effect>,
     pub(super) record: Option<Record>,
     pub(super) spec: SpecPatch,
+    pub(super) debt: Option<Debt>,
     pub(super) finalizer: Finalizer,
     pub(super) said: Said,
     /// What is wrong around a VM, for its own conditions.
@@ -38,6 +39,7 @@ impl Step {
             effect: None,
             record: None,
             spec: SpecPatch::default(),
+            debt: None,
             finalizer: Finalizer::Keep,
             said,
             lxd: None,
@@ -69,6 +71,11 @@ impl Step {
 
     pub(super) fn explaining(mut self, sentence: String) -> Self {
         self.explained = Some(sentence);
+        self
+    }
+
+    pub(super) fn owing(mut self, debt: Debt) -> Self {
+        self.debt = Some(debt);
         self
     }
 
@@ -118,6 +125,7 @@ fn nothing(why: &str, requeue: Requeue) -> Plan {
         record: None,
         identity: None,
         spec: SpecPatch::default(),
+        debt: None,
         finalizer: Finalizer::Keep,
         status: None,
         events: Vec::new(),
@@ -160,6 +168,7 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         record: step.record,
         identity,
         spec: step.spec,
+        debt: step.debt,
         finalizer: step.finalizer,
         status: Some(status),
         events: step.events,

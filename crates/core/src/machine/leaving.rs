@@ -125,6 +125,9 @@ impl Leave<'_> {
             return wait(reasons::MACHINE_RELEASING, "the answer of MAAS to an earlier request is awaited", 10);
         }
         self.record.in_flight = None;
+        if let Some(step) = self.fenced(on_record.as_ref(), &ours) {
+            return step;
+        }
         ours.sort_by(|a, b| a.id.cmp(&b.id));
         if let Some(metal) = ours.iter().find(|metal| !metal.state.is_leaving()) {
             return self.release(metal);
@@ -215,7 +218,7 @@ impl Leave<'_> {
 
     /// The address leaves DNS before the machine does: a record would follow the machine to its next owner (S18). Only while
     /// somebody keeps the record; else there is nobody to wait for.
-    fn dns(&self, metal: &Metal) -> Option<Step> {
+    pub(super) fn dns(&self, metal: &Metal) -> Option<Step> {
         if self.record.machine.as_ref() != Some(&metal.id) {
             return None;
         }

@@ -144,6 +144,8 @@ pub fn takes_ignition(image: &str) -> bool {
 /// Whether the power driver must be asked before anything is decided: it costs MAAS a call to the BMC.
 pub fn asks_power(record: &Record, metal: &Metal, deleting: bool, now: Timestamp) -> bool {
     match metal.state {
+        // Also tells whether its host lives (S16).
+        state if metal.is_vm() && deleting && state.is_releasable() => true,
         State::Deployed => !deleting && metal.power != Power::On,
         State::Deploying => {
             let began = record.deploy_began.unwrap_or(now);

@@ -6,6 +6,7 @@
 
 mod bridging;
 mod conclude;
+mod debt;
 mod decide;
 mod effect;
 mod leaving;
@@ -33,6 +34,7 @@ use crate::hosts::bridge::{BridgeWish, Network};
 use crate::placement::Placement;
 
 pub use conclude::{Conclusion, Outcome, Refusal, conclude};
+pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::decide;
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
 pub use living::{asks_power, takes_ignition};
@@ -75,6 +77,8 @@ pub struct Observed {
     pub node: NodeSight,
     /// What was looked at for a VM only.
     pub vm: VmSight,
+    /// VMs that the MaasCluster still owes (S16). `Absent`: there is no MaasCluster.
+    pub debts: Lookup<Vec<Debt>>,
     /// The interfaces of an Allocated machine, read where addresses were asked for.
     pub links: Lookup<crate::links::Sight>,
 }
@@ -232,6 +236,8 @@ pub struct Plan {
     pub identity: Option<String>,
     /// What to fill in.
     pub spec: SpecPatch,
+    /// A VM that the MaasCluster owes from now on.
+    pub debt: Option<Debt>,
     /// What becomes of the finalizer.
     pub finalizer: Finalizer,
     /// The whole status; `None` if nothing may be said.

@@ -240,6 +240,15 @@ impl Model {
         }
         let truth = if self.real_power(system_id) { PowerState::On } else { PowerState::Off };
         let is_vm = machine.vm.is_some();
+        // The power driver of a VM is its host's LXD.
+        if let Some((host, ..)) = self.vm_place(system_id)
+            && !self.lxd_of(host).is_some_and(|lxd| lxd.reachable)
+        {
+            let words = "Failed to connect to the LXD REST API";
+            self.event(system_id, Level::Warning, "Failed to query node's BMC", words);
+            self.machine_mut(system_id)?.power_state = PowerState::Error;
+            return Ok(PowerAnswer::State(PowerState::Error));
+        }
         let mode = self.world.bodies.get(system_id).map_or(BmcMode::Ok, |body| body.bmc.mode);
         let state = match mode {
             _ if is_vm => truth,

@@ -14,6 +14,7 @@ use capmaas_api::{MaasCluster, MaasMachine, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{ApiServer, Known, Machine, Object, Observed, Owner, Refusal};
 use capmaas_core::cluster::{Notes, addresses, endpoint};
+use capmaas_core::machine::debts;
 use kube::ResourceExt as _;
 
 use super::{Context, maas};
@@ -62,6 +63,7 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<Gather
         Ok(machines) => Lookup::Found(machines.iter().map(|machine| machine_of(machine)).collect()),
         Err(error) => Lookup::Unknown(error.to_string()),
     };
+    owe(&object, &mut observed);
     observed.preferred = match context.kubernetes.config_map(&key.beside(PREFERRED_SUBNETS.0)).await {
         Ok(Some(mut data)) => data.remove(PREFERRED_SUBNETS.1).map_or(Lookup::Absent, Lookup::Found),
         Ok(None) => Lookup::Absent,
@@ -80,6 +82,27 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<Gather
     }
     observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
     Ok(Some(Gathered { observed, object, cluster, identity }))
+}
+
+/// VMs that are still to be removed hold the end of the cluster up as machines do (S16): with it would go the credentials, and
+/// all that knows of them.
+fn owe(object: &MaasCluster, observed: &mut Observed) {
+    if object.metadata.deletion_timestamp.is_none() {
+        return;
+    }
+    match (debts(object.metadata.annotations.as_ref()), &mut observed.machines) {
+        (Ok(owed), Lookup::Found(machines)) => machines.extend(owed.iter().map(|debt| Machine {
+            name: format!("the VM {} on the LXD host {}, which is off", debt.name, debt.host),
+            control_plane: false,
+            deleting: true,
+            provisioned: false,
+            state: None,
+            powered: false,
+            addresses: Vec::new(),
+        })),
+        (Err(why), machines) => *machines = Lookup::Unknown(why),
+        (Ok(_), Lookup::Absent | Lookup::Unknown(_)) => {}
+    }
 }
 
 /// The Cluster that owns the object. One that was deleted and made again under the same name does not.

@@ -9,6 +9,7 @@ mod perform;
 
 use std::sync::Arc;
 
+use capmaas_core::Lookup;
 use capmaas_core::cluster::decide;
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::cluster::plan::Requeue;
@@ -16,6 +17,7 @@ use capmaas_core::cluster::plan::Requeue;
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
+use crate::machine::debts::{self, Settled};
 use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
@@ -52,7 +54,23 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
         context.memory.forget(key);
         return Ok(Requeue::OnChange);
     };
-    let plan = decide(&gathered.observed, context.clock.now());
+    let settled = match &gathered.identity {
+        Some(identity) if !matches!(&gathered.observed.owner, Lookup::Found(owner) if owner.paused) => {
+            debts::settle(context.kubernetes.as_ref(), &context.fence, key, &gathered.object, identity).await
+        }
+        _ => Ok(Settled::Even),
+    };
+    match &settled {
+        Ok(Settled::Worked) => return Ok(Requeue::seconds(5)),
+        Ok(Settled::Even | Settled::Waiting) => {}
+        Err(error) if error.kind == ErrorKind::Conflict => return Ok(Requeue::seconds(1)),
+        Err(error) => tracing::warn!(cluster = %key, %error, "what is owed could not be looked at"),
+    }
+    let owes = matches!(settled, Ok(Settled::Waiting));
+    let mut plan = decide(&gathered.observed, context.clock.now());
+    if owes {
+        plan.requeue = plan.requeue.min(Requeue::seconds(60));
+    }
     tracing::debug!(cluster = %key, effect = ?plan.effect, why = %plan.why, "decided");
     match apply::apply(context, key, gathered, plan).await {
         // Somebody else wrote in between: look again.

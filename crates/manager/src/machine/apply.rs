@@ -28,6 +28,9 @@ pub(super) async fn apply(
     if let Some(patch) = patch_of(&object, &plan) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
     }
+    if let (Some(debt), Some(cluster)) = (&plan.debt, sight.and_then(|sight| sight.maas_cluster.as_ref())) {
+        super::debts::owe(context, cluster, debt).await?;
+    }
     if plan.finalizer == Finalizer::Remove {
         tell(context, key, &uid, &plan.events).await;
         return Ok(Requeue::OnChange);

@@ -16,6 +16,7 @@ use capmaas_core::hosts::wish;
 use capmaas_core::intent::{Intent, resolve};
 use capmaas_core::machine::{
     Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, VmSight, asks_power,
+    debts,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
@@ -28,6 +29,8 @@ use crate::port::{Key, Result};
 #[derive(Clone, Debug)]
 pub(super) struct Sight {
     pub(super) identity: Identity,
+    /// The MaasCluster, if there is one.
+    pub(super) maas_cluster: Option<Key>,
 }
 
 /// Gathers; `None` if the object is gone.
@@ -49,6 +52,7 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,
         vm: VmSight::default(),
+        debts: Lookup::Absent,
         links: Lookup::Absent,
         object,
     };
@@ -61,6 +65,13 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
             keeps_dns: dns_name(cluster).is_some(),
             bridge: wish(&cluster.spec).map(|wish| wish.map(|wish| wish.bridge)),
         }),
+        Lookup::Absent => Lookup::Absent,
+        Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
+    };
+    observed.debts = match &maas_cluster {
+        Lookup::Found(cluster) => {
+            debts(cluster.metadata.annotations.as_ref()).map_or_else(Lookup::Unknown, Lookup::Found)
+        }
         Lookup::Absent => Lookup::Absent,
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
     };
@@ -89,7 +100,11 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
         }
         observed.node = node(context, key, &observed).await;
     }
-    Ok(Some((observed, Some(Sight { identity }))))
+    let maas_cluster = match &maas_cluster {
+        Lookup::Found(cluster) => Some(Key::of(cluster)),
+        Lookup::Absent | Lookup::Unknown(_) => None,
+    };
+    Ok(Some((observed, Some(Sight { identity, maas_cluster }))))
 }
 
 /// Whether nothing will be done whatever MAAS says, so that MAAS need not be asked.
@@ -292,6 +307,13 @@ async fn look_for_vm(
     observed: &mut Observed,
     all: &[std::sync::Arc<MaasMachine>],
 ) {
+    if let (Lookup::Found(metal), Some(Power::Unknown)) = (&observed.on_record, observed.power)
+        && observed.object.metadata.deletion_timestamp.is_some()
+        && let Some(host) = metal.vm_host
+    {
+        // The VM does not answer: does its host live at all (S16)?
+        observed.vm.host = super::hosts::health(&identity.client, host).await;
+    }
     let Some(vm) = &record.vm else { return };
     if matches!(observed.on_record, Lookup::Found(_)) {
         return;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use capmaas_api::MaasMachine;
 use capmaas_core::Lookup;
 use capmaas_core::intent::Vm;
-use capmaas_core::machine::{HostSight, Observed, Record};
+use capmaas_core::machine::{HostSight, Observed, Power, Record};
 use capmaas_core::placement::{Demand, LEAVING_TAG, Placement};
-use maas_client::Client;
+use maas_client::{Client, PowerState};
 
 use super::Context;
 use crate::identity::Identity;
@@ -48,10 +48,31 @@ pub(super) async fn sight(client: &Client, id: i64) -> Lookup<HostSight> {
     } else {
         Ok(())
     };
+    let others_known = Lookup::Unknown("no agent on the host counts its VMs".to_owned());
     let project = match client.vm_hosts().parameters(id).await {
         Ok(parameters) => parameters.project,
         Err(_) => None,
     };
-    let others_known = Lookup::Unknown("no agent on the host counts its VMs".to_owned());
     Lookup::Found(HostSight { usable, project, others_known, power: None })
+}
+
+/// Whether the host of a VM that does not answer is on: what the power driver of the machine under it says.
+pub(super) async fn health(client: &Client, id: i64) -> Lookup<HostSight> {
+    let host = match client.vm_hosts().read(id).await {
+        Ok(host) => host,
+        Err(error) if error.is_not_found() => return Lookup::Absent,
+        Err(error) => return Lookup::Unknown(error.to_string()),
+    };
+    let power = match &host.host {
+        None => None,
+        Some(machine) => Some(match client.machines().query_power_state(&machine.system_id).await {
+            Ok(PowerState::On) => Power::On,
+            Ok(PowerState::Off) => Power::Off,
+            // Whatever else is said, or not said, is not off (S16).
+            Ok(_) | Err(_) => Power::Unknown,
+        }),
+    };
+    let others_known = Lookup::Unknown("nobody asked".to_owned());
+    let usable = Err("a VM on it does not answer".to_owned());
+    Lookup::Found(HostSight { usable, project: None, others_known, power })
 }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod controller;
+pub(crate) mod debts;
 mod gather;
 mod hosts;
 mod links;

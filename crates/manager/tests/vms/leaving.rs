@@ -59,3 +59,26 @@ async fn s16_a_vm_whose_host_does_not_answer_is_not_removed_because_it_would_sta
     stage.until_gone(&["cp-0"]).await;
     assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
 }
+
+#[tokio::test]
+async fn s16_the_vm_of_a_dead_host_is_owed_and_removed_when_the_host_comes_back() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.until_ready(&["cp-0"]).await;
+    let host = stage.object("cp-0")["status"]["lxdHost"].as_str().unwrap().to_owned();
+    let address = format!("10.0.0.{}:8443", 10 + host.trim_start_matches("host").parse::<u32>().unwrap());
+    stage.arrange(json!([
+        {"machine": {"hostname": host, "power": "off"}}, {"lxd": {"address": address, "reachable": false}},
+    ]));
+    stage.until_gone(&["cp-0"]).await;
+    assert_eq!((stage.in_maas().len(), stage.in_lxd().len()), (1, 1), "nothing can be removed yet");
+    assert!(stage.debts().contains("cp-0"), "{}", stage.debts());
+    stage.cluster_passes(4).await;
+    assert_eq!(stage.in_lxd().len(), 1);
+    stage.arrange(json!([
+        {"machine": {"hostname": host, "power": "on"}}, {"lxd": {"address": address, "reachable": true}},
+    ]));
+    stage.cluster_passes(10).await;
+    assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
+    assert_eq!(stage.debts(), "");
+}

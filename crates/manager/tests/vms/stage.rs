@@ -136,7 +136,7 @@ impl Stage {
         self.create(
             json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": in_system("capmaas-config"), "data": data }),
         );
-        self.create(json!({
+        let cluster = self.create(json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": { "name": "c1", "namespace": "default" },
             "spec": { "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasCluster", "name": "c1" } },
         }));
@@ -147,6 +147,11 @@ impl Stage {
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
             "metadata": {
                 "name": "c1", "namespace": "default", "annotations": { "spectrocloud.com/custom-dns-provided": "" },
+                "labels": { "cluster.x-k8s.io/cluster-name": "c1" },
+                "ownerReferences": [{
+                    "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "c1",
+                    "uid": cluster["metadata"]["uid"],
+                }],
             },
             "spec": { "dnsDomain": "maas", "controlPlaneEndpoint": { "host": "10.0.0.250", "port": 6443 } },
         }));
@@ -249,6 +254,30 @@ impl Stage {
     pub(crate) fn record(&self, name: &str) -> Value {
         let text = self.object(name)["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/maas-record"].clone();
         serde_json::from_str(text.as_str().unwrap_or("null")).unwrap()
+    }
+
+    /// What the MaasCluster owes.
+    pub(crate) fn debts(&self) -> String {
+        let object = self.port.object("MaasCluster", &Key::new("default", "c1")).unwrap();
+        let owed = &object["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/vm-debts"];
+        owed.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Looks after the MaasCluster so many times, a minute apart.
+    pub(crate) async fn cluster_passes(&self, times: usize) {
+        let context = capmaas_manager::cluster::Context {
+            kubernetes: self.context.kubernetes.clone(),
+            identities: self.context.identities.clone(),
+            clock: self.clock.clone(),
+            fence: Fence::open(),
+            metrics: Metrics::new(),
+            contract: capmaas_core::cluster::observed::Contract::List,
+            memory: capmaas_manager::cluster::Memory::default(),
+        };
+        for _ in 0..times {
+            capmaas_manager::cluster::reconcile(&context, &Key::new("default", "c1")).await.unwrap();
+            self.advance(60);
+        }
     }
 
     /// Requests that changed something, by kind.

@@ -148,6 +148,7 @@ pub(super) fn fresh() -> Observed {
         node: NodeSight::NotAsked,
         vm: VmSight::default(),
         links: Lookup::Absent,
+        debts: Lookup::Found(Vec::new()),
     }
 }
 

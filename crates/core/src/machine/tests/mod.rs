@@ -1,6 +1,7 @@
 //! The decisions, as tables and as properties over anything that can be observed.
 
 mod arbitrary;
+mod debt;
 mod fixture;
 mod hosting;
 mod leaving;

@@ -93,6 +93,7 @@ proptest! {
                 if record.machine.is_some() {
                     prop_assert!(!matches!(observed.on_record, Lookup::Unknown(_)));
                 }
+                prop_assert!(plan.debt.is_none(), "a debt is written down before the finalizer goes");
                 if record.vm.is_some() && matches!(observed.on_record, Lookup::Absent) {
                     prop_assert!(!matches!(observed.vm.by_name, Lookup::Unknown(_)));
                 }

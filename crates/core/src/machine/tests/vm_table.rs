@@ -99,3 +99,30 @@ fn s01_the_finalizer_goes_when_neither_id_nor_name_are_known_to_maas() {
     let plan = decide(&observed, now());
     assert_eq!((plan.finalizer, plan.record.unwrap().machine.as_deref()), (Finalizer::Keep, Some("back")));
 }
+
+#[test]
+fn s16_a_vm_on_a_host_that_is_off_is_owed_by_the_cluster_before_its_finalizer_goes() {
+    let mut observed = fresh_vm().with_record(&vm_on_record()).seeing(vm(State::Deployed)).provisioned().deleting();
+    observed.power = Some(Power::Unknown);
+    let host = |power| Lookup::Found(HostSight { power, ..usable_host() });
+    for unsure in [None, Some(Power::Unknown), Some(Power::On)] {
+        observed.vm.host = host(unsure);
+        let plan = decide(&observed, now());
+        assert_eq!((plan.debt, plan.finalizer), (None, Finalizer::Keep), "{unsure:?} is not off");
+    }
+    observed.vm.host = host(Some(Power::Off));
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep));
+    let debt = plan.debt.unwrap();
+    assert_eq!((debt.machine.as_str(), debt.key.as_str()), (ID, KEY));
+    observed.debts = Lookup::Found(vec![debt]);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), plan.debt, plan.finalizer), ("", None, Finalizer::Remove));
+    // Nobody to owe it: the finalizer stays.
+    observed.debts = Lookup::Absent;
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
+    // Its address leaves DNS first (S18).
+    observed.debts = Lookup::Found(Vec::new());
+    observed.in_dns = Lookup::Found(true);
+    assert_eq!(reason(&decide(&observed, now())), "DNSDetachPending");
+}

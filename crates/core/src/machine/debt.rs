@@ -1,0 +1,70 @@
+//! VMs on a host that died: written down on the MaasCluster, and removed when the host comes back (S16).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Metal;
+use super::state::{Power, State};
+use super::vm::is_anothers;
+use crate::Lookup;
+
+/// Annotation on a MaasCluster: the VMs that are still to be removed.
+pub const DEBTS_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/vm-debts";
+
+/// A VM that is to be removed when its host comes back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Debt {
+    /// Its system ID.
+    pub machine: String,
+    /// Its host name.
+    pub name: String,
+    /// The name of its LXD host.
+    pub host: String,
+    /// The key that is stamped on it.
+    pub key: String,
+}
+
+/// What the annotations say; what cannot be read is not nothing.
+pub fn debts(annotations: Option<&BTreeMap<String, String>>) -> Result<Vec<Debt>, String> {
+    let text = annotations.and_then(|annotations| annotations.get(DEBTS_ANNOTATION)).filter(|text| !text.is_empty());
+    let Some(text) = text else { return Ok(Vec::new()) };
+    serde_json::from_str(text)
+        .map_err(|error| format!("cannot read the annotation {DEBTS_ANNOTATION}: {error}; restore it"))
+}
+
+/// What comes next about a debt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Payment {
+    /// Nothing is owed any more; the sentence says why.
+    Paid(String),
+    /// Its time has not come; the sentence says why.
+    Wait(String),
+    /// The VM is released.
+    Release,
+    /// The VM is removed.
+    Remove,
+}
+
+/// Decides about one debt. `power` is what the VM's power driver says, which is its host: it answers only if the host does.
+pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str) -> Payment {
+    let metal = match vm {
+        Lookup::Found(metal) => metal,
+        Lookup::Absent => return Payment::Paid(format!("MAAS does not know {} any more", debt.machine)),
+        Lookup::Unknown(why) => return Payment::Wait(why.clone()),
+    };
+    let ours = metal.stamp.as_ref() == Some(&debt.key);
+    if !ours && (is_anothers(metal, user) || metal.hostname != debt.name || metal.stamp.is_some()) {
+        return Payment::Paid(format!("{} is somebody else's now", debt.machine));
+    }
+    if matches!(metal.state, State::Releasing | State::DiskErasing) || metal.locked {
+        return Payment::Wait(format!("{} is {} in MAAS", debt.machine, metal.state_name));
+    }
+    match power {
+        Some(Power::On | Power::Off) if ours && metal.state.is_releasable() => Payment::Release,
+        Some(Power::On | Power::Off) if !ours && metal.state.is_removable() => Payment::Remove,
+        Some(Power::On | Power::Off) => Payment::Wait(format!("{} is {} in MAAS", debt.machine, metal.state_name)),
+        Some(Power::Unknown) | None => Payment::Wait(format!("the LXD host {} does not answer", debt.host)),
+    }
+}

@@ -1,0 +1,103 @@
+//! VMs that a MaasCluster owes (S16): written down when their host died, removed when it comes back.
+
+use capmaas_api::MaasCluster;
+use capmaas_core::Lookup;
+use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, Power, debts, pay};
+use maas_client::{Erase, PowerState, Release};
+use serde_json::json;
+
+use super::Context;
+use super::gather::metal;
+use crate::identity::Identity;
+use crate::lease::Fence;
+use crate::port::{self, Error, ErrorKind, Guard, Key, Kubernetes, Result};
+
+/// Writes a debt down. Lost: it is not there, and the next pass writes it; there already: nothing is written.
+pub(super) async fn owe(context: &Context, cluster: &Key, debt: &Debt) -> Result<()> {
+    let Some(object) = context.kubernetes.maas_cluster(cluster).await? else {
+        return Err(Error::new(ErrorKind::NotFound, format!("write down what {cluster} owes"), "it is gone"));
+    };
+    let mut owed = read(cluster, &object)?;
+    if owed.contains(debt) {
+        return Ok(());
+    }
+    owed.push(debt.clone());
+    write(context.kubernetes.as_ref(), cluster, &object, &owed).await.map(drop)
+}
+
+fn read(cluster: &Key, object: &MaasCluster) -> Result<Vec<Debt>> {
+    let doing = || format!("read what {cluster} owes");
+    debts(object.metadata.annotations.as_ref()).map_err(|why| Error::new(ErrorKind::Refused, doing(), why))
+}
+
+async fn write(port: &dyn Kubernetes, cluster: &Key, object: &MaasCluster, owed: &[Debt]) -> Result<MaasCluster> {
+    let text = if owed.is_empty() { None } else { serde_json::to_string(owed).ok() };
+    let patch = json!({ "metadata": { "annotations": { DEBTS_ANNOTATION: text } } });
+    port::patch(port, cluster, &Guard::of(object), patch).await
+}
+
+/// How a pass over the debts ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// Nothing is owed.
+    Even,
+    /// The hosts have not come back yet.
+    Waiting,
+    /// Something was changed; the next pass sees it.
+    Worked,
+}
+
+/// Pays what can be paid now: at most one change in MAAS, or one debt struck off.
+pub(crate) async fn settle(
+    port: &dyn Kubernetes,
+    fence: &Fence,
+    cluster: &Key,
+    object: &MaasCluster,
+    identity: &Identity,
+) -> Result<Settled> {
+    let owed = read(cluster, object)?;
+    let machines = identity.client.machines();
+    for (index, debt) in owed.iter().enumerate() {
+        let vm = match machines.read(&debt.machine).await {
+            Ok(machine) => Lookup::Found(metal(&machine)),
+            Err(error) if error.is_not_found() => Lookup::Absent,
+            Err(error) => Lookup::Unknown(error.to_string()),
+        };
+        let power = match &vm {
+            Lookup::Found(_) => Some(match machines.query_power_state(&debt.machine).await {
+                Ok(PowerState::On) => Power::On,
+                Ok(PowerState::Off) => Power::Off,
+                Ok(_) | Err(_) => Power::Unknown,
+            }),
+            Lookup::Absent | Lookup::Unknown(_) => None,
+        };
+        let payment = pay(debt, &vm, power, identity.user());
+        tracing::debug!(%cluster, machine = debt.machine, ?payment, "a debt");
+        let result = match payment {
+            Payment::Wait(_) => continue,
+            Payment::Paid(why) => {
+                tracing::info!(%cluster, machine = debt.machine, %why, "nothing is owed any more");
+                let left: Vec<Debt> =
+                    owed.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, it)| it.clone()).collect();
+                write(port, cluster, object, &left).await?;
+                return Ok(Settled::Worked);
+            }
+            Payment::Release | Payment::Remove => {
+                fence.check().map_err(|error| {
+                    Error::new(ErrorKind::Denied, format!("pay what {cluster} owes"), error.to_string())
+                })?;
+                if payment == Payment::Release {
+                    let release = Release { erase: Erase::None, comment: Some("capmaas".into()) };
+                    machines.release(&debt.machine, &release).await.map(drop)
+                } else {
+                    machines.delete(&debt.machine).await
+                }
+            }
+        };
+        if let Err(error) = result {
+            tracing::warn!(%cluster, machine = debt.machine, %error, "a VM that is owed could not be removed");
+        }
+        return Ok(Settled::Worked);
+    }
+    Ok(if owed.is_empty() { Settled::Even } else { Settled::Waiting })
+}
