@@ -1,4 +1,5 @@
-//! Addresses of VMs on real parts: fixed ones, one for each machine of a template, one that somebody holds.
+//! Addresses of VMs on real parts: fixed ones, one for each machine of a template, one that somebody holds; an endpoint of
+//! the user.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -82,5 +83,28 @@ async fn three_from_one_template_each_keep_an_address_of_their_own() {
     });
     assert!(addresses.is_subset(&fixed), "{addresses:?} are not all among the fixed ones {fixed:?}");
     scene.delete(&plan).await.unwrap();
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn an_endpoint_of_the_user_holds_for_vms_too() {
+    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    scene.maas.add_hosts(1).unwrap();
+    scene.maas.arrange(json!([{"domain": {"name": "somewhere.example"}}])).unwrap();
+    let expected = scene.expect_cluster().await.unwrap();
+    let host = "lb.somewhere.example";
+    let plan = ClusterPlan {
+        infrastructure: json!({"controlPlaneEndpoint": {"host": host, "port": expected.port}}),
+        machine: vm(),
+        ..ClusterPlan::new(scene.core, "c1")
+    };
+    scene.testbed.apply_objects(plan.objects(&expected)).await.unwrap();
+    let address = scene.first_address().await.unwrap();
+    scene.maas.arrange(json!([{"dns": {"fqdn": host, "ip_addresses": [address]}}])).unwrap();
+    scene.wait_running(&plan, &expected).await.unwrap();
+    scene.objects(&plan, "Cluster").unwrap().delete("c1").await.unwrap();
+    scene.wait_gone(&plan).await.unwrap();
+    assert_eq!(scene.maas.records().into_keys().collect::<Vec<_>>(), [host]);
+    assert!(scene.maas.instances().is_empty(), "{:?}", scene.maas.instances());
     scene.stop().await;
 }

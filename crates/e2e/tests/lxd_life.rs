@@ -1,12 +1,13 @@
-//! The life of clusters with VMs on real parts: one VM, metal and VMs side by side, filters, a full zone.
+//! The life of clusters with VMs on real parts: one VM, metal and VMs side by side, scaling, upgrades, filters, a full zone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::eventually;
 use capmaas_e2e::lxd_hosts::vm;
+use capmaas_e2e::maas::ZONES;
 use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
 use serde_json::{Value, json};
@@ -58,6 +59,54 @@ async fn one_lxd_control_plane_with_metal_workers_and_one_metal_control_plane_wi
     scene.wait_running(&metal, &expected).await.unwrap();
     assert_eq!((scene.maas.vms().len(), scene.maas.taken().len()), (2, 3));
     scene.delete(&metal).await.unwrap();
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn vms_are_scaled_and_rolled_to_a_new_version_and_the_name_follows() {
+    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    scene.maas.add_hosts(2).unwrap();
+    let mut plan = ClusterPlan {
+        control_planes: 3,
+        workers: 1,
+        infrastructure: json!({"failureDomains": ZONES}),
+        machine: vm(),
+        ..ClusterPlan::new(scene.core, "c1")
+    };
+    let expected = scene.create(&plan).await.unwrap();
+    scene.wait_running(&plan, &expected).await.unwrap();
+    let deployments = scene.objects(&plan, "MachineDeployment").unwrap();
+    for workers in [3, 1] {
+        plan.workers = workers;
+        deployments.merge("c1-md", json!({"spec": {"replicas": workers}})).await.unwrap();
+        scene.wait_running(&plan, &expected).await.unwrap();
+    }
+    let before: BTreeSet<String> = scene.maas.vms().into_iter().map(|vm| vm.system_id).collect();
+    let version = "v1.36.4";
+    plan.version = version.into();
+    let templates = ["c1-cp-new", "c1-md-new"].map(|name| plan.template(name, version)).to_vec();
+    scene.testbed.apply_objects(templates).await.unwrap();
+    let control_planes = scene.objects(&plan, "KubeadmControlPlane").unwrap();
+    let reference = json!({"spec": {"infrastructureRef": {"name": "c1-cp-new"}}});
+    control_planes.merge("c1-cp", json!({"spec": {"version": version, "machineTemplate": reference}})).await.unwrap();
+    let worker = json!({"version": version, "infrastructureRef": {"name": "c1-md-new"}});
+    deployments.merge("c1-md", json!({"spec": {"template": {"spec": worker}}})).await.unwrap();
+    scene.wait_running(&plan, &expected).await.unwrap();
+    let follows = eventually("the old VMs are gone and the name leads to the new ones", || async {
+        let vms = scene.maas.vms();
+        ensure!(vms.len() == 4 && vms.iter().all(|vm| !before.contains(&vm.system_id)), "{vms:?}");
+        let zones: BTreeMap<String, usize> = vms.into_iter().fold(BTreeMap::new(), |mut zones, vm| {
+            *zones.entry(vm.zone).or_default() += 1;
+            zones
+        });
+        ensure!(zones.len() == 3, "{zones:?}");
+        let control_plane = scene.control_plane_addresses(&plan).await?;
+        let records = scene.maas.records();
+        ensure!(records.values().collect::<Vec<_>>() == [&control_plane], "{records:?}");
+        Ok(())
+    });
+    scene.explain(follows.await).await.unwrap();
+    scene.delete(&plan).await.unwrap();
     scene.stop().await;
 }
 
