@@ -54,6 +54,7 @@ name_table! {
     MACHINE_RELEASING = "MachineReleasing", "MAAS is releasing the machine or wiping its disks.", "Wait. Wiping takes as long as the disks need.";
     MACHINE_RELEASE_FAILED = "MachineReleaseFailed", "MAAS could not release the machine or wipe its disks.", "Bring the machine to Ready in MAAS; the object then goes away by itself.";
     WAITING_FOR_VMS_TO_LEAVE = "WaitingForVMsToLeave", "The machine is an LXD host and VMs are on it, so it is not given back.", "Move or delete the VMs that the message names.";
+    LEAVING_HOST = "LeavingHost", "The machine is an LXD host and is being taken out of MAAS before it is released.", "Wait, or follow the message.";
     NODE_PROVIDER_ID_CONFLICT = "NodeProviderIDConflict", "The Node carries another provider ID.", "Find out which machine the Node really is; it is not touched.";
 
     // MaasMachine: LXD VMs.
@@ -87,6 +88,7 @@ name_table! {
     LXD_READY = "LXDReady", "All hosts are registered.", "Nothing.";
     LXD_SETUP_PENDING = "LXDSetupPending", "Some hosts are not registered yet.", "Wait, or look at the logs of the lxd-initializer Pods on the machines that the message names.";
     LXD_SETUP_FAILED = "LXDSetupFailed", "A host could not be set up or registered.", "See the message; the lxd-initializer Pod of the machine has the details.";
+    LXD_SWITCHED_OFF = "LXDSwitchedOff", "The cluster does not ask for LXD hosts any more.", "Nothing. Hosts that are registered stay; remove them in MAAS while they have no VMs if you wish.";
     MACHINES_REMAIN = "MachinesRemain", "The cluster still has machines.", "Wait until they are given back.";
 }
 

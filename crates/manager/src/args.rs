@@ -42,6 +42,10 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub identity_namespaces: Vec<String>,
 
+    /// Image of the lxd-initializer, which is put on the nodes of clusters that ask for LXD hosts. Absent: such clusters say so.
+    #[arg(long, env = "LXD_INITIALIZER_IMAGE")]
+    pub lxd_initializer_image: Option<String>,
+
     /// How many MaasClusters are reconciled at the same time.
     #[arg(long, default_value_t = 10)]
     pub cluster_concurrency: u16,

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod feed;
 pub mod fenced;
 pub mod health;
+pub mod hosts;
 pub mod identity;
 pub mod lease;
 pub mod links;
@@ -151,6 +152,7 @@ async fn work(
             fence: fence.clone(),
             metrics: metrics.clone(),
             clock,
+            agent_image: args.lxd_initializer_image.clone().filter(|image| !image.is_empty()),
             cluster_concurrency: args.cluster_concurrency,
             machine_concurrency: args.machine_concurrency,
         };

@@ -116,6 +116,8 @@ pub struct Platform {
     pub metrics: Metrics,
     /// What time it is.
     pub clock: Clock,
+    /// The image of the agent that makes machines LXD hosts.
+    pub agent_image: Option<String>,
     /// How many MaasClusters are reconciled at the same time.
     pub cluster_concurrency: u16,
     /// How many MaasMachines are reconciled at the same time.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
 use capmaas_manager::clock::Clock;
-use capmaas_manager::port::{self, ErrorKind, Guard, Happening, Key, Kind, KubePort, Kubernetes, MemoryPort};
+use capmaas_manager::port::{
+    self, ErrorKind, Guard, Happening, Key, Kind, KubePort, Kubernetes, MemoryPort, NewSecret, Node, Which,
+};
 use capmaas_testbed::{SharedTestbed, Testbed};
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -74,6 +76,31 @@ impl Stage {
             }
             Self::Memory(port) => port.set_status(kind, key, status).unwrap(),
         }
+    }
+
+    /// A workload cluster that answers, with one Node. On the API server it is that very server.
+    async fn workload(&self, name: &str) -> Key {
+        let cluster = key(name);
+        let node = format!("{name}-node");
+        match self {
+            Self::Server(client, _) => {
+                let kubeconfig = std::fs::read_to_string(SERVER.get().await.unwrap().kubeconfig_path()).unwrap();
+                let secret = json!({
+                    "apiVersion": "v1", "kind": "Secret", "stringData": { "value": kubeconfig },
+                    "metadata": { "name": format!("{name}-kubeconfig"), "namespace": "default" },
+                });
+                self.create(secret).await;
+                let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+                let body = json!({ "metadata": { "name": node }, "spec": { "providerID": "maas://z/abc123" } });
+                nodes.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
+            }
+            Self::Memory(port) => {
+                port.workload_answers(&cluster, true);
+                let provider_id = Some("maas://z/abc123".to_owned());
+                port.put_node(&cluster, Node { name: node, provider_id, ..Node::default() });
+            }
+        }
+        cluster
     }
 
     async fn machine(&self, key: &Key) -> MaasMachine {
@@ -162,6 +189,9 @@ contract!(
     an_event_is_published,
     a_provider_id_cannot_be_replaced,
     a_workload_cluster_without_a_kubeconfig_is_unavailable,
+    nodes_are_listed_and_annotated_if_they_are_still_as_they_were_read,
+    what_is_applied_to_a_workload_cluster_is_read_back_and_other_fields_stay,
+    a_secret_is_made_once_and_belongs_to_its_cluster,
 );
 
 mod promises {
@@ -370,5 +400,80 @@ mod promises {
         let cluster = key("no-workload");
         assert_eq!(stage.port().workload_version(&cluster).await.unwrap_err().kind, ErrorKind::Unavailable);
         assert_eq!(stage.port().node(&cluster, "n").await.unwrap_err().kind, ErrorKind::Unavailable);
+    }
+
+    pub(super) async fn nodes_are_listed_and_annotated_if_they_are_still_as_they_were_read(stage: Stage) {
+        let cluster = stage.workload("noded").await;
+        let port = stage.port();
+        let find = || async {
+            let nodes = port.nodes(&cluster).await.unwrap();
+            nodes.into_iter().find(|node| node.name == "noded-node").expect("the Node is there")
+        };
+        let node = find().await;
+        assert_eq!(node.provider_id.as_deref(), Some("maas://z/abc123"));
+        port.annotate_node(&cluster, &node, "lxdhost.cluster.com/leave", "true").await.unwrap();
+        let told = find().await;
+        assert_eq!(told.annotations.get("lxdhost.cluster.com/leave").map(String::as_str), Some("true"));
+        let error = port.annotate_node(&cluster, &node, "lxdhost.cluster.com/leave", "false").await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Conflict, "{error}");
+        let gone = Node { name: "no-such".into(), ..told };
+        assert_eq!(port.annotate_node(&cluster, &gone, "a", "b").await.unwrap_err().kind, ErrorKind::NotFound);
+        assert_eq!(port.nodes(&key("no-workload")).await.unwrap_err().kind, ErrorKind::Unavailable);
+    }
+
+    pub(super) async fn what_is_applied_to_a_workload_cluster_is_read_back_and_other_fields_stay(stage: Stage) {
+        let cluster = stage.workload("applied").await;
+        let port = stage.port();
+        let map = |data: Value| {
+            let metadata = json!({ "name": "applied-map", "namespace": "default" });
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data })
+        };
+        let which = Which::of(&map(json!({}))).unwrap();
+        assert_eq!(port.workload_object(&cluster, &which).await.unwrap(), None);
+        match &stage {
+            Stage::Server(..) => drop(stage.create(map(json!({ "theirs": "1", "shared": "old" }))).await),
+            Stage::Memory(port) => {
+                port.put_workload_object(&cluster, map(json!({ "theirs": "1", "shared": "old" })));
+            }
+        }
+        port.workload_apply(&cluster, &map(json!({ "ours": "2", "shared": "new" }))).await.unwrap();
+        let stored = port.workload_object(&cluster, &which).await.unwrap().unwrap();
+        assert_eq!(stored["data"], json!({ "ours": "2", "shared": "new", "theirs": "1" }));
+        let broken = json!({ "kind": "ConfigMap" });
+        assert_eq!(port.workload_apply(&cluster, &broken).await.unwrap_err().kind, ErrorKind::Refused);
+        assert!(port.workload_serves(&cluster, "v1", "ConfigMap").await.unwrap());
+        assert!(port.workload_serves(&cluster, "apps/v1", "DaemonSet").await.unwrap());
+    }
+
+    pub(super) async fn a_secret_is_made_once_and_belongs_to_its_cluster(stage: Stage) {
+        let owner = stage
+            .create(json!({
+                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
+                "metadata": { "name": "keeper", "namespace": "default" }, "spec": { "dnsDomain": "maas" },
+            }))
+            .await;
+        let uid = owner["metadata"]["uid"].as_str().unwrap().to_owned();
+        let secret = NewSecret {
+            key: key("keeper-lxd-hosts"),
+            labels: [("clusterctl.cluster.x-k8s.io/move".to_owned(), String::new())].into(),
+            owner: ("keeper".into(), uid),
+            values: [("tls.key".to_owned(), "CANARY".to_owned().into())].into(),
+        };
+        assert!(!format!("{secret:?}").contains("CANARY"), "s21: {secret:?}");
+        stage.port().create_secret(&secret).await.unwrap();
+        let stored = stage.port().secret(&secret.key).await.unwrap().unwrap();
+        assert_eq!(stored.text("tls.key"), Some("CANARY"));
+        assert_eq!(stage.port().create_secret(&secret).await.unwrap_err().kind, ErrorKind::Conflict);
+        let raw = match &stage {
+            Stage::Server(client, _) => {
+                let found = Stage::api(client, "Secret").get(&secret.key.name).await.unwrap();
+                serde_json::to_value(found).unwrap()
+            }
+            Stage::Memory(port) => port.object("Secret", &secret.key).unwrap(),
+        };
+        assert_eq!(raw["immutable"], true);
+        assert_eq!(raw["metadata"]["labels"]["clusterctl.cluster.x-k8s.io/move"], "");
+        let owner = &raw["metadata"]["ownerReferences"][0];
+        assert_eq!((&owner["kind"], &owner["name"]), (&json!("MaasCluster"), &json!("keeper")));
     }
 }

@@ -207,6 +207,7 @@ fn act(observed: &Observed, step: Step, why: &str) -> Plan {
     Plan {
         patch: Patch { annotations, ..Patch::default() },
         effect: step.effect,
+        hosts: None,
         status: None,
         events: step.events,
         requeue: step.requeue,

@@ -8,6 +8,7 @@ mod dns;
 pub mod endpoint;
 mod failure_domains;
 mod let_go;
+mod lxd;
 pub mod network;
 pub mod notes;
 pub mod observed;

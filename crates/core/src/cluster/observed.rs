@@ -39,6 +39,8 @@ pub struct Observed {
     pub usable_zones: Option<Lookup<BTreeSet<String>>>,
     /// Whether the cluster's API server answers.
     pub api_server: ApiServer,
+    /// Its machines as LXD hosts.
+    pub hosts: Hosts,
     /// The last effect that failed, if none has worked since.
     pub trouble: Option<Trouble>,
     /// Which shape of failure domains Cluster API reads.
@@ -142,6 +144,21 @@ pub enum ApiServer {
     Answers,
     /// It does not, for this reason.
     Silent(String),
+}
+
+/// A cluster's machines as LXD hosts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Hosts {
+    /// They are none.
+    Off,
+    /// The spec asks for something that cannot be understood or done; the sentence says what.
+    Unclear(String),
+    /// The cluster's API server does not answer (yet).
+    TooEarly,
+    /// Nobody looked this time.
+    NotAsked,
+    /// They were looked at.
+    Seen(Box<crate::hosts::Observed>),
 }
 
 /// An effect that failed.

@@ -7,6 +7,8 @@ use capmaas_api::MaasClusterStatus;
 use capmaas_api::cluster::ControlPlaneEndpoint;
 use jiff::SignedDuration;
 
+use crate::hosts;
+
 /// Everything that happens in one pass, in this order: the patch, the effect, the status, the events.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
@@ -15,6 +17,8 @@ pub struct Plan {
     pub patch: Patch,
     /// The one change in MAAS.
     pub effect: Option<Effect>,
+    /// The one change about its machines as LXD hosts. Never together with the other.
+    pub hosts: Option<hosts::plan::Effect>,
     /// The whole status, if it differs from what is stored. Conditions of other writers are not in it.
     pub status: Option<MaasClusterStatus>,
     /// What to tell once the patch and the effect are done.
@@ -28,12 +32,20 @@ pub struct Plan {
 impl Plan {
     /// Nothing happens.
     pub fn nothing(requeue: Requeue, why: impl Into<String>) -> Self {
-        Self { patch: Patch::default(), effect: None, status: None, events: Vec::new(), requeue, why: why.into() }
+        Self {
+            patch: Patch::default(),
+            effect: None,
+            hosts: None,
+            status: None,
+            events: Vec::new(),
+            requeue,
+            why: why.into(),
+        }
     }
 
     /// Whether anything is written anywhere.
     pub fn is_idle(&self) -> bool {
-        self.patch.is_empty() && self.effect.is_none() && self.status.is_none()
+        self.patch.is_empty() && self.effect.is_none() && self.hosts.is_none() && self.status.is_none()
     }
 }
 

@@ -8,13 +8,14 @@ use super::observed::Object;
 use crate::conditions::Verdict;
 
 /// The conditions that are ours to write. Others are left to whoever wrote them.
-const OURS: [&str; 6] = [
+const OURS: [&str; 7] = [
     conditions::READY,
     conditions::PAUSED,
     conditions::DELETING,
     conditions::CREDENTIALS_VALID,
     conditions::LOAD_BALANCER_READY,
     conditions::API_SERVER_AVAILABLE,
+    conditions::LXD_READY,
 ];
 /// What counts for Ready, in the order in which it is told.
 const COUNTED: [&str; 3] =
@@ -49,8 +50,9 @@ impl<'a> Draft<'a> {
     }
 
     /// Sums up: the first of the others that does not hold, else `further`, else all is well.
-    pub(super) fn sum_up(&mut self, further: Option<Verdict>) {
-        let at_fault = COUNTED.iter().find_map(|type_| {
+    pub(super) fn sum_up(&mut self, further: Option<Verdict>, lxd_counts: bool) {
+        let lxd = [conditions::LXD_READY];
+        let at_fault = COUNTED.iter().chain(lxd.iter().filter(|_| lxd_counts)).find_map(|type_| {
             let verdict = self.standing(type_)?;
             // A MAAS that does not answer says nothing about the cluster.
             let silent = *type_ == conditions::CREDENTIALS_VALID && verdict.status == ConditionStatus::Undetermined;

@@ -10,7 +10,7 @@ use super::notes::{Notes, Source};
 use super::observed::{ApiServer, Observed, Owner};
 use super::plan::{Finalizer, Patch, Plan, Requeue};
 use super::settle::{Draft, fault, verdict};
-use super::{endpoint, failure_domains, let_go};
+use super::{endpoint, failure_domains, let_go, lxd};
 use crate::conditions::Verdict;
 use crate::credentials::Standing;
 use crate::{Lookup, pause};
@@ -145,13 +145,19 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
     if !draft.is_true(conditions::API_SERVER_AVAILABLE) && any_up(observed) {
         requeue = requeue.min(PROBE);
     }
+    let lxd = lxd::step(observed, now);
+    if let Some(verdict) = lxd.verdict {
+        draft.say(verdict);
+    }
+    requeue = requeue.min(lxd.requeue);
     if wanted.is_some() && (source != Source::Dns || notes.record.is_some()) {
         draft.provisioned();
     }
     draft.status.network = wanted.map(|endpoint| NetworkStatus { dns_name: Some(endpoint.host) });
     draft.status.failure_domains = failure_domains::publish(observed);
-    draft.sum_up(failure_domains::problem(observed));
+    draft.sum_up(failure_domains::problem(observed), lxd.counts);
     let mut plan = Plan::nothing(requeue, "keeping watch");
+    plan.hosts = lxd.effect;
     plan.status = draft.finish(now);
     plan
 }
@@ -161,6 +167,7 @@ fn act(observed: &Observed, step: Step) -> Plan {
     Plan {
         patch: Patch { annotations, ..Patch::default() },
         effect: step.effect,
+        hosts: None,
         status: None,
         events: step.events,
         requeue: step.requeue,

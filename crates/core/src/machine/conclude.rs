@@ -71,6 +71,11 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                     record.machine = Some(machine.clone());
                 }
             }
+            if let (Effect::LookAtHost { .. }, Some(note)) =
+                (effect, record.as_mut().and_then(|record| record.leaving.as_mut()))
+            {
+                note.refreshed = Some(now);
+            }
             conclusion.events.extend(told(effect));
         }
         Outcome::Unknown(why) => {
@@ -170,6 +175,10 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
         (Effect::Reclaim { .. }, _) => (Severity::Info, reasons::MACHINE_RELEASING, 5),
         (Effect::DisableSwap { .. }, Refusal::Denied) => (Severity::Info, reasons::MACHINE_DEPLOY_STARTED, 0),
         (Effect::ChangeLink { .. }, _) => (Severity::Warning, reasons::STATIC_IP_FAILED, 30),
+        (Effect::MarkHost { .. } | Effect::LookAtHost { .. } | Effect::Unregister { .. }, _) => {
+            (Severity::Warning, reasons::LEAVING_HOST, 30)
+        }
+        (Effect::TellAgent { .. }, _) => (Severity::Info, reasons::LEAVING_HOST, 15),
         (Effect::CreateBridge { .. }, _) => (Severity::Warning, reasons::BRIDGE_FAILED, 60),
         (Effect::Deploy { .. }, Refusal::Invalid) => (Severity::Error, reasons::MACHINE_DEPLOY_FAILED, 120),
         (Effect::Deploy { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 30),

@@ -141,6 +141,33 @@ pub enum Effect {
         /// What happens to its disks.
         erase: Option<Wipe>,
     },
+    /// Marks the VM host on a leaving machine, so that nobody places a VM there (S11). Lost: the VM host shows it.
+    MarkHost {
+        /// The machine.
+        machine: String,
+        /// The number of the VM host.
+        vm_host: i64,
+    },
+    /// Tells the agent of a leaving machine to stop. Lost: the Node shows it.
+    TellAgent {
+        /// The Node.
+        node: String,
+    },
+    /// Has MAAS look at the VM host on a leaving machine, while it knows every instance there (S12). Lost: it is done again.
+    LookAtHost {
+        /// The machine.
+        machine: String,
+        /// The number of the VM host.
+        vm_host: i64,
+    },
+    /// Unregisters the empty VM host on a leaving machine; neither `force` nor `decompose` is ever sent (S11). Lost: the VM
+    /// host is gone.
+    Unregister {
+        /// The machine.
+        machine: String,
+        /// The number of the VM host.
+        vm_host: i64,
+    },
     /// Turns the machine on. Lost: its power shows it; the record tells when it was last tried.
     PowerOn {
         /// The machine.
@@ -159,7 +186,11 @@ impl Effect {
     /// The machine that it is done to, if it is known beforehand.
     pub fn machine(&self) -> Option<&str> {
         match self {
-            Self::Allocate { .. } | Self::NameNode { .. } | Self::Compose { .. } | Self::RefreshHost { .. } => None,
+            Self::Allocate { .. }
+            | Self::NameNode { .. }
+            | Self::Compose { .. }
+            | Self::RefreshHost { .. }
+            | Self::TellAgent { .. } => None,
             Self::Reclaim { machine, .. }
             | Self::Take { machine, .. }
             | Self::Tag { machine, .. }
@@ -168,6 +199,9 @@ impl Effect {
             | Self::Stamp { machine, .. }
             | Self::DisableSwap { machine }
             | Self::CreateBridge { machine, .. }
+            | Self::MarkHost { machine, .. }
+            | Self::LookAtHost { machine, .. }
+            | Self::Unregister { machine, .. }
             | Self::Deploy { machine, .. }
             | Self::Quarantine { machine, .. }
             | Self::Release { machine, .. }
@@ -185,6 +219,8 @@ impl Effect {
                 | Self::Reclaim { .. }
                 | Self::DeleteVm { .. }
                 | Self::RefreshHost { .. }
+                | Self::LookAtHost { .. }
+                | Self::Unregister { .. }
         )
     }
 
@@ -205,6 +241,10 @@ impl Effect {
             Self::Deploy { .. } => "deploy",
             Self::Quarantine { .. } => "quarantine",
             Self::Release { .. } => "release",
+            Self::MarkHost { .. } => "mark_host",
+            Self::TellAgent { .. } => "tell_agent",
+            Self::LookAtHost { .. } => "look_at_host",
+            Self::Unregister { .. } => "unregister",
             Self::PowerOn { .. } => "power_on",
             Self::NameNode { .. } => "name_node",
         }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::decide::{Step, after, is_elsewhere, unknown, unseen};
 use super::effect::Effect;
+use super::host_leaving::before_release;
 use super::record::{ABANDON_ANNOTATION, Record, VmRecord, Write};
 use super::state::{Power, State};
 use super::status::Said;
@@ -198,6 +199,11 @@ impl Leave<'_> {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
         }
         if let Some(step) = self.dns(metal) {
+            return step;
+        }
+        if self.record.machine.as_ref() == Some(id)
+            && let Some(step) = before_release(self.observed, &self.record, metal, self.now)
+        {
             return step;
         }
         let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);

@@ -9,6 +9,7 @@ mod conclude;
 mod debt;
 mod decide;
 mod effect;
+mod host_leaving;
 mod leaving;
 mod living;
 mod metal;
@@ -31,6 +32,7 @@ use capmaas_api::{MaasMachine, MaasMachineStatus};
 
 use crate::Lookup;
 use crate::hosts::bridge::{BridgeWish, Network};
+use crate::hosts::leaving::AsHost;
 use crate::placement::Placement;
 
 pub use conclude::{Conclusion, Outcome, Refusal, conclude};
@@ -81,6 +83,8 @@ pub struct Observed {
     pub debts: Lookup<Vec<Debt>>,
     /// The interfaces of an Allocated machine, read where addresses were asked for.
     pub links: Lookup<crate::links::Sight>,
+    /// The machine as a VM host, if it leaves.
+    pub as_host: AsHost,
 }
 
 /// What is looked at for a VM only.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::hosts::leaving::Note;
+
 /// The annotation that holds the [`Record`].
 pub const RECORD_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/maas-record";
 /// Annotation by which a person gives a machine up: its value is the system ID (S14).
@@ -45,6 +47,9 @@ pub struct Record {
     /// System ID of the machine that we asked MAAS to release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<String>,
+    /// The machine is a VM host on its way out (S11).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Note>,
     /// Machines that failed, and that are not tried again (S17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failure>,
@@ -244,6 +249,7 @@ impl Record {
             turned_on: None,
             swap_denied: false,
             released: None,
+            leaving: None,
             failed: Vec::new(),
         }
     }
@@ -282,6 +288,7 @@ impl Record {
         self.turned_on = None;
         self.swap_denied = false;
         self.released = None;
+        self.leaving = None;
         self
     }
 

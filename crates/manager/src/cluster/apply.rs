@@ -7,8 +7,9 @@ use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
 use super::Context;
-use super::gather::{Gathered, is_paused};
+use super::gather::{Gathered, ground, is_paused};
 use super::perform::perform;
+use crate::hosts;
 use crate::identity::Identity;
 use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Result};
 
@@ -33,12 +34,24 @@ pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan
             return Ok(Requeue::Now);
         }
     }
+    if let (Some(effect), Some(identity), Some(cluster)) = (&plan.hosts, &identity, &cluster) {
+        if !is_still_wanted(context, key, Some(cluster), &object).await? {
+            return Ok(Requeue::seconds(1));
+        }
+        fenced(context, key)?;
+        hosts::perform(&ground(context, key, cluster, &object, identity), effect, context.clock.now()).await;
+    }
     if let Some(status) = &plan.status {
         let status = serde_json::to_value(status).unwrap_or_default();
         kubernetes.apply_status(Kind::MaasCluster, key, &Guard::of(&object), status).await?;
     }
     tell(context, key, &uid, &plan.events).await;
     Ok(plan.requeue)
+}
+
+fn fenced(context: &Context, key: &Key) -> Result<()> {
+    let doing = || format!("change MAAS for MaasCluster {key}");
+    context.fence.check().map_err(|error| Error::new(ErrorKind::Denied, doing(), error.to_string()))
 }
 
 /// Does the effect and writes down what MAAS answered. False if MAAS refused: the next decision tells that.
@@ -49,9 +62,7 @@ async fn act(
     effect: &Effect,
     identity: &Identity,
 ) -> Result<bool> {
-    context.fence.check().map_err(|error| {
-        Error::new(ErrorKind::Denied, format!("change MAAS for MaasCluster {key}"), error.to_string())
-    })?;
+    fenced(context, key)?;
     match perform(&identity.client, effect).await {
         Ok(made) => {
             tracing::info!(cluster = %key, ?effect, "done");

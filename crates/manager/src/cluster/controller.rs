@@ -35,6 +35,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         metrics: platform.metrics.clone(),
         contract: contract_of(&version),
         memory: Memory::default(),
+        agent_image: platform.agent_image.clone(),
     });
     let watches = &platform.watches;
     let store = watches.maas_clusters.store();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use capmaas_api::capi::{Cluster, owner};
 use capmaas_api::machine_status::AddressType;
@@ -10,14 +11,16 @@ use capmaas_api::names::{
     MANAGED_BY, PAUSED_ANNOTATION,
 };
 use capmaas_api::tolerant::WHOLE_VALUE;
-use capmaas_api::{MaasCluster, MaasMachine, reasons};
+use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions, reasons};
 use capmaas_core::Lookup;
-use capmaas_core::cluster::observed::{ApiServer, Known, Machine, Object, Observed, Owner, Refusal};
+use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal};
 use capmaas_core::cluster::{Notes, addresses, endpoint};
+use capmaas_core::credentials::Standing;
 use capmaas_core::machine::debts;
 use kube::ResourceExt as _;
 
 use super::{Context, maas};
+use crate::hosts;
 use crate::identity::Identity;
 use crate::port::{Key, Result};
 
@@ -52,6 +55,7 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<Gather
         zones: None,
         usable_zones: None,
         api_server: ApiServer::NotAsked,
+        hosts: Hosts::Off,
         trouble: context.memory.trouble(key),
         contract: context.contract,
     };
@@ -81,6 +85,7 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<Gather
         maas::look(context, identity, &object, machines.as_deref().unwrap_or_default(), &mut observed).await;
     }
     observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
+    observed.hosts = hosts(context, key, cluster.as_ref(), &object, identity.as_ref(), &machines, &observed).await;
     Ok(Some(Gathered { observed, object, cluster, identity }))
 }
 
@@ -102,6 +107,61 @@ fn owe(object: &MaasCluster, observed: &mut Observed) {
         })),
         (Err(why), machines) => *machines = Lookup::Unknown(why),
         (Ok(_), Lookup::Absent | Lookup::Unknown(_)) => {}
+    }
+}
+
+/// Its machines as LXD hosts, if they are to be any, once its API server answers.
+async fn hosts(
+    context: &Context,
+    key: &Key,
+    cluster: Option<&Key>,
+    object: &MaasCluster,
+    identity: Option<&Identity>,
+    machines: &Result<Vec<Arc<MaasMachine>>>,
+    observed: &Observed,
+) -> Hosts {
+    let wish = match capmaas_core::hosts::wish(&object.spec) {
+        Ok(Some(wish)) => wish,
+        Ok(None) => return Hosts::Off,
+        Err(why) => return Hosts::Unclear(why),
+    };
+    let answered =
+        object.status.as_ref().is_some_and(|status| status.conditions.is_true(conditions::API_SERVER_AVAILABLE));
+    let answers = match observed.api_server {
+        ApiServer::Answers => true,
+        ApiServer::Silent(_) => false,
+        ApiServer::NotAsked => answered,
+    };
+    if observed.object.deleting {
+        return Hosts::NotAsked;
+    }
+    let (Some(cluster), true) = (cluster, answers) else { return Hosts::TooEarly };
+    // What another identity does not see may exist (S5).
+    let identity = identity.filter(|identity| !matches!(identity.standing, Standing::Changed { .. }));
+    let (Some(identity), Ok(machines)) = (identity, machines) else { return Hosts::NotAsked };
+    if !context.memory.hosts.may_look(key, context.clock.now()) {
+        return Hosts::NotAsked;
+    }
+    let ground = ground(context, key, cluster, object, identity);
+    Hosts::Seen(Box::new(hosts::gather(&ground, wish, machines).await))
+}
+
+/// What is needed to look at hosts, and to do something about them.
+pub(super) fn ground<'a>(
+    context: &'a Context,
+    key: &'a Key,
+    cluster: &'a Key,
+    object: &'a MaasCluster,
+    identity: &'a Identity,
+) -> hosts::Ground<'a> {
+    hosts::Ground {
+        kubernetes: context.kubernetes.as_ref(),
+        memory: &context.memory.hosts,
+        key,
+        cluster,
+        object,
+        identity,
+        image: context.agent_image.as_ref(),
     }
 }
 
@@ -167,7 +227,7 @@ fn nothing_will_be_done(observed: &Observed) -> bool {
 
 /// The name of the Cluster that an object belongs to: by its label, or, before Cluster API has set that, by its owner; its own
 /// name where nothing is said, as is the custom.
-pub(super) fn cluster_name(object: &MaasCluster) -> String {
+pub(crate) fn cluster_name(object: &MaasCluster) -> String {
     let label = object.labels().get(CLUSTER_NAME_LABEL).cloned();
     let owner = || owner(&object.metadata, "Cluster").map(|owner| owner.name.clone());
     label.or_else(owner).unwrap_or_else(|| object.name_any())

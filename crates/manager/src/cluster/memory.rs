@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capmaas_core::cluster::observed::Trouble;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::hosts;
 use crate::identity::Fingerprint;
 use crate::port::Key;
 
@@ -22,7 +23,11 @@ const USABLE_ZONES: SignedDuration = SignedDuration::from_mins(30);
 
 /// The memory. Clones share it.
 #[derive(Clone, Default)]
-pub struct Memory(Arc<Mutex<State>>);
+pub struct Memory {
+    state: Arc<Mutex<State>>,
+    /// About its machines as LXD hosts.
+    pub(super) hosts: hosts::Memory,
+}
 
 #[derive(Default)]
 struct State {
@@ -48,11 +53,12 @@ impl fmt::Debug for Memory {
 
 impl Memory {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything about a cluster that is gone.
     pub(super) fn forget(&self, key: &Key) {
+        self.hosts.forget(key);
         let mut state = self.state();
         state.failures.remove(key);
         state.probes.remove(key);

@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
 pub use controller::run;
+pub(crate) use gather::cluster_name;
 pub use memory::Memory;
 
 /// What every pass needs.
@@ -41,6 +42,8 @@ pub struct Context {
     pub contract: Contract,
     /// What may be forgotten at any time.
     pub memory: Memory,
+    /// The image of the agent that makes machines LXD hosts, if this manager was told.
+    pub agent_image: Option<String>,
 }
 
 /// The shape of failure domains for the version in which Cluster API's kinds are read.
@@ -71,7 +74,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     if owes {
         plan.requeue = plan.requeue.min(Requeue::seconds(60));
     }
-    tracing::debug!(cluster = %key, effect = ?plan.effect, why = %plan.why, "decided");
+    tracing::debug!(cluster = %key, effect = ?plan.effect, hosts = ?plan.hosts.as_ref().map(capmaas_core::hosts::plan::Effect::name), why = %plan.why, "decided");
     match apply::apply(context, key, gathered, plan).await {
         // Somebody else wrote in between: look again.
         Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::seconds(1)),

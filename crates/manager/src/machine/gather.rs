@@ -12,6 +12,7 @@ use capmaas_api::{MaasCluster, MaasMachine, ProviderId, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
 use capmaas_core::hosts::bridge::{Interface, Network};
+use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::hosts::wish;
 use capmaas_core::intent::{Intent, resolve};
 use capmaas_core::machine::{
@@ -54,6 +55,7 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
         vm: VmSight::default(),
         debts: Lookup::Absent,
         links: Lookup::Absent,
+        as_host: AsHost::NotAsked,
         object,
     };
     if is_idle(&observed) {
@@ -99,6 +101,7 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
             observed.in_dns = in_dns(&identity, cluster, &observed).await;
         }
         observed.node = node(context, key, &observed).await;
+        observed.as_host = crate::hosts::look(context, key, &observed, &identity).await;
     }
     let maas_cluster = match &maas_cluster {
         Lookup::Found(cluster) => Some(Key::of(cluster)),
@@ -207,7 +210,7 @@ async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<
 }
 
 /// The system IDs that a machine stands for.
-fn system_ids(machine: &MaasMachine) -> BTreeSet<String> {
+pub(crate) fn system_ids(machine: &MaasMachine) -> BTreeSet<String> {
     let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
     let by_provider_id = provider_id.and_then(|id| id.system_id().map(str::to_owned));
     let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();

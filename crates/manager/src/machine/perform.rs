@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use capmaas_core::intent::Wipe;
 use capmaas_core::machine::{Card, Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP};
+use capmaas_core::placement::LEAVING_TAG;
 use kube::ResourceExt as _;
 use maas_client::{
     Allocate, Client, Compose, ComposeDisk, ComposeInterface, Deploy, Erase, ErrorKind, MachineUpdate, NewBridge,
@@ -12,6 +13,7 @@ use maas_client::{
 
 use super::Context;
 use super::gather::Sight;
+use crate::hosts;
 use crate::port::{self, Key};
 
 /// What people see in MAAS's event log.
@@ -97,6 +99,18 @@ pub(super) async fn perform(
             let release = Release { erase: erasing(*erase), comment: Some(COMMENT.into()) };
             machines.release(machine, &release).await.map(drop)
         }
+        Effect::MarkHost { vm_host, .. } => client.vm_hosts().add_tag(*vm_host, LEAVING_TAG).await.map(drop),
+        Effect::TellAgent { node } => {
+            return match hosts::tell(context, key, observed, node).await {
+                Ok(()) => Outcome::Done,
+                Err(why) => Outcome::Refused(Refusal::Passing, why),
+            };
+        }
+        Effect::LookAtHost { vm_host, .. } => client.vm_hosts().refresh(*vm_host).await.map(drop),
+        Effect::Unregister { vm_host, .. } => match client.vm_hosts().delete(*vm_host).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            result => result,
+        },
         Effect::PowerOn { machine } => machines.power_on(machine).await.map(drop),
         Effect::NameNode { node, provider_id } => return name_node(context, key, observed, node, provider_id).await,
     };

@@ -10,16 +10,18 @@ use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::{GROUP, MaasCluster, MaasMachine, VERSION};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt as _};
+use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::workload::Workloads;
-use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Node, Result, SecretValues};
+use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, NewSecret, Node, Result, SecretValues, Which};
 
 /// Who owns the fields that we write, in the words of server-side apply.
 pub(super) const FIELD_MANAGER: &str = "capmaas-manager";
@@ -165,9 +167,7 @@ impl Kubernetes for KubePort {
         let api = self.objects(kind, key);
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let stored = within(doing.clone(), api.patch(&key.name, &parameters, &Patch::Merge(&patch))).await?;
-        serde_json::to_value(stored).map_err(|error| {
-            Error::new(ErrorKind::Unavailable, doing, "the answer cannot be understood").caused_by(error)
-        })
+        serde_json::to_value(stored).map_err(|error| not_understood(doing, error))
     }
 
     async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
@@ -221,18 +221,7 @@ impl Kubernetes for KubePort {
     async fn node(&self, cluster: &Key, name: &str) -> Result<Option<Node>> {
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.workload(cluster).await?);
         let doing = format!("read the Node {name} of the cluster {cluster}");
-        Ok(read(doing, nodes.get(name)).await?.map(|node| Node {
-            name: node.name_any(),
-            resource_version: node.resource_version().unwrap_or_default(),
-            provider_id: node.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
-            addresses: node
-                .status
-                .and_then(|status| status.addresses)
-                .into_iter()
-                .flatten()
-                .map(|address| address.address)
-                .collect(),
-        }))
+        Ok(read(doing, nodes.get(name)).await?.map(node_of))
     }
 
     async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
@@ -244,6 +233,121 @@ impl Kubernetes for KubePort {
         within(doing, nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(&body))).await?;
         Ok(())
     }
+
+    async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>> {
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.workload(cluster).await?);
+        let mut page = ListParams::default().limit(PAGE);
+        let mut found = Vec::new();
+        loop {
+            let list = within(format!("list the Nodes of the cluster {cluster}"), nodes.list(&page)).await?;
+            found.extend(list.items.into_iter().map(node_of));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()> {
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.workload(cluster).await?);
+        let doing = format!("annotate the Node {} of the cluster {cluster}", node.name);
+        let body =
+            json!({ "metadata": { "resourceVersion": node.resource_version, "annotations": { (name): value } } });
+        within(doing, nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(&body))).await?;
+        Ok(())
+    }
+
+    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>> {
+        let doing = format!("read the {which} of the cluster {cluster}");
+        let api = workload_api(self.workload(cluster).await?, which);
+        let found = read(doing.clone(), api.get(&which.name)).await?;
+        found.map(|object| serde_json::to_value(object).map_err(|error| not_understood(doing, error))).transpose()
+    }
+
+    async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()> {
+        let Some(which) = Which::of(manifest) else {
+            return Err(Error::new(ErrorKind::Refused, "apply a manifest", "it names no object"));
+        };
+        let doing = format!("apply the {which} to the cluster {cluster}");
+        let api = workload_api(self.workload(cluster).await?, &which);
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        within(doing, api.patch(&which.name, &parameters, &Patch::Apply(manifest))).await?;
+        Ok(())
+    }
+
+    async fn workload_serves(&self, cluster: &Key, api_version: &str, kind: &str) -> Result<bool> {
+        let client = self.workload(cluster).await?;
+        let doing = format!("ask the cluster {cluster} whether it serves {kind}");
+        let served = async {
+            if api_version.contains('/') {
+                client.list_api_group_resources(api_version).await
+            } else {
+                client.list_core_api_resources(api_version).await
+            }
+        };
+        match tokio::time::timeout(DEADLINE, served).await {
+            Ok(Ok(list)) => Ok(list.resources.iter().any(|resource| resource.kind == kind)),
+            // The API server's word about a group that it does not serve.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(false),
+            Ok(Err(error)) => Err(sorted(doing, error)),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, doing, "it did not answer in time")),
+        }
+    }
+
+    async fn create_secret(&self, secret: &NewSecret) -> Result<()> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &secret.key.namespace);
+        let (name, uid) = &secret.owner;
+        let metadata = ObjectMeta {
+            name: Some(secret.key.name.clone()),
+            labels: Some(secret.labels.clone()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: format!("{GROUP}/{VERSION}"),
+                kind: Kind::MaasCluster.as_str().to_owned(),
+                name: name.clone(),
+                uid: uid.clone(),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        };
+        let value = |value: &secrecy::SecretString| value.expose_secret().to_owned();
+        let body = Secret {
+            metadata,
+            immutable: Some(true),
+            string_data: Some(secret.values.iter().map(|(name, it)| (name.clone(), value(it))).collect()),
+            ..Secret::default()
+        };
+        within(format!("make the Secret {}", secret.key), api.create(&PostParams::default(), &body)).await?;
+        Ok(())
+    }
+}
+
+fn node_of(node: k8s_openapi::api::core::v1::Node) -> Node {
+    Node {
+        name: node.name_any(),
+        resource_version: node.resource_version().unwrap_or_default(),
+        annotations: node.metadata.annotations.unwrap_or_default(),
+        provider_id: node.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
+        addresses: node
+            .status
+            .and_then(|status| status.addresses)
+            .into_iter()
+            .flatten()
+            .map(|address| address.address)
+            .collect(),
+    }
+}
+
+fn workload_api(client: Client, which: &Which) -> Api<DynamicObject> {
+    let (group, version) = which.api_version.split_once('/').unwrap_or(("", &which.api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &which.kind));
+    match &which.namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    }
+}
+
+fn not_understood(doing: String, error: serde_json::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, doing, "the answer cannot be understood").caused_by(error)
 }
 
 /// Adds to a patch which object it is for.

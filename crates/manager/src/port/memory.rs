@@ -9,11 +9,12 @@ use base64::prelude::BASE64_STANDARD;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::{MaasCluster, MaasMachine};
+use secrecy::ExposeSecret as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::memory_objects::{Id, Objects};
-use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Node, Result, SecretValues};
+use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, NewSecret, Node, Result, SecretValues, Which};
 use crate::clock::Clock;
 
 /// Kubernetes in memory: objects with versions, generations, finalizers, owners and a status of their own, and the Nodes
@@ -31,6 +32,8 @@ struct State {
     answering: BTreeSet<Key>,
     nodes: BTreeMap<(Key, String), Node>,
     node_versions: u64,
+    /// What workload clusters hold besides their Nodes.
+    workloads: BTreeMap<(Key, Which), Value>,
 }
 
 impl MemoryPort {
@@ -106,6 +109,25 @@ impl MemoryPort {
         state.nodes.insert((cluster.clone(), node.name.clone()), node);
     }
 
+    /// A Node of a workload cluster.
+    pub fn node_of(&self, cluster: &Key, name: &str) -> Option<Node> {
+        self.state().nodes.get(&(cluster.clone(), name.to_owned())).cloned()
+    }
+
+    /// Puts an object into a workload cluster as it is, its status included.
+    pub fn put_workload_object(&self, cluster: &Key, object: Value) {
+        if let Some(which) = Which::of(&object) {
+            self.state().workloads.insert((cluster.clone(), which), object);
+        }
+    }
+
+    /// Everything that a workload cluster holds besides its Nodes.
+    pub fn workload_objects(&self, cluster: &Key) -> Vec<Value> {
+        let state = self.state();
+        let of_cluster = state.workloads.iter().filter(|((of, _), _)| of == cluster);
+        of_cluster.map(|(_, object)| object.clone()).collect()
+    }
+
     fn read<T: DeserializeOwned>(&self, kind: &str, key: &Key) -> Result<Option<T>> {
         self.object(kind, key).map(|object| decoded(kind, key, object)).transpose()
     }
@@ -117,6 +139,18 @@ impl MemoryPort {
         }
         let doing = format!("reach the API server of the cluster {cluster}");
         Err(Error::new(ErrorKind::Unavailable, doing, "it does not answer"))
+    }
+}
+
+/// What applying does to the fields that we own: maps are merged, everything else is replaced.
+fn applied(target: &mut Value, manifest: &Value) {
+    match (target.as_object_mut(), manifest.as_object()) {
+        (Some(target), Some(fields)) => {
+            for (name, value) in fields {
+                applied(target.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        _ => *target = manifest.clone(),
     }
 }
 
@@ -223,5 +257,65 @@ impl Kubernetes for MemoryPort {
         stored.resource_version = version.to_string();
         state.node_versions = version;
         Ok(())
+    }
+
+    async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>> {
+        let state = self.answering(cluster)?;
+        Ok(state.nodes.iter().filter(|((of, _), _)| of == cluster).map(|(_, node)| node.clone()).collect())
+    }
+
+    async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()> {
+        let doing = || format!("annotate the Node {} of the cluster {cluster}", node.name);
+        let mut state = self.answering(cluster)?;
+        let version = state.node_versions + 1;
+        let Some(stored) = state.nodes.get_mut(&(cluster.clone(), node.name.clone())) else {
+            return Err(Error::new(ErrorKind::NotFound, doing(), "it does not exist"));
+        };
+        if stored.resource_version != node.resource_version {
+            return Err(Error::new(ErrorKind::Conflict, doing(), "the object has been modified"));
+        }
+        stored.annotations.insert(name.to_owned(), value.to_owned());
+        stored.resource_version = version.to_string();
+        state.node_versions = version;
+        Ok(())
+    }
+
+    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>> {
+        Ok(self.answering(cluster)?.workloads.get(&(cluster.clone(), which.clone())).cloned())
+    }
+
+    async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()> {
+        let Some(which) = Which::of(manifest) else {
+            return Err(Error::new(ErrorKind::Refused, "apply a manifest", "it names no object"));
+        };
+        let mut state = self.answering(cluster)?;
+        let stored = state.workloads.entry((cluster.clone(), which)).or_insert_with(|| json!({}));
+        let before = stored.clone();
+        applied(stored, manifest);
+        if stored["spec"] != before["spec"] {
+            let generation = before["metadata"]["generation"].as_u64().unwrap_or(0) + 1;
+            stored["metadata"]["generation"] = json!(generation);
+        }
+        Ok(())
+    }
+
+    async fn workload_serves(&self, cluster: &Key, _: &str, _: &str) -> Result<bool> {
+        self.answering(cluster).map(|_| true)
+    }
+
+    async fn create_secret(&self, secret: &NewSecret) -> Result<()> {
+        let values: BTreeMap<&String, &str> =
+            secret.values.iter().map(|(name, value)| (name, value.expose_secret())).collect();
+        let (name, uid) = &secret.owner;
+        let owner = json!([{
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster", "name": name, "uid": uid,
+        }]);
+        let metadata = json!({
+            "name": secret.key.name, "namespace": secret.key.namespace, "labels": secret.labels, "ownerReferences": owner,
+        });
+        self.create(json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "immutable": true, "stringData": values,
+        }))
+        .map(drop)
     }
 }

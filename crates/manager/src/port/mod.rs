@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasCluster, MaasMachine};
 use kube::ResourceExt as _;
-use secrecy::{ExposeSecret as _, SecretSlice};
+use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -163,6 +163,56 @@ pub struct Node {
     pub provider_id: Option<String>,
     /// Its addresses and names, whatever their type.
     pub addresses: Vec<String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A Secret to be made. Prints no value.
+#[derive(Clone, Debug)]
+pub struct NewSecret {
+    /// Where.
+    pub key: Key,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The MaasCluster that it belongs to and goes with: name and uid.
+    pub owner: (String, String),
+    /// What it holds.
+    pub values: BTreeMap<String, SecretString>,
+}
+
+/// An object of a workload cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Which {
+    /// `v1`, `apps/v1`, …
+    pub api_version: String,
+    /// As it stands in manifests.
+    pub kind: String,
+    /// `None` if the kind has none.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl Which {
+    /// The object that a manifest is about; `None` if it does not say.
+    pub fn of(manifest: &Value) -> Option<Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Some(Self {
+            api_version: text(&manifest["apiVersion"])?,
+            kind: text(&manifest["kind"])?,
+            namespace: text(&manifest["metadata"]["namespace"]),
+            name: text(&manifest["metadata"]["name"])?,
+        })
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
 }
 
 /// Why a call brought nothing, sorted by what the caller can do.
@@ -255,6 +305,25 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
 
     /// Sets the provider ID of a Node that is still as it was read.
     async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()>;
+
+    /// All Nodes of a workload cluster, as they are now.
+    async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>>;
+
+    /// Writes an annotation on a Node that is still as it was read.
+    async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()>;
+
+    /// An object of a workload cluster, as it is now. A kind that is not served is an error.
+    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>>;
+
+    /// Makes an object of a workload cluster say what the manifest says, and leaves its other fields alone. Whoever had those
+    /// fields before, they are ours then.
+    async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()>;
+
+    /// Whether the API server of a workload cluster serves a kind.
+    async fn workload_serves(&self, cluster: &Key, api_version: &str, kind: &str) -> Result<bool>;
+
+    /// Makes a Secret that never changes; [`ErrorKind::Conflict`] if there is one of its name.
+    async fn create_secret(&self, secret: &NewSecret) -> Result<()>;
 }
 
 /// [`Kubernetes::patch`] for a type.

@@ -82,6 +82,7 @@ impl Stage {
             metrics: Metrics::new(),
             contract,
             memory: Memory::default(),
+            agent_image: None,
         };
         let stage = Self { port, maas, driver, context, identities, after_create, lose_answer };
         stage.credentials(ADMIN);

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasCluster, MaasMachine};
-use capmaas_manager::port::{Guard, Happening, Key, Kind, Kubernetes, MemoryPort, Node, Result, SecretValues};
+use capmaas_manager::port::{
+    Guard, Happening, Key, Kind, Kubernetes, MemoryPort, NewSecret, Node, Result, SecretValues, Which,
+};
 use maas_client::transport::Transport;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -134,5 +136,29 @@ impl Kubernetes for Mortal {
 
     async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
         self.crash.around(self.port.set_node_provider_id(cluster, node, provider_id)).await
+    }
+
+    async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>> {
+        self.crash.around(self.port.nodes(cluster)).await
+    }
+
+    async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()> {
+        self.crash.around(self.port.annotate_node(cluster, node, name, value)).await
+    }
+
+    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>> {
+        self.crash.around(self.port.workload_object(cluster, which)).await
+    }
+
+    async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()> {
+        self.crash.around(self.port.workload_apply(cluster, manifest)).await
+    }
+
+    async fn workload_serves(&self, cluster: &Key, api_version: &str, kind: &str) -> Result<bool> {
+        self.port.workload_serves(cluster, api_version, kind).await
+    }
+
+    async fn create_secret(&self, secret: &NewSecret) -> Result<()> {
+        self.crash.around(self.port.create_secret(secret)).await
     }
 }

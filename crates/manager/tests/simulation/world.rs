@@ -252,7 +252,7 @@ impl World {
             .collect();
         for (name, addresses) in deployed {
             let provider_id = None;
-            self.port.put_node(&cluster, Node { name, resource_version: String::new(), provider_id, addresses });
+            self.port.put_node(&cluster, Node { name, provider_id, addresses, ..Node::default() });
         }
     }
 

@@ -273,6 +273,7 @@ impl Stage {
             metrics: Metrics::new(),
             contract: capmaas_core::cluster::observed::Contract::List,
             memory: capmaas_manager::cluster::Memory::default(),
+            agent_image: None,
         };
         for _ in 0..times {
             capmaas_manager::cluster::reconcile(&context, &Key::new("default", "c1")).await.unwrap();

@@ -447,7 +447,7 @@ fn go30_an_api_server_is_asked_every_half_minute_until_it_answers_and_then_only_
 #[test]
 fn conditions_of_other_writers_are_not_ours_to_write() {
     let mut observed = settled(&[], vec![]);
-    let stored = serde_json::from_value(serde_json::json!({ "type": "LXDReady", "status": "True" })).unwrap();
+    let stored = serde_json::from_value(serde_json::json!({ "type": "BackedUp", "status": "True" })).unwrap();
     observed.object.status.conditions = vec![stored];
-    assert!(decide(&observed, now()).status.unwrap().conditions.condition("LXDReady").is_none());
+    assert!(decide(&observed, now()).status.unwrap().conditions.condition("BackedUp").is_none());
 }

@@ -12,7 +12,7 @@ use capmaas_api::{Condition, Conditions as _, MaasClusterStatus, conditions};
 use jiff::Timestamp;
 
 use super::notes::{Notes, Source};
-use super::observed::{ApiServer, Contract, Known, Machine, Object, Observed, Owner, Record};
+use super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record};
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
 
@@ -60,6 +60,7 @@ fn fresh() -> Observed {
         zones: None,
         usable_zones: None,
         api_server: ApiServer::NotAsked,
+        hosts: Hosts::Off,
         trouble: None,
         contract: Contract::List,
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use super::super::observed::{ApiServer, Contract, Known, Machine, Object, Observed, Owner, Record};
+use super::super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record};
 use super::super::plan::{Effect, Finalizer, Patch};
 use super::super::{Notes, Plan, addresses, endpoint};
 use super::{known, later};
@@ -85,6 +85,7 @@ impl World {
             zones: None,
             usable_zones: None,
             api_server: ApiServer::NotAsked,
+            hosts: Hosts::Off,
             trouble: None,
             contract: Contract::List,
             object,

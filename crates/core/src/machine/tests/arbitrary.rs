@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
+use crate::hosts::leaving::AsHost;
 use crate::placement::Placement;
 
 fn lookup<T: Clone + std::fmt::Debug + 'static>(found: impl Strategy<Value = T> + 'static) -> BoxedStrategy<Lookup<T>> {
@@ -180,6 +181,11 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
             observed.object.metadata.finalizers = None;
         }
         observed.others.share_key = flags[6] && flags[7];
+        observed.as_host = match (flags[0], flags[4]) {
+            (true, true) => as_host(flags[6]),
+            (true, false) => AsHost::Unknown("away".into()),
+            _ => AsHost::NoHost,
+        };
         observed
     })
 }

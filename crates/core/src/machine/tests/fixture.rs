@@ -10,6 +10,7 @@ use serde_json::json;
 use super::super::*;
 use crate::Lookup;
 use crate::hosts::bridge::{BridgeWish, Interface, Network};
+use crate::hosts::leaving::{AgentSight, AsHost, LeavingHost};
 
 pub(super) const KEY: &str = "capmaas-uid-1";
 pub(super) const ID: &str = "abc123";
@@ -111,6 +112,13 @@ pub(super) fn usable_host() -> HostSight {
     HostSight { usable: Ok(()), project: Some("maas".into()), others_known, power: None }
 }
 
+/// The machine is a VM host, empty or not, whose agent has stopped.
+pub(super) fn as_host(empty: bool) -> AsHost {
+    let vms = if empty { Vec::new() } else { vec!["vm1 of cluster n/c2".to_owned()] };
+    let agent = AgentSight::Node { name: "bm1".into(), told: true, left: true, strangers: Lookup::Found(Vec::new()) };
+    AsHost::Host(Box::new(LeavingHost { id: 4, name: "bm1".into(), marked: true, vms: Lookup::Found(vms), agent }))
+}
+
 /// As MAAS shows a machine that nobody has, or somebody else.
 pub(super) fn foreign(state: State, owner: Option<&str>) -> Metal {
     Metal { stamp: None, owner: owner.map(str::to_owned), ..metal(state) }
@@ -149,6 +157,7 @@ pub(super) fn fresh() -> Observed {
         vm: VmSight::default(),
         links: Lookup::Absent,
         debts: Lookup::Found(Vec::new()),
+        as_host: AsHost::NoHost,
     }
 }
 

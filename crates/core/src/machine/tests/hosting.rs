@@ -4,6 +4,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::hosts::bridge::Interface;
+use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, Note};
 
 fn becoming_a_host() -> Observed {
     let mut observed = fresh().with_record(&on_record());
@@ -55,4 +56,63 @@ fn a_bridge_that_maas_refuses_keeps_the_machine_and_says_why() {
 fn a_machine_that_runs_already_gets_no_bridge() {
     let observed = becoming_a_host().provisioned().seeing(metal(State::Deployed));
     assert_ne!(effect(&decide(&observed, now())), "create_bridge");
+}
+
+fn leaving() -> Observed {
+    let mut observed = fresh().with_record(&on_record()).provisioned().deleting().seeing(metal(State::Deployed));
+    observed.maas_cluster = Lookup::Found(Surroundings { keeps_dns: false, bridge: Ok(Some(br0())) });
+    observed
+}
+
+#[test]
+fn s11_a_host_is_not_released_while_vms_are_on_it_and_the_condition_names_them() {
+    let mut observed = leaving();
+    observed.as_host = as_host(false);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "WaitingForVMsToLeave"));
+    assert!(plan.why.contains("vm1 of cluster n/c2"), "{}", plan.why);
+}
+
+#[test]
+fn s11_an_empty_host_is_looked_at_then_unregistered_and_only_then_released() {
+    let mut observed = leaving();
+    observed.as_host = as_host(true);
+    let plan = decide(&observed, now());
+    assert_eq!(effect(&plan), "look_at_host");
+    let done = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done, now());
+    let record = done.record.unwrap();
+    assert_eq!(record.leaving, Some(Note { since: now(), clear: true, refreshed: Some(now()) }));
+    let observed = observed.with_record(&record);
+    assert_eq!(effect(&decide(&observed, later(2))), "unregister");
+    let mut gone = observed;
+    gone.as_host = AsHost::NoHost;
+    assert_eq!(effect(&decide(&gone, later(4))), "release");
+}
+
+#[test]
+fn s11_a_refresh_that_failed_unregisters_nothing() {
+    let mut observed = leaving();
+    observed.as_host = as_host(true);
+    let plan = decide(&observed, now());
+    let refused = Outcome::Refused(Refusal::Passing, "503: unreachable".into());
+    let conclusion = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &refused, now());
+    let record = conclusion.record.or(plan.record).unwrap();
+    assert_eq!(record.leaving.as_ref().unwrap().refreshed, None);
+    assert_eq!(effect(&decide(&observed.with_record(&record), later(30))), "look_at_host");
+}
+
+#[test]
+fn s02_a_machine_whose_registration_may_still_land_is_not_released_yet() {
+    let observed = leaving().with_annotation(ASKED_ANNOTATION, &later(-20).to_string());
+    assert_eq!((effect(&decide(&observed, now())), reason(&decide(&observed, now()))), ("", "LeavingHost"));
+    assert_eq!(effect(&decide(&observed, later(140))), "release");
+}
+
+#[test]
+fn s11_a_machine_is_not_released_while_nobody_knows_whether_it_is_a_host() {
+    for unknown in [AsHost::Unknown("MAAS is away".into()), AsHost::NotAsked] {
+        let mut observed = leaving();
+        observed.as_host = unknown;
+        assert_eq!(effect(&decide(&observed, now())), "");
+    }
 }

@@ -1,0 +1,264 @@
+//! A machine that is a VM host and shall be given back. Nothing is taken from it before nothing is on it (S11): no more
+//! placements, the agent told to stop and seen stopped, no VM left, a refresh that worked, and only then it is unregistered.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::Lookup;
+
+/// Annotation on a `MaasMachine`: when its registration as VM host was last sent (S2).
+pub const ASKED_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/lxd-host-asked-at";
+
+/// How long an agent that does not answer is waited for. It looks at its Node every minute. One that runs on without having
+/// heard does no harm: in managed mode it does not speak to MAAS at all.
+const AGENT: SignedDuration = SignedDuration::from_mins(3);
+/// How long a refresh that worked is believed.
+const FRESH: SignedDuration = SignedDuration::from_mins(2);
+/// How many VMs a sentence names.
+const NAMED: usize = 5;
+
+/// What is known about a leaving machine as a VM host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AsHost {
+    /// Nobody looked: it does not matter now.
+    NotAsked,
+    /// It could not be found out.
+    Unknown(String),
+    /// MAAS has no VM host on the machine.
+    NoHost,
+    /// MAAS has one.
+    Host(Box<LeavingHost>),
+}
+
+/// A VM host on a leaving machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeavingHost {
+    /// Its number.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// It carries [`LEAVING_TAG`](crate::placement::LEAVING_TAG).
+    pub marked: bool,
+    /// The VMs that MAAS knows on it, whoever has them; each with whose it is.
+    pub vms: Lookup<Vec<String>>,
+    /// Its agent.
+    pub agent: AgentSight,
+}
+
+/// The agent of a leaving host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentSight {
+    /// Nobody can be asked; the sentence says why.
+    Silent(String),
+    /// The machine has no Node any more, so no agent runs.
+    NoNode,
+    /// The machine has this Node.
+    Node {
+        /// Its name.
+        name: String,
+        /// It asks its agent to stop.
+        told: bool,
+        /// The agent has stopped, or there was none.
+        left: bool,
+        /// Instances of the project that MAAS does not know.
+        strangers: Lookup<Vec<String>>,
+    },
+}
+
+/// What is remembered of a leaving host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Note {
+    /// When it began to leave.
+    pub since: Timestamp,
+    /// Since then the agent said once that MAAS knows every instance on it.
+    #[serde(default)]
+    pub clear: bool,
+    /// When a refresh last worked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refreshed: Option<Timestamp>,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeavingStep {
+    /// Marks it.
+    Mark,
+    /// Tells the agent of this Node to stop.
+    Tell(String),
+    /// Has MAAS look at it.
+    Refresh,
+    /// Unregisters it.
+    Unregister,
+    /// VMs are on it; which, in a sentence.
+    Held(String),
+    /// Something else has to happen first.
+    Wait(String),
+    /// A person has to act.
+    Stuck(String),
+}
+
+/// Decides, and keeps the note.
+pub fn step(host: &LeavingHost, note: &mut Note, now: Timestamp) -> LeavingStep {
+    let LeavingHost { id, name, .. } = host;
+    if !host.marked {
+        return LeavingStep::Mark;
+    }
+    let patient = now.duration_since(note.since) < AGENT;
+    let mut awaited = None;
+    match &host.agent {
+        AgentSight::NoNode => {}
+        AgentSight::Silent(why) => {
+            awaited = patient.then(|| format!("the agent on VM host {name} ({id}) cannot be told to stop: {why}"));
+        }
+        AgentSight::Node { name: of_node, told, left, strangers } => {
+            match strangers {
+                Lookup::Found(strangers) if strangers.is_empty() => note.clear = true,
+                Lookup::Found(strangers) => {
+                    note.clear = false;
+                    return LeavingStep::Held(format!(
+                        "VM host {name} ({id}) holds instances that MAAS does not know ({}); remove them, or move them away",
+                        listed(strangers)
+                    ));
+                }
+                Lookup::Absent | Lookup::Unknown(_) => {}
+            }
+            if !told {
+                return LeavingStep::Tell(of_node.clone());
+            }
+            if !left && patient {
+                awaited =
+                    Some(format!("the agent on node {of_node} was told to stop and has not said yet that it did"));
+            }
+        }
+    }
+    match &host.vms {
+        Lookup::Found(vms) if vms.is_empty() => {}
+        Lookup::Found(vms) => {
+            note.refreshed = None;
+            return LeavingStep::Held(format!(
+                "VM host {name} ({id}) holds {} VMs: {}; delete or move them",
+                vms.len(),
+                listed(vms)
+            ));
+        }
+        Lookup::Absent => return LeavingStep::Wait(format!("the VMs on VM host {name} ({id}) cannot be counted")),
+        Lookup::Unknown(why) => {
+            return LeavingStep::Wait(format!("the VMs on VM host {name} ({id}) cannot be counted: {why}"));
+        }
+    }
+    if let Some(why) = awaited {
+        return LeavingStep::Wait(why);
+    }
+    // S12: a refresh would restart what MAAS does not know.
+    if !note.clear {
+        return LeavingStep::Stuck(format!(
+            "nobody can tell which instances are on VM host {name} ({id}), so MAAS is not made to look; make sure that nothing \
+             runs there and remove the VM host in MAAS, then the machine is released"
+        ));
+    }
+    match note.refreshed {
+        Some(at) if now.duration_since(at) < FRESH => LeavingStep::Unregister,
+        _ => LeavingStep::Refresh,
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    let text = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-15T12:00:00Z".parse().unwrap()
+    }
+
+    fn ago(seconds: i64) -> Timestamp {
+        now() - SignedDuration::from_secs(seconds)
+    }
+
+    fn note() -> Note {
+        Note { since: ago(60), clear: false, refreshed: None }
+    }
+
+    fn node(told: bool, left: bool) -> AgentSight {
+        AgentSight::Node { name: "n1".into(), told, left, strangers: Lookup::Found(Vec::new()) }
+    }
+
+    fn empty() -> LeavingHost {
+        LeavingHost { id: 4, name: "n1".into(), marked: true, vms: Lookup::Found(Vec::new()), agent: node(true, true) }
+    }
+
+    fn of(host: &LeavingHost, mut note: Note) -> LeavingStep {
+        step(host, &mut note, now())
+    }
+
+    #[test]
+    fn s11_a_host_leaves_step_by_step() {
+        assert_eq!(of(&LeavingHost { marked: false, ..empty() }, note()), LeavingStep::Mark);
+        assert_eq!(of(&LeavingHost { agent: node(false, false), ..empty() }, note()), LeavingStep::Tell("n1".into()));
+        assert!(matches!(of(&LeavingHost { agent: node(true, false), ..empty() }, note()), LeavingStep::Wait(_)));
+        assert_eq!(of(&empty(), note()), LeavingStep::Refresh);
+        assert_eq!(of(&empty(), Note { refreshed: Some(ago(5)), ..note() }), LeavingStep::Unregister);
+        assert_eq!(of(&empty(), Note { refreshed: Some(ago(600)), ..note() }), LeavingStep::Refresh);
+    }
+
+    #[test]
+    fn s11_vms_hold_the_host_and_are_named() {
+        let vms = vec!["vm1 of cluster default/c2".to_owned(), "vm2 of bob".to_owned()];
+        let step = of(&LeavingHost { vms: Lookup::Found(vms), ..empty() }, note());
+        assert!(
+            matches!(&step, LeavingStep::Held(why) if why.contains("vm1 of cluster default/c2, vm2 of bob")),
+            "{step:?}"
+        );
+        let strangers = Lookup::Found(vec!["web".to_owned()]);
+        let agent = AgentSight::Node { name: "n1".into(), told: true, left: true, strangers };
+        assert!(matches!(of(&LeavingHost { agent, ..empty() }, note()), LeavingStep::Held(why) if why.contains("web")));
+    }
+
+    #[test]
+    fn an_agent_that_cannot_be_asked_is_waited_for_only_so_long_and_its_last_word_counts() {
+        let silent = LeavingHost { agent: AgentSight::Silent("no quorum".into()), ..empty() };
+        assert!(matches!(of(&silent, note()), LeavingStep::Wait(why) if why.contains("no quorum")));
+        let long = Note { since: ago(200), ..note() };
+        assert!(matches!(of(&silent, long.clone()), LeavingStep::Stuck(_)), "nobody ever said what is on it");
+        assert_eq!(of(&silent, Note { clear: true, ..long }), LeavingStep::Refresh);
+    }
+
+    proptest! {
+        #[test]
+        fn s11_nothing_is_unregistered_or_looked_at_while_anything_may_be_on_it(
+            marked: bool, told: bool, left: bool, clear: bool, since in 0i64..400,
+            refreshed in proptest::option::of(0i64..400), vms in 0..3usize, strangers in 0..3usize, way in 0..3usize,
+        ) {
+            let list = |which: usize| match which {
+                0 => Lookup::Found(Vec::new()),
+                1 => Lookup::Found(vec!["vm".to_owned()]),
+                _ => Lookup::Unknown("away".into()),
+            };
+            let agent = match way {
+                0 => AgentSight::NoNode,
+                1 => AgentSight::Silent("away".into()),
+                _ => AgentSight::Node { name: "n1".into(), told, left, strangers: list(strangers) },
+            };
+            let host = LeavingHost { marked, vms: list(vms), agent, ..empty() };
+            let mut note = Note { since: ago(since), clear, refreshed: refreshed.map(ago) };
+            let next = step(&host, &mut note, now());
+            if matches!(next, LeavingStep::Refresh | LeavingStep::Unregister) {
+                prop_assert!(marked && vms == 0 && note.clear);
+                prop_assert!(way != 2 || (told && strangers != 1));
+            }
+            if next == LeavingStep::Unregister {
+                prop_assert!(refreshed.is_some_and(|at| at < 120));
+            }
+        }
+    }
+}

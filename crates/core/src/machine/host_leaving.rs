@@ -1,0 +1,61 @@
+//! A machine that is a VM host: what has to happen before it is released (S11).
+
+use capmaas_api::{Severity, reasons};
+use jiff::Timestamp;
+
+use super::decide::{Step, after, unseen};
+use super::record::{Record, whole_seconds};
+use super::status::Said;
+use super::{Effect, Metal, Observed, State};
+use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, LeavingStep, Note, step};
+use crate::hosts::observed::IN_FLIGHT;
+
+/// What comes before the release, if anything.
+pub(super) fn before_release(observed: &Observed, record: &Record, metal: &Metal, now: Timestamp) -> Option<Step> {
+    let host = match &observed.as_host {
+        AsHost::Host(host) => host,
+        AsHost::NotAsked if metal.state != State::Deployed || metal.is_vm() => return None,
+        AsHost::NotAsked => return Some(unseen("nobody looked whether the machine is a VM host")),
+        AsHost::Unknown(why) => return Some(unseen(why)),
+        AsHost::NoHost => return registration_may_land(observed, now),
+    };
+    let mut record = record.clone();
+    let mut leaving =
+        record.leaving.take().unwrap_or(Note { since: whole_seconds(now), clear: false, refreshed: None });
+    let next = step(host, &mut leaving, now);
+    record.leaving = Some(leaving);
+    let (machine, vm_host) = (metal.id.clone(), host.id);
+    let busy = |message: &str| {
+        let message = format!("{} ({}) is a VM host: {message}", metal.hostname, metal.id);
+        Step::say(Said::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(1))
+    };
+    let step = match next {
+        LeavingStep::Mark => busy("it takes no more VMs").doing(Effect::MarkHost { machine, vm_host }),
+        LeavingStep::Tell(node) => busy("its agent is told to stop").doing(Effect::TellAgent { node }),
+        LeavingStep::Refresh => {
+            busy("MAAS looks once more what is on it").doing(Effect::LookAtHost { machine, vm_host })
+        }
+        LeavingStep::Unregister => {
+            let message = format!("VM host {} ({vm_host}) on {machine} is empty and is unregistered", host.name);
+            let told = message.clone();
+            busy(&message).telling(false, "HostUnregistered", told).doing(Effect::Unregister { machine, vm_host })
+        }
+        LeavingStep::Held(why) => {
+            let said = Said::not_yet(Severity::Warning, reasons::WAITING_FOR_VMS_TO_LEAVE, why);
+            Step::say(said, after(30))
+        }
+        LeavingStep::Wait(why) => Step::say(Said::not_yet(Severity::Info, reasons::LEAVING_HOST, why), after(15)),
+        LeavingStep::Stuck(why) => Step::say(Said::not_yet(Severity::Error, reasons::LEAVING_HOST, why), after(60)),
+    };
+    Some(step.recording(record))
+}
+
+/// A registration that was sent a moment ago may make it a host yet (S2).
+fn registration_may_land(observed: &Observed, now: Timestamp) -> Option<Step> {
+    let asked = observed.object.metadata.annotations.as_ref()?.get(ASKED_ANNOTATION)?;
+    let asked: Timestamp = asked.parse().ok()?;
+    (now.duration_since(asked) < IN_FLIGHT).then(|| {
+        let message = "it was going to be registered as VM host; whether that still happens is awaited";
+        Step::say(Said::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(15))
+    })
+}

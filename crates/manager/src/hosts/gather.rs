@@ -1,0 +1,256 @@
+//! Every read about the hosts of one cluster.
+
+use std::sync::Arc;
+
+use capmaas_api::names::{CONTROL_PLANE_LABEL, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION};
+use capmaas_api::{MaasCluster, MaasMachine, ProviderId};
+use capmaas_core::Lookup;
+use capmaas_core::hosts::Wish;
+use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
+use capmaas_core::hosts::observed::{Host, Node, Observed, Place, Report, VmHost};
+use capmaas_core::intent::{self, Intent};
+use futures::future::join_all;
+use kube::ResourceExt as _;
+use lxd_client::Fingerprint;
+use maas_client::{Client, MachineFilter};
+
+use super::{Memory, agent, pair, report};
+use crate::identity::Identity;
+use crate::port::{Key, Kubernetes};
+
+/// Where to look.
+pub(crate) struct Ground<'a> {
+    /// The door to Kubernetes.
+    pub(crate) kubernetes: &'a dyn Kubernetes,
+    /// What is remembered.
+    pub(crate) memory: &'a Memory,
+    /// The MaasCluster.
+    pub(crate) key: &'a Key,
+    /// The Cluster.
+    pub(crate) cluster: &'a Key,
+    /// The MaasCluster as it is stored.
+    pub(crate) object: &'a MaasCluster,
+    /// Who we are to MAAS.
+    pub(crate) identity: &'a Identity,
+    /// The agent's image.
+    pub(crate) image: Option<&'a String>,
+}
+
+/// Looks at everything.
+pub(crate) async fn gather(ground: &Ground<'_>, wish: Wish, machines: &[Arc<MaasMachine>]) -> Observed {
+    let Ground { kubernetes, memory, key, cluster, object, .. } = *ground;
+    let agent = match kubernetes.workload_object(cluster, &agent::daemon_set()).await {
+        Ok(Some(found)) => Lookup::Found(agent::facts(&found)),
+        Ok(None) => Lookup::Absent,
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    let handed_over = match kubernetes.workload_object(cluster, &agent::trust()).await {
+        Ok(found) => found.as_ref().and_then(agent::trusted).map_or(Lookup::Absent, Lookup::Found),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    let nodes = match kubernetes.nodes(cluster).await {
+        Ok(nodes) => Lookup::Found(nodes.iter().map(node).collect::<Vec<_>>()),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    };
+    let (mut hosts, awaited) = of_machines(machines);
+    look_at_maas(ground, &nodes, &mut hosts).await;
+    Observed {
+        wish,
+        image: ground.image.cloned(),
+        manifest: agent::version(),
+        pair: pair::read(kubernetes, key, object).await,
+        agent,
+        handed_over,
+        nodes,
+        hosts,
+        awaited,
+        refreshed: memory.refreshed(key),
+        trouble: memory.trouble(key),
+    }
+}
+
+fn node(node: &crate::port::Node) -> Node {
+    Node { name: node.name.clone(), provider_id: node.provider_id.clone(), report: report::of(&node.annotations) }
+}
+
+/// The metal that is there to stay, and which control plane machines are not there yet. VMs do not become hosts.
+fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
+    let (mut hosts, mut awaited) = (Vec::new(), Vec::new());
+    for machine in machines.iter().filter(|machine| machine.metadata.deletion_timestamp.is_none()) {
+        let (name, annotations) = (machine.name_any(), machine.annotations());
+        let control_plane = machine.labels().contains_key(CONTROL_PLANE_LABEL);
+        if matches!(intent::resolve(&machine.spec, true), Ok(Intent::Vm(_))) {
+            continue;
+        }
+        let provider_id = machine.spec.provider_id();
+        let system_id = provider_id.and_then(|id| id.parse::<ProviderId>().ok()?.system_id().map(str::to_owned));
+        let held = [PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION].iter().any(|name| annotations.contains_key(*name));
+        match (provider_id, system_id) {
+            (Some(provider_id), Some(system_id)) if !held => hosts.push(Host {
+                name,
+                control_plane,
+                provider_id: provider_id.to_owned(),
+                machine: system_id,
+                place: Lookup::Unknown("MAAS was not asked".into()),
+                vm_host: Lookup::Unknown("MAAS was not asked".into()),
+                asked: annotations.get(ASKED_ANNOTATION).and_then(|text| text.parse().ok()),
+            }),
+            _ if !control_plane => {}
+            _ if held => awaited.push(format!("machine {name} is paused")),
+            _ => awaited.push(format!("machine {name} is not deployed yet")),
+        }
+    }
+    hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    awaited.sort();
+    (hosts, awaited)
+}
+
+/// Only machines whose Nodes have reported: before that MAAS has nothing to tell that matters.
+async fn look_at_maas(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mut [Host]) {
+    let Lookup::Found(nodes) = nodes else { return };
+    let mut reported: Vec<(&mut Host, &Node, &Report)> = Vec::new();
+    for host in hosts {
+        let node = nodes.iter().find(|node| node.provider_id.as_ref() == Some(&host.provider_id));
+        if let Some((node, report)) = node.and_then(|node| Some((node, node.report.as_ref()?))) {
+            reported.push((host, node, report));
+        }
+    }
+    if reported.is_empty() {
+        return;
+    }
+    let all = ground.identity.client.vm_hosts().list().await.map_err(|error| error.to_string());
+    let places = reported.iter().map(|(host, ..)| ground.identity.machines.read(&host.machine));
+    let places = join_all(places).await;
+    for ((host, node, report), place) in reported.into_iter().zip(places) {
+        host.place = match place {
+            Ok(machine) => Lookup::Found(Place {
+                zone: machine.zone.map(|zone| zone.name).unwrap_or_default(),
+                pool: machine.pool.map(|pool| pool.name).unwrap_or_default(),
+            }),
+            Err(error) if error.is_not_found() => Lookup::Absent,
+            Err(error) => Lookup::Unknown(error.to_string()),
+        };
+        host.vm_host = match &all {
+            Ok(all) => vm_host(ground, all, &host.machine, node, report)
+                .await
+                .unwrap_or_else(|error| Lookup::Unknown(error.to_string())),
+            Err(why) => Lookup::Unknown(format!("the VM hosts of MAAS cannot be read: {why}")),
+        };
+    }
+}
+
+/// The VM host that a machine is: the one on the machine, else one of the node's name with our certificate, which MAAS has not
+/// matched yet or matched wrongly.
+async fn vm_host(
+    ground: &Ground<'_>,
+    all: &[maas_client::VmHost],
+    machine: &str,
+    node: &Node,
+    report: &Report,
+) -> Result<Lookup<VmHost>, maas_client::Error> {
+    let client = &ground.identity.client;
+    let of_machine =
+        |host: &&maas_client::VmHost| host.host.as_ref().is_some_and(|reference| reference.system_id == machine);
+    let mut candidates: Vec<_> = all.iter().filter(of_machine).collect();
+    candidates.extend(all.iter().filter(|host| !of_machine(host) && host.name.as_ref() == Some(&node.name)));
+    for candidate in candidates {
+        let parameters = client.vm_hosts().parameters(candidate.id).await?;
+        let certificate = parameters.certificate.unwrap_or_default();
+        let ours = pair::is_ours(&certificate, ground.object);
+        // A namesake of another machine is none of our business.
+        if !of_machine(&candidate) && !ours {
+            continue;
+        }
+        return Ok(Lookup::Found(VmHost {
+            id: candidate.id,
+            name: candidate.name.clone().unwrap_or_default(),
+            machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
+            address: with_scheme(&parameters.power_address.unwrap_or_default()),
+            project: parameters.project.unwrap_or_default(),
+            certificate: Fingerprint::of_pem(&certificate).ok().map(|print| print.to_string()),
+            ours,
+            reached: candidate.is_reached(),
+            measured: candidate.is_measured(),
+            place: Place {
+                zone: candidate.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
+                pool: candidate.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
+            },
+            strangers: strangers(client, candidate.id, report.instances.as_deref()).await?,
+        }));
+    }
+    Ok(Lookup::Absent)
+}
+
+/// Instances of the project that MAAS does not know as VMs of this host (S12).
+pub(super) async fn strangers(
+    client: &Client,
+    vm_host: i64,
+    instances: Option<&[String]>,
+) -> Result<Lookup<Vec<String>>, maas_client::Error> {
+    let Some(instances) = instances else {
+        return Ok(Lookup::Unknown("the agent cannot list the instances of its project".into()));
+    };
+    if instances.is_empty() {
+        return Ok(Lookup::Found(Vec::new()));
+    }
+    let filter = MachineFilter { hostnames: instances.to_vec(), ..MachineFilter::default() };
+    let known = client.machines().list(&filter).await?;
+    let is_known = |name: &String| {
+        known.iter().any(|machine| {
+            machine.hostname.as_ref() == Some(name) && machine.pod.as_ref().is_some_and(|pod| pod.id == vm_host)
+        })
+    };
+    Ok(Lookup::Found(instances.iter().filter(|name| !is_known(name)).cloned().collect()))
+}
+
+/// MAAS takes an address with or without scheme and port, and gives it back as it was given.
+fn with_scheme(address: &str) -> String {
+    let bare = address.trim_start_matches("https://").trim_end_matches('/');
+    let has_port = bare
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':')));
+    if has_port || bare.is_empty() { format!("https://{bare}") } else { format!("https://{bare}:8443") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_mean_the_same_to_maas_are_the_same() {
+        for given in ["192.0.2.1:8443", "https://192.0.2.1:8443/", "192.0.2.1", "https://192.0.2.1"] {
+            assert_eq!(with_scheme(given), "https://192.0.2.1:8443", "{given}");
+        }
+        assert_eq!(with_scheme("[2001:db8::1]"), "https://[2001:db8::1]:8443");
+        assert_eq!(with_scheme("https://[2001:db8::1]:9443"), "https://[2001:db8::1]:9443");
+    }
+
+    #[test]
+    fn vms_and_machines_that_are_going_do_not_become_hosts() {
+        let machine = |name: &str, metadata: serde_json::Value, spec: serde_json::Value| {
+            let mut object = serde_json::json!({
+                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+                "metadata": { "name": name, "labels": { "cluster.x-k8s.io/control-plane": "" } },
+                "spec": { "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024 },
+            });
+            for (field, value) in metadata.as_object().unwrap() {
+                object["metadata"][field] = value.clone();
+            }
+            for (field, value) in spec.as_object().unwrap() {
+                object["spec"][field] = value.clone();
+            }
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        let id = serde_json::json!({ "providerID": "maas://az1/abc123" });
+        let none = serde_json::json!({});
+        let (hosts, awaited) = of_machines(&[
+            machine("metal", none.clone(), id.clone()),
+            machine("going", serde_json::json!({ "deletionTimestamp": "2026-11-15T12:00:00Z" }), id.clone()),
+            machine("vm", none.clone(), serde_json::json!({ "dynamicLXD": true })),
+            machine("new", none, serde_json::json!({})),
+            machine("held", serde_json::json!({ "annotations": { PAUSED_ANNOTATION: "" } }), id),
+        ]);
+        assert_eq!(hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>(), ["metal"]);
+        assert_eq!(awaited, ["machine held is paused", "machine new is not deployed yet"]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Effects on the hosts of one cluster, as calls.
+
+use capmaas_api::MaasMachine;
+use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
+use capmaas_core::hosts::plan::{Effect, Registration};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use maas_client::{NewVmHost, VmHostAuth, VmHostUpdate};
+use serde_json::json;
+
+use super::gather::Ground;
+use super::{agent, pair};
+use crate::port::{self, Guard};
+
+/// Does it, once, and remembers how it went.
+pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect, now: Timestamp) {
+    match attempt(ground, effect, now).await {
+        Ok(()) => {
+            tracing::info!(cluster = %ground.key, effect = effect.name(), target = effect.target(), "done");
+            ground.memory.worked(ground.key, effect.target());
+        }
+        Err(why) => {
+            tracing::warn!(cluster = %ground.key, effect = effect.name(), target = effect.target(), "{why}");
+            ground.memory.failed(ground.key, effect.target(), why, now);
+        }
+    }
+}
+
+async fn attempt(ground: &Ground<'_>, effect: &Effect, now: Timestamp) -> Result<(), String> {
+    let Ground { kubernetes, memory, key, cluster, object, .. } = *ground;
+    let hosts = ground.identity.client.vm_hosts();
+    let words = |error: port::Error| error.to_string();
+    match effect {
+        Effect::MakePair => pair::make(kubernetes, key, object, now).await,
+        Effect::ApplyAgent { image, wish, note } => {
+            for manifest in agent::manifests(image, wish, note)? {
+                // What limits the agent comes before it.
+                if manifest["kind"] == "DaemonSet" {
+                    limit(ground).await?;
+                }
+                kubernetes.workload_apply(cluster, &manifest).await.map_err(words)?;
+            }
+            Ok(())
+        }
+        Effect::HandOver { certificate } => {
+            kubernetes.workload_apply(cluster, &agent::trust_manifest(certificate)).await.map_err(words)
+        }
+        Effect::Register(registration) => register(ground, registration, now).await,
+        Effect::Renew { id, address, .. } => {
+            let (certificate, private) = pair::whole(kubernetes, key, object).await?;
+            let update = VmHostUpdate {
+                power_address: Some(address.clone()),
+                certificate: Some(certificate),
+                key: Some(private),
+                ..VmHostUpdate::default()
+            };
+            hosts.update(*id, &update).await.map_err(|error| format!("cannot change VM host {id}: {error}"))?;
+            memory.made_look(key, *id, now);
+            Ok(())
+        }
+        Effect::Move { id, place, .. } => {
+            let update = VmHostUpdate {
+                zone: Some(place.zone.clone()),
+                pool: Some(place.pool.clone()),
+                ..VmHostUpdate::default()
+            };
+            hosts.update(*id, &update).await.map(drop).map_err(|error| format!("cannot move VM host {id}: {error}"))
+        }
+        Effect::Refresh { id, .. } => {
+            memory.made_look(key, *id, now);
+            hosts.refresh(*id).await.map(drop).map_err(|error| format!("MAAS cannot reach VM host {id}: {error}"))
+        }
+    }
+}
+
+/// Older API servers cannot serve what limits the agent to its own Node.
+async fn limit(ground: &Ground<'_>) -> Result<(), String> {
+    let words = |error: port::Error| error.to_string();
+    for manifest in agent::policy()? {
+        let text = |name: &str| manifest[name].as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        if ground.kubernetes.workload_serves(ground.cluster, &version, &kind).await.map_err(words)? {
+            ground.kubernetes.workload_apply(ground.cluster, &manifest).await.map_err(words)?;
+        }
+    }
+    Ok(())
+}
+
+/// The time is noted on the MaasMachine first: whoever gives the machine back meanwhile waits for what may still land (S2).
+async fn register(ground: &Ground<'_>, new: &Registration, now: Timestamp) -> Result<(), String> {
+    let kubernetes = ground.kubernetes;
+    let key = ground.key.beside(&new.host);
+    let words = |error: port::Error| error.to_string();
+    let machine = kubernetes.maas_machine(&key).await.map_err(words)?;
+    let machine = machine.filter(|machine| machine.metadata.deletion_timestamp.is_none());
+    let machine = machine.ok_or_else(|| format!("the MaasMachine {} is being deleted", new.host))?;
+    let (certificate, private) = pair::whole(kubernetes, ground.key, ground.object).await?;
+    let auth = VmHostAuth::Certificate { certificate, key: private };
+    let note = |time: Option<String>| json!({ "metadata": { "annotations": { ASKED_ANNOTATION: time } } });
+    let asked = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let machine: MaasMachine =
+        port::patch(kubernetes, &key, &Guard::of(&machine), note(Some(asked))).await.map_err(words)?;
+    let host = NewVmHost {
+        zone: Some(new.place.zone.clone()).filter(|zone| !zone.is_empty()),
+        pool: Some(new.place.pool.clone()).filter(|pool| !pool.is_empty()),
+        ..NewVmHost::new(&new.name, &new.address, &new.project, auth)
+    };
+    match ground.identity.client.vm_hosts().create(&host).await {
+        Ok(made) => {
+            ground.memory.made_look(ground.key, made.id, now);
+            Ok(())
+        }
+        Err(error) => {
+            if error.effect() != maas_client::Effect::Unknown {
+                // Refused: nothing is under way. Should this write be lost, the note only grows old.
+                let _ = port::patch::<MaasMachine>(kubernetes, &key, &Guard::of(&machine), note(None)).await;
+            }
+            Err(format!("cannot register {} as VM host: {error}", machine.name_any()))
+        }
+    }
+}
