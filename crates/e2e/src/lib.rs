@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod go_provider;
 pub mod lxd_hosts;
 pub mod maas;
+pub mod real_lxd;
 pub mod release;
 pub mod scene;
 
@@ -77,6 +78,8 @@ pub async fn manager_player(testbed: &Testbed) -> anyhow::Result<NodePlayer> {
         plan.args.push(format!("--health-addr=127.0.0.1:{health}"));
         plan.args.push(format!("--metrics-bind-addr=127.0.0.1:{metrics}"));
         plan.moved_ports.insert(9440, health);
+        plan.env.retain(|(key, _)| key != "LXD_INITIALIZER_IMAGE");
+        plan.env.push(("LXD_INITIALIZER_IMAGE".into(), real_lxd::AGENT_IMAGE.into()));
     });
     let player = NodePlayer::start(testbed, options)?;
     player.add_node("node-1").await?;

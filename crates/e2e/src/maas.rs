@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use capmaas_testbed::{BootedMachine, CertificateAuthority, KubernetesVersion, Role, WorkloadPlayer};
+use capmaas_testbed::{
+    BootedMachine, CertificateAuthority, KubernetesVersion, NodePlayerOptions, Role, WorkloadPlayer,
+};
 use maas_sim::config::{Config, Durations};
 use maas_sim::ledger::Entry;
 use maas_sim::model::db::AllocType;
@@ -51,7 +53,7 @@ pub struct Maas {
 
 /// What the thread that plays the machines is asked for.
 enum Order {
-    Expect(KubernetesVersion, oneshot::Sender<anyhow::Result<Expected>>),
+    Expect(KubernetesVersion, Option<NodePlayerOptions>, oneshot::Sender<anyhow::Result<Expected>>),
     Nodes(u16, oneshot::Sender<BTreeMap<String, Role>>),
     Config(u16, oneshot::Sender<Option<kube::Config>>),
 }
@@ -206,7 +208,16 @@ impl Maas {
 
     /// Prepares a workload cluster, so that its machines find a cluster to join.
     pub async fn expect_cluster(&self, kubernetes: KubernetesVersion) -> anyhow::Result<Expected> {
-        self.ask(|reply| Order::Expect(kubernetes, reply)).await?
+        self.ask(|reply| Order::Expect(kubernetes, None, reply)).await?
+    }
+
+    /// The same with nodes that run Pods.
+    pub async fn expect_cluster_with_pods(
+        &self,
+        kubernetes: KubernetesVersion,
+        pods: NodePlayerOptions,
+    ) -> anyhow::Result<Expected> {
+        self.ask(|reply| Order::Expect(kubernetes, Some(pods), reply)).await?
     }
 
     /// The machines that joined the cluster on this port and run.
@@ -310,8 +321,12 @@ impl Machines {
     fn follow(&mut self, order: Order) {
         // Whoever asked may have given up.
         match order {
-            Order::Expect(kubernetes, reply) => {
+            Order::Expect(kubernetes, pods, reply) => {
                 let expected = WorkloadPlayer::new(kubernetes).map_err(anyhow::Error::new).map(|cluster| {
+                    let cluster = match pods {
+                        Some(pods) => cluster.running_pods(pods),
+                        None => cluster,
+                    };
                     let authority: &CertificateAuthority = cluster.certificate_authority();
                     let pair = (authority.certificate_pem().to_owned(), authority.key_pem().to_owned());
                     let expected = Expected { port: cluster.port(), authority: pair };

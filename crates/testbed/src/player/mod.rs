@@ -73,6 +73,12 @@ pub struct NodePlayerOptions {
     restart_back_off: Option<Duration>,
 }
 
+impl std::fmt::Debug for NodePlayerOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodePlayerOptions").field("images", &self.images).finish_non_exhaustive()
+    }
+}
+
 impl NodePlayerOptions {
     /// Images whose name starts with `prefix` are this program.
     #[must_use]
@@ -240,6 +246,16 @@ impl NodePlayer {
         Ok(())
     }
 
+    /// Plays a node whose object somebody else made.
+    pub fn adopt_node(&self, name: &str) {
+        lock(&self.board.nodes).insert(name.to_owned());
+    }
+
+    /// Switches a node off: its processes die at once. Its object and its Pods stay until somebody deletes them.
+    pub fn switch_off_node(&self, name: &str) {
+        lock(&self.board.nodes).remove(name);
+    }
+
     /// Switches a node off: its processes die at once and its object goes. Its Pods stay until they are deleted.
     pub async fn remove_node(&self, name: &str) -> Result<()> {
         lock(&self.board.nodes).remove(name);
@@ -316,7 +332,11 @@ async fn run(context: Arc<Context>, mut alive: watch::Receiver<()>) {
             tracing::warn!(%error, "Pods could not be bound to nodes");
         }
         let nodes = lock(&context.board.nodes).clone();
-        for pod in &pods.items {
+        // A mirror Pod shows what runs already; no kubelet starts it.
+        let is_mirror = |pod: &&Pod| {
+            pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"))
+        };
+        for pod in pods.items.iter().filter(|pod| !is_mirror(pod)) {
             let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|n| nodes.contains(n))
             else {
                 continue;

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 pub use self::user_data::Role;
 use self::{endpoint::Endpoint, user_data::Kubeadm};
 use crate::{
-    KubernetesVersion, Testbed,
+    KubernetesVersion, NodePlayer, NodePlayerOptions, Testbed,
     error::{Doing, Error, Result},
     pki::CertificateAuthority,
     ports::free_ports,
@@ -53,6 +53,10 @@ pub struct WorkloadPlayer {
     kubernetes: KubernetesVersion,
     nodes: BTreeMap<String, Joined>,
     api_server: Option<Testbed>,
+    /// How its nodes run Pods, until the API server starts.
+    pods: Option<NodePlayerOptions>,
+    /// Its nodes, if they run Pods.
+    player: Option<NodePlayer>,
 }
 
 #[derive(Debug)]
@@ -71,7 +75,16 @@ impl WorkloadPlayer {
             kubernetes,
             nodes: BTreeMap::new(),
             api_server: None,
+            pods: None,
+            player: None,
         })
+    }
+
+    /// Lets its nodes run Pods, which takes Kubernetes' own controllers too. Otherwise nothing but Nodes is played.
+    #[must_use]
+    pub fn running_pods(mut self, options: NodePlayerOptions) -> Self {
+        self.pods = Some(options);
+        self
     }
 
     /// Who signs the API server's certificate; belongs into the Secret `<cluster>-ca`.
@@ -125,6 +138,9 @@ impl WorkloadPlayer {
             let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
             create(&maps, &objects::kubeadm_config(configuration)).await?;
         }
+        if let Some(player) = &self.player {
+            player.adopt_node(&machine.hostname);
+        }
         self.nodes.insert(machine.hostname.clone(), Joined { role: kubeadm.role, _endpoints: endpoints });
         Ok(kubeadm.role)
     }
@@ -138,8 +154,12 @@ impl WorkloadPlayer {
                 .kubernetes(self.kubernetes)
                 .certificate_authority(self.authority.clone())
                 .certificate_name(kubeadm.endpoint.0.clone())
+                .controller_manager(self.pods.is_some())
                 .start()
                 .await?;
+            if let Some(options) = self.pods.take() {
+                self.player = Some(NodePlayer::start(&started, options)?);
+            }
             self.api_server = Some(started);
         }
         Ok(())
@@ -149,6 +169,9 @@ impl WorkloadPlayer {
     pub async fn switch_off(&mut self, hostname: &str) -> Result<()> {
         if self.nodes.remove(hostname).is_none() {
             return Ok(());
+        }
+        if let Some(player) = &self.player {
+            player.switch_off_node(hostname);
         }
         let Some(api_server) = &self.api_server else { return Ok(()) };
         let client = api_server.client()?;
@@ -171,6 +194,9 @@ impl WorkloadPlayer {
     /// Ends the API server.
     pub async fn stop(mut self) {
         self.nodes.clear();
+        if let Some(player) = self.player.take() {
+            player.stop().await;
+        }
         if let Some(testbed) = self.api_server.take() {
             testbed.stop().await;
         }
