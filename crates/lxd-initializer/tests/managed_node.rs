@@ -229,7 +229,7 @@ async fn a_listener_that_somebody_else_set_is_kept_if_it_covers_the_node_and_rep
 }
 
 #[tokio::test]
-async fn a_set_trust_password_stops_everything() {
+async fn go24_a_set_trust_password_stops_everything() {
     let scene = scene().await;
     scene.lxd.client().set_server_config("core.trust_password", "CANARY").await.unwrap();
     let writes = Writes::default();

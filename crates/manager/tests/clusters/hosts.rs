@@ -142,7 +142,7 @@ async fn a_node_becomes_a_vm_host_in_the_clusters_zone_and_pool_and_then_lxd_is_
 }
 
 #[tokio::test]
-async fn s22_no_maas_key_and_no_private_key_reach_the_workload_cluster() {
+async fn go25_no_maas_key_and_no_private_key_reach_the_workload_cluster() {
     let (stage, _) = ready(json!({})).await;
     let kinds: Vec<String> =
         stage.port.workload_objects(&key()).iter().map(|object| object["kind"].as_str().unwrap().into()).collect();

@@ -91,7 +91,7 @@ async fn place(hosts: &LxdHosts, identity: &Identity, vm: &Vm, name: &str, at: T
 }
 
 #[tokio::test]
-async fn fifty_vms_that_are_placed_at_once_are_spread_from_one_list_and_fit() {
+async fn go22_fifty_vms_that_are_placed_at_once_are_spread_from_one_list_and_fit() {
     let maas = seven();
     let (hosts, identity) = (LxdHosts::default(), identity(&maas, ADMIN).await);
     let vm = vm();

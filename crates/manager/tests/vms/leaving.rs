@@ -16,7 +16,7 @@ async fn s14_a_vm_is_released_removed_and_seen_gone_before_its_object_goes() {
 }
 
 #[tokio::test]
-async fn s13_a_vm_is_removed_however_far_it_had_come() {
+async fn go03_a_vm_is_removed_however_far_it_had_come() {
     for passes in 1..14 {
         let stage = Stage::new();
         stage.vm("cp-0");

@@ -74,7 +74,7 @@ fn s11_a_host_is_not_released_while_vms_are_on_it_and_the_condition_names_them()
 }
 
 #[test]
-fn s11_an_empty_host_is_looked_at_then_unregistered_and_only_then_released() {
+fn go13_an_empty_host_is_looked_at_then_unregistered_and_only_then_released() {
     let mut observed = leaving();
     observed.as_host = as_host(true);
     let plan = decide(&observed, now());

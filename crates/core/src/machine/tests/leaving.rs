@@ -145,7 +145,7 @@ fn a_locked_machine_is_not_released() {
 }
 
 #[test]
-fn vms_on_a_host_are_waited_for() {
+fn go12_vms_on_a_host_are_waited_for() {
     let observed = leaving().seeing(metal(State::Deployed));
     let plan = decide(&observed, now());
     let release = plan.effect.clone().unwrap();

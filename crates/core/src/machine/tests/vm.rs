@@ -79,7 +79,7 @@ fn s10_a_ready_vm_is_taken_and_one_that_somebody_took_is_left_and_made_anew() {
 }
 
 #[test]
-fn a_vm_that_never_gets_ready_is_removed_and_its_host_avoided() {
+fn go09_a_vm_that_never_gets_ready_is_removed_and_its_host_avoided() {
     let observed = fresh_vm().with_record(&vm_on_record()).seeing(unowned_vm(State::FailedCommissioning));
     let plan = decide(&observed, now());
     let record = plan.record.clone().unwrap();
