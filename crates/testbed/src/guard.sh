@@ -6,7 +6,8 @@ trap '' HUP INT TERM PIPE
 # Held while this testbed is alive: `testbed clean` leaves locked folders alone.
 exec 9>"$dir/.guard.lock" && flock 9
 echo ready
-cat >/dev/null
+# Without the lock: should this script be killed, a cat that ends a moment later would make it look alive.
+cat >/dev/null 9>&-
 
 # Whoever was started for this testbed, however deep, carries its id in the environment. A process may fork between two
 # looks, so it takes two empty ones in a row.
