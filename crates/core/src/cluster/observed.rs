@@ -58,6 +58,8 @@ pub struct Object {
     pub finalizer: bool,
     /// clusterctl is about to delete it because it was moved.
     pub moving: bool,
+    /// It owes VMs, or what it owes cannot be read (S16).
+    pub owes: bool,
     /// It is paused by its own annotation.
     pub paused: bool,
     /// Somebody else manages it.

@@ -176,7 +176,7 @@ fn act(observed: &Observed, step: Step) -> Plan {
 }
 
 /// The identity to have written down. A changed one replaces the record only when it has proved that it sees what is ours
-/// (S5): one of the machines, or, where there is none, the very record.
+/// (S5): one of the machines, those that are owed among them, or, where there is none, the very record.
 pub(super) fn identity_note(observed: &Observed) -> Option<String> {
     let recorded = observed.object.notes.identity.clone();
     let Ok(known) = &observed.identity else { return recorded };
@@ -186,7 +186,7 @@ pub(super) fn identity_note(observed: &Observed) -> Option<String> {
         Standing::First => Some(name),
         Standing::Changed { .. } => {
             let Lookup::Found(machines) = &observed.machines else { return recorded };
-            let seen = if machines.iter().any(|machine| machine.provisioned) {
+            let seen = if observed.object.owes || machines.iter().any(|machine| machine.provisioned) {
                 observed.sees_a_machine
             } else {
                 record_seen_or_never_made(observed, &observed.object.notes)

@@ -110,7 +110,12 @@ fn patch_of(object: &MaasCluster, patch: &Patch) -> Option<Value> {
 }
 
 /// Reads the object and its Cluster once more, right before something is changed in MAAS (S15).
-async fn is_still_wanted(context: &Context, key: &Key, cluster: Option<&Key>, object: &MaasCluster) -> Result<bool> {
+pub(super) async fn is_still_wanted(
+    context: &Context,
+    key: &Key,
+    cluster: Option<&Key>,
+    object: &MaasCluster,
+) -> Result<bool> {
     let Some(now) = context.kubernetes.maas_cluster(key).await? else { return Ok(false) };
     if now.uid() != object.uid() || now.resource_version() != object.resource_version() {
         return Ok(false);

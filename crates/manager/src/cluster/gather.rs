@@ -205,6 +205,7 @@ fn object_of(object: &MaasCluster) -> Object {
         deleting: object.metadata.deletion_timestamp.is_some(),
         finalizer: object.finalizers().iter().any(|name| name == CLUSTER_FINALIZER),
         moving: annotations.contains_key(DELETE_FOR_MOVE_ANNOTATION),
+        owes: !debts(object.metadata.annotations.as_ref()).is_ok_and(|owed| owed.is_empty()),
         paused: annotations.contains_key(PAUSED_ANNOTATION),
         managed_elsewhere: annotations.contains_key(MANAGED_BY) || labels.contains_key(MANAGED_BY),
         custom_endpoint: annotations.contains_key(CUSTOM_ENDPOINT_ANNOTATION),

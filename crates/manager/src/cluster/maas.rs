@@ -10,7 +10,7 @@ use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{Observed, Record};
 use capmaas_core::cluster::{addresses, endpoint};
 use capmaas_core::credentials::Standing;
-use capmaas_core::machine::{Record as MachineRecord, STAMP};
+use capmaas_core::machine::{Record as MachineRecord, STAMP, debts};
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, DnsResource, Error, ErrorKind, IpAddressFilter, MachineFilter, MachineStatus};
 use sha2::{Digest as _, Sha256};
@@ -55,7 +55,7 @@ pub(super) async fn look(
         observed.candidate = eyes.free_name(&owner.name, &uid, &observed.object.spec.dns_domain).await;
     }
     if matches!(identity.standing, Standing::Changed { .. }) {
-        observed.sees_a_machine = eyes.sees_one_of(machines).await;
+        observed.sees_a_machine = eyes.sees_one_of(object, machines).await;
     }
     if observed.object.deleting {
         return;
@@ -184,12 +184,14 @@ impl Eyes<'_> {
     }
 
     /// Whether a machine of the cluster, with our mark on it, is seen with these eyes (S5, S7).
-    async fn sees_one_of(&self, machines: &[Arc<MaasMachine>]) -> bool {
+    async fn sees_one_of(&self, object: &MaasCluster, machines: &[Arc<MaasMachine>]) -> bool {
+        let owed = debts(object.metadata.annotations.as_ref()).unwrap_or_default();
+        let owed = owed.into_iter().map(|debt| (debt.machine, debt.key));
         let records = machines.iter().filter_map(|machine| {
             let record = MachineRecord::read(machine.metadata.annotations.as_ref()).ok().flatten()?;
             Some((record.machine?, record.key))
         });
-        for (id, key) in records.take(MACHINES_TRIED) {
+        for (id, key) in owed.chain(records).take(MACHINES_TRIED) {
             let Ok(machine) = self.identity.machines.read(&id).await else { continue };
             if machine.workload_annotations.get(STAMP) == Some(&key) {
                 return true;

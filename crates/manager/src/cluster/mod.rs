@@ -9,11 +9,14 @@ mod perform;
 
 use std::sync::Arc;
 
-use capmaas_core::Lookup;
 use capmaas_core::cluster::decide;
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::cluster::plan::Requeue;
+use capmaas_core::credentials::Standing;
+use capmaas_core::machine::DEBTS_ANNOTATION;
+use kube::ResourceExt as _;
 
+use self::gather::Gathered;
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
@@ -57,12 +60,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
         context.memory.forget(key);
         return Ok(Requeue::OnChange);
     };
-    let settled = match &gathered.identity {
-        Some(identity) if !matches!(&gathered.observed.owner, Lookup::Found(owner) if owner.paused) => {
-            debts::settle(context.kubernetes.as_ref(), &context.fence, key, &gathered.object, identity).await
-        }
-        _ => Ok(Settled::Even),
-    };
+    let settled = settle(context, key, &gathered).await;
     match &settled {
         Ok(Settled::Worked) => return Ok(Requeue::seconds(5)),
         Ok(Settled::Even | Settled::Waiting) => {}
@@ -82,4 +80,20 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
         Err(error) if error.kind == ErrorKind::NotFound => Ok(Requeue::OnChange),
         result => result,
     }
+}
+
+/// Removes a VM that the cluster owes, if its host is back. Only through the identity that is on record: another one may not see
+/// the VM, or see another machine of its ID, and the debt would be forgotten (S5). And only while the object and its Cluster
+/// still are what was looked at (S15).
+async fn settle(context: &Context, key: &Key, gathered: &Gathered) -> Result<Settled> {
+    let Some(identity) = &gathered.identity else { return Ok(Settled::Even) };
+    if !gathered.object.annotations().contains_key(DEBTS_ANNOTATION) {
+        return Ok(Settled::Even);
+    }
+    if matches!(identity.standing, Standing::Changed { .. })
+        || !apply::is_still_wanted(context, key, gathered.cluster.as_ref(), &gathered.object).await?
+    {
+        return Ok(Settled::Waiting);
+    }
+    debts::settle(context.kubernetes.as_ref(), &context.fence, key, &gathered.object, identity).await
 }

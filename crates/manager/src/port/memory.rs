@@ -132,6 +132,28 @@ impl MemoryPort {
         self.object(kind, key).map(|object| decoded(kind, key, object)).transpose()
     }
 
+    /// Changes a Node that is still as it was read, and gives it another version.
+    fn change_node(
+        &self,
+        cluster: &Key,
+        node: &Node,
+        doing: &str,
+        change: impl FnOnce(&mut Node) -> Result<()>,
+    ) -> Result<()> {
+        let mut state = self.answering(cluster)?;
+        let version = state.node_versions + 1;
+        let Some(stored) = state.nodes.get_mut(&(cluster.clone(), node.name.clone())) else {
+            return Err(Error::new(ErrorKind::NotFound, doing, "it does not exist"));
+        };
+        if stored.resource_version != node.resource_version {
+            return Err(Error::new(ErrorKind::Conflict, doing, "the object has been modified"));
+        }
+        change(stored)?;
+        stored.resource_version = version.to_string();
+        state.node_versions = version;
+        Ok(())
+    }
+
     fn answering(&self, cluster: &Key) -> Result<MutexGuard<'_, State>> {
         let state = self.state();
         if state.answering.contains(cluster) {
@@ -241,22 +263,14 @@ impl Kubernetes for MemoryPort {
     }
 
     async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
-        let doing = || format!("set the provider ID of the Node {} of the cluster {cluster}", node.name);
-        let mut state = self.answering(cluster)?;
-        let version = state.node_versions + 1;
-        let Some(stored) = state.nodes.get_mut(&(cluster.clone(), node.name.clone())) else {
-            return Err(Error::new(ErrorKind::NotFound, doing(), "it does not exist"));
-        };
-        if stored.resource_version != node.resource_version {
-            return Err(Error::new(ErrorKind::Conflict, doing(), "the object has been modified"));
-        }
-        if stored.provider_id.as_deref().is_some_and(|before| before != provider_id) {
-            return Err(Error::new(ErrorKind::Refused, doing(), "spec.providerID cannot be replaced"));
-        }
-        stored.provider_id = Some(provider_id.to_owned());
-        stored.resource_version = version.to_string();
-        state.node_versions = version;
-        Ok(())
+        let doing = format!("set the provider ID of the Node {} of the cluster {cluster}", node.name);
+        self.change_node(cluster, node, &doing, |stored| {
+            if stored.provider_id.as_deref().is_some_and(|before| before != provider_id) {
+                return Err(Error::new(ErrorKind::Refused, &doing, "spec.providerID cannot be replaced"));
+            }
+            stored.provider_id = Some(provider_id.to_owned());
+            Ok(())
+        })
     }
 
     async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>> {
@@ -265,19 +279,11 @@ impl Kubernetes for MemoryPort {
     }
 
     async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()> {
-        let doing = || format!("annotate the Node {} of the cluster {cluster}", node.name);
-        let mut state = self.answering(cluster)?;
-        let version = state.node_versions + 1;
-        let Some(stored) = state.nodes.get_mut(&(cluster.clone(), node.name.clone())) else {
-            return Err(Error::new(ErrorKind::NotFound, doing(), "it does not exist"));
-        };
-        if stored.resource_version != node.resource_version {
-            return Err(Error::new(ErrorKind::Conflict, doing(), "the object has been modified"));
-        }
-        stored.annotations.insert(name.to_owned(), value.to_owned());
-        stored.resource_version = version.to_string();
-        state.node_versions = version;
-        Ok(())
+        let doing = format!("annotate the Node {} of the cluster {cluster}", node.name);
+        self.change_node(cluster, node, &doing, |stored| {
+            stored.annotations.insert(name.to_owned(), value.to_owned());
+            Ok(())
+        })
     }
 
     async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>> {

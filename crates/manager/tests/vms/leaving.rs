@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::{ADMIN, BOB, Stage};
 
 #[tokio::test]
 async fn s14_a_vm_is_released_removed_and_seen_gone_before_its_object_goes() {
@@ -81,4 +81,31 @@ async fn s16_the_vm_of_a_dead_host_is_owed_and_removed_when_the_host_comes_back(
     stage.cluster_passes(10).await;
     assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
     assert_eq!(stage.debts(), "");
+}
+
+#[tokio::test]
+async fn s05_what_is_owed_is_neither_paid_nor_forgotten_through_another_identity() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.until_ready(&["cp-0"]).await;
+    let host = stage.object("cp-0")["status"]["lxdHost"].as_str().unwrap().to_owned();
+    let address = format!("10.0.0.{}:8443", 10 + host.trim_start_matches("host").parse::<u32>().unwrap());
+    stage.arrange(json!([
+        {"machine": {"hostname": host, "power": "off"}}, {"lxd": {"address": address, "reachable": false}},
+    ]));
+    stage.until_gone(&["cp-0"]).await;
+    stage.use_key(BOB);
+    stage.arrange(json!([
+        {"machine": {"hostname": host, "power": "on"}}, {"lxd": {"address": address, "reachable": true}},
+    ]));
+    stage.cluster_passes(10).await;
+    assert_eq!(
+        (stage.in_maas().len(), stage.in_lxd().len()),
+        (1, 1),
+        "bob does not see it, which does not mean that it is gone"
+    );
+    assert!(stage.debts().contains("cp-0"), "{}", stage.debts());
+    stage.use_key(ADMIN);
+    stage.cluster_passes(10).await;
+    assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
 }

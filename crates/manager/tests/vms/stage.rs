@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
+/// The key of a user who sees no machine of another.
+pub(crate) const BOB: &str = "cb:tb:CANARYbob";
 const START: i64 = 1_794_772_800;
 /// Passes until a machine must have come to where it should.
 const MOST_PASSES: usize = 120;
@@ -96,7 +98,7 @@ impl Stage {
         let context = context(&clock, &port, &maas, &keeper);
         let stage = Self { port, maas, context, driver, clock, keeper };
         stage.arrange(json!([
-            {"user": {"name": "bob", "admin": false, "key": "cb:tb:CANARYbob"}},
+            {"user": {"name": "bob", "admin": false, "key": BOB}},
             {"fabric": {"name": "fabric-0", "id": 0}}, {"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}},
             {"subnet": {"cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.1"}},
             {"ip_range": {"start_ip": "10.0.0.200", "end_ip": "10.0.0.250", "type": "dynamic"}},
@@ -254,6 +256,12 @@ impl Stage {
     pub(crate) fn record(&self, name: &str) -> Value {
         let text = self.object(name)["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/maas-record"].clone();
         serde_json::from_str(text.as_str().unwrap_or("null")).unwrap()
+    }
+
+    /// Gives the manager another key.
+    pub(crate) fn use_key(&self, key: &str) {
+        let secret = Key::new("capmaas-system", "maas-credentials");
+        self.port.edit("Secret", &secret, &json!({ "data": null, "stringData": { "apiKey": key } })).unwrap();
     }
 
     /// What the MaasCluster owes.

@@ -314,6 +314,15 @@ fn s05_without_machines_the_record_is_proof_enough() {
 }
 
 #[test]
+fn s05_a_vm_that_is_owed_must_be_seen_before_another_identity_is_believed() {
+    let mut observed = strange(settled(&[], vec![]));
+    observed.object.owes = true;
+    assert!(decide(&observed, now()).patch.is_empty());
+    observed.sees_a_machine = true;
+    assert!(!decide(&observed, now()).patch.is_empty());
+}
+
+#[test]
 fn an_effect_that_failed_is_told_and_tried_again_after_a_while() {
     let mut observed = settled(&[], vec![up("m1", &["10.0.0.1"])]);
     observed.trouble = Some(Trouble { message: "MAAS denied it".into(), retry_at: later(20) });

@@ -69,6 +69,7 @@ fn any_object() -> impl Strategy<Value = Object> {
                 deleting,
                 finalizer,
                 moving: rarely(moving),
+                owes: rarely(moving.wrapping_add(custom)),
                 paused: rarely(paused),
                 managed_elsewhere: rarely(managed),
                 custom_endpoint: rarely(custom),
