@@ -1,5 +1,7 @@
-//! `make demo`: what there is of the main job so far, on real parts, on this machine only.
+//! `make demo`: the main job end to end, on real parts, on this machine only.
 
+mod board;
+mod show;
 mod story;
 mod tell;
 
@@ -22,10 +24,21 @@ async fn main() -> anyhow::Result<()> {
         .map_err(|_| anyhow!("another TLS provider was installed before main()"))?;
     let args = Args::parse();
     tokio::select! {
-        result = story::run(args.keep) => result,
+        result = story::run(args.keep) => result.map_err(shortened),
         _ = tokio::signal::ctrl_c() => {
             println!("\nstopped; everything that was started is cleared away");
             Ok(())
         }
+    }
+}
+
+/// A failure in a few lines; all that is known about it goes to a file.
+fn shortened(error: anyhow::Error) -> anyhow::Error {
+    let whole = format!("{error:#}");
+    let Some((first, _)) = whole.split_once("\n\n") else { return error };
+    let file = std::env::temp_dir().join(format!("capmaas-demo-{}.txt", std::process::id()));
+    match std::fs::write(&file, &whole) {
+        Ok(()) => anyhow!("{first}\nAll objects and the manager's last words are in {}", file.display()),
+        Err(_) => error,
     }
 }

@@ -1,132 +1,173 @@
 //! What the demo shows, in order.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use capmaas_e2e::cluster::ClusterPlan;
-use capmaas_e2e::maas::{Expected, ZONES};
+use capmaas_e2e::eventually_within;
+use capmaas_e2e::maas::{Expected, Maas, ZONES};
+use capmaas_e2e::real_lxd::{LxdHosts, TAG};
 use capmaas_e2e::scene::Scene;
-use capmaas_e2e::{INFRASTRUCTURE, Objects, eventually, refusal};
-use capmaas_testbed::{CapiVersion, KubernetesVersion};
+use capmaas_testbed::{CapiVersion, Clusterctl, KubernetesVersion};
 use serde_json::json;
 
-use crate::tell::{chapter, quote, say, step};
+use crate::board::look;
+use crate::show::{refusals, tables, where_to_play};
+use crate::tell::{chapter, say, step, watched_step};
+
+/// One machine in each zone becomes an LXD host.
+const HOSTS: [&str; 3] = ["m01", "m02", "m03"];
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Everything that the demo starts, in the order in which it is dropped.
+struct Stage {
+    scene: Scene,
+    clusterctl: Clusterctl,
+    lxd: LxdHosts,
+}
 
 /// Tells the whole story; with `keep` it waits before the end until somebody presses Ctrl-C.
 pub(crate) async fn run(keep: bool) -> anyhow::Result<()> {
-    println!("capmaas demo: real parts and a simulated MAAS, on this machine only.");
+    println!("capmaas demo: real Kubernetes, Cluster API and LXD, and a simulated MAAS, on this machine only.");
 
-    chapter("A management cluster and a MAAS");
-    let (kubernetes, core) = (KubernetesVersion::default(), CapiVersion::V1_14);
-    let what = format!("API server {kubernetes}, Cluster API {core}, and a MAAS with 12 machines in three zones");
-    let mut scene = step(&what, Scene::without_manager(core)).await?;
-    let what = "capmaas from its manifests: CRDs, policy, rights, MAAS key, and the manager's Pod on a played node";
-    step(what, scene.start_manager()).await?;
+    chapter("A management cluster, a MAAS, and capmaas installed by clusterctl");
+    let stage = set_up().await?;
+    let Stage { scene, clusterctl, lxd } = &stage;
 
-    chapter("You write a Cluster");
-    let mut plan = ClusterPlan {
-        workers: 2,
-        infrastructure: json!({ "failureDomains": ZONES }),
-        ..ClusterPlan::new(core, "demo")
-    };
-    let expected = step("Cluster, MaasCluster, KubeadmControlPlane, MachineDeployment", scene.create(&plan)).await?;
-    come_up(&scene, &plan, &expected).await?;
+    chapter("You write a Cluster of metal whose nodes become LXD hosts (lxdControlPlaneCluster: true)");
+    let metal = metal(scene);
+    become_hosts(scene, lxd, &metal).await?;
+
+    chapter("You write a second Cluster: three control planes in VMs over three zones (dynamicLXD: true)");
+    scene.testbed.kubectl(["create", "namespace", "tenants"]).await?;
+    let vms = vms(scene);
+    let inside = step("Cluster, MaasCluster, KubeadmControlPlane", scene.create(&vms)).await?;
+    live_in_vms(scene, &vms, &inside).await?;
 
     chapter("Where it stands");
-    tables(&scene).await?;
+    tables(scene, clusterctl, &[&metal, &vms]).await?;
+    spread(scene, lxd)?;
 
     chapter("What the API server refuses, and what it says then");
-    refusals(&scene).await?;
-
-    chapter("The manager is killed while the cluster grows");
-    plan.workers = 3;
-    let deployments = scene.objects(&plan, "MachineDeployment")?;
-    deployments.merge("demo-md", json!({ "spec": { "replicas": 3 } })).await?;
-    step("kill -9, and the third worker comes all the same", async {
-        scene.kill_manager().await?;
-        scene.wait_running(&plan, &expected).await
-    })
-    .await?;
-    let (allocated, deployed) = (scene.maas.effective("allocate"), scene.maas.effective("deploy"));
-    say(&format!("for four machines MAAS was asked to allocate {allocated} times and to deploy {deployed} times"));
+    refusals(scene, &metal).await?;
 
     if keep {
         chapter("It runs");
-        say(&format!("export KUBECONFIG={}", scene.testbed.kubeconfig_path().display()));
-        say("kubectl get cluster-api -A; kubectl explain maascluster.spec");
-        say("the manager's log so far:");
-        quote(&scene.manager_log().await?);
-        say("Ctrl-C ends it and clears everything away.");
+        where_to_play(scene)?;
         std::future::pending::<()>().await;
     }
 
-    chapter("You delete the Cluster");
-    step("every machine is released and off, the name is gone, nothing is left", scene.delete(&plan)).await?;
-    scene.stop().await;
+    chapter("You delete both Clusters at once: no host goes before the VMs on it");
+    for plan in [&metal, &vms] {
+        scene.objects(plan, "Cluster")?.delete(&plan.name).await?;
+    }
+    let gone = async {
+        scene.wait_gone(&vms).await?;
+        scene.wait_nothing_left(&metal).await
+    };
+    let what = "every VM deleted, every host unregistered, every machine released and off, both names gone";
+    watched_step(what, async || look(scene, &[&metal, &vms]).await, gone).await?;
+    ensure!(lxd.vms()?.values().all(Vec::is_empty), "LXD still has VMs: {:?}", lxd.vms()?);
+    stage.scene.stop().await;
 
-    chapter("Next");
-    say("make demo KEEP=1 leaves the cluster running with a kubeconfig to play with.");
-    say("ARCHITECTURE.md shows the house, docs/safety.md the rules that it is built on.");
+    chapter("Where to look next");
+    say("make demo KEEP=1      leaves all of it running, with a kubeconfig to play with");
+    say("docs/quick-start.md   the same in your own cluster, with your MAAS");
+    say("docs/workflow.md      who creates which object; docs/troubleshooting.md: when something waits for ever");
+    say("ARCHITECTURE.md       the house; docs/safety.md: the rules that it is built on");
     Ok(())
 }
 
-/// From the Cluster to Running, one line for each thing that a person would look for.
-async fn come_up(scene: &Scene, plan: &ClusterPlan, expected: &Expected) -> anyhow::Result<()> {
-    let maas_clusters = scene.objects(plan, "MaasCluster")?;
-    step("the manager makes the API server's name in MAAS", async {
-        let made = maas_clusters.wait(&plan.name, "/status/initialization/provisioned", json!(true));
-        scene.explain(made.await).await
-    })
-    .await?;
-    let host = maas_clusters.get(&plan.name).await?["spec"]["controlPlaneEndpoint"]["host"].clone();
-    say(&format!("the endpoint is {}, port {}", host.as_str().context("there is no endpoint")?, expected.port));
-    step("MAAS deploys the first machine, and kubeadm init makes a control plane of it", async {
-        let joined = eventually("the first node", || async {
-            ensure!(!scene.maas.nodes(expected.port).await?.is_empty(), "none has joined: {:?}", scene.maas.trouble());
-            Ok(())
-        });
-        scene.explain(joined.await).await
-    })
-    .await?;
-    step("the workers follow, every Node gets its provider ID, every Machine is Running", async {
-        scene.wait_running(plan, expected).await
-    })
-    .await
+async fn set_up() -> anyhow::Result<Stage> {
+    let (kubernetes, core) = (KubernetesVersion::default(), CapiVersion::V1_14);
+    let maas = Arc::new(Maas::start()?);
+    let what =
+        format!("API server {kubernetes}; clusterctl init: Cluster API {core} and our release; the manager's Pod");
+    let (scene, clusterctl) = step(&what, Box::pin(Scene::start_by_clusterctl(maas))).await?;
+    let lxd = step("a real LXD on one machine of each zone", LxdHosts::start(&scene.maas, &HOSTS)).await?;
+    Ok(Stage { scene, clusterctl, lxd })
 }
 
-/// Bad input gets a sentence.
-async fn refusals(scene: &Scene) -> anyhow::Result<()> {
-    let maas_clusters = Objects::of(&scene.testbed, INFRASTRUCTURE, "v1beta1", "MaasCluster")?;
-    let maas_machines = Objects::of(&scene.testbed, INFRASTRUCTURE, "v1beta1", "MaasMachine")?;
-    let templates = Objects::of(&scene.testbed, INFRASTRUCTURE, "v1beta1", "MaasMachineTemplate")?;
+fn metal(scene: &Scene) -> ClusterPlan {
+    ClusterPlan {
+        control_planes: 3,
+        infrastructure: json!({
+            "failureDomains": ZONES,
+            "lxdControlPlaneCluster": true,
+            "lxdConfig": {"storageBackend": "dir", "storageSize": "20", "networkBridge": "br0"},
+        }),
+        machine: json!({"tags": [TAG]}),
+        ..ClusterPlan::new(scene.core, "metal")
+    }
+}
 
-    let mut contradiction =
-        json!({ "image": "ubuntu/jammy", "minCPU": 4, "minMemory": 8192, "provisioningMode": "bare-metal" });
-    contradiction["dynamicLXD"] = json!(true);
-    say("a machine that is metal and a VM at once:");
-    quote(&refusal(maas_machines.apply("both", json!({ "spec": contradiction })).await)?);
+fn vms(scene: &Scene) -> ClusterPlan {
+    ClusterPlan {
+        namespace: "tenants".into(),
+        control_planes: 3,
+        infrastructure: json!({"failureDomains": ZONES}),
+        machine: json!({"dynamicLXD": true, "minCPU": 1, "minMemory": 2048, "minDiskSize": 8}),
+        ..ClusterPlan::new(scene.core, "vms")
+    }
+}
 
-    say("another DNS domain for a cluster that runs:");
-    quote(&refusal(maas_clusters.merge("demo", json!({ "spec": { "dnsDomain": "other" } })).await)?);
+/// The metal cluster, from its objects to three VM hosts in MAAS.
+async fn become_hosts(scene: &Scene, lxd: &LxdHosts, metal: &ClusterPlan) -> anyhow::Result<()> {
+    let agents = lxd.agents(&scene.maas)?;
+    let expected = step("Cluster, MaasCluster, KubeadmControlPlane", async {
+        let expected = scene.maas.expect_cluster_with_pods(KubernetesVersion::V1_36, agents).await?;
+        scene.testbed.apply_objects(metal.objects(&expected)).await?;
+        Ok(expected)
+    })
+    .await?;
+    let what = "three machines, one a zone, deployed by MAAS and joined by kubeadm";
+    watched_step(what, async || look(scene, &[metal]).await, scene.wait_running(metal, &expected)).await?;
+    let what = "the manager sends the agent, it makes LXD ready, MAAS knows each node as VM host";
+    let maas_clusters = scene.objects(metal, "MaasCluster")?;
+    let ready = eventually_within(PATIENCE, "LXDReady", || async {
+        let cluster = maas_clusters.get(&metal.name).await?;
+        let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|condition| condition["type"] == "LXDReady").context("not said yet")?;
+        ensure!(found["status"] == "True", "it says {found}");
+        Ok(())
+    });
+    watched_step(what, async || look(scene, &[metal]).await, async { scene.explain(ready.await).await }).await
+}
 
-    let bigger = json!({ "spec": { "template": { "spec": { "minCPU": 8 } } } });
-    say("a template changed in place:");
-    quote(&refusal(templates.merge("demo-cp", bigger).await)?);
+/// The second cluster comes up although the manager is killed on the way.
+async fn live_in_vms(scene: &Scene, vms: &ClusterPlan, inside: &Expected) -> anyhow::Result<()> {
+    let before = ["allocate", "deploy"].map(|kind| scene.maas.effective(kind));
+    let composed = eventually_within(PATIENCE, "the first VM", || async {
+        ensure!(scene.maas.effective("compose") > 0, "MAAS was not asked for any");
+        Ok(())
+    });
+    let what = "a host is chosen for the first VM, and MAAS composes it";
+    watched_step(what, async || look(scene, &[vms]).await, async { scene.explain(composed.await).await }).await?;
+    step("kill -9 of the manager, in the midst of it", scene.kill_manager()).await?;
+    let what = "three VMs composed, deployed and joined all the same";
+    let running = async {
+        scene.wait_running(vms, inside).await?;
+        let available = scene.objects(vms, "Cluster")?;
+        available.wait(&vms.name, "/status/controlPlane/availableReplicas", json!(vms.control_planes)).await
+    };
+    watched_step(what, async || look(scene, &[vms]).await, running).await?;
+    let [allocated, deployed] = ["allocate", "deploy"].map(|kind| scene.maas.effective(kind));
+    say(&format!(
+        "for three VMs MAAS was asked to compose {} times, to allocate {} and to deploy {} times",
+        scene.maas.effective("compose"),
+        allocated - before[0],
+        deployed - before[1],
+    ));
     Ok(())
 }
 
-/// What a person would look at.
-async fn tables(scene: &Scene) -> anyhow::Result<()> {
-    for kinds in ["clusters,machines", "maasclusters", "maasmachines"] {
-        say(&format!("$ kubectl get {kinds}"));
-        quote(&scene.testbed.kubectl(["get", kinds]).await?);
-        println!();
-    }
-    say("in MAAS:");
-    for machine in scene.maas.taken() {
-        let addresses: Vec<String> = machine.addresses.iter().map(ToString::to_string).collect();
-        quote(&format!("{}  {}  {}  {}", machine.hostname, machine.zone, machine.status, addresses.join(" ")));
-    }
-    for (name, addresses) in scene.maas.records() {
-        quote(&format!("{name} leads to {addresses:?}"));
+/// What is really in LXD, beside what MAAS says.
+fn spread(scene: &Scene, lxd: &LxdHosts) -> anyhow::Result<()> {
+    say("what LXD itself says (lxc list --project maas), machine by machine:");
+    for (machine, vms) in lxd.vms()? {
+        let zone = scene.maas.machines().into_iter().find(|facts| facts.hostname == machine).map(|facts| facts.zone);
+        crate::tell::quote(&format!("{machine}  {}  {}", zone.unwrap_or_default(), vms.join(" ")));
     }
     Ok(())
 }
