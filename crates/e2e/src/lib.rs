@@ -8,6 +8,7 @@ pub mod maas;
 pub mod real_lxd;
 pub mod release;
 pub mod scene;
+pub mod tenants;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

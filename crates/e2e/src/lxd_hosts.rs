@@ -5,16 +5,25 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::maas::{Maas, ZONES};
+use crate::maas::{Maas, USER, ZONES};
 
 /// How large a host is: room for seven VMs of [`vm`] and no more, because of its memory.
 const CORES: u32 = 32;
 const MEMORY_MIB: u32 = 16384;
 const DISK_BYTES: u64 = 1_000_000_000_000;
+/// The number of the VLAN of the second network.
+const SECOND_VLAN: i64 = 77;
 
 /// The spec of a small VM on an LXD host.
 pub fn vm() -> Value {
     json!({"dynamicLXD": true, "minCPU": 2, "minMemory": 2048, "minDiskSize": 10})
+}
+
+/// A VM with a second network card in this network, where MAAS gives it an address of its own, as the Go provider's users
+/// write it.
+pub fn vm_in_two_networks(networks: [&str; 2]) -> Value {
+    let links = json!({"network": networks.join(","), "interfaceLinkModes": {"eth0": "auto", "eth1": "static"}});
+    json!({"lxd": {"enabled": true, "vmConfig": links}, "minCPU": 2, "minMemory": 2048, "minDiskSize": 10})
 }
 
 /// A VM that MAAS has.
@@ -62,6 +71,41 @@ impl Maas {
             {"vm_host": {"name": name, "power_address": address, "project": "maas", "zone": zone, "pool": pool,
                          "counted": true}},
         ]))
+    }
+
+    /// Attaches every host to a second network and tells both: the one that all machines are in, and the new one.
+    pub fn add_second_network(&self) -> anyhow::Result<[String; 2]> {
+        let first = self.control().with_model(|model| {
+            let mut cidrs = model.db.subnets.values().map(|subnet| subnet.cidr.to_string());
+            cidrs.find(|cidr| cidr.starts_with("127."))
+        });
+        let first = first.context("the machines are in no network")?;
+        let second = format!("127.{}.0.0/16", 50 + rand::random_range(0..40u8));
+        let hosts = self
+            .control()
+            .with_model(|model| model.db.vm_hosts.values().map(|host| host.name.clone()).collect::<Vec<_>>());
+        let mut statements = vec![
+            json!({"fabric": {"name": "second", "vlan_id": SECOND_VLAN}}),
+            json!({"vlan": {"id": SECOND_VLAN, "dhcp_on": true}}),
+            json!({"subnet": {"cidr": second, "vlan": SECOND_VLAN}}),
+        ];
+        statements.extend(hosts.into_iter().map(|host| {
+            let link = json!({"mode": "auto", "subnet": second});
+            json!({"interface": {"machine": host, "name": "eth1", "vlan": SECOND_VLAN, "links": [link]}})
+        }));
+        self.arrange(json!(statements))?;
+        Ok([first, second])
+    }
+
+    /// A person with the manager's account tells MAAS to look at a host again.
+    pub fn refresh_host(&self, name: &str) -> anyhow::Result<()> {
+        let id = self.host_id(name)?;
+        let refreshed = self.control().with_model(|model| {
+            let user = model.db.users.values().find(|user| user.name == USER).map(|user| user.id);
+            user.map(|user| model.refresh_vm_host(id, user))
+        });
+        let refreshed = refreshed.with_context(|| format!("there is no user {USER}"))?;
+        refreshed.map_err(|refusal| anyhow::anyhow!("refresh {name}: {refusal:?}"))
     }
 
     /// Every VM that MAAS has.

@@ -65,6 +65,35 @@ async fn a_vm_whose_deployment_fails_is_removed_and_another_host_takes_over() {
     scene.stop().await;
 }
 
+/// A VM that our manager has made is not commissioned. One that MAAS finds in LXD after its own death is.
+#[tokio::test]
+async fn a_vm_that_fails_commissioning_after_maas_died_under_it_is_removed_and_another_host_takes_over() {
+    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    scene.maas.add_hosts(1).unwrap();
+    let rule = json!({"match": {"kind": "vm-host.compose"}, "do": "kill", "down_seconds": 1.0});
+    scene.maas.control().add_fault(serde_json::from_value::<FaultRule>(rule).unwrap());
+    let plan = ClusterPlan { machine: vm(), ..ClusterPlan::new(scene.core, "c1") };
+    let expected = scene.create(&plan).await.unwrap();
+    let orphan = eventually("a VM that only LXD knows", || async {
+        scene.maas.instances().into_iter().next().context("there is none")
+    });
+    let orphan = scene.explain(orphan.await).await.unwrap();
+    assert!(scene.maas.vms().is_empty(), "{:?}", scene.maas.vms());
+    // A person has MAAS look at the hosts again: it finds the VM, and commissions it.
+    for host in ["host-az1-1", "host-az2-1", "host-az3-1"] {
+        scene.maas.refresh_host(host).unwrap();
+    }
+    let failed = scene.maas.vms().remove(0);
+    assert_eq!((&failed.hostname, failed.status.as_str()), (&orphan, "Commissioning"));
+    let fail = json!([{"machine": {"system_id": failed.system_id, "next": {"commission": "fail"}}}]);
+    scene.maas.arrange(fail).unwrap();
+    runs_elsewhere(&scene, &plan, &expected, &failed.host).await;
+    let told = scene.testbed.kubectl(["get", "events", "-A", "-o", "yaml"]).await.unwrap();
+    assert!(told.contains("LXD VMCreationFailed: ") && told.contains("Failed commissioning"), "{told}");
+    scene.delete(&plan).await.unwrap();
+    scene.stop().await;
+}
+
 #[tokio::test]
 async fn s10_a_vm_that_somebody_takes_first_is_left_to_him_and_another_is_composed() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();

@@ -165,7 +165,8 @@ impl WorkloadPlayer {
         Ok(())
     }
 
-    /// A machine does not run any more: its API server is not reached, and the static Pods of a Node that is gone go too.
+    /// A machine does not run any more: its API server is not reached and its Node is not heard of; the static Pods of a Node
+    /// that is gone go too.
     pub async fn switch_off(&mut self, hostname: &str) -> Result<()> {
         if self.nodes.remove(hostname).is_none() {
             return Ok(());
@@ -176,8 +177,10 @@ impl WorkloadPlayer {
         let Some(api_server) = &self.api_server else { return Ok(()) };
         let client = api_server.client()?;
         let nodes: Api<Node> = Api::all(client.clone());
-        if nodes.get_opt(hostname).await.doing(|| format!("read the Node {hostname}"))?.is_some() {
-            return Ok(());
+        let silent = Patch::Merge(objects::silent_node_status());
+        match nodes.patch_status(hostname, &PatchParams::default(), &silent).await {
+            Err(kube::Error::Api(refused)) if refused.is_not_found() => {}
+            answer => return answer.map(drop).doing(|| format!("let the Node {hostname} fall silent")),
         }
         let pods: Api<Pod> = Api::namespaced(client, "kube-system");
         for component in objects::COMPONENTS {

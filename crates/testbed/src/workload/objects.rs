@@ -49,6 +49,17 @@ pub(super) fn node_status(machine: &BootedMachine) -> Value {
     }})
 }
 
+/// What the controller of node lifecycles, which does not run here, writes about a kubelet that it hears nothing of.
+pub(super) fn silent_node_status() -> Value {
+    let condition = |type_: &str| {
+        json!({"type": type_, "status": "Unknown", "reason": "NodeStatusUnknown",
+               "message": "Kubelet stopped posting node status.",
+               "lastHeartbeatTime": jiff::Timestamp::now(), "lastTransitionTime": jiff::Timestamp::now()})
+    };
+    let conditions = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"].map(condition);
+    json!({"status": {"conditions": conditions}})
+}
+
 /// The name of a static Pod on a node.
 pub(super) fn static_pod_name(component: &str, node: &str) -> String {
     format!("{component}-{node}")
