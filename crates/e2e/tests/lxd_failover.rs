@@ -19,14 +19,15 @@ const DEBTS: &str = "infrastructure.cluster.x-k8s.io/vm-debts";
 
 /// Replaces control planes whose Node is not heard of for a while.
 fn health_check(plan: &ClusterPlan) -> Value {
-    let unhealthy = ["False", "Unknown"].map(|status| json!({"type": "Ready", "status": status, "timeoutSeconds": 5}));
+    let unhealthy = ["False", "Unknown"].map(|status| json!({"type": "Ready", "status": status, "timeout": "5s"}));
     json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineHealthCheck",
+        "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineHealthCheck",
         "metadata": {"name": plan.name, "namespace": plan.namespace},
         "spec": {
             "clusterName": plan.name,
             "selector": {"matchLabels": {"cluster.x-k8s.io/control-plane": ""}},
-            "checks": {"nodeStartupTimeoutSeconds": 0, "unhealthyNodeConditions": unhealthy},
+            "nodeStartupTimeout": "0s",
+            "unhealthyConditions": unhealthy,
         },
     })
 }
@@ -42,7 +43,9 @@ fn reached<'a>(vms: impl IntoIterator<Item = &'a VmFacts>, network: &str) -> Vec
 
 #[tokio::test]
 async fn s16_a_host_dies_with_a_control_plane_on_it_which_comes_up_elsewhere_and_the_debt_is_paid_when_it_returns() {
-    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    // The newest release whose KubeadmControlPlane replaces machines of a cluster with an etcd outside: 1.14 asks for the
+    // members of an etcd of its own first, and waits for ever where there is none.
+    let scene = Scene::start(CapiVersion::V1_10).await.unwrap();
     scene.maas.add_hosts(2).unwrap();
     let networks = scene.maas.add_second_network().unwrap();
     let plan = ClusterPlan {

@@ -403,6 +403,26 @@ proptest! {
     }
 
     #[test]
+    fn a_fuller_zone_or_host_is_only_chosen_when_no_emptier_one_has_room(hosts in hosts(), cores in 1..9_u32) {
+        let asked = Vm { cores, memory: 4096, ..vm() };
+        let (mut claims, mut siblings) = (Vec::new(), Vec::<Sibling>::new());
+        for _ in 0..60 {
+            let Ok(choice) = ask(&asked, &hosts, &claims, &siblings).choice else { break };
+            let in_zone = |zone: &str| siblings.iter().filter(|it| it.zone.as_deref() == Some(zone)).count();
+            let on_host = |host: i64| siblings.iter().filter(|it| it.host == Some(host)).count();
+            let zone = choice.zone.clone().unwrap().name;
+            for other in &hosts {
+                let fits = ask(&asked, std::slice::from_ref(other), &claims, &siblings).choice.is_ok();
+                let its = &other.zone.as_ref().unwrap().name;
+                prop_assert!(!fits || in_zone(its) >= in_zone(&zone), "{} is emptier than {zone}", its);
+                prop_assert!(!fits || *its != zone || on_host(other.id) >= on_host(choice.host));
+            }
+            claims.push(claim(&choice, &asked));
+            siblings.push(Sibling { host: Some(choice.host), zone: Some(zone) });
+        }
+    }
+
+    #[test]
     fn the_order_of_what_is_seen_does_not_matter(
         (hosts, shuffled) in hosts().prop_flat_map(|hosts| (Just(hosts.clone()), Just(hosts).prop_shuffle())),
         (claims, mixed) in prop::collection::vec((1..9_i64, 1..5_u32), 0..12).prop_flat_map(|it| (Just(it.clone()), Just(it).prop_shuffle())),

@@ -3,5 +3,6 @@
 
 mod leaving;
 mod life;
+mod many;
 mod stage;
 mod trouble;

@@ -91,6 +91,15 @@ fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<Memo
 impl Stage {
     /// Hosts of 8 cores and 16 GB, one in each of three zones.
     pub(crate) fn new() -> Self {
+        let stage = Self::bare();
+        for number in 1..=3 {
+            stage.host(number, 8, 16384);
+        }
+        stage
+    }
+
+    /// No host at all.
+    pub(crate) fn bare() -> Self {
         let (clock, driver) = Clock::driven(Timestamp::from_second(START).unwrap());
         let maas = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
         let port = MemoryPort::new(clock.clone());
@@ -104,16 +113,17 @@ impl Stage {
             {"ip_range": {"start_ip": "10.0.0.200", "end_ip": "10.0.0.250", "type": "dynamic"}},
             {"image": {"name": "ubuntu/jammy"}},
         ]));
-        for number in 1..=3 {
-            stage.host(number, 8, 16384);
-        }
         stage.cluster();
         stage
     }
 
     pub(crate) fn host(&self, number: u32, cores: u32, memory: u32) {
-        let (name, address, zone) =
-            (format!("host{number}"), format!("10.0.0.{}:8443", 10 + number), format!("az{number}"));
+        self.host_in(number, &format!("az{number}"), (cores, memory));
+    }
+
+    /// A host in a zone, with so many cores and so much memory.
+    pub(crate) fn host_in(&self, number: u32, zone: &str, (cores, memory): (u32, u32)) {
+        let (name, address) = (format!("host{number}"), format!("10.0.0.{}:8443", 10 + number));
         let pools = json!([{"name": "default", "driver": "dir", "total": 500_000_000_000_i64}]);
         self.arrange(json!([
             {"zone": {"name": zone}},

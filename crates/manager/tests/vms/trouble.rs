@@ -1,13 +1,28 @@
 //! What goes wrong on the way, and each of the six kinds of failure.
 
+use std::time::Duration;
+
+use capmaas_core::machine::Requeue;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-/// Passes until the condition has this reason, then its whole self.
-async fn refused(stage: &Stage, type_: &str, reason: &str) -> Value {
-    stage.until(&["cp-0"], reason, |stage| stage.reason("cp-0", type_) == reason).await;
-    stage.condition("cp-0", type_)
+/// What cannot be had is asked for again after half a minute.
+const RETRY: Requeue = Requeue::After(Duration::from_secs(30));
+/// What can be done about it is done at once.
+const AT_ONCE: Requeue = Requeue::After(Duration::ZERO);
+
+/// Passes until the condition has this reason, then its whole self; that very pass asks to be repeated as said.
+async fn refused(stage: &Stage, type_: &str, reason: &str, again: Requeue) -> Value {
+    for _ in 0..60 {
+        let asked = stage.pass("cp-0").await;
+        if stage.reason("cp-0", type_) == reason {
+            assert_eq!(asked, again, "{reason}");
+            return stage.condition("cp-0", type_);
+        }
+        stage.advance(1);
+    }
+    panic!("{reason} never happens: {:#?}", stage.object("cp-0"));
 }
 
 fn says(condition: &Value, severity: &str, words: &str) {
@@ -19,7 +34,7 @@ fn says(condition: &Value, severity: &str, words: &str) {
 async fn too_much_asked_for_is_insufficient_resources_and_passes_when_a_host_comes() {
     let stage = Stage::new();
     stage.machine("cp-0", json!({ "provisioningMode": "lxd", "minCPU": 12 }));
-    let condition = refused(&stage, "LXDHostSelected", "InsufficientResources").await;
+    let condition = refused(&stage, "LXDHostSelected", "InsufficientResources", RETRY).await;
     says(&condition, "Warning", "LXD InsufficientResources: ");
     assert_eq!(stage.reason("cp-0", "LXDResourcesAllocated"), "InsufficientResources");
     assert_eq!(stage.reason("cp-0", "MachineDeployed"), "InsufficientResources");
@@ -33,16 +48,37 @@ async fn too_much_asked_for_is_insufficient_resources_and_passes_when_a_host_com
 async fn a_project_that_no_host_has_is_project_not_found() {
     let stage = Stage::new();
     stage.machine("cp-0", json!({ "provisioningMode": "lxd", "lxdConfig": { "project": "elsewhere" } }));
-    let condition = refused(&stage, "LXDHostSelected", "ProjectNotFound").await;
+    let condition = refused(&stage, "LXDHostSelected", "ProjectNotFound", RETRY).await;
     says(&condition, "Error", "LXD ProjectNotFound: ");
+    assert_eq!(stage.reason("cp-0", "MachineDeployed"), "ProjectNotFound");
+    assert_eq!(stage.in_lxd(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_profile_that_nobody_reports_is_profile_not_found() {
     let stage = Stage::new();
     stage.machine("cp-0", json!({ "provisioningMode": "lxd", "lxdConfig": { "profile": "gpu" } }));
-    let condition = refused(&stage, "LXDHostSelected", "ProfileNotFound").await;
+    let condition = refused(&stage, "LXDHostSelected", "ProfileNotFound", RETRY).await;
     says(&condition, "Error", "LXD ProfileNotFound: ");
+    assert_eq!(stage.reason("cp-0", "MachineDeployed"), "ProfileNotFound");
+    assert_eq!(stage.in_lxd(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn hosts_that_are_all_off_are_host_unavailable_and_looked_at_again() {
+    let stage = Stage::new();
+    let power = |state: &str| {
+        let hosts = ["host1", "host2", "host3"].map(|name| json!({"machine": {"hostname": name, "power": state}}));
+        stage.arrange(json!(hosts));
+    };
+    power("off");
+    stage.vm("cp-0");
+    let condition = refused(&stage, "LXDHostSelected", "HostUnavailable", RETRY).await;
+    says(&condition, "Warning", "LXD HostUnavailable: none of 3 LXD hosts can take the VM: ");
+    assert_eq!(stage.reason("cp-0", "MachineDeployed"), "HostUnavailable");
+    assert_eq!(stage.mutations().iter().filter(|kind| kind.contains("compose")).count(), 0);
+    power("on");
+    stage.until_ready(&["cp-0"]).await;
 }
 
 #[tokio::test]
@@ -54,7 +90,7 @@ async fn hosts_that_do_not_answer_are_host_unavailable_and_another_one_takes_ove
         "match": { "kind": "vm-host.compose" }, "do": "status", "status": 503, "content_type": "text/plain",
         "body": "Failed talking to pod: Failed to connect to the LXD REST API.",
     }));
-    let condition = refused(&stage, "MachineDeployed", "HostUnavailable").await;
+    let condition = refused(&stage, "MachineDeployed", "HostUnavailable", RETRY).await;
     says(&condition, "Warning", "LXD HostUnavailable: ");
     let first = stage.record("cp-0")["vm"]["avoided"][0]["host"].clone();
     stage.until_ready(&["cp-0"]).await;
@@ -70,7 +106,7 @@ async fn a_vm_that_cannot_be_made_is_vm_creation_failed_and_another_host_takes_o
         "match": { "kind": "vm-host.compose" }, "do": "status", "status": 503, "content_type": "text/plain",
         "body": "Unable to compose machine because: No host network to attach VM interfaces to",
     }));
-    let condition = refused(&stage, "LXDVMCreated", "VMCreationFailed").await;
+    let condition = refused(&stage, "LXDVMCreated", "VMCreationFailed", RETRY).await;
     says(&condition, "Warning", "LXD VMCreationFailed: ");
     stage.until_ready(&["cp-0"]).await;
     assert_eq!(stage.in_lxd().len(), 1);
@@ -83,7 +119,7 @@ async fn s09_a_vm_whose_deployment_fails_is_removed_and_made_elsewhere() {
     stage.until(&["cp-0"], "a VM", |stage| !stage.in_maas().is_empty()).await;
     let first = stage.in_maas()[0].clone();
     stage.arrange(json!([{"machine": {"hostname": first, "next": {"deploy": "fail"}}}]));
-    let condition = refused(&stage, "MachineDeployed", "MachineDeployFailed").await;
+    let condition = refused(&stage, "MachineDeployed", "MachineDeployFailed", AT_ONCE).await;
     says(&condition, "Warning", "LXD VM deployment failed: ");
     says(&stage.condition("cp-0", "LXDVMDeployed"), "Warning", "LXD VMDeploymentFailed: ");
     let host = stage.record("cp-0")["vm"]["place"]["host"].clone();
