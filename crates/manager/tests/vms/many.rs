@@ -29,7 +29,7 @@ async fn go22_fifty_vms_that_are_made_at_once_on_seven_hosts_all_run_and_none_ho
         assert!(round < 60, "not all of them run: {:?}", stage.mutations());
         let soonest = asked.iter().filter_map(|requeue| match requeue {
             Requeue::After(wait) => Some(wait.as_secs()),
-            _ => None,
+            Requeue::OnChange => None,
         });
         stage.advance(soonest.min().unwrap_or(30).max(1));
     }
