@@ -51,6 +51,12 @@ test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two olde
 	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-api --test api_server
 	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-e2e --test contract -- --skip cluster_api_v1_14
 
+.PHONY: bench
+bench: tools ## Measure a provider: N= machines (10,100), PROVIDER= another command line, CRDS= its CRDs, BENCH_ARGS= (see bench run --help)
+	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench
+	target/rel-quick/bench run --provider "$(or $(PROVIDER),target/rel-quick/capmaas-manager --health-addr=127.0.0.1:0 --metrics-bind-addr=0)" \
+	  --crds $(or $(CRDS),config/crd) --machines $(or $(N),10,100) --out target/bench $(BENCH_ARGS)
+
 .PHONY: fuzz
 fuzz: $(FUZZ) ## Fuzz what decodes MAAS's answers, FUZZ_SECONDS for each target (needs a nightly toolchain)
 	@rustup run nightly rustc --version >/dev/null 2>&1 || { echo "Fuzzing needs a nightly compiler: run 'rustup toolchain install nightly'." >&2; exit 1; }

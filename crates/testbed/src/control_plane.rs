@@ -31,6 +31,15 @@ const ATTEMPTS: usize = 5;
 const CONTROLLERS: &str = "*,-node-lifecycle-controller,-node-ipam-controller,-cloud-node-lifecycle-controller,\
                            -node-route-controller,-service-lb-controller";
 
+/// Every write, once, without what was written.
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
+{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]}, {"level": "None"}]}"#;
+
+/// Where the API server writes down who writes what.
+pub(crate) fn audit_log(sandbox: &Sandbox) -> PathBuf {
+    sandbox.dir().join("audit.log")
+}
+
 /// Where the API server listens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listen {
@@ -65,6 +74,7 @@ impl ControlPlane {
         listen: Listen,
         names: &[String],
         ca: Arc<CertificateAuthority>,
+        audit: bool,
     ) -> Result<Self> {
         let etcd_program = ToolSet::Etcd.ensure_async().await?.program("etcd");
         let api_server_program = ToolSet::Kubernetes(version).ensure_async().await?.program("kube-apiserver");
@@ -120,6 +130,12 @@ impl ControlPlane {
                 argument.push("=");
                 argument.push(value);
                 command.arg(argument);
+            }
+            if audit {
+                let policy = sandbox.dir().join("audit-policy.json");
+                write_file(&policy, AUDIT_POLICY)?;
+                command.arg(format!("--audit-policy-file={}", policy.display()));
+                command.arg(format!("--audit-log-path={}", audit_log(sandbox).display()));
             }
             let process = sandbox.spawn("kube-apiserver", command)?;
             let kubeconfig = sandbox.dir().join("admin.kubeconfig");

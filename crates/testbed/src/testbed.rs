@@ -4,6 +4,7 @@ use std::{
     ffi::OsStr,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    process::Command,
     sync::Arc,
     time::Duration,
 };
@@ -19,7 +20,7 @@ use tokio::sync::OnceCell;
 use crate::{
     apply,
     cluster_api::{CapiOptions, ClusterApi, Target},
-    control_plane::{ControlPlane, Listen, new_client},
+    control_plane::{self, ControlPlane, Listen, new_client},
     error::{Doing, Error, Result, create_dir},
     kubeconfig,
     pki::CertificateAuthority,
@@ -45,6 +46,7 @@ pub struct TestbedBuilder {
     names: Vec<String>,
     name_server: Option<IpAddr>,
     authority: Option<Arc<CertificateAuthority>>,
+    audit: bool,
 }
 
 impl TestbedBuilder {
@@ -107,6 +109,13 @@ impl TestbedBuilder {
         self
     }
 
+    /// Lets the API server write down who writes what: see [`Testbed::audit_log`].
+    #[must_use]
+    pub fn audit(mut self) -> Self {
+        self.audit = true;
+        self
+    }
+
     /// Starts it. Builds what the cache lacks, which takes minutes and is shown.
     pub async fn start(self) -> Result<Testbed> {
         let sandbox = Sandbox::create()?;
@@ -118,7 +127,7 @@ impl TestbedBuilder {
             None => Arc::new(CertificateAuthority::generate("kubernetes")?),
         };
         let mut control_plane =
-            ControlPlane::start(&sandbox, self.kubernetes, self.listen, &self.names, authority).await?;
+            ControlPlane::start(&sandbox, self.kubernetes, self.listen, &self.names, authority, self.audit).await?;
         if self.controller_manager || self.cluster_api.is_some() {
             control_plane.start_controller_manager(&sandbox, self.kubernetes).await?;
         }
@@ -169,6 +178,17 @@ impl Testbed {
     /// A kubeconfig with every right.
     pub fn kubeconfig_path(&self) -> &Path {
         &self.control_plane.kubeconfig
+    }
+
+    /// The file with one line of JSON (an `Event` of audit.k8s.io) for every write, if the builder was asked for it.
+    pub fn audit_log(&self) -> PathBuf {
+        control_plane::audit_log(&self.sandbox)
+    }
+
+    /// A command that becomes `program`, arguments to be added: it ends with this testbed and resolves names as the builder
+    /// was told.
+    pub fn command(&self, program: &Path) -> Command {
+        resolver::command(&self.sandbox, program)
     }
 
     /// Where the API server listens.

@@ -1,0 +1,105 @@
+//! What the API server wrote down: who wrote what.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// One write.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// When it was asked for.
+    pub at: Timestamp,
+    /// `patch maasmachines/status`.
+    pub kind: String,
+    /// Whether the API server did it.
+    pub done: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    stage: String,
+    verb: String,
+    user: User,
+    #[serde(default)]
+    object_ref: Option<Object>,
+    #[serde(default)]
+    response_status: Option<Status>,
+    request_received_timestamp: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    subresource: String,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    code: u16,
+}
+
+/// The writes of one user, read on as the log grows.
+pub struct AuditLog {
+    file: BufReader<File>,
+    user: String,
+    line: String,
+    writes: Vec<Write>,
+}
+
+impl AuditLog {
+    /// The log at this path.
+    pub fn open(path: &Path, user: &str) -> anyhow::Result<Self> {
+        let file = File::open(path).with_context(|| format!("open the audit log {}", path.display()))?;
+        Ok(Self { file: BufReader::new(file), user: user.to_owned(), line: String::new(), writes: Vec::new() })
+    }
+
+    /// Every write of the user since a moment, but those of its lease: a provider that leads proves so again and again.
+    pub fn since(&mut self, since: Timestamp) -> anyhow::Result<Vec<Write>> {
+        // A last line that is half written stays in `line` until the rest of it comes.
+        while self.file.read_line(&mut self.line)? > 0 && self.line.ends_with('\n') {
+            if self.line.contains(&self.user)
+                && let Some(write) = self.understand()
+            {
+                self.writes.push(write);
+            }
+            self.line.clear();
+        }
+        Ok(self.writes.iter().filter(|write| write.at >= since).cloned().collect())
+    }
+
+    fn understand(&self) -> Option<Write> {
+        let event: Event = serde_json::from_str(&self.line).ok()?;
+        let object = event.object_ref?;
+        if event.user.username != self.user || event.stage != "ResponseComplete" || object.resource == "leases" {
+            return None;
+        }
+        let slash = if object.subresource.is_empty() { "" } else { "/" };
+        let kind = format!("{} {}{slash}{}", event.verb, object.resource, object.subresource);
+        let done = event.response_status.is_some_and(|status| status.code < 300);
+        Some(Write { at: event.request_received_timestamp, kind, done })
+    }
+}
+
+/// How many there are of each kind; refused ones under a name of their own.
+pub fn count(writes: &[Write]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for write in writes {
+        let name = if write.done { write.kind.clone() } else { format!("{} (refused)", write.kind) };
+        *counts.entry(name).or_default() += 1;
+    }
+    counts
+}

@@ -1,0 +1,380 @@
+//! Cluster API's part, played: its kinds without its managers. It makes Machines with what belongs to them, tells the cluster
+//! when its infrastructure is there and a Machine which Node it is, and takes them away again. So a thousand machines are cheap,
+//! and nothing but the provider is measured.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use capmaas_testbed::tools::ToolSet;
+use capmaas_testbed::{CapiVersion, Testbed, parse_yaml};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::maas::{DOMAIN, IMAGE};
+
+const NAMESPACE: &str = "default";
+const CLUSTER: &str = "bench";
+const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+const CORE: &str = "cluster.x-k8s.io";
+/// How many writes of ours are under way at once.
+const PARALLEL: usize = 16;
+const POLL: Duration = Duration::from_millis(50);
+
+/// What machines are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Machines that stand in a rack.
+    Metal,
+    /// VMs on the LXD hosts of MAAS.
+    Vm,
+}
+
+/// What was seen of one MaasMachine.
+#[derive(Clone, Debug, Default)]
+pub struct Life {
+    /// We had made it.
+    pub created: Option<Timestamp>,
+    /// The provider said that it is provisioned.
+    pub provisioned: Option<Timestamp>,
+    /// We asked for its end.
+    pub deleted: Option<Timestamp>,
+    /// It was gone.
+    pub gone: Option<Timestamp>,
+    /// The last part of its provider ID.
+    pub system_id: Option<String>,
+    /// Whether its condition Ready is True.
+    pub ready: bool,
+    /// How often that changed after it had been True once.
+    pub flips: usize,
+}
+
+/// The part of Cluster API. Ends when dropped.
+pub struct ClusterApi {
+    client: kube::Client,
+    lives: Arc<Mutex<BTreeMap<String, Life>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for ClusterApi {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Installs Cluster API's kinds, and those of the provider from a folder.
+pub async fn install_kinds(testbed: &Testbed, crds: &Path) -> anyhow::Result<()> {
+    let tools = tokio::task::spawn_blocking(|| ToolSet::ClusterApi(CapiVersion::V1_14).ensure()).await??;
+    let mut kinds: Vec<Value> = Vec::new();
+    for provider in ["core", "bootstrap", "control-plane"] {
+        let path = tools.components_json(provider);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        kinds.append(&mut serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))?);
+    }
+    kinds.retain(|object| object["kind"] == "CustomResourceDefinition");
+    // Nobody is there to convert.
+    for kind in &mut kinds {
+        kind["spec"]["conversion"] = json!({"strategy": "None"});
+    }
+    let files = std::fs::read_dir(crds).with_context(|| format!("read the folder {} (--crds)", crds.display()))?;
+    let before = kinds.len();
+    for file in files {
+        let path = file?.path();
+        if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+            let text = std::fs::read_to_string(&path)?;
+            let objects = parse_yaml(&text).with_context(|| format!("read {}", path.display()))?;
+            kinds.extend(objects.into_iter().filter(|object| object["kind"] == "CustomResourceDefinition"));
+        }
+    }
+    ensure!(kinds.len() > before, "there is no CustomResourceDefinition in {} (--crds)", crds.display());
+    Ok(testbed.apply_objects(kinds).await?)
+}
+
+impl ClusterApi {
+    /// Begins to play.
+    pub fn start(testbed: &Testbed) -> anyhow::Result<Self> {
+        let client = testbed.client()?;
+        let lives = Arc::<Mutex<BTreeMap<String, Life>>>::default();
+        let (tell, told) = mpsc::unbounded_channel();
+        let follow = tokio::spawn(follow(api(&client, INFRASTRUCTURE, "v1beta1", "MaasMachine"), lives.clone(), tell));
+        let machines = api(&client, CORE, "v1beta2", "Machine");
+        let answer = tokio::spawn(introduce_nodes(machines, told));
+        Ok(Self { client, lives, tasks: vec![follow, answer] })
+    }
+
+    fn api(&self, kind: &str) -> Api<DynamicObject> {
+        match kind {
+            "Secret" => api(&self.client, "", "v1", kind),
+            kind if kind.starts_with("Maas") => api(&self.client, INFRASTRUCTURE, "v1beta1", kind),
+            kind => api(&self.client, CORE, "v1beta2", kind),
+        }
+    }
+
+    async fn create(&self, kind: &str, object: Value) -> anyhow::Result<DynamicObject> {
+        let object: DynamicObject = serde_json::from_value(object)?;
+        let name = object.name_any();
+        let created = self.api(kind).create(&PostParams::default(), &object).await;
+        created.with_context(|| format!("create the {kind} {name}"))
+    }
+
+    /// Makes the cluster and waits until the provider has done its part.
+    pub async fn create_cluster(&self, patience: Duration) -> anyhow::Result<()> {
+        let cluster = json!({
+            "apiVersion": format!("{CORE}/v1beta2"), "kind": "Cluster", "metadata": metadata(CLUSTER, &[]),
+            "spec": {
+                "clusterNetwork": {"pods": {"cidrBlocks": ["192.168.0.0/16"]}},
+                "infrastructureRef": {"apiGroup": INFRASTRUCTURE, "kind": "MaasCluster", "name": CLUSTER},
+            },
+        });
+        let cluster = self.create("Cluster", cluster).await?;
+        let owner = owner("Cluster", &cluster);
+        let infrastructure = json!({
+            "apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasCluster",
+            "metadata": metadata(CLUSTER, &[owner]), "spec": {"dnsDomain": DOMAIN},
+        });
+        self.create("MaasCluster", infrastructure).await?;
+        self.wait(patience, "the MaasCluster is provisioned", || async {
+            Ok(is_provisioned(&self.api("MaasCluster").get(CLUSTER).await?.data))
+        })
+        .await?;
+        let status = json!({"status": {"initialization": {"infrastructureProvisioned": true}, "phase": "Provisioned"}});
+        self.patch_status("Cluster", CLUSTER, status).await
+    }
+
+    /// Says that the control plane is there, which nobody else would.
+    pub async fn initialize_control_plane(&self) -> anyhow::Result<()> {
+        let status = json!({"status": {"initialization": {"controlPlaneInitialized": true}}});
+        self.patch_status("Cluster", CLUSTER, status).await
+    }
+
+    async fn patch_status(&self, kind: &str, name: &str, status: Value) -> anyhow::Result<()> {
+        let patched = self.api(kind).patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await;
+        patched.with_context(|| format!("write the status of the {kind} {name}"))?;
+        Ok(())
+    }
+
+    /// Makes machines, as fast as the API server takes them.
+    pub async fn create_machines(&self, names: &[String], kind: Kind) -> anyhow::Result<()> {
+        stream::iter(names).map(Ok).try_for_each_concurrent(PARALLEL, |name| self.create_machine(name, kind)).await
+    }
+
+    async fn create_machine(&self, name: &str, kind: Kind) -> anyhow::Result<()> {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": metadata(name, &[]), "type": "cluster.x-k8s.io/secret",
+            "stringData": {"value": "#cloud-config\n{}\n", "format": "cloud-config"},
+        });
+        self.create("Secret", secret).await?;
+        let mut machine = json!({
+            "apiVersion": format!("{CORE}/v1beta2"), "kind": "Machine", "metadata": metadata(name, &[]),
+            "spec": {
+                "clusterName": CLUSTER, "version": "v1.35.8", "bootstrap": {"dataSecretName": name},
+                "infrastructureRef": {"apiGroup": INFRASTRUCTURE, "kind": "MaasMachine", "name": name},
+            },
+        });
+        machine["metadata"]["finalizers"] = json!(["machine.cluster.x-k8s.io"]);
+        let machine = self.create("Machine", machine).await?;
+        let spec = match kind {
+            Kind::Metal => json!({"image": IMAGE, "minCPU": 4, "minMemory": 8192}),
+            Kind::Vm => json!({"image": IMAGE, "minCPU": 2, "minMemory": 2048, "lxd": {"enabled": true}}),
+        };
+        let infrastructure = json!({
+            "apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasMachine",
+            "metadata": metadata(name, &[owner("Machine", &machine)]), "spec": spec,
+        });
+        lock(&self.lives).entry(name.to_owned()).or_default();
+        self.create("MaasMachine", infrastructure).await?;
+        lock(&self.lives).entry(name.to_owned()).or_default().created = Some(Timestamp::now());
+        Ok(())
+    }
+
+    /// Asks for the end of machines: Machine and MaasMachine, as Cluster API does.
+    pub async fn delete_machines(&self, names: &[String]) -> anyhow::Result<()> {
+        stream::iter(names)
+            .map(Ok)
+            .try_for_each_concurrent(PARALLEL, |name| async {
+                self.delete("Machine", name).await?;
+                lock(&self.lives).entry(name.clone()).or_default().deleted = Some(Timestamp::now());
+                self.delete("MaasMachine", name).await
+            })
+            .await
+    }
+
+    async fn delete(&self, kind: &str, name: &str) -> anyhow::Result<()> {
+        let background =
+            DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
+        match self.api(kind).delete(name, &background).await {
+            Err(kube::Error::Api(refused)) if refused.is_not_found() => Ok(()),
+            answer => answer.map(drop).with_context(|| format!("delete the {kind} {name}")),
+        }
+    }
+
+    /// Lets go of Machines whose MaasMachines are gone, and of what they started with.
+    pub async fn forget_machines(&self, names: &[String]) -> anyhow::Result<()> {
+        stream::iter(names)
+            .map(Ok)
+            .try_for_each_concurrent(PARALLEL, |name| async move {
+                let none = json!({"metadata": {"finalizers": null}});
+                let machines = self.api("Machine");
+                match machines.patch(name, &PatchParams::default(), &Patch::Merge(none)).await {
+                    Err(kube::Error::Api(refused)) if refused.is_not_found() => {}
+                    answer => drop(answer.with_context(|| format!("let go of the Machine {name}"))?),
+                }
+                self.delete("Secret", name).await
+            })
+            .await
+    }
+
+    /// Deletes the cluster and waits until the provider has let go of it.
+    pub async fn delete_cluster(&self, patience: Duration) -> anyhow::Result<()> {
+        self.delete("MaasCluster", CLUSTER).await?;
+        self.wait(patience, "the MaasCluster is gone", || async {
+            Ok(self.api("MaasCluster").get_opt(CLUSTER).await?.is_none())
+        })
+        .await?;
+        self.delete("Cluster", CLUSTER).await
+    }
+
+    /// What was seen of the machines.
+    pub fn lives(&self) -> BTreeMap<String, Life> {
+        lock(&self.lives).clone()
+    }
+
+    /// The MaasMachines that the API server has, as the provider last left them.
+    pub async fn machines(&self) -> anyhow::Result<Vec<DynamicObject>> {
+        Ok(self.api("MaasMachine").list(&kube::api::ListParams::default()).await?.items)
+    }
+
+    /// Waits until so many machines are as asked for.
+    pub async fn wait_machines(
+        &self,
+        patience: Duration,
+        what: &str,
+        names: &[String],
+        fits: impl Fn(&Life) -> bool,
+    ) -> anyhow::Result<()> {
+        let count = || {
+            let lives = lock(&self.lives);
+            names.iter().filter(|name| lives.get(*name).is_some_and(&fits)).count()
+        };
+        let waited = self.wait(patience, what, || async { Ok(count() == names.len()) }).await;
+        waited.with_context(|| format!("{} of {} machines: {what}", count(), names.len()))
+    }
+
+    async fn wait<F: Future<Output = anyhow::Result<bool>>>(
+        &self,
+        patience: Duration,
+        what: &str,
+        mut look: impl FnMut() -> F,
+    ) -> anyhow::Result<()> {
+        let began = std::time::Instant::now();
+        while !look().await? {
+            ensure!(began.elapsed() < patience, "gave up after {} s waiting until {what}", patience.as_secs());
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+}
+
+fn api(client: &kube::Client, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(
+        client.clone(),
+        NAMESPACE,
+        &ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
+    )
+}
+
+fn lock(lives: &Mutex<BTreeMap<String, Life>>) -> MutexGuard<'_, BTreeMap<String, Life>> {
+    lives.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn metadata(name: &str, owners: &[Value]) -> Value {
+    let labels = json!({"cluster.x-k8s.io/cluster-name": CLUSTER});
+    json!({"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": owners})
+}
+
+fn owner(kind: &str, object: &DynamicObject) -> Value {
+    json!({"apiVersion": format!("{CORE}/v1beta2"), "kind": kind, "name": object.name_any(), "uid": object.uid(),
+           "controller": true, "blockOwnerDeletion": true})
+}
+
+/// By the words of either contract.
+fn is_provisioned(object: &Value) -> bool {
+    object["status"]["initialization"]["provisioned"] == true || object["status"]["ready"] == true
+}
+
+fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Notes what becomes of the machines.
+async fn follow(
+    machines: Api<DynamicObject>,
+    lives: Arc<Mutex<BTreeMap<String, Life>>>,
+    tell: mpsc::UnboundedSender<(String, String)>,
+) {
+    let mut events = std::pin::pin!(watcher(machines, watcher::Config::default()));
+    loop {
+        let event = match events.try_next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            // It tries again by itself.
+            Err(_) => {
+                tokio::time::sleep(POLL).await;
+                continue;
+            }
+        };
+        let now = Timestamp::now();
+        match event {
+            Event::Apply(object) | Event::InitApply(object) => {
+                let name = object.name_any();
+                let provider_id = object.data["spec"]["providerID"].as_str().unwrap_or_default().to_owned();
+                let ready = is_ready(&object.data);
+                let mut lives = lock(&lives);
+                let life = lives.entry(name.clone()).or_default();
+                if let Some((_, id)) = provider_id.rsplit_once('/') {
+                    life.system_id = Some(id.to_owned());
+                }
+                if life.provisioned.is_some() && life.ready != ready && life.deleted.is_none() {
+                    life.flips += 1;
+                }
+                life.ready = ready;
+                if life.provisioned.is_none() && is_provisioned(&object.data) && !provider_id.is_empty() {
+                    life.provisioned = Some(now);
+                    let _ = tell.send((name, provider_id));
+                }
+            }
+            Event::Delete(object) => {
+                lock(&lives).entry(object.name_any()).or_default().gone = Some(now);
+            }
+            Event::Init | Event::InitDone => {}
+        }
+    }
+}
+
+/// Tells Machines that their Nodes have come.
+async fn introduce_nodes(machines: Api<DynamicObject>, mut told: mpsc::UnboundedReceiver<(String, String)>) {
+    let machines = &machines;
+    let queue = stream::poll_fn(move |context| told.poll_recv(context));
+    queue
+        .for_each_concurrent(PARALLEL, |(name, provider_id)| async move {
+            let (none, spec) = (PatchParams::default(), json!({"spec": {"providerID": provider_id}}));
+            let status = json!({"status": {
+                "phase": "Running", "nodeRef": {"name": name}, "initialization": {"infrastructureProvisioned": true},
+            }});
+            // Whoever deletes a machine at the same moment makes one of these fail.
+            let _ = machines.patch(&name, &none, &Patch::Merge(spec)).await;
+            let _ = machines.patch_status(&name, &none, &Patch::Merge(status)).await;
+        })
+        .await;
+}

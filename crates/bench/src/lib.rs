@@ -1,0 +1,17 @@
+//! Measures a provider on the testbed against a simulated MAAS, whoever wrote it: it is a command line that takes a kubeconfig and
+//! `MAAS_ENDPOINT`/`MAAS_API_KEY` from its environment, with CRDs from a folder. Only fields that the Go original has are used.
+
+pub mod audit;
+pub mod capi;
+pub mod maas;
+pub mod phases;
+pub mod plot;
+pub mod provider;
+pub mod report;
+pub mod run;
+pub mod targets;
+
+/// Says on the terminal what goes on.
+pub fn tell(what: &str) {
+    eprintln!("  {what}");
+}

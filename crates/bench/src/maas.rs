@@ -1,0 +1,362 @@
+//! A simulated MAAS with as many machines as asked for, behind a counter that sees every request, answered or not.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use axum::{Router, body::Body};
+use http::Request;
+use jiff::Timestamp;
+use maas_sim::config::{Config, Durations, LatencyMode, TimeMode};
+use maas_sim::ledger::Entry;
+use maas_sim::model::{Status, statement::Statement};
+use maas_sim::{Control, Simulator, dns_server, serve};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tower::ServiceExt as _;
+
+/// The administrator, with whose key no provider works.
+const ADMINISTRATOR: &str = "hand:hand:hand-secret";
+/// The key of the provider.
+pub const API_KEY: &str = "benchconsumer:benchtoken:benchsecret";
+/// The user of the provider.
+const USER: &str = "bench";
+/// Where names of clusters are made.
+pub const DOMAIN: &str = "bench.example";
+/// The image that every machine gets.
+pub const IMAGE: &str = "custom/k8s";
+const ZONES: [&str; 3] = ["az1", "az2", "az3"];
+/// How often the clock of MAAS is moved, and so how exactly its moments are known.
+const TICK: Duration = Duration::from_millis(25);
+/// How much faster than a real one the clock of a driven MAAS runs.
+const DRIVEN_SPEED: f64 = 60.0;
+/// A VM host of the inventory: room for ten small VMs.
+const VMS_PER_HOST: usize = 10;
+
+/// Who moves MAAS's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Speed {
+    /// It runs sixty times as fast: a deployment of a minute takes a second.
+    Driven,
+    /// It is the computer's.
+    Real,
+}
+
+/// How long MAAS takes for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Latency {
+    /// No longer than the simulator needs.
+    None,
+    /// As measured on a real MAAS 3.4.10 with one region process. Needs real speed.
+    Real,
+}
+
+/// What a MAAS has.
+#[derive(Clone, Copy, Debug)]
+pub struct Stock {
+    /// Machines that can be taken.
+    pub machines: usize,
+    /// VMs that its hosts have room for.
+    pub vms: usize,
+    /// What a deployment takes, by MAAS's clock.
+    pub deploy_seconds: f64,
+    /// Whose clock it has.
+    pub speed: Speed,
+    /// How slow it answers.
+    pub latency: Latency,
+}
+
+/// A request as the wire saw it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When it came, by the computer's clock.
+    pub at: Timestamp,
+    /// Until its answer.
+    pub took: Duration,
+    /// What it asked for, as far as the address tells.
+    pub target: String,
+    /// The status of the answer.
+    pub status: u16,
+}
+
+impl Seen {
+    /// When it was answered.
+    pub fn ended(&self) -> Timestamp {
+        self.at.checked_add(self.took).unwrap_or(self.at)
+    }
+}
+
+/// A request of the ledger with the times of the wire.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// What MAAS made of it.
+    pub entry: Entry,
+    /// When it came.
+    pub at: Timestamp,
+    /// When it was answered.
+    pub ended: Timestamp,
+}
+
+impl Exchange {
+    /// Whether it changed something.
+    pub fn is_mutation(&self) -> bool {
+        self.entry.method != "GET" && !self.entry.effects.is_empty()
+    }
+
+    /// Whether it asked what is new, which a provider may do again and again.
+    pub fn is_heartbeat(&self) -> bool {
+        self.entry.kind.starts_with("events.")
+    }
+}
+
+/// When machines changed, by the computer's clock.
+#[derive(Clone, Debug, Default)]
+pub struct Moments {
+    /// Became Deployed, for the last time.
+    pub deployed: BTreeMap<String, Timestamp>,
+    /// Became Ready (or went, if a VM), for the last time.
+    pub freed: BTreeMap<String, Timestamp>,
+}
+
+/// A running MAAS. Ends when dropped.
+pub struct Maas {
+    control: Control,
+    /// Where its API is.
+    pub endpoint: String,
+    /// Who resolves its names.
+    pub name_server: IpAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    moments: Arc<Mutex<Moments>>,
+    alive: Option<watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Maas {
+    /// Starts it.
+    pub fn start(stock: Stock) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            stock.latency == Latency::None || stock.speed == Speed::Real,
+            "the latency of a real MAAS goes with real speed only: add --speed real"
+        );
+        let durations = Durations { deploy: stock.deploy_seconds, commission: 10.0, test: 5.0, ..Durations::default() };
+        let config = Config {
+            durations,
+            time: if stock.speed == Speed::Real { TimeMode::Real } else { TimeMode::Driven },
+            latency: if stock.latency == Latency::Real { LatencyMode::Real } else { LatencyMode::None },
+            ..Config::new(ADMINISTRATOR.parse()?)
+        };
+        let simulator = Simulator::new(config);
+        let control = simulator.control();
+        let statements: Vec<Statement> = serde_json::from_value(inventory(stock))?;
+        control.arrange(&statements)?;
+        let name_server = IpAddr::V4(Ipv4Addr::new(127, 53, rand::random(), rand::random_range(1..255)));
+        let (seen, moments) = (Arc::<Mutex<Vec<Seen>>>::default(), Arc::<Mutex<Moments>>::default());
+        let (alive, mut ended) = watch::channel(());
+        let (started, start) = std::sync::mpsc::channel();
+        let (router, followed, clock) = (counted(simulator.router(), seen.clone()), moments.clone(), control.clone());
+        // A thread of its own: MAAS goes on whatever else is measured.
+        let thread = std::thread::Builder::new().name("maas".into()).spawn(move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(started.send(Err(anyhow::Error::new(error)))),
+            };
+            runtime.block_on(async move {
+                let listener = match listen(&simulator, SocketAddr::new(name_server, 53)).await {
+                    Ok((listener, bound)) => {
+                        let _ = started.send(Ok(bound));
+                        listener
+                    }
+                    Err(error) => return drop(started.send(Err(error))),
+                };
+                tokio::select! {
+                    _ = serve::serve_router(router, listener) => {}
+                    () = run_clock(&simulator, &clock, stock.speed, &followed) => {}
+                    _ = ended.changed() => {}
+                }
+            });
+        })?;
+        let bound: SocketAddr = start.recv().context("the thread of MAAS ended")??;
+        let endpoint = format!("http://{bound}/MAAS");
+        Ok(Self { control, endpoint, name_server, seen, moments, alive: Some(alive), thread: Some(thread) })
+    }
+
+    /// What no client of MAAS can do.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Every request since a moment, answered or not.
+    pub fn seen_since(&self, since: Timestamp) -> Vec<Seen> {
+        lock(&self.seen).iter().filter(|seen| seen.at >= since).cloned().collect()
+    }
+
+    /// When the last request came that was more than a question for news.
+    pub fn last_request(&self) -> Option<Timestamp> {
+        let seen = lock(&self.seen);
+        seen.iter().rev().find(|seen| !seen.target.contains("/events/")).map(|seen| seen.at)
+    }
+
+    /// The provider's requests that MAAS took in, with the times of the wire.
+    pub fn exchanges(&self) -> Vec<Exchange> {
+        let mut by_target: BTreeMap<String, std::collections::VecDeque<Seen>> = BTreeMap::new();
+        for seen in lock(&self.seen).iter() {
+            by_target.entry(seen.target.clone()).or_default().push_back(seen.clone());
+        }
+        // Both lists are in the order of answers, so that the first of a target in one is the first in the other. Requests that
+        // MAAS did not take in are not in its ledger, and their statuses (502) in no entry of it.
+        let mut exchanges = Vec::new();
+        for entry in self.control.ledger(None) {
+            let Some(candidates) = by_target.get_mut(&target(&entry.method, &entry.path, &entry.query)) else {
+                continue;
+            };
+            let fits = |seen: &Seen| entry.status.is_none_or(|status| status == seen.status);
+            let Some(index) = candidates.iter().position(fits) else { continue };
+            let Some(seen) = candidates.remove(index) else { continue };
+            if entry.user == USER {
+                exchanges.push(Exchange { at: seen.at, ended: seen.ended(), entry });
+            }
+        }
+        exchanges.sort_by_key(|exchange| exchange.at);
+        exchanges
+    }
+
+    /// When machines changed.
+    pub fn moments(&self) -> Moments {
+        lock(&self.moments).clone()
+    }
+
+    /// How many machines the provider has.
+    pub fn taken(&self) -> usize {
+        self.owned().len()
+    }
+
+    /// The machines that the provider has, with their states.
+    pub fn owned(&self) -> BTreeMap<String, String> {
+        self.control.with_model(|model| {
+            let owned = model.db.machines.iter().filter(|(_, machine)| model.user_name(machine.owner) == USER);
+            owned.map(|(id, machine)| (id.clone(), machine.status.name().to_owned())).collect()
+        })
+    }
+
+    /// How many records of names there are.
+    pub fn records(&self) -> usize {
+        self.control.with_model(|model| model.db.dns.len())
+    }
+
+    /// How many VMs there are, known to MAAS or not.
+    pub fn vms(&self) -> usize {
+        self.control.with_model(|model| model.world.lxds.values().map(|lxd| lxd.instances.len()).sum())
+    }
+}
+
+impl Drop for Maas {
+    fn drop(&mut self) {
+        self.alive.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn target(method: &str, path: &str, query: &str) -> String {
+    format!("{method} {path}?{query}")
+}
+
+async fn listen(simulator: &Simulator, names: SocketAddr) -> anyhow::Result<(tokio::net::TcpListener, SocketAddr)> {
+    dns_server::serve(simulator.clone(), names)
+        .await
+        .with_context(|| format!("serve names on {names}, which takes root"))?;
+    Ok(serve::listen("127.0.0.1:0".parse()?).await?)
+}
+
+/// The same server behind a counter.
+fn counted(router: Router, seen: Arc<Mutex<Vec<Seen>>>) -> Router {
+    Router::new().fallback(move |request: Request<Body>| {
+        let (router, seen) = (router.clone(), seen.clone());
+        async move {
+            let uri = request.uri();
+            let target = target(request.method().as_str(), uri.path(), uri.query().unwrap_or_default());
+            let (at, began) = (Timestamp::now(), Instant::now());
+            let response = match router.oneshot(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            };
+            let status = response.status().as_u16();
+            lock(&seen).push(Seen { at, took: began.elapsed(), target, status });
+            response
+        }
+    })
+}
+
+/// Lets time pass, and notes when machines change.
+async fn run_clock(simulator: &Simulator, control: &Control, speed: Speed, moments: &Mutex<Moments>) {
+    let mut states: BTreeMap<String, Status> = BTreeMap::new();
+    let mut last = Instant::now();
+    loop {
+        tokio::time::sleep(TICK).await;
+        if speed == Speed::Driven {
+            control.advance(last.elapsed().as_secs_f64() * DRIVEN_SPEED);
+        }
+        last = Instant::now();
+        simulator.tick().await;
+        let now = Timestamp::now();
+        let mut moments = lock(moments);
+        control.with_model(|model| {
+            states.retain(|id, status| {
+                let there = model.db.machines.contains_key(id);
+                if !there && *status != Status::Ready {
+                    moments.freed.insert(id.clone(), now);
+                }
+                there
+            });
+            for (id, machine) in &model.db.machines {
+                let Some(before) = states.insert(id.clone(), machine.status) else { continue };
+                if before != machine.status && machine.status == Status::Deployed {
+                    moments.deployed.insert(id.clone(), now);
+                }
+                if before != machine.status && machine.status == Status::Ready {
+                    moments.freed.insert(id.clone(), now);
+                }
+            }
+        });
+    }
+}
+
+fn inventory(stock: Stock) -> Value {
+    let cidr = "127.20.0.0/16";
+    let mut all = vec![
+        json!({"user": {"name": USER, "admin": true, "key": API_KEY}}),
+        json!({"domain": {"name": DOMAIN, "ttl": 5}}),
+        json!({"subnet": {"cidr": cidr, "dhcp": true}}),
+        json!({"ip_range": {"type": "dynamic", "start_ip": "127.20.250.1", "end_ip": "127.20.250.250", "subnet": cidr}}),
+        json!({"image": {"name": IMAGE}}),
+    ];
+    all.extend(ZONES.map(|zone| json!({"zone": {"name": zone}})));
+    for index in 0..stock.machines {
+        let zone = ZONES[index % ZONES.len()];
+        let hostname = format!("m{index:05}");
+        all.push(json!({"machine": {"hostname": hostname, "zone": zone, "cpu_count": 8, "memory": 16384}}));
+    }
+    for index in 0..stock.vms.div_ceil(VMS_PER_HOST) {
+        let (name, zone) = (format!("host{index:04}"), ZONES[index % ZONES.len()]);
+        let address = format!("10.99.{}.{}:8443", index / 250, index % 250 + 1);
+        let disks = json!([{"name": "default", "driver": "dir", "total": 1_000_000_000_000_u64}]);
+        let size = json!({"cores": 64, "memory": VMS_PER_HOST * 2304});
+        all.push(json!({"machine": {"hostname": name, "zone": zone, "status": "Deployed", "owner": "admin",
+                                    "cpu_count": size["cores"], "memory": size["memory"]}}));
+        all.push(json!({"lxd": {"address": address, "cores": size["cores"], "memory": size["memory"],
+                                "storage_pools": disks, "host": name}}));
+        all.push(json!({"vm_host": {"name": name, "power_address": address, "project": "maas", "zone": zone,
+                                    "pool": "default", "counted": true}}));
+    }
+    json!(all)
+}

@@ -1,0 +1,125 @@
+//! The provider under test: any program that takes its kubeconfig and its MAAS from the environment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use capmaas_testbed::{Process, Testbed};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::maas::API_KEY;
+
+/// The namespace and the ServiceAccount of the provider.
+pub const NAMESPACE: &str = "bench-system";
+const ACCOUNT: &str = "provider";
+/// What Linux counts processor time in, on every architecture that we know.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Usage {
+    /// Processor time, user and system.
+    pub cpu_seconds: f64,
+    /// Memory now.
+    pub rss_mib: f64,
+    /// The most memory it ever had.
+    pub rss_peak_mib: f64,
+}
+
+/// How to start a provider.
+pub struct Provider {
+    command: Vec<String>,
+    kubeconfig: PathBuf,
+    endpoint: String,
+}
+
+/// A provider that runs. Ends when dropped.
+pub struct Running {
+    process: Process,
+    /// When it was started.
+    pub since: Timestamp,
+}
+
+impl Provider {
+    /// A provider with this command line, for this cluster and this MAAS. It gets every right, so that no manifest of one
+    /// provider is needed to measure another.
+    pub async fn prepare(testbed: &Testbed, command: &str, endpoint: &str) -> anyhow::Result<Self> {
+        let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        ensure!(!command.is_empty(), "--provider is empty: give the provider's command line");
+        let metadata = json!({"name": ACCOUNT, "namespace": NAMESPACE});
+        let rights = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"});
+        let objects = vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                   "metadata": {"name": "bench-provider"}, "roleRef": rights,
+                   "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}]}),
+        ];
+        testbed.apply_objects(objects).await?;
+        let kubeconfig = testbed.service_account_kubeconfig(NAMESPACE, ACCOUNT).await?;
+        Ok(Self { command, kubeconfig, endpoint: endpoint.to_owned() })
+    }
+
+    /// Who the provider is for the API server.
+    pub fn user() -> String {
+        format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
+    }
+
+    /// Starts it.
+    pub fn start(&self, testbed: &Testbed) -> anyhow::Result<Running> {
+        let program = PathBuf::from(&self.command[0]);
+        let mut command = testbed.command(&program);
+        command
+            .args(&self.command[1..])
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("MAAS_ENDPOINT", &self.endpoint)
+            .env("MAAS_API_KEY", API_KEY)
+            .env("POD_NAMESPACE", NAMESPACE);
+        let process = testbed.sandbox().spawn("provider", command)?;
+        Ok(Running { process, since: Timestamp::now() })
+    }
+}
+
+impl Running {
+    /// What it has used so far.
+    pub fn usage(&self) -> anyhow::Result<Usage> {
+        self.process.check()?;
+        let id = self.process.id();
+        let read = |file: &str| {
+            let path = format!("/proc/{id}/{file}");
+            std::fs::read_to_string(&path).with_context(|| format!("read {path}"))
+        };
+        let stat = read("stat")?;
+        // The name of the program, in brackets, may hold anything; behind it are numbers.
+        let numbers: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |index: usize| numbers.get(index).and_then(|text| text.parse::<f64>().ok());
+        let (Some(user), Some(system)) = (ticks(11), ticks(12)) else { bail!("/proc/{id}/stat holds no times") };
+        let status = read("status")?;
+        let mib = |name: &str| -> anyhow::Result<f64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let number = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+            Ok(number.with_context(|| format!("/proc/{id}/status holds no {name}"))? / 1024.0)
+        };
+        Ok(Usage {
+            cpu_seconds: (user + system) / TICKS_PER_SECOND,
+            rss_mib: mib("VmRSS")?,
+            rss_peak_mib: mib("VmHWM")?,
+        })
+    }
+
+    /// An error with the end of its log if it does not run any more.
+    pub fn check(&self) -> anyhow::Result<()> {
+        Ok(self.process.check()?)
+    }
+
+    /// `kill -9`.
+    pub fn kill(self) {
+        self.process.kill();
+    }
+
+    /// Ends it as Kubernetes does.
+    pub async fn stop(self) {
+        self.process.stop(Duration::from_secs(10)).await;
+    }
+}

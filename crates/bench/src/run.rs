@@ -1,0 +1,363 @@
+//! One run: a provider with N machines, from the first to the last.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use capmaas_testbed::Testbed;
+use jiff::Timestamp;
+use maas_sim::faults::ServerState;
+use serde::Serialize;
+
+use crate::audit::{self, AuditLog};
+use crate::capi::{ClusterApi, Kind, Life, install_kinds};
+use crate::maas::{Exchange, Latency, Maas, Speed, Stock};
+use crate::phases::{self, Excluded, Phase};
+use crate::provider::{Provider, Running, Usage};
+use crate::tell;
+
+/// A provider is steady when it has left MAAS and the API server alone for so long.
+const QUIET: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(250);
+/// How many machines are created while MAAS is away, to see when it is noticed that it is back.
+const NEWCOMERS: usize = 5;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The provider's command line.
+    pub provider: String,
+    /// The folder with its CRDs.
+    pub crds: PathBuf,
+    /// How many machines.
+    pub machines: usize,
+    /// Of what kind.
+    pub kind: Kind,
+    /// Whose clock MAAS has.
+    pub speed: Speed,
+    /// How slow MAAS answers.
+    pub latency: Latency,
+    /// What a deployment takes, by MAAS's clock.
+    pub deploy_seconds: f64,
+    /// How long nothing happens, to see what that costs.
+    pub idle_seconds: u64,
+    /// How long MAAS is away.
+    pub away_seconds: u64,
+    /// How many requests MAAS takes at once; more wait in the provider.
+    pub limit: usize,
+    /// After how long something that should happen is given up.
+    pub patience: Duration,
+}
+
+/// Requests and writes of a stretch of time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Traffic {
+    /// How long it was.
+    pub seconds: f64,
+    /// Processor time of the provider in it.
+    pub cpu_seconds: f64,
+    /// Requests to MAAS by kind.
+    pub maas_requests: BTreeMap<String, usize>,
+    /// How many of these changed something.
+    pub maas_mutations: usize,
+    /// Writes to Kubernetes by kind, leases left out.
+    pub kubernetes_writes: BTreeMap<String, usize>,
+}
+
+impl Traffic {
+    /// All requests to MAAS.
+    pub fn requests(&self) -> usize {
+        self.maas_requests.values().sum()
+    }
+
+    /// All writes to Kubernetes.
+    pub fn writes(&self) -> usize {
+        self.kubernetes_writes.values().sum()
+    }
+}
+
+/// A provider that was killed and started again.
+#[derive(Clone, Debug, Serialize)]
+pub struct Restart {
+    /// From the start to the last thing it did before it was steady.
+    pub steady_seconds: f64,
+    /// What it did until then.
+    pub traffic: Traffic,
+}
+
+/// A MAAS that was away.
+#[derive(Clone, Debug, Serialize)]
+pub struct Away {
+    /// How long.
+    pub seconds: f64,
+    /// Requests that came all the same, in a second.
+    pub requests_per_second: f64,
+    /// How often a machine that had been Ready was said to be not, or again to be.
+    pub flips: usize,
+    /// From its return until the machines that were created meanwhile were taken.
+    pub recovered_seconds: f64,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// How many machines.
+    pub machines: usize,
+    /// Of what kind.
+    pub kind: Kind,
+    /// Whose clock MAAS had.
+    pub speed: Speed,
+    /// How slow MAAS answered.
+    pub latency: Latency,
+    /// What a deployment took, by MAAS's clock.
+    pub deploy_seconds: f64,
+    /// From the first creation until the last machine was provisioned.
+    pub deployed_seconds: f64,
+    /// What happened until then.
+    pub coming: Traffic,
+    /// The most requests of one machine that changed something, until then.
+    pub most_mutations: usize,
+    /// Where the time went.
+    pub phases: Vec<Phase>,
+    /// When nothing happens.
+    pub idle: Traffic,
+    /// Memory then.
+    pub rss_idle_mib: f64,
+    /// The most memory before any restart.
+    pub rss_peak_mib: f64,
+    /// After `kill -9`.
+    pub restart: Restart,
+    /// While MAAS was down.
+    pub away: Away,
+    /// Until every machine was gone again.
+    pub going: Traffic,
+    /// What was left in MAAS at the end, in words.
+    pub left_over: Vec<String>,
+}
+
+struct Bench<'a> {
+    plan: &'a Plan,
+    maas: Maas,
+    testbed: Testbed,
+    core: ClusterApi,
+    audit: AuditLog,
+}
+
+/// Measures.
+pub async fn measure(plan: &Plan) -> anyhow::Result<Measured> {
+    let room = plan.machines + NEWCOMERS;
+    let (machines, vms) = match plan.kind {
+        Kind::Metal => (room + room.div_ceil(10), 0),
+        Kind::Vm => (0, room + room.div_ceil(5)),
+    };
+    let Plan { deploy_seconds, speed, latency, .. } = *plan;
+    let maas = Maas::start(Stock { machines, vms, deploy_seconds, speed, latency })?;
+    let testbed = Testbed::builder().audit().name_server(maas.name_server).start().await?;
+    install_kinds(&testbed, &plan.crds).await?;
+    let provider = Provider::prepare(&testbed, &plan.provider, &maas.endpoint).await?;
+    let audit = AuditLog::open(&testbed.audit_log(), &Provider::user())?;
+    let core = ClusterApi::start(&testbed)?;
+    let mut bench = Bench { plan, maas, testbed, core, audit };
+    let measured = bench.go(&provider).await;
+    let measured = measured.map_err(|error| {
+        let log = bench.testbed.log("provider");
+        let end: Vec<&str> = log.lines().rev().take(15).collect();
+        let end: Vec<&str> = end.into_iter().rev().collect();
+        error.context(format!("the provider's log ends with:\n{}", end.join("\n")))
+    });
+    let Bench { core, testbed, .. } = bench;
+    drop(core);
+    testbed.stop().await;
+    measured
+}
+
+impl Bench<'_> {
+    async fn go(&mut self, provider: &Provider) -> anyhow::Result<Measured> {
+        let plan = self.plan;
+        let running = provider.start(&self.testbed)?;
+        self.core.create_cluster(plan.patience).await?;
+        self.core.initialize_control_plane().await?;
+        let names: Vec<String> = (0..plan.machines).map(|index| format!("bench-{index:05}")).collect();
+
+        tell(&format!("{} machines are created", names.len()));
+        let (began, before) = (Timestamp::now(), running.usage()?);
+        self.core.create_machines(&names, plan.kind).await?;
+        self.watched(&running, plan, "it is provisioned", &names, |life| life.provisioned.is_some()).await?;
+        let coming = self.traffic(began, before, &running)?;
+        let deployed_seconds = coming.seconds;
+        let lives = self.lives(&names);
+        let exchanges = since(self.maas.exchanges(), began);
+        let excluded = Excluded::new(&self.maas.seen_since(began), &exchanges, plan.limit);
+        let mut phases = phases::coming(&lives, &exchanges, &self.maas.moments(), &excluded);
+        let most_mutations = most_mutations(&exchanges);
+        tell(&format!("all are provisioned after {deployed_seconds:.1} s; waiting until it is quiet"));
+        self.quiet(Timestamp::now()).await?;
+
+        tell(&format!("idle for {} s", plan.idle_seconds));
+        let (since_idle, before) = (Timestamp::now(), running.usage()?);
+        tokio::time::sleep(Duration::from_secs(plan.idle_seconds)).await;
+        let idle = self.traffic(since_idle, before, &running)?;
+        let Usage { rss_mib: rss_idle_mib, rss_peak_mib, .. } = running.usage()?;
+
+        tell("the provider is killed and started again");
+        running.kill();
+        let running = provider.start(&self.testbed)?;
+        let steady = self.quiet(running.since).await?;
+        let traffic = self.traffic(running.since, Usage::default(), &running)?;
+        let restart = Restart { steady_seconds: steady, traffic };
+
+        let away = self.away(&running).await?;
+        let newcomers = newcomers();
+        self.watched(&running, plan, "it is provisioned", &newcomers, |life| life.provisioned.is_some()).await?;
+
+        tell("all are deleted");
+        let everybody: Vec<String> = names.iter().chain(&newcomers).cloned().collect();
+        let (since_deletion, before) = (Timestamp::now(), running.usage()?);
+        self.core.delete_machines(&everybody).await?;
+        self.watched(&running, plan, "it is gone", &everybody, |life| life.gone.is_some()).await?;
+        let going = self.traffic(since_deletion, before, &running)?;
+        let exchanges = since(self.maas.exchanges(), since_deletion);
+        let excluded = Excluded::new(&self.maas.seen_since(since_deletion), &exchanges, plan.limit);
+        phases.extend(phases::going(&self.lives(&names), &exchanges, &self.maas.moments(), &excluded));
+        self.core.forget_machines(&everybody).await?;
+        self.core.delete_cluster(plan.patience).await?;
+        running.stop().await;
+        Ok(Measured {
+            machines: plan.machines,
+            kind: plan.kind,
+            speed: plan.speed,
+            latency: plan.latency,
+            deploy_seconds: plan.deploy_seconds,
+            deployed_seconds,
+            coming,
+            most_mutations,
+            phases,
+            idle,
+            rss_idle_mib,
+            rss_peak_mib,
+            restart,
+            away,
+            going,
+            left_over: self.left_over(),
+        })
+    }
+
+    /// Waits for machines, and fails at once when the provider ends.
+    async fn watched(
+        &self,
+        running: &Running,
+        plan: &Plan,
+        what: &str,
+        names: &[String],
+        fits: impl Fn(&Life) -> bool,
+    ) -> anyhow::Result<()> {
+        let died = async {
+            loop {
+                if let Err(error) = running.check() {
+                    return error;
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::select! {
+            waited = self.core.wait_machines(plan.patience, what, names, fits) => waited,
+            error = died => Err(error),
+        }
+    }
+
+    async fn away(&mut self, running: &Running) -> anyhow::Result<Away> {
+        tell(&format!("MAAS is away for {} s", self.plan.away_seconds));
+        let flips = |core: &ClusterApi| core.lives().values().map(|life| life.flips).sum::<usize>();
+        let (began, before) = (Timestamp::now(), flips(&self.core));
+        self.maas.control().set_server(ServerState::Down);
+        let newcomers = newcomers();
+        self.core.create_machines(&newcomers, self.plan.kind).await?;
+        tokio::time::sleep(Duration::from_secs(self.plan.away_seconds)).await;
+        let requests = self.maas.seen_since(began).len();
+        let seconds = Timestamp::now().duration_since(began).as_secs_f64();
+        let back = Instant::now();
+        self.maas.control().set_server(ServerState::Up);
+        let everybody = self.plan.machines + newcomers.len();
+        while self.maas.taken() < everybody {
+            running.check()?;
+            anyhow::ensure!(back.elapsed() < self.plan.patience, "the provider did not notice that MAAS is back");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(Away {
+            seconds,
+            requests_per_second: fraction(requests) / seconds,
+            flips: flips(&self.core) - before,
+            recovered_seconds: back.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Waits until the provider leaves everybody alone. Answers when it last did not, in seconds from a moment.
+    async fn quiet(&mut self, from: Timestamp) -> anyhow::Result<f64> {
+        let began = Instant::now();
+        loop {
+            let last_write = self.audit.since(from)?.last().map(|write| write.at);
+            let last = last_write.max(self.maas.last_request()).unwrap_or(from).max(from);
+            let still = Timestamp::now().duration_since(last).as_secs_f64();
+            if still > QUIET.as_secs_f64() || began.elapsed() > self.plan.patience {
+                return Ok(last.duration_since(from).as_secs_f64());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn lives(&self, names: &[String]) -> Vec<Life> {
+        let all = self.core.lives();
+        names.iter().filter_map(|name| all.get(name).cloned()).collect()
+    }
+
+    fn traffic(&mut self, from: Timestamp, before: Usage, running: &Running) -> anyhow::Result<Traffic> {
+        let exchanges = since(self.maas.exchanges(), from);
+        let mut maas_requests = BTreeMap::new();
+        for exchange in &exchanges {
+            *maas_requests.entry(exchange.entry.kind.clone()).or_default() += 1;
+        }
+        Ok(Traffic {
+            seconds: Timestamp::now().duration_since(from).as_secs_f64(),
+            cpu_seconds: running.usage()?.cpu_seconds - before.cpu_seconds,
+            maas_requests,
+            maas_mutations: exchanges.iter().filter(|exchange| exchange.is_mutation()).count(),
+            kubernetes_writes: audit::count(&self.audit.since(from)?),
+        })
+    }
+
+    fn left_over(&self) -> Vec<String> {
+        let mut left: Vec<String> =
+            self.maas.owned().into_iter().map(|(id, state)| format!("machine {id} is {state}")).collect();
+        if self.maas.vms() > 0 {
+            left.push(format!("{} VMs", self.maas.vms()));
+        }
+        if self.maas.records() > 0 {
+            left.push(format!("{} DNS records", self.maas.records()));
+        }
+        left
+    }
+}
+
+fn newcomers() -> Vec<String> {
+    (0..NEWCOMERS).map(|index| format!("newcomer-{index}")).collect()
+}
+
+fn since(exchanges: Vec<Exchange>, from: Timestamp) -> Vec<Exchange> {
+    exchanges.into_iter().filter(|exchange| exchange.at >= from).collect()
+}
+
+/// Counts are small.
+#[allow(clippy::cast_precision_loss)]
+pub fn fraction(count: usize) -> f64 {
+    count as f64
+}
+
+fn most_mutations(exchanges: &[Exchange]) -> usize {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for exchange in exchanges.iter().filter(|exchange| exchange.is_mutation()) {
+        for id in phases::machines_of(exchange) {
+            *counts.entry(id).or_default() += 1;
+        }
+    }
+    counts.into_values().max().unwrap_or_default()
+}
