@@ -88,6 +88,7 @@ async fn call(client: &Client, recording: &Recording) -> Option<Result<()>> {
         ("DELETE", ["machines", id], None) => some!(client.machines().delete(id)),
         ("POST", ["machines", id], Some("deploy")) => some!(client.machines().deploy(id, &Deploy::default())),
         ("POST", ["machines", id], Some("release")) => some!(client.machines().release(id, &Release::default())),
+        ("POST", ["machines", id], Some("abort")) => some!(client.machines().abort(id, "")),
         ("POST", ["machines", id], Some("power_on")) => some!(client.machines().power_on(id)),
         ("POST", ["machines", id], Some("power_off")) => some!(client.machines().power_off(id, StopMode::Hard)),
         ("POST", ["machines", id], Some("mark_broken")) => some!(client.machines().mark_broken(id, "")),

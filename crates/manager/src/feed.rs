@@ -235,11 +235,11 @@ fn entry(event: Event) -> Entry {
     }
 }
 
-/// The ids under which MAAS may know a machine: where it is, and where it is meant to be.
+/// The ids under which MAAS may know a machine: where it is, where it is meant to be, and what was allocated for it as well.
 fn system_ids(machine: &MaasMachine) -> Vec<String> {
     let by_provider = machine.spec.provider_id().and_then(|text| text.parse::<ProviderId>().ok());
     let by_provider = by_provider.and_then(|id| id.system_id().map(str::to_owned));
     let record = capmaas_core::machine::Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
-    let recorded = record.and_then(|record| record.machine);
+    let recorded = record.into_iter().flat_map(|record| record.machine.into_iter().chain(record.extra));
     machine.spec.system_id().map(str::to_owned).into_iter().chain(by_provider).chain(recorded).collect()
 }

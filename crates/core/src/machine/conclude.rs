@@ -67,9 +67,6 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                 && writes(effect)
             {
                 record.in_flight = None;
-                if let Effect::Reclaim { machine, .. } = effect {
-                    record.machine = Some(machine.clone());
-                }
             }
             if let (Effect::LookAtHost { .. }, Some(note)) =
                 (effect, record.as_mut().and_then(|record| record.leaving.as_mut()))
@@ -156,7 +153,9 @@ fn take_back(record: &mut Record, effect: &Effect, refusal: Refusal) {
         Effect::Deploy { .. } => record.deploy_began = None,
         Effect::DisableSwap { .. } if refusal == Refusal::Denied => record.swap_denied = true,
         // Taken by somebody meanwhile: theirs to turn off.
-        Effect::Reclaim { .. } if refusal == Refusal::NoMatch => record.released = None,
+        Effect::Reclaim { machine, .. } if refusal == Refusal::NoMatch && record.machine.as_ref() == Some(machine) => {
+            record.released = None;
+        }
         _ => {}
     }
 }
@@ -183,7 +182,9 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
         (Effect::Deploy { .. }, Refusal::Invalid) => (Severity::Error, reasons::MACHINE_DEPLOY_FAILED, 120),
         (Effect::Deploy { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 30),
         (Effect::Release { .. }, Refusal::InUse) => (Severity::Warning, reasons::WAITING_FOR_VMS_TO_LEAVE, 60),
-        (Effect::Release { .. }, _) => (Severity::Warning, reasons::MACHINE_RELEASE_FAILED, 20),
+        (Effect::Release { .. } | Effect::AbortErase { .. }, _) => {
+            (Severity::Warning, reasons::MACHINE_RELEASE_FAILED, 20)
+        }
         // Without the tag the machine is released all the same; it is remembered in the record.
         (Effect::Quarantine { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 1),
         (Effect::PowerOn { .. }, _) => (Severity::Warning, reasons::MACHINE_POWERED_OFF, 60),

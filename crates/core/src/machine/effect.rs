@@ -141,6 +141,12 @@ pub enum Effect {
         /// What happens to its disks.
         erase: Option<Wipe>,
     },
+    /// Ends a wiping of disks that nobody is at any more; the machine then counts as one whose wiping failed, and is released
+    /// anew. Lost: the machine is no longer at it; doing it again is refused.
+    AbortErase {
+        /// The machine.
+        machine: String,
+    },
     /// Marks the VM host on a leaving machine, so that nobody places a VM there (S11). Lost: the VM host shows it.
     MarkHost {
         /// The machine.
@@ -205,6 +211,7 @@ impl Effect {
             | Self::Deploy { machine, .. }
             | Self::Quarantine { machine, .. }
             | Self::Release { machine, .. }
+            | Self::AbortErase { machine }
             | Self::PowerOn { machine } => Some(machine),
         }
     }
@@ -214,6 +221,7 @@ impl Effect {
         matches!(
             self,
             Self::Release { .. }
+                | Self::AbortErase { .. }
                 | Self::Deploy { .. }
                 | Self::PowerOn { .. }
                 | Self::Reclaim { .. }
@@ -241,6 +249,7 @@ impl Effect {
             Self::Deploy { .. } => "deploy",
             Self::Quarantine { .. } => "quarantine",
             Self::Release { .. } => "release",
+            Self::AbortErase { .. } => "abort_erase",
             Self::MarkHost { .. } => "mark_host",
             Self::TellAgent { .. } => "tell_agent",
             Self::LookAtHost { .. } => "look_at_host",

@@ -11,7 +11,7 @@ use super::record::{ABANDON_ANNOTATION, Record, VmRecord, Write};
 use super::state::{Power, State};
 use super::status::Said;
 use super::vm::listed;
-use super::{Eyes, Metal, Observed};
+use super::{Eyes, Metal, Observed, extra, stuck};
 use crate::Lookup;
 use crate::intent::{self, Wipe};
 
@@ -91,10 +91,23 @@ pub(super) fn wait(reason: &'static str, message: impl Into<String>, seconds: u6
 }
 
 impl Leave<'_> {
+    /// Machines that were allocated as well are looked after last, and hold the finalizer (S4, S14).
     fn step(mut self) -> Step {
         if let Some(step) = self.abandoned() {
             return step;
         }
+        let mut followed = extra::follow(self.observed, &mut self.record, self.now);
+        let record = self.record.clone();
+        let mut step = self.go_on(followed.step.take());
+        if let Some(why) = followed.awaited.filter(|_| step.finalizer == super::Finalizer::Remove) {
+            step = wait(reasons::MACHINE_RELEASING, why, 30);
+        }
+        step.events.extend(followed.events);
+        step.record.get_or_insert(record);
+        step
+    }
+
+    fn go_on(mut self, about_extra: Option<Step>) -> Step {
         let (user, strange) = match &self.observed.eyes {
             Eyes::Open { user, strange, .. } => (user.clone(), *strange),
             Eyes::Closed { reason, message } => return unknown(reason, message),
@@ -119,6 +132,15 @@ impl Leave<'_> {
         {
             ours.push(metal.clone());
         }
+        let extra = self.observed.extra.iter().filter_map(|extra| match &extra.seen {
+            Lookup::Found(metal) if metal.stamp.as_ref() == Some(&self.record.key) => Some(metal.clone()),
+            _ => None,
+        });
+        for metal in extra.filter(|metal| !self.observed.others.machines.contains(&metal.id)) {
+            if ours.iter().all(|other| other.id != metal.id) {
+                ours.push(metal);
+            }
+        }
         self.note_what_landed(&ours, on_record.as_ref());
         if let Some(sent) = &self.record.in_flight
             && sent.may_still_land(self.now)
@@ -130,11 +152,26 @@ impl Leave<'_> {
             return step;
         }
         ours.sort_by(|a, b| a.id.cmp(&b.id));
-        if let Some(metal) = ours.iter().find(|metal| !metal.state.is_leaving()) {
+        let is_on_record = |metal: &&Metal| self.record.machine.as_ref().is_none_or(|id| *id == metal.id);
+        let held = |metal: &&Metal| !metal.state.is_leaving();
+        if let Some(metal) = ours.iter().filter(held).find(is_on_record) {
             return self.release(metal);
+        }
+        if let Some(step) = about_extra {
+            return step;
+        }
+        if let Some(metal) = ours.iter().filter(held).find(|metal| !self.record.extra.contains(&metal.id)) {
+            self.record.extra.push(metal.id.clone());
+            let message = format!("{} was allocated as well; it is going to be released", metal.id);
+            return wait(reasons::MACHINE_RELEASING, message, 0).recording(self.record);
         }
         if let Some(metal) = ours.iter().find(|metal| matches!(metal.state, State::Releasing | State::DiskErasing)) {
             let message = format!("{} is {} in MAAS", metal.id, metal.state_name);
+            if self.record.machine.as_ref() == Some(&metal.id)
+                && let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now)
+            {
+                return step;
+            }
             return wait(reasons::MACHINE_RELEASING, message, 20).recording(self.record);
         }
         if let Some(metal) = on_record.as_ref().filter(|_| is_elsewhere(self.observed)) {
@@ -160,7 +197,8 @@ impl Leave<'_> {
         let named = self.observed.object.metadata.annotations.as_ref()?.get(ABANDON_ANNOTATION)?;
         let id = self.record.machine.as_ref()?;
         (named == id).then(|| {
-            let message = format!("{id} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it");
+            let given_up = std::iter::once(id).chain(&self.record.extra).cloned().collect::<Vec<_>>().join(" and ");
+            let message = format!("{given_up} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it");
             done(&message).telling(true, "MachineAbandoned", message)
         })
     }
@@ -213,11 +251,8 @@ impl Leave<'_> {
             (reasons::MACHINE_RELEASING, format!("{id} is being released"))
         };
         let erase = self.erase;
-        let mut record = self.record.sending(Write::Release, self.now);
+        let mut record = self.record.releasing(id, self.now);
         record.machine.get_or_insert_with(|| id.clone());
-        if record.machine.as_ref() == Some(id) {
-            record.released = Some(id.clone());
-        }
         let step = wait(reason, message.clone(), if failed { 120 } else { 2 });
         step.recording(record).telling(failed, reason, message).doing(Effect::Release { machine: id.clone(), erase })
     }
@@ -239,8 +274,11 @@ impl Leave<'_> {
     }
 
     /// Not ours any more: released means seen released, and off (S14).
-    fn see_off(self, metal: &Metal, user: &str) -> Step {
+    fn see_off(mut self, metal: &Metal, user: &str) -> Step {
         let id = &metal.id;
+        if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+            return step;
+        }
         match metal.state {
             State::Ready | State::New => {
                 if self.record.released.as_ref() != Some(id) {

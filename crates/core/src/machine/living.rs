@@ -1,5 +1,7 @@
 //! A machine that shall be there.
 
+use std::time::Duration;
+
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, VM_NAME_ANNOTATION};
 use capmaas_api::provider_id::ProviderId;
 use capmaas_api::{Severity, reasons};
@@ -10,7 +12,7 @@ use super::preparing::DEPLOY_POWER;
 use super::record::{Record, VmRecord, Write};
 use super::state::{Power, State};
 use super::status::Said;
-use super::{Eyes, Format, Metal, Observed, Requeue};
+use super::{Eyes, Format, Metal, Observed, Requeue, extra, stuck};
 use crate::Lookup;
 use crate::intent::{self, FixedAddress, Intent, Wipe};
 use crate::links::Wish;
@@ -19,6 +21,9 @@ use crate::links::Wish;
 pub(super) const ATTEMPTS: usize = 3;
 /// The same image failing on so many machines is to blame itself (S17).
 const IMAGE_FAILURES: usize = 2;
+
+/// Machines that were allocated as well are looked at so often until they are gone.
+const EXTRA: Duration = Duration::from_secs(30);
 
 /// What every step here needs.
 pub(super) struct Life<'a> {
@@ -153,13 +158,32 @@ pub fn asks_power(record: &Record, metal: &Metal, deleting: bool, now: Timestamp
         }
         // A VM is only removed while its host answers.
         state if metal.is_vm() && state.is_removable() => deleting || record.is_to_go(&metal.id),
+        State::Releasing | State::DiskErasing => stuck::is_overdue(record, now),
         State::Ready | State::New => record.released.as_deref() == Some(metal.id.as_str()),
         _ => false,
     }
 }
 
 impl Life<'_> {
+    /// Machines that were allocated as well are looked after on the way (S4); they hold nothing up.
     fn step(mut self) -> Step {
+        let mut followed = extra::follow(self.observed, &mut self.record, self.now);
+        let free = !self.record.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(self.now));
+        let record = self.record.clone();
+        let mut step = match followed.step.take() {
+            Some(step) if free && matches!(self.observed.eyes, Eyes::Open { .. }) => step,
+            _ => self.go_on(),
+        };
+        step.events.extend(followed.events);
+        // What is over is struck off also where nothing else is to be written down.
+        step.record.get_or_insert(record);
+        if followed.awaited.is_some() {
+            step.requeue = step.requeue.at_the_latest(EXTRA);
+        }
+        step
+    }
+
+    fn go_on(mut self) -> Step {
         let Eyes::Open { user, strange, .. } = &self.observed.eyes else {
             let Eyes::Closed { reason, message } = &self.observed.eyes else { return unseen("MAAS was not asked") };
             return unknown(reason, message);
@@ -215,7 +239,11 @@ impl Life<'_> {
                 Write::Compose => "making of the VM",
             };
             let message = format!("the answer of MAAS to the {what} is awaited");
-            let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message);
+            let said = if self.provisioned {
+                kept(self.observed, &message)
+            } else {
+                Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message)
+            };
             return Some(Step::say(said, after(10)));
         }
         self.record.in_flight = None;
@@ -227,7 +255,9 @@ impl Life<'_> {
         self.record.in_flight.as_ref().is_some_and(|sent| match sent.write {
             Write::Allocate | Write::Compose => true,
             Write::Deploy => metal.state != State::Allocated && metal.state != State::Ready,
-            Write::Release => metal.state.is_leaving(),
+            Write::Release if self.record.released.as_deref() == Some(metal.id.as_str()) => metal.state.is_leaving(),
+            // It was sent for another one, which was allocated as well.
+            Write::Release => extra::are_leaving(self.observed),
         })
     }
 

@@ -2,15 +2,15 @@
 
 use capmaas_api::{Severity, reasons};
 
-use super::Metal;
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::{Constraints, Effect, quarantine_tags};
 use super::living::{ATTEMPTS, Life, first_things_first, kept, unplanned};
 use super::record::{Failure, Write};
 use super::state::{Power, State};
 use super::status::Said;
+use super::{Event, Metal, extra, stuck};
 use crate::Lookup;
-use crate::intent::{self, Intent};
+use crate::intent::Intent;
 
 impl Life<'_> {
     /// Nothing is on record: look what MAAS holds under our key, then allocate.
@@ -94,7 +94,7 @@ impl Life<'_> {
     }
 
     /// The machine on record carries neither our key nor our stamp (S7).
-    pub(super) fn not_ours(self, metal: &Metal, user: &str) -> Step {
+    pub(super) fn not_ours(mut self, metal: &Metal, user: &str) -> Step {
         let id = &metal.id;
         if let Lookup::Unknown(why) = &self.observed.by_key {
             return unseen(why);
@@ -122,8 +122,11 @@ impl Life<'_> {
         }
         match (metal.state, &metal.owner) {
             (State::Releasing | State::DiskErasing, _) => {
+                if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+                    return step;
+                }
                 let said = Said::not_yet(Severity::Info, reasons::MACHINE_RELEASING, format!("{id} is being released"));
-                Step::say(said, after(20))
+                Step::say(said, after(20)).recording(self.record)
             }
             (State::Ready | State::New, _) => {
                 let still_on = self.record.released.as_ref() == Some(id) && self.observed.power == Some(Power::On);
@@ -165,10 +168,15 @@ impl Life<'_> {
             return extra;
         }
         if metal.is_vm() {
-            self.record.failed.push(Failure { machine: id, image: self.intent.image().to_owned(), power: true });
+            self.record.failed.push(Failure {
+                machine: id.clone(),
+                image: self.intent.image().to_owned(),
+                power: true,
+            });
             return self.giving_back(metal);
         }
-        match metal.state {
+        let odd = self.odd_ones(&id);
+        let mut step = match metal.state {
             State::Allocated => self.prepare(metal),
             State::Deploying => self.deploying(metal),
             State::Deployed => self.running(metal),
@@ -177,33 +185,51 @@ impl Life<'_> {
                 self.failed(metal, power, &format!("the deployment of {} failed: {}", metal.id, metal.last_words))
             }
             _ => unplanned(metal),
-        }
+        };
+        step.events.extend(odd);
+        step
     }
 
-    /// Two machines under one key: the one on record stays, another is released if it was never deployed (S4).
+    /// Two machines under one key: the one on record stays, another is written down to be released if it was never deployed
+    /// (S4). One that was is told.
     pub(super) fn superfluous(&self, id: &str) -> Option<Step> {
-        let Lookup::Found(found) = &self.observed.by_key else { return None };
-        let mut others = found.iter().filter(|metal| metal.id != id);
-        let extra = others
-            .find(|metal| metal.state == State::Allocated && !self.observed.others.machines.contains(&metal.id))?;
-        let message = format!("{} was allocated as well; it is released", extra.id);
+        let unwritten = extra::unwritten(self.observed, &self.record, id);
+        let surplus = unwritten.iter().find(|metal| metal.state == State::Allocated)?;
+        let message = format!("{} was allocated as well; it is going to be released", surplus.id);
         let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
-        let effect = Effect::Release { machine: extra.id.clone(), erase: Some(intent::Wipe::Nothing) };
-        let record = self.record.clone().sending(Write::Release, self.now);
-        Some(Step::say(said, after(1)).recording(record).doing(effect))
+        let mut record = self.record.clone();
+        record.extra.push(surplus.id.clone());
+        Some(Step::say(said, after(0)).recording(record))
+    }
+
+    /// What there is to tell about machines under our key that were deployed: nobody knows by whom, so they are left (S4).
+    pub(super) fn odd_ones(&self, id: &str) -> Vec<Event> {
+        let unwritten = extra::unwritten(self.observed, &self.record, id);
+        let odd = unwritten.iter().filter(|metal| metal.state != State::Allocated && !metal.state.is_leaving());
+        let told = |metal: &&Metal| Event {
+            warning: true,
+            reason: reasons::NOT_OUR_MACHINE,
+            message: format!(
+                "{} carries our key too and is {} in MAAS; it is left, look at it",
+                metal.id, metal.state_name
+            ),
+        };
+        odd.map(told).collect()
     }
 
     /// A machine that is not going to be used: on its way back to MAAS.
-    fn giving_back(self, metal: &Metal) -> Step {
+    fn giving_back(mut self, metal: &Metal) -> Step {
         let id = &metal.id;
+        if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+            return step;
+        }
         let said =
             Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is given back to MAAS"));
         match metal.state {
             State::Releasing | State::DiskErasing => Step::say(said, after(20)).recording(self.record),
             State::Ready | State::New => self.begin_anew(&format!("{id} was released; another machine is asked for")),
             state if state.is_releasable() && !metal.locked => {
-                let mut record = self.record.sending(Write::Release, self.now);
-                record.released = Some(id.clone());
+                let record = self.record.releasing(id, self.now);
                 let erase = self.intent.erase();
                 Step::say(said, after(2)).recording(record).doing(Effect::Release { machine: id.clone(), erase })
             }

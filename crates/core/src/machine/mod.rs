@@ -9,6 +9,7 @@ mod conclude;
 mod debt;
 mod decide;
 mod effect;
+mod extra;
 mod host_leaving;
 mod leaving;
 mod living;
@@ -19,6 +20,7 @@ mod removing;
 mod running;
 mod state;
 mod status;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod vm;
@@ -71,6 +73,8 @@ pub struct Observed {
     pub by_key: Lookup<Vec<Metal>>,
     /// The machine on record. `Absent` only by MAAS's own word about the id; `Unknown` if there is none on record.
     pub on_record: Lookup<Metal>,
+    /// The machines on record that were allocated as well (S4).
+    pub extra: Vec<Extra>,
     /// What the power driver of the machine on record says, if it was asked.
     pub power: Option<Power>,
     /// Whether the cluster's DNS record leads to the machine on record. `Absent`: there is no such record.
@@ -85,6 +89,17 @@ pub struct Observed {
     pub links: Lookup<crate::links::Sight>,
     /// The machine as a VM host, if it leaves.
     pub as_host: AsHost,
+}
+
+/// A machine that was allocated under our key besides the one on record (S4).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Extra {
+    /// Its system ID.
+    pub id: String,
+    /// How MAAS shows it. `Absent` only by MAAS's own word about the id.
+    pub seen: Lookup<Metal>,
+    /// What its power driver says, asked once it is released.
+    pub power: Option<Power>,
 }
 
 /// What is looked at for a VM only.
@@ -294,6 +309,16 @@ pub enum Requeue {
     OnChange,
     /// After about this time.
     After(Duration),
+}
+
+impl Requeue {
+    /// The same, or sooner.
+    fn at_the_latest(self, wait: Duration) -> Self {
+        match self {
+            Self::OnChange => Self::After(wait),
+            Self::After(own) => Self::After(own.min(wait)),
+        }
+    }
 }
 
 impl Metal {

@@ -47,6 +47,12 @@ pub struct Record {
     /// System ID of the machine that we asked MAAS to release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<String>,
+    /// When it was asked to, or when it was first seen on its way back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_began: Option<Timestamp>,
+    /// Machines that were allocated under our key as well, and are followed until they are seen released (S4).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra: Vec<String>,
     /// The machine is a VM host on its way out (S11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Note>,
@@ -249,6 +255,8 @@ impl Record {
             turned_on: None,
             swap_denied: false,
             released: None,
+            release_began: None,
+            extra: Vec::new(),
             leaving: None,
             failed: Vec::new(),
         }
@@ -279,6 +287,15 @@ impl Record {
         self
     }
 
+    /// The release of the machine on record is going to be sent.
+    #[must_use]
+    pub fn releasing(self, id: &str, now: Timestamp) -> Self {
+        let mut record = self.sending(Write::Release, now);
+        record.released = Some(id.to_owned());
+        record.release_began = Some(whole_seconds(now));
+        record
+    }
+
     /// Forgets the machine, and everything that was about it.
     #[must_use]
     pub fn without_machine(mut self) -> Self {
@@ -288,6 +305,7 @@ impl Record {
         self.turned_on = None;
         self.swap_denied = false;
         self.released = None;
+        self.release_began = None;
         self.leaving = None;
         self
     }

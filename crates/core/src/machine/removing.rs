@@ -7,7 +7,7 @@ use super::effect::Effect;
 use super::leaving::{Leave, done, kept, wait};
 use super::state::{Power, State};
 use super::vm::is_anothers;
-use super::{Debt, Metal};
+use super::{Debt, Metal, stuck};
 use crate::Lookup;
 
 impl Leave<'_> {
@@ -76,8 +76,11 @@ impl Leave<'_> {
     }
 
     /// Nobody has it: it is removed while its host answers, because MAAS forgets a VM even where it cannot remove it (727).
-    fn remove_one(self, metal: &Metal, user: &str) -> Step {
+    fn remove_one(mut self, metal: &Metal, user: &str) -> Step {
         let id = &metal.id;
+        if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+            return step;
+        }
         if matches!(metal.state, State::Releasing | State::DiskErasing) {
             let message = format!("{id} is {} in MAAS", metal.state_name);
             return wait(reasons::MACHINE_RELEASING, message, 10).recording(self.record);

@@ -10,7 +10,7 @@ use super::living::{Life, first_things_first, unplanned};
 use super::record::{Card, Failure, Place, VmRecord, Write, whole_seconds};
 use super::state::{Power, State};
 use super::status::Said;
-use super::{Metal, Requeue};
+use super::{Metal, Requeue, stuck};
 use crate::Lookup;
 use crate::intent::{Intent, Wipe};
 use crate::placement::{Choice, Placement};
@@ -317,8 +317,11 @@ impl Life<'_> {
     }
 
     /// A VM that is not going to be used: released, removed, and another one.
-    fn discard(self, metal: &Metal, ours: bool, user: &str) -> Step {
+    fn discard(mut self, metal: &Metal, ours: bool, user: &str) -> Step {
         let id = &metal.id;
+        if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+            return step;
+        }
         let said = Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is being removed"));
         if matches!(metal.state, State::Releasing | State::DiskErasing) {
             return Step::say(said, after(10)).recording(self.record);
@@ -327,8 +330,7 @@ impl Life<'_> {
             if !metal.state.is_releasable() || metal.locked {
                 return unplanned(metal);
             }
-            let mut record = self.record.sending(Write::Release, self.now);
-            record.released = Some(id.clone());
+            let record = self.record.releasing(id, self.now);
             let effect = Effect::Release { machine: id.clone(), erase: Some(Wipe::Nothing) };
             return Step::say(said, after(2)).recording(record).doing(effect);
         }

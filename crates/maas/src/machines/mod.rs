@@ -141,6 +141,12 @@ impl Machines<'_> {
         self.client.json(call).await
     }
 
+    /// Ends what MAAS is doing to a machine: commissioning, deploying, testing, or wiping its disks. It is turned off.
+    pub async fn abort(&self, system_id: &str, comment: &str) -> Result<Machine> {
+        let call = Call::post("machines.abort", "machines/{system_id}/?op=abort", &[system_id])?;
+        self.client.json(call.of(OBJECT).field("comment", comment)).await
+    }
+
     /// Marks a machine as broken, which drops its owner. Only the owner may.
     pub async fn mark_broken(&self, system_id: &str, comment: &str) -> Result<Machine> {
         let call = Call::post("machines.mark_broken", "machines/{system_id}/?op=mark_broken", &[system_id])?;

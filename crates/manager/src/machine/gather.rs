@@ -16,8 +16,8 @@ use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::hosts::wish;
 use capmaas_core::intent::{Intent, resolve};
 use capmaas_core::machine::{
-    Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, VmSight, asks_power,
-    debts,
+    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, VmSight,
+    asks_power, debts,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
@@ -49,6 +49,7 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
         eyes: Eyes::Closed { reason: reasons::MAAS_UNAVAILABLE, message: "MAAS was not asked".into() },
         by_key: Lookup::Unknown("MAAS was not asked for our key".into()),
         on_record: Lookup::Unknown("MAAS was not asked for the machine".into()),
+        extra: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,
@@ -280,7 +281,7 @@ async fn look(context: &Context, identity: &Identity, record: &Record, observed:
         };
     }
     let stamped = matches!(&observed.on_record, Lookup::Found(metal) if metal.stamp.as_ref() == Some(&record.key));
-    if deleting || !stamped || record.in_flight.is_some() {
+    if deleting || !stamped || record.in_flight.is_some() || !record.extra.is_empty() {
         let found = identity.client.machines().list(&MachineFilter::agent_name(&record.key)).await;
         observed.by_key = match found {
             Ok(machines) => Lookup::Found(machines.iter().map(metal).collect()),
@@ -293,12 +294,26 @@ async fn look(context: &Context, identity: &Identity, record: &Record, observed:
     if let Lookup::Found(metal) = &observed.on_record
         && asks_power(record, metal, deleting, context.clock.now())
     {
-        observed.power = Some(match identity.client.machines().query_power_state(&metal.id).await {
-            Ok(PowerState::On) => Power::On,
-            Ok(PowerState::Off) => Power::Off,
-            // Whatever else is said, or not said, is not off (S20).
-            Ok(_) | Err(_) => Power::Unknown,
-        });
+        observed.power = Some(power(identity, &metal.id).await);
+    }
+    for id in &record.extra {
+        let seen = match identity.machines.read(id).await {
+            Ok(machine) => Lookup::Found(metal(&machine)),
+            Err(error) if error.is_not_found() => Lookup::Absent,
+            Err(error) => Lookup::Unknown(error.to_string()),
+        };
+        let released = matches!(&seen, Lookup::Found(metal) if matches!(metal.state, State::Ready | State::New));
+        let power = if released { Some(power(identity, id).await) } else { None };
+        observed.extra.push(Extra { id: id.clone(), seen, power });
+    }
+}
+
+/// What the power driver says. Whatever is neither on nor off, or not said at all, is not off (S20).
+async fn power(identity: &Identity, id: &str) -> Power {
+    match identity.client.machines().query_power_state(id).await {
+        Ok(PowerState::On) => Power::On,
+        Ok(PowerState::Off) => Power::Off,
+        Ok(_) | Err(_) => Power::Unknown,
     }
 }
 

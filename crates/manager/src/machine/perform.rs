@@ -99,6 +99,7 @@ pub(super) async fn perform(
             let release = Release { erase: erasing(*erase), comment: Some(COMMENT.into()) };
             machines.release(machine, &release).await.map(drop)
         }
+        Effect::AbortErase { machine } => machines.abort(machine, COMMENT).await.map(drop),
         Effect::MarkHost { vm_host, .. } => client.vm_hosts().add_tag(*vm_host, LEAVING_TAG).await.map(drop),
         Effect::TellAgent { node } => {
             return match hosts::tell(context, key, observed, node).await {

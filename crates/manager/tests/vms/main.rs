@@ -1,8 +1,9 @@
-//! VM machines: the real gather, decide and apply over objects in memory and a simulated MAAS with made-up LXD hosts.
+//! Machines, VMs above all: the real gather, decide and apply over objects in memory and a simulated MAAS with made-up LXD hosts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod leaving;
 mod life;
 mod many;
+mod metal;
 mod stage;
 mod trouble;

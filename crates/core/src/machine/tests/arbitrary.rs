@@ -37,14 +37,17 @@ fn any_record() -> impl Strategy<Value = Record> {
     let write = prop_oneof![Just(Write::Allocate), Just(Write::Deploy), Just(Write::Release), Just(Write::Compose)];
     let in_flight = proptest::option::of((write, -400i64..10));
     let machine = prop_oneof![1 => Just(None), 3 => Just(Some(ID.to_owned()))];
-    (machine, any::<[bool; 4]>(), in_flight, proptest::option::of(-4000i64..0), 0..4usize).prop_map(
-        |(machine, flags, in_flight, began, failed)| Record {
+    let began = proptest::option::of(-4000i64..0);
+    (machine, any::<[bool; 5]>(), in_flight, began.clone(), began, 0..4usize).prop_map(
+        |(machine, flags, in_flight, began, release_began, failed)| Record {
             adopted: flags[0] && machine.is_some(),
             in_flight: in_flight.map(|(write, at)| InFlight { write, at: later(at) }),
             deploy_began: began.map(later),
             turned_on: flags[1].then(|| TurnedOn { at: later(-900), times: 1 }),
             swap_denied: flags[2],
             released: machine.clone().filter(|_| flags[3]),
+            release_began: release_began.map(later),
+            extra: flags[4].then(|| "other".to_owned()).into_iter().collect(),
             failed: (0..failed)
                 .map(|number| Failure {
                     machine: format!("f{number}"),
@@ -73,7 +76,11 @@ pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
         lookup(any::<bool>().prop_map(any_placement)),
         any::<[bool; 3]>(),
     );
-    (any_metal_observed(), sight).prop_map(|(mut observed, (by_name, host, placement, flags))| {
+    let extra = lookup(any_metal().prop_map(|metal| Metal { id: "other".into(), ..metal }));
+    let power = prop_oneof![Just(None), Just(Some(Power::On)), Just(Some(Power::Off)), Just(Some(Power::Unknown))];
+    (any_metal_observed(), sight, extra, power).prop_map(|(mut observed, sight, seen, power)| {
+        let (by_name, host, placement, flags) = sight;
+        observed.extra = vec![Extra { id: "other".into(), seen, power }];
         if !flags[0] {
             return observed;
         }

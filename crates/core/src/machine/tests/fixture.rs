@@ -151,6 +151,7 @@ pub(super) fn fresh() -> Observed {
         eyes: Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false },
         by_key: Lookup::Found(Vec::new()),
         on_record: Lookup::Unknown("none is on record".into()),
+        extra: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,

@@ -166,3 +166,58 @@ fn a_machine_that_was_released_and_taken_by_another_object_of_the_same_user_is_l
     let failed = leaving().with_record(&released).seeing(foreign(State::ReleasingFailed, Some("admin")));
     assert_eq!(decide(&failed, now()).finalizer, Finalizer::Keep);
 }
+
+/// A machine whose release was sent that many minutes ago.
+fn under_way(state: State, minutes: i64, power: Option<Power>) -> Observed {
+    let began = Some(later(-60 * minutes));
+    let record = Record { released: Some(ID.into()), release_began: began, ..on_record() };
+    let mut observed = leaving().with_record(&record).seeing(metal(state));
+    observed.power = power;
+    observed
+}
+
+#[test]
+fn a_release_that_maas_forgot_is_told_with_what_a_person_can_do() {
+    let plan = decide(&under_way(State::Releasing, 14, None), now());
+    assert_eq!(reason(&plan), "MachineReleasing");
+    for power in [None, Some(Power::Off), Some(Power::On)] {
+        let plan = decide(&under_way(State::Releasing, 15, power), now());
+        assert_eq!((effect(&plan), plan.finalizer, reason(&plan)), ("", Finalizer::Keep, "MachineReleaseFailed"));
+        let message = condition(&plan, "MachineDeployed").message.clone().unwrap();
+        assert!(message.contains("mark it as broken") && message.contains("abandon-machine: abc123"), "{message}");
+    }
+}
+
+#[test]
+fn a_wiping_of_disks_that_maas_forgot_is_ended_and_begun_anew_but_only_if_the_machine_is_off() {
+    let plan = decide(&under_way(State::DiskErasing, 15, Some(Power::Off)), now());
+    assert_eq!(plan.effect, Some(Effect::AbortErase { machine: ID.into() }));
+    let again = leaving().with_record(&plan.record.unwrap()).seeing(metal(State::DiskErasing));
+    assert_eq!(effect(&decide(&again, later(60))), "", "it is not asked for again at once");
+    assert_eq!(effect(&decide(&again.seeing(metal(State::FailedDiskErasing)), later(60))), "release");
+    for power in [None, Some(Power::On), Some(Power::Unknown)] {
+        let plan = decide(&under_way(State::DiskErasing, 300, power), now());
+        assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep), "{power:?}");
+    }
+    let on = |minutes| decide(&under_way(State::DiskErasing, minutes, Some(Power::On)), now());
+    assert_eq!(
+        (reason(&on(359)), reason(&on(360))),
+        ("MachineReleasing", "MachineReleaseFailed"),
+        "large disks take long"
+    );
+    let early = decide(&under_way(State::DiskErasing, 14, Some(Power::Off)), now());
+    assert_eq!(effect(&early), "");
+}
+
+#[test]
+fn the_time_of_a_release_that_somebody_else_began_counts_from_when_it_was_seen() {
+    let plan = decide(&leaving().seeing(metal(State::Releasing)), now());
+    assert_eq!(plan.record.unwrap().release_began, Some(now()));
+}
+
+#[test]
+fn a_machine_that_failed_and_is_stuck_on_its_way_back_is_told_as_well() {
+    let record = Record { released: Some(ID.into()), release_began: Some(later(-900)), ..on_record() };
+    let observed = fresh().with_record(&record).seeing(metal(State::Releasing));
+    assert_eq!(reason(&decide(&observed, now())), "MachineReleaseFailed");
+}

@@ -99,16 +99,6 @@ fn s01_a_key_that_maas_was_not_asked_for_is_not_free() {
 }
 
 #[test]
-fn s04_the_machine_on_record_stays_and_another_that_was_never_deployed_is_released() {
-    let extra = |state| Metal { id: "other".into(), stamp: None, ..metal(state) };
-    let observed = fresh().with_record(&on_record()).seeing(metal(State::Allocated));
-    let plan = decide(&observed.clone().under_key(vec![metal(State::Allocated), extra(State::Allocated)]), now());
-    assert!(matches!(&plan.effect, Some(Effect::Release { machine, .. }) if machine == "other"), "{:?}", plan.effect);
-    let plan = decide(&observed.under_key(vec![metal(State::Allocated), extra(State::Deployed)]), now());
-    assert_eq!(effect(&plan), "deploy");
-}
-
-#[test]
 fn s05_after_a_change_of_identity_nothing_is_allocated_and_no_absence_believed() {
     let mut observed = fresh().with_record(&record());
     observed.eyes = Eyes::Open { name: "n".into(), user: "new".into(), strange: true };

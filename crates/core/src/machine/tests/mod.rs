@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod debt;
+mod extra;
 mod fixture;
 mod hosting;
 mod leaving;

@@ -9,7 +9,9 @@ use crate::Lookup;
 
 fn ours(observed: &Observed, id: &str) -> bool {
     let marked = |metal: &Metal| metal.id == id && metal.is_ours(KEY, &observed.by_key);
+    let stamped = |extra: &Extra| matches!(&extra.seen, Lookup::Found(metal) if marked(metal));
     matches!(&observed.on_record, Lookup::Found(metal) if marked(metal))
+        || observed.extra.iter().any(stamped)
         || matches!(&observed.by_key, Lookup::Found(found) if found.iter().any(|metal| metal.id == id))
 }
 
@@ -93,6 +95,11 @@ proptest! {
                 if record.machine.is_some() {
                     prop_assert!(!matches!(observed.on_record, Lookup::Unknown(_)));
                 }
+                for extra in observed.extra.iter().filter(|extra| record.extra.contains(&extra.id)) {
+                    prop_assert!(!matches!(extra.seen, Lookup::Unknown(_)), "s04");
+                    let on = matches!(&extra.seen, Lookup::Found(metal) if metal.state == State::Ready);
+                    prop_assert!(!on || extra.power == Some(Power::Off) || observed.others.machines.contains(&extra.id));
+                }
                 prop_assert!(plan.debt.is_none(), "a debt is written down before the finalizer goes");
                 if record.vm.is_some() && matches!(observed.on_record, Lookup::Absent) {
                     prop_assert!(!matches!(observed.vm.by_name, Lookup::Unknown(_)));
@@ -108,7 +115,9 @@ proptest! {
         let mut observed = observed.provisioned();
         observed.object.metadata.deletion_timestamp = None;
         let plan = decide(&observed, now());
-        let destroys = matches!(plan.effect, Some(Effect::Release { .. } | Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. } | Effect::DeleteVm { .. } | Effect::Compose { .. } | Effect::Take { .. }));
+        // One that was allocated as well is another machine, and was never of use (S4).
+        let about_extra = plan.effect.as_ref().and_then(Effect::machine) == Some("other");
+        let destroys = !about_extra && matches!(plan.effect, Some(Effect::Release { .. } | Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. } | Effect::DeleteVm { .. } | Effect::Compose { .. } | Effect::Take { .. }));
         prop_assert!(!destroys, "{:?}", plan.effect);
     }
 

@@ -1,0 +1,149 @@
+//! Machines that were allocated under our key as well, because an answer of MAAS was lost: the one on record stays, the others
+//! are written down, released, and followed until they are seen released (S4).
+
+use capmaas_api::{Severity, reasons};
+use jiff::Timestamp;
+
+use super::decide::{Step, after, is_elsewhere};
+use super::effect::Effect;
+use super::living::kept;
+use super::record::{Record, Write};
+use super::state::{Power, State};
+use super::status::Said;
+use super::{Event, Extra, Eyes, Metal, Observed};
+use crate::Lookup;
+use crate::intent::Wipe;
+
+/// What became of them.
+#[derive(Default)]
+pub(super) struct Followed {
+    /// Something is to be done about one of them now.
+    pub(super) step: Option<Step>,
+    /// What is still waited for.
+    pub(super) awaited: Option<String>,
+    /// What there is to tell about those that are not followed any more.
+    pub(super) events: Vec<Event>,
+}
+
+enum Next {
+    /// It is nothing of ours any more; maybe a person should know.
+    Over(Option<String>),
+    Wait(String),
+    Do(Effect, String),
+}
+
+/// Looks after all of them, and strikes off the record those that are over.
+pub(super) fn follow(observed: &Observed, record: &mut Record, now: Timestamp) -> Followed {
+    let mut followed = Followed::default();
+    for id in std::mem::take(&mut record.extra) {
+        match next(observed, &record.key, &id) {
+            Next::Over(told) => {
+                let told = told.map(|message| Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message });
+                followed.events.extend(told);
+                continue;
+            }
+            Next::Wait(why) => followed.awaited = Some(why),
+            Next::Do(effect, message) => {
+                followed.awaited = Some(message.clone());
+                followed.step.get_or_insert_with(|| doing(observed, effect, message));
+            }
+        }
+        record.extra.push(id);
+    }
+    if let Some(step) = &mut followed.step {
+        let write = match &step.effect {
+            Some(Effect::Release { .. }) => Some(Write::Release),
+            Some(Effect::Reclaim { .. }) => Some(Write::Allocate),
+            _ => None,
+        };
+        let record = record.clone();
+        step.record = Some(match write {
+            Some(write) => record.sending(write, now),
+            None => record,
+        });
+    }
+    followed
+}
+
+fn doing(observed: &Observed, effect: Effect, message: String) -> Step {
+    let said = if observed.object.metadata.deletion_timestamp.is_some() {
+        Said::not_yet(Severity::Info, reasons::MACHINE_RELEASING, message)
+    } else {
+        // About the machine on record nothing new is known.
+        kept(observed, &message)
+    };
+    Step::say(said, after(1)).doing(effect)
+}
+
+fn next(observed: &Observed, key: &str, id: &str) -> Next {
+    let Some(Extra { seen, power, .. }) = observed.extra.iter().find(|extra| extra.id == id) else {
+        return Next::Wait(format!("{id}, which was allocated as well, was not looked at"));
+    };
+    let strange = matches!(&observed.eyes, Eyes::Open { strange: true, .. });
+    let metal = match seen {
+        Lookup::Found(metal) => metal,
+        Lookup::Absent if !strange => return Next::Over(None),
+        Lookup::Absent => return Next::Wait(format!("the MAAS identity changed, so {id} may still exist")),
+        Lookup::Unknown(why) => return Next::Wait(why.clone()),
+    };
+    if observed.others.machines.contains(id) {
+        return Next::Over(None);
+    }
+    if let Lookup::Unknown(why) = &observed.by_key {
+        return Next::Wait(why.clone());
+    }
+    let ours = metal.is_ours(key, &observed.by_key);
+    if !ours && is_elsewhere(observed) {
+        return Next::Wait(format!("the MAAS endpoint changed, so {id} may be another machine there"));
+    }
+    let (key, machine) = (key.to_owned(), id.to_owned());
+    match metal.state {
+        State::Releasing | State::DiskErasing => Next::Wait(format!("{id} is {} in MAAS", metal.state_name)),
+        State::Ready | State::New => match power {
+            Some(Power::Off) => Next::Over(None),
+            Some(Power::On) => {
+                let message = format!("{id} is still on after its release; it is taken back and released once more");
+                Next::Do(Effect::Reclaim { key, machine }, message)
+            }
+            Some(Power::Unknown) | None => {
+                Next::Wait(format!("{id} is released, but nobody can tell whether it is off; see its power settings"))
+            }
+        },
+        state if ours && state.is_releasable() && !metal.locked => {
+            let message = format!("{id} was allocated as well; it is released");
+            // The key goes as soon as the release begins, and the stamp stays until its end: only it tells a release that
+            // failed from somebody else's machine (S7).
+            if metal.stamp.is_none() {
+                return Next::Do(Effect::Stamp { key, machine }, message);
+            }
+            Next::Do(Effect::Release { machine, erase: Some(Wipe::Nothing) }, message)
+        }
+        _ if ours => Next::Wait(format!(
+            "{id} was allocated as well and is {}{} in MAAS; bring it to Ready there",
+            if metal.locked { "locked and " } else { "" },
+            metal.state_name
+        )),
+        _ => Next::Over(Some(format!(
+            "{id} was allocated as well and is {} in MAAS without our mark; it is left alone",
+            metal.state_name
+        ))),
+    }
+}
+
+/// Whether a release that was sent for one of them shows: none of them is held any more.
+pub(super) fn are_leaving(observed: &Observed) -> bool {
+    observed.extra.iter().all(|extra| match &extra.seen {
+        Lookup::Found(metal) => metal.state.is_leaving(),
+        Lookup::Absent => true,
+        Lookup::Unknown(_) => false,
+    })
+}
+
+/// Those under our key besides the one on record, as far as they are not written down yet and are nobody else's live node (S6).
+pub(super) fn unwritten<'a>(observed: &'a Observed, record: &Record, id: &str) -> Vec<&'a Metal> {
+    let Lookup::Found(found) = &observed.by_key else { return Vec::new() };
+    let unknown = |metal: &&Metal| {
+        metal.id != id && !record.extra.contains(&metal.id) && !observed.others.machines.contains(&metal.id)
+    };
+    found.iter().filter(unknown).collect()
+}

@@ -1,0 +1,73 @@
+//! A release that does not end. MAAS gives one up by itself after five minutes, unless it was killed in the middle: then nobody
+//! in it remembers, and the machine stays as it is for ever.
+
+use capmaas_api::{Severity, reasons};
+use jiff::{SignedDuration, Timestamp};
+
+use super::decide::{Step, after};
+use super::effect::Effect;
+use super::record::{ABANDON_ANNOTATION, Record, whole_seconds};
+use super::state::{Power, State};
+use super::status::Said;
+use super::{Metal, Observed};
+
+/// From then on a release is not believed to end by itself.
+const RELEASE_DEADLINE: SignedDuration = SignedDuration::from_mins(15);
+
+/// Large disks take hours, and whoever wipes them is on; from then on a person should look.
+const WIPE_DEADLINE: SignedDuration = SignedDuration::from_hours(6);
+
+/// Whether the machine has been on its way back for too long. The power driver is asked from then on, because it tells
+/// whether anybody is at work on the machine.
+pub(super) fn is_overdue(record: &Record, now: Timestamp) -> bool {
+    record.release_began.is_some_and(|began| now.duration_since(began) >= RELEASE_DEADLINE)
+}
+
+/// What is to be said or done about the machine on record, which MAAS is giving back; nothing while that is no wonder.
+pub(super) fn step(observed: &Observed, record: &mut Record, metal: &Metal, now: Timestamp) -> Option<Step> {
+    if !matches!(metal.state, State::Releasing | State::DiskErasing) {
+        return None;
+    }
+    // Begun by somebody else, or before this was written down: its time begins now.
+    let began = *record.release_began.get_or_insert(whole_seconds(now));
+    if !is_overdue(record, now) {
+        return None;
+    }
+    let id = &metal.id;
+    let told = |message: String| {
+        Step::say(Said::not_yet(Severity::Error, reasons::MACHINE_RELEASE_FAILED, message), after(120))
+            .recording(record.clone())
+    };
+    let power = match observed.power {
+        Some(Power::On) => "on",
+        Some(Power::Off) => "off",
+        Some(Power::Unknown) | None => "in a state that its power driver cannot tell",
+    };
+    if metal.state == State::Releasing {
+        return Some(told(format!(
+            "{id} has been Releasing in MAAS for more than 15 minutes and is {power}; MAAS gives up after 5 unless it was \
+             restarted meanwhile: check the machine's power settings, mark it as broken in MAAS and release it from there, or \
+             give it up by the annotation {ABANDON_ANNOTATION}: {id}"
+        )));
+    }
+    match observed.power {
+        Some(Power::On) if now.duration_since(began) < WIPE_DEADLINE => None,
+        Some(Power::Off) if metal.stamp.as_ref() == Some(&record.key) => {
+            let message = format!("{id} is off although its disks are being wiped; that is given up and tried again");
+            let said = Said::not_yet(Severity::Warning, reasons::MACHINE_RELEASE_FAILED, message.clone());
+            let effect = Effect::AbortErase { machine: id.clone() };
+            // Asked for at most once in such a time.
+            let record = Record { release_began: Some(whole_seconds(now)), ..record.clone() };
+            Some(
+                Step::say(said, after(30))
+                    .recording(record)
+                    .telling(true, reasons::MACHINE_RELEASE_FAILED, message)
+                    .doing(effect),
+            )
+        }
+        Some(_) | None => Some(told(format!(
+            "the disks of {id} have been wiped in MAAS for long and the machine is {power}; if nothing happens on its \
+             console, abort that in MAAS and release it there, or give it up by the annotation {ABANDON_ANNOTATION}: {id}"
+        ))),
+    }
+}

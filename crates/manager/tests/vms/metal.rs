@@ -1,0 +1,108 @@
+//! Physical machines whose MAAS dies or answers twice.
+
+use capmaas_core::machine::Requeue;
+use serde_json::json;
+
+use crate::stage::Stage;
+
+fn with_metal(names: &[&str]) -> Stage {
+    let stage = Stage::new();
+    for name in names {
+        stage.arrange(json!([{"machine": {"hostname": name, "zone": "az1", "cpu_count": 4, "memory": 8192}}]));
+    }
+    stage
+}
+
+/// MAAS's words for the state of a machine, and who has it.
+fn state(stage: &Stage, name: &str) -> (String, bool) {
+    stage.maas.control().with_model(|model| {
+        let machine = model.db.machines.values().find(|machine| machine.hostname == name).unwrap();
+        (machine.status.name().to_owned(), machine.owner.is_some())
+    })
+}
+
+fn system_id(stage: &Stage, name: &str) -> String {
+    stage.maas.control().with_model(|model| model.db.by_hostname[name].clone())
+}
+
+#[tokio::test]
+async fn a_machine_that_a_killed_maas_left_releasing_is_told_and_let_go_once_a_person_has_mended_it() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    stage.until_ready(&["m"]).await;
+    stage.fault(json!({ "match": { "kind": "machine.release" }, "when": "after", "do": "kill", "down_seconds": 20 }));
+    stage.port.delete("MaasMachine", &capmaas_manager::port::Key::new("default", "m"));
+    let told = |stage: &Stage| stage.reason("m", "MachineDeployed") == "MachineReleaseFailed";
+    stage.until(&["m"], "told", told).await;
+    assert_eq!(state(&stage, "bm01").0, "Releasing");
+    let message = stage.condition("m", "MachineDeployed")["message"].to_string();
+    assert!(message.contains("more than 15 minutes and is on"), "{message}");
+    let releases = stage.mutations().iter().filter(|kind| *kind == "machine.release").count();
+    let id = system_id(&stage, "bm01");
+    stage.maas.control().with_model(|model| {
+        let admin = model.db.machines[&id].owner.unwrap();
+        model.mark_broken(&id, admin, None).unwrap();
+    });
+    stage.advance(60);
+    stage
+        .maas
+        .control()
+        .with_model(|model| model.release(&id, 1, &maas_sim::model::release::ReleaseRequest::default()).unwrap());
+    stage.until_gone(&["m"]).await;
+    assert_eq!(state(&stage, "bm01"), ("Ready".to_owned(), false));
+    assert_eq!(stage.mutations().iter().filter(|kind| *kind == "machine.release").count(), releases);
+}
+
+#[tokio::test]
+async fn a_wiping_of_disks_that_a_killed_maas_forgot_is_begun_anew_once_the_machine_is_off() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({ "release": { "erase": "quick" } }));
+    stage.until_ready(&["m"]).await;
+    stage.fault(json!({ "match": { "kind": "machine.release" }, "when": "after", "do": "kill", "down_seconds": 20 }));
+    stage.port.delete("MaasMachine", &capmaas_manager::port::Key::new("default", "m"));
+    stage.until(&["m"], "the wiping", |stage| state(stage, "bm01").0 == "Disk erasing").await;
+    let id = system_id(&stage, "bm01");
+    stage.maas.control().with_model(|model| model.lose_power(&id));
+    stage.until_gone(&["m"]).await;
+    assert_eq!(state(&stage, "bm01"), ("Ready".to_owned(), false));
+    let sent = stage.mutations();
+    let of = |kind: &str| sent.iter().filter(|sent| *sent == kind).count();
+    assert_eq!((of("machine.abort"), of("machine.release")), (1, 2), "{sent:?}");
+}
+
+/// Two machines under the key of one object: what a lost answer can lead to.
+async fn allocated_twice(stage: &Stage) -> String {
+    stage.machine("m", json!({}));
+    stage.until(&["m"], "a machine", |stage| state(stage, "bm01").1 || state(stage, "bm02").1).await;
+    let other = if state(stage, "bm01").1 { "bm02" } else { "bm01" };
+    let key = stage.record("m")["key"].clone();
+    stage
+        .arrange(json!([{"machine": {"hostname": other, "status": "Allocated", "owner": "admin", "agent_name": key}}]));
+    other.to_owned()
+}
+
+#[tokio::test]
+async fn s04_a_second_machine_is_followed_until_it_is_ready_and_off_whatever_goes_wrong() {
+    let mut stage = with_metal(&["bm01", "bm02"]);
+    let other = allocated_twice(&stage).await;
+    stage.until(&["m"], "written down", |stage| !stage.record("m")["extra"].is_null()).await;
+    stage.restart();
+    // The answer to its release is lost, and then MAAS fails at it.
+    stage.arrange(json!([{"machine": {"hostname": other, "power": "on", "next": {"release": "fail"}}}]));
+    stage.fault(json!({ "match": { "kind": "machine.release", "machine": other }, "when": "after", "do": "reset" }));
+    stage.until_ready(&["m"]).await;
+    stage.until(&["m"], "released", |stage| stage.record("m")["extra"].is_null()).await;
+    assert_eq!(state(&stage, &other), ("Ready".to_owned(), false));
+    assert_eq!(stage.object("m")["status"]["ready"], true);
+    assert!(!matches!(stage.pass("m").await, Requeue::After(wait) if wait.as_secs() < 10), "nothing is left to follow");
+}
+
+#[tokio::test]
+async fn s04_the_finalizer_waits_for_the_second_machine() {
+    let stage = with_metal(&["bm01", "bm02"]);
+    let other = allocated_twice(&stage).await;
+    stage.until_gone(&["m"]).await;
+    for name in ["bm01", "bm02"] {
+        assert_eq!(state(&stage, name), ("Ready".to_owned(), false), "{name}, {other} was the second");
+    }
+}
