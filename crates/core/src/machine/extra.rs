@@ -97,7 +97,12 @@ fn next(observed: &Observed, key: &str, id: &str) -> Next {
         return Next::Wait(format!("the MAAS endpoint changed, so {id} may be another machine there"));
     }
     let (key, machine) = (key.to_owned(), id.to_owned());
+    let stays = observed.object.metadata.deletion_timestamp.is_none();
     match metal.state {
+        // Not by us: it was Allocated when it was written down, and is none that we deploy.
+        State::Deploying | State::Deployed if ours && stays => {
+            Next::Wait(format!("{id} was allocated as well and somebody deployed it; it is left, look at it in MAAS"))
+        }
         State::Releasing | State::DiskErasing => Next::Wait(format!("{id} is {} in MAAS", metal.state_name)),
         State::Ready | State::New => match power {
             Some(Power::Off) => Next::Over(None),

@@ -126,6 +126,19 @@ fn s04_one_that_was_deployed_is_told_and_left() {
 }
 
 #[test]
+fn s04_one_that_somebody_deployed_after_it_was_written_down_is_released_only_with_the_object() {
+    for state in [State::Deploying, State::Deployed] {
+        let stamped = Metal { stamp: Some(KEY.into()), ..other(state) };
+        let observed = seen(Lookup::Found(stamped), None);
+        let plan = decide(&observed, now());
+        assert_eq!((effect(&plan), plan.record.unwrap().extra.len()), ("", 1), "{state:?}");
+        let released = Record { released: Some(ID.into()), ..written_down() };
+        let plan = decide(&observed.with_record(&released).seeing(foreign(State::Ready, None)).deleting(), now());
+        assert_eq!(plan.effect.as_ref().and_then(Effect::machine), Some("zzz999"), "{state:?}");
+    }
+}
+
+#[test]
 fn s07_one_that_is_somebody_elses_now_is_not_followed_any_more() {
     for state in [State::Allocated, State::Deployed, State::ReleasingFailed] {
         let mut observed = seen(Lookup::Found(Metal { owner: Some("bob".into()), ..other(state) }), None);
