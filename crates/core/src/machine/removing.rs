@@ -55,7 +55,10 @@ impl Leave<'_> {
         };
         match made {
             // Made, and we died before we wrote it down; or a refresh of the host brought it back.
-            Some(metal) if !is_anothers(&metal, user) && !self.observed.others.machines.contains(&metal.id) => {
+            Some(metal)
+                if (!is_anothers(&metal, user) || metal.state.is_being_commissioned())
+                    && !self.observed.others.machines.contains(&metal.id) =>
+            {
                 let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
                 self.record.machine = Some(metal.id.clone());
                 wait(reasons::MACHINE_RELEASING, message, 0).recording(self.record)
@@ -87,6 +90,12 @@ impl Leave<'_> {
         }
         let made_for_us = self.record.released.as_ref() == Some(id)
             || self.record.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm));
+        let claimed = self.observed.others.machines.contains(id) || metal.stamp.is_some();
+        if metal.is_vm() && made_for_us && !claimed && metal.state.is_being_commissioned() && is_anothers(metal, user) {
+            let whose = metal.owner.as_deref().unwrap_or("somebody");
+            let message = format!("{id} is {} in MAAS for {whose}; it is removed when nobody has it", metal.state_name);
+            return wait(reasons::MACHINE_RELEASING, message, 20).recording(self.record);
+        }
         let free = !is_anothers(metal, user) && !self.observed.others.machines.contains(id);
         if !(metal.is_vm() && made_for_us && free && metal.state.is_removable()) {
             return self.stranger(metal, user);

@@ -70,6 +70,11 @@ impl State {
         matches!(self, Self::Releasing | Self::DiskErasing | Self::Ready | Self::New)
     }
 
+    /// MAAS gets to know the machine. Whoever has it do so owns the machine until it is Ready, and nobody does then.
+    pub fn is_being_commissioned(self) -> bool {
+        matches!(self, Self::New | Self::Commissioning | Self::Testing)
+    }
+
     /// A VM that nobody owns can be removed in this state.
     pub fn is_removable(self) -> bool {
         matches!(

@@ -235,7 +235,8 @@ impl Life<'_> {
                 _ => unplanned(metal),
             };
         }
-        if is_anothers(metal, user) {
+        // Somebody who refreshed the host has it until it is Ready; it is not lost to us before.
+        if is_anothers(metal, user) && !metal.state.is_being_commissioned() {
             return self.stolen(metal);
         }
         match metal.state {

@@ -173,3 +173,23 @@ async fn s12_a_vm_that_only_lxd_knows_is_left_to_a_person_where_a_refresh_could_
     assert_eq!(stage.mutations().iter().filter(|kind| kind.contains("refresh")).count(), 0);
     assert_eq!(stage.in_maas().len(), 1);
 }
+
+#[tokio::test]
+async fn s10_a_vm_that_somebody_elses_refresh_brought_back_is_waited_for_and_taken() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.fault(json!({ "match": { "kind": "vm-host.compose" }, "when": "before", "do": "kill", "down_seconds": 20 }));
+    stage.until(&["cp-0"], "a VM that only LXD knows", |stage| !stage.in_lxd().is_empty()).await;
+    stage.advance(30);
+    stage.maas.control().with_model(|model| {
+        let bob = model.db.users.values().find(|user| user.name == "bob").map(|user| user.id).unwrap();
+        for host in model.db.vm_hosts.keys().copied().collect::<Vec<_>>() {
+            assert!(model.refresh_vm_host(host, bob).is_ok());
+        }
+    });
+    assert_eq!(stage.in_maas(), stage.in_lxd());
+    stage.until_ready(&["cp-0"]).await;
+    assert_eq!((stage.in_maas().len(), stage.in_lxd().len()), (1, 1), "no other VM was made");
+    stage.until_gone(&["cp-0"]).await;
+    assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
+}

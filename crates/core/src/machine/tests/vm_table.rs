@@ -64,6 +64,22 @@ fn s10_a_vm_that_somebody_else_has_is_neither_deployed_nor_removed_whatever_its_
     }
 }
 
+/// Whoever refreshes its host owns a VM that MAAS did not know until it is Ready. Then it is nobody's, and would be for ever.
+#[test]
+fn s10_a_vm_that_is_commissioned_for_somebody_else_is_waited_for() {
+    for state in State::ALL {
+        let theirs = Metal { owner: Some("bob".into()), ..unowned_vm(state) };
+        let plan = decide(&with(theirs.clone()), now());
+        let kept = plan.record.clone().unwrap_or_else(vm_on_record).machine.is_some();
+        let passing = matches!(state, State::New | State::Commissioning | State::Testing);
+        assert!(kept || !passing, "{state:?}: {plan:?}");
+        assert!(!kept || passing, "{state:?} is theirs for good");
+        let plan = decide(&with(theirs).deleting(), now());
+        let waits = passing || matches!(state, State::Releasing | State::DiskErasing);
+        assert_eq!(plan.finalizer == Finalizer::Keep, waits, "{state:?}: {plan:?}");
+    }
+}
+
 #[test]
 fn s09_a_vm_that_was_provisioned_once_is_never_released_removed_or_made_again_by_us() {
     for state in State::ALL {
