@@ -1,6 +1,5 @@
 //! What a person would look at, by the tools that a person has.
 
-use anyhow::{Context as _, ensure};
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::maas::API_KEY;
 use capmaas_e2e::scene::Scene;
@@ -21,7 +20,7 @@ pub(crate) async fn tables(scene: &Scene, clusterctl: &Clusterctl, plans: &[&Clu
     }
     for arguments in [["machines", "--all-namespaces"].as_slice(), &["hosts"]] {
         say(&format!("$ kubectl maas {}", arguments.join(" ")));
-        quote(&plugin(scene, arguments).await?);
+        quote(&scene.plugin(arguments).await?);
         println!();
     }
     say("the names of the API servers in MAAS:");
@@ -30,19 +29,6 @@ pub(crate) async fn tables(scene: &Scene, clusterctl: &Clusterctl, plans: &[&Clu
     }
     println!();
     Ok(())
-}
-
-async fn plugin(scene: &Scene, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = tokio::process::Command::new(program("kubectl-maas")?)
-        .args(arguments)
-        .env("KUBECONFIG", scene.testbed.kubeconfig_path())
-        .env("MAAS_ENDPOINT", &scene.maas.endpoint)
-        .env("MAAS_API_KEY", API_KEY)
-        .output()
-        .await
-        .context("start kubectl-maas")?;
-    ensure!(output.status.success(), "kubectl maas failed: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Bad input gets a sentence.

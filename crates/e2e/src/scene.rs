@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::cluster::ClusterPlan;
 use crate::maas::{API_KEY, Expected, Maas};
 use crate::release::{NEW_CONTRACT, make_releases, release_of};
-use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player};
+use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player, program};
 
 /// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
@@ -265,6 +265,22 @@ impl Scene {
         let mut answer = Vec::new();
         tokio::time::timeout(ANSWER_PATIENCE, stream.read_to_end(&mut answer)).await??;
         Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// What the kubectl plugin prints, with a key of the user's own. Its exit code counts only where it printed nothing:
+    /// `doctor` fails when it finds something.
+    pub async fn plugin(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let output = tokio::process::Command::new(program("kubectl-maas")?)
+            .args(arguments)
+            .env("KUBECONFIG", self.testbed.kubeconfig_path())
+            .env("MAAS_ENDPOINT", &self.maas.endpoint)
+            .env("MAAS_API_KEY", API_KEY)
+            .output()
+            .await
+            .context("start kubectl-maas")?;
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(!printed.is_empty(), "kubectl maas failed: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(printed)
     }
 
     /// Everything that the manager has logged.

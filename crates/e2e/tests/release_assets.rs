@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use capmaas_e2e::maas::{API_KEY, DOMAIN, Maas, image};
 use capmaas_e2e::release::{FLAVORS, NEW_CONTRACT, OLD_CONTRACT, judge, release_of};
 use capmaas_e2e::scene::Scene;
-use capmaas_e2e::{Objects, eventually, program};
+use capmaas_e2e::{Objects, eventually};
 use capmaas_testbed::parse_yaml;
 use serde_json::{Value, json};
 
@@ -77,15 +77,7 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
     assert!(described.contains("MaasCluster default/c0"), "{described}");
 
     // The plugin tells the same to people, and reads MAAS with their own key.
-    let plugin = |arguments: &[&str]| {
-        let mut command = tokio::process::Command::new(program("kubectl-maas").unwrap());
-        command.args(arguments).env("KUBECONFIG", scene.testbed.kubeconfig_path());
-        command.env("MAAS_ENDPOINT", &scene.maas.endpoint).env("MAAS_API_KEY", API_KEY);
-        async move {
-            let output = command.output().await.unwrap();
-            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-        }
-    };
+    let plugin = async |arguments: &[&str]| scene.plugin(arguments).await.unwrap();
     let machines = plugin(&["machines"]).await;
     assert!(machines.contains("WAITS FOR") && machines.contains("c0-control-plane-"), "{machines}");
     let name = machines.split_whitespace().find(|word| word.starts_with("c0-control-plane-")).unwrap().to_owned();

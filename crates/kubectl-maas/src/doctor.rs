@@ -209,7 +209,7 @@ pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
                 })
                 .collect();
             if broken.is_empty() {
-                report.good("LXD hosts", format!("{} hosts, all reached", all.len()));
+                report.good("LXD hosts", format!("{}, all reached", all.len()));
             } else {
                 report.bad("LXD hosts", broken.join("; "), "vmhost-test on that node tells what is in the way");
             }
@@ -228,8 +228,11 @@ fn compare(
     match there {
         Ok(there) => {
             let missing: Vec<&str> = asked.difference(&there).map(String::as_str).collect();
-            if missing.is_empty() {
-                report.good(subject, format!("all {} that are asked for are there", asked.len()));
+            if asked.is_empty() {
+                report.good(subject, "none is asked for");
+            } else if missing.is_empty() {
+                let names: Vec<&str> = asked.iter().map(String::as_str).collect();
+                report.good(subject, format!("MAAS has all that are asked for: {}", names.join(", ")));
             } else {
                 report.bad(subject, format!("MAAS does not have {}", missing.join(", ")), mend);
             }

@@ -42,7 +42,11 @@ pub fn render(machine: &Value, events: &[Value]) -> String {
     if !events.is_empty() {
         let _ = writeln!(out, "\nEvents, the newest last");
         for event in events {
-            let _ = writeln!(out, "  {:<26} {}", text(event, "/reason"), text(event, "/note"));
+            let mut lines = text(event, "/note").lines();
+            let _ = writeln!(out, "  {:<26} {}", text(event, "/reason"), lines.next().unwrap_or_default());
+            for line in lines {
+                let _ = writeln!(out, "  {:<26} {line}", "");
+            }
         }
     }
     out
@@ -63,10 +67,11 @@ mod tests {
                 {"type": "MachineDeployed", "status": "False", "reason": "NoMachineAvailable", "message": "asked for 4 cores"},
             ]},
         });
-        let event = json!({"reason": "MachineAllocating", "note": "asks MAAS for a machine"});
+        let event = json!({"reason": "MachineAllocating", "note": "asks MAAS for a machine\nof pool big"});
         let shown = render(&machine, &[event]);
         assert!(shown.contains("asked for 4 cores\n      what to do: Add machines"), "{shown}");
         assert_eq!(shown.matches("what to do").count(), 1, "{shown}");
-        assert!(shown.contains("MachineAllocating          asks MAAS for a machine"), "{shown}");
+        let both = format!("MachineAllocating          asks MAAS for a machine\n{:29}of pool big\n", "");
+        assert!(shown.ends_with(&both), "{shown}");
     }
 }

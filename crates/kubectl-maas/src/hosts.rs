@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAGS};
 use maas_client::VmHost;
 use serde_json::{Value, json};
 
 use crate::table::table;
 
-const BAR: usize = 20;
+const BAR: usize = 16;
 
 /// How full something is: used and total, with a bar.
 fn bar(used: i64, total: i64) -> String {
@@ -18,12 +19,40 @@ fn bar(used: i64, total: i64) -> String {
     format!("{}{} {used}/{total}", "█".repeat(full), "░".repeat(BAR - full))
 }
 
-fn amounts(host: &VmHost) -> [(i64, i64); 2] {
-    let pair = |of: fn(&maas_client::VmHostResources) -> Option<i64>| {
+const GIB: i64 = 1024;
+const GB: i64 = 1_000_000_000;
+
+/// Used and total of cores, memory in GiB and disk in GB. The first two as MAAS judges a compose: with what may be promised.
+fn amounts(host: &VmHost) -> [(i64, i64); 3] {
+    let pair = |of: fn(&maas_client::VmHostResources) -> Option<i64>, ratio: Option<f64>| {
         let amount = |it: &Option<maas_client::VmHostResources>| it.as_ref().and_then(of).unwrap_or(0);
-        (amount(&host.used), amount(&host.total))
+        #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
+        let promised = (amount(&host.total) as f64 * ratio.unwrap_or(1.0)).floor() as i64;
+        (amount(&host.used), promised)
     };
-    [pair(|it| it.cores), pair(|it| it.memory.map(|memory| memory / 1024))]
+    let memory = pair(|it| it.memory, host.memory_over_commit_ratio);
+    let disk = host.storage_pools.iter().fold((0, 0), |(used, total), pool| {
+        let there = pool.total.unwrap_or(0);
+        // What others than MAAS put there is used as well.
+        (used + there - pool.available.unwrap_or(there), total + there)
+    });
+    [pair(|it| it.cores, host.cpu_over_commit_ratio), (memory.0 / GIB, memory.1 / GIB), (disk.0 / GB, disk.1 / GB)]
+}
+
+/// The tag by which somebody keeps new VMs off a host.
+fn closed_by(host: &VmHost) -> Option<&str> {
+    let closing = |tag: &&String| tag.as_str() == LEAVING_TAG || MAINTENANCE_TAGS.contains(&tag.as_str());
+    host.tags.iter().find(closing).map(String::as_str)
+}
+
+/// In words: what is wrong, or that nothing is.
+fn state(host: &VmHost) -> String {
+    match (trouble(host), closed_by(host)) {
+        (Some(trouble), _) => trouble.to_owned(),
+        (None, Some(LEAVING_TAG)) => format!("leaves, so it takes no new VMs (tag {LEAVING_TAG})"),
+        (None, Some(tag)) => format!("takes no new VMs (tag {tag}, set by a person)"),
+        (None, None) => "ok".to_owned(),
+    }
 }
 
 /// What is wrong with a host, if anything.
@@ -56,13 +85,13 @@ pub fn render(hosts: &[VmHost]) -> String {
         let rows: Vec<Vec<String>> = hosts
             .iter()
             .map(|host| {
-                let [cores, memory] = amounts(host);
+                let bars = amounts(host).map(|(used, total)| bar(used, total));
                 let pool = host.pool.as_ref().map_or_else(String::new, |pool| pool.name.clone());
-                let state = trouble(host).unwrap_or("ok").to_owned();
-                vec![name_of(host), pool, bar(cores.0, cores.1), bar(memory.0, memory.1), state]
+                [vec![name_of(host), pool], bars.to_vec(), vec![state(host)]].concat()
             })
             .collect();
-        let _ = writeln!(out, "zone {zone}\n{}", table(&["HOST", "POOL", "CORES", "MEMORY GiB", "STATE"], &rows));
+        let titles = ["HOST", "POOL", "CORES", "MEMORY GiB", "DISK GB", "STATE"];
+        let _ = writeln!(out, "zone {zone}\n{}", table(&titles, &rows));
     }
     out
 }
@@ -70,14 +99,16 @@ pub fn render(hosts: &[VmHost]) -> String {
 /// The same for programs.
 pub fn to_json(hosts: &[VmHost]) -> Value {
     let one = |host: &VmHost| {
-        let [cores, memory] = amounts(host);
+        let [cores, memory, disk] = amounts(host);
         json!({
             "name": name_of(host),
             "zone": host.zone.as_ref().map(|zone| zone.name.clone()),
             "pool": host.pool.as_ref().map(|pool| pool.name.clone()),
             "cores": {"used": cores.0, "total": cores.1},
             "memoryGiB": {"used": memory.0, "total": memory.1},
+            "diskGB": {"used": disk.0, "total": disk.1},
             "trouble": trouble(host),
+            "closedBy": closed_by(host),
         })
     };
     hosts.iter().map(one).collect()
@@ -96,14 +127,32 @@ mod tests {
         let reached = host(json!({
             "id": 1, "name": "h1", "version": "5.21", "capabilities": ["composable"], "zone": {"name": "az1"}, "pool": {"name": "vms"},
             "total": {"cores": 16, "memory": 65536}, "used": {"cores": 4, "memory": 1024},
+            "storage_pools": [{"name": "default", "total": 100_000_000_000_i64, "available": 75_000_000_000_i64}],
         }));
         let unreached = host(json!({"id": 2, "name": "h2", "version": "", "zone": {"name": "az2"}}));
         let shown = render(&[unreached, reached]);
         assert!(shown.starts_with("zone az1\n"), "{shown}");
-        assert!(shown.contains(&format!("{}{} 4/16", "█".repeat(5), "░".repeat(15))), "{shown}");
-        assert!(shown.contains("1/64"), "{shown}");
+        assert!(shown.contains(&format!("{}{} 4/16", "█".repeat(4), "░".repeat(12))), "{shown}");
+        assert!(shown.contains("1/64") && shown.contains("25/100"), "{shown}");
         assert!(shown.contains("never reached its LXD"), "{shown}");
         assert!(render(&[]).contains("no VM hosts"));
+    }
+
+    #[test]
+    fn a_host_shows_what_may_be_promised_and_who_keeps_vms_off_it() {
+        let mut described = json!({
+            "id": 1, "name": "h1", "version": "5.21", "capabilities": ["composable"], "tags": ["fast", "maas-lxd-host-maintenance"],
+            "total": {"cores": 8, "memory": 16384}, "cpu_over_commit_ratio": 2.5, "used": {"cores": 9, "memory": 0},
+        });
+        let shown = render(&[host(described.clone())]);
+        assert!(
+            shown.contains(" 9/20 ") && shown.contains("tag maas-lxd-host-maintenance, set by a person"),
+            "{shown}"
+        );
+        described["tags"] = json!([LEAVING_TAG]);
+        let leaving = host(described);
+        assert!(render(std::slice::from_ref(&leaving)).contains("leaves, so it takes no new VMs"));
+        assert_eq!(to_json(&[leaving])[0]["closedBy"], LEAVING_TAG);
     }
 
     #[test]
