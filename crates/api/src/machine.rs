@@ -180,7 +180,8 @@ impl MaasMachineSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MachineLxdConfig {
-    /// LXD profile that the VM's host must offer. Absent: no particular one.
+    /// LXD profile of the VM. MAAS gives VMs the profile `maas` of their project, where there is one, and no other: that one can be
+    /// asked for, and the VM goes where the agent reports it. Absent: no particular one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub profile: Option<String>,

@@ -60,7 +60,7 @@ name_table! {
     // MaasMachine: LXD VMs.
     HOST_UNAVAILABLE = "HostUnavailable", "The LXD host does not answer, is off, or is being taken out of use. Another one is tried.", "See the host in MAAS.";
     INSUFFICIENT_RESOURCES = "InsufficientResources", "No LXD host has the cores, memory or disk.", "Add a host, free resources, or ask for less: the message tells what is short where.";
-    PROFILE_NOT_FOUND = "ProfileNotFound", "The LXD profile does not exist on any host that fits.", "Make the profile in the host's project, or remove lxdConfig.profile.";
+    PROFILE_NOT_FOUND = "ProfileNotFound", "The LXD profile does not exist on any host that fits, or is one that MAAS gives no VM.", "Make the profile maas in the host's project and name that, or remove lxdConfig.profile.";
     PROJECT_NOT_FOUND = "ProjectNotFound", "No LXD host is registered with this project.", "Register a host with the project, or remove lxdConfig.project.";
     VM_CREATION_FAILED = "VMCreationFailed", "MAAS could not compose the VM. Another host is tried.", "Read MAAS's words in the message.";
     VM_DEPLOYMENT_FAILED = "VMDeploymentFailed", "The VM is there, but was not deployed.", "Look at the VM's events in MAAS.";

@@ -119,6 +119,7 @@ impl Site {
             bridge: Lookup::Found(BridgeFacts { kind: "bridge".into(), ports: vec!["port".into()] }),
             project: Lookup::Found(requirements::project_config()),
             instances,
+            profiles: Lookup::Absent,
             trust: Lookup::Found(TrustFacts { restricted: true, projects: vec![self.settings.project.clone()] }),
             door: Door::Trusted,
         };
@@ -159,12 +160,12 @@ impl Site {
             if !ours && !here(&candidate) {
                 continue;
             }
-            let project = parameters.project.unwrap_or_default();
+            let project = parameters.project.clone().unwrap_or_default();
             return Ok(Some(VmHost {
                 id: candidate.id.unsigned_abs(),
                 name: candidate.name.clone().unwrap_or_default(),
                 machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
-                address: parameters.power_address.unwrap_or_default(),
+                address: parameters.url(),
                 strangers: self.strangers(candidate.id, &project, instances).await?,
                 project,
                 certificate: print,
@@ -194,17 +195,7 @@ impl Site {
             Lookup::Found(_) => return Ok(Lookup::Unknown(format!("its project is {project:?}"))),
             other => return Ok(other.clone()),
         };
-        if instances.is_empty() {
-            return Ok(Lookup::Found(Vec::new()));
-        }
-        let filter = MachineFilter { hostnames: instances.clone(), ..MachineFilter::default() };
-        let known = self.maas.machines().list(&filter).await?;
-        let is_known = |name: &&String| {
-            known.iter().any(|machine| {
-                machine.hostname.as_ref() == Some(*name) && machine.pod.as_ref().is_some_and(|pod| pod.id == host)
-            })
-        };
-        Ok(Lookup::Found(instances.iter().filter(|name| !is_known(name)).cloned().collect()))
+        self.maas.vm_hosts().strangers(host, instances).await.map(Lookup::Found)
     }
 }
 

@@ -56,6 +56,7 @@ enum Order {
     Expect(KubernetesVersion, Option<NodePlayerOptions>, oneshot::Sender<anyhow::Result<Expected>>),
     Nodes(u16, oneshot::Sender<BTreeMap<String, Role>>),
     Config(u16, oneshot::Sender<Option<kube::Config>>),
+    EverWritten(u16, oneshot::Sender<anyhow::Result<Option<String>>>),
 }
 
 /// A workload cluster that may come up.
@@ -232,6 +233,12 @@ impl Maas {
         Ok(kube::Client::try_from(config)?)
     }
 
+    /// All that was ever written to the API server of the workload cluster on this port, as far as it is text.
+    pub async fn ever_written(&self, port: u16) -> anyhow::Result<String> {
+        let written = self.ask(|reply| Order::EverWritten(port, reply)).await??;
+        written.context("no control-plane machine of this cluster has booted yet")
+    }
+
     /// Why machines have not joined, by name.
     pub fn trouble(&self) -> BTreeMap<String, String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -340,6 +347,10 @@ impl Machines {
             }
             Order::Config(port, reply) => {
                 let _ = reply.send(self.cluster(port).and_then(WorkloadPlayer::config));
+            }
+            Order::EverWritten(port, reply) => {
+                let written = self.cluster(port).map(WorkloadPlayer::ever_written).transpose();
+                let _ = reply.send(written.map(Option::flatten).map_err(anyhow::Error::new));
             }
         }
     }

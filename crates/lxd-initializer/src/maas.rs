@@ -269,64 +269,18 @@ async fn this_host(
             id: candidate.id.unsigned_abs(),
             name: candidate.name.clone().unwrap_or_default(),
             machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
-            address: with_scheme(&parameters.power_address.unwrap_or_default()),
+            address: parameters.url(),
             project: parameters.project.unwrap_or_default(),
             certificate,
             maker,
             certificate_trusted,
             reached: candidate.is_reached(),
             digested: candidate.is_measured(),
-            strangers: strangers(maas, candidate.id, instances).await?,
+            strangers: match instances {
+                Some(instances) => Lookup::Found(maas.vm_hosts().strangers(candidate.id, &instances).await?),
+                None => Lookup::Unknown("the instances of the project cannot be listed".into()),
+            },
         }));
     }
     Ok(Lookup::Absent)
-}
-
-/// MAAS takes an address with or without scheme and port, and gives it back as it was given.
-fn with_scheme(address: &str) -> String {
-    let bare = address.trim_start_matches("https://").trim_end_matches('/');
-    let has_port = bare.rsplit_once(':').is_some_and(|(host, port)| {
-        !port.is_empty()
-            && port.bytes().all(|byte| byte.is_ascii_digit())
-            && (host.ends_with(']') || !host.contains(':'))
-    });
-    if has_port || bare.is_empty() { format!("https://{bare}") } else { format!("https://{bare}:8443") }
-}
-
-/// Instances of the project that MAAS does not know as VMs of this host (S12).
-async fn strangers(
-    maas: &maas_client::Client,
-    host: i64,
-    instances: Option<Vec<String>>,
-) -> Answer<Lookup<Vec<String>>> {
-    let Some(instances) = instances else {
-        return Ok(Lookup::Unknown("the instances of the project cannot be listed".into()));
-    };
-    if instances.is_empty() {
-        return Ok(Lookup::Found(instances));
-    }
-    let filter = MachineFilter { hostnames: instances.clone(), ..MachineFilter::default() };
-    let known = maas.machines().list(&filter).await?;
-    let is_known = |name: &String| {
-        known.iter().any(|machine| {
-            machine.hostname.as_ref() == Some(name) && machine.pod.as_ref().is_some_and(|pod| pod.id == host)
-        })
-    };
-    Ok(Lookup::Found(instances.into_iter().filter(|name| !is_known(name)).collect()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_that_mean_the_same_to_maas_are_the_same() {
-        for given in
-            ["192.0.2.1:8443", "https://192.0.2.1:8443", "https://192.0.2.1:8443/", "192.0.2.1", "https://192.0.2.1"]
-        {
-            assert_eq!(with_scheme(given), "https://192.0.2.1:8443", "{given}");
-        }
-        assert_eq!(with_scheme("https://[2001:db8::1]:9443"), "https://[2001:db8::1]:9443");
-        assert_eq!(with_scheme("[2001:db8::1]"), "https://[2001:db8::1]:8443");
-    }
 }

@@ -24,6 +24,11 @@ pub const CERTIFICATE: &str = "lxdhost.cluster.com/certificate";
 pub const PROJECT: &str = "lxdhost.cluster.com/project";
 /// The instances of the project as a JSON list of names; absent if that is not known right now.
 pub const INSTANCES: &str = "lxdhost.cluster.com/instances";
+/// The profiles that instances of the project can have, as a JSON list of names; absent if that is not known right now.
+pub const PROFILES: &str = "lxdhost.cluster.com/profiles";
+/// The bridges for VMs that lead out of the node, as a JSON list of names; absent if that is not known right now. Others, such
+/// as those of container networks, come and go and are no concern of MAAS.
+pub const BRIDGES: &str = "lxdhost.cluster.com/bridges";
 /// Id of the VM host in MAAS, where the agent registered or found it.
 pub const VM_HOST: &str = "lxdhost.cluster.com/vm-host";
 

@@ -134,6 +134,7 @@ fn basics(server: &Server) -> ServerFacts {
         bridge: Lookup::Unknown("not looked at".into()),
         project: Lookup::Unknown("not looked at".into()),
         instances: Lookup::Unknown("not looked at".into()),
+        profiles: Lookup::Unknown("not looked at".into()),
         trust: Lookup::Unknown("not looked at".into()),
         door: Door::NotTried,
     }
@@ -153,18 +154,29 @@ async fn fill(settings: &Settings, lxd: &Client, server: &mut ServerFacts) {
         Err(error) => Lookup::Unknown(with_cause(&error)),
     };
     // LXD lists nothing for a project that does not exist, so the project itself is asked first.
-    server.instances = match server.project {
-        Lookup::Found(_) => match lxd.instances(&settings.project).await {
-            Ok(instances) => {
-                let mut names: Vec<String> = instances.into_iter().map(|instance| instance.name).collect();
-                names.sort();
-                Lookup::Found(names)
-            }
-            Err(error) => Lookup::Unknown(with_cause(&error)),
-        },
-        Lookup::Absent => Lookup::Absent,
-        Lookup::Unknown(_) => Lookup::Unknown("the project cannot be read".into()),
+    (server.instances, server.profiles) = match server.project {
+        Lookup::Found(_) => (
+            sorted(lxd.instances(&settings.project).await, |instance| instance.name),
+            sorted(lxd.profiles(&settings.project).await, |profile| profile.name),
+        ),
+        Lookup::Absent => (Lookup::Absent, Lookup::Absent),
+        Lookup::Unknown(_) => {
+            let why = || Lookup::Unknown("the project cannot be read".into());
+            (why(), why())
+        }
     };
+}
+
+/// The names in a list.
+fn sorted<T>(answer: Result<Vec<T>, Error>, name: impl Fn(T) -> String) -> Lookup<Vec<String>> {
+    match answer {
+        Ok(found) => {
+            let mut names: Vec<String> = found.into_iter().map(name).collect();
+            names.sort();
+            Lookup::Found(names)
+        }
+        Err(error) => Lookup::Unknown(with_cause(&error)),
+    }
 }
 
 async fn bridge(lxd: &Client, name: &str) -> Lookup<BridgeFacts> {

@@ -143,6 +143,8 @@ pub struct ServerFacts {
     pub project: Lookup<BTreeMap<String, String>>,
     /// The instances in the project, by name.
     pub instances: Lookup<Vec<String>>,
+    /// The profiles that instances of the project can have, by name.
+    pub profiles: Lookup<Vec<String>>,
     /// The certificate that shall be trusted, in its trust store.
     pub trust: Lookup<TrustFacts>,
     /// What answers at the address where LXD shall be.
@@ -165,6 +167,13 @@ pub struct BridgeFacts {
     pub kind: String,
     /// Ports that are not NICs of instances.
     pub ports: Vec<String>,
+}
+
+impl BridgeFacts {
+    /// Whether a VM on it reaches a network outside of the node.
+    pub fn leads_out(&self) -> bool {
+        self.kind == "bridge" && !self.ports.is_empty()
+    }
 }
 
 /// A certificate in the trust store.

@@ -27,8 +27,8 @@ pub(crate) fn patch(settings: &Settings, observed: &Observed, plan: &Plan) -> Op
     (!patch.is_empty()).then_some(patch)
 }
 
-/// The annotations that can be told now. What is not known stays as it was, except the instances: a list that may be out of
-/// date could be taken for an empty project.
+/// The annotations that can be told now. What is not known stays as it was, except lists: one that may be out of date could be
+/// taken for an empty project.
 fn wanted(settings: &Settings, observed: &Observed, plan: &Plan) -> BTreeMap<&'static str, Option<String>> {
     let mut wanted = BTreeMap::from([
         (names::STATE, Some(plan.state.as_str().to_owned())),
@@ -36,6 +36,8 @@ fn wanted(settings: &Settings, observed: &Observed, plan: &Plan) -> BTreeMap<&'s
         (names::CONDITIONS, serde_json::to_string(&plan.conditions).ok()),
         (names::PROJECT, Some(settings.project.clone())),
         (names::INSTANCES, None),
+        (names::PROFILES, None),
+        (names::BRIDGES, None),
     ]);
     if let Some(mode) = decide::mode(observed) {
         wanted.insert(names::MODE, Some(mode.as_str().to_owned()));
@@ -50,8 +52,15 @@ fn wanted(settings: &Settings, observed: &Observed, plan: &Plan) -> BTreeMap<&'s
         if let (Lookup::Found(certificate), Lookup::Found(_)) = (decide::certificate(observed), &server.trust) {
             wanted.insert(names::CERTIFICATE, Some(certificate.fingerprint.to_string()));
         }
-        if let Lookup::Found(instances) = &server.instances {
-            wanted.insert(names::INSTANCES, serde_json::to_string(instances).ok());
+        let bridges = match &server.bridge {
+            Lookup::Found(bridge) if bridge.leads_out() => Lookup::Found(vec![settings.bridge.clone()]),
+            Lookup::Found(_) | Lookup::Absent => Lookup::Found(Vec::new()),
+            Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
+        };
+        let lists =
+            [(names::INSTANCES, &server.instances), (names::PROFILES, &server.profiles), (names::BRIDGES, &bridges)];
+        for (name, list) in lists {
+            wanted.insert(name, list.found().and_then(|list| serde_json::to_string(list).ok()));
         }
     }
     if let MaasFacts::Here(view) = &observed.maas {

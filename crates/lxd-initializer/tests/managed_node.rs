@@ -34,6 +34,8 @@ async fn a_fresh_node_becomes_a_host_and_a_second_run_writes_nothing() {
         (names::FINGERPRINT, &server.environment.certificate_fingerprint),
         (names::CERTIFICATE, &print),
         (names::INSTANCES, "[]"),
+        (names::PROFILES, r#"["default"]"#),
+        (names::BRIDGES, &format!("[{:?}]", scene.lxd.bridge)),
         (names::PROJECT, "maas"),
     ] {
         assert_eq!(scene.cluster.annotation(key).as_deref(), Some(value), "{key}");
@@ -150,6 +152,24 @@ async fn a_missing_bridge_is_asked_for_and_never_made() {
     let mut agent = agent(&settings, &scene.cluster).with_lxd_hook(writes.hook());
     settle_with(&mut agent, State::Blocked, "there is no bridge \"br-nope\"").await;
     assert_eq!(writes.count(), 1, "the pool alone, which comes before");
+}
+
+#[tokio::test]
+async fn profiles_and_instances_that_come_later_are_reported_and_an_unknown_list_is_taken_back() {
+    let mut scene = scene().await;
+    let mut agent = scene.agent();
+    settle_ready(&mut agent).await;
+    let profile = serde_json::json!({ "name": "maas", "config": {}, "devices": {} });
+    scene.lxd.client().mutate(http::Method::POST, "/1.0/profiles?project=maas", Some(&profile)).await.unwrap();
+    scene.lxd.make_vm("maas", "vm1").await;
+    assert_eq!(settle_ready(&mut agent).await, [EffectKind::Report]);
+    assert_eq!(scene.cluster.annotation(names::PROFILES).as_deref(), Some(r#"["default","maas"]"#));
+    assert_eq!(scene.cluster.annotation(names::INSTANCES).as_deref(), Some(r#"["vm1"]"#));
+    scene.lxd.kill();
+    agent.pass().await;
+    for name in [names::PROFILES, names::INSTANCES, names::BRIDGES] {
+        assert_eq!(scene.cluster.annotation(name), None, "{name} could be out of date");
+    }
 }
 
 #[tokio::test]

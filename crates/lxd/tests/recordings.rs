@@ -157,6 +157,14 @@ async fn networks_and_their_bridges_are_read() {
 }
 
 #[tokio::test]
+async fn profiles_are_read_by_name() {
+    // LXD lists with recursion what it also answers for each.
+    let one = replay(named("326-project-default-profile-in-maas"));
+    let profile: lxd_client::Profile = one.get("/1.0/profiles/default?project=maas").await.unwrap();
+    assert_eq!((profile.name.as_str(), profile.used_by.len()), ("default", 0));
+}
+
+#[tokio::test]
 async fn projects_certificates_and_instances_are_read() {
     let project = replay(named("321-project-get")).project("maas").await.unwrap().unwrap();
     assert!(project.etag.is_some());

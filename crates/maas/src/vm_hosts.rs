@@ -6,13 +6,15 @@ use crate::Client;
 use crate::call::Call;
 use crate::compose::Compose;
 use crate::error::{Error, Result};
-use crate::machines::MachineReference;
+use crate::machines::{MachineFilter, MachineReference};
 use crate::pools::Pool;
 use crate::tolerant::wire_type;
 use crate::zones::Zone;
 
 /// MAAS still calls them pods where it speaks of their absence.
 const OBJECT: &[&str] = &["Pod", "VMHost", "VM host"];
+/// Where MAAS looks for an LXD unless it is told.
+const LXD_PORT: u16 = 8443;
 
 wire_type! {
     /// A VM host.
@@ -118,6 +120,18 @@ wire_type! {
         key: Option<SecretString>,
         /// The trust password, as long as it was not used.
         password: Option<SecretString>,
+    }
+}
+
+impl VmHostParameters {
+    /// Where its LXD is, as `https://address:port`, however it was given: MAAS itself adds what is missing.
+    pub fn url(&self) -> String {
+        let given = self.power_address.as_deref().unwrap_or_default();
+        let bare = given.trim_start_matches("https://").trim_end_matches('/');
+        let has_port = bare
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':')));
+        if has_port || bare.is_empty() { format!("https://{bare}") } else { format!("https://{bare}:{LXD_PORT}") }
     }
 }
 
@@ -313,6 +327,22 @@ impl VmHosts<'_> {
         self.client.json(call).await
     }
 
+    /// Which of these instances of its project MAAS does not know as VMs of the host. [`refresh`](Self::refresh),
+    /// [`update`](Self::update) and a second registration restart and commission them.
+    pub async fn strangers(&self, id: i64, instances: &[String]) -> Result<Vec<String>> {
+        if instances.is_empty() {
+            return Ok(Vec::new());
+        }
+        let filter = MachineFilter { hostnames: instances.to_vec(), ..MachineFilter::default() };
+        let known = self.client.machines().list(&filter).await?;
+        let is_known = |name: &&String| {
+            known.iter().any(|machine| {
+                machine.hostname.as_ref() == Some(*name) && machine.pod.as_ref().is_some_and(|pod| pod.id == id)
+            })
+        };
+        Ok(instances.iter().filter(|name| !is_known(name)).cloned().collect())
+    }
+
     /// Has MAAS look at the host again. VMs of the project that MAAS does not know become machines, are
     /// power-cycled and commissioned; machines whose VM is gone are deleted.
     pub async fn refresh(&self, id: i64) -> Result<VmHost> {
@@ -347,5 +377,25 @@ impl VmHosts<'_> {
     pub async fn delete_and_decompose(&self, id: i64) -> Result<()> {
         let call = Call::delete("vm_hosts.delete_and_decompose", "vm-hosts/{id}/", &[&id.to_string()])?;
         self.client.empty(call.of(OBJECT).query("decompose", true)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_mean_the_same_to_maas_are_the_same() {
+        let url = |given: &str| {
+            let answer = serde_json::json!({ "power_address": given });
+            serde_json::from_value::<VmHostParameters>(answer).unwrap().url()
+        };
+        for given in
+            ["192.0.2.1:8443", "https://192.0.2.1:8443", "https://192.0.2.1:8443/", "192.0.2.1", "https://192.0.2.1"]
+        {
+            assert_eq!(url(given), "https://192.0.2.1:8443", "{given}");
+        }
+        assert_eq!(url("[2001:db8::1]"), "https://[2001:db8::1]:8443");
+        assert_eq!(url("https://[2001:db8::1]:9443"), "https://[2001:db8::1]:9443");
     }
 }

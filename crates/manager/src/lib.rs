@@ -153,6 +153,7 @@ async fn work(
             metrics: metrics.clone(),
             clock,
             agent_image: args.lxd_initializer_image.clone().filter(|image| !image.is_empty()),
+            lxd_hosts: lxd_hosts::LxdHosts::default(),
             cluster_concurrency: args.cluster_concurrency,
             machine_concurrency: args.machine_concurrency,
         };

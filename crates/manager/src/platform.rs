@@ -17,6 +17,7 @@ use crate::feed::Waker;
 use crate::health::Liveness;
 use crate::identity::{CONFIG_MAPS, Identities, Keeper, SECRETS};
 use crate::lease::Fence;
+use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
 use crate::port::Kubernetes;
 use crate::watch::{Selection, Watch};
@@ -118,6 +119,8 @@ pub struct Platform {
     pub clock: Clock,
     /// The image of the agent that makes machines LXD hosts.
     pub agent_image: Option<String>,
+    /// The LXD hosts, as all reconcilers see them.
+    pub lxd_hosts: LxdHosts,
     /// How many MaasClusters are reconciled at the same time.
     pub cluster_concurrency: u16,
     /// How many MaasMachines are reconciled at the same time.

@@ -61,6 +61,8 @@ pub(crate) struct ControlPlane {
     pub(crate) address: SocketAddr,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) config: kube::Config,
+    /// Where etcd keeps what it is given.
+    pub(crate) etcd_data: PathBuf,
     // In the order in which they are dropped: clients before their server.
     controller_manager: Option<Process>,
     api_server: Process,
@@ -94,7 +96,7 @@ impl ControlPlane {
         let token = format!("{:032x}", rand::random::<u128>());
         write_file(&pki_dir.join("tokens.csv"), format!("{token},admin,admin,\"system:masters\"\n"))?;
 
-        let (etcd, etcd_url) = start_etcd(sandbox, &etcd_program).await?;
+        let (etcd, etcd_url, etcd_data) = start_etcd(sandbox, &etcd_program).await?;
         let mut attempt = 0;
         let (api_server, address, kubeconfig, config) = loop {
             attempt += 1;
@@ -149,7 +151,7 @@ impl ControlPlane {
                 Err(error) => return Err(etcd.check().err().unwrap_or(error)),
             }
         };
-        Ok(Self { ca, address, kubeconfig, config, controller_manager: None, api_server, etcd })
+        Ok(Self { ca, address, kubeconfig, config, etcd_data, controller_manager: None, api_server, etcd })
     }
 
     /// Starts kube-controller-manager and waits until its controllers work.
@@ -187,16 +189,17 @@ fn protect(dir: &Path) -> Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).doing(|| format!("protect {}", dir.display()))
 }
 
-async fn start_etcd(sandbox: &Sandbox, program: &Path) -> Result<(Process, String)> {
+async fn start_etcd(sandbox: &Sandbox, program: &Path) -> Result<(Process, String, PathBuf)> {
     let mut attempt = 0;
     loop {
         attempt += 1;
         let [client_port, peer_port] = free_ports()?;
         let (client_url, peer_url) =
             (format!("http://127.0.0.1:{client_port}"), format!("http://127.0.0.1:{peer_port}"));
+        let data = sandbox.dir().join(format!("etcd-{attempt}"));
         let mut command = sandbox.command(program);
         command
-            .arg(format!("--data-dir={}", sandbox.dir().join(format!("etcd-{attempt}")).display()))
+            .arg(format!("--data-dir={}", data.display()))
             .arg(format!("--listen-client-urls={client_url}"))
             .arg(format!("--advertise-client-urls={client_url}"))
             .arg(format!("--listen-peer-urls={peer_url}"))
@@ -207,7 +210,7 @@ async fn start_etcd(sandbox: &Sandbox, program: &Path) -> Result<(Process, Strin
         let process = sandbox.spawn("etcd", command)?;
         let listens = || async move { tokio::net::TcpStream::connect((LOOPBACK, client_port)).await.is_ok() };
         match process.wait_until(READY_WITHIN, listens).await {
-            Ok(()) => return Ok((process, client_url)),
+            Ok(()) => return Ok((process, client_url, data)),
             Err(_) if process.lost_its_port() && attempt < ATTEMPTS => {}
             Err(error) => return Err(error),
         }

@@ -276,6 +276,20 @@ impl Testbed {
         }
     }
 
+    /// All that was ever written to its etcd, whether or not it is still there, as far as it is text: the API server keeps
+    /// objects in clear, and etcd every write in its log (the last 320 MB).
+    pub fn ever_written(&self) -> Result<String> {
+        let log = self.control_plane.etcd_data.join("member/wal");
+        let mut text = String::new();
+        for entry in std::fs::read_dir(&log).doing(|| format!("read {}", log.display()))?.flatten() {
+            let bytes = std::fs::read(entry.path()).doing(|| format!("read {}", entry.path().display()))?;
+            // Its files are made larger than what is in them.
+            let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            text.push_str(&String::from_utf8_lossy(&bytes[..end]));
+        }
+        Ok(text)
+    }
+
     /// Everything that a process wrote, by the name of its log: `kube-apiserver`, `core`, ...
     pub fn log(&self, name: &str) -> String {
         std::fs::read(self.sandbox.logs().join(format!("{name}.log")))

@@ -60,7 +60,9 @@ fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
     let rollout = match (&observed.agent, &observed.image) {
         (Lookup::Unknown(why), _) => return Err(only(Standing::Pending(why.clone()))),
         (Lookup::Found(Agent { applied: None, .. }), _) => None,
-        (Lookup::Found(agent), Some(image)) if agent.applied.as_ref() == Some(&note(observed, image)) => {
+        (Lookup::Found(agent), Some(image))
+            if agent.missing.is_empty() && agent.applied.as_ref() == Some(&note(observed, image)) =>
+        {
             rolling_out(agent)
         }
         // Without an image there is nothing to apply, but what runs goes on.
@@ -75,7 +77,13 @@ fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
         (Lookup::Absent | Lookup::Found(_), Some(image)) => {
             let wish = Box::new(observed.wish.clone());
             let effect = Effect::ApplyAgent { image: image.clone(), wish, note: note(observed, image) };
-            return Err(attempt(observed, effect, "the agent is being applied to the cluster", now));
+            let message = match &observed.agent {
+                Lookup::Found(agent) if !agent.missing.is_empty() => {
+                    format!("what the agent needs is gone and is being put back: {}", agent.missing.join(", "))
+                }
+                _ => "the agent is being applied to the cluster".to_owned(),
+            };
+            return Err(attempt(observed, effect, &message, now));
         }
     };
     match &observed.handed_over {

@@ -57,6 +57,8 @@ pub struct Agent {
     pub desired: i64,
     /// How many have its latest version.
     pub updated: i64,
+    /// What else belongs to it and is not there, such as its rights, if we applied it.
+    pub missing: Vec<String>,
 }
 
 /// A Node.
@@ -89,6 +91,8 @@ pub struct Report {
     pub project: Option<String>,
     /// Names of the instances in it; `None` if that is not known right now.
     pub instances: Option<Vec<String>>,
+    /// Names of the profiles that they can have; `None` if that is not known right now.
+    pub profiles: Option<Vec<String>>,
 }
 
 /// A metal machine of the cluster.

@@ -33,6 +33,7 @@ fn report() -> Report {
         certificate: Some("f00d".into()),
         project: Some("maas".into()),
         instances: Some(Vec::new()),
+        profiles: None,
     }
 }
 
@@ -85,7 +86,8 @@ fn prepared() -> Observed {
         trouble: BTreeMap::new(),
     };
     let applied = note(&observed, "registry.example/lxd-initializer:v1");
-    observed.agent = Lookup::Found(Agent { applied: Some(applied), observed: true, desired: 1, updated: 1 });
+    observed.agent =
+        Lookup::Found(Agent { applied: Some(applied), observed: true, desired: 1, updated: 1, ..Agent::default() });
     observed
 }
 
@@ -153,7 +155,7 @@ fn a_changed_setting_or_image_rolls_out_and_is_awaited() {
 #[test]
 fn an_agent_that_a_person_applied_is_left_as_it_is_and_honoured() {
     let mut observed = prepared();
-    observed.agent = Lookup::Found(Agent { applied: None, observed: true, desired: 1, updated: 1 });
+    observed.agent = Lookup::Found(Agent { applied: None, observed: true, desired: 1, updated: 1, ..Agent::default() });
     observed.image = None;
     observed.wish.storage_size = "80".into();
     assert_eq!(effect(&observed), "register", "it is not applied again, and its node is registered");
@@ -163,6 +165,17 @@ fn an_agent_that_a_person_applied_is_left_as_it_is_and_honoured() {
     assert_eq!(sentence(&observed), "right", "it registers its node by itself");
     observed.hosts[0].vm_host = Lookup::Absent;
     assert_eq!(effect(&observed), "", "and nobody does it in its place");
+}
+
+#[test]
+fn an_agent_of_ours_whose_rights_are_gone_is_applied_again() {
+    let mut observed = prepared();
+    let Lookup::Found(agent) = &mut observed.agent else { panic!() };
+    agent.missing = vec!["ClusterRole lxd-initializer".into()];
+    assert_eq!(effect(&observed), "apply_agent");
+    assert!(sentence(&observed).contains("ClusterRole lxd-initializer"), "{}", sentence(&observed));
+    observed.image = None;
+    assert_eq!(effect(&observed), "register", "without an image there is nothing to apply, but what runs goes on");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Vm {
     pub host: Option<String>,
     /// The host is registered with this LXD project.
     pub project: Option<String>,
-    /// The host offers this LXD profile.
+    /// The VM has this LXD profile.
     pub profile: Option<String>,
     /// The network cards, eth0 first. None: one card in the network that MAAS chooses.
     pub nics: Vec<Nic>,

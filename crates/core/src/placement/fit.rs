@@ -4,7 +4,7 @@ use crate::Lookup;
 use crate::intent::Attach;
 use crate::machine::{Power, State};
 
-use super::host::{Host, Port, StoragePool};
+use super::host::{Host, MAAS_PROFILE, Port, StoragePool};
 use super::verdict::{Attachment, Choice, Why};
 use super::{Demand, Promised, bytes};
 
@@ -85,9 +85,13 @@ fn project(demand: &Demand<'_>, host: &Host) -> Result<(), Why> {
     }
 }
 
-/// MAAS does not show profiles: what the agent does not report is not there.
+/// MAAS takes no profile for a VM: it gives every VM the one of its own name, if the project has that. Whether it does MAAS does
+/// not show: what the agent does not report is not there.
 fn profile(demand: &Demand<'_>, host: &Host) -> Result<(), Why> {
     let Some(wanted) = demand.vm.profile.as_deref() else { return Ok(()) };
+    if wanted != MAAS_PROFILE {
+        return Err(Why::ProfileNotGiven);
+    }
     match &host.profiles {
         Some(profiles) if profiles.contains(wanted) => Ok(()),
         Some(_) => Err(Why::NoProfile),

@@ -9,6 +9,8 @@ use crate::machine::{Power, State};
 pub const MAINTENANCE_TAGS: [&str; 2] = ["maas-lxd-host-maintenance", "maas-lxd-host-noschedule"];
 /// The tag of a host that is to leave, on the VM host (S11). In MAAS, so that every manager sees it.
 pub const LEAVING_TAG: &str = "capmaas-leaving";
+/// The one LXD profile that MAAS gives to the VMs that it makes, in projects that have it.
+pub const MAAS_PROFILE: &str = "maas";
 
 /// A zone or pool: MAAS composes by its number, everybody else knows its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

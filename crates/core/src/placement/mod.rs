@@ -16,7 +16,8 @@ use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use crate::intent::Vm;
 
 pub use host::{
-    Claim, Host, HostMachine, LEAVING_TAG, MAINTENANCE_TAGS, Named, Port, Room, Sibling, StoragePool, SubnetRef,
+    Claim, Host, HostMachine, LEAVING_TAG, MAAS_PROFILE, MAINTENANCE_TAGS, Named, Port, Room, Sibling, StoragePool,
+    SubnetRef,
 };
 pub use verdict::{Attachment, Choice, Placement, Verdict, Why};
 
@@ -130,6 +131,10 @@ fn refusal(demand: &Demand<'_>, verdicts: &[Verdict]) -> LxdError {
     let kind = kind.unwrap_or(LxdErrorKind::HostUnavailable);
     let said = verdict::tally(verdicts.iter());
     let message = match (kind, vm.profile.as_deref(), vm.project.as_deref()) {
+        (LxdErrorKind::ProfileNotFound, Some(profile), _) if profile != MAAS_PROFILE => format!(
+            "MAAS gives VMs the profile {MAAS_PROFILE:?} of their project and no other, so {profile:?} cannot be had: put \
+             what it sets into {MAAS_PROFILE:?} and name that, or remove lxdConfig.profile"
+        ),
         (LxdErrorKind::ProfileNotFound, Some(profile), _) => format!(
             "no LXD host that fits otherwise reports the profile {profile:?}: {said}; make the profile in the host's \
              project and have lxd-initializer run there, or remove lxdConfig.profile"

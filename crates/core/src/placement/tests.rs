@@ -72,12 +72,20 @@ fn every_question_keeps_a_host_out_and_says_so() {
             },
             LxdErrorKind::HostUnavailable,
         ),
-        ("nobody reports its profiles", |vm, _| vm.profile = Some("p".into()), LxdErrorKind::ProfileNotFound),
+        (
+            "the profile \"maas\" of their project and no other",
+            |vm, host| {
+                vm.profile = Some("fast".into());
+                host.profiles = Some(BTreeSet::from(["fast".into()]));
+            },
+            LxdErrorKind::ProfileNotFound,
+        ),
+        ("nobody reports its profiles", |vm, _| vm.profile = Some("maas".into()), LxdErrorKind::ProfileNotFound),
         (
             "does not have the profile",
             |vm, host| {
-                vm.profile = Some("p".into());
-                host.profiles = Some(BTreeSet::new());
+                vm.profile = Some("maas".into());
+                host.profiles = Some(BTreeSet::from(["default".into()]));
             },
             LxdErrorKind::ProfileNotFound,
         ),

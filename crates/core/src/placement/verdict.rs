@@ -5,7 +5,7 @@ use std::fmt;
 
 use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 
-use super::host::Named;
+use super::host::{MAAS_PROFILE, Named};
 
 /// What was found out.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,6 +90,8 @@ pub enum Why {
     OtherProject(Option<String>),
     /// Its LXD project could not be read.
     ProjectUnknown(String),
+    /// MAAS gives VMs no such profile, here or elsewhere.
+    ProfileNotGiven,
     /// It has no such profile.
     NoProfile,
     /// Nobody reports its profiles.
@@ -152,7 +154,7 @@ impl Why {
             Self::OtherPool(_) => 2,
             Self::LacksTag(_) => 3,
             Self::OtherProject(_) | Self::ProjectUnknown(_) => 4,
-            Self::NoProfile | Self::ProfilesNotReported => 5,
+            Self::ProfileNotGiven | Self::NoProfile | Self::ProfilesNotReported => 5,
             Self::Closed(_)
             | Self::FailedBefore
             | Self::NotDeployed
@@ -180,7 +182,7 @@ impl Why {
     pub(super) fn kind(&self) -> LxdErrorKind {
         match self {
             Self::OtherProject(_) => LxdErrorKind::ProjectNotFound,
-            Self::NoProfile | Self::ProfilesNotReported => LxdErrorKind::ProfileNotFound,
+            Self::ProfileNotGiven | Self::NoProfile | Self::ProfilesNotReported => LxdErrorKind::ProfileNotFound,
             Self::NoStoragePool(_)
             | Self::NoStoragePools
             | Self::TooLittleDisk { .. }
@@ -201,6 +203,7 @@ impl Why {
             Self::LacksTag(_) => "without the tags",
             Self::OtherProject(_) => "of another project",
             Self::ProjectUnknown(_) => "whose project cannot be read",
+            Self::ProfileNotGiven => "where MAAS gives VMs no such profile",
             Self::NoProfile => "without the profile",
             Self::ProfilesNotReported => "whose profiles nobody reports",
             Self::Closed(_) => "closed by a tag",
@@ -238,6 +241,9 @@ impl fmt::Display for Why {
             Self::LacksTag(tag) => write!(f, "does not carry the tag {tag}"),
             Self::OtherProject(project) => write!(f, "is registered with project {}", or_none(project)),
             Self::ProjectUnknown(why) => write!(f, "its project cannot be read: {why}"),
+            Self::ProfileNotGiven => {
+                write!(f, "MAAS gives VMs the profile {MAAS_PROFILE:?} of their project and no other")
+            }
             Self::NoProfile => f.write_str("does not have the profile"),
             Self::ProfilesNotReported => {
                 f.write_str("nobody reports its profiles; MAAS does not show them, lxd-initializer does")

@@ -43,6 +43,7 @@ pub(crate) fn server() -> ServerFacts {
         bridge: Lookup::Found(BridgeFacts { kind: "bridge".into(), ports: vec!["eth0".into()] }),
         project: Lookup::Found(project_config()),
         instances: Lookup::Found(vec![]),
+        profiles: Lookup::Found(vec!["default".into()]),
         trust: Lookup::Found(TrustFacts { restricted: true, projects: vec!["maas".into()] }),
         door: Door::Trusted,
     }

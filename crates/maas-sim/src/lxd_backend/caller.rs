@@ -152,6 +152,9 @@ impl Caller {
                 "type": "nic", "name": nic, "nictype": "bridged", "parent": bridge, "hwaddr": mac, "boot.priority": "1",
             }));
         }
+        // MAAS gives a VM the profile of its own name where the project has one, and no other.
+        let own = self.get(&format!("/1.0/profiles/maas?project={project}")).await;
+        let profiles: &[&str] = if own.is_ok() { &["maas"] } else { &[] };
         let body = json!({
             "name": name,
             "type": "virtual-machine",
@@ -162,7 +165,7 @@ impl Caller {
                 "limits.memory.hugepages": "false",
                 "security.secureboot": "false",
             },
-            "profiles": [],
+            "profiles": profiles,
             "source": {"type": "none"},
             "devices": devices,
         });

@@ -39,7 +39,7 @@ pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan
             return Ok(Requeue::seconds(1));
         }
         fenced(context, key)?;
-        hosts::perform(&ground(context, key, cluster, &object, identity), effect, context.clock.now()).await;
+        hosts::perform(&ground(context, key, cluster, &object, identity), effect).await;
     }
     if let Some(status) = &plan.status {
         let status = serde_json::to_value(status).unwrap_or_default();

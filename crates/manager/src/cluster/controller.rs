@@ -36,6 +36,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         contract: contract_of(&version),
         memory: Memory::default(),
         agent_image: platform.agent_image.clone(),
+        reports: platform.lxd_hosts.reports.clone(),
     });
     let watches = &platform.watches;
     let store = watches.maas_clusters.store();

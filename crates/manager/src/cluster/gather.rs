@@ -162,6 +162,8 @@ pub(super) fn ground<'a>(
         object,
         identity,
         image: context.agent_image.as_ref(),
+        reports: &context.reports,
+        now: context.clock.now(),
     }
 }
 

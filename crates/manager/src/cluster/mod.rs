@@ -20,6 +20,7 @@ use self::gather::Gathered;
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
+use crate::lxd_hosts::Reports;
 use crate::machine::debts::{self, Settled};
 use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
@@ -47,6 +48,8 @@ pub struct Context {
     pub memory: Memory,
     /// The image of the agent that makes machines LXD hosts, if this manager was told.
     pub agent_image: Option<String>,
+    /// Where those who place VMs are told what agents report about their hosts.
+    pub reports: Reports,
 }
 
 /// The shape of failure domains for the version in which Cluster API's kinds are read.

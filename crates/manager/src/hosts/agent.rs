@@ -62,7 +62,14 @@ pub(super) fn facts(daemon_set: &Value) -> Agent {
         observed: number(&status["observedGeneration"]) >= number(&daemon_set["metadata"]["generation"]),
         desired: number(&status["desiredNumberScheduled"]),
         updated: number(&status["updatedNumberScheduled"]),
+        missing: Vec::new(),
     }
+}
+
+/// What belongs to the agent beside its DaemonSet.
+pub(super) fn parts() -> Result<Vec<Which>, String> {
+    let all = [documents(manifest::DAEMON_SET)?, policy()?].concat();
+    Ok(all.iter().filter_map(Which::of).filter(|part| part.kind != "DaemonSet").collect())
 }
 
 /// Everything to apply, in order: the DaemonSet, which carries the note, comes last.
@@ -136,6 +143,9 @@ mod tests {
         assert!(!objects.iter().any(|object| object.to_string().contains("${")), "nothing is left to be replaced");
         assert!(objects.iter().all(|object| Which::of(object).is_some()));
         assert_eq!(policy().unwrap().len(), 2);
+        let parts = parts().unwrap();
+        assert_eq!(parts.len(), objects.len() - 1 + 2, "all but the DaemonSet, and what limits the agent");
+        assert!(parts.iter().any(|part| part.kind == "ClusterRole"), "{parts:?}");
     }
 
     #[test]
@@ -151,6 +161,6 @@ mod tests {
     #[test]
     fn a_daemon_set_without_our_note_is_a_persons() {
         let object = json!({ "metadata": { "generation": 2 }, "status": { "observedGeneration": 1 } });
-        assert_eq!(facts(&object), Agent { applied: None, observed: false, desired: 0, updated: 0 });
+        assert_eq!(facts(&object), Agent::default());
     }
 }

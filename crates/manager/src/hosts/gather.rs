@@ -7,15 +7,17 @@ use capmaas_api::{MaasCluster, MaasMachine, ProviderId};
 use capmaas_core::Lookup;
 use capmaas_core::hosts::Wish;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::hosts::observed::{Host, Node, Observed, Place, Report, VmHost};
+use capmaas_core::hosts::observed::{Agent, Host, Node, Observed, Place, Report, VmHost};
 use capmaas_core::intent::{self, Intent};
 use futures::future::join_all;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use lxd_client::Fingerprint;
-use maas_client::{Client, MachineFilter};
+use maas_client::Client;
 
 use super::{Memory, agent, pair, report};
 use crate::identity::Identity;
+use crate::lxd_hosts;
 use crate::port::{Key, Kubernetes};
 
 /// Where to look.
@@ -34,13 +36,22 @@ pub(crate) struct Ground<'a> {
     pub(crate) identity: &'a Identity,
     /// The agent's image.
     pub(crate) image: Option<&'a String>,
+    /// Where it is told what agents report.
+    pub(crate) reports: &'a lxd_hosts::Reports,
+    /// What time it is.
+    pub(crate) now: Timestamp,
 }
 
 /// Looks at everything.
 pub(crate) async fn gather(ground: &Ground<'_>, wish: Wish, machines: &[Arc<MaasMachine>]) -> Observed {
     let Ground { kubernetes, memory, key, cluster, object, .. } = *ground;
     let agent = match kubernetes.workload_object(cluster, &agent::daemon_set()).await {
-        Ok(Some(found)) => Lookup::Found(agent::facts(&found)),
+        Ok(Some(found)) => {
+            let facts = agent::facts(&found);
+            // What a person applied is theirs, with all that belongs to it.
+            let missing = if facts.applied.is_some() { missing(ground).await } else { Vec::new() };
+            Lookup::Found(Agent { missing, ..facts })
+        }
         Ok(None) => Lookup::Absent,
         Err(error) => Lookup::Unknown(error.to_string()),
     };
@@ -53,6 +64,7 @@ pub(crate) async fn gather(ground: &Ground<'_>, wish: Wish, machines: &[Arc<Maas
         Err(error) => Lookup::Unknown(error.to_string()),
     };
     let (mut hosts, awaited) = of_machines(machines);
+    pass_on(ground, &nodes, &hosts);
     look_at_maas(ground, &nodes, &mut hosts).await;
     Observed {
         wish,
@@ -67,6 +79,38 @@ pub(crate) async fn gather(ground: &Ground<'_>, wish: Wish, machines: &[Arc<Maas
         refreshed: memory.refreshed(key),
         trouble: memory.trouble(key),
     }
+}
+
+/// What belongs to the agent and is not there. What cannot be read is not missing (S1), nor is what is not served.
+async fn missing(ground: &Ground<'_>) -> Vec<String> {
+    let Ground { kubernetes, cluster, .. } = *ground;
+    let parts = agent::parts().unwrap_or_default();
+    let look = parts.iter().map(async |part| {
+        let absent = matches!(kubernetes.workload_object(cluster, part).await, Ok(None));
+        absent && matches!(kubernetes.workload_serves(cluster, &part.api_version, &part.kind).await, Ok(true))
+    });
+    let absent = join_all(look).await;
+    let named = parts.iter().zip(absent).filter(|(_, absent)| *absent);
+    named.map(|(part, _)| format!("{} {}", part.kind, part.name)).collect()
+}
+
+/// Tells those who place VMs what the agents report and MAAS does not show. What cannot be read any more is not known any more.
+fn pass_on(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &[Host]) {
+    for host in hosts {
+        let report = match nodes {
+            Lookup::Found(nodes) => on(nodes, host).and_then(|node| node.report.as_ref()),
+            Lookup::Absent | Lookup::Unknown(_) => None,
+        };
+        let set = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.iter().cloned().collect());
+        let report = report
+            .map(|report| lxd_hosts::Report { profiles: set(&report.profiles), instances: set(&report.instances) });
+        ground.reports.note(ground.identity, &host.machine, report, ground.now);
+    }
+}
+
+/// The Node of a machine.
+fn on<'a>(nodes: &'a [Node], host: &Host) -> Option<&'a Node> {
+    nodes.iter().find(|node| node.provider_id.as_ref() == Some(&host.provider_id))
 }
 
 fn node(node: &crate::port::Node) -> Node {
@@ -110,8 +154,7 @@ async fn look_at_maas(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mu
     let Lookup::Found(nodes) = nodes else { return };
     let mut reported: Vec<(&mut Host, &Node, &Report)> = Vec::new();
     for host in hosts {
-        let node = nodes.iter().find(|node| node.provider_id.as_ref() == Some(&host.provider_id));
-        if let Some((node, report)) = node.and_then(|node| Some((node, node.report.as_ref()?))) {
+        if let Some((node, report)) = on(nodes, host).and_then(|node| Some((node, node.report.as_ref()?))) {
             reported.push((host, node, report));
         }
     }
@@ -155,7 +198,7 @@ async fn vm_host(
     candidates.extend(all.iter().filter(|host| !of_machine(host) && host.name.as_ref() == Some(&node.name)));
     for candidate in candidates {
         let parameters = client.vm_hosts().parameters(candidate.id).await?;
-        let certificate = parameters.certificate.unwrap_or_default();
+        let certificate = parameters.certificate.clone().unwrap_or_default();
         let ours = pair::is_ours(&certificate, ground.object);
         // A namesake of another machine is none of our business.
         if !of_machine(&candidate) && !ours {
@@ -165,7 +208,7 @@ async fn vm_host(
             id: candidate.id,
             name: candidate.name.clone().unwrap_or_default(),
             machine: candidate.host.as_ref().map(|reference| reference.system_id.clone()),
-            address: with_scheme(&parameters.power_address.unwrap_or_default()),
+            address: parameters.url(),
             project: parameters.project.unwrap_or_default(),
             certificate: Fingerprint::of_pem(&certificate).ok().map(|print| print.to_string()),
             ours,
@@ -190,40 +233,12 @@ pub(super) async fn strangers(
     let Some(instances) = instances else {
         return Ok(Lookup::Unknown("the agent cannot list the instances of its project".into()));
     };
-    if instances.is_empty() {
-        return Ok(Lookup::Found(Vec::new()));
-    }
-    let filter = MachineFilter { hostnames: instances.to_vec(), ..MachineFilter::default() };
-    let known = client.machines().list(&filter).await?;
-    let is_known = |name: &String| {
-        known.iter().any(|machine| {
-            machine.hostname.as_ref() == Some(name) && machine.pod.as_ref().is_some_and(|pod| pod.id == vm_host)
-        })
-    };
-    Ok(Lookup::Found(instances.iter().filter(|name| !is_known(name)).cloned().collect()))
-}
-
-/// MAAS takes an address with or without scheme and port, and gives it back as it was given.
-fn with_scheme(address: &str) -> String {
-    let bare = address.trim_start_matches("https://").trim_end_matches('/');
-    let has_port = bare
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (host.ends_with(']') || !host.contains(':')));
-    if has_port || bare.is_empty() { format!("https://{bare}") } else { format!("https://{bare}:8443") }
+    client.vm_hosts().strangers(vm_host, instances).await.map(Lookup::Found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_that_mean_the_same_to_maas_are_the_same() {
-        for given in ["192.0.2.1:8443", "https://192.0.2.1:8443/", "192.0.2.1", "https://192.0.2.1"] {
-            assert_eq!(with_scheme(given), "https://192.0.2.1:8443", "{given}");
-        }
-        assert_eq!(with_scheme("[2001:db8::1]"), "https://[2001:db8::1]:8443");
-        assert_eq!(with_scheme("https://[2001:db8::1]:9443"), "https://[2001:db8::1]:9443");
-    }
 
     #[test]
     fn vms_and_machines_that_are_going_do_not_become_hosts() {

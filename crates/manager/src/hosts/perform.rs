@@ -13,21 +13,21 @@ use super::{agent, pair};
 use crate::port::{self, Guard};
 
 /// Does it, once, and remembers how it went.
-pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect, now: Timestamp) {
-    match attempt(ground, effect, now).await {
+pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect) {
+    match attempt(ground, effect).await {
         Ok(()) => {
             tracing::info!(cluster = %ground.key, effect = effect.name(), target = effect.target(), "done");
             ground.memory.worked(ground.key, effect.target());
         }
         Err(why) => {
             tracing::warn!(cluster = %ground.key, effect = effect.name(), target = effect.target(), "{why}");
-            ground.memory.failed(ground.key, effect.target(), why, now);
+            ground.memory.failed(ground.key, effect.target(), why, ground.now);
         }
     }
 }
 
-async fn attempt(ground: &Ground<'_>, effect: &Effect, now: Timestamp) -> Result<(), String> {
-    let Ground { kubernetes, memory, key, cluster, object, .. } = *ground;
+async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
+    let Ground { kubernetes, memory, key, cluster, object, now, .. } = *ground;
     let hosts = ground.identity.client.vm_hosts();
     let words = |error: port::Error| error.to_string();
     match effect {
@@ -45,7 +45,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect, now: Timestamp) -> Result
         Effect::HandOver { certificate } => {
             kubernetes.workload_apply(cluster, &agent::trust_manifest(certificate)).await.map_err(words)
         }
-        Effect::Register(registration) => register(ground, registration, now).await,
+        Effect::Register(registration) => register(ground, registration).await,
         Effect::Renew { id, address, .. } => {
             let (certificate, private) = pair::whole(kubernetes, key, object).await?;
             let update = VmHostUpdate {
@@ -87,8 +87,8 @@ async fn limit(ground: &Ground<'_>) -> Result<(), String> {
 }
 
 /// The time is noted on the MaasMachine first: whoever gives the machine back meanwhile waits for what may still land (S2).
-async fn register(ground: &Ground<'_>, new: &Registration, now: Timestamp) -> Result<(), String> {
-    let kubernetes = ground.kubernetes;
+async fn register(ground: &Ground<'_>, new: &Registration) -> Result<(), String> {
+    let Ground { kubernetes, now, .. } = *ground;
     let key = ground.key.beside(&new.host);
     let words = |error: port::Error| error.to_string();
     let machine = kubernetes.maas_machine(&key).await.map_err(words)?;

@@ -9,6 +9,7 @@ use serde_json::Value;
 /// The report on a Node; `None` before the first one. A part that cannot be read is not known.
 pub fn of(annotations: &BTreeMap<String, String>) -> Option<Report> {
     let text = |name: &str| annotations.get(name).filter(|text| !text.is_empty()).cloned();
+    let list = |name: &str| text(name).and_then(|text| serde_json::from_str(&text).ok());
     Some(Report {
         state: text(names::STATE)?,
         message: text(names::MESSAGE).unwrap_or_default(),
@@ -17,7 +18,8 @@ pub fn of(annotations: &BTreeMap<String, String>) -> Option<Report> {
         address: text(names::ADDRESS),
         certificate: text(names::CERTIFICATE),
         project: text(names::PROJECT),
-        instances: text(names::INSTANCES).and_then(|text| serde_json::from_str(&text).ok()),
+        instances: list(names::INSTANCES),
+        profiles: list(names::PROFILES),
     })
 }
 
@@ -45,11 +47,13 @@ mod tests {
             (names::CONDITIONS, r#"[{"type":"Lxd","status":"True"},{"type":"Bridge","status":"False"}]"#),
             (names::MODE, "managed"),
             (names::INSTANCES, r#"["web"]"#),
+            (names::PROFILES, r#"["default"]"#),
         ];
         let annotations = said.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let report = of(&annotations).unwrap();
         assert_eq!((report.state.as_str(), report.open.as_deref()), ("Blocked", Some("Bridge")));
         assert_eq!((report.standalone, report.instances), (false, Some(vec!["web".to_owned()])));
+        assert_eq!(report.profiles, Some(vec!["default".to_owned()]));
         assert_eq!((report.address, report.certificate), (None, None));
     }
 

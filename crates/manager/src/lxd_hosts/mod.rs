@@ -98,7 +98,7 @@ impl LxdHosts {
         for host in listed.hosts.iter() {
             let machine = host.host.as_ref().and_then(|machine| listed.machines.get(&machine.system_id));
             let mut converted = convert::host(host, machine, &subnets);
-            let report = converted.system_id.as_deref().and_then(|id| self.reports.of(identity, id));
+            let report = converted.system_id.as_deref().and_then(|id| self.reports.of(identity, id, now));
             converted.profiles = report.and_then(|report| report.profiles);
             if demand.vm.project.is_some() && is_wanted(demand, &converted) {
                 converted.project = self.project(identity, host.id, now).await;

@@ -17,7 +17,6 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use rand::RngExt as _;
 
 use super::{Context, reconcile};
-use crate::lxd_hosts::LxdHosts;
 use crate::platform::Platform;
 use crate::port::{Error, Key};
 
@@ -34,7 +33,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         clock: platform.clock.clone(),
         fence: platform.fence.clone(),
         metrics: platform.metrics.clone(),
-        lxd_hosts: LxdHosts::default(),
+        lxd_hosts: platform.lxd_hosts.clone(),
     });
     let watches = &platform.watches;
     let store = watches.maas_machines.store();

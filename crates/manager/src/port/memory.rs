@@ -121,6 +121,11 @@ impl MemoryPort {
         }
     }
 
+    /// Removes an object of a workload cluster.
+    pub fn delete_workload_object(&self, cluster: &Key, which: &Which) {
+        self.state().workloads.remove(&(cluster.clone(), which.clone()));
+    }
+
     /// Everything that a workload cluster holds besides its Nodes.
     pub fn workload_objects(&self, cluster: &Key) -> Vec<Value> {
         let state = self.state();

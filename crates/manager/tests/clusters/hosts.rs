@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use capmaas_api::names::CONTROL_PLANE_LABEL;
-use capmaas_manager::lxd_hosts::LxdHosts;
+use capmaas_manager::lxd_hosts::{LxdHosts, Report};
 use capmaas_manager::machine;
-use capmaas_manager::port::{Key, Node};
+use capmaas_manager::port::{Key, Node, Which};
 use lxd_client::Fingerprint;
 use lxd_initializer::names;
 use serde_json::{Value, json};
@@ -206,6 +206,43 @@ async fn an_agent_that_a_person_applied_is_left_as_it_is_and_its_node_is_registe
     later(&stage, 40).await;
     assert_eq!(stage.condition("LXDReady")["status"], "True", "{:#}", stage.condition("LXDReady"));
     assert_eq!(object(&stage, "DaemonSet"), by_hand);
+    later(&stage, 400).await;
+    let kinds: Vec<Value> = stage.port.workload_objects(&key()).iter().map(|object| object["kind"].clone()).collect();
+    assert_eq!(kinds, ["DaemonSet", "ConfigMap"], "of all that goes with the agent only the certificate is ours");
+}
+
+#[tokio::test]
+async fn what_the_agent_needs_is_put_back_if_somebody_deletes_it() {
+    let (stage, _) = ready(json!({})).await;
+    let all = stage.port.workload_objects(&key());
+    assert!(all.len() > 8, "{all:#?}");
+    for part in &all {
+        stage.port.delete_workload_object(&key(), &Which::of(part).unwrap());
+        later(&stage, 400).await;
+        let now = stage.port.workload_objects(&key());
+        assert_eq!(now.len(), all.len(), "{} is not put back", part["kind"]);
+        rolled_out(&stage);
+    }
+    later(&stage, 30).await;
+    assert_eq!(stage.condition("LXDReady")["status"], "True", "{:#}", stage.condition("LXDReady"));
+}
+
+#[tokio::test]
+async fn those_who_place_vms_are_told_what_the_agent_reports_and_only_while_it_can_be_read() {
+    let (stage, address) = ready(json!({})).await;
+    let identity = stage.identities.of_manager().await.unwrap();
+    let machine = provider_id(&stage, "cp1").rsplit('/').next().unwrap().to_owned();
+    let told = || stage.context.reports.of(&identity, &machine, stage.context.clock.now());
+    let set = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+    report(&stage, "cp1", &address, &[(names::PROFILES, r#"["default","maas"]"#), (names::INSTANCES, r#"["vm1"]"#)]);
+    later(&stage, 400).await;
+    assert_eq!(told(), Some(Report { profiles: set(&["default", "maas"]), instances: set(&["vm1"]) }));
+    report(&stage, "cp1", &address, &[(names::PROFILES, ""), (names::INSTANCES, "nonsense")]);
+    later(&stage, 400).await;
+    assert_eq!(told(), Some(Report::default()), "s01: a list that cannot be read is not an empty one");
+    stage.port.workload_answers(&key(), false);
+    later(&stage, 700).await;
+    assert_eq!(told(), None);
 }
 
 #[tokio::test]

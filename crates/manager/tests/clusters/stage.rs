@@ -9,6 +9,7 @@ use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::cluster::{Context, Memory, reconcile};
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
+use capmaas_manager::lxd_hosts::Reports;
 use capmaas_manager::metrics::Metrics;
 use capmaas_manager::port::{Key, MemoryPort};
 use jiff::Timestamp;
@@ -83,6 +84,7 @@ impl Stage {
             contract,
             memory: Memory::default(),
             agent_image: None,
+            reports: Reports::default(),
         };
         let stage = Self { port, maas, driver, context, identities, after_create, lose_answer };
         stage.credentials(ADMIN);

@@ -154,12 +154,20 @@ async fn s01_a_project_that_only_an_administrator_may_know_is_not_another_projec
 async fn a_profile_is_where_the_agent_reports_it() {
     let maas = seven();
     let (hosts, identity) = (LxdHosts::default(), identity(&maas, ADMIN).await);
-    let wanted = Vm { profile: Some("fast".into()), ..vm() };
+    let wanted = Vm { profile: Some("maas".into()), ..vm() };
     let error = place(&hosts, &identity, &wanted, "m1", now()).await.choice.unwrap_err();
     assert_eq!(error.kind, LxdErrorKind::ProfileNotFound, "{error}");
-    let report = Report { profiles: Some(BTreeSet::from(["fast".to_owned()])) };
-    hosts.reports.note(&identity, "host3x", Some(report));
+    let report = Report { profiles: Some(BTreeSet::from(["maas".to_owned()])), ..Report::default() };
+    hosts.reports.note(&identity, "host3x", Some(report.clone()), now());
     assert_eq!(place(&hosts, &identity, &wanted, "m1", now()).await.choice.unwrap().name, "host3");
+    let later = now() + SignedDuration::from_mins(11);
+    let error = place(&hosts, &identity, &wanted, "m1", later).await.choice.unwrap_err();
+    assert_eq!(error.kind, LxdErrorKind::ProfileNotFound, "nobody has told for a while: {error}");
+    let other = Vm { profile: Some("fast".into()), ..vm() };
+    let has_it = Report { profiles: Some(BTreeSet::from(["fast".to_owned()])), ..report };
+    hosts.reports.note(&identity, "host3x", Some(has_it), later);
+    let error = place(&hosts, &identity, &other, "m1", later).await.choice.unwrap_err();
+    assert_eq!(error.kind, LxdErrorKind::ProfileNotFound, "MAAS would make the VM without it: {error}");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Machines, VMs above all: the real gather, decide and apply over objects in memory and a simulated MAAS with made-up LXD hosts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bridge;
 mod leaving;
 mod life;
 mod many;

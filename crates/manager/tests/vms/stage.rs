@@ -292,6 +292,7 @@ impl Stage {
             contract: capmaas_core::cluster::observed::Contract::List,
             memory: capmaas_manager::cluster::Memory::default(),
             agent_image: None,
+            reports: self.context.lxd_hosts.reports.clone(),
         };
         for _ in 0..times {
             capmaas_manager::cluster::reconcile(&context, &Key::new("default", "c1")).await.unwrap();

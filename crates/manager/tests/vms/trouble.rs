@@ -57,7 +57,7 @@ async fn a_project_that_no_host_has_is_project_not_found() {
 #[tokio::test]
 async fn a_profile_that_nobody_reports_is_profile_not_found() {
     let stage = Stage::new();
-    stage.machine("cp-0", json!({ "provisioningMode": "lxd", "lxdConfig": { "profile": "gpu" } }));
+    stage.machine("cp-0", json!({ "provisioningMode": "lxd", "lxdConfig": { "profile": "maas" } }));
     let condition = refused(&stage, "LXDHostSelected", "ProfileNotFound", RETRY).await;
     says(&condition, "Error", "LXD ProfileNotFound: ");
     assert_eq!(stage.reason("cp-0", "MachineDeployed"), "ProfileNotFound");

@@ -102,6 +102,11 @@ impl WorkloadPlayer {
         self.api_server.as_ref().map(|testbed| testbed.config().clone())
     }
 
+    /// All that was ever written to its API server (see [`Testbed::ever_written`]), once that runs.
+    pub fn ever_written(&self) -> Result<Option<String>> {
+        self.api_server.as_ref().map(Testbed::ever_written).transpose()
+    }
+
     /// The machines that joined and run.
     pub fn joined(&self) -> BTreeMap<String, Role> {
         self.nodes.iter().map(|(name, joined)| (name.clone(), joined.role)).collect()
