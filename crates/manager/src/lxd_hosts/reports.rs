@@ -21,10 +21,13 @@ pub struct Report {
     pub instances: Option<BTreeSet<String>>,
 }
 
-/// Reports by MAAS and system ID of the machine that the agent runs on, and when they were read.
+/// By MAAS and system ID of the machine that the agent runs on: when it was read, and what it said.
+type ByMachine = BTreeMap<(String, String), (Timestamp, Report)>;
+
+/// What is known of all agents. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
-    reports: Arc<Mutex<BTreeMap<(String, String), (Timestamp, Report)>>>,
+    reports: Arc<Mutex<ByMachine>>,
 }
 
 impl Reports {
