@@ -29,6 +29,8 @@ pub struct MemoryPort {
 struct State {
     objects: Objects,
     happenings: Vec<Happening>,
+    /// MaasMachines as they were decoded last, with their versions: every pass asks for all of them.
+    decoded: BTreeMap<Key, (Value, Arc<MaasMachine>)>,
     answering: BTreeSet<Key>,
     nodes: BTreeMap<(Key, String), Node>,
     node_versions: u64,
@@ -134,7 +136,7 @@ impl MemoryPort {
     }
 
     fn read<T: DeserializeOwned>(&self, kind: &str, key: &Key) -> Result<Option<T>> {
-        self.object(kind, key).map(|object| decoded(kind, key, object)).transpose()
+        self.object(kind, key).map(|object| decode(kind, key, object)).transpose()
     }
 
     /// Changes a Node that is still as it was read, and gives it another version.
@@ -181,7 +183,24 @@ fn applied(target: &mut Value, manifest: &Value) {
     }
 }
 
-fn decoded<T: DeserializeOwned>(kind: &str, key: &Key, object: Value) -> Result<T> {
+/// A stored MaasMachine, decoded once for each of its versions.
+fn machine(
+    decoded: &mut BTreeMap<Key, (Value, Arc<MaasMachine>)>,
+    key: &Key,
+    object: &Value,
+) -> Result<Arc<MaasMachine>> {
+    let version = &object["metadata"]["resourceVersion"];
+    if let Some((of, machine)) = decoded.get(key)
+        && of == version
+    {
+        return Ok(machine.clone());
+    }
+    let machine: Arc<MaasMachine> = Arc::new(decode("MaasMachine", key, object.clone())?);
+    decoded.insert(key.clone(), (version.clone(), machine.clone()));
+    Ok(machine)
+}
+
+fn decode<T: DeserializeOwned>(kind: &str, key: &Key, object: Value) -> Result<T> {
     serde_json::from_value(object).map_err(|error| {
         Error::new(ErrorKind::Unavailable, format!("read the {kind} {key}"), "it cannot be understood").caused_by(error)
     })
@@ -194,7 +213,9 @@ fn id(kind: Kind, key: &Key) -> Id {
 #[async_trait]
 impl Kubernetes for MemoryPort {
     async fn maas_machine(&self, key: &Key) -> Result<Option<MaasMachine>> {
-        self.read("MaasMachine", key)
+        let State { objects, decoded, .. } = &mut *self.state();
+        let object = objects.get("MaasMachine", key);
+        object.map(|object| machine(decoded, key, object).map(|machine| machine.as_ref().clone())).transpose()
     }
 
     async fn maas_cluster(&self, key: &Key) -> Result<Option<MaasCluster>> {
@@ -210,15 +231,15 @@ impl Kubernetes for MemoryPort {
     }
 
     async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>> {
-        let state = self.state();
+        let State { objects, decoded, .. } = &mut *self.state();
         let belongs = |key: &Key, object: &Value| {
             of_cluster.is_none_or(|cluster| {
                 key.namespace == cluster.namespace
                     && object["metadata"]["labels"][CLUSTER_NAME_LABEL] == cluster.name.as_str()
             })
         };
-        let found = state.objects.of_kind("MaasMachine").filter(|(key, object)| belongs(key, object));
-        found.map(|(key, object)| decoded("MaasMachine", key, object.clone()).map(Arc::new)).collect()
+        let found = objects.of_kind("MaasMachine").filter(|(key, object)| belongs(key, object));
+        found.map(|(key, object)| machine(decoded, key, object)).collect()
     }
 
     async fn secret(&self, key: &Key) -> Result<Option<SecretValues>> {

@@ -1,13 +1,19 @@
 //! One life: a cluster comes up, is tormented, heals, and is deleted with nothing left.
 
-use capmaas_manager::port::Key;
-use maas_sim::faults::ServerState;
-use serde_json::json;
+use std::collections::BTreeSet;
 
-use crate::world::{World, cluster, deployed_condition, machine};
+use capmaas_api::reasons;
+use capmaas_core::machine::ABANDON_ANNOTATION;
+use maas_sim::faults::ServerState;
+use serde_json::{Value, json};
+
+use crate::happenings::{Great, Story};
+use crate::law::{self, Seen, held, is_leaving};
+use crate::objects::{ADOPTED_NAME, Endpoint, cluster, cluster_key, credentials, go_machine, machine};
+use crate::world::{ADMIN, World, condition};
 
 /// Requests worth losing.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 14] = [
     "machines.allocate",
     "machine.deploy",
     "machine.release",
@@ -16,53 +22,59 @@ const KINDS: [&str; 8] = [
     "machines.read",
     "machine.query_power_state",
     "machine.power_on",
+    "dnsresources.create",
+    "dnsresource.update",
+    "dnsresource.delete",
+    "dnsresources.read",
+    "ipaddresses.release",
+    "users.whoami",
 ];
 
-const ENDS: [&str; 4] = ["ImageSuspected", "AttemptsExhausted", "NoMachineAvailable", "MachineStateUndefined"];
+/// Ends of a machine that only a person changes.
+const ENDS: [&str; 4] = [
+    reasons::IMAGE_SUSPECTED,
+    reasons::ATTEMPTS_EXHAUSTED,
+    reasons::NO_MACHINE_AVAILABLE,
+    reasons::MACHINE_STATE_UNDEFINED,
+];
+/// The same, after MAAS forgot what it had done (S6).
+const ENDS_AFTER_RESTORE: [&str; 3] =
+    [reasons::MACHINE_TERMINATED, reasons::NOT_OUR_MACHINE, reasons::MACHINE_NOT_FOUND];
+
+/// Rounds of torment.
+const ROUNDS: u64 = 24;
 
 pub(crate) async fn life(seed: u64) -> World {
     let mut world = World::new(seed);
+    let mut story = Story::of(&mut world.chance, ROUNDS);
     inventory(&world);
-    cluster(&world);
-    let count = 2 + world.chance.below(3);
-    for number in 0..count {
-        let zone = [None, Some("az1"), Some("az2")][usize::try_from(world.chance.below(3)).unwrap()];
-        machine(&world, &format!("m{number}"), zone);
-    }
+    let endpoint = match story.great {
+        Great::TakeOver => Endpoint::Adopted,
+        _ if world.chance.percent(25) => Endpoint::Users,
+        _ => Endpoint::Ours,
+    };
+    let reserved = law::reserved(&world);
+    begin(&mut world, &mut story, endpoint);
+    world.after_last_pass = Seen::anew(&world);
     world.mortality = [0, 5, 15, 40][usize::try_from(world.chance.below(4)).unwrap()];
-    torment(&mut world).await;
+    torment(&mut world, &mut story).await;
+    story.ends(&mut world);
     heal(&world);
     world.mortality = 0;
-    for _ in 0..24 {
-        world.run_for(600).await;
-        world.check();
-        if settled(&world).is_none() {
-            break;
-        }
-    }
-    if let Some(why) = settled(&world) {
-        world.fail(&format!("does not converge: {why}"));
-    }
-    nothing_leaked(&world);
-    for key in world.machines() {
-        world.port.delete("MaasMachine", &key);
-    }
-    for _ in 0..24 {
-        world.run_for(600).await;
-        if world.machines().is_empty() {
-            break;
-        }
-    }
-    if !world.machines().is_empty() {
-        world.fail("deleted machines stay for ever");
-    }
-    nothing_leaked(&world);
+    rest(&mut world, &story, endpoint).await;
+    nothing_leaked(&world, &story);
+    idle(&mut world).await;
+    delete(&mut world, &story).await;
+    nothing_leaked(&world, &story);
+    law::nothing_named(&world, &reserved);
+    story.check(&world);
     world
 }
 
 fn inventory(world: &World) {
     world.arrange(json!([
         {"user": {"name": "bob", "admin": false, "key": "cb:tb:CANARYbob"}},
+        {"user": {"name": "carol", "admin": true, "key": crate::happenings::CAROL}},
         {"zone": {"name": "az1"}}, {"zone": {"name": "az2"}},
         {"image": {"name": "ubuntu/jammy"}},
         {"fabric": {"name": "fabric-0", "id": 0}}, {"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}},
@@ -74,19 +86,39 @@ fn inventory(world: &World) {
             {"machine": {"hostname": format!("bm{number}"), "status": "Ready", "zone": zone, "cpu_count": 4, "memory": 8192}},
         ]));
     }
-    world.arrange(json!([{"machine": {"hostname": "of-bob", "status": "Deployed", "owner": "bob", "zone": "az1"}}]));
+    world.arrange(json!([
+        {"machine": {"hostname": "of-bob", "status": "Deployed", "owner": "bob", "zone": "az1"}},
+        {"dns": {"fqdn": law::FOREIGN_NAME, "ip_addresses": ["10.0.0.77"]}},
+    ]));
+}
+
+fn begin(world: &mut World, story: &mut Story, endpoint: Endpoint) {
+    credentials(world, &world.endpoint(), ADMIN);
+    cluster(world, endpoint);
+    if endpoint == Endpoint::Adopted {
+        let addresses: Vec<String> = (0..2).map(|number| go_machine(world, &format!("go{number}"))).collect();
+        world.arrange(json!([{"dns": {"fqdn": ADOPTED_NAME, "ip_addresses": addresses}}]));
+        story.took_over(world);
+    }
+    let count = 2 + world.chance.below(3);
+    for number in 0..count {
+        let zone = [None, Some("az1"), Some("az2")][usize::try_from(world.chance.below(3)).unwrap()];
+        let control_plane = number == 0 || world.chance.percent(60);
+        machine(world, &format!("m{number}"), zone, control_plane);
+    }
 }
 
 /// Some twenty minutes in which anything may happen.
-async fn torment(world: &mut World) {
-    for _ in 0..24 {
+async fn torment(world: &mut World, story: &mut Story) {
+    for round in 0..ROUNDS {
         let seconds = 10 + i64::try_from(world.chance.below(100)).unwrap();
         world.run_for(seconds).await;
-        world.check();
         foreign_is_untouched(world);
+        story.check(world);
         if world.chance.percent(45) {
             blow(world);
         }
+        story.goes_on(world, round).await;
     }
 }
 
@@ -94,22 +126,7 @@ fn blow(world: &mut World) {
     let target = format!("bm{}", world.chance.below(7));
     let keys = world.machines();
     match world.chance.below(12) {
-        0..=3 => {
-            let kind = *world.chance.one_of(&KINDS);
-            let when = *world.chance.one_of(&["before", "after"]);
-            let mut rule = match world.chance.below(6) {
-                0 => json!({"do": "reset"}),
-                1 => json!({"do": "hang"}),
-                2 => json!({"do": "status", "status": 503, "body": "away"}),
-                3 => json!({"do": "late", "seconds": 1 + world.chance.below(90)}),
-                4 => json!({"do": "kill", "down_seconds": world.chance.below(60)}),
-                _ => json!({"do": "truncate"}),
-            };
-            rule["match"] = json!({"kind": kind});
-            rule["when"] = json!(when);
-            rule["times"] = json!(1 + world.chance.below(2));
-            world.maas.control().add_fault(serde_json::from_value(rule).unwrap());
-        }
+        0..=3 => fault(world),
         4 | 5 => world.arrange(json!([{"machine": {"hostname": target, "next": {"deploy": "fail"}}}])),
         6 => {
             let bmc = *world.chance.one_of(&["hangs", "error", "ok"]);
@@ -121,17 +138,40 @@ fn blow(world: &mut World) {
         }
         8 | 9 if !keys.is_empty() => {
             let key = world.chance.one_of(&keys).clone();
+            world.tell(format!("somebody deletes {}", key.name));
             world.port.delete("MaasMachine", &key);
         }
         10 => {
             let paused = world.chance.percent(40);
-            world.port.edit("Cluster", &Key::new("default", "c1"), &json!({"spec": {"paused": paused}})).unwrap();
+            world.tell(format!("somebody sets paused: {paused}"));
+            world.port.edit("Cluster", &cluster_key(), &json!({"spec": {"paused": paused}})).unwrap();
         }
         _ => {
             let name = format!("n{}", world.now());
-            machine(world, &name, None);
+            let control_plane = world.chance.percent(50);
+            machine(world, &name, None, control_plane);
         }
     }
+}
+
+fn fault(world: &mut World) {
+    let kind = *world.chance.one_of(&KINDS);
+    let when = *world.chance.one_of(&["before", "after"]);
+    let mut rule = match world.chance.below(6) {
+        0 => json!({"do": "reset"}),
+        1 => json!({"do": "hang"}),
+        2 => json!({"do": "status", "status": 503, "body": "away"}),
+        3 => json!({"do": "late", "seconds": 1 + world.chance.below(90)}),
+        4 => json!({"do": "kill", "down_seconds": world.chance.below(60)}),
+        _ => json!({"do": "truncate"}),
+    };
+    // A change of the record that comes late may come after the machine has gone, and is taken back then.
+    world.lenient |= rule["do"] == "late" && kind.starts_with("dnsresource");
+    rule["match"] = json!({"kind": kind});
+    rule["when"] = json!(when);
+    rule["times"] = json!(1 + world.chance.below(2));
+    world.tell(format!("fault: {rule}"));
+    world.maas.control().add_fault(serde_json::from_value(rule).unwrap());
 }
 
 fn heal(world: &World) {
@@ -140,7 +180,7 @@ fn heal(world: &World) {
     for number in 0..7 {
         world.arrange(json!([{"machine": {"hostname": format!("bm{number}"), "bmc": "ok"}}]));
     }
-    world.port.edit("Cluster", &Key::new("default", "c1"), &json!({"spec": {"paused": false}})).unwrap();
+    world.port.edit("Cluster", &cluster_key(), &json!({"spec": {"paused": false}})).unwrap();
     // A MAAS that was killed while it released a machine leaves it so for ever. What would move it was never measured on a
     // real one, so a person does it here; until then the finalizer stays.
     for (id, machine) in world.inventory() {
@@ -150,33 +190,105 @@ fn heal(world: &World) {
     }
 }
 
+async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
+    for _ in 0..24 {
+        world.run_for(600).await;
+        if unsettled(world, story, endpoint).is_none() {
+            return;
+        }
+    }
+    if let Some(why) = unsettled(world, story, endpoint) {
+        world.fail(&format!("does not converge: {why}"));
+    }
+}
+
 /// Why the world has not come to rest.
-fn settled(world: &World) -> Option<String> {
-    world.port.objects("MaasMachine").iter().find_map(|object| {
+fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String> {
+    let of_machine = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap();
-        if !object["metadata"]["deletionTimestamp"].is_null() {
+        if is_leaving(object) {
             return Some(format!("{name} is still being deleted"));
         }
-        let (reason, message) = deployed_condition(object);
-        let done = object["status"]["ready"] == true || ENDS.contains(&reason.as_str());
+        let (reason, message) = condition(object, "MachineDeployed");
+        let given_up = ENDS.contains(&reason.as_str())
+            || story.great == Great::Restore && ENDS_AFTER_RESTORE.contains(&reason.as_str());
+        let done = object["status"]["ready"] == true || given_up;
         (!done).then(|| format!("{name} is not ready: {reason}: {message}"))
-    })
+    };
+    if let Some(why) = world.port.objects("MaasMachine").iter().find_map(of_machine) {
+        return Some(why);
+    }
+    let object = world.port.object("MaasCluster", &cluster_key()).unwrap();
+    if object["status"]["ready"] != true {
+        let (reason, message) = condition(&object, "Ready");
+        return Some(format!("the cluster is not ready: {reason}: {message}"));
+    }
+    if endpoint == Endpoint::Users { None } else { law::unsettled_name(world) }
+}
+
+/// At rest nothing is written, neither to MAAS nor to Kubernetes. One seed in four waits that long.
+async fn idle(world: &mut World) {
+    let all_run = world.port.objects("MaasMachine").iter().all(|object| object["status"]["ready"] == true);
+    if !all_run || !world.seed.is_multiple_of(4) {
+        return;
+    }
+    let versions = |world: &World| -> Vec<Value> {
+        let objects = ["MaasCluster", "MaasMachine"].into_iter().flat_map(|kind| world.port.objects(kind));
+        objects.map(|object| object["metadata"]["resourceVersion"].clone()).collect()
+    };
+    let (before, asked) = (versions(world), world.maas.control().ledger(None).len());
+    world.run_for(1000).await;
+    let since = world.maas.control().ledger(None).split_off(asked);
+    let writes = since.iter().filter(|entry| entry.method != "GET");
+    let written: Vec<String> = writes.map(|entry| format!("{} {}", entry.method, entry.path)).collect();
+    if !written.is_empty() || versions(world) != before {
+        world.fail(&format!("writes although nothing changes: {written:?}"));
+    }
+}
+
+/// The cluster goes: its machines first, or all at once.
+async fn delete(world: &mut World, story: &Story) {
+    let at_once = world.chance.percent(50);
+    world.tell(format!("everything is deleted, at once: {at_once}"));
+    if at_once {
+        world.port.delete("MaasCluster", &cluster_key());
+    }
+    for key in world.machines() {
+        world.port.delete("MaasMachine", &key);
+    }
+    for _ in 0..24 {
+        world.run_for(600).await;
+        if story.great == Great::Restore {
+            abandon(world);
+        }
+        if world.machines().is_empty() {
+            world.port.delete("MaasCluster", &cluster_key());
+        }
+        if world.subjects().is_empty() {
+            return;
+        }
+    }
+    world.fail("what was deleted stays for ever");
+}
+
+/// A MAAS that was restored calls live nodes what it likes; a person who has looked at them gives them up by name (S14).
+fn abandon(world: &World) {
+    for object in world.port.objects("MaasMachine") {
+        let (reason, _) = condition(&object, "MachineDeployed");
+        if let Some(id) = held(&object).filter(|_| reason == reasons::NOT_OUR_MACHINE) {
+            let key = capmaas_manager::port::Key::new("default", object["metadata"]["name"].as_str().unwrap());
+            let note = json!({ "metadata": { "annotations": { ABANDON_ANNOTATION: id } } });
+            world.port.edit("MaasMachine", &key, &note).unwrap();
+        }
+    }
 }
 
 /// Every machine that is somebody's in MAAS is held by an object here; all others are free and off.
-fn nothing_leaked(world: &World) {
+fn nothing_leaked(world: &World, story: &Story) {
     foreign_is_untouched(world);
-    let held: Vec<String> = world
-        .port
-        .objects("MaasMachine")
-        .iter()
-        .filter_map(|object| {
-            let record = object["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/maas-record"].as_str()?;
-            serde_json::from_str::<serde_json::Value>(record).unwrap()["machine"].as_str().map(str::to_owned)
-        })
-        .collect();
+    let held: BTreeSet<String> = world.port.objects("MaasMachine").iter().filter_map(held).collect();
     for (id, machine) in world.inventory() {
-        if machine.owner == Some(bob(world)) || held.contains(&id) {
+        if machine.owner == Some(bob(world)) || held.contains(&id) || story.excuses(&id) {
             continue;
         }
         if machine.owner.is_some() || machine.on || machine.state != "Ready" {

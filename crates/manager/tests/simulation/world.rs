@@ -6,12 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use capmaas_api::MaasMachine;
+use capmaas_api::names::CONTROL_PLANE_LABEL;
+use capmaas_core::cluster::observed::Contract;
+use capmaas_core::cluster::plan::Requeue as ClusterRequeue;
 use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::{Clock, Driver};
+use capmaas_manager::cluster;
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
-use capmaas_manager::machine::{Context, fingerprint, reconcile};
+use capmaas_manager::machine::{self, fingerprint};
 use capmaas_manager::metrics::Metrics;
 use capmaas_manager::port::{Key, MemoryPort, Node};
 use jiff::Timestamp;
@@ -23,8 +27,10 @@ use serde_json::{Value, json};
 
 use crate::chance::Chance;
 use crate::crash::{Crash, Mortal};
+use crate::law::{self, Seen};
+use crate::objects::cluster_key;
 
-const ADMIN: &str = "consumer:token:CANARYsecret";
+pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
 const START: i64 = 1_794_772_800;
 /// Passes of one seed. More means that something runs in circles.
 const MOST_PASSES: u32 = 20_000;
@@ -46,6 +52,42 @@ impl Environment for Driven {
     }
 }
 
+/// What is looked after.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Cluster(Key),
+    Machine(Key),
+}
+
+/// When to look again.
+enum Next {
+    OnChange,
+    After(i64),
+}
+
+/// One life of the manager.
+#[derive(Clone)]
+struct Manager {
+    machines: machine::Context,
+    clusters: cluster::Context,
+}
+
+impl Manager {
+    async fn pass(&self, subject: &Subject) -> capmaas_manager::port::Result<Next> {
+        Ok(match subject {
+            Subject::Machine(key) => match machine::reconcile(&self.machines, key).await? {
+                Requeue::OnChange => Next::OnChange,
+                Requeue::After(wait) => Next::After(i64::try_from(wait.as_millis()).unwrap()),
+            },
+            Subject::Cluster(key) => match cluster::reconcile(&self.clusters, key).await? {
+                ClusterRequeue::OnChange => Next::OnChange,
+                ClusterRequeue::Now => Next::After(0),
+                ClusterRequeue::After(wait) => Next::After(i64::try_from(wait.as_millis()).unwrap()),
+            },
+        })
+    }
+}
+
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) chance: Chance,
@@ -56,11 +98,18 @@ pub(crate) struct World {
     clock: Clock,
     driver: Driver,
     crash: Crash,
-    context: Context,
+    manager: Manager,
+    /// A MAAS that knows nothing of ours.
+    pub(crate) elsewhere: Simulator,
+    /// Nodes that have joined.
+    nodes: BTreeMap<String, Vec<String>>,
+    pub(crate) after_last_pass: Seen,
+    /// MAAS itself did what a law forbids: it was restored from a backup, or a change of its DNS came late.
+    pub(crate) lenient: bool,
     keeper: Arc<MemoryKeeper>,
     nonces: u64,
-    /// When each machine is looked at next, in milliseconds of the driven clock.
-    due: BTreeMap<Key, i64>,
+    /// When each is looked at next, in milliseconds of the driven clock.
+    due: BTreeMap<Subject, i64>,
     seen: BTreeMap<Key, Option<u64>>,
     wake_all: i64,
     passes: u32,
@@ -72,11 +121,13 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let (clock, driver) = Clock::driven(Timestamp::from_second(START).unwrap());
         let config = Config { seed, ..Config::driven(ADMIN.parse().unwrap()) };
-        let maas = Simulator::new(config);
+        let maas = Simulator::new(config.clone());
+        let elsewhere = Simulator::new(config);
         let port = MemoryPort::new(clock.clone());
         let crash = Crash::default();
         let keeper = Arc::new(MemoryKeeper::default());
-        let context = manager(&clock, &port, &maas, &crash, &keeper, 0);
+        let ways = ways(seed, &maas, &elsewhere);
+        let manager = manager(&clock, &port, &ways, &crash, &keeper, 0);
         Self {
             seed,
             chance: Chance::new(seed),
@@ -86,7 +137,11 @@ impl World {
             trace: Vec::new(),
             driver,
             crash,
-            context,
+            manager,
+            elsewhere,
+            nodes: BTreeMap::new(),
+            after_last_pass: Seen::default(),
+            lenient: false,
             keeper,
             nonces: 0,
             due: BTreeMap::new(),
@@ -110,36 +165,57 @@ impl World {
 
     fn let_time_pass(&self, milliseconds: i64) {
         self.driver.advance(milliseconds);
-        self.maas.advance(Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default()));
+        let passed = Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default());
+        self.maas.advance(passed);
+        self.elsewhere.advance(passed);
     }
 
-    fn die(&mut self) {
-        self.crashes += 1;
+    /// Where MAAS answers. Each seed has a server of its own: the client bounds the requests to one server, for all threads.
+    pub(crate) fn endpoint(&self) -> String {
+        endpoint(self.seed, "maas")
+    }
+
+    /// Where a MAAS answers that knows nothing of ours.
+    pub(crate) fn empty_endpoint(&self) -> String {
+        endpoint(self.seed, "empty")
+    }
+
+    /// Another process.
+    pub(crate) fn restart(&mut self) {
         self.nonces += 1;
-        self.context = manager(&self.clock, &self.port, &self.maas, &self.crash, &self.keeper, self.nonces);
+        let ways = ways(self.seed, &self.maas, &self.elsewhere);
+        self.manager = manager(&self.clock, &self.port, &ways, &self.crash, &self.keeper, self.nonces);
         // A restart lists everything.
         let back = self.clock.now().as_millisecond() + 3_000;
-        for key in self.machines() {
-            self.due.insert(key, back);
-        }
+        self.due = self.subjects().into_iter().map(|subject| (subject, back)).collect();
     }
 
-    /// Names of all MaasMachines.
-    pub(crate) fn machines(&self) -> Vec<Key> {
+    /// Everything that is looked after.
+    pub(crate) fn subjects(&self) -> Vec<Subject> {
+        let clusters = self.keys("MaasCluster").into_iter().map(Subject::Cluster);
+        clusters.chain(self.machines().into_iter().map(Subject::Machine)).collect()
+    }
+
+    pub(crate) fn keys(&self, kind: &str) -> Vec<Key> {
         let key = |object: &Value| {
             let metadata = &object["metadata"];
             Key::new(metadata["namespace"].as_str().unwrap(), metadata["name"].as_str().unwrap())
         };
-        self.port.objects("MaasMachine").iter().map(key).collect()
+        self.port.objects(kind).iter().map(key).collect()
     }
 
-    /// Looks after machines until the driven clock has moved by so many seconds.
+    /// Names of all MaasMachines.
+    pub(crate) fn machines(&self) -> Vec<Key> {
+        self.keys("MaasMachine")
+    }
+
+    /// Looks after everything until the driven clock has moved by so many seconds.
     pub(crate) async fn run_for(&mut self, seconds: i64) {
         let end = self.clock.now().as_millisecond() + seconds * 1000;
         loop {
             self.hear();
             let now = self.clock.now().as_millisecond();
-            let next = self.due.iter().map(|(key, at)| (*at, key.clone())).min();
+            let next = self.due.iter().map(|(subject, at)| (*at, subject.clone())).min();
             let at = next.as_ref().map_or(i64::MAX, |(at, _)| *at).min(self.wake_all);
             if at >= end {
                 self.let_time_pass((end - now).max(0));
@@ -150,32 +226,72 @@ impl World {
                 self.wake_all = at + WAKE_ALL;
                 for key in self.machines() {
                     let soon = at + i64::try_from(self.chance.below(2_000)).unwrap();
-                    let due = self.due.entry(key).or_insert(soon);
-                    *due = soon.min(*due);
+                    self.schedule(Subject::Machine(key), soon);
                 }
                 self.boot_nodes();
                 continue;
             }
-            if let Some((_, key)) = next {
-                self.pass(&key).await;
+            if let Some((_, subject)) = next {
+                self.pass(&subject).await;
             }
         }
     }
 
     /// What watches would deliver.
     fn hear(&mut self) {
-        let soon = self.clock.now().as_millisecond() + 50;
+        self.play_cluster_api();
+        let now = self.clock.now().as_millisecond();
+        let mut concerned = BTreeSet::new();
         for (kind, key) in self.port.take_changes() {
-            let concerned: Vec<Key> = match kind.as_str() {
-                // Our own writes of the status wake nobody, as in the controller.
-                "MaasMachine" if !self.heeded(&key) => continue,
-                "MaasMachine" => vec![key],
-                _ => self.machines(),
-            };
-            for key in concerned {
-                let due = self.due.entry(key).or_insert(soon);
-                *due = soon.min(*due);
+            match kind.as_str() {
+                "MaasMachine" => {
+                    // Of workers only their end is of interest to a cluster.
+                    let matters = self.port.object("MaasMachine", &key).is_none_or(|object| {
+                        object["metadata"]["labels"].get(CONTROL_PLANE_LABEL).is_some() || law::is_leaving(&object)
+                    });
+                    if matters {
+                        concerned.insert(Subject::Cluster(cluster_key()));
+                    }
+                    // Our own writes of the status wake no machine, as in the controller.
+                    if self.heeded(&key) {
+                        concerned.insert(Subject::Machine(key));
+                    }
+                }
+                "MaasCluster" | "Cluster" => {
+                    concerned.insert(Subject::Cluster(cluster_key()));
+                    concerned.extend(self.machines().into_iter().map(Subject::Machine));
+                }
+                "Machine" => drop(concerned.insert(Subject::Machine(key))),
+                "Secret" | "ConfigMap" if key.namespace == "capmaas-system" => {
+                    self.manager.machines.identities.changed();
+                }
+                _ => {}
             }
+        }
+        // Any of them may be first.
+        for subject in concerned {
+            let soon = now + 10 + i64::try_from(self.chance.below(400)).unwrap();
+            self.schedule(subject, soon);
+        }
+    }
+
+    /// Cluster API lets machines begin once the infrastructure of the cluster is ready, and takes over its endpoint.
+    fn play_cluster_api(&self) {
+        let key = cluster_key();
+        let (Some(cluster), Some(ours)) = (self.port.object("Cluster", &key), self.port.object("MaasCluster", &key))
+        else {
+            return;
+        };
+        if cluster["spec"]["paused"] == true || ours["status"]["ready"] != true {
+            return;
+        }
+        let endpoint = &ours["spec"]["controlPlaneEndpoint"];
+        if cluster["spec"]["controlPlaneEndpoint"] != *endpoint {
+            self.port.edit("Cluster", &key, &json!({ "spec": { "controlPlaneEndpoint": endpoint } })).unwrap();
+        }
+        if cluster["status"]["initialization"]["infrastructureProvisioned"] != true {
+            let status = json!({ "initialization": { "infrastructureProvisioned": true } });
+            self.port.set_status("Cluster", &key, status).unwrap();
         }
     }
 
@@ -188,20 +304,20 @@ impl World {
         self.seen.insert(key.clone(), now) != Some(now)
     }
 
-    async fn pass(&mut self, key: &Key) {
+    pub(crate) async fn pass(&mut self, subject: &Subject) {
         self.passes += 1;
         if self.passes > MOST_PASSES {
             self.fail("runs in circles");
         }
-        self.due.remove(key);
+        self.due.remove(subject);
         if self.chance.percent(self.mortality) {
             self.crash.light(u32::try_from(self.chance.below(22)).unwrap(), self.chance.percent(50));
         }
         let began = tokio::time::Instant::now();
-        let (context, crash) = (self.context.clone(), self.crash.clone());
+        let (manager, crash) = (self.manager.clone(), self.crash.clone());
         let result = tokio::select! {
             biased;
-            result = reconcile(&context, key) => Some(result),
+            result = manager.pass(subject) => Some(result),
             () = crash.happens() => None,
         };
         self.crash.put_out();
@@ -211,57 +327,63 @@ impl World {
         let now = self.clock.now().as_millisecond();
         let said = match &result {
             None => "died".to_owned(),
-            Some(Ok(requeue)) => format!("{requeue:?}"),
+            Some(Ok(Next::OnChange)) => "rests".to_owned(),
+            Some(Ok(Next::After(wait))) => format!("again in {wait} ms"),
             Some(Err(error)) => format!("failed: {error}"),
         };
-        self.trace.push(format!("{:>6}s {} {said} | {}", self.now(), key.name, self.story(key)));
-        if std::env::var_os("CAPMAAS_SEED").is_some() {
-            println!("{}", self.trace.last().unwrap());
-        }
+        self.tell(format!("{said} | {}", self.story(subject)));
+        self.after_last_pass = law::after_a_pass(self, &self.after_last_pass, matches!(subject, Subject::Cluster(_)));
         match result {
-            None => self.die(),
-            Some(Ok(Requeue::OnChange)) => {}
-            Some(Ok(Requeue::After(wait))) => {
-                let wait = i64::try_from(wait.as_millis()).unwrap();
-                let jitter = i64::try_from(self.chance.below(100)).unwrap();
-                self.schedule(key, now + wait + wait * jitter / 500 + 20);
+            None => {
+                self.crashes += 1;
+                self.restart();
             }
-            Some(Err(_)) => self.schedule(key, now + 10_000),
+            Some(Ok(Next::OnChange)) => {}
+            Some(Ok(Next::After(wait))) => {
+                let jitter = i64::try_from(self.chance.below(100)).unwrap();
+                self.schedule(subject.clone(), now + wait + wait * jitter / 500 + 20);
+            }
+            Some(Err(_)) => self.schedule(subject.clone(), now + 10_000),
         }
     }
 
-    fn schedule(&mut self, key: &Key, at: i64) {
-        let due = self.due.entry(key.clone()).or_insert(at);
+    /// One more line of the trace.
+    pub(crate) fn tell(&mut self, line: String) {
+        let line = format!("{:>6}s {line}", self.now());
+        if std::env::var_os("CAPMAAS_SEED").is_some() {
+            println!("{line}");
+        }
+        self.trace.push(line);
+    }
+
+    fn schedule(&mut self, subject: Subject, at: i64) {
+        let due = self.due.entry(subject).or_insert(at);
         *due = at.min(*due);
     }
 
     /// A machine that MAAS has deployed joins as a Node, as kubeadm would do it.
-    fn boot_nodes(&self) {
-        let cluster = Key::new("default", "c1");
-        let deployed: Vec<(String, Vec<String>)> = self
-            .port
-            .objects("MaasMachine")
-            .iter()
-            .filter(|object| object["status"]["machineState"] == "Deployed")
-            .filter_map(|object| {
-                let addresses = object["status"]["addresses"].as_array()?;
-                let ips = addresses.iter().filter(|address| address["type"] == "InternalIP");
-                let ips = ips.filter_map(|address| address["address"].as_str().map(str::to_owned)).collect();
-                Some((object["status"]["hostname"].as_str()?.to_owned(), ips))
-            })
-            .collect();
-        for (name, addresses) in deployed {
-            let provider_id = None;
-            self.port.put_node(&cluster, Node { name, provider_id, addresses, ..Node::default() });
+    fn boot_nodes(&mut self) {
+        for object in self.port.objects("MaasMachine") {
+            let Some(name) = object["status"]["hostname"].as_str() else { continue };
+            let addresses: Vec<String> = law::addresses(&object).map(str::to_owned).collect();
+            if object["status"]["machineState"] != "Deployed" || self.nodes.get(name) == Some(&addresses) {
+                continue;
+            }
+            self.nodes.insert(name.to_owned(), addresses.clone());
+            let node = Node { name: name.to_owned(), addresses, ..Node::default() };
+            self.port.put_node(&cluster_key(), node);
         }
     }
 
-    /// The condition of a machine, for the trace.
-    fn story(&self, key: &Key) -> String {
-        let Some(object) = self.port.object("MaasMachine", key) else { return "gone".into() };
-        let record = object["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/maas-record"].clone();
-        let (reason, message) = deployed_condition(&object);
-        format!("{reason}: {message} {record}")
+    /// What an object says about itself, for the trace.
+    fn story(&self, subject: &Subject) -> String {
+        let (kind, condition, key) = match subject {
+            Subject::Cluster(key) => ("MaasCluster", "Ready", key),
+            Subject::Machine(key) => ("MaasMachine", "MachineDeployed", key),
+        };
+        let Some(object) = self.port.object(kind, key) else { return format!("{kind} {} is gone", key.name) };
+        let (reason, message) = self::condition(&object, condition);
+        format!("{kind} {} {reason}: {message} {}", key.name, object["metadata"]["annotations"])
     }
 
     /// A fingerprint of everything that happened.
@@ -299,18 +421,6 @@ impl World {
                 .collect()
         })
     }
-
-    /// What must hold at every moment.
-    pub(crate) fn check(&self) {
-        let mut named = BTreeSet::new();
-        for object in self.port.objects("MaasMachine") {
-            if let Some(id) = object["spec"]["providerID"].as_str()
-                && !named.insert(id.to_owned())
-            {
-                self.fail(&format!("{id} was given twice"));
-            }
-        }
-    }
 }
 
 /// A machine in MAAS.
@@ -322,27 +432,37 @@ pub(crate) struct Held {
     pub(crate) on: bool,
 }
 
-pub(crate) fn deployed_condition(object: &Value) -> (String, String) {
+pub(crate) fn condition(object: &Value, type_: &str) -> (String, String) {
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let found = conditions.into_iter().find(|condition| condition["type"] == "MachineDeployed").unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     (text(&found["reason"]), text(&found["message"]))
+}
+
+fn endpoint(seed: u64, which: &str) -> String {
+    format!("http://{which}-{seed}.example:5240/MAAS")
+}
+
+/// The way to each MAAS, by its endpoint.
+fn ways(seed: u64, maas: &Simulator, elsewhere: &Simulator) -> BTreeMap<String, Simulator> {
+    BTreeMap::from([(endpoint(seed, "maas"), maas.clone()), (endpoint(seed, "empty"), elsewhere.clone())])
 }
 
 fn manager(
     clock: &Clock,
     port: &MemoryPort,
-    maas: &Simulator,
+    ways: &BTreeMap<String, Simulator>,
     crash: &Crash,
     keeper: &Arc<MemoryKeeper>,
     life: u64,
-) -> Context {
-    let (router, way) = (maas.router(), crash.clone());
+) -> Manager {
+    let (ways, crashing) = (ways.clone(), crash.clone());
     let lives = AtomicU64::new(life << 32);
     let connect: Connect = Arc::new(move |credentials: &Credentials| {
         let counter = AtomicU64::new(lives.fetch_add(1 << 24, Ordering::SeqCst));
+        let router = ways[&credentials.endpoint].router();
         Client::builder(&credentials.endpoint, credentials.key.expose_secret())
-            .transport(way.on_the_way(in_process(router.clone(), 1 << 22)))
+            .transport(crashing.on_the_way(in_process(router, 1 << 22)))
             .environment(Driven { counter })
             .retry(RetryPolicy::never())
             .build()
@@ -354,71 +474,25 @@ fn manager(
         environment: EnvironmentCredentials::default(),
     };
     let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
-    Context {
-        kubernetes,
-        identities,
-        clock: clock.clone(),
-        fence: Fence::open(),
-        metrics: Metrics::new(),
-        lxd_hosts: LxdHosts::default(),
+    let (clock, fence, metrics) = (clock.clone(), Fence::open(), Metrics::new());
+    Manager {
+        machines: machine::Context {
+            kubernetes: kubernetes.clone(),
+            identities: identities.clone(),
+            clock: clock.clone(),
+            fence: fence.clone(),
+            metrics: metrics.clone(),
+            lxd_hosts: LxdHosts::default(),
+        },
+        clusters: cluster::Context {
+            kubernetes,
+            identities,
+            clock,
+            fence,
+            metrics,
+            contract: Contract::List,
+            memory: cluster::Memory::default(),
+            agent_image: None,
+        },
     }
-}
-
-/// Objects of one cluster with its own endpoint, and the credentials.
-pub(crate) fn cluster(world: &World) {
-    world.port.create(json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "maas-credentials", "namespace": "capmaas-system" },
-        "stringData": { "apiKey": ADMIN },
-    })).unwrap();
-    world.port.create(json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "capmaas-config", "namespace": "capmaas-system" },
-        "data": { "maasEndpoint": "http://maas.example:5240/MAAS" },
-    })).unwrap();
-    world.port.create(json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": { "name": "c1", "namespace": "default" },
-        "spec": { "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasCluster", "name": "c1" } },
-    })).unwrap();
-    let key = Key::new("default", "c1");
-    world.port.set_status("Cluster", &key, json!({ "initialization": { "infrastructureProvisioned": true } })).unwrap();
-    world
-        .port
-        .create(json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
-            "metadata": {
-                "name": "c1", "namespace": "default",
-                "annotations": { "spectrocloud.com/custom-dns-provided": "" },
-            },
-            "spec": { "dnsDomain": "maas", "controlPlaneEndpoint": { "host": "10.0.0.250", "port": 6443 } },
-        }))
-        .unwrap();
-    world.port.workload_answers(&key, true);
-}
-
-/// A Machine, its start-up data and its MaasMachine.
-pub(crate) fn machine(world: &World, name: &str, zone: Option<&str>) {
-    world
-        .port
-        .create(json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" },
-            "stringData": { "value": "#cloud-config\n# CANARYbootstrap" },
-        }))
-        .unwrap();
-    let made = world.port.create(json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-        "metadata": { "name": name, "namespace": "default" },
-        "spec": {
-            "clusterName": "c1", "bootstrap": { "dataSecretName": name }, "failureDomain": zone,
-            "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasMachine", "name": name },
-        },
-    })).unwrap();
-    world.port.create(json!({
-        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
-        "metadata": {
-            "name": name, "namespace": "default", "labels": { "cluster.x-k8s.io/cluster-name": "c1" },
-            "ownerReferences": [{
-                "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": name, "uid": made["metadata"]["uid"],
-            }],
-        },
-        "spec": { "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024 },
-    })).unwrap();
 }

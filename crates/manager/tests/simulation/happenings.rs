@@ -1,0 +1,229 @@
+//! What happens once in a life: the credentials become another user's or lead to an empty MAAS, MAAS is restored from a backup,
+//! the cluster is moved to another management cluster, or it was the Go provider's before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use capmaas_api::names::DELETE_FOR_MOVE_ANNOTATION;
+use capmaas_manager::port::Key;
+use serde_json::{Value, json};
+
+use crate::chance::Chance;
+use crate::law::{Seen, held, is_leaving};
+use crate::objects::{cluster_key, credentials};
+use crate::world::{ADMIN, Subject, World};
+
+/// Another administrator.
+pub(crate) const CAROL: &str = "cc:tc:CANARYcarol";
+
+/// Requests that take something from a machine, or begin its life anew.
+const VIOLENCE: [&str; 3] = ["machine.deploy", "machine.release", "machine.power_off"];
+
+/// The one great happening of a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Great {
+    Nothing,
+    OtherUser,
+    EmptyMaas,
+    Restore,
+    Move,
+    TakeOver,
+}
+
+/// When it happens, and what is to be watched from then on.
+pub(crate) struct Story {
+    pub(crate) great: Great,
+    begins: u64,
+    lasts: u64,
+    under_way: bool,
+    /// Objects whose machines must not be harmed while they are wanted: each with its machine, and the harm that was done before.
+    live: BTreeMap<String, (String, usize)>,
+    /// Machines that a restored MAAS has forgotten something about.
+    excused: BTreeSet<String>,
+}
+
+impl Story {
+    pub(crate) fn of(chance: &mut Chance, rounds: u64) -> Self {
+        use Great::{EmptyMaas, Move, Nothing, OtherUser, Restore, TakeOver};
+        let great = *chance.one_of(&[Nothing, Nothing, OtherUser, EmptyMaas, Restore, Move, TakeOver]);
+        // A backup from before most machines were taken forgets the most.
+        let (begins, lasts) = match great {
+            Restore => (chance.below(4), 3 + chance.below(rounds / 2)),
+            _ => (3 + chance.below(rounds - 8), 1 + chance.below(4)),
+        };
+        Self { great, begins, lasts, under_way: false, live: BTreeMap::new(), excused: BTreeSet::new() }
+    }
+
+    /// Whether a machine may be left behind: MAAS has forgotten what it was.
+    pub(crate) fn excuses(&self, id: &str) -> bool {
+        self.excused.contains(id)
+    }
+
+    /// What the Go provider left is not changed by taking it over, except that it is marked (S24).
+    pub(crate) fn took_over(&mut self, world: &World) {
+        self.live = live(world);
+    }
+
+    pub(crate) async fn goes_on(&mut self, world: &mut World, round: u64) {
+        let ends = round == self.begins + self.lasts && self.under_way;
+        match self.great {
+            Great::OtherUser if round == self.begins => {
+                world.tell("the credentials are another user's".to_owned());
+                credentials(world, &world.endpoint(), CAROL);
+            }
+            Great::EmptyMaas if round == self.begins => self.leads_elsewhere(world),
+            Great::EmptyMaas if ends => self.ends(world),
+            Great::Restore if round == self.begins => {
+                world.tell("MAAS is backed up".to_owned());
+                world.maas.control().backup("b1");
+                self.under_way = true;
+            }
+            Great::Restore if ends => self.restore(world),
+            Great::Move if round == self.begins => {
+                world.tell("the cluster is moved".to_owned());
+                moved(world).await;
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing of ours is there. Only where something is to be lost: a cluster that never did anything may begin there.
+    fn leads_elsewhere(&mut self, world: &mut World) {
+        if world.port.objects("MaasMachine").iter().all(|object| held(object).is_none()) {
+            return;
+        }
+        // Its machines have the ids of ours.
+        let mut inventory = vec![
+            json!({"zone": {"name": "az1"}}),
+            json!({"image": {"name": "ubuntu/jammy"}}),
+            json!({"fabric": {"name": "fabric-0", "id": 0}}),
+            json!({"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}}),
+            json!({"subnet": {"cidr": "10.9.0.0/24", "gateway_ip": "10.9.0.254"}}),
+        ];
+        inventory.extend(world.inventory().keys().map(|id| {
+            json!({"machine": {"system_id": id, "hostname": id, "status": "Ready", "zone": "az1", "cpu_count": 4, "memory": 8192}})
+        }));
+        let inventory = Value::from(inventory);
+        let statements: Vec<_> = serde_json::from_value(inventory).unwrap();
+        world.elsewhere.control().arrange(&statements).unwrap();
+        world.tell("the credentials lead to an empty MAAS".to_owned());
+        credentials(world, &world.empty_endpoint(), ADMIN);
+        self.under_way = true;
+        // Somebody wants rid of a machine while it cannot be seen.
+        let key = world.chance.one_of(&world.machines()).clone();
+        world.tell(format!("somebody deletes {}", key.name));
+        world.port.delete("MaasMachine", &key);
+    }
+
+    /// What lasts ends.
+    pub(crate) fn ends(&mut self, world: &mut World) {
+        if self.great == Great::EmptyMaas && self.under_way {
+            world.tell("the credentials are right again".to_owned());
+            credentials(world, &world.endpoint(), ADMIN);
+            self.under_way = false;
+        }
+    }
+
+    fn restore(&mut self, world: &mut World) {
+        let before = world.inventory();
+        world.maas.control().restore("b1").unwrap();
+        let after = world.inventory();
+        self.excused = before.into_iter().filter(|(id, held)| after.get(id) != Some(held)).map(|(id, _)| id).collect();
+        self.under_way = false;
+        self.live = live(world);
+        world.lenient = true;
+        world.after_last_pass = Seen::anew(world);
+        world.tell(format!("MAAS is restored; it forgot something about {:?}", self.excused));
+    }
+
+    /// What must hold, whatever happened.
+    pub(crate) fn check(&self, world: &World) {
+        let changed = world.elsewhere.control().ledger(None).into_iter().find(|entry| !entry.effects.is_empty());
+        if let Some(entry) = changed {
+            world.fail(&format!("a MAAS that is not ours was changed: {entry:?} (S5)"));
+        }
+        if self.live.is_empty() {
+            return;
+        }
+        let objects = world.port.objects("MaasMachine");
+        for object in objects.iter().filter(|object| !is_leaving(object)) {
+            if let Some((id, before)) = self.live.get(name(object))
+                && harm(world, id) > *before
+            {
+                world.fail(&format!("{id} is a live node, and was harmed (S6, S9, S24)"));
+            }
+        }
+    }
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+/// Live nodes: machines with a name in Kubernetes.
+fn live(world: &World) -> BTreeMap<String, (String, usize)> {
+    let objects = world.port.objects("MaasMachine");
+    let named = objects.iter().filter(|object| object["spec"]["providerID"].is_string());
+    named
+        .filter_map(|object| held(object).map(|id| (name(object).to_owned(), (id.clone(), harm(world, &id)))))
+        .collect()
+}
+
+fn harm(world: &World, id: &str) -> usize {
+    let of = |kind: &&str| {
+        let entries = world.maas.control().ledger(Some(kind));
+        entries.iter().filter(|entry| entry.machine.as_deref() == Some(id) && !entry.effects.is_empty()).count()
+    };
+    VIOLENCE.iter().map(of).sum()
+}
+
+/// `clusterctl move`: the Cluster is paused, everything is made anew without its status and with other UIDs, and what was there
+/// is deleted under an annotation and stripped of its finalizers. MAAS is not touched (S15).
+async fn moved(world: &mut World) {
+    let leaving = |kind| world.port.objects(kind).iter().any(is_leaving);
+    if leaving("MaasMachine") || leaving("MaasCluster") {
+        return;
+    }
+    let paused = world.port.object("Cluster", &cluster_key()).unwrap()["spec"]["paused"] == true;
+    world.port.edit("Cluster", &cluster_key(), &json!({ "spec": { "paused": true } })).unwrap();
+    let kinds = ["Cluster", "Machine", "MaasCluster", "MaasMachine"];
+    let objects: Vec<Value> = kinds.iter().flat_map(|kind| world.port.objects(kind)).collect();
+    let key = |object: &Value| Key::new("default", name(object));
+    let kind = |object: &Value| object["kind"].as_str().unwrap().to_owned();
+    let writes = |world: &World| world.maas.control().ledger(None).iter().filter(|entry| entry.method != "GET").count();
+    let before = writes(world);
+    let mark = json!({ "metadata": { "annotations": { DELETE_FOR_MOVE_ANNOTATION: "" } } });
+    for object in objects.iter().rev() {
+        world.port.edit(&kind(object), &key(object), &mark).unwrap();
+        world.port.delete(&kind(object), &key(object));
+        // The manager there is still at it.
+        match kind(object).as_str() {
+            "MaasMachine" => world.pass(&Subject::Machine(key(object))).await,
+            "MaasCluster" => world.pass(&Subject::Cluster(key(object))).await,
+            _ => {}
+        }
+        if world.port.object(&kind(object), &key(object)).is_some() {
+            let none = json!({ "metadata": { "finalizers": null } });
+            world.port.edit(&kind(object), &key(object), &none).unwrap();
+        }
+    }
+    let mut uids: BTreeMap<String, Value> = BTreeMap::new();
+    for mut object in objects {
+        let old = object["metadata"]["uid"].as_str().unwrap().to_owned();
+        for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+            if let Some(new) = uids.get(owner["uid"].as_str().unwrap()) {
+                owner["uid"] = new.clone();
+            }
+        }
+        object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        let made = world.port.create(object).unwrap();
+        uids.insert(old, made["metadata"]["uid"].clone());
+    }
+    world.restart();
+    for subject in world.subjects() {
+        world.pass(&subject).await;
+    }
+    if writes(world) != before {
+        world.fail("the move changed something in MAAS (S15)");
+    }
+    world.port.edit("Cluster", &cluster_key(), &json!({ "spec": { "paused": paused } })).unwrap();
+}

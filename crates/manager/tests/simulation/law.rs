@@ -1,0 +1,178 @@
+//! What must hold at every moment, and what must hold at rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use capmaas_api::ProviderId;
+use capmaas_api::names::CONTROL_PLANE_LABEL;
+use capmaas_core::machine::{RECORD_ANNOTATION, Record};
+use maas_sim::model::db::AllocType;
+use serde_json::Value;
+
+use crate::objects::ADOPTED_NAME;
+use crate::world::World;
+
+/// Somebody else's record in MAAS's DNS.
+pub(crate) const FOREIGN_NAME: &str = "www.maas";
+
+/// A record in MAAS's DNS: each address with the machine that has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) addresses: BTreeSet<String>,
+    pub(crate) machines: BTreeSet<String>,
+}
+
+/// What was seen after the last pass.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    names: BTreeMap<String, Name>,
+    /// Updates of records that MAAS carried out.
+    updates: usize,
+}
+
+/// The machine that a MaasMachine stands for.
+pub(crate) fn held(object: &Value) -> Option<String> {
+    let record = object["metadata"]["annotations"][RECORD_ANNOTATION].as_str();
+    let record = record.and_then(|text| serde_json::from_str::<Record>(text).ok()).and_then(|record| record.machine);
+    let named = || object["spec"]["providerID"].as_str()?.parse::<ProviderId>().ok()?.system_id().map(str::to_owned);
+    record.or_else(named)
+}
+
+pub(crate) fn is_leaving(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Its own words: a control plane machine that runs.
+fn runs(object: &Value) -> bool {
+    let status = &object["status"];
+    object["metadata"]["labels"].get(CONTROL_PLANE_LABEL).is_some()
+        && !is_leaving(object)
+        && status["machineState"] == "Deployed"
+        && status["machinePowered"] == true
+        && addresses(object).next().is_some()
+}
+
+pub(crate) fn addresses(object: &Value) -> impl Iterator<Item = &str> {
+    let addresses = object["status"]["addresses"].as_array().into_iter().flatten();
+    addresses.filter(|address| address["type"] == "InternalIP").filter_map(|address| address["address"].as_str())
+}
+
+/// Every record in MAAS's DNS.
+pub(crate) fn names(world: &World) -> BTreeMap<String, Name> {
+    world.maas.control().with_model(|model| {
+        let of = |dns: &maas_sim::model::db::DnsResource| {
+            let rows: Vec<_> = dns.addresses.iter().filter_map(|id| model.db.addresses.get(id)).collect();
+            Name {
+                addresses: rows.iter().filter_map(|row| Some(row.ip?.to_string())).collect(),
+                machines: rows.iter().filter_map(|row| row.on.as_ref().map(|(id, _)| id.clone())).collect(),
+            }
+        };
+        model.db.dns.values().map(|dns| (model.dns_fqdn(dns), of(dns))).collect()
+    })
+}
+
+/// The record of the cluster.
+fn ours(names: &BTreeMap<String, Name>) -> Vec<(&String, &Name)> {
+    names.iter().filter(|(name, _)| name.as_str() != FOREIGN_NAME).collect()
+}
+
+/// Addresses that somebody reserved.
+pub(crate) fn reserved(world: &World) -> BTreeSet<String> {
+    world.maas.control().with_model(|model| {
+        let rows = model.db.addresses.values().filter(|row| row.alloc == AllocType::UserReserved);
+        rows.filter_map(|row| Some(row.ip?.to_string())).collect()
+    })
+}
+
+/// How many requests of a kind had their effect, undisturbed.
+fn undisturbed(world: &World, kind: &str) -> usize {
+    let entries = world.maas.control().ledger(Some(kind));
+    entries.iter().filter(|entry| entry.status == Some(200) && entry.faults.is_empty()).count()
+}
+
+impl Seen {
+    /// The world as it is, without a verdict: after something that no manager did.
+    pub(crate) fn anew(world: &World) -> Self {
+        Self { names: names(world), updates: undisturbed(world, "dnsresource.update") }
+    }
+}
+
+/// Holds after every pass.
+pub(crate) fn after_a_pass(world: &World, before: &Seen, of_cluster: bool) -> Seen {
+    // Only a cluster's pass writes records: the others need not look for it among all requests.
+    let updates = if of_cluster { undisturbed(world, "dnsresource.update") } else { before.updates };
+    let now = Seen { names: names(world), updates };
+    let objects = world.port.objects("MaasMachine");
+    let mut named = BTreeSet::new();
+    for object in &objects {
+        if let Some(id) = object["spec"]["providerID"].as_str()
+            && !named.insert(id.to_owned())
+        {
+            world.fail(&format!("{id} was given twice"));
+        }
+    }
+    if now.names.get(FOREIGN_NAME) != before.names.get(FOREIGN_NAME) {
+        world.fail("somebody else's name was touched (S18)");
+    }
+    let (were, are) = (ours(&before.names), ours(&now.names));
+    if are.len() > 1 {
+        world.fail(&format!("more than one record of ours: {are:?}"));
+    }
+    let (was, is) = (were.first().map(|(_, name)| *name), are.first().map(|(_, name)| *name));
+    // By what is so in MAAS: what an object says about its machine may be lost, and the record stays all the same.
+    let emptied = was.filter(|_| is.is_none_or(|name| name.addresses.is_empty()));
+    if let Some(id) = emptied.and_then(|was| was.machines.iter().find(|id| runs_on(world, &objects, id))) {
+        world.fail(&format!("the record was emptied although {id} runs (S18)"));
+    }
+    if now.updates > before.updates && was == is {
+        world.fail("a record was written although nothing differed");
+    }
+    if let Some(id) = is.and_then(|name| given_back(world, name)).filter(|_| !world.lenient) {
+        world.fail(&format!("{id} was given back while the record led to it (S18)"));
+    }
+    now
+}
+
+/// Whether a machine is a control plane machine that is wanted, Deployed and on.
+fn runs_on(world: &World, objects: &[Value], id: &str) -> bool {
+    let wanted = |object: &&Value| {
+        object["metadata"]["labels"].get(CONTROL_PLANE_LABEL).is_some()
+            && !is_leaving(object)
+            && held(object).as_deref() == Some(id)
+    };
+    objects.iter().any(|object| wanted(&object))
+        && world.inventory().get(id).is_some_and(|machine| machine.state == "Deployed" && machine.on)
+}
+
+/// A machine to which a name leads although nobody has it any more.
+fn given_back(world: &World, name: &Name) -> Option<String> {
+    let machines = world.inventory();
+    let free = |id: &&String| machines.get(*id).is_none_or(|held| held.owner.is_none() || held.state != "Deployed");
+    name.machines.iter().find(free).cloned()
+}
+
+/// Why the record of the cluster is not as it should be at rest.
+pub(crate) fn unsettled_name(world: &World) -> Option<String> {
+    let names = names(world);
+    let Some((_, name)) = ours(&names).pop() else { return Some("there is no record".to_owned()) };
+    if let Some(id) = given_back(world, name) {
+        return Some(format!("the record leads to {id}, which was given back"));
+    }
+    let objects = world.port.objects("MaasMachine");
+    let up: Vec<&Value> = objects.iter().filter(|object| runs(object)).collect();
+    let wanted: BTreeSet<String> = up.iter().filter_map(|object| addresses(object).next()).map(str::to_owned).collect();
+    (!up.is_empty() && name.addresses != wanted).then(|| format!("the record has {:?}, not {wanted:?}", name.addresses))
+}
+
+/// Once the cluster is gone: no record of ours, no address kept; a record that another provider made leads nowhere.
+pub(crate) fn nothing_named(world: &World, reserved_before: &BTreeSet<String>) {
+    let names = names(world);
+    for (name, record) in ours(&names) {
+        if name != ADOPTED_NAME || !record.addresses.is_empty() || !record.machines.is_empty() {
+            world.fail(&format!("the record {name} is left: {record:?}"));
+        }
+    }
+    let reserved = reserved(world);
+    if reserved != *reserved_before {
+        world.fail(&format!("addresses are kept: {reserved:?}, before there were {reserved_before:?}"));
+    }
+}

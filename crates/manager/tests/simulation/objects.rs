@@ -1,0 +1,159 @@
+//! The objects that users and Cluster API make.
+
+use capmaas_api::names::{
+    CLUSTER_FINALIZER, CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, MACHINE_FINALIZER,
+};
+use capmaas_manager::port::Key;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// Who keeps the name of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// The user.
+    Users,
+    /// We, in MAAS's DNS.
+    Ours,
+    /// The Go provider made it in MAAS's DNS, and we take it over.
+    Adopted,
+}
+
+/// The name that the Go provider made.
+pub(crate) const ADOPTED_NAME: &str = "c1-abc123.maas";
+
+pub(crate) fn cluster_key() -> Key {
+    Key::new("default", "c1")
+}
+
+/// The manager's credentials, in place of those that are there.
+pub(crate) fn credentials(world: &World, endpoint: &str, api_key: &str) {
+    let (secret, config) =
+        (Key::new("capmaas-system", "maas-credentials"), Key::new("capmaas-system", "capmaas-config"));
+    world.port.delete("Secret", &secret);
+    world.port.delete("ConfigMap", &config);
+    let metadata = |key: &Key| json!({ "name": key.name, "namespace": key.namespace });
+    create(
+        world,
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata(&secret), "stringData": { "apiKey": api_key } }),
+    );
+    let data = json!({ "maasEndpoint": endpoint });
+    create(world, json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(&config), "data": data }));
+}
+
+fn create(world: &World, object: Value) -> Value {
+    world.port.create(object).unwrap()
+}
+
+/// A Cluster and its MaasCluster.
+pub(crate) fn cluster(world: &World, endpoint: Endpoint) {
+    let made = create(
+        world,
+        json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": { "name": "c1", "namespace": "default" },
+            "spec": { "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasCluster", "name": "c1" } },
+        }),
+    );
+    let mut metadata = json!({
+        "name": "c1", "namespace": "default", "labels": { CLUSTER_NAME_LABEL: "c1" },
+        "ownerReferences": [{
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "c1", "uid": made["metadata"]["uid"],
+        }],
+    });
+    let mut spec = json!({ "dnsDomain": "maas" });
+    match endpoint {
+        Endpoint::Ours => {}
+        Endpoint::Users => {
+            metadata["annotations"] = json!({ CUSTOM_ENDPOINT_ANNOTATION: "" });
+            spec["controlPlaneEndpoint"] = json!({ "host": "10.0.0.250", "port": 6443 });
+        }
+        Endpoint::Adopted => {
+            metadata["finalizers"] = json!([CLUSTER_FINALIZER]);
+            spec["controlPlaneEndpoint"] = json!({ "host": ADOPTED_NAME, "port": 6443 });
+        }
+    }
+    create(
+        world,
+        json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster", "metadata": metadata, "spec": spec,
+        }),
+    );
+    world.port.workload_answers(&cluster_key(), true);
+}
+
+/// A Machine and its start-up data; answers its owner reference.
+fn owner(world: &World, name: &str, zone: Option<&str>) -> Value {
+    create(
+        world,
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" },
+            "stringData": { "value": "#cloud-config\n# CANARYbootstrap" },
+        }),
+    );
+    let made = create(
+        world,
+        json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "clusterName": "c1", "bootstrap": { "dataSecretName": name }, "failureDomain": zone,
+                "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasMachine", "name": name },
+            },
+        }),
+    );
+    json!([{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": name, "uid": made["metadata"]["uid"] }])
+}
+
+fn labels(control_plane: bool) -> Value {
+    let mut labels = json!({ CLUSTER_NAME_LABEL: "c1" });
+    if control_plane {
+        labels[CONTROL_PLANE_LABEL] = json!("");
+    }
+    labels
+}
+
+/// A Machine, its start-up data and its MaasMachine.
+pub(crate) fn machine(world: &World, name: &str, zone: Option<&str>, control_plane: bool) {
+    let owners = owner(world, name, zone);
+    create(
+        world,
+        json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+            "metadata": { "name": name, "namespace": "default", "labels": labels(control_plane), "ownerReferences": owners },
+            "spec": { "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024 },
+        }),
+    );
+}
+
+/// A control plane machine that the Go provider deployed, as it leaves it: its finalizer, its ID, no mark in MAAS.
+pub(crate) fn go_machine(world: &World, name: &str) -> String {
+    world.arrange(
+        json!([{"machine": {"hostname": name, "status": "Deployed", "owner": "admin", "zone": "az1", "power": "on"}}]),
+    );
+    let (id, address) = world.maas.control().with_model(|model| {
+        let id = model.machine_named(name).unwrap();
+        let machine = model.db.machines.get(&id).unwrap();
+        (id, maas_sim::http::render::machine::addresses(model, machine)[0].clone())
+    });
+    let owners = owner(world, name, Some("az1"));
+    create(
+        world,
+        json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+            "metadata": {
+                "name": name, "namespace": "default", "labels": labels(true), "ownerReferences": owners,
+                "finalizers": [MACHINE_FINALIZER],
+            },
+            "spec": {
+                "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024, "providerID": format!("maas:///az1/{id}"), "systemID": id,
+                "failureDomain": "az1",
+            },
+        }),
+    );
+    let status = json!({
+        "ready": true, "machineState": "Deployed", "machinePowered": true, "hostname": name,
+        "addresses": [{ "type": "InternalIP", "address": address }],
+    });
+    world.port.set_status("MaasMachine", &Key::new("default", name), status).unwrap();
+    address
+}
