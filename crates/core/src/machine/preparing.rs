@@ -3,13 +3,13 @@
 use capmaas_api::{Severity, reasons};
 use jiff::SignedDuration;
 
-use super::Metal;
 use super::decide::{Step, after, left_alone, unseen};
 use super::effect::{Effect, quarantine_tags};
 use super::living::{Life, first_things_first};
 use super::record::{Failure, TurnedOn, Write, whole_seconds};
 use super::state::Power;
 use super::status::Said;
+use super::{Eyes, Metal};
 use crate::Lookup;
 use crate::intent::Intent;
 use crate::links::{self, Next};
@@ -28,7 +28,7 @@ impl Life<'_> {
             reasons::MACHINE_DEPLOY_STARTED,
             format!("{} ({}) is being prepared", metal.hostname, metal.id),
         );
-        if metal.stamp.as_ref() != Some(&self.record.key) {
+        if metal.stamp.as_ref() != Some(&self.record.key) && self.may_stamp(metal) {
             let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
             return Step::say(said, after(0)).recording(self.record).doing(effect);
         }
@@ -61,6 +61,12 @@ impl Life<'_> {
         record.deploy_began = Some(whole_seconds(self.now));
         record.turned_on = None;
         Step::say(said, after(1)).recording(record).doing(effect)
+    }
+
+    /// MAAS takes a mark from the owner only, and refuses another administrator's. A machine that an earlier user of the
+    /// cluster allocated is ours by its key all the same (S7).
+    fn may_stamp(&self, metal: &Metal) -> bool {
+        matches!((&self.observed.eyes, &metal.owner), (Eyes::Open { user, .. }, Some(owner)) if user == owner)
     }
 
     /// What has to be written to the machine's interfaces before it is deployed, if anything.

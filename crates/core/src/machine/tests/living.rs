@@ -111,6 +111,19 @@ fn s05_after_a_change_of_identity_nothing_is_allocated_and_no_absence_believed()
 }
 
 #[test]
+fn s07_a_machine_that_an_earlier_user_allocated_is_ours_by_its_key_and_needs_no_mark() {
+    let unmarked = Metal { stamp: None, ..metal(State::Allocated) };
+    let mut observed = fresh().with_record(&on_record()).seeing(unmarked.clone()).under_key(vec![unmarked.clone()]);
+    assert_eq!(effect(&decide(&observed, now())), "stamp");
+    observed.eyes = Eyes::Open { name: "http://maas#carol".into(), user: "carol".into(), strange: false };
+    // MAAS would refuse her mark for ever (944), but not her deployment (1410).
+    assert_eq!(effect(&decide(&observed, now())), "deploy");
+    assert_eq!(effect(&decide(&observed.clone().deleting(), now())), "release");
+    // Without the key it is admin's.
+    assert_eq!(effect(&decide(&observed.under_key(Vec::new()), now())), "");
+}
+
+#[test]
 fn s05_another_maas_that_has_a_machine_of_that_id_does_not_make_ours_forgotten() {
     let stranger = || Metal { stamp: None, owner: None, ..metal(State::Ready) };
     let mut observed = fresh().with_record(&on_record()).seeing(stranger()).under_key(vec![]);
