@@ -20,6 +20,8 @@ pub(super) struct Leave<'a> {
     pub(super) record: Record,
     pub(super) erase: Option<Wipe>,
     pub(super) is_vm: bool,
+    /// A VM was asked for, and what became of that was never seen.
+    pub(super) unanswered: bool,
     pub(super) now: Timestamp,
 }
 
@@ -56,7 +58,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     };
     // The disk of a VM goes with it.
     let erase = erase.or(is_vm.then_some(Wipe::Nothing));
-    Leave { observed, record, erase, is_vm, now }.step()
+    Leave { observed, record, erase, is_vm, unanswered: false, now }.step()
 }
 
 /// Deleted before we saw it for the first time: taken over, then released.
@@ -147,6 +149,8 @@ impl Leave<'_> {
         {
             return wait(reasons::MACHINE_RELEASING, "the answer of MAAS to an earlier request is awaited", 10);
         }
+        self.unanswered = self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose)
+            || self.record.vm.as_ref().is_some_and(|vm| vm.exists);
         self.record.in_flight = None;
         if let Some(step) = self.fenced(on_record.as_ref(), &ours) {
             return step;

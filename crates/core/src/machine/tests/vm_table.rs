@@ -142,3 +142,18 @@ fn s16_a_vm_on_a_host_that_is_off_is_owed_by_the_cluster_before_its_finalizer_go
     observed.in_dns = Lookup::Found(true);
     assert_eq!(reason(&decide(&observed, now())), "DNSDetachPending");
 }
+
+#[test]
+fn s12_a_vm_whose_making_was_never_answered_is_named_to_a_person_before_its_object_goes() {
+    let sent = vm_record(Some(place())).sending(Write::Compose, now());
+    let mut observed = fresh_vm().with_record(&sent).deleting();
+    assert_eq!(decide(&observed, later(149)).finalizer, Finalizer::Keep);
+    let plan = decide(&observed, later(150));
+    let told: Vec<&str> = plan.events.iter().filter(|event| event.warning).map(|it| it.message.as_str()).collect();
+    let name = sent.vm.unwrap().name;
+    assert!(matches!(told[..], [one] if one.contains(&name) && one.contains("host7")), "{told:?}");
+    assert_eq!((plan.finalizer, effect(&plan)), (Finalizer::Remove, ""));
+    // A VM that was never asked for is nobody's worry.
+    observed = observed.with_record(&vm_record(Some(place())));
+    assert_eq!(decide(&observed, later(150)).events, Vec::new());
+}
