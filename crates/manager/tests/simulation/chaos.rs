@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::happenings::{Great, Story};
 use crate::law::{self, Seen, held, is_leaving};
 use crate::objects::{ADOPTED_NAME, Endpoint, cluster, cluster_key, credentials, go_machine, machine};
-use crate::world::{ADMIN, World, condition};
+use crate::vms;
+use crate::world::{ADMIN, Cast, World, condition};
 
 /// Requests worth losing.
 const KINDS: [&str; 14] = [
@@ -44,9 +45,9 @@ const ENDS_AFTER_RESTORE: [&str; 3] =
 /// Rounds of torment.
 const ROUNDS: u64 = 24;
 
-pub(crate) async fn life(seed: u64) -> World {
-    let mut world = World::new(seed);
-    let mut story = Story::of(&mut world.chance, ROUNDS);
+pub(crate) async fn life(seed: u64, cast: Cast) -> World {
+    let mut world = World::new(seed, cast);
+    let mut story = Story::of(&mut world.chance, cast, ROUNDS);
     inventory(&world);
     let endpoint = match story.great {
         Great::TakeOver => Endpoint::Adopted,
@@ -67,6 +68,7 @@ pub(crate) async fn life(seed: u64) -> World {
     delete(&mut world, &story).await;
     nothing_leaked(&world, &story);
     law::nothing_named(&world, &reserved);
+    vms::all_accounted_for(&world);
     story.check(&world);
     world
 }
@@ -80,7 +82,7 @@ fn inventory(world: &World) {
         {"fabric": {"name": "fabric-0", "id": 0}}, {"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}},
         {"subnet": {"cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.254", "dns_servers": ["10.0.0.1"]}},
     ]));
-    for number in 0..7 {
+    for number in 0..metal(world) {
         let zone = if number % 2 == 0 { "az1" } else { "az2" };
         world.arrange(json!([
             {"machine": {"hostname": format!("bm{number}"), "status": "Ready", "zone": zone, "cpu_count": 4, "memory": 8192}},
@@ -90,6 +92,14 @@ fn inventory(world: &World) {
         {"machine": {"hostname": "of-bob", "status": "Deployed", "owner": "bob", "zone": "az1"}},
         {"dns": {"fqdn": law::FOREIGN_NAME, "ip_addresses": ["10.0.0.77"]}},
     ]));
+    if world.cast == Cast::Vms {
+        vms::inventory(world);
+    }
+}
+
+/// Physical machines that anybody can have.
+fn metal(world: &World) -> u64 {
+    if world.cast == Cast::Vms { 2 } else { 7 }
 }
 
 fn begin(world: &mut World, story: &mut Story, endpoint: Endpoint) {
@@ -100,12 +110,18 @@ fn begin(world: &mut World, story: &mut Story, endpoint: Endpoint) {
         world.arrange(json!([{"dns": {"fqdn": ADOPTED_NAME, "ip_addresses": addresses}}]));
         story.took_over(world);
     }
-    let count = 2 + world.chance.below(3);
+    // VMs are more than the hosts carry, now and then.
+    let count = if world.cast == Cast::Vms { 3 + world.chance.below(5) } else { 2 + world.chance.below(3) };
     for number in 0..count {
         let zone = [None, Some("az1"), Some("az2")][usize::try_from(world.chance.below(3)).unwrap()];
         let control_plane = number == 0 || world.chance.percent(60);
-        machine(world, &format!("m{number}"), zone, control_plane);
+        join(world, &format!("m{number}"), zone, control_plane);
     }
+}
+
+fn join(world: &mut World, name: &str, zone: Option<&str>, control_plane: bool) {
+    let spec = if world.cast == Cast::Vms { vms::spec(&mut world.chance) } else { json!({}) };
+    machine(world, name, zone, control_plane, &spec);
 }
 
 /// Some twenty minutes in which anything may happen.
@@ -118,12 +134,15 @@ async fn torment(world: &mut World, story: &mut Story) {
         if world.chance.percent(45) {
             blow(world);
         }
+        if world.cast == Cast::Vms && world.chance.percent(60) {
+            vms::blow(world);
+        }
         story.goes_on(world, round).await;
     }
 }
 
 fn blow(world: &mut World) {
-    let target = format!("bm{}", world.chance.below(7));
+    let target = format!("bm{}", world.chance.below(metal(world)));
     let keys = world.machines();
     match world.chance.below(12) {
         0..=3 => fault(world),
@@ -149,13 +168,16 @@ fn blow(world: &mut World) {
         _ => {
             let name = format!("n{}", world.now());
             let control_plane = world.chance.percent(50);
-            machine(world, &name, None, control_plane);
+            join(world, &name, None, control_plane);
         }
     }
 }
 
 fn fault(world: &mut World) {
-    let kind = *world.chance.one_of(&KINDS);
+    let kind = match world.cast {
+        Cast::Vms if world.chance.percent(50) => *world.chance.one_of(&vms::KINDS),
+        _ => *world.chance.one_of(&KINDS),
+    };
     let when = *world.chance.one_of(&["before", "after"]);
     let mut rule = match world.chance.below(6) {
         0 => json!({"do": "reset"}),
@@ -177,8 +199,11 @@ fn fault(world: &mut World) {
 fn heal(world: &World) {
     world.maas.control().remove_fault(None);
     world.maas.control().set_server(ServerState::Up);
-    for number in 0..7 {
+    for number in 0..metal(world) {
         world.arrange(json!([{"machine": {"hostname": format!("bm{number}"), "bmc": "ok"}}]));
+    }
+    if world.cast == Cast::Vms {
+        vms::heal(world);
     }
     world.port.edit("Cluster", &cluster_key(), &json!({"spec": {"paused": false}})).unwrap();
     // A MAAS that was killed while it released a machine leaves it so for ever. What would move it was never measured on a
@@ -211,6 +236,7 @@ fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String>
         }
         let (reason, message) = condition(object, "MachineDeployed");
         let given_up = ENDS.contains(&reason.as_str())
+            || world.cast == Cast::Vms && vms::is_end(world, object, &reason)
             || story.great == Great::Restore && ENDS_AFTER_RESTORE.contains(&reason.as_str());
         let done = object["status"]["ready"] == true || given_up;
         (!done).then(|| format!("{name} is not ready: {reason}: {message}"))
@@ -219,6 +245,9 @@ fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String>
         return Some(why);
     }
     let object = world.port.object("MaasCluster", &cluster_key()).unwrap();
+    if let Some(owed) = vms::owed(&object) {
+        return Some(format!("the cluster still owes {owed}"));
+    }
     if object["status"]["ready"] != true {
         let (reason, message) = condition(&object, "Ready");
         return Some(format!("the cluster is not ready: {reason}: {message}"));
@@ -288,16 +317,19 @@ fn nothing_leaked(world: &World, story: &Story) {
     foreign_is_untouched(world);
     let held: BTreeSet<String> = world.port.objects("MaasMachine").iter().filter_map(held).collect();
     for (id, machine) in world.inventory() {
-        if machine.owner == Some(bob(world)) || held.contains(&id) || story.excuses(&id) {
+        if machine.owner == Some(bob(world)) || held.contains(&id) || story.excuses(&id) || vms::is_host(&machine) {
             continue;
         }
-        if machine.owner.is_some() || machine.on || machine.state != "Ready" {
+        if machine.is_vm || machine.owner.is_some() || machine.on || machine.state != "Ready" {
             world.fail(&format!("{id} is leaked: {machine:?}"));
         }
     }
+    if world.cast == Cast::Vms {
+        vms::nothing_left(world);
+    }
 }
 
-fn bob(world: &World) -> i64 {
+pub(crate) fn bob(world: &World) -> i64 {
     world.maas.control().with_model(|model| {
         let found = model.db.users.values().find(|user| user.name == "bob");
         found.map(|user| user.id).unwrap()
@@ -305,9 +337,9 @@ fn bob(world: &World) -> i64 {
 }
 
 fn foreign_is_untouched(world: &World) {
-    let of_bob = world.inventory().into_values().find(|machine| machine.owner == Some(bob(world)));
+    let of_bob = world.inventory().into_values().find(|machine| machine.hostname == "of-bob");
     match of_bob {
-        Some(machine) if machine.state == "Deployed" => {}
+        Some(machine) if machine.state == "Deployed" && machine.owner == Some(bob(world)) => {}
         other => world.fail(&format!("bob's machine was touched: {other:?}")),
     }
 }

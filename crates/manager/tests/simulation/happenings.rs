@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::chance::Chance;
 use crate::law::{Seen, held, is_leaving};
 use crate::objects::{cluster_key, credentials};
-use crate::world::{ADMIN, Subject, World};
+use crate::world::{ADMIN, Cast, Subject, World};
 
 /// Another administrator.
 pub(crate) const CAROL: &str = "cc:tc:CANARYcarol";
@@ -42,9 +42,13 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    pub(crate) fn of(chance: &mut Chance, rounds: u64) -> Self {
+    pub(crate) fn of(chance: &mut Chance, cast: Cast, rounds: u64) -> Self {
         use Great::{EmptyMaas, Move, Nothing, OtherUser, Restore, TakeOver};
-        let great = *chance.one_of(&[Nothing, Nothing, OtherUser, EmptyMaas, Restore, Move, TakeOver]);
+        let all: &[Great] = match cast {
+            Cast::Metal => &[Nothing, Nothing, OtherUser, EmptyMaas, Restore, Move, TakeOver],
+            Cast::Vms => &[Nothing, Nothing, OtherUser, EmptyMaas, Move],
+        };
+        let great = *chance.one_of(all);
         // A backup from before most machines were taken forgets the most.
         let (begins, lasts) = match great {
             Restore => (chance.below(4), 3 + chance.below(rounds / 2)),

@@ -9,7 +9,8 @@ use maas_sim::model::db::AllocType;
 use serde_json::Value;
 
 use crate::objects::ADOPTED_NAME;
-use crate::world::World;
+use crate::vms;
+use crate::world::{Cast, World};
 
 /// Somebody else's record in MAAS's DNS.
 pub(crate) const FOREIGN_NAME: &str = "www.maas";
@@ -109,6 +110,9 @@ pub(crate) fn after_a_pass(world: &World, before: &Seen, of_cluster: bool) -> Se
         {
             world.fail(&format!("{id} was given twice"));
         }
+    }
+    if world.cast == Cast::Vms {
+        vms::after_a_pass(world);
     }
     if now.names.get(FOREIGN_NAME) != before.names.get(FOREIGN_NAME) {
         world.fail("somebody else's name was touched (S18)");

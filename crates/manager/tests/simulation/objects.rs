@@ -112,15 +112,17 @@ fn labels(control_plane: bool) -> Value {
     labels
 }
 
-/// A Machine, its start-up data and its MaasMachine.
-pub(crate) fn machine(world: &World, name: &str, zone: Option<&str>, control_plane: bool) {
+/// A Machine, its start-up data and its MaasMachine with this in its spec.
+pub(crate) fn machine(world: &World, name: &str, zone: Option<&str>, control_plane: bool, spec: &Value) {
+    let mut asked = json!({ "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024 });
+    asked.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     let owners = owner(world, name, zone);
     create(
         world,
         json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
             "metadata": { "name": name, "namespace": "default", "labels": labels(control_plane), "ownerReferences": owners },
-            "spec": { "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024 },
+            "spec": asked,
         }),
     );
 }

@@ -52,6 +52,15 @@ impl Environment for Driven {
     }
 }
 
+/// Who lives in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cast {
+    /// Metal alone.
+    Metal,
+    /// VMs on LXD hosts, and some metal beside them.
+    Vms,
+}
+
 /// What is looked after.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
@@ -90,6 +99,7 @@ impl Manager {
 
 pub(crate) struct World {
     pub(crate) seed: u64,
+    pub(crate) cast: Cast,
     pub(crate) chance: Chance,
     pub(crate) port: MemoryPort,
     pub(crate) maas: Simulator,
@@ -118,7 +128,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, cast: Cast) -> Self {
         let (clock, driver) = Clock::driven(Timestamp::from_second(START).unwrap());
         let config = Config { seed, ..Config::driven(ADMIN.parse().unwrap()) };
         let maas = Simulator::new(config.clone());
@@ -126,10 +136,11 @@ impl World {
         let port = MemoryPort::new(clock.clone());
         let crash = Crash::default();
         let keeper = Arc::new(MemoryKeeper::default());
-        let ways = ways(seed, &maas, &elsewhere);
+        let ways = ways(seed, cast, &maas, &elsewhere);
         let manager = manager(&clock, &port, &ways, &crash, &keeper, 0);
         Self {
             seed,
+            cast,
             chance: Chance::new(seed),
             port,
             maas,
@@ -172,18 +183,18 @@ impl World {
 
     /// Where MAAS answers. Each seed has a server of its own: the client bounds the requests to one server, for all threads.
     pub(crate) fn endpoint(&self) -> String {
-        endpoint(self.seed, "maas")
+        endpoint(self.seed, self.cast, "maas")
     }
 
     /// Where a MAAS answers that knows nothing of ours.
     pub(crate) fn empty_endpoint(&self) -> String {
-        endpoint(self.seed, "empty")
+        endpoint(self.seed, self.cast, "empty")
     }
 
     /// Another process.
     pub(crate) fn restart(&mut self) {
         self.nonces += 1;
-        let ways = ways(self.seed, &self.maas, &self.elsewhere);
+        let ways = ways(self.seed, self.cast, &self.maas, &self.elsewhere);
         self.manager = manager(&self.clock, &self.port, &ways, &self.crash, &self.keeper, self.nonces);
         // A restart lists everything.
         let back = self.clock.now().as_millisecond() + 3_000;
@@ -411,6 +422,8 @@ impl World {
             machines
                 .map(|machine| {
                     let held = Held {
+                        hostname: machine.hostname.clone(),
+                        is_vm: machine.vm.is_some(),
                         state: format!("{:?}", machine.status),
                         owner: machine.owner,
                         stamp: machine.annotations.get("capmaas-key").cloned(),
@@ -426,6 +439,8 @@ impl World {
 /// A machine in MAAS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
+    pub(crate) hostname: String,
+    pub(crate) is_vm: bool,
     pub(crate) state: String,
     pub(crate) owner: Option<i64>,
     pub(crate) stamp: Option<String>,
@@ -439,13 +454,14 @@ pub(crate) fn condition(object: &Value, type_: &str) -> (String, String) {
     (text(&found["reason"]), text(&found["message"]))
 }
 
-fn endpoint(seed: u64, which: &str) -> String {
-    format!("http://{which}-{seed}.example:5240/MAAS")
+fn endpoint(seed: u64, cast: Cast, which: &str) -> String {
+    let who = if cast == Cast::Vms { "vms" } else { "metal" };
+    format!("http://{which}-{who}-{seed}.example:5240/MAAS")
 }
 
 /// The way to each MAAS, by its endpoint.
-fn ways(seed: u64, maas: &Simulator, elsewhere: &Simulator) -> BTreeMap<String, Simulator> {
-    BTreeMap::from([(endpoint(seed, "maas"), maas.clone()), (endpoint(seed, "empty"), elsewhere.clone())])
+fn ways(seed: u64, cast: Cast, maas: &Simulator, elsewhere: &Simulator) -> BTreeMap<String, Simulator> {
+    BTreeMap::from([(endpoint(seed, cast, "maas"), maas.clone()), (endpoint(seed, cast, "empty"), elsewhere.clone())])
 }
 
 fn manager(

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::lxd_host::address;
 use crate::stage::{ADMIN, BOB, Stage};
 
 #[tokio::test]
@@ -46,7 +47,7 @@ async fn s16_a_vm_whose_host_does_not_answer_is_not_removed_because_it_would_sta
     stage.vm("cp-0");
     stage.until_ready(&["cp-0"]).await;
     let host = stage.object("cp-0")["status"]["lxdHost"].as_str().unwrap().to_owned();
-    let address = format!("10.0.0.{}:8443", 10 + host.trim_start_matches("host").parse::<u32>().unwrap());
+    let address = address(host.trim_start_matches("host").parse().unwrap());
     stage.arrange(json!([{"lxd": {"address": address, "reachable": false}}]));
     stage.port.delete("MaasMachine", &capmaas_manager::port::Key::new("default", "cp-0"));
     for _ in 0..20 {
@@ -66,7 +67,7 @@ async fn s16_the_vm_of_a_dead_host_is_owed_and_removed_when_the_host_comes_back(
     stage.vm("cp-0");
     stage.until_ready(&["cp-0"]).await;
     let host = stage.object("cp-0")["status"]["lxdHost"].as_str().unwrap().to_owned();
-    let address = format!("10.0.0.{}:8443", 10 + host.trim_start_matches("host").parse::<u32>().unwrap());
+    let address = address(host.trim_start_matches("host").parse().unwrap());
     stage.arrange(json!([
         {"machine": {"hostname": host, "power": "off"}}, {"lxd": {"address": address, "reachable": false}},
     ]));

@@ -4,6 +4,8 @@
 mod bridge;
 mod leaving;
 mod life;
+#[path = "../common/lxd_host.rs"]
+mod lxd_host;
 mod many;
 mod metal;
 mod stage;

@@ -21,6 +21,8 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use crate::lxd_host::lxd_host;
+
 pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
 /// The key of a user who sees no machine of another.
 pub(crate) const BOB: &str = "cb:tb:CANARYbob";
@@ -122,15 +124,8 @@ impl Stage {
     }
 
     /// A host in a zone, with so many cores and so much memory.
-    pub(crate) fn host_in(&self, number: u32, zone: &str, (cores, memory): (u32, u32)) {
-        let (name, address) = (format!("host{number}"), format!("10.0.0.{}:8443", 10 + number));
-        let pools = json!([{"name": "default", "driver": "dir", "total": 500_000_000_000_i64}]);
-        self.arrange(json!([
-            {"zone": {"name": zone}},
-            {"machine": {"hostname": name, "status": "Deployed", "owner": "admin", "power": "on", "zone": zone}},
-            {"lxd": {"address": address, "cores": cores, "memory": memory, "host": name, "storage_pools": pools}},
-            {"vm_host": {"name": name, "power_address": address, "project": "maas", "zone": zone}},
-        ]));
+    pub(crate) fn host_in(&self, number: u32, zone: &str, size: (u32, u32)) {
+        self.arrange(lxd_host(number, zone, size));
     }
 
     pub(crate) fn arrange(&self, statements: Value) {

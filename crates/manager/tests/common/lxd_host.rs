@@ -1,0 +1,20 @@
+//! A made-up LXD host for a simulated MAAS, in words of state.
+
+use serde_json::{Value, json};
+
+/// Where the LXD daemon of a host answers.
+pub(crate) fn address(number: u32) -> String {
+    format!("10.0.0.{}:8443", 10 + number)
+}
+
+/// A machine that runs, in this zone, with LXD on it that has so many cores and so much memory, and registered in MAAS.
+pub(crate) fn lxd_host(number: u32, zone: &str, (cores, memory): (u32, u32)) -> Value {
+    let (name, address) = (format!("host{number}"), address(number));
+    let pools = json!([{"name": "default", "driver": "dir", "total": 500_000_000_000_i64}]);
+    json!([
+        {"zone": {"name": zone}},
+        {"machine": {"hostname": name, "status": "Deployed", "owner": "admin", "power": "on", "zone": zone}},
+        {"lxd": {"address": address, "cores": cores, "memory": memory, "host": name, "storage_pools": pools}},
+        {"vm_host": {"name": name, "power_address": address, "project": "maas", "zone": zone}},
+    ])
+}
