@@ -90,7 +90,7 @@ async fn s05_what_is_owed_is_neither_paid_nor_forgotten_through_another_identity
     stage.vm("cp-0");
     stage.until_ready(&["cp-0"]).await;
     let host = stage.object("cp-0")["status"]["lxdHost"].as_str().unwrap().to_owned();
-    let address = format!("10.0.0.{}:8443", 10 + host.trim_start_matches("host").parse::<u32>().unwrap());
+    let address = address(host.trim_start_matches("host").parse().unwrap());
     stage.arrange(json!([
         {"machine": {"hostname": host, "power": "off"}}, {"lxd": {"address": address, "reachable": false}},
     ]));
