@@ -1,4 +1,5 @@
-//! The book: every page can be reached, every link leads somewhere, every metric that is named is counted.
+//! The book, and every other text for people: each page can be reached, each link leads somewhere, each make target and each
+//! metric that is named is there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -23,6 +24,47 @@ fn pages() -> BTreeSet<PathBuf> {
         }
     }
     all
+}
+
+fn repository() -> PathBuf {
+    docs().join("..").canonicalize().unwrap()
+}
+
+/// The Markdown files of the repository that are not in the book.
+fn others() -> Vec<PathBuf> {
+    let (mut all, mut folders) = (Vec::new(), vec![repository()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !name.starts_with('.') && !["target", "dist", "docs"].contains(&name.as_str()) {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                all.push(path);
+            }
+        }
+    }
+    all
+}
+
+/// The targets in `make one two VARIABLE=x`, in code blocks and between backticks.
+fn targets(text: &str) -> BTreeSet<String> {
+    let (mut found, mut code) = (BTreeSet::new(), false);
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+        }
+        let commands: Vec<&str> = if code {
+            line.trim_start().strip_prefix("make ").into_iter().collect()
+        } else {
+            line.split("`make ").skip(1).filter_map(|rest| Some(rest.split_once('`')?.0)).collect()
+        };
+        let is_target = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        for command in commands {
+            found.extend(command.split_whitespace().take_while(is_target).map(str::to_owned));
+        }
+    }
+    found
 }
 
 /// Where `[text](target)` leads, outside of code blocks.
@@ -87,6 +129,48 @@ fn every_link_leads_somewhere() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn every_link_of_the_other_texts_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for page in others() {
+        for link in links(&std::fs::read_to_string(&page).unwrap()) {
+            let file = link.split('#').next().unwrap();
+            if !file.contains("://") && !page.parent().unwrap().join(file).exists() {
+                wrong.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn every_make_target_that_is_named_is_there() {
+    let rules = |folder: &Path| -> BTreeSet<String> {
+        let text = std::fs::read_to_string(folder.join("Makefile")).unwrap_or_default();
+        text.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
+    };
+    let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
+    for page in pages().into_iter().map(|page| docs().join(page)).chain(others()) {
+        // A folder with a Makefile of its own speaks of that.
+        let mut there = rules(&repository());
+        there.extend(rules(page.parent().unwrap()));
+        for target in targets(&std::fs::read_to_string(&page).unwrap()) {
+            if !there.contains(&target) {
+                wrong.push(format!("{}: make {target}", page.display()));
+            }
+            seen.insert(target);
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    // Those of the design documents.
+    for target in ["demo", "deploy", "undeploy", "test", "release", "images", "install"] {
+        assert!(seen.contains(target), "no text tells about make {target}");
+    }
+    for target in ["docker-build", "docker-push", "manifests"] {
+        assert!(rules(&repository()).contains(target), "there is no make {target}");
+    }
 }
 
 #[test]
