@@ -1,4 +1,4 @@
-//! A host dies with a part of a running control plane on it, on real parts: the cluster replaces the VM elsewhere, its name
+//! A host dies with a part of a running cluster on it, on real parts: Cluster API replaces the VM elsewhere, the cluster's name
 //! follows, and what was on the host is cleared away when it comes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use capmaas_e2e::cluster::ClusterPlan;
-use capmaas_e2e::lxd_hosts::{VmFacts, vm_in_two_networks};
+use capmaas_e2e::lxd_hosts::{VmFacts, vm, vm_in_two_networks};
 use capmaas_e2e::maas::ZONES;
 use capmaas_e2e::scene::Scene;
 use capmaas_e2e::{eventually, eventually_within};
@@ -16,19 +16,22 @@ use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const DEBTS: &str = "infrastructure.cluster.x-k8s.io/vm-debts";
+const STATES: [&str; 2] = ["False", "Unknown"];
 
-/// Replaces control planes whose Node is not heard of for a while.
-fn health_check(plan: &ClusterPlan) -> Value {
-    let unhealthy = ["False", "Unknown"].map(|status| json!({"type": "Ready", "status": status, "timeout": "5s"}));
+/// Replaces machines with this label whose Node is not heard of for a while.
+fn health_check(plan: &ClusterPlan, (label, value): (&str, &str)) -> Value {
+    let checks = if plan.api_version() == "v1beta1" {
+        let unhealthy = STATES.map(|status| json!({"type": "Ready", "status": status, "timeout": "5s"}));
+        json!({"nodeStartupTimeout": "0s", "unhealthyConditions": unhealthy})
+    } else {
+        let unhealthy = STATES.map(|status| json!({"type": "Ready", "status": status, "timeoutSeconds": 5}));
+        json!({"checks": {"nodeStartupTimeoutSeconds": 0, "unhealthyNodeConditions": unhealthy}})
+    };
+    let mut spec = json!({"clusterName": plan.name, "selector": {"matchLabels": {label: value}}});
+    spec.as_object_mut().unwrap().extend(checks.as_object().cloned().unwrap());
     json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineHealthCheck",
-        "metadata": {"name": plan.name, "namespace": plan.namespace},
-        "spec": {
-            "clusterName": plan.name,
-            "selector": {"matchLabels": {"cluster.x-k8s.io/control-plane": ""}},
-            "nodeStartupTimeout": "0s",
-            "unhealthyConditions": unhealthy,
-        },
+        "apiVersion": format!("cluster.x-k8s.io/{}", plan.api_version()), "kind": "MachineHealthCheck",
+        "metadata": {"name": plan.name, "namespace": plan.namespace}, "spec": spec,
     })
 }
 
@@ -39,6 +42,53 @@ fn reached<'a>(vms: impl IntoIterator<Item = &'a VmFacts>, network: &str) -> Vec
     let mut found: Vec<IpAddr> = all.filter(|address| address.to_string().starts_with(prefix)).copied().collect();
     found.sort();
     found
+}
+
+fn published(scene: &Scene) -> Vec<IpAddr> {
+    scene.maas.records().into_values().flatten().collect()
+}
+
+/// The host of a VM loses its power, and everything on it with it. Its BMC still answers, the LXD on it does not.
+fn switch_host_off(scene: &Scene, lost: &VmFacts) {
+    scene.maas.reach_host(&lost.host, false).unwrap();
+    let off = json!([
+        {"machine": {"hostname": lost.host, "power": "off"}},
+        {"machine": {"system_id": lost.system_id, "power": "off", "power_known": "error"}},
+    ]);
+    scene.maas.arrange(off).unwrap();
+}
+
+/// Waits until so many VMs run that are not on the dead host.
+async fn replaced(scene: &Scene, lost: &VmFacts, count: usize) -> Vec<VmFacts> {
+    let replaced = eventually_within(PATIENCE, "another VM in its place", || async {
+        let vms = scene.maas.vms();
+        let others: Vec<VmFacts> =
+            vms.iter().filter(|vm| vm.system_id != lost.system_id && vm.status == "Deployed").cloned().collect();
+        ensure!(others.len() == count, "{vms:?}");
+        Ok(others)
+    });
+    let others = scene.explain(replaced.await).await.unwrap();
+    assert!(others.iter().all(|vm| vm.host != lost.host), "a VM was made on a dead host: {others:?}");
+    others
+}
+
+/// What was on the dead host is owed; the host comes back, and the VM that nobody wants any more goes.
+async fn debt_is_paid(scene: &Scene, plan: &ClusterPlan, lost: &VmFacts) {
+    let clusters = scene.objects(plan, "MaasCluster").unwrap();
+    let owed = clusters.get(&plan.name).await.unwrap()["metadata"]["annotations"][DEBTS].clone();
+    assert!(owed.as_str().is_some_and(|owed| owed.contains(&lost.system_id)), "{owed}");
+    assert!(scene.maas.instances().contains(&lost.hostname), "nobody can remove what is on a dead host");
+    let before = scene.maas.vms().len();
+    scene.maas.reach_host(&lost.host, true).unwrap();
+    scene.maas.arrange(json!([{"machine": {"hostname": lost.host, "power": "on"}}])).unwrap();
+    let paid = eventually_within(PATIENCE, "the debt is paid", || async {
+        let vms = scene.maas.vms();
+        ensure!(vms.len() == before - 1 && !scene.maas.instances().contains(&lost.hostname), "{vms:?}");
+        let owed = clusters.get(&plan.name).await?["metadata"]["annotations"][DEBTS].clone();
+        ensure!(owed.is_null(), "still owed: {owed}");
+        Ok(())
+    });
+    scene.explain(paid.await).await.unwrap();
 }
 
 #[tokio::test]
@@ -58,50 +108,43 @@ async fn s16_a_host_dies_with_a_control_plane_on_it_which_comes_up_elsewhere_and
     scene.wait_running(&plan, &expected).await.unwrap();
     let vms = scene.maas.vms();
     assert_eq!(reached(&vms, &networks[1]).len(), 3, "{vms:?}");
-    let published = || scene.maas.records().into_values().flatten().collect::<Vec<IpAddr>>();
-    assert_eq!(published(), reached(&vms, &networks[1]), "created");
-    scene.testbed.apply_objects(vec![health_check(&plan)]).await.unwrap();
+    assert_eq!(published(&scene), reached(&vms, &networks[1]), "created");
 
-    // The host loses its power, and everything on it with it. Its BMC still answers, the LXD on it does not.
+    let check = health_check(&plan, ("cluster.x-k8s.io/control-plane", ""));
+    scene.testbed.apply_objects(vec![check]).await.unwrap();
     let lost = vms[0].clone();
-    scene.maas.reach_host(&lost.host, false).unwrap();
-    let off = json!([
-        {"machine": {"hostname": lost.host, "power": "off"}},
-        {"machine": {"system_id": lost.system_id, "power": "off", "power_known": "error"}},
-    ]);
-    scene.maas.arrange(off).unwrap();
-    let replaced = eventually_within(PATIENCE, "another VM in its place", || async {
-        let vms = scene.maas.vms();
-        let others: Vec<&VmFacts> =
-            vms.iter().filter(|vm| vm.system_id != lost.system_id && vm.status == "Deployed").collect();
-        ensure!(others.len() == 3, "{vms:?}");
-        ensure!(others.iter().all(|vm| vm.host != lost.host), "a VM was made on a dead host: {vms:?}");
-        ensure!(published() == reached(others.iter().copied(), &networks[1]), "the name leads to {:?}", published());
+    switch_host_off(&scene, &lost);
+    let others = replaced(&scene, &lost, 3).await;
+    let follows = eventually("the name leads to those that serve", || async {
+        ensure!(published(&scene) == reached(&others, &networks[1]), "{:?}", published(&scene));
         Ok(())
     });
-    scene.explain(replaced.await).await.unwrap();
+    scene.explain(follows.await).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
-    let clusters = scene.objects(&plan, "MaasCluster").unwrap();
-    let owed = clusters.get("c1").await.unwrap()["metadata"]["annotations"][DEBTS].clone();
-    assert!(owed.as_str().is_some_and(|owed| owed.contains(&lost.system_id)), "{owed}");
-    assert!(scene.maas.instances().contains(&lost.hostname), "nobody can remove what is on a dead host");
+    debt_is_paid(&scene, &plan, &lost).await;
+    assert_eq!(published(&scene), reached(&scene.maas.vms(), &networks[1]), "the host is back");
+    scene.delete(&plan).await.unwrap();
+    scene.stop().await;
+}
 
-    // It comes back: the VM that nobody wants any more goes, and the three that serve stay.
-    scene.maas.reach_host(&lost.host, true).unwrap();
-    scene.maas.arrange(json!([{"machine": {"hostname": lost.host, "power": "on"}}])).unwrap();
-    let paid = eventually_within(PATIENCE, "the debt is paid", || async {
-        let vms = scene.maas.vms();
-        ensure!(vms.len() == 3 && !scene.maas.instances().contains(&lost.hostname), "{vms:?}");
-        let owed = clusters.get("c1").await?["metadata"]["annotations"][DEBTS].clone();
-        ensure!(owed.is_null(), "still owed: {owed}");
-        Ok(())
-    });
-    scene.explain(paid.await).await.unwrap();
-    let served = eventually("the name leads to those that serve", || async {
-        ensure!(published() == reached(&scene.maas.vms(), &networks[1]), "{:?}", published());
-        Ok(())
-    });
-    scene.explain(served.await).await.unwrap();
+#[tokio::test]
+async fn s16_a_host_dies_with_a_worker_on_it_which_comes_up_elsewhere_and_the_debt_is_paid_when_it_returns() {
+    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    scene.maas.add_hosts(1).unwrap();
+    let plan = ClusterPlan { workers: 2, machine: vm(), ..ClusterPlan::new(scene.core, "c1") };
+    let expected = scene.create(&plan).await.unwrap();
+    scene.wait_running(&plan, &expected).await.unwrap();
+    let name = published(&scene);
+    // The workers are on two hosts; the control plane is on one of these at most.
+    let (control_plane, workers): (Vec<VmFacts>, Vec<VmFacts>) =
+        scene.maas.vms().into_iter().partition(|vm| vm.addresses.iter().any(|address| name.contains(address)));
+    let lost = workers.into_iter().find(|worker| worker.host != control_plane[0].host).unwrap();
+    scene.testbed.apply_objects(vec![health_check(&plan, ("pool", "c1-md"))]).await.unwrap();
+    switch_host_off(&scene, &lost);
+    replaced(&scene, &lost, 3).await;
+    scene.wait_running(&plan, &expected).await.unwrap();
+    debt_is_paid(&scene, &plan, &lost).await;
+    assert_eq!(published(&scene), name, "a worker is no part of the name");
     scene.delete(&plan).await.unwrap();
     scene.stop().await;
 }
