@@ -491,6 +491,8 @@ fn manager(
     };
     let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
     let (clock, fence, metrics) = (clock.clone(), Fence::open(), Metrics::new());
+    let lxd_hosts = LxdHosts::default();
+    let reports = lxd_hosts.reports.clone();
     Manager {
         machines: machine::Context {
             kubernetes: kubernetes.clone(),
@@ -498,7 +500,7 @@ fn manager(
             clock: clock.clone(),
             fence: fence.clone(),
             metrics: metrics.clone(),
-            lxd_hosts: LxdHosts::default(),
+            lxd_hosts,
         },
         clusters: cluster::Context {
             kubernetes,
@@ -509,6 +511,7 @@ fn manager(
             contract: Contract::List,
             memory: cluster::Memory::default(),
             agent_image: None,
+            reports,
         },
     }
 }
