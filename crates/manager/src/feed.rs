@@ -29,10 +29,15 @@ const SUPERVISE: Duration = Duration::from_secs(1);
 /// The longest distance between two questions to a MAAS that does not answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// Into how many parts the distance between two questions falls: after each it is looked whether a machine is on its way.
+const PARTS: u32 = 4;
+/// States that end by themselves, in MAAS's words: the news of it may come any moment.
+const ON_THE_WAY: [&str; 5] = ["Commissioning", "Testing", "Deploying", "Releasing", "Disk erasing"];
+
 /// How often MAAS is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Distance between two questions to the event log.
+    /// Distance between two questions to the event log; a quarter of it while a machine is on its way.
     pub interval: Duration,
     /// Within this time every machine is looked at once, whatever the log says.
     pub resync: Duration,
@@ -125,8 +130,8 @@ impl Feeds {
                 Ok(news) => {
                     pause = self.pace.interval;
                     self.spread(&news).await;
-                    if news.more {
-                        continue;
+                    if !news.more {
+                        self.rest().await;
                     }
                 }
                 Err(error) => {
@@ -135,9 +140,19 @@ impl Feeds {
                         self.identities.doubt(&current);
                     }
                     pause = (pause * 2).min(LONGEST_PAUSE);
+                    tokio::time::sleep(pause).await;
                 }
             }
-            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Waits until it is time for the next question: soon while a machine is on its way, so that its arrival is not noticed late.
+    async fn rest(&self) {
+        for _ in 0..PARTS {
+            tokio::time::sleep(self.pace.interval / PARTS).await;
+            if self.machines.state().iter().any(|machine| is_on_the_way(machine)) {
+                return;
+            }
         }
     }
 
@@ -203,6 +218,11 @@ impl Feeds {
         });
         machines.iter().map(|machine| ObjectRef::from_obj(machine.as_ref())).collect()
     }
+}
+
+fn is_on_the_way(machine: &MaasMachine) -> bool {
+    let state = machine.status.as_ref().and_then(|status| status.machine_state.as_deref());
+    state.is_some_and(|state| ON_THE_WAY.contains(&state))
 }
 
 struct AbortOnDrop(tokio::task::JoinHandle<()>);

@@ -53,6 +53,11 @@ fn arrange(maas: &Simulator, statements: Value) {
 impl Stage {
     /// A MAAS and Kubernetes with this many machines, followed at the default pace.
     async fn with(machines: usize) -> Self {
+        Self::with_state(machines, "Deployed").await
+    }
+
+    /// The same with machines that MAAS reports in this state.
+    async fn with_state(machines: usize, state: &str) -> Self {
         let maas = Simulator::new(Config::driven(KEY.parse().unwrap()));
         let known: Vec<Value> =
             (0..machines).map(|n| json!({"machine": {"system_id": format!("sys{n:03}"), "status": "Ready"}})).collect();
@@ -75,7 +80,9 @@ impl Stage {
         identities.of_manager().await.unwrap();
         let (store, mut writer) = reflector::store();
         for n in 0..machines {
-            writer.apply_watcher_event(&Event::Apply(machine(n)));
+            let mut machine = machine(n);
+            machine.status.get_or_insert_default().machine_state = Some(state.to_owned());
+            writer.apply_watcher_event(&Event::Apply(machine));
         }
         let waker = Waker::default();
         let woken = waker.subscribe().boxed();
@@ -142,6 +149,17 @@ async fn just_the_machines_that_the_log_names_are_woken_and_soon() {
     );
     assert_eq!(stage.after(Duration::from_secs(5)).await, ["m007", "m042"]);
     assert!(stage.after(Duration::from_secs(60)).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_machine_is_on_its_way_the_log_is_asked_every_second() {
+    for (state, requests) in
+        [("Deploying", 55..=60), ("Releasing", 55..=60), ("Deployed", 14..=15), ("Broken", 14..=15)]
+    {
+        let mut stage = Stage::with_state(1, state).await;
+        stage.after(Duration::from_secs(60)).await;
+        assert!(requests.contains(&stage.requests()), "{state}: {} requests in a minute", stage.requests());
+    }
 }
 
 #[tokio::test(start_paused = true)]
