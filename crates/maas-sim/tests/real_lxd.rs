@@ -38,10 +38,17 @@ impl Daemon {
         Self { lxd, address, certificate: pair.cert.pem(), key: pair.signing_key.serialize_pem() }
     }
 
-    fn vms(&self, project: &str) -> Vec<String> {
+    fn rows(&self, project: &str) -> Vec<Value> {
         let text = self.lxd.run_in_network(["lxc", "list", "--project", project, "--format", "json"]).unwrap();
-        let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
-        rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn vms(&self, project: &str) -> Vec<String> {
+        self.rows(project).iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn profiles(&self, project: &str, vm: &str) -> Value {
+        self.rows(project).iter().find(|row| row["name"] == vm).unwrap()["profiles"].clone()
     }
 }
 
@@ -72,6 +79,13 @@ async fn a_registered_host_shows_the_real_daemon_and_composes_real_vms() {
     assert_eq!(composed.status, 200, "{}", composed.text);
     assert_eq!(daemon.vms("maas"), ["vm1"]);
     let machine = composed.json()["system_id"].as_str().unwrap().to_owned();
+    assert_eq!(daemon.profiles("maas", "vm1"), serde_json::json!([]), "not even the default one");
+    daemon.lxd.run_in_network(["lxc", "profile", "create", "maas", "--project", "maas"]).unwrap();
+    let form = [&[("hostname", "vm3")], &form[1..]].concat();
+    let with_profile = post(&sim, ADMIN, &format!("vm-hosts/{id}/?op=compose"), &form).await.json();
+    assert_eq!(daemon.profiles("maas", "vm3"), serde_json::json!(["maas"]), "MAAS's own, where the project has it");
+    let vm3 = format!("machines/{}/", with_profile["system_id"].as_str().unwrap());
+    assert_eq!(send(&sim, ADMIN, "DELETE", &vm3, &[]).await.status, 204);
     let power = get(&sim, ADMIN, &format!("machines/{machine}/?op=query_power_state")).await.json();
     assert_eq!(power["state"], "off");
 
