@@ -57,7 +57,7 @@ impl Stage {
     }
 
     /// The same with machines that MAAS reports in this state.
-    async fn with_state(machines: usize, state: &str) -> Self {
+    async fn with_state(machines: usize, reported: &str) -> Self {
         let maas = Simulator::new(Config::driven(KEY.parse().unwrap()));
         let known: Vec<Value> =
             (0..machines).map(|n| json!({"machine": {"system_id": format!("sys{n:03}"), "status": "Ready"}})).collect();
@@ -81,7 +81,7 @@ impl Stage {
         let (store, mut writer) = reflector::store();
         for n in 0..machines {
             let mut machine = machine(n);
-            machine.status.get_or_insert_default().machine_state = Some(state.to_owned());
+            machine.status.get_or_insert_default().machine_state = Some(reported.to_owned());
             writer.apply_watcher_event(&Event::Apply(machine));
         }
         let waker = Waker::default();
@@ -153,12 +153,12 @@ async fn just_the_machines_that_the_log_names_are_woken_and_soon() {
 
 #[tokio::test(start_paused = true)]
 async fn while_a_machine_is_on_its_way_the_log_is_asked_every_second() {
-    for (state, requests) in
+    for (reported, requests) in
         [("Deploying", 55..=60), ("Releasing", 55..=60), ("Deployed", 14..=15), ("Broken", 14..=15)]
     {
-        let mut stage = Stage::with_state(1, state).await;
+        let mut stage = Stage::with_state(1, reported).await;
         stage.after(Duration::from_secs(60)).await;
-        assert!(requests.contains(&stage.requests()), "{state}: {} requests in a minute", stage.requests());
+        assert!(requests.contains(&stage.requests()), "{reported}: {} requests in a minute", stage.requests());
     }
 }
 
