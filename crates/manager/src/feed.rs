@@ -11,8 +11,8 @@ use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due};
 use futures::Stream;
 use futures::channel::mpsc;
 use jiff::SignedDuration;
-use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Resource, ResourceExt as _};
 use maas_client::{Client, Event, EventQuery};
 use tokio::time::Instant;
 
@@ -49,26 +49,34 @@ impl Default for Pace {
     }
 }
 
-/// Tells listeners which machines are worth a look. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct Waker {
-    listeners: Arc<Mutex<Vec<mpsc::UnboundedSender<ObjectRef<MaasMachine>>>>>,
+/// Tells listeners which objects are worth a look, machines as a rule. Cheap to clone.
+#[derive(Clone)]
+pub struct Waker<K: Resource<DynamicType = ()> = MaasMachine> {
+    listeners: Arc<Mutex<Vec<Listener<K>>>>,
 }
 
-impl Waker {
-    /// Every machine that is woken from now on, for `Controller::reconcile_on`.
-    pub fn subscribe(&self) -> impl Stream<Item = ObjectRef<MaasMachine>> + Send + 'static + use<> {
+type Listener<K> = mpsc::UnboundedSender<ObjectRef<K>>;
+
+impl<K: Resource<DynamicType = ()>> Default for Waker<K> {
+    fn default() -> Self {
+        Self { listeners: Arc::default() }
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + 'static> Waker<K> {
+    /// Every object that is woken from now on, for `Controller::reconcile_on`.
+    pub fn subscribe(&self) -> impl Stream<Item = ObjectRef<K>> + Send + 'static + use<K> {
         let (sender, receiver) = mpsc::unbounded();
         self.lock().push(sender);
         receiver
     }
 
-    /// Wakes a machine.
-    pub fn wake(&self, machine: &ObjectRef<MaasMachine>) {
-        self.lock().retain(|listener| listener.unbounded_send(machine.clone()).is_ok());
+    /// Wakes an object.
+    pub fn wake(&self, object: &ObjectRef<K>) {
+        self.lock().retain(|listener| listener.unbounded_send(object.clone()).is_ok());
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<ObjectRef<MaasMachine>>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Listener<K>>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod phases;
 pub mod platform;
 pub mod port;
+pub mod rotation;
 pub mod served;
 pub mod watch;
 
@@ -37,6 +38,7 @@ use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
 use crate::platform::{Platform, Scope, Watches, follow_own_credentials, sweep_kept_credentials};
 use crate::port::{KubePort, Kubernetes};
+use crate::rotation::Rotation;
 
 /// Runs until SIGTERM or SIGINT, or until something fails that a restart may mend.
 pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
@@ -141,6 +143,14 @@ async fn work(
             metrics: metrics.clone(),
             clock: clock.clone(),
         };
+        let cluster_waker = Waker::default();
+        let rotation = Rotation {
+            identities: identities.clone(),
+            clusters: watches.maas_clusters.store(),
+            machines: watches.maas_machines.store(),
+            cluster_waker: cluster_waker.clone(),
+            machine_waker: waker.clone(),
+        };
         let platform = Platform {
             client: client.clone(),
             kubernetes,
@@ -149,6 +159,7 @@ async fn work(
             watches,
             identities: identities.clone(),
             waker,
+            cluster_waker,
             fence: fence.clone(),
             metrics: metrics.clone(),
             clock,
@@ -163,6 +174,7 @@ async fn work(
         let helpers = async {
             tokio::join!(
                 feeds.run(),
+                rotation.run(),
                 phases,
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
                 sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),

@@ -111,6 +111,8 @@ pub struct Platform {
     pub identities: Identities,
     /// Machines that MAAS's event log says are worth a look.
     pub waker: Waker,
+    /// Clusters whose credentials have changed.
+    pub cluster_waker: Waker<MaasCluster>,
     /// To be asked right before every write to MAAS (S23).
     pub fence: Fence,
     /// What is counted.

@@ -5,15 +5,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use capmaas_api::{MaasCluster, reasons};
+use capmaas_api::{MaasCluster, MaasMachine, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
 use capmaas_manager::clock::{Clock, Driver};
+use capmaas_manager::feed::Waker;
 use capmaas_manager::identity::{
     Connect, Credentials, EnvironmentCredentials, Identities, Identity, Keeper, MemoryKeeper, Settings,
 };
 use capmaas_manager::port::{Key, MemoryPort};
+use capmaas_manager::rotation::Rotation;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
+use kube::runtime::reflector;
+use kube::runtime::watcher::Event;
 use maas_client::transport::in_process;
 use maas_client::{Client, RetryPolicy};
 use maas_sim::faults::ServerState;
@@ -323,4 +328,60 @@ async fn reads_that_come_together_are_one_request_and_what_a_list_hides_is_asked
     }
     assert!(read[7].as_ref().unwrap_err().is_not_found());
     assert_eq!(stage.one.control().ledger(None).len(), 2, "one list, and one question about the id that is not in it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s05_a_quiet_cluster_and_its_machines_are_woken_when_their_credentials_change_and_nobody_else() {
+    let stage = Stage::bare();
+    stage.documented("http://one/MAAS", ALICE);
+    stage.secret("team", "mine", &[("maasEndpoint", "http://two/MAAS"), ("apiKey", BOB)]);
+    let (clusters, mut cluster_writer) = reflector::store();
+    let (machines, mut machine_writer) = reflector::store();
+    let mut mine = cluster(json!({"name": "mine"}));
+    mine.metadata.name = Some("own".into());
+    mine.metadata.labels = Some([("cluster.x-k8s.io/cluster-name".to_owned(), "own".to_owned())].into());
+    for cluster in [plain(), mine] {
+        cluster_writer.apply_watcher_event(&Event::Apply(cluster));
+    }
+    for (name, of) in [("m1", "cluster-1"), ("m2", "own")] {
+        let machine: MaasMachine = serde_json::from_value(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+            "metadata": {"name": name, "namespace": "team", "labels": {"cluster.x-k8s.io/cluster-name": of}},
+            "spec": {"image": "jammy", "minCPU": 1, "minMemory": 1},
+        }))
+        .unwrap();
+        machine_writer.apply_watcher_event(&Event::Apply(machine));
+    }
+    let (cluster_waker, machine_waker) = (Waker::default(), Waker::default());
+    let (mut of_clusters, mut of_machines) = (cluster_waker.subscribe().boxed(), machine_waker.subscribe().boxed());
+    let identities = stage.identities.clone();
+    let task = tokio::spawn(Rotation { identities, clusters, machines, cluster_waker, machine_waker }.run());
+    let mut after = async |seconds: u64| {
+        for _ in 0..seconds {
+            stage.driver.advance(1000);
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+        let mut woken = Vec::new();
+        while let Some(Some(cluster)) = of_clusters.next().now_or_never() {
+            woken.push(cluster.name);
+        }
+        while let Some(Some(machine)) = of_machines.next().now_or_never() {
+            woken.push(machine.name);
+        }
+        woken.sort();
+        woken
+    };
+    assert_eq!(after(60).await, ["c1", "own"], "each once in the beginning");
+    assert_eq!(after(600).await, Vec::<String>::new(), "nothing changed");
+    // Nothing tells about a Secret of another namespace.
+    let key = Key::new("team", "mine");
+    stage.port.delete("Secret", &key);
+    let values = json!({"maasEndpoint": "http://two/MAAS", "apiKey": ALICE});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine", "namespace": "team"}, "stringData": values});
+    stage.port.create(secret).unwrap();
+    assert_eq!(after(50).await, ["m2", "own"], "within a minute");
+    // The manager's own are watched.
+    stage.documented("http://one/MAAS", BOB);
+    assert_eq!(after(1).await, ["c1", "m1"], "at once");
+    task.abort();
 }

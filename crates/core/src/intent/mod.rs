@@ -161,6 +161,9 @@ fn wipe(spec: &MaasMachineSpec) -> Result<Option<Wipe>, Problem> {
     }))
 }
 
+/// MAAS keeps a static link, and with it the address, on metal that it releases, and takes it back only from a machine that is
+/// allocated. So giving it back would mean to allocate a machine once more that was released already, and whoever is faster
+/// gets the machine together with the address. Until that can be done safely it is refused.
 fn not_for_metal_yet(address: &FixedAddress) -> Problem {
     if *address == FixedAddress::Awaited {
         return FixedAddress::awaited();

@@ -135,6 +135,11 @@ fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
 fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, now: Timestamp) -> Option<super::Event> {
     let error = lxd_error(place, refusal, why)?;
     let vm = record.vm.as_mut()?;
+    let mut message = error.to_string();
+    if refusal == Refusal::HostTrouble {
+        // MAAS may have lost the host in the middle, and the name is not used again.
+        message = format!("{message}; should its LXD hold {} all the same, remove it there", vm.name);
+    }
     if refusal == Refusal::Exists {
         vm.exists = true;
     } else {
@@ -144,7 +149,7 @@ fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, n
         }
         *record = record.clone().without_vm();
     }
-    Some(super::Event { warning: true, reason: error.kind.reason(), message: error.to_string() })
+    Some(super::Event { warning: true, reason: error.kind.reason(), message })
 }
 
 /// What the record had said in advance, and that did not happen.

@@ -17,6 +17,8 @@ use crate::placement::{Choice, Placement};
 
 /// What cannot be had now is asked for again after this many seconds (document 004).
 const RETRY: u64 = 30;
+/// The agent of a host that has not seen a VM this long after it got its place is not looking any more.
+const AGENT_LOOKS: SignedDuration = SignedDuration::from_mins(10);
 /// A VM that is not Ready this long after it got its place never will be. MAAS gives commissioning up after 20 minutes itself.
 const READY_DEADLINE: SignedDuration = SignedDuration::from_mins(45);
 
@@ -180,6 +182,14 @@ impl Life<'_> {
         if *others_known == Lookup::Found(true) {
             let message = format!("{} is in LXD of {} already; MAAS is told to look", vm.name, place.host_name);
             return creating(message, after(5)).recording(self.record).doing(Effect::RefreshHost { host: place.host });
+        }
+        // Its agent looks every now and then.
+        if *others_known == Lookup::Absent && self.now.duration_since(place.at) < AGENT_LOOKS {
+            let message = format!(
+                "{} is in LXD of {} already; its agent is going to tell whether MAAS may look",
+                vm.name, place.host_name
+            );
+            return creating(message, after(RETRY)).recording(self.record);
         }
         let message = format!(
             "{} exists in LXD of {} and MAAS does not know it; nobody can tell whether a refresh would harm other VMs there, so \

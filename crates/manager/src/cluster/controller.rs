@@ -1,5 +1,5 @@
 //! When a cluster is looked at: whenever it or its Cluster changes, whenever one of its control plane machines changes (so that
-//! an address is published within seconds of Deployed), and when it asked to be looked at again.
+//! an address is published within seconds of Deployed), when its credentials change, and when it asked to be looked at again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,6 +55,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
             let name = machine.labels().get(CLUSTER_NAME_LABEL).filter(|_| matters);
             name.map(|name| of_name(&of_machine, machine.namespace(), name)).unwrap_or_default()
         })
+        .reconcile_on(platform.cluster_waker.subscribe())
         .graceful_shutdown_on(stop)
         .run(pass, on_error, context)
         .for_each(|result| async move {

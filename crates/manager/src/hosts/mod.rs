@@ -6,6 +6,7 @@ mod agent;
 mod gather;
 mod leaving;
 mod memory;
+mod orphans;
 mod pair;
 mod perform;
 pub mod report;
@@ -16,6 +17,7 @@ use kube::ResourceExt as _;
 pub(crate) use gather::{Ground, gather};
 pub(crate) use leaving::{look, tell};
 pub(crate) use memory::Memory;
+pub(crate) use orphans::others_known;
 pub(crate) use perform::perform;
 
 /// Annotation on the agent's DaemonSet: what we applied. One without it is a person's.

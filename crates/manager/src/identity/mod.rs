@@ -89,6 +89,15 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
+/// What tells the credentials of a cluster from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// They are these.
+    Credentials(Fingerprint),
+    /// There are none that could be used, for this reason.
+    Problem(String),
+}
+
 /// Why there is no identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -142,6 +151,7 @@ struct Inner {
     clock: Clock,
     settings: Settings,
     looks: Mutex<BTreeMap<Whereabouts, Look>>,
+    changed: tokio::sync::Notify,
     connections: Connections,
 }
 
@@ -155,8 +165,8 @@ impl Identities {
         connect: Connect,
     ) -> Self {
         let connections = Connections::new(connect);
-        let looks = Mutex::default();
-        Self { inner: Arc::new(Inner { kubernetes, keeper, clock, settings, looks, connections }) }
+        let (looks, changed) = (Mutex::default(), tokio::sync::Notify::new());
+        Self { inner: Arc::new(Inner { kubernetes, keeper, clock, settings, looks, changed, connections }) }
     }
 
     /// The identity of a cluster. `Absent`: nobody has given credentials yet. Neither answer says anything about machines.
@@ -215,6 +225,24 @@ impl Identities {
     /// Something in the manager's namespace changed: look again at the next question.
     pub fn changed(&self) {
         self.looks().clear();
+        self.inner.changed.notify_one();
+    }
+
+    /// Waits until something in the manager's namespace has changed. For one listener.
+    pub async fn until_changed(&self) {
+        self.inner.changed.notified().await;
+    }
+
+    /// What tells the credentials that a cluster would be given now from others. MAAS is not asked.
+    pub async fn mark(&self, cluster: &MaasCluster) -> Mark {
+        let whereabouts = match self.whereabouts(cluster) {
+            Ok(whereabouts) => whereabouts,
+            Err(problem) => return Mark::Problem(problem.message),
+        };
+        match self.credentials(&whereabouts).await {
+            Ok(credentials) => Mark::Credentials(credentials.fingerprint()),
+            Err(problem) => Mark::Problem(problem.message),
+        }
     }
 
     /// MAAS refused the key in the middle of work (401): try it again before the next use.
@@ -295,7 +323,7 @@ fn reference(cluster: &MaasCluster) -> Result<Option<&IdentityReference>, Proble
 }
 
 /// The Cluster that a MaasCluster belongs to; its own name where nothing is said, as is the custom.
-fn cluster_of(cluster: &MaasCluster) -> String {
+pub(crate) fn cluster_of(cluster: &MaasCluster) -> String {
     let label = cluster.labels().get(capmaas_api::names::CLUSTER_NAME_LABEL).cloned();
     let owner = || capmaas_api::capi::owner(&cluster.metadata, "Cluster").map(|owner| owner.name.clone());
     label.or_else(owner).unwrap_or_else(|| cluster.name_any())

@@ -349,7 +349,10 @@ async fn look_for_vm(
         return;
     }
     match &vm.place {
-        Some(place) => observed.vm.host = super::hosts::sight(&identity.client, place.host).await,
+        Some(place) => {
+            let orphan = vm.exists.then_some(vm.name.as_str());
+            observed.vm.host = super::hosts::sight(context, identity, place.host, orphan, all).await;
+        }
         None => {
             if let Ok(Intent::Vm(wanted)) = resolve(&observed.object.spec, false) {
                 let asked = (record, wanted.as_ref());

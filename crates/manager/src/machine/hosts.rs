@@ -11,6 +11,7 @@ use capmaas_core::placement::{Demand, LEAVING_TAG, Placement};
 use maas_client::{Client, PowerState};
 
 use super::Context;
+use crate::hosts;
 use crate::identity::Identity;
 
 /// Where the VM can be.
@@ -32,8 +33,15 @@ pub(super) async fn placement(
     context.lxd_hosts.place(identity, now, &demand, &observed.object, all).await
 }
 
-/// The host on record, right before a VM is made there.
-pub(super) async fn sight(client: &Client, id: i64) -> Lookup<HostSight> {
+/// The host on record, right before a VM is made there, or found there (`orphan` is its name).
+pub(super) async fn sight(
+    context: &Context,
+    identity: &Identity,
+    id: i64,
+    orphan: Option<&str>,
+    all: &[Arc<MaasMachine>],
+) -> Lookup<HostSight> {
+    let client = &identity.client;
     let host = match client.vm_hosts().read(id).await {
         Ok(host) => host,
         Err(error) if error.is_not_found() => return Lookup::Absent,
@@ -48,7 +56,10 @@ pub(super) async fn sight(client: &Client, id: i64) -> Lookup<HostSight> {
     } else {
         Ok(())
     };
-    let others_known = Lookup::Unknown("no agent on the host counts its VMs".to_owned());
+    let others_known = match orphan {
+        Some(name) => hosts::others_known(context, identity, &host, name, all).await,
+        None => Lookup::Unknown("nobody asked".to_owned()),
+    };
     let project = match client.vm_hosts().parameters(id).await {
         Ok(parameters) => parameters.project,
         Err(_) => None,

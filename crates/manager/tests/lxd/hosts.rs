@@ -197,3 +197,17 @@ async fn two_managers_that_do_not_see_each_other_are_kept_apart_by_maas() {
     assert_ne!(again.host, of_one.host);
     identity.client.vm_hosts().compose(again.host, &compose("b")).await.unwrap();
 }
+
+#[tokio::test]
+async fn go18_the_default_pool_whose_number_is_zero_is_a_pool_like_any_other() {
+    let maas = seven();
+    arrange(&maas, json!([{"pool": {"name": "vms"}}, {"vm_host": {"name": "host5", "pool": "vms"}}]));
+    let (hosts, identity) = (LxdHosts::default(), identity(&maas, ADMIN).await);
+    let of_default = identity.client.vm_hosts().list().await.unwrap();
+    let of_default = of_default.iter().filter(|host| host.pool.as_ref().is_some_and(|pool| pool.id == Some(0))).count();
+    assert_eq!(of_default, 6, "MAAS's own numbers");
+    let asked = |pool: &str| Vm { pool: Some(pool.into()), ..vm() };
+    let choice = place(&hosts, &identity, &asked("default"), "m1", now()).await.choice.unwrap();
+    assert_eq!(choice.pool.unwrap().name, "default");
+    assert_eq!(place(&hosts, &identity, &asked("vms"), "m2", now()).await.choice.unwrap().name, "host5");
+}

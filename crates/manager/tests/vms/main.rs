@@ -8,5 +8,6 @@ mod life;
 mod lxd_host;
 mod many;
 mod metal;
+mod orphans;
 mod stage;
 mod trouble;

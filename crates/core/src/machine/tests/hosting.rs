@@ -116,3 +116,22 @@ fn s11_a_machine_is_not_released_while_nobody_knows_whether_it_is_a_host() {
         assert_eq!(effect(&decide(&observed, now())), "");
     }
 }
+
+#[test]
+fn go11_hosts_wait_for_their_own_vms_and_nothing_that_is_remembered_of_one_pass_holds_up_the_next() {
+    let mut observed = leaving();
+    observed.as_host = as_host(false);
+    let waiting = decide(&observed, now());
+    assert_eq!(reason(&waiting), "WaitingForVMsToLeave");
+    assert!(matches!(waiting.requeue, Requeue::After(_)), "nobody has to wake it");
+    // A second host of the same namespace, empty, is neither held up nor taken for the first.
+    let mut second = leaving();
+    second.as_host = as_host(true);
+    assert_eq!(effect(&decide(&second, now())), "look_at_host");
+    // Its VMs gone, the first goes on from whatever was remembered while it waited.
+    if let Some(record) = &waiting.record {
+        observed = observed.with_record(record);
+    }
+    observed.as_host = as_host(true);
+    assert_eq!(effect(&decide(&observed, later(600))), "look_at_host");
+}

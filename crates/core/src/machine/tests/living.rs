@@ -361,3 +361,19 @@ fn two_objects_with_one_record_are_left_alone() {
     observed.others.share_key = true;
     assert_eq!(decide(&observed, now()).effect, None);
 }
+
+#[test]
+fn go32_what_users_asked_for_is_sent_as_they_asked() {
+    let mut observed = fresh().with_record(&record());
+    let spec = &mut observed.object.spec;
+    spec.image = "custom/rocky-9".into();
+    spec.tags = vec!["ssd".into(), "rack-7".into()];
+    spec.deploy_in_memory = Some(true);
+    let Some(Effect::Allocate { constraints, .. }) = decide(&observed, now()).effect else { panic!("no allocation") };
+    assert_eq!(constraints.tags, ["ssd", "rack-7"], "all of them");
+    let observed = observed.with_record(&on_record()).seeing(metal(State::Allocated));
+    let Some(Effect::Deploy { image, in_memory, .. }) = decide(&observed, now()).effect else {
+        panic!("no deployment")
+    };
+    assert_eq!((image.as_str(), in_memory), ("custom/rocky-9", true), "any image, and from memory");
+}

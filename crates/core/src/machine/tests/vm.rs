@@ -112,6 +112,14 @@ fn s12_an_orphan_in_lxd_is_brought_back_by_a_refresh_only_where_that_harms_nobod
     assert_eq!((effect(&plan), plan.record.unwrap().place()), ("", None));
     observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Found(true), ..usable_host() });
     assert_eq!(effect(&decide(&observed, now())), "refresh_host");
+    observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Found(false), ..usable_host() });
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), plan.record.unwrap().place()), ("", None));
+    observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Absent, ..usable_host() });
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), plan.record), ("", None), "the agent is going to see it");
+    let plan = decide(&observed, later(600));
+    assert_eq!((effect(&plan), plan.record.unwrap().place()), ("", None), "the agent does not look any more");
 }
 
 #[test]

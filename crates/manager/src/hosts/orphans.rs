@@ -1,0 +1,54 @@
+//! Whether MAAS knows every VM of a host but one, as the agent of the host tells.
+
+use std::sync::Arc;
+
+use capmaas_api::MaasMachine;
+use capmaas_api::names::CLUSTER_NAME_LABEL;
+use capmaas_core::Lookup;
+use kube::ResourceExt as _;
+use maas_client::VmHost;
+
+use super::{gather, report};
+use crate::identity::Identity;
+use crate::machine::{Context, system_ids};
+use crate::port::Key;
+
+/// Whether every VM in the project of a host but this one is known to MAAS, so that a refresh harms none (S12). `Absent`: the
+/// agent has not seen this one yet, so that what it reports is too old to be believed. `Unknown`: nobody can tell.
+pub(crate) async fn others_known(
+    context: &Context,
+    identity: &Identity,
+    host: &VmHost,
+    name: &str,
+    all: &[Arc<MaasMachine>],
+) -> Lookup<bool> {
+    let unknown = |why: &str| Lookup::Unknown(why.to_owned());
+    let Some(system_id) = host.host.as_ref().map(|machine| &machine.system_id) else {
+        return unknown("MAAS does not say which machine the host is on");
+    };
+    let Some(object) = all.iter().find(|object| system_ids(object).contains(system_id)) else {
+        return unknown("the host is no machine of a cluster, so no agent counts its VMs");
+    };
+    let (Some(cluster), Some(provider_id)) = (object.labels().get(CLUSTER_NAME_LABEL), object.spec.provider_id())
+    else {
+        return unknown("the machine of the host belongs to no cluster");
+    };
+    let nodes = match context.kubernetes.nodes(&Key::of(object.as_ref()).beside(cluster)).await {
+        Ok(nodes) => nodes,
+        Err(error) => return Lookup::Unknown(error.to_string()),
+    };
+    let node = nodes.iter().find(|node| node.provider_id.as_deref() == Some(provider_id));
+    let report = node.and_then(|node| report::of(&node.annotations));
+    let Some(instances) = report.and_then(|report| report.instances) else {
+        return unknown("no agent on the host counts its VMs");
+    };
+    if !instances.iter().any(|instance| instance == name) {
+        return Lookup::Absent;
+    }
+    match gather::strangers(&identity.client, host.id, Some(&instances)).await {
+        Ok(Lookup::Found(strangers)) => Lookup::Found(strangers.iter().all(|stranger| stranger == name)),
+        Ok(Lookup::Absent) => unknown("nobody counts its VMs"),
+        Ok(Lookup::Unknown(why)) => Lookup::Unknown(why),
+        Err(error) => Lookup::Unknown(error.to_string()),
+    }
+}
