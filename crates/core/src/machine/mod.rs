@@ -132,7 +132,7 @@ pub struct HostSight {
     /// Its LXD project, if the account may know.
     pub project: Option<String>,
     /// All VMs of its project but ours are known to MAAS, so that a refresh harms none (S12). Only its agent can tell;
-    /// `Absent` while it has not seen ours, so that what it tells is too old.
+    /// `Absent` while it cannot be heard, or has not seen ours, so that what it tells is too old.
     pub others_known: Lookup<bool>,
     /// What the power driver of the machine under it says, if it was asked.
     pub power: Option<Power>,

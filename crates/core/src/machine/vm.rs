@@ -191,9 +191,13 @@ impl Life<'_> {
             );
             return creating(message, after(RETRY)).recording(self.record);
         }
+        let why = match others_known {
+            Lookup::Unknown(why) => format!("nobody can tell whether a refresh would harm other VMs there ({why})"),
+            Lookup::Absent => "the agent of the host does not look any more".to_owned(),
+            Lookup::Found(_) => "a refresh would harm other VMs there that MAAS does not know".to_owned(),
+        };
         let message = format!(
-            "{} exists in LXD of {} and MAAS does not know it; nobody can tell whether a refresh would harm other VMs there, so \
-             it is left: refresh the host or delete the VM by hand",
+            "{} exists in LXD of {} and MAAS does not know it; {why}, so it is left: refresh the host or delete the VM by hand",
             vm.name, place.host_name
         );
         self.elsewhere(LxdErrorKind::VmCreationFailed, &message)

@@ -14,7 +14,7 @@ use crate::machine::{Context, system_ids};
 use crate::port::Key;
 
 /// Whether every VM in the project of a host but this one is known to MAAS, so that a refresh harms none (S12). `Absent`: the
-/// agent has not seen this one yet, so that what it reports is too old to be believed. `Unknown`: nobody can tell.
+/// agent cannot be heard now, or has not seen this one yet, so that what it reports is too old to be believed. `Unknown`: nobody can tell.
 pub(crate) async fn others_known(
     context: &Context,
     identity: &Identity,
@@ -35,7 +35,8 @@ pub(crate) async fn others_known(
     };
     let nodes = match context.kubernetes.nodes(&Key::of(object.as_ref()).beside(cluster)).await {
         Ok(nodes) => nodes,
-        Err(error) => return Lookup::Unknown(error.to_string()),
+        // It may answer in a moment.
+        Err(_) => return Lookup::Absent,
     };
     let node = nodes.iter().find(|node| node.provider_id.as_deref() == Some(provider_id));
     let report = node.and_then(|node| report::of(&node.annotations));

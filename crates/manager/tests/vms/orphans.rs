@@ -11,6 +11,7 @@ fn host_cluster() -> Key {
 
 /// The three hosts are machines of a cluster of their own.
 fn of_a_cluster(stage: &Stage) {
+    stage.port.workload_answers(&host_cluster(), true);
     for number in 1..=3 {
         let name = format!("host{number}");
         let id = stage.maas.control().with_model(|model| model.db.by_hostname[&name].clone());
