@@ -242,4 +242,19 @@ mod tests {
             assert!(crd.spec.versions.len() == 1 && crd.spec.versions[0].served && crd.spec.versions[0].storage);
         }
     }
+
+    #[test]
+    fn go31_every_kind_has_columns_rules_and_what_cluster_class_needs() {
+        for mut crd in all().unwrap() {
+            let kind = crd.spec.names.kind.clone();
+            let version = &mut crd.spec.versions[0];
+            assert!(version.additional_printer_columns.as_ref().is_some_and(|columns| columns.len() >= 2), "{kind}");
+            assert!(version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some()), "{kind}");
+            assert!(serde_json::to_string(&version.schema).unwrap().contains("x-kubernetes-validations"), "{kind}");
+            if kind.ends_with("Template") {
+                let schema = root_schema(version);
+                at(schema, &["spec", "template", "metadata", "labels"], &kind).unwrap();
+            }
+        }
+    }
 }
