@@ -33,11 +33,9 @@ pub(crate) async fn others_known(
     else {
         return unknown("the machine of the host belongs to no cluster");
     };
-    let nodes = match context.kubernetes.nodes(&Key::of(object.as_ref()).beside(cluster)).await {
-        Ok(nodes) => nodes,
-        // It may answer in a moment.
-        Err(_) => return Lookup::Absent,
-    };
+    // An API server that does not answer now may do so in a moment.
+    let cluster = Key::of(object.as_ref()).beside(cluster);
+    let Ok(nodes) = context.kubernetes.nodes(&cluster).await else { return Lookup::Absent };
     let node = nodes.iter().find(|node| node.provider_id.as_deref() == Some(provider_id));
     let report = node.and_then(|node| report::of(&node.annotations));
     let Some(instances) = report.and_then(|report| report.instances) else {
