@@ -136,8 +136,9 @@ fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, n
     let error = lxd_error(place, refusal, why)?;
     let vm = record.vm.as_mut()?;
     let mut message = error.to_string();
-    if refusal == Refusal::HostTrouble {
-        // MAAS may have lost the host in the middle, and the name is not used again.
+    if refusal == Refusal::HostTrouble || vm.unanswered && refusal != Refusal::Exists {
+        // MAAS may have lost the host in the middle, now or the time before, and the name is not used again. That a VM of the
+        // name exists is not said where there is no room for another one (880).
         message = format!("{message}; should its LXD hold {} all the same, remove it there", vm.name);
     }
     if refusal == Refusal::Exists {

@@ -150,7 +150,7 @@ impl Leave<'_> {
             return wait(reasons::MACHINE_RELEASING, "the answer of MAAS to an earlier request is awaited", 10);
         }
         self.unanswered = self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose)
-            || self.record.vm.as_ref().is_some_and(|vm| vm.exists);
+            || self.record.vm.as_ref().is_some_and(|vm| vm.exists || vm.unanswered);
         self.record.in_flight = None;
         if let Some(step) = self.fenced(on_record.as_ref(), &ours) {
             return step;
@@ -324,6 +324,16 @@ impl Leave<'_> {
             let effect = Effect::Stamp { key: self.record.key.clone(), machine: id.clone() };
             return wait(reasons::DELETING, format!("{id} is being taken over"), 1).doing(effect);
         }
+        if may_be_an_earlier_users(&self.record, metal) && unclaimed {
+            return kept(
+                reasons::NOT_OUR_MACHINE,
+                format!(
+                    "{id} is {}'s in MAAS and carries no mark, so nobody can tell whether it was ours under an earlier user; \
+                     release it in MAAS, or give it up by the annotation {ABANDON_ANNOTATION}: {id}",
+                    metal.owner.as_deref().unwrap_or_default()
+                ),
+            );
+        }
         // Released, free for a moment, and taken by another object of the same user: our key would still be on it else.
         let taken =
             matches!(metal.state, State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment);
@@ -346,4 +356,12 @@ impl Leave<'_> {
             ),
         )
     }
+}
+
+/// Whether an owner that is not us tells nothing: the machine was taken over before there was a mark on it, or its release
+/// failed, and the user may have changed since (S5).
+pub(super) fn may_be_an_earlier_users(record: &Record, metal: &Metal) -> bool {
+    let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
+    let released = record.released.as_ref() == Some(&metal.id);
+    metal.stamp.is_none() && metal.owner.is_some() && (record.adopted && !released || released && failed)
 }

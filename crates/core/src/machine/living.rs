@@ -247,6 +247,9 @@ impl Life<'_> {
             return Some(Step::say(said, after(10)));
         }
         self.record.in_flight = None;
+        if let (Write::Compose, Some(vm)) = (sent.write, &mut self.record.vm) {
+            vm.unanswered = true;
+        }
         None
     }
 

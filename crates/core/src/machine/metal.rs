@@ -4,6 +4,7 @@ use capmaas_api::{Severity, reasons};
 
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::{Constraints, Effect, quarantine_tags};
+use super::leaving::may_be_an_earlier_users;
 use super::living::{ATTEMPTS, Life, first_things_first, kept, unplanned};
 use super::record::{Failure, Write};
 use super::state::{Power, State};
@@ -140,7 +141,7 @@ impl Life<'_> {
             {
                 self.begin_anew(&format!("{id} was released and taken again; another machine is asked for"))
             }
-            (_, Some(owner)) if owner != user => {
+            (_, Some(owner)) if owner != user && !(unclaimed && may_be_an_earlier_users(&self.record, metal)) => {
                 self.begin_anew(&format!("{id} is {owner}'s now; another machine is asked for"))
             }
             _ => left_alone(

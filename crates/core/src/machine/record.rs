@@ -131,6 +131,9 @@ pub struct VmRecord {
     /// LXD has a VM of this name and MAAS does not know it: what was made before MAAS died.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exists: bool,
+    /// MAAS was told to make it and never said what became of that: LXD may have it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unanswered: bool,
     /// Hosts that failed, and that are left out for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoided: Vec<Avoided>,
@@ -192,10 +195,29 @@ pub struct Avoided {
 pub const AVOIDED: SignedDuration = SignedDuration::from_mins(30);
 
 impl VmRecord {
+    /// What a person has to know before the name is given up: LXD may have a VM that MAAS does not know. Nothing in MAAS
+    /// shows it, and a refresh may harm others (S12).
+    pub(super) fn may_be_left(&self) -> String {
+        let host = self.place.as_ref().map(|place| place.host_name.as_str()).unwrap_or_default();
+        format!(
+            "MAAS did not say what became of {}, and does not know it; see whether LXD of {host} has a VM of that name, and \
+             delete it there",
+            self.name
+        )
+    }
+
     /// The record of a VM to be, whose names begin with this object's name.
     pub fn new(object: &str, uid: &str) -> Self {
         let base = base_name(object, uid);
-        Self { name: host_name(&base, 0), base, tries: 0, place: None, exists: false, avoided: Vec::new() }
+        Self {
+            name: host_name(&base, 0),
+            base,
+            tries: 0,
+            place: None,
+            exists: false,
+            unanswered: false,
+            avoided: Vec::new(),
+        }
     }
 
     /// The record of a VM that the Go provider was making under this name.
@@ -319,7 +341,7 @@ impl Record {
             vm.tries += 1;
             vm.name = host_name(&vm.base, vm.tries);
             vm.place = None;
-            vm.exists = false;
+            (vm.exists, vm.unanswered) = (false, false);
         }
         record
     }

@@ -5,21 +5,10 @@ use capmaas_api::reasons;
 use super::decide::{Step, unseen};
 use super::effect::Effect;
 use super::leaving::{Leave, done, kept, wait};
-use super::record::VmRecord;
 use super::state::{Power, State};
 use super::vm::is_anothers;
 use super::{Debt, Metal, stuck};
 use crate::Lookup;
-
-/// LXD may have a VM that MAAS does not know.
-fn may_be_left(vm: &VmRecord) -> String {
-    let host = vm.place.as_ref().map(|place| place.host_name.as_str()).unwrap_or_default();
-    format!(
-        "MAAS did not say what became of {}, and does not know it; see whether LXD of {host} has a VM of that name, and delete it \
-         there",
-        vm.name
-    )
-}
 
 impl Leave<'_> {
     /// Its host died: the BMC says off, so nothing runs there. What is left of the VM is owed by the MaasCluster, and the
@@ -84,9 +73,9 @@ impl Leave<'_> {
                 if self.record.released.is_some() {
                     return step.telling(false, "SuccessfulRelease", "the VM was removed");
                 }
-                // MAAS may have died between LXD and its own database; nothing there shows it, and a refresh harms others (S12).
+                // MAAS may have died between LXD and its own database.
                 match (&self.record.vm, self.unanswered) {
-                    (Some(vm), true) => step.telling(true, reasons::VM_CREATION_FAILED, may_be_left(vm)),
+                    (Some(vm), true) => step.telling(true, reasons::VM_CREATION_FAILED, vm.may_be_left()),
                     _ => step,
                 }
             }

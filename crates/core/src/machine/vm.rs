@@ -59,6 +59,7 @@ impl Life<'_> {
         if let Some(step) = self.in_flight() {
             return step;
         }
+        let vm = self.record.vm.clone().unwrap_or(vm);
         if strange {
             let message = "the MAAS endpoint or user changed; no VM is made until a machine of the cluster was seen";
             return unknown(reasons::IDENTITY_CHANGED, message);
@@ -90,7 +91,7 @@ impl Life<'_> {
             self.record.in_flight = None;
         }
         if let Some(vm) = &mut self.record.vm {
-            vm.exists = false;
+            (vm.exists, vm.unanswered) = (false, false);
         }
         let message = format!("the VM {} ({}) is in MAAS", metal.hostname, metal.id);
         creating(message.clone(), after(0)).recording(self.record).telling(false, reasons::VM_CREATED, message)
@@ -206,12 +207,17 @@ impl Life<'_> {
     /// The place is no good: another one, under another name.
     fn elsewhere(mut self, kind: LxdErrorKind, why: &str) -> Step {
         let host = self.record.place().map(|place| place.host_name.clone()).unwrap_or_default();
+        let left = self.record.vm.as_ref().filter(|vm| vm.unanswered && !vm.exists).map(VmRecord::may_be_left);
         if let Some(vm) = &mut self.record.vm {
             vm.avoid_host(self.now);
         }
         let error = LxdError::new(kind, format!("{host}: {why}")).on_host(host);
         let message = error.to_string();
-        trouble(error).recording(self.record.without_vm()).telling(true, kind.reason(), message)
+        let step = trouble(error).recording(self.record.without_vm()).telling(true, kind.reason(), message);
+        match left {
+            Some(left) => step.telling(true, reasons::VM_CREATION_FAILED, left),
+            None => step,
+        }
     }
 
     /// A VM is on record and was never provisioned.

@@ -221,3 +221,18 @@ fn a_machine_that_failed_and_is_stuck_on_its_way_back_is_told_as_well() {
     let observed = fresh().with_record(&record).seeing(metal(State::Releasing));
     assert_eq!(reason(&decide(&observed, now())), "MachineReleaseFailed");
 }
+
+#[test]
+fn s05_an_unmarked_machine_of_an_earlier_user_is_not_taken_for_somebody_elses() {
+    let adopted = Record { adopted: true, ..on_record() };
+    let failed = Record { released: Some(ID.into()), ..on_record() };
+    for (record, state) in [(&adopted, State::Deployed), (&failed, State::ReleasingFailed)] {
+        let plan = decide(&leaving().with_record(record).seeing(foreign(state, Some("earlier"))), now());
+        assert_eq!((effect(&plan), plan.finalizer, reason(&plan)), ("", Finalizer::Keep, "NotOurMachine"), "{state:?}");
+        let living = fresh().with_record(record).seeing(foreign(state, Some("earlier")));
+        assert_eq!(decide(&living, now()).record, None, "{state:?}: no other machine is asked for");
+    }
+    // It was released, and was free for a moment: whoever has it got it from MAAS.
+    let taken = leaving().with_record(&failed).seeing(foreign(State::Deployed, Some("bob")));
+    assert_eq!(decide(&taken, now()).finalizer, Finalizer::Remove);
+}

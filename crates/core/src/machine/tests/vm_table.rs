@@ -157,3 +157,27 @@ fn s12_a_vm_whose_making_was_never_answered_is_named_to_a_person_before_its_obje
     observed = observed.with_record(&vm_record(Some(place())));
     assert_eq!(decide(&observed, later(150)).events, Vec::new());
 }
+
+#[test]
+fn s12_a_name_whose_vm_may_be_in_lxd_is_not_given_up_without_a_word() {
+    let sent = vm_record(Some(place())).sending(Write::Compose, now());
+    let name = sent.vm.as_ref().unwrap().name.clone();
+    let mut observed = fresh_vm().with_record(&sent);
+    // Asked for once more, also after a while in which something else had to come first.
+    let again = decide(&observed, later(150));
+    let record = again.record.clone().unwrap();
+    assert!(effect(&again) == "compose" && record.vm.as_ref().unwrap().unanswered);
+    let says = |events: &[Event]| events.iter().any(|event| event.warning && event.message.contains(&name));
+
+    let refused = Outcome::Refused(Refusal::NoRoom, "over-commit ratio".into());
+    let conclusion = conclude(&observed, &again, again.effect.as_ref().unwrap(), &refused, later(151));
+    assert!(says(&conclusion.events), "{:?}", conclusion.events);
+    assert!(!conclusion.record.unwrap().vm.unwrap().unanswered, "the next name was not asked for yet");
+
+    observed = observed.with_record(&Record { in_flight: None, ..record });
+    observed.vm.host = Lookup::Absent;
+    let plan = decide(&observed, later(400));
+    assert!(says(&plan.events), "{:?}", plan.events);
+    let plan = decide(&fresh_vm().with_record(&vm_record(Some(place()))).deleting(), later(400));
+    assert_eq!(plan.events, Vec::new());
+}
