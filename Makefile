@@ -25,9 +25,10 @@ PROFILE ?= release
 ##@ Try it
 
 .PHONY: demo
+# Not `cargo run -p`: that resolves features for one package, and compiles many dependencies a second time.
 demo: tools ## Show the main job end to end on embedded parts (KEEP=1 leaves it running)
 	$(CARGO) build --quiet --workspace --bins
-	$(CARGO) run --quiet -p capmaas-demo -- $(if $(KEEP),--keep)
+	"$${CARGO_TARGET_DIR:-target}/debug/capmaas-demo" $(if $(KEEP),--keep)
 
 ##@ Test
 

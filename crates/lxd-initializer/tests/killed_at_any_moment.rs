@@ -59,6 +59,7 @@ async fn agent_and_lxd_killed_at_any_moment_end_in_one_of_everything() {
     }
     let agent = start(&lxd);
     let deadline = Instant::now() + Duration::from_secs(120);
+    let mut helped = false;
     loop {
         let node = nodes.get("n1").await.unwrap();
         let initialized = node.labels().get(names::LABEL_INITIALIZED).map(String::as_str) == Some("true");
@@ -67,6 +68,12 @@ async fn agent_and_lxd_killed_at_any_moment_end_in_one_of_everything() {
             break;
         }
         let message = node.annotations().get(names::MESSAGE).cloned().unwrap_or_default();
+        // LXD died while it made the pool. The agent deletes nothing; a person does what it says, and it goes on.
+        if said == "Blocked" && message.contains("lxc storage delete default") && !helped {
+            let nothing: Option<&serde_json::Value> = None;
+            lxd.client().mutate(http::Method::DELETE, "/1.0/storage-pools/default", nothing).await.unwrap();
+            helped = true;
+        }
         assert!(Instant::now() < deadline, "{said}: {message}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
