@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{ADMIN, Stage, key};
 
-const IMAGE: &str = "registry.example/lxd-initializer:v1";
+pub(crate) const IMAGE: &str = "registry.example/lxd-initializer:v1";
 
 /// A cluster of hosts with one control plane machine that has joined, and an LXD on it.
 async fn cluster_of_hosts(spec: Value) -> (Stage, String) {
@@ -29,7 +29,7 @@ async fn cluster_of_hosts(spec: Value) -> (Stage, String) {
 }
 
 /// A machine that is deployed, with an LXD, and its Node.
-fn join(stage: &Stage, name: &str) -> String {
+pub(crate) fn join(stage: &Stage, name: &str) -> String {
     let address = stage.control_plane(name);
     stage.arrange(
         json!([{ "lxd": { "address": format!("{address}:8443"), "host": name, "cores": 8, "memory": 16384 } }]),
@@ -49,18 +49,18 @@ fn provider_id(stage: &Stage, name: &str) -> String {
     object["spec"]["providerID"].as_str().unwrap().to_owned()
 }
 
-fn object(stage: &Stage, kind: &str) -> Value {
+pub(crate) fn object(stage: &Stage, kind: &str) -> Value {
     let found = stage.port.workload_objects(&key()).into_iter().find(|object| object["kind"] == kind);
     found.unwrap_or(Value::Null)
 }
 
 /// The certificate that the nodes are told to trust.
-fn certificate(stage: &Stage) -> String {
+pub(crate) fn certificate(stage: &Stage) -> String {
     object(stage, "ConfigMap")["data"][names::TRUST_KEY_FOR_ALL].as_str().unwrap_or_default().to_owned()
 }
 
 /// What the agent writes on its Node when all is right, with these changes.
-fn report(stage: &Stage, name: &str, address: &str, changes: &[(&str, &str)]) {
+pub(crate) fn report(stage: &Stage, name: &str, address: &str, changes: &[(&str, &str)]) {
     let print = Fingerprint::of_pem(&certificate(stage)).map(|print| print.to_string()).unwrap_or_default();
     let listens = format!("https://{address}:8443");
     let mut annotations: BTreeMap<String, String> = [
@@ -83,7 +83,7 @@ fn report(stage: &Stage, name: &str, address: &str, changes: &[(&str, &str)]) {
 }
 
 /// The DaemonSet controller has put the latest version everywhere.
-fn rolled_out(stage: &Stage) {
+pub(crate) fn rolled_out(stage: &Stage) {
     let mut daemon_set = object(stage, "DaemonSet");
     let generation = daemon_set["metadata"]["generation"].clone();
     daemon_set["status"] =
@@ -98,14 +98,14 @@ async fn later(stage: &Stage, seconds: i64) {
 }
 
 /// Name, zone, pool and certificate of every VM host in MAAS.
-fn vm_hosts(stage: &Stage) -> Vec<(i64, String)> {
+pub(crate) fn vm_hosts(stage: &Stage) -> Vec<(i64, String)> {
     stage
         .maas
         .control()
         .with_model(|model| model.db.vm_hosts.values().map(|host| (host.id, host.name.clone())).collect())
 }
 
-async fn ready(spec: Value) -> (Stage, String) {
+pub(crate) async fn ready(spec: Value) -> (Stage, String) {
     let (stage, address) = cluster_of_hosts(spec).await;
     rolled_out(&stage);
     report(&stage, "cp1", &address, &[]);
@@ -319,7 +319,7 @@ fn asked(stage: &Stage, kind: &str) -> Vec<String> {
     stage.maas.control().ledger(Some(kind)).into_iter().map(|entry| entry.query).collect()
 }
 
-fn machine_says(stage: &Stage, name: &str) -> String {
+pub(crate) fn machine_says(stage: &Stage, name: &str) -> String {
     let object = stage.port.object("MaasMachine", &Key::new("default", name)).unwrap_or_default();
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let deployed = conditions.into_iter().find(|condition| condition["type"] == "MachineDeployed").unwrap_or_default();

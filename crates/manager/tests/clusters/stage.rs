@@ -20,6 +20,8 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use crate::crash::{Crash, Mortal};
+
 pub(crate) const ADMIN: &str = "consumer:token:CANARYadmin";
 pub(crate) const CAROL: &str = "cc:tc:CANARYcarol";
 pub(crate) const ALICE: &str = "ck:tk:CANARYalice";
@@ -35,6 +37,8 @@ pub(crate) struct Stage {
     pub(crate) driver: Driver,
     pub(crate) context: Context,
     pub(crate) identities: Identities,
+    pub(crate) crash: Crash,
+    keeper: Arc<MemoryKeeper>,
     /// Runs once, after MAAS has made a DNS record and before its answer is seen.
     pub(crate) after_create: Hook,
     /// The answer to the next DNS record that is made is lost.
@@ -66,15 +70,11 @@ impl Stage {
         maas.control().arrange(&serde_json::from_value::<Vec<_>>(stage_two).unwrap()).unwrap();
         let port = MemoryPort::new(clock.clone());
         let (after_create, lose_answer) = (Hook::default(), Arc::new(Mutex::new(false)));
-        let connect = connect(&maas, &after_create, &lose_answer);
-        let settings = Settings {
-            namespace: "capmaas-system".to_owned(),
-            environment: EnvironmentCredentials::default(),
-            ..Settings::default()
-        };
-        let kubernetes = Arc::new(port.clone());
+        let crash = Crash::default();
         let keeper = Arc::new(MemoryKeeper::default());
-        let identities = Identities::new(kubernetes.clone(), keeper, clock.clone(), settings, connect);
+        let kubernetes = Arc::new(Mortal { port: port.clone(), crash: crash.clone() });
+        let connect = connect(&maas, &after_create, &lose_answer, &crash);
+        let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings(), connect);
         let context = Context {
             kubernetes,
             identities: identities.clone(),
@@ -86,9 +86,19 @@ impl Stage {
             agent_image: None,
             reports: Reports::default(),
         };
-        let stage = Self { port, maas, driver, context, identities, after_create, lose_answer };
+        let stage = Self { port, maas, driver, context, identities, crash, keeper, after_create, lose_answer };
         stage.credentials(ADMIN);
         stage
+    }
+
+    /// Another process: whatever the manager kept in memory is gone.
+    pub(crate) fn restart(&mut self) {
+        let connect = connect(&self.maas, &self.after_create, &self.lose_answer, &self.crash);
+        let (kubernetes, clock) = (self.context.kubernetes.clone(), self.context.clock.clone());
+        self.identities = Identities::new(kubernetes, self.keeper.clone(), clock, settings(), connect);
+        self.context.identities = self.identities.clone();
+        self.context.memory = Memory::default();
+        self.context.reports = Reports::default();
     }
 
     pub(crate) fn credentials(&self, api_key: &str) {
@@ -236,8 +246,16 @@ impl Stage {
     }
 }
 
-fn connect(maas: &Simulator, hook: &Hook, lose: &Arc<Mutex<bool>>) -> Connect {
-    let (router, hook, lose) = (maas.router(), hook.clone(), lose.clone());
+fn settings() -> Settings {
+    Settings {
+        namespace: "capmaas-system".to_owned(),
+        environment: EnvironmentCredentials::default(),
+        ..Settings::default()
+    }
+}
+
+fn connect(maas: &Simulator, hook: &Hook, lose: &Arc<Mutex<bool>>, crash: &Crash) -> Connect {
+    let (router, hook, lose, crash) = (maas.router(), hook.clone(), lose.clone(), crash.clone());
     Arc::new(move |credentials: &Credentials| {
         let inner = in_process(router.clone(), 1 << 20);
         let (hook, lose) = (hook.clone(), lose.clone());
@@ -258,7 +276,7 @@ fn connect(maas: &Simulator, hook: &Hook, lose: &Arc<Mutex<bool>>) -> Connect {
             }
         }));
         Client::builder(&credentials.endpoint, credentials.key.expose_secret())
-            .transport(transport)
+            .transport(crash.on_the_way(transport))
             .retry(RetryPolicy::never())
             .build()
     })

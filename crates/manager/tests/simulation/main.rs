@@ -7,6 +7,7 @@
 
 mod chance;
 mod chaos;
+#[path = "../common/crash.rs"]
 mod crash;
 mod happenings;
 mod law;

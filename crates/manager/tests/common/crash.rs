@@ -25,12 +25,27 @@ pub(crate) struct Crash {
 struct Fuse {
     calls_left: u32,
     after_the_effect: bool,
+    only_writes: bool,
+}
+
+/// What a call is, as far as a fuse is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Read,
+    Write,
 }
 
 impl Crash {
     /// After so many further calls.
+    #[allow(dead_code, reason = "not every test binary dies between reads")]
     pub(crate) fn light(&self, calls_left: u32, after_the_effect: bool) {
-        *self.fuse.lock().unwrap() = Some(Fuse { calls_left, after_the_effect });
+        *self.fuse.lock().unwrap() = Some(Fuse { calls_left, after_the_effect, only_writes: false });
+    }
+
+    /// After so many further calls that change something.
+    #[allow(dead_code, reason = "not every test binary dies at every write")]
+    pub(crate) fn light_for_writes(&self, calls_left: u32, after_the_effect: bool) {
+        *self.fuse.lock().unwrap() = Some(Fuse { calls_left, after_the_effect, only_writes: true });
     }
 
     /// Not any more.
@@ -43,11 +58,20 @@ impl Crash {
         self.blown.notified().await;
     }
 
-    async fn around<T>(&self, call: impl Future<Output = T>) -> T {
+    async fn read<T>(&self, call: impl Future<Output = T>) -> T {
+        self.around(Call::Read, call).await
+    }
+
+    async fn write<T>(&self, call: impl Future<Output = T>) -> T {
+        self.around(Call::Write, call).await
+    }
+
+    async fn around<T>(&self, kind: Call, call: impl Future<Output = T>) -> T {
         let strikes = {
             let mut fuse = self.fuse.lock().unwrap();
             match fuse.as_mut() {
                 None => None,
+                Some(burning) if burning.only_writes && kind == Call::Read => None,
                 Some(burning) if burning.calls_left > 0 => {
                     burning.calls_left -= 1;
                     None
@@ -70,9 +94,10 @@ impl Crash {
     /// A way to MAAS on which the manager may die.
     pub(crate) fn on_the_way(&self, transport: Transport) -> Transport {
         let crash = self.clone();
-        Transport::new(tower::service_fn(move |request| {
+        Transport::new(tower::service_fn(move |request: http::Request<bytes::Bytes>| {
             let (crash, transport) = (crash.clone(), transport.clone());
-            async move { crash.around(transport.oneshot(request)).await }
+            let kind = if request.method() == http::Method::GET { Call::Read } else { Call::Write };
+            async move { crash.around(kind, transport.oneshot(request)).await }
         }))
     }
 }
@@ -87,19 +112,19 @@ pub(crate) struct Mortal {
 #[async_trait]
 impl Kubernetes for Mortal {
     async fn maas_machine(&self, key: &Key) -> Result<Option<MaasMachine>> {
-        self.crash.around(self.port.maas_machine(key)).await
+        self.crash.read(self.port.maas_machine(key)).await
     }
 
     async fn maas_cluster(&self, key: &Key) -> Result<Option<MaasCluster>> {
-        self.crash.around(self.port.maas_cluster(key)).await
+        self.crash.read(self.port.maas_cluster(key)).await
     }
 
     async fn cluster(&self, key: &Key) -> Result<Option<Cluster>> {
-        self.crash.around(self.port.cluster(key)).await
+        self.crash.read(self.port.cluster(key)).await
     }
 
     async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
-        self.crash.around(self.port.machine(key)).await
+        self.crash.read(self.port.machine(key)).await
     }
 
     async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>> {
@@ -107,7 +132,7 @@ impl Kubernetes for Mortal {
     }
 
     async fn secret(&self, key: &Key) -> Result<Option<SecretValues>> {
-        self.crash.around(self.port.secret(key)).await
+        self.crash.read(self.port.secret(key)).await
     }
 
     async fn config_map(&self, key: &Key) -> Result<Option<BTreeMap<String, String>>> {
@@ -115,15 +140,15 @@ impl Kubernetes for Mortal {
     }
 
     async fn patch(&self, kind: Kind, key: &Key, guard: &Guard, patch: Value) -> Result<Value> {
-        self.crash.around(self.port.patch(kind, key, guard, patch)).await
+        self.crash.write(self.port.patch(kind, key, guard, patch)).await
     }
 
     async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
-        self.crash.around(self.port.apply_status(kind, key, guard, status)).await
+        self.crash.write(self.port.apply_status(kind, key, guard, status)).await
     }
 
     async fn publish(&self, happening: &Happening) -> Result<()> {
-        self.crash.around(self.port.publish(happening)).await
+        self.crash.write(self.port.publish(happening)).await
     }
 
     async fn workload_version(&self, cluster: &Key) -> Result<String> {
@@ -131,27 +156,27 @@ impl Kubernetes for Mortal {
     }
 
     async fn node(&self, cluster: &Key, name: &str) -> Result<Option<Node>> {
-        self.crash.around(self.port.node(cluster, name)).await
+        self.crash.read(self.port.node(cluster, name)).await
     }
 
     async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
-        self.crash.around(self.port.set_node_provider_id(cluster, node, provider_id)).await
+        self.crash.write(self.port.set_node_provider_id(cluster, node, provider_id)).await
     }
 
     async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>> {
-        self.crash.around(self.port.nodes(cluster)).await
+        self.crash.read(self.port.nodes(cluster)).await
     }
 
     async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()> {
-        self.crash.around(self.port.annotate_node(cluster, node, name, value)).await
+        self.crash.write(self.port.annotate_node(cluster, node, name, value)).await
     }
 
     async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>> {
-        self.crash.around(self.port.workload_object(cluster, which)).await
+        self.crash.read(self.port.workload_object(cluster, which)).await
     }
 
     async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()> {
-        self.crash.around(self.port.workload_apply(cluster, manifest)).await
+        self.crash.write(self.port.workload_apply(cluster, manifest)).await
     }
 
     async fn workload_serves(&self, cluster: &Key, api_version: &str, kind: &str) -> Result<bool> {
@@ -159,6 +184,6 @@ impl Kubernetes for Mortal {
     }
 
     async fn create_secret(&self, secret: &NewSecret) -> Result<()> {
-        self.crash.around(self.port.create_secret(secret)).await
+        self.crash.write(self.port.create_secret(secret)).await
     }
 }
