@@ -67,18 +67,13 @@ async fn s16_the_vm_of_a_dead_host_is_owed_and_removed_when_the_host_comes_back(
     stage.vm("cp-0");
     stage.until_ready(&["cp-0"]).await;
     let host = stage.object("cp-0")["status"]["lxdHost"].as_str().unwrap().to_owned();
-    let address = address(host.trim_start_matches("host").parse().unwrap());
-    stage.arrange(json!([
-        {"machine": {"hostname": host, "power": "off"}}, {"lxd": {"address": address, "reachable": false}},
-    ]));
+    stage.power_of_host(&host, "off");
     stage.until_gone(&["cp-0"]).await;
     assert_eq!((stage.in_maas().len(), stage.in_lxd().len()), (1, 1), "nothing can be removed yet");
     assert!(stage.debts().contains("cp-0"), "{}", stage.debts());
     stage.cluster_passes(4).await;
     assert_eq!(stage.in_lxd().len(), 1);
-    stage.arrange(json!([
-        {"machine": {"hostname": host, "power": "on"}}, {"lxd": {"address": address, "reachable": true}},
-    ]));
+    stage.power_of_host(&host, "on");
     stage.cluster_passes(10).await;
     assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
     assert_eq!(stage.debts(), "");
@@ -90,15 +85,10 @@ async fn s05_what_is_owed_is_neither_paid_nor_forgotten_through_another_identity
     stage.vm("cp-0");
     stage.until_ready(&["cp-0"]).await;
     let host = stage.object("cp-0")["status"]["lxdHost"].as_str().unwrap().to_owned();
-    let address = address(host.trim_start_matches("host").parse().unwrap());
-    stage.arrange(json!([
-        {"machine": {"hostname": host, "power": "off"}}, {"lxd": {"address": address, "reachable": false}},
-    ]));
+    stage.power_of_host(&host, "off");
     stage.until_gone(&["cp-0"]).await;
     stage.use_key(BOB);
-    stage.arrange(json!([
-        {"machine": {"hostname": host, "power": "on"}}, {"lxd": {"address": address, "reachable": true}},
-    ]));
+    stage.power_of_host(&host, "on");
     stage.cluster_passes(10).await;
     assert_eq!(
         (stage.in_maas().len(), stage.in_lxd().len()),

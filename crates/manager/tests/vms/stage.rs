@@ -269,6 +269,14 @@ impl Stage {
         self.port.edit("Secret", &secret, &json!({ "data": null, "stringData": { "apiKey": key } })).unwrap();
     }
 
+    /// Switches the host of a VM off, with its LXD, or on again.
+    pub(crate) fn power_of_host(&self, host: &str, power: &str) {
+        let address = crate::lxd_host::address(host.trim_start_matches("host").parse().unwrap());
+        self.arrange(json!([
+            {"machine": {"hostname": host, "power": power}}, {"lxd": {"address": address, "reachable": power == "on"}},
+        ]));
+    }
+
     /// What the MaasCluster owes.
     pub(crate) fn debts(&self) -> String {
         let object = self.port.object("MaasCluster", &Key::new("default", "c1")).unwrap();
