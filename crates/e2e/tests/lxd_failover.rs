@@ -5,13 +5,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::lxd_hosts::{VmFacts, vm, vm_in_two_networks};
 use capmaas_e2e::maas::ZONES;
 use capmaas_e2e::scene::Scene;
 use capmaas_e2e::{eventually, eventually_within};
 use capmaas_testbed::CapiVersion;
+use maas_sim::faults::FaultRule;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -145,6 +146,29 @@ async fn s16_a_host_dies_with_a_worker_on_it_which_comes_up_elsewhere_and_the_de
     scene.wait_running(&plan, &expected).await.unwrap();
     debt_is_paid(&scene, &plan, &lost).await;
     assert_eq!(published(&scene), name, "a worker is no part of the name");
+    scene.delete(&plan).await.unwrap();
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn s16_a_host_dies_before_its_vm_is_of_use_and_another_one_takes_over_without_anybody_elses_help() {
+    let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
+    scene.maas.add_hosts(1).unwrap();
+    // MAAS takes no deployment until the host is dead, so that the VM is ours and not more.
+    let busy = json!({"match": {"kind": "machine.deploy"}, "do": "status", "status": 503, "times": 0});
+    scene.maas.control().add_fault(serde_json::from_value::<FaultRule>(busy).unwrap());
+    let plan = ClusterPlan { machine: vm(), ..ClusterPlan::new(scene.core, "c1") };
+    let expected = scene.create(&plan).await.unwrap();
+    let lost = eventually("a VM that is ours", || async {
+        let vms = scene.maas.vms();
+        vms.iter().find(|vm| vm.status == "Allocated").cloned().with_context(|| format!("{vms:?}"))
+    });
+    let lost = scene.explain(lost.await).await.unwrap();
+    switch_host_off(&scene, &lost);
+    scene.maas.control().remove_fault(None);
+    replaced(&scene, &lost, 1).await;
+    scene.wait_running(&plan, &expected).await.unwrap();
+    debt_is_paid(&scene, &plan, &lost).await;
     scene.delete(&plan).await.unwrap();
     scene.stop().await;
 }

@@ -55,6 +55,9 @@ pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str) ->
         Lookup::Unknown(why) => return Payment::Wait(why.clone()),
     };
     let ours = metal.stamp.as_ref() == Some(&debt.key);
+    if !ours && is_anothers(metal, user) && metal.state.is_being_commissioned() {
+        return Payment::Wait(format!("{} is {} in MAAS for somebody", debt.machine, metal.state_name));
+    }
     if !ours && (is_anothers(metal, user) || metal.hostname != debt.name || metal.stamp.is_some()) {
         return Payment::Paid(format!("{} is somebody else's now", debt.machine));
     }

@@ -148,7 +148,8 @@ pub(super) fn are_leaving(observed: &Observed) -> bool {
 pub(super) fn unwritten<'a>(observed: &'a Observed, record: &Record, id: &str) -> Vec<&'a Metal> {
     let Lookup::Found(found) = &observed.by_key else { return Vec::new() };
     let unknown = |metal: &&Metal| {
-        metal.id != id && !record.extra.contains(&metal.id) && !observed.others.machines.contains(&metal.id)
+        let written = record.extra.contains(&metal.id) || record.owed.contains(&metal.id);
+        metal.id != id && !written && !observed.others.machines.contains(&metal.id)
     };
     found.iter().filter(unknown).collect()
 }

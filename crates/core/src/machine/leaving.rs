@@ -119,9 +119,10 @@ impl Leave<'_> {
             Lookup::Absent => Vec::new(),
             Lookup::Unknown(why) => return unseen(why),
         };
-        // A live node of somebody else's is left as it is (S6).
-        let mut ours: Vec<Metal> =
-            found.into_iter().filter(|metal| !self.observed.others.machines.contains(&metal.id)).collect();
+        // A live node of somebody else's is left as it is (S6), and what the MaasCluster owes is its own to remove (S16).
+        let left =
+            |metal: &Metal| self.observed.others.machines.contains(&metal.id) || self.record.owed.contains(&metal.id);
+        let mut ours: Vec<Metal> = found.into_iter().filter(|metal| !left(metal)).collect();
         let on_record = match (&self.record.machine, &self.observed.on_record) {
             (None, _) | (Some(_), Lookup::Absent) => None,
             (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.clone()),

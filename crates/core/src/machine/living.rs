@@ -5,7 +5,7 @@ use std::time::Duration;
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, VM_NAME_ANNOTATION};
 use capmaas_api::provider_id::ProviderId;
 use capmaas_api::{Severity, reasons};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after, is_elsewhere, left_alone, unknown, unseen, waiting};
 use super::preparing::DEPLOY_POWER;
@@ -24,6 +24,9 @@ const IMAGE_FAILURES: usize = 2;
 
 /// Machines that were allocated as well are looked at so often until they are gone.
 const EXTRA: Duration = Duration::from_secs(30);
+
+/// MAAS usually knows a VM this long after it got its place; from then on its host is asked about.
+const MAKING: SignedDuration = SignedDuration::from_mins(5);
 
 /// What every step here needs.
 pub(super) struct Life<'a> {
@@ -150,18 +153,26 @@ pub fn takes_ignition(image: &str) -> bool {
 pub fn asks_power(record: &Record, metal: &Metal, deleting: bool, now: Timestamp) -> bool {
     match metal.state {
         // Also tells whether its host lives (S16).
-        state if metal.is_vm() && deleting && state.is_releasable() => true,
+        state if metal.is_vm() && state.is_releasable() && (deleting || record.is_to_go(&metal.id)) => true,
         State::Deployed => !deleting && metal.power != Power::On,
         State::Deploying => {
             let began = record.deploy_began.unwrap_or(now);
             !deleting && metal.power != Power::On && now.duration_since(began) >= DEPLOY_POWER
         }
-        // A VM is only removed while its host answers.
-        state if metal.is_vm() && state.is_removable() => deleting || record.is_to_go(&metal.id),
+        // A VM is only removed while its host answers. One that is long in the making may be on a host that died.
+        state if metal.is_vm() && state.is_removable() => {
+            let on_its_way = state.is_being_commissioned() && metal.power != Power::On;
+            deleting || record.is_to_go(&metal.id) || on_its_way && is_long_in_the_making(record, now)
+        }
         State::Releasing | State::DiskErasing => stuck::is_overdue(record, now),
         State::Ready | State::New => record.released.as_deref() == Some(metal.id.as_str()),
         _ => false,
     }
+}
+
+/// Whether MAAS usually knows a VM by now.
+fn is_long_in_the_making(record: &Record, now: Timestamp) -> bool {
+    record.place().is_some_and(|place| now.duration_since(place.at) >= MAKING)
 }
 
 impl Life<'_> {

@@ -182,8 +182,8 @@ impl Life<'_> {
             State::Deploying => self.deploying(metal),
             State::Deployed => self.running(metal),
             State::FailedDeployment => {
-                let power = ["power", "bmc"].iter().any(|word| metal.last_words.to_lowercase().contains(word));
-                self.failed(metal, power, &format!("the deployment of {} failed: {}", metal.id, metal.last_words))
+                let why = format!("the deployment of {} failed: {}", metal.id, metal.last_words);
+                self.failed(metal, metal.failed_for_want_of_power(), &why)
             }
             _ => unplanned(metal),
         };

@@ -6,6 +6,7 @@
 
 mod bridging;
 mod conclude;
+mod dead_host;
 mod debt;
 mod decide;
 mod effect;
@@ -326,6 +327,11 @@ impl Metal {
     /// It is a VM.
     pub fn is_vm(&self) -> bool {
         self.vm_host.is_some()
+    }
+
+    /// What MAAS said last is about its power: the image is not to blame.
+    fn failed_for_want_of_power(&self) -> bool {
+        ["power", "bmc"].iter().any(|word| self.last_words.to_lowercase().contains(word))
     }
 
     /// It is the VM that was made under the name on record, where it was going to be made. Whose it is, is another question.

@@ -9,7 +9,7 @@ use super::living::{Life, first_things_first};
 use super::record::{Failure, TurnedOn, Write, whole_seconds};
 use super::state::Power;
 use super::status::Said;
-use super::{Eyes, Metal};
+use super::{Eyes, Metal, dead_host};
 use crate::Lookup;
 use crate::intent::Intent;
 use crate::links::{self, Next};
@@ -107,6 +107,9 @@ impl Life<'_> {
         if since >= DEPLOY_DEADLINE {
             let off = self.observed.power != Some(Power::On) && metal.power != Power::On;
             return self.failed(metal, off, &format!("the deployment of {} has not ended within 45 minutes", metal.id));
+        }
+        if self.is_vm() && dead_host::is_off(self.observed) {
+            return self.failed(metal, true, &format!("its host is off while MAAS deploys {}", metal.id));
         }
         let said = Said::not_yet(
             Severity::Info,

@@ -53,6 +53,9 @@ pub struct Record {
     /// Machines that were allocated under our key as well, and are followed until they are seen released (S4).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra: Vec<String>,
+    /// VMs on hosts that died before they were of use: the MaasCluster owes their removal, and they are none of ours (S16).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owed: Vec<String>,
     /// The machine is a VM host on its way out (S11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Note>,
@@ -279,6 +282,7 @@ impl Record {
             released: None,
             release_began: None,
             extra: Vec::new(),
+            owed: Vec::new(),
             leaving: None,
             failed: Vec::new(),
         }

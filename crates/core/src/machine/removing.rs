@@ -7,42 +7,10 @@ use super::effect::Effect;
 use super::leaving::{Leave, done, kept, wait};
 use super::state::{Power, State};
 use super::vm::is_anothers;
-use super::{Debt, Metal, stuck};
+use super::{Metal, stuck};
 use crate::Lookup;
 
 impl Leave<'_> {
-    /// Its host died: the BMC says off, so nothing runs there. What is left of the VM is owed by the MaasCluster, and the
-    /// object need not wait (S16). Power that nobody can tell is not off.
-    pub(super) fn fenced(&self, on_record: Option<&Metal>, ours: &[Metal]) -> Option<Step> {
-        let metal = on_record.filter(|metal| metal.is_vm() && self.is_vm)?;
-        let Lookup::Found(host) = &self.observed.vm.host else { return None };
-        if self.observed.power != Some(Power::Unknown) || host.power != Some(Power::Off) {
-            return None;
-        }
-        if !ours.iter().any(|other| other.id == metal.id) || ours.len() > 1 {
-            return None;
-        }
-        if let Some(step) = self.dns(metal) {
-            return Some(step);
-        }
-        let Lookup::Found(debts) = &self.observed.debts else { return None };
-        let place = self.record.place();
-        let debt = Debt {
-            machine: metal.id.clone(),
-            name: metal.hostname.clone(),
-            host: place.map(|place| place.host_name.clone()).unwrap_or_default(),
-            key: self.record.key.clone(),
-        };
-        let message = format!(
-            "the LXD host of {} is off, so the VM does not run; it is removed when the host comes back",
-            metal.id
-        );
-        if debts.contains(&debt) {
-            return Some(done(&message).telling(true, reasons::HOST_UNAVAILABLE, message));
-        }
-        Some(wait(reasons::HOST_UNAVAILABLE, message, 0).recording(self.record.clone()).owing(debt))
-    }
-
     /// Nothing of ours is Allocated or Deployed any more.
     pub(super) fn remove(mut self, on_record: Option<Metal>, user: &str, strange: bool) -> Step {
         if let Some(metal) = on_record {

@@ -10,7 +10,7 @@ use super::living::{Life, first_things_first, unplanned};
 use super::record::{Card, Failure, Place, VmRecord, Write, whole_seconds};
 use super::state::{Power, State};
 use super::status::Said;
-use super::{Metal, Requeue, stuck};
+use super::{Metal, Requeue, dead_host, stuck};
 use crate::Lookup;
 use crate::intent::{Intent, Wipe};
 use crate::placement::{Choice, Placement};
@@ -47,7 +47,9 @@ impl Life<'_> {
             (Lookup::Unknown(why), _) | (_, Lookup::Unknown(why)) => return unseen(why),
             (by_key, by_name) => (listed(by_key), listed(by_name)),
         };
-        let free = |metal: &&Metal| !self.observed.others.machines.contains(&metal.id);
+        let free = |metal: &&Metal| {
+            !self.observed.others.machines.contains(&metal.id) && !self.record.owed.contains(&metal.id)
+        };
         let made = by_name.iter().filter(|metal| metal.is_made_for(&vm));
         if let Some(metal) = by_key.iter().filter(free).chain(made.filter(free)).min_by_key(|metal| &metal.id) {
             return self.adopt_vm(&metal.clone());
@@ -250,7 +252,7 @@ impl Life<'_> {
                 State::Deployed => self.running(metal),
                 State::FailedDeployment => {
                     let why = format!("the deployment of {} failed: {}", metal.id, metal.last_words);
-                    self.failed(metal, false, &why)
+                    self.failed(metal, metal.failed_for_want_of_power(), &why)
                 }
                 _ => unplanned(metal),
             };
@@ -279,6 +281,9 @@ impl Life<'_> {
 
     /// MAAS commissions it.
     fn awaited(self, metal: &Metal) -> Step {
+        if dead_host::is_off(self.observed) {
+            return self.never_ready(metal, &format!("its host is off while MAAS gets to know {}", metal.id));
+        }
         let since = self.record.place().map(|place| self.now.duration_since(place.at)).unwrap_or_default();
         if since >= READY_DEADLINE {
             return self.never_ready(metal, &format!("{} is still {} after 45 minutes", metal.id, metal.state_name));
@@ -312,7 +317,7 @@ impl Life<'_> {
         )
     }
 
-    fn host_name(&self) -> String {
+    pub(super) fn host_name(&self) -> String {
         self.record.place().map(|place| place.host_name.clone()).unwrap_or_default()
     }
 
@@ -340,6 +345,9 @@ impl Life<'_> {
     /// A VM that is not going to be used: released, removed, and another one.
     fn discard(mut self, metal: &Metal, ours: bool, user: &str) -> Step {
         let id = &metal.id;
+        if let Some(step) = self.left_on_dead_host(metal, ours) {
+            return step;
+        }
         if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
             return step;
         }
@@ -355,7 +363,13 @@ impl Life<'_> {
             let effect = Effect::Release { machine: id.clone(), erase: Some(Wipe::Nothing) };
             return Step::say(said, after(2)).recording(record).doing(effect);
         }
-        if is_anothers(metal, user) || self.observed.others.machines.contains(id) {
+        let claimed = self.observed.others.machines.contains(id);
+        if is_anothers(metal, user) && !claimed && metal.state.is_being_commissioned() {
+            // Somebody refreshed its host; it is nobody's again when MAAS knows it.
+            let message = format!("{id} is {} in MAAS; it is removed when nobody has it", metal.state_name);
+            return creating(message, after(20)).recording(self.record);
+        }
+        if is_anothers(metal, user) || claimed {
             let message = format!("{id} is somebody else's now; another VM is made");
             return creating(message, after(0)).recording(self.record.without_vm());
         }

@@ -240,7 +240,16 @@ impl Model {
         self.take_failure(system_id, what)
     }
 
+    /// Nothing goes on in a VM whose host is off; what MAAS waits for times out.
+    fn is_on_dead_host(&self, system_id: &str) -> bool {
+        let host = self.vm_place(system_id).and_then(|(host, ..)| self.db.vm_hosts.get(&host));
+        host.and_then(|host| host.host.as_deref()).is_some_and(|machine| !self.real_power(machine))
+    }
+
     fn finish(&mut self, system_id: &str, what: Work) {
+        if self.is_on_dead_host(system_id) {
+            return;
+        }
         if self.world.bodies.get(system_id).is_some_and(|body| body.vanishes) {
             self.remove_machine(system_id, false);
             return;

@@ -326,7 +326,7 @@ async fn look_for_vm(
     all: &[std::sync::Arc<MaasMachine>],
 ) {
     if let (Lookup::Found(metal), Some(Power::Unknown)) = (&observed.on_record, observed.power)
-        && observed.object.metadata.deletion_timestamp.is_some()
+        && (observed.object.metadata.deletion_timestamp.is_some() || observed.object.spec.provider_id().is_none())
         && let Some(host) = metal.vm_host
     {
         // The VM does not answer: does its host live at all (S16)?
@@ -341,7 +341,8 @@ async fn look_for_vm(
         Err(error) => Lookup::Unknown(error.to_string()),
     };
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    let nothing = |found: &Lookup<Vec<Metal>>| matches!(found, Lookup::Found(found) if found.is_empty());
+    // What the MaasCluster owes is none of ours any more.
+    let nothing = |found: &Lookup<Vec<Metal>>| matches!(found, Lookup::Found(found) if found.iter().all(|metal| record.owed.contains(&metal.id)));
     let in_flight = record.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(context.clock.now()));
     let strange = matches!(&observed.eyes, Eyes::Open { strange: true, .. });
     let waits = deleting || in_flight || strange || record.machine.is_some();

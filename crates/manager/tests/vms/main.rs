@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bridge;
+mod dead_host;
 mod leaving;
 mod life;
 #[path = "../common/lxd_host.rs"]

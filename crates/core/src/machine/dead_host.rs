@@ -1,0 +1,121 @@
+//! A VM whose host died: the BMC says off, so nothing runs there. What is left of the VM is owed by the MaasCluster, which removes
+//! it when the host comes back, and nobody else need wait for that (S16). Power that nobody can tell is not off.
+
+use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
+use capmaas_api::reasons;
+
+use super::decide::{Step, after, unseen};
+use super::effect::Effect;
+use super::leaving::{Leave, done, wait};
+use super::living::Life;
+use super::record::Record;
+use super::state::Power;
+use super::vm::{is_anothers, trouble};
+use super::{Debt, Eyes, Metal, Observed};
+use crate::Lookup;
+
+/// What comes next about such a VM.
+enum Fenced {
+    /// It is allocated and has no mark yet. Once its object is gone only the mark tells whose it is, so that comes first.
+    Mark(Effect),
+    /// The debt is to be written down.
+    Owe(Debt),
+    /// It is: nothing more is to be done here.
+    Owed,
+    /// Whether it is owed already cannot be read.
+    Unseen(String),
+}
+
+/// Whether the host of the VM on record is off, and so the VM is. Asked for only where the VM itself does not answer.
+pub(super) fn is_off(observed: &Observed) -> bool {
+    let host = match &observed.vm.host {
+        Lookup::Found(host) => host.power,
+        Lookup::Absent | Lookup::Unknown(_) => None,
+    };
+    observed.power == Some(Power::Unknown) && host == Some(Power::Off)
+}
+
+/// `ours` is whether it carries our key. One that nobody has taken yet is ours if it was made for us.
+fn fenced(observed: &Observed, record: &Record, metal: &Metal, ours: bool) -> Option<Fenced> {
+    let Eyes::Open { user, strange: false, .. } = &observed.eyes else { return None };
+    if !metal.is_vm() || !is_off(observed) || observed.others.machines.contains(&metal.id) {
+        return None;
+    }
+    let made_for_us =
+        record.released.as_ref() == Some(&metal.id) || record.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm));
+    let nobodys = metal.stamp.is_none() && metal.state.is_removable();
+    if !ours && !(made_for_us && nobodys && !is_anothers(metal, user)) {
+        return None;
+    }
+    if ours && metal.stamp.as_ref() != Some(&record.key) {
+        // MAAS takes a mark from the owner only.
+        let marked = metal.stamp.is_none() && metal.owner.as_ref() == Some(user);
+        return marked.then(|| Fenced::Mark(Effect::Stamp { key: record.key.clone(), machine: metal.id.clone() }));
+    }
+    let debts = match &observed.debts {
+        Lookup::Found(debts) => debts,
+        Lookup::Absent => return None,
+        Lookup::Unknown(why) => return Some(Fenced::Unseen(why.clone())),
+    };
+    let debt = Debt {
+        machine: metal.id.clone(),
+        name: metal.hostname.clone(),
+        host: record.place().map(|place| place.host_name.clone()).unwrap_or_default(),
+        key: record.key.clone(),
+    };
+    Some(if debts.contains(&debt) { Fenced::Owed } else { Fenced::Owe(debt) })
+}
+
+fn message(metal: &Metal) -> String {
+    format!("the LXD host of {} is off, so the VM does not run; it is removed when the host comes back", metal.id)
+}
+
+impl Leave<'_> {
+    /// The object that is being deleted need not wait for a host that is off.
+    pub(super) fn fenced(&self, on_record: Option<&Metal>, ours: &[Metal]) -> Option<Step> {
+        let metal = on_record.filter(|_| self.is_vm)?;
+        // Those that were allocated as well come first (S4).
+        if ours.iter().any(|other| other.id != metal.id) {
+            return None;
+        }
+        let fenced = fenced(self.observed, &self.record, metal, !ours.is_empty())?;
+        if let Some(step) = self.dns(metal) {
+            return Some(step);
+        }
+        let message = message(metal);
+        let waiting = |message: String| wait(reasons::HOST_UNAVAILABLE, message, 0).recording(self.record.clone());
+        Some(match fenced {
+            Fenced::Mark(effect) => waiting(message).doing(effect),
+            Fenced::Owe(debt) => waiting(message).owing(debt),
+            Fenced::Owed => done(&message).telling(true, reasons::HOST_UNAVAILABLE, message),
+            Fenced::Unseen(why) => unseen(&why),
+        })
+    }
+}
+
+impl Life<'_> {
+    /// A VM that failed and cannot be removed, because its host is off: left to the MaasCluster, and another one is made
+    /// under another name. From then on it is none of this object's, although it may carry the same key.
+    pub(super) fn left_on_dead_host(&self, metal: &Metal, ours: bool) -> Option<Step> {
+        let fenced = fenced(self.observed, &self.record, metal, ours)?;
+        let message = message(metal);
+        let host = self.host_name();
+        let error = LxdError::new(LxdErrorKind::HostUnavailable, message.clone()).on_host(host);
+        let mut step = match fenced {
+            Fenced::Mark(effect) => trouble(error).recording(self.record.clone()).doing(effect),
+            Fenced::Owe(debt) => trouble(error).recording(self.record.clone()).owing(debt),
+            Fenced::Owed => {
+                let mut record = self.record.clone().without_vm();
+                record.owed.push(metal.id.clone());
+                // Whatever MAAS said about it, no image fails where nothing runs (S17).
+                for failure in record.failed.iter_mut().filter(|failure| failure.machine == metal.id) {
+                    failure.power = true;
+                }
+                trouble(error).recording(record).telling(true, reasons::HOST_UNAVAILABLE, message)
+            }
+            Fenced::Unseen(why) => return Some(unseen(&why)),
+        };
+        step.requeue = after(0);
+        Some(step)
+    }
+}

@@ -1,0 +1,103 @@
+//! A host dies before its VM is of use: the VM is left to the MaasCluster, and another host takes over (S16).
+
+use serde_json::json;
+
+use crate::stage::Stage;
+
+/// The host of the one VM dies, and MAAS notices: returns the names of the host and of the VM.
+fn host_dies(stage: &Stage) -> (String, String) {
+    let host = stage.record("cp-0")["vm"]["place"]["hostName"].as_str().unwrap().to_owned();
+    let vm = stage.record("cp-0")["vm"]["name"].as_str().unwrap().to_owned();
+    stage.power_of_host(&host, "off");
+    stage.arrange(json!([{"machine": {"hostname": vm, "power": "off", "power_known": "error"}}]));
+    (host, vm)
+}
+
+fn state(stage: &Stage, name: &str) -> String {
+    stage.maas.control().with_model(|model| {
+        let machine = model.db.machines.values().find(|machine| machine.hostname == name);
+        machine.map(|machine| machine.status.name().to_owned()).unwrap_or_default()
+    })
+}
+
+fn is(stage: &Stage, wanted: &str) -> bool {
+    let name = stage.record("cp-0")["vm"]["name"].as_str().unwrap_or_default().to_owned();
+    state(stage, &name) == wanted
+}
+
+/// The VM runs elsewhere; what is on the dead host is owed, and is removed when it comes back.
+async fn runs_elsewhere(stage: &Stage, (host, vm): (&str, &str)) {
+    stage.until_ready(&["cp-0"]).await;
+    assert_ne!(stage.object("cp-0")["status"]["lxdHost"], host);
+    assert!(stage.debts().contains(vm), "{}", stage.debts());
+    assert_eq!(stage.in_lxd().len(), 2, "nobody can remove what is on a dead host");
+    stage.cluster_passes(4).await;
+    assert_eq!(stage.in_maas().len(), 2);
+    stage.power_of_host(host, "on");
+    stage.cluster_passes(10).await;
+    assert_eq!(stage.debts(), "");
+    let left = stage.in_lxd();
+    assert_eq!((left.len(), left.contains(&vm.to_owned())), (1, false), "{left:?}");
+    assert_eq!(stage.in_maas(), left);
+    stage.until_gone(&["cp-0"]).await;
+    assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
+}
+
+#[tokio::test]
+async fn s16_a_host_that_dies_while_its_vm_is_deployed_is_left_for_another_one() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.until(&["cp-0"], "a deployment", |stage| is(stage, "Deploying")).await;
+    let (host, vm) = host_dies(&stage);
+    runs_elsewhere(&stage, (&host, &vm)).await;
+}
+
+#[tokio::test]
+async fn s16_a_host_that_dies_right_after_the_vm_was_made_is_left_for_another_one() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.until(&["cp-0"], "a VM", |stage| is(stage, "Ready")).await;
+    let (host, vm) = host_dies(&stage);
+    runs_elsewhere(&stage, (&host, &vm)).await;
+}
+
+#[tokio::test]
+async fn s16_a_host_that_dies_while_maas_gets_to_know_the_vm_is_left_for_another_one() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.until(&["cp-0"], "a VM", |stage| is(stage, "Ready")).await;
+    let vm = stage.in_maas()[0].clone();
+    stage.arrange(json!([{"machine": {"hostname": vm, "status": "Commissioning"}}]));
+    let (host, vm) = host_dies(&stage);
+    runs_elsewhere(&stage, (&host, &vm)).await;
+}
+
+#[tokio::test]
+async fn s16_power_that_nobody_can_tell_is_not_off_so_the_vm_is_waited_for() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.until(&["cp-0"], "a deployment", |stage| is(stage, "Deploying")).await;
+    let (host, vm) = host_dies(&stage);
+    stage.arrange(json!([{"machine": {"hostname": host, "bmc": "closes"}}]));
+    for _ in 0..60 {
+        stage.pass("cp-0").await;
+        stage.advance(60);
+    }
+    assert_eq!((stage.debts(), stage.in_maas()), (String::new(), vec![vm.clone()]));
+    stage.arrange(json!([{"machine": {"hostname": host, "bmc": "ok"}}]));
+    runs_elsewhere(&stage, (&host, &vm)).await;
+}
+
+#[tokio::test]
+async fn s16_an_object_that_is_deleted_after_its_host_died_leaves_its_vm_to_the_cluster() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.until(&["cp-0"], "a VM", |stage| is(stage, "Ready")).await;
+    let (host, vm) = host_dies(&stage);
+    stage.until_gone(&["cp-0"]).await;
+    assert!(stage.debts().contains(&vm), "{}", stage.debts());
+    stage.power_of_host(&host, "on");
+    stage.cluster_passes(10).await;
+    assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
+    assert_eq!(stage.debts(), "");
+}
