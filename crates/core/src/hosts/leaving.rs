@@ -136,11 +136,9 @@ pub fn step(host: &LeavingHost, note: &mut Note, now: Timestamp) -> LeavingStep 
         Lookup::Found(vms) if vms.is_empty() => {}
         Lookup::Found(vms) => {
             note.refreshed = None;
-            return LeavingStep::Held(format!(
-                "VM host {name} ({id}) holds {} VMs: {}; delete or move them",
-                vms.len(),
-                listed(vms)
-            ));
+            let many = if vms.len() == 1 { "1 VM".to_owned() } else { format!("{} VMs", vms.len()) };
+            let listed = listed(vms);
+            return LeavingStep::Held(format!("VM host {name} ({id}) holds {many}: {listed}; delete or move them"));
         }
         Lookup::Absent => return LeavingStep::Wait(format!("the VMs on VM host {name} ({id}) cannot be counted")),
         Lookup::Unknown(why) => {

@@ -160,18 +160,6 @@ pub fn next(machine: &str, wish: &Wish<'_>, sight: &Sight) -> Next {
     Next::Done
 }
 
-/// The write that gives a fixed address back, for metal that is going to be released: MAAS keeps a static link on a machine
-/// that it releases, and with it the address. Only in Allocated; `None` if no interface has the address.
-pub fn give_back(address: IpAddr, sight: &Sight) -> Option<Change> {
-    let (interface, link) = holding(address, &sight.interfaces)?;
-    let alone = interface.links.len() == 1;
-    Some(if alone {
-        Change::Link { interface: interface.id, mode: Mode::Auto, subnet: link.subnet, address: None, replace: true }
-    } else {
-        Change::Unlink { interface: interface.id, link: link.id }
-    })
-}
-
 fn holding(address: IpAddr, interfaces: &[Interface]) -> Option<(&Interface, &Link)> {
     let links = interfaces.iter().flat_map(|interface| interface.links.iter().map(move |link| (interface, link)));
     links.into_iter().find(|(_, link)| link.mode == Some(Mode::Static) && link.address == Some(address))

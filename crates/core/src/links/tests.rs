@@ -179,20 +179,6 @@ fn a_literal_address_wins_over_the_mode_of_its_card() {
     assert!(holding("10.0.0.5".parse().unwrap(), &seen.interfaces).is_some());
 }
 
-#[test]
-fn what_metal_got_is_given_back_before_its_release() {
-    let address = "10.0.0.5".parse().unwrap();
-    assert_eq!(give_back(address, &sight()), None);
-    let Next::Write(change) = for_address("10.0.0.5", &sight()) else { panic!("a write") };
-    let seen = after(sight(), &change);
-    let back = give_back(address, &seen).unwrap();
-    assert!(
-        matches!(back, Change::Link { interface: 1, mode: Mode::Auto, subnet: Some(1), replace: true, .. }),
-        "{back:?}"
-    );
-    assert_eq!(give_back(address, &after(seen, &back)), None);
-}
-
 fn any_mode() -> impl Strategy<Value = Mode> {
     prop_oneof![Just(Mode::Auto), Just(Mode::Dhcp), Just(Mode::Static), Just(Mode::LinkUp)]
 }

@@ -17,6 +17,8 @@ pub(super) fn before_release(observed: &Observed, record: &Record, metal: &Metal
         AsHost::NotAsked if metal.state != State::Deployed || metal.is_vm() => return None,
         AsHost::NotAsked => return Some(unseen("nobody looked whether the machine is a VM host")),
         AsHost::Unknown(why) => return Some(unseen(why)),
+        // It was a host, and is none any more.
+        AsHost::NoHost if record.leaving.is_some() => return None,
         AsHost::NoHost => return registration_may_land(observed, now),
     };
     let mut record = record.clone();

@@ -67,7 +67,7 @@ async fn vms(context: &Context, identity: &Identity, host: &VmHost) -> Lookup<Ve
                 format!("{name} of cluster {}/{cluster}", object.namespace().unwrap_or_default())
             }
             (None, Some(owner)) => format!("{name} of user {owner}"),
-            (None, None) => format!("{name} of nobody"),
+            (None, None) => format!("{name}, which nobody has allocated"),
         }
     };
     Lookup::Found(on_it.map(whose).collect())

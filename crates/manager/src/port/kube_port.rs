@@ -390,9 +390,18 @@ fn sorted(doing: String, error: kube::Error) -> Error {
             };
             (kind, status.message.clone())
         }
-        other => (ErrorKind::Unavailable, other.to_string()),
+        // "client error (Connect)" is all that the outermost one says.
+        other => match innermost(other) {
+            Some(cause) => (ErrorKind::Unavailable, format!("{other}: {cause}")),
+            None => (ErrorKind::Unavailable, other.to_string()),
+        },
     };
     Error::new(kind, doing, why).caused_by(error)
+}
+
+/// The cause behind all causes.
+fn innermost(error: &dyn std::error::Error) -> Option<&dyn std::error::Error> {
+    std::iter::successors(error.source(), |cause| cause.source()).last()
 }
 
 /// Reads one object. A kind that is not served (any more) answers 404 too: unknown, not absent (S1).

@@ -2,7 +2,7 @@
 
 use capmaas_core::Lookup;
 use capmaas_core::intent::{Attach, FixedAddress, Mode, Nic};
-use capmaas_core::links::{Next, Wish, give_back, next};
+use capmaas_core::links::{Next, Wish, next};
 use capmaas_manager::links::{perform, sight};
 use maas_client::Client;
 use serde_json::json;
@@ -85,17 +85,4 @@ async fn two_machines_of_one_template_get_fixed_addresses_of_their_own() {
         addresses.push(link("eth0").ip_address.unwrap());
     }
     assert_ne!(addresses[0], addresses[1]);
-}
-
-#[tokio::test]
-async fn what_was_given_can_be_given_back() {
-    let (_maas, client) = stage();
-    let address = literal("10.0.0.50");
-    let wish = Wish { address: Some(&address), nics: &[] };
-    assert_eq!(settle(&client, "vm1abc", &wish).await, (1, Next::Done));
-    let seen = client.machines().read("vm1abc").await.unwrap();
-    let Lookup::Found(before) = sight(&client, &seen, &wish).await else { panic!("no sight") };
-    let change = give_back("10.0.0.50".parse().unwrap(), &before).unwrap();
-    perform(&client, "vm1abc", &change).await.unwrap();
-    assert!(matches!(look(&client, "vm2abc", &wish).await, Next::Write(_)), "it is free for another one");
 }

@@ -106,6 +106,10 @@ fn s02_a_machine_whose_registration_may_still_land_is_not_released_yet() {
     let observed = leaving().with_annotation(ASKED_ANNOTATION, &later(-20).to_string());
     assert_eq!((effect(&decide(&observed, now())), reason(&decide(&observed, now()))), ("", "LeavingHost"));
     assert_eq!(effect(&decide(&observed, later(140))), "release");
+    // It landed, and was taken back: nothing is awaited any more.
+    let mut record = on_record();
+    record.leaving = Some(Note { since: later(-10), clear: true, refreshed: None });
+    assert_eq!(effect(&decide(&observed.with_record(&record), now())), "release");
 }
 
 #[test]
