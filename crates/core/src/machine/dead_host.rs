@@ -43,8 +43,9 @@ fn fenced(observed: &Observed, record: &Record, metal: &Metal, ours: bool) -> Op
     }
     let made_for_us =
         record.released.as_ref() == Some(&metal.id) || record.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm));
-    let nobodys = metal.stamp.is_none() && metal.state.is_removable();
-    if !ours && !(made_for_us && nobodys && !is_anothers(metal, user)) {
+    let nobodys = metal.stamp.is_none() && metal.state.is_removable() && !is_anothers(metal, user);
+    let to_be_ours = made_for_us && nobodys;
+    if !ours && !to_be_ours {
         return None;
     }
     if ours && metal.stamp.as_ref() != Some(&record.key) {
