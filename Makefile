@@ -54,9 +54,19 @@ test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two olde
 
 .PHONY: bench
 bench: tools ## Measure a provider: N= machines (10,100), PROVIDER= another command line, CRDS= its CRDs, BENCH_ARGS= (see bench run --help)
-	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench
-	target/rel-quick/bench run --provider "$(or $(PROVIDER),target/rel-quick/capmaas-manager --health-addr=127.0.0.1:0 --metrics-bind-addr=0)" \
-	  --crds $(or $(CRDS),config/crd) --machines $(or $(N),10,100) --out target/bench $(BENCH_ARGS)
+	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench --bins
+	target/rel-quick/bench run $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd) --machines $(or $(N),10,100) $(BENCH_ARGS)
+	target/rel-quick/bench situations $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
+
+.PHONY: bench-check
+bench-check: ## Count the instructions of hot functions; fails when one needs a tenth more than recorded (RECORD=1 records)
+	$(CARGO) build --quiet --profile rel-quick -p capmaas-bench --bins
+	target/rel-quick/bench instructions $(if $(RECORD),--record)
+
+.PHONY: soak
+soak: tools ## Churn with faults and kills for SECONDS= (1800), SEED= to repeat one; at the end MAAS and Kubernetes must agree exactly
+	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench --bins
+	target/rel-quick/bench soak --seconds $(or $(SECONDS),1800) $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## Fuzz what decodes MAAS's answers, FUZZ_SECONDS for each target (needs a nightly toolchain)

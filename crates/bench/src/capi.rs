@@ -26,6 +26,8 @@ const NAMESPACE: &str = "default";
 const CLUSTER: &str = "bench";
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const CORE: &str = "cluster.x-k8s.io";
+/// Machines whose names begin so belong to the control plane.
+pub const CONTROL_PLANE: &str = "cp-";
 /// How many writes of ours are under way at once.
 const PARALLEL: usize = 16;
 const POLL: Duration = Duration::from_millis(50);
@@ -38,6 +40,16 @@ pub enum Kind {
     Metal,
     /// VMs on the LXD hosts of MAAS.
     Vm,
+}
+
+impl Kind {
+    /// The spec of a MaasMachine of this kind.
+    pub fn spec(self) -> Value {
+        match self {
+            Self::Metal => json!({"image": IMAGE, "minCPU": 4, "minMemory": 8192}),
+            Self::Vm => json!({"image": IMAGE, "minCPU": 2, "minMemory": 2048, "lxd": {"enabled": true}}),
+        }
+    }
 }
 
 /// What was seen of one MaasMachine.
@@ -151,6 +163,17 @@ impl ClusterApi {
         self.patch_status("Cluster", CLUSTER, status).await
     }
 
+    /// Gives the cluster a kubeconfig, as its control plane would.
+    pub async fn give_kubeconfig(&self, kubeconfig: &str) -> anyhow::Result<()> {
+        let name = format!("{CLUSTER}-kubeconfig");
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": metadata(&name, &[]), "type": "cluster.x-k8s.io/secret",
+            "stringData": {"value": kubeconfig},
+        });
+        self.create("Secret", secret).await?;
+        Ok(())
+    }
+
     /// Says that the control plane is there, which nobody else would.
     pub async fn initialize_control_plane(&self) -> anyhow::Result<()> {
         let status = json!({"status": {"initialization": {"controlPlaneInitialized": true}}});
@@ -164,11 +187,11 @@ impl ClusterApi {
     }
 
     /// Makes machines, as fast as the API server takes them.
-    pub async fn create_machines(&self, names: &[String], kind: Kind) -> anyhow::Result<()> {
-        stream::iter(names).map(Ok).try_for_each_concurrent(PARALLEL, |name| self.create_machine(name, kind)).await
+    pub async fn create_machines(&self, names: &[String], spec: &Value) -> anyhow::Result<()> {
+        stream::iter(names).map(Ok).try_for_each_concurrent(PARALLEL, |name| self.create_machine(name, spec)).await
     }
 
-    async fn create_machine(&self, name: &str, kind: Kind) -> anyhow::Result<()> {
+    async fn create_machine(&self, name: &str, spec: &Value) -> anyhow::Result<()> {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": metadata(name, &[]), "type": "cluster.x-k8s.io/secret",
             "stringData": {"value": "#cloud-config\n{}\n", "format": "cloud-config"},
@@ -183,10 +206,6 @@ impl ClusterApi {
         });
         machine["metadata"]["finalizers"] = json!(["machine.cluster.x-k8s.io"]);
         let machine = self.create("Machine", machine).await?;
-        let spec = match kind {
-            Kind::Metal => json!({"image": IMAGE, "minCPU": 4, "minMemory": 8192}),
-            Kind::Vm => json!({"image": IMAGE, "minCPU": 2, "minMemory": 2048, "lxd": {"enabled": true}}),
-        };
         let infrastructure = json!({
             "apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasMachine",
             "metadata": metadata(name, &[owner("Machine", &machine)]), "spec": spec,
@@ -298,7 +317,10 @@ fn lock(lives: &Mutex<BTreeMap<String, Life>>) -> MutexGuard<'_, BTreeMap<String
 }
 
 fn metadata(name: &str, owners: &[Value]) -> Value {
-    let labels = json!({"cluster.x-k8s.io/cluster-name": CLUSTER});
+    let mut labels = json!({"cluster.x-k8s.io/cluster-name": CLUSTER});
+    if name.starts_with(CONTROL_PLANE) {
+        labels["cluster.x-k8s.io/control-plane"] = json!("");
+    }
     json!({"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": owners})
 }
 

@@ -3,12 +3,15 @@
 
 pub mod audit;
 pub mod capi;
+pub mod instructions;
 pub mod maas;
 pub mod phases;
 pub mod plot;
 pub mod provider;
 pub mod report;
 pub mod run;
+pub mod situations;
+pub mod soak;
 pub mod targets;
 
 /// Says on the terminal what goes on.

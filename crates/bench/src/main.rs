@@ -1,13 +1,13 @@
 //! The benchmark as a program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use capmaas_bench::capi::Kind;
 use capmaas_bench::maas::{Latency, Speed};
 use capmaas_bench::run::{Plan, measure};
-use capmaas_bench::{report, targets, tell};
+use capmaas_bench::{instructions, provider, report, situations, soak, targets, tell};
 use clap::{Args, Parser, Subcommand};
 
 /// Numbers: what a provider costs.
@@ -22,13 +22,59 @@ struct Cli {
 enum Command {
     /// Measures a provider with N machines, from the first to the last, for each N.
     Run(RunArgs),
+    /// Lets machines come and go while MAAS fails and the provider is killed; at the end everything must agree.
+    Soak(SoakArgs),
+    /// Brings a provider into the situations that were recorded of the Go original, and shows both.
+    Situations {
+        /// The provider's command line; our manager, built beside this program, if absent.
+        #[arg(long)]
+        provider: Option<String>,
+        /// The folder with the provider's CRDs.
+        #[arg(long, default_value = "config/crd")]
+        crds: PathBuf,
+        /// Where the report goes.
+        #[arg(long, default_value = "target/bench")]
+        out: PathBuf,
+    },
+    /// Counts the instructions of the pure functions that run most, and fails when one needs a tenth more than recorded.
+    Instructions {
+        /// Where the counts are recorded.
+        #[arg(long, default_value = "crates/bench/instructions.json")]
+        baseline: PathBuf,
+        /// Record these counts instead of comparing with those that are there.
+        #[arg(long)]
+        record: bool,
+    },
+}
+
+#[derive(Args)]
+struct SoakArgs {
+    /// The provider's command line; our manager, built beside this program, if absent.
+    #[arg(long)]
+    provider: Option<String>,
+    /// The folder with the provider's CRDs.
+    #[arg(long, default_value = "config/crd")]
+    crds: PathBuf,
+    /// For how long there is trouble.
+    #[arg(long, default_value_t = 1800)]
+    seconds: u64,
+    /// Where the choices come from; any if absent.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many machines there are at most.
+    #[arg(long, default_value_t = 30)]
+    machines: usize,
+    /// How many seconds it may take to put everything in order afterwards.
+    #[arg(long, default_value_t = 600)]
+    patience: u64,
 }
 
 #[derive(Args)]
 struct RunArgs {
-    /// The provider's command line, split at spaces. It finds KUBECONFIG, MAAS_ENDPOINT and MAAS_API_KEY in its environment.
+    /// The provider's command line, split at spaces; our manager, built beside this program, if absent. It finds KUBECONFIG,
+    /// MAAS_ENDPOINT and MAAS_API_KEY in its environment.
     #[arg(long)]
-    provider: String,
+    provider: Option<String>,
     /// The folder with the provider's CRDs.
     #[arg(long, default_value = "config/crd")]
     crds: PathBuf,
@@ -73,6 +119,9 @@ async fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let done = match Cli::parse().command {
         Command::Run(args) => run(args).await,
+        Command::Soak(args) => soak(args).await,
+        Command::Situations { provider, crds, out } => show_situations(provider, &crds, &out).await,
+        Command::Instructions { baseline, record } => count_instructions(&baseline, record),
     };
     match done {
         Ok(code) => code,
@@ -83,12 +132,47 @@ async fn main() -> ExitCode {
     }
 }
 
+async fn show_situations(provider: Option<String>, crds: &Path, out: &Path) -> anyhow::Result<ExitCode> {
+    let provider = provider.map_or_else(provider::our_manager, Ok)?;
+    let found = situations::reproduce(&provider, crds).await?;
+    let text = situations::markdown(&found);
+    std::fs::create_dir_all(out)?;
+    std::fs::write(out.join("situations.md"), &text)?;
+    std::fs::write(out.join("situations.json"), serde_json::to_string_pretty(&found)?)?;
+    print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count_instructions(baseline: &Path, record: bool) -> anyhow::Result<ExitCode> {
+    print!("{}", instructions::check(&provider::beside("hot")?, baseline, record)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn soak(args: SoakArgs) -> anyhow::Result<ExitCode> {
+    let plan = soak::Plan {
+        provider: args.provider.map_or_else(provider::our_manager, Ok)?,
+        crds: args.crds,
+        trouble: Duration::from_secs(args.seconds),
+        seed: args.seed.unwrap_or_else(rand::random),
+        machines: args.machines,
+        patience: Duration::from_secs(args.patience),
+    };
+    tell(&format!("{} s of trouble with seed {}", args.seconds, plan.seed));
+    let tally = soak::soak(&plan).await?;
+    println!(
+        "{} machines created and {} deleted, {} kills, {} outages, {} requests struck; the last {} agreed exactly, and all are gone",
+        tally.created, tally.deleted, tally.kills, tally.outages, tally.struck, tally.agreed
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let provider = args.provider.map_or_else(provider::our_manager, Ok)?;
     let mut runs = Vec::new();
     for &machines in &args.machines {
         tell(&format!("== {machines} machines"));
         let plan = Plan {
-            provider: args.provider.clone(),
+            provider: provider.clone(),
             crds: args.crds.clone(),
             machines,
             kind: args.kind,
@@ -102,9 +186,9 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         };
         runs.push(measure(&plan).await?);
         // After each, so that a run that is broken off leaves what it has.
-        report::write(&args.out, &args.provider, &runs)?;
+        report::write(&args.out, &provider, &runs)?;
     }
-    print!("{}", report::markdown(&args.provider, &runs));
+    print!("{}", report::markdown(&provider, &runs));
     eprintln!("written to {}", args.out.display());
     let missed = runs.iter().flat_map(targets::judge).filter(|target| !target.kept).count();
     Ok(if args.strict && missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -27,6 +27,20 @@ pub struct Usage {
     pub rss_peak_mib: f64,
 }
 
+/// The command line of our manager, built beside the program that runs now.
+pub fn our_manager() -> anyhow::Result<String> {
+    let manager = beside("capmaas-manager")?;
+    Ok(format!("{} --health-addr=127.0.0.1:0 --metrics-bind-addr=0", manager.display()))
+}
+
+/// A program of this workspace, built beside the one that runs now.
+pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let running = std::env::current_exe().context("find the running program")?;
+    // Tests run from target/<profile>/deps, programs from target/<profile>.
+    let found = running.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.with_context(|| format!("{name} is not built: build it with the same profile, as make bench does"))
+}
+
 /// How to start a provider.
 pub struct Provider {
     command: Vec<String>,

@@ -181,7 +181,7 @@ impl Bench<'_> {
 
         tell(&format!("{} machines are created", names.len()));
         let (began, before) = (Timestamp::now(), running.usage()?);
-        self.core.create_machines(&names, plan.kind).await?;
+        self.core.create_machines(&names, &plan.kind.spec()).await?;
         self.watched(&running, plan, "it is provisioned", &names, |life| life.provisioned.is_some()).await?;
         let coming = self.traffic(began, before, &running)?;
         let deployed_seconds = coming.seconds;
@@ -271,7 +271,7 @@ impl Bench<'_> {
         let (began, before) = (Timestamp::now(), flips(&self.core));
         self.maas.control().set_server(ServerState::Down);
         let newcomers = newcomers();
-        self.core.create_machines(&newcomers, self.plan.kind).await?;
+        self.core.create_machines(&newcomers, &self.plan.kind.spec()).await?;
         tokio::time::sleep(Duration::from_secs(self.plan.away_seconds)).await;
         let requests = self.maas.seen_since(began).len();
         let seconds = Timestamp::now().duration_since(began).as_secs_f64();

@@ -1,0 +1,288 @@
+//! A long run: machines come and go while MAAS fails and the provider is killed. At the end what MAAS did and what Kubernetes says
+//! agree exactly, and nothing is left when everything is deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use capmaas_testbed::Testbed;
+use maas_sim::faults::{FaultRule, ServerState};
+use maas_sim::ledger::Entry;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::json;
+
+use crate::capi::{ClusterApi, Kind, install_kinds};
+use crate::maas::{Latency, Maas, Speed, Stock};
+use crate::provider::{Provider, Running};
+use crate::tell;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The provider's command line.
+    pub provider: String,
+    /// The folder with its CRDs.
+    pub crds: PathBuf,
+    /// For how long there is trouble.
+    pub trouble: Duration,
+    /// Where the choices come from.
+    pub seed: u64,
+    /// How many machines there are at most.
+    pub machines: usize,
+    /// How long it may take to put everything in order afterwards.
+    pub patience: Duration,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Machines that were created.
+    pub created: usize,
+    /// Machines that were deleted while there was trouble.
+    pub deleted: usize,
+    /// Times that the provider was killed.
+    pub kills: usize,
+    /// Requests that faults struck.
+    pub struck: usize,
+    /// Times that MAAS was away.
+    pub outages: usize,
+    /// Machines that were there at the end, each exactly once.
+    pub agreed: usize,
+}
+
+/// Requests that are worth a fault.
+const TARGETS: [&str; 6] = ["allocate", "deploy", "release", "set_workload_annotations", "update", "read"];
+/// One step of trouble takes about this long.
+const STEP: Duration = Duration::from_millis(400);
+
+/// Runs.
+pub async fn soak(plan: &Plan) -> anyhow::Result<Tally> {
+    let stock = Stock {
+        machines: plan.machines * 2,
+        vms: 0,
+        deploy_seconds: 60.0,
+        speed: Speed::Driven,
+        latency: Latency::None,
+    };
+    let maas = Maas::start(stock)?;
+    let testbed = Testbed::builder().name_server(maas.name_server).start().await?;
+    install_kinds(&testbed, &plan.crds).await?;
+    let provider = Provider::prepare(&testbed, &plan.provider, &maas.endpoint).await?;
+    let core = ClusterApi::start(&testbed)?;
+    let mut soak = Soak {
+        plan,
+        maas: &maas,
+        testbed: &testbed,
+        core: &core,
+        running: provider.start(&testbed)?,
+        provider,
+        dice: StdRng::seed_from_u64(plan.seed),
+        alive: Vec::new(),
+        leaving: Vec::new(),
+        tally: Tally::default(),
+    };
+    let outcome = soak.go().await;
+    let outcome = outcome.with_context(|| {
+        let log = testbed.log("provider");
+        let end: Vec<&str> = log.lines().rev().take(20).collect();
+        let end: Vec<&str> = end.into_iter().rev().collect();
+        format!("seed {}; the provider's log ends with:\n{}", plan.seed, end.join("\n"))
+    });
+    let tally = soak.tally.clone();
+    soak.running.stop().await;
+    drop(core);
+    testbed.stop().await;
+    outcome.map(|()| tally)
+}
+
+struct Soak<'a> {
+    plan: &'a Plan,
+    maas: &'a Maas,
+    testbed: &'a Testbed,
+    core: &'a ClusterApi,
+    provider: Provider,
+    running: Running,
+    dice: StdRng,
+    alive: Vec<String>,
+    leaving: Vec<String>,
+    tally: Tally,
+}
+
+impl Soak<'_> {
+    async fn go(&mut self) -> anyhow::Result<()> {
+        self.core.create_cluster(self.plan.patience).await?;
+        self.core.initialize_control_plane().await?;
+        let (began, mut told) = (Instant::now(), Instant::now());
+        while began.elapsed() < self.plan.trouble {
+            self.step().await?;
+            if told.elapsed() > Duration::from_secs(60) {
+                told = Instant::now();
+                let Tally { created, deleted, kills, outages, .. } = self.tally;
+                tell(&format!("{created} created, {deleted} deleted, {kills} kills, {outages} outages"));
+            }
+            let pause = self.dice.random_range(0.5..1.5);
+            tokio::time::sleep(STEP.mul_f64(pause)).await;
+        }
+        tell("the trouble ends; everything comes in order");
+        self.maas.control().remove_fault(None);
+        self.maas.control().set_server(ServerState::Up);
+        self.core.wait_machines(self.plan.patience, "it is gone", &self.leaving, |life| life.gone.is_some()).await?;
+        let running = |life: &crate::capi::Life| life.provisioned.is_some();
+        self.core.wait_machines(self.plan.patience, "it is provisioned", &self.alive, running).await?;
+        self.core.forget_machines(&self.leaving).await?;
+        self.agree().await?;
+        tell("everything is deleted");
+        self.core.delete_machines(&self.alive).await?;
+        self.core.wait_machines(self.plan.patience, "it is gone", &self.alive, |life| life.gone.is_some()).await?;
+        self.core.forget_machines(&self.alive).await?;
+        self.core.delete_cluster(self.plan.patience).await?;
+        let (owned, records) = (self.maas.owned(), self.maas.records());
+        ensure!(owned.is_empty() && records == 0, "left in MAAS: {owned:?} and {records} DNS records");
+        let ledger = self.maas.control().ledger(None);
+        self.tally.struck = ledger.iter().filter(|entry| !entry.faults.is_empty()).count();
+        let held = held(&ledger)?;
+        ensure!(held.is_empty(), "by its ledger MAAS has not got back {held:?}");
+        Ok(())
+    }
+
+    async fn step(&mut self) -> anyhow::Result<()> {
+        self.running.check()?;
+        match self.dice.random_range(0..100) {
+            0..35 if self.alive.len() < self.plan.machines => {
+                let name = format!("soak-{:05}", self.tally.created);
+                self.tally.created += 1;
+                self.core.create_machines(std::slice::from_ref(&name), &Kind::Metal.spec()).await?;
+                self.alive.push(name);
+            }
+            35..65 if !self.alive.is_empty() => {
+                let name = self.alive.swap_remove(self.dice.random_range(0..self.alive.len()));
+                self.tally.deleted += 1;
+                self.core.delete_machines(std::slice::from_ref(&name)).await?;
+                self.leaving.push(name);
+            }
+            65..88 => {
+                let rule = self.fault()?;
+                self.maas.control().add_fault(rule);
+            }
+            88..92 => {
+                self.tally.outages += 1;
+                let state = *[ServerState::Down, ServerState::DatabaseDown]
+                    .choose(&mut self.dice)
+                    .unwrap_or(&ServerState::Down);
+                self.maas.control().set_server(state);
+                tokio::time::sleep(STEP * self.dice.random_range(1..6)).await;
+                self.maas.control().set_server(ServerState::Up);
+            }
+            92..96 => {
+                self.tally.kills += 1;
+                let again = self.provider.start(self.testbed)?;
+                // The new one starts while the old one dies: as close as two may come.
+                std::mem::replace(&mut self.running, again).kill();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A fault for the next request of some kind: it fails before its effect, or after it.
+    fn fault(&mut self) -> anyhow::Result<FaultRule> {
+        let kind = TARGETS.choose(&mut self.dice).copied().unwrap_or("read");
+        let when = if self.dice.random_bool(0.5) { "before" } else { "after" };
+        let mut rule = match self.dice.random_range(0..5) {
+            0 => json!({"do": "reset"}),
+            1 => json!({"do": "status", "status": 503, "retry_after": 1}),
+            2 => json!({"do": "status", "status": 502, "content_type": "text/html"}),
+            3 => json!({"do": "truncate"}),
+            _ => json!({"do": "slow", "seconds": 1.0}),
+        };
+        rule["match"] = json!({"kind": kind, "user": "bench"});
+        rule["when"] = json!(when);
+        rule["times"] = json!(self.dice.random_range(1..3));
+        Ok(serde_json::from_value(rule)?)
+    }
+
+    /// What MAAS has, what its ledger says that it gave away, and what the objects say are the same machines.
+    async fn agree(&mut self) -> anyhow::Result<()> {
+        let owned = self.maas.owned();
+        let by_ledger = held(&self.maas.control().ledger(None))?;
+        let mut by_object = BTreeSet::new();
+        for object in self.core.machines().await? {
+            let id = object.data["spec"]["providerID"].as_str().unwrap_or_default();
+            let id = id.rsplit('/').next().unwrap_or_default().to_owned();
+            ensure!(by_object.insert(id.clone()), "two objects hold the machine {id}");
+        }
+        let in_maas: BTreeSet<String> = owned.keys().cloned().collect();
+        ensure!(in_maas == by_object, "MAAS has given {in_maas:?}, the objects hold {by_object:?}");
+        ensure!(by_ledger == by_object, "by its ledger MAAS has given {by_ledger:?}, the objects hold {by_object:?}");
+        let other: Vec<_> = owned.iter().filter(|(_, state)| *state != "Deployed").collect();
+        ensure!(other.is_empty(), "not Deployed: {other:?}");
+        self.tally.agreed = by_object.len();
+        Ok(())
+    }
+}
+
+/// The machines that were given away and not taken back, by what requests did. A machine that is given away twice, or deployed
+/// twice for one user, is an error.
+fn held(ledger: &[Entry]) -> anyhow::Result<BTreeSet<String>> {
+    if ledger.first().is_some_and(|entry| entry.number != 1) {
+        bail!("the ledger of MAAS was too short for this run: it begins with request {}", ledger[0].number);
+    }
+    let mut held = BTreeMap::new();
+    for entry in ledger {
+        for effect in &entry.effects {
+            if let Some(id) = effect.strip_prefix("allocated ").and_then(|rest| rest.split(' ').next()) {
+                ensure!(held.insert(id.to_owned(), 0).is_none(), "{id} was given away twice");
+            }
+            let Some((id, change)) = effect.split_once(": ") else { continue };
+            if change.ends_with(" to Deploying") {
+                let deployments = held.get_mut(id).with_context(|| format!("{id} was deployed and is nobody's"))?;
+                *deployments += 1;
+                ensure!(*deployments == 1, "{id} was deployed twice for one object");
+            }
+            if change.ends_with(" to Releasing") || change.ends_with(" to Ready") {
+                held.remove(id);
+            }
+        }
+    }
+    Ok(held.into_keys().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(effects: &[&str]) -> Vec<Entry> {
+        let entry = |(number, effect): (usize, &&str)| Entry {
+            number: u64::try_from(number).unwrap() + 1,
+            at: jiff::Timestamp::UNIX_EPOCH,
+            user: "bench".into(),
+            method: "POST".into(),
+            path: String::new(),
+            query: String::new(),
+            kind: String::new(),
+            machine: None,
+            status: Some(200),
+            effects: vec![(*effect).to_owned()],
+            faults: Vec::new(),
+        };
+        effects.iter().enumerate().map(entry).collect()
+    }
+
+    #[test]
+    fn what_is_given_and_not_taken_back_is_held() {
+        let done =
+            ["allocated a to bench", "a: Allocated to Deploying", "allocated b to bench", "b: Allocated to Releasing"];
+        assert_eq!(held(&ledger(&done)).unwrap(), BTreeSet::from(["a".to_owned()]));
+    }
+
+    #[test]
+    fn a_second_gift_or_deployment_is_told() {
+        let twice = held(&ledger(&["allocated a to bench", "allocated a to bench"])).unwrap_err();
+        assert!(twice.to_string().contains("given away twice"), "{twice}");
+        let again = ["allocated a to bench", "a: Allocated to Deploying", "a: Failed deployment to Deploying"];
+        assert!(held(&ledger(&again)).unwrap_err().to_string().contains("deployed twice"));
+    }
+}
