@@ -35,6 +35,7 @@ demo: tools ## Show the main job end to end on embedded parts (KEEP=1 leaves it 
 .PHONY: test
 test: tools ## The gate: units, simulation, contracts and the leading real scenario of each capability
 	$(CARGO) build --workspace --bins
+	$(MAKE) --no-print-directory bench-check
 	hack/cargo-test --workspace
 
 .PHONY: simulate
@@ -60,8 +61,10 @@ bench: tools ## Measure a provider: N= machines (10,100), PROVIDER= another comm
 
 .PHONY: bench-check
 bench-check: ## Count the instructions of hot functions; fails when one needs a tenth more than recorded (RECORD=1 records)
-	$(CARGO) build --quiet --profile rel-quick -p capmaas-bench --bins
-	target/rel-quick/bench instructions $(if $(RECORD),--record)
+	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools packages
+	$(CARGO) build --quiet --workspace --bin bench
+	$(CARGO) build --quiet --profile counted -p capmaas-hot
+	"$${CARGO_TARGET_DIR:-target}/debug/bench" instructions --hot "$${CARGO_TARGET_DIR:-target}/counted/hot" $(if $(RECORD),--record)
 
 .PHONY: soak
 soak: tools ## Churn with faults and kills for SECONDS= (1800), SEED= to repeat one; at the end MAAS and Kubernetes must agree exactly

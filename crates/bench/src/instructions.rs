@@ -17,8 +17,8 @@ type Counts = BTreeMap<String, u64>;
 /// Counts by compiler: another one makes other instructions.
 type Baseline = BTreeMap<String, Counts>;
 
-/// Counts with the program `hot`, compares with the recorded counts of this compiler, and answers the table. Without recorded
-/// counts, or when asked to, it records.
+/// Counts with the program `hot`, compares with the recorded counts of this compiler (or records, when asked to), and answers
+/// the table.
 pub fn check(hot: &Path, baseline: &Path, record: bool) -> anyhow::Result<String> {
     let compiler = compiler()?;
     let mut counts = Counts::new();
@@ -32,22 +32,31 @@ pub fn check(hot: &Path, baseline: &Path, record: bool) -> anyhow::Result<String
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Baseline::new(),
         Err(error) => return Err(error).with_context(|| format!("read {}", baseline.display())),
     };
-    let Some(before) = recorded.get(&compiler).filter(|_| !record).cloned() else {
-        recorded.insert(compiler.clone(), counts.clone());
+    if record {
+        let told = table(&counts, &Counts::new());
+        recorded.insert(compiler.clone(), counts);
         let text = serde_json::to_string_pretty(&recorded)?;
         std::fs::write(baseline, text + "\n").with_context(|| format!("write {}", baseline.display()))?;
-        let table = table(&counts, &Counts::new());
-        return Ok(format!("{table}recorded for {compiler} in {}: commit it\n", baseline.display()));
-    };
+        return Ok(format!("{told}recorded for {compiler} in {}: commit it\n", baseline.display()));
+    }
+    let file = baseline.display();
+    let before = recorded.remove(&compiler).with_context(|| {
+        format!("nothing is recorded for {compiler} in {file}: run `make bench-check RECORD=1` on unchanged code and commit it")
+    })?;
     let table = table(&counts, &before);
     let grown = grown(&counts, &before);
-    ensure!(grown.is_empty(), "{table}more than a tenth more instructions than recorded: {}", grown.join(", "));
+    ensure!(
+        grown.is_empty(),
+        "{table}more than a tenth more instructions than recorded: {}; if that is worth it, record it with `make bench-check RECORD=1`",
+        grown.join(", ")
+    );
     Ok(format!("{table}none is more than a tenth above what was recorded for {compiler}\n"))
 }
 
 fn grown(counts: &Counts, before: &Counts) -> Vec<String> {
     let too_many = |(name, count): (&String, &u64)| {
-        let limit = float(*before.get(name)?) * GROWTH;
+        // What nobody recorded is not known to be no slower.
+        let limit = before.get(name).map_or(0.0, |before| float(*before) * GROWTH);
         (float(*count) > limit).then(|| name.clone())
     };
     counts.iter().filter_map(too_many).collect()
@@ -83,7 +92,7 @@ fn instructions(hot: &Path, name: &str, times: u32) -> anyhow::Result<u64> {
         .arg(hot)
         .args([name, &times.to_string()])
         .output()
-        .context("start valgrind, which counts instructions: apt-get install valgrind")?;
+        .context("start valgrind, which counts instructions: run `make tools`, or apt-get install valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         bail!("{} {name} {times} failed under valgrind: {said}", hot.display());
@@ -109,7 +118,7 @@ mod tests {
     fn a_tenth_more_is_borne_and_a_little_more_than_that_is_not() {
         assert!(grown(&counts(110), &counts(100)).is_empty());
         assert_eq!(grown(&counts(111), &counts(100)), ["decide"]);
-        assert!(grown(&counts(111), &Counts::new()).is_empty(), "what nobody recorded cannot have grown");
+        assert_eq!(grown(&counts(111), &Counts::new()), ["decide"], "what nobody recorded is no proof");
     }
 
     #[test]

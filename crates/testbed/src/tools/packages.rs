@@ -6,8 +6,9 @@ use super::{cache, progress::Progress};
 use crate::error::{Doing, Error, Result, create_dir};
 
 /// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs and lvm2, its networks
-/// the rest; Python is for cloud-init's check of user data.
-pub const PACKAGES: [&str; 18] = [
+/// the rest; Python is for cloud-init's check of user data, and valgrind counts
+/// instructions.
+pub const PACKAGES: [&str; 19] = [
     "btrfs-progs",
     "dnsmasq-base",
     "iproute2",
@@ -26,6 +27,7 @@ pub const PACKAGES: [&str; 18] = [
     "python3-yaml",
     "qemu-system-x86",
     "util-linux",
+    "valgrind",
 ];
 
 /// Installs what is absent of [`PACKAGES`]. Blocks.

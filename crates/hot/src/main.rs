@@ -15,7 +15,7 @@ use capmaas_core::machine::{
 use capmaas_core::placement::{Demand, Host, HostMachine, Named, Port, Room, StoragePool, SubnetRef, place};
 use serde_json::json;
 
-const MACHINE: &[u8] = include_bytes!("../../fixtures/machine.json");
+const MACHINE: &[u8] = include_bytes!("machine.json");
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -122,6 +122,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
         eyes: Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false },
         by_key: Lookup::Found(vec![metal.clone()]),
         on_record: Lookup::Found(metal),
+        extra: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,
