@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use capmaas_testbed::Testbed;
+use kube::ResourceExt as _;
 use maas_sim::faults::{FaultRule, ServerState};
 use maas_sim::ledger::Entry;
 use rand::rngs::StdRng;
@@ -51,6 +52,12 @@ pub struct Tally {
     pub outages: usize,
     /// Machines that were there at the end, each exactly once.
     pub agreed: usize,
+}
+
+impl Tally {
+    fn has_some_of_each(&self) -> bool {
+        self.deleted > 0 && self.kills > 0 && self.outages > 0 && self.created > self.deleted
+    }
 }
 
 /// Requests that are worth a fault.
@@ -116,7 +123,9 @@ impl Soak<'_> {
         self.core.create_cluster(self.plan.patience).await?;
         self.core.initialize_control_plane().await?;
         let (began, mut told) = (Instant::now(), Instant::now());
-        while began.elapsed() < self.plan.trouble {
+        // Trouble that did not happen proves nothing, so a short run goes on until there was some of each.
+        while began.elapsed() < self.plan.trouble || !self.tally.has_some_of_each() {
+            ensure!(began.elapsed() < self.plan.trouble + self.plan.patience, "not enough happened: {:?}", self.tally);
             self.step().await?;
             if told.elapsed() > Duration::from_secs(60) {
                 told = Instant::now();
@@ -206,22 +215,35 @@ impl Soak<'_> {
 
     /// What MAAS has, what its ledger says that it gave away, and what the objects say are the same machines.
     async fn agree(&mut self) -> anyhow::Result<()> {
-        let owned = self.maas.owned();
         let by_ledger = held(&self.maas.control().ledger(None))?;
-        let mut by_object = BTreeSet::new();
+        let mut by_object = BTreeMap::new();
         for object in self.core.machines().await? {
             let id = object.data["spec"]["providerID"].as_str().unwrap_or_default();
-            let id = id.rsplit('/').next().unwrap_or_default().to_owned();
-            ensure!(by_object.insert(id.clone()), "two objects hold the machine {id}");
+            by_object.insert(object.name_any(), id.rsplit('/').next().unwrap_or_default().to_owned());
         }
-        let in_maas: BTreeSet<String> = owned.keys().cloned().collect();
-        ensure!(in_maas == by_object, "MAAS has given {in_maas:?}, the objects hold {by_object:?}");
-        ensure!(by_ledger == by_object, "by its ledger MAAS has given {by_ledger:?}, the objects hold {by_object:?}");
-        let other: Vec<_> = owned.iter().filter(|(_, state)| *state != "Deployed").collect();
-        ensure!(other.is_empty(), "not Deployed: {other:?}");
-        self.tally.agreed = by_object.len();
+        let asked_for: BTreeSet<&String> = self.alive.iter().collect();
+        let there: BTreeSet<&String> = by_object.keys().collect();
+        ensure!(asked_for == there, "asked for were {asked_for:?}, there are {there:?}");
+        self.tally.agreed = agreed(&self.maas.owned(), &by_ledger, &by_object)?;
         Ok(())
     }
+}
+
+/// How many machines there are, if MAAS, its ledger and the objects speak of the same ones, each of one object and Deployed.
+fn agreed(
+    in_maas: &BTreeMap<String, String>,
+    by_ledger: &BTreeSet<String>,
+    by_object: &BTreeMap<String, String>,
+) -> anyhow::Result<usize> {
+    let held: BTreeSet<&String> = by_object.values().collect();
+    ensure!(held.len() == by_object.len(), "two objects hold one machine: {by_object:?}");
+    let given: BTreeSet<&String> = in_maas.keys().collect();
+    ensure!(given == held, "MAAS has given {given:?}, the objects hold {by_object:?}");
+    let written: BTreeSet<&String> = by_ledger.iter().collect();
+    ensure!(written == held, "by its ledger MAAS has given {written:?}, the objects hold {by_object:?}");
+    let other: Vec<_> = in_maas.iter().filter(|(_, state)| *state != "Deployed").collect();
+    ensure!(other.is_empty(), "not Deployed: {other:?}");
+    Ok(held.len())
 }
 
 /// The machines that were given away and not taken back, by what requests did. A machine that is given away twice, or deployed
@@ -284,5 +306,25 @@ mod tests {
         assert!(twice.to_string().contains("given away twice"), "{twice}");
         let again = ["allocated a to bench", "a: Allocated to Deploying", "a: Failed deployment to Deploying"];
         assert!(held(&ledger(&again)).unwrap_err().to_string().contains("deployed twice"));
+    }
+    fn named(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn one_machine_too_many_or_too_few_on_any_side_is_told() {
+        let (maas, objects) = (named(&[("a", "Deployed"), ("b", "Deployed")]), named(&[("x", "a"), ("y", "b")]));
+        let both = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+        let one = BTreeSet::from(["a".to_owned()]);
+        assert_eq!(agreed(&maas, &both, &objects).unwrap(), 2);
+        let wrong = [
+            agreed(&named(&[("a", "Deployed")]), &both, &objects),
+            agreed(&named(&[("a", "Deployed"), ("b", "Allocated")]), &both, &objects),
+            agreed(&maas, &one, &objects),
+            agreed(&maas, &both, &named(&[("x", "a")])),
+            agreed(&maas, &both, &named(&[("x", "a"), ("y", "b"), ("z", "b")])),
+            agreed(&maas, &both, &named(&[("x", "a"), ("y", "")])),
+        ];
+        assert!(wrong.iter().all(Result::is_err), "{wrong:?}");
     }
 }
