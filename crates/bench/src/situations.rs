@@ -154,7 +154,14 @@ impl Stage<'_> {
         let names = ["giant".to_owned()];
         let mut spec = Kind::Metal.spec();
         spec["minCPU"] = json!(1000);
+        let since = Timestamp::now();
         self.create(&names, &spec).await?;
+        // Until MAAS has said no, and the provider has had a moment to write that down.
+        let began = Instant::now();
+        while !self.since(since).iter().any(|exchange| exchange.entry.status == Some(409)) {
+            ensure!(began.elapsed() < PATIENCE, "the provider asked for no machine");
+            tokio::time::sleep(POLL).await;
+        }
         tokio::time::sleep(Duration::from_secs(5)).await;
         let began = Instant::now();
         self.core.delete_machines(&names).await?;
