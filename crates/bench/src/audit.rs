@@ -18,6 +18,8 @@ pub struct Write {
     pub kind: String,
     /// Whether the API server did it.
     pub done: bool,
+    /// What it took the API server.
+    pub seconds: f64,
 }
 
 #[derive(Deserialize)]
@@ -31,6 +33,7 @@ struct Event {
     #[serde(default)]
     response_status: Option<Status>,
     request_received_timestamp: Timestamp,
+    stage_timestamp: Timestamp,
 }
 
 #[derive(Deserialize)]
@@ -90,7 +93,8 @@ impl AuditLog {
         let slash = if object.subresource.is_empty() { "" } else { "/" };
         let kind = format!("{} {}{slash}{}", event.verb, object.resource, object.subresource);
         let done = event.response_status.is_some_and(|status| status.code < 300);
-        Some(Write { at: event.request_received_timestamp, kind, done })
+        let at = event.request_received_timestamp;
+        Some(Write { at, kind, done, seconds: event.stage_timestamp.duration_since(at).as_secs_f64() })
     }
 }
 

@@ -96,6 +96,10 @@ struct RunArgs {
     /// What a deployment takes, by MAAS's clock.
     #[arg(long, default_value_t = 60.0)]
     deploy_seconds: f64,
+    /// How many machines are created and deleted in a second; all at once if absent. All at once shows what the provider, the API
+    /// server and MAAS get through together; a pace that they bear shows what the provider alone adds.
+    #[arg(long)]
+    per_second: Option<f64>,
     /// How long nothing happens, to see what that costs.
     #[arg(long, default_value_t = 60)]
     idle_seconds: u64,
@@ -182,6 +186,7 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             speed: args.speed,
             latency: args.latency,
             deploy_seconds: args.deploy_seconds,
+            per_second: args.per_second,
             idle_seconds: args.idle_seconds,
             away_seconds: args.away_seconds,
             limit: args.limit,

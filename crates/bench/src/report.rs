@@ -60,6 +60,13 @@ pub fn markdown(provider: &str, runs: &[Measured]) -> String {
         let name = format!("– {kind}");
         row(&name, Box::new(move |run| per_machine(count(&run.coming.kubernetes_writes, &kind), run)));
     }
+    row(
+        "– time of one in the API server, p50 / p99, ms",
+        Box::new(|run| {
+            let one = run.coming.kubernetes_write;
+            format!("{:.0} / {:.0}", one.p50 * 1000.0, one.p99 * 1000.0)
+        }),
+    );
     row("CPU until provisioned, s (ms a machine)", Box::new(|run| cpu(&run.coming, run)));
     row("memory peak / idle, MiB", Box::new(|run| format!("{:.1} / {:.1}", run.rss_peak_mib, run.rss_idle_mib)));
     row("idle: CPU, mCPU", Box::new(|run| format!("{:.1}", run.idle.cpu_seconds / run.idle.seconds * 1000.0)));
@@ -116,7 +123,8 @@ pub fn markdown(provider: &str, runs: &[Measured]) -> String {
 fn title(run: &Measured) -> String {
     let kind = format!("{:?}", run.kind).to_lowercase();
     let (speed, latency) = (format!("{:?}", run.speed).to_lowercase(), format!("{:?}", run.latency).to_lowercase());
-    format!("{} × {kind}, speed {speed}, latency {latency}", run.machines)
+    let pace = run.per_second.map_or_else(|| "at once".to_owned(), |pace| format!("{pace} a second"));
+    format!("{} × {kind} {pace}, speed {speed}, latency {latency}", run.machines)
 }
 
 fn kinds<'a, K>(runs: &'a [Measured], of: impl Fn(&'a Measured) -> K) -> BTreeSet<String>

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::audit::{self, AuditLog};
 use crate::capi::{ClusterApi, Kind, Life, install_kinds};
 use crate::maas::{Exchange, Latency, Maas, Speed, Stock};
-use crate::phases::{self, Excluded, Phase};
+use crate::phases::{self, Excluded, Phase, Spread};
 use crate::provider::{Provider, Running, Usage};
 use crate::tell;
 
@@ -39,6 +39,8 @@ pub struct Plan {
     pub latency: Latency,
     /// What a deployment takes, by MAAS's clock.
     pub deploy_seconds: f64,
+    /// How many machines are created and deleted in a second; all at once if absent.
+    pub per_second: Option<f64>,
     /// How long nothing happens, to see what that costs.
     pub idle_seconds: u64,
     /// How long MAAS is away.
@@ -62,6 +64,8 @@ pub struct Traffic {
     pub maas_mutations: usize,
     /// Writes to Kubernetes by kind, leases left out.
     pub kubernetes_writes: BTreeMap<String, usize>,
+    /// What one of these took the API server, in seconds: it is part of the time that the provider adds.
+    pub kubernetes_write: Spread,
 }
 
 impl Traffic {
@@ -111,6 +115,8 @@ pub struct Measured {
     pub latency: Latency,
     /// What a deployment took, by MAAS's clock.
     pub deploy_seconds: f64,
+    /// How many machines were created and deleted in a second, if not all at once.
+    pub per_second: Option<f64>,
     /// From the first creation until the last machine was provisioned.
     pub deployed_seconds: f64,
     /// What happened until then.
@@ -181,7 +187,11 @@ impl Bench<'_> {
 
         tell(&format!("{} machines are created", names.len()));
         let (began, before) = (Timestamp::now(), running.usage()?);
-        self.core.create_machines(&names, &plan.kind.spec()).await?;
+        let mut beat = self.beat();
+        for group in self.groups(&names) {
+            beat.tick().await;
+            self.core.create_machines(group, &plan.kind.spec()).await?;
+        }
         self.watched(&running, plan, "it is provisioned", &names, |life| life.provisioned.is_some()).await?;
         let coming = self.traffic(began, before, &running)?;
         let deployed_seconds = coming.seconds;
@@ -213,7 +223,11 @@ impl Bench<'_> {
         tell("all are deleted");
         let everybody: Vec<String> = names.iter().chain(&newcomers).cloned().collect();
         let (since_deletion, before) = (Timestamp::now(), running.usage()?);
-        self.core.delete_machines(&everybody).await?;
+        let mut beat = self.beat();
+        for group in self.groups(&everybody) {
+            beat.tick().await;
+            self.core.delete_machines(group).await?;
+        }
         self.watched(&running, plan, "it is gone", &everybody, |life| life.gone.is_some()).await?;
         let going = self.traffic(since_deletion, before, &running)?;
         let exchanges = since(self.maas.exchanges(), since_deletion);
@@ -228,6 +242,7 @@ impl Bench<'_> {
             speed: plan.speed,
             latency: plan.latency,
             deploy_seconds: plan.deploy_seconds,
+            per_second: plan.per_second,
             deployed_seconds,
             coming,
             most_mutations,
@@ -240,6 +255,15 @@ impl Bench<'_> {
             going,
             left_over: self.left_over(),
         })
+    }
+
+    /// One by one where a pace was asked for, else all at once.
+    fn groups<'n>(&self, names: &'n [String]) -> std::slice::Chunks<'n, String> {
+        names.chunks(if self.plan.per_second.is_some() { 1 } else { names.len().max(1) })
+    }
+
+    fn beat(&self) -> tokio::time::Interval {
+        tokio::time::interval(Duration::from_secs_f64(1.0 / self.plan.per_second.unwrap_or(1.0).max(0.001)))
     }
 
     /// Waits for machines, and fails at once when the provider ends.
@@ -316,12 +340,14 @@ impl Bench<'_> {
         for exchange in &exchanges {
             *maas_requests.entry(exchange.entry.kind.clone()).or_default() += 1;
         }
+        let writes = self.audit.since(from)?;
         Ok(Traffic {
             seconds: Timestamp::now().duration_since(from).as_secs_f64(),
             cpu_seconds: running.usage()?.cpu_seconds - before.cpu_seconds,
             maas_requests,
             maas_mutations: exchanges.iter().filter(|exchange| exchange.is_mutation()).count(),
-            kubernetes_writes: audit::count(&self.audit.since(from)?),
+            kubernetes_writes: audit::count(&writes),
+            kubernetes_write: Spread::of(writes.iter().map(|write| write.seconds).collect()),
         })
     }
 
