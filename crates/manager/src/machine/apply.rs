@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::Context;
 use super::gather::Sight;
 use super::perform::perform;
-use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Result};
+use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Result};
 
 /// Applies a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn apply(
@@ -46,8 +46,7 @@ pub(super) async fn apply(
         tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
         let conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
         if let Some(record) = &conclusion.record {
-            let patch = json!({ "metadata": { "annotations": annotation(record) } });
-            object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+            object = remember(kubernetes, key, object, record).await?;
         }
         plan.status = conclusion.status;
         plan.requeue = conclusion.requeue;
@@ -63,8 +62,22 @@ pub(super) async fn apply(
     Ok(plan.requeue)
 }
 
-fn annotation(record: &Record) -> Value {
-    json!({ RECORD_ANNOTATION: record.text() })
+/// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the record is
+/// still the one that was written before the effect, what is known now is true of it all the same. Lost, it would have to be
+/// waited for until the write that was answered can no longer land (S2).
+async fn remember(kubernetes: &dyn Kubernetes, key: &Key, object: MaasMachine, record: &Record) -> Result<MaasMachine> {
+    let patch = json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.text() } } });
+    let error = match port::patch(kubernetes, key, &Guard::of(&object), patch.clone()).await {
+        Err(error) if error.kind == ErrorKind::Conflict => error,
+        done => return done,
+    };
+    let noted = |object: &MaasMachine| object.annotations().get(RECORD_ANNOTATION).cloned();
+    match kubernetes.maas_machine(key).await? {
+        Some(now) if now.uid() == object.uid() && noted(&now) == noted(&object) => {
+            port::patch(kubernetes, key, &Guard::of(&now), patch).await
+        }
+        _ => Err(error),
+    }
 }
 
 /// What the plan changes about metadata and spec, if anything.
@@ -150,5 +163,38 @@ async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
         if let Err(error) = context.kubernetes.publish(&happening).await {
             tracing::debug!(%error, "an event was lost");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::port::MemoryPort;
+
+    fn noting(record: &Record) -> Value {
+        json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.text() } } })
+    }
+
+    #[tokio::test]
+    async fn what_an_effect_led_to_is_remembered_also_of_an_object_that_somebody_changed_meanwhile() {
+        let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
+        let (port, key, before) = (MemoryPort::new(clock), Key::new("n", "m"), Record::new("u"));
+        let mut made = noting(&before);
+        made["apiVersion"] = "infrastructure.cluster.x-k8s.io/v1beta1".into();
+        made["kind"] = "MaasMachine".into();
+        made["metadata"]["name"] = "m".into();
+        made["metadata"]["namespace"] = "n".into();
+        made["spec"] = json!({ "image": "jammy", "minCPU": 1, "minMemory": 1024 });
+        port.create(made).unwrap();
+        let seen = port.maas_machine(&key).await.unwrap().unwrap();
+        port.edit("MaasMachine", &key, &json!({ "metadata": { "labels": { "a": "b" } } })).unwrap();
+        let after = Record { machine: Some("abc123".into()), ..before };
+        let stored = remember(&port, &key, seen.clone(), &after).await.unwrap();
+        assert_eq!(stored.annotations().get(RECORD_ANNOTATION), Some(&after.text()));
+        assert!(stored.labels().contains_key("a"));
+        // The record itself is another one: what was seen is not true of it.
+        let error = remember(&port, &key, seen, &Record::new("u")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Conflict);
     }
 }
