@@ -153,7 +153,9 @@ pub fn coming(lives: &[Life], exchanges: &[Exchange], moments: &Moments, exclude
         if let Some(taken) = taken.get(id) {
             take.push((id.clone(), (created, taken.at)));
             if let Some(ordered) = ordered.get(id) {
-                order.push((id.clone(), (taken.ended, ordered.at)));
+                // A VM that was just made is commissioned first, which is MAAS's time.
+                let ready = moments.freed.get(id).copied().filter(|ready| *ready < ordered.at);
+                order.push((id.clone(), (ready.map_or(taken.ended, |ready| ready.max(taken.ended)), ordered.at)));
             }
         }
         if let (Some(deployed), Some(said)) = (moments.deployed.get(id), life.provisioned) {
@@ -216,6 +218,37 @@ mod tests {
         let excluded = Excluded { saturated: vec![(at(3), at(5))], of_machine: own };
         assert!((excluded.left("m", (at(0), at(10))) - 7.0).abs() < 1e-9);
         assert!((excluded.left("other", (at(0), at(10))) - 8.0).abs() < 1e-9);
+    }
+
+    fn exchange(from: i64, to: i64, kind: &str, effect: &str) -> Exchange {
+        let entry = maas_sim::ledger::Entry {
+            number: 1,
+            at: at(from),
+            user: "bench".into(),
+            method: "POST".into(),
+            path: String::new(),
+            query: String::new(),
+            kind: kind.into(),
+            machine: Some("v".into()),
+            status: Some(200),
+            effects: vec![effect.into()],
+            faults: Vec::new(),
+        };
+        Exchange { entry, at: at(from), ended: at(to) }
+    }
+
+    #[test]
+    fn while_a_vm_is_commissioned_nothing_is_added() {
+        let life = Life { created: Some(at(0)), system_id: Some("v".into()), ..Life::default() };
+        let exchanges = [
+            exchange(2, 3, "vm-host.compose", "composed v on host1"),
+            exchange(9, 10, "machine.deploy", "v: Allocated to Deploying"),
+        ];
+        let moments = Moments { freed: BTreeMap::from([("v".to_owned(), at(7))]), ..Moments::default() };
+        let excluded = Excluded::new(&[], &exchanges, 4);
+        let phases = coming(&[life], &exchanges, &moments, &excluded);
+        assert!((phases[0].added.p99 - 2.0).abs() < 1e-9, "{phases:?}");
+        assert!((phases[1].added.p99 - 2.0).abs() < 1e-9, "{phases:?}");
     }
 
     #[test]
