@@ -77,6 +77,13 @@ impl Feed {
         Self::default()
     }
 
+    /// A feed that goes on after these events, the last of the log at a time before anybody looked at any machine.
+    pub fn after(events: Vec<Entry>, now: Timestamp) -> Self {
+        let events: BTreeMap<i64, Entry> = events.into_iter().map(|entry| (entry.id, entry)).collect();
+        let state = if events.is_empty() { State::Empty } else { State::Read(seen(events, now)) };
+        Self { state }
+    }
+
     /// What to ask next.
     pub fn question(&self) -> Question {
         match &self.state {
@@ -206,6 +213,18 @@ mod tests {
         log.push(entry(3, "abc"));
         assert_eq!(woken(&poll(&mut feed, &log, 10)), ["abc"]);
         assert_eq!(poll(&mut feed, &log, 15), News::default());
+    }
+
+    #[test]
+    fn a_log_whose_end_was_read_before_is_followed_from_there_without_a_resync() {
+        let mut log = vec![entry(1, "old"), entry(3, "old")];
+        let mut feed = Feed::after(log.clone(), at(0));
+        log.push(entry(4, "meanwhile"));
+        log.push(entry(2, "late"));
+        let news = poll(&mut feed, &log, 5);
+        assert_eq!((woken(&news), news.resync), (vec!["late", "meanwhile"], false));
+        let mut of_empty = Feed::after(Vec::new(), at(0));
+        assert_eq!(woken(&poll(&mut of_empty, &[entry(1, "abc")], 5)), ["abc"]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! MAAS is watched, not polled: one change feed for each identity over its event log wakes just the machines named there, and a
 //! slow, spread resync catches what a log may miss (deletions are not logged).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use capmaas_api::{MaasMachine, ProviderId, names};
+use capmaas_api::{MaasMachine, names};
 use capmaas_core::credentials::Name;
 use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due};
 use futures::Stream;
@@ -16,6 +16,7 @@ use kube::{Resource, ResourceExt as _};
 use maas_client::{Client, Event, EventQuery};
 use tokio::time::Instant;
 
+use crate::census::Census;
 use crate::clock::Clock;
 use crate::identity::{Identities, Identity};
 use crate::metrics::Metrics;
@@ -26,6 +27,8 @@ const GROUP: usize = 50;
 const GROUP_PAUSE: Duration = Duration::from_secs(2);
 /// How often it is looked whether an identity came or went.
 const SUPERVISE: Duration = Duration::from_secs(1);
+/// An identity is followed within this time after it is first used, unless something is wrong.
+const FRESH: SignedDuration = SignedDuration::from_secs(30);
 /// The longest distance between two questions to a MAAS that does not answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -88,6 +91,8 @@ pub struct Feeds {
     pub identities: Identities,
     /// Who holds which machine.
     pub machines: Store<MaasMachine>,
+    /// Which of them MAAS means by which id.
+    pub census: Census,
     /// Who is told.
     pub waker: Waker,
     /// How often.
@@ -107,6 +112,7 @@ impl Feeds {
     /// One task for each server and user, so that a slow MAAS does not hold up the others.
     async fn supervise(&self) {
         let mut running: HashMap<Name, AbortOnDrop> = HashMap::new();
+        let mut followed: HashSet<Name> = HashSet::new();
         loop {
             let mut wanted: BTreeMap<String, Identity> = BTreeMap::new();
             // The most lately used first: of two keys of one user the newer one works.
@@ -116,20 +122,31 @@ impl Feeds {
             running.retain(|name, _| wanted.contains_key(&name.to_string()));
             for identity in wanted.into_values() {
                 running.entry(identity.name.clone()).or_insert_with(|| {
+                    let first = followed.insert(identity.name.clone());
                     tracing::info!(
                         endpoint = identity.endpoint(),
                         user = identity.user(),
                         "following MAAS's event log"
                     );
-                    AbortOnDrop(tokio::spawn(self.clone().follow(identity)))
+                    let feed = if first { self.beginning(&identity) } else { Feed::new() };
+                    AbortOnDrop(tokio::spawn(self.clone().follow(identity, feed)))
                 });
             }
             tokio::time::sleep(SUPERVISE).await;
         }
     }
 
-    async fn follow(self, identity: Identity) {
-        let mut feed = Feed::new();
+    /// Whoever starts looks at every machine once, after the end of the log was read: only what happened since is news. An end
+    /// that was read long ago is none, and everything is looked at once more.
+    fn beginning(&self, identity: &Identity) -> Feed {
+        let now = self.clock.now();
+        match &identity.log_end {
+            Some(end) if now.duration_since(end.at) < FRESH => Feed::after(end.events.to_vec(), end.at),
+            _ => Feed::new(),
+        }
+    }
+
+    async fn follow(self, identity: Identity, mut feed: Feed) {
         let mut pause = self.pace.interval;
         loop {
             // A rotated key is another client of the same identity: the log goes on where it was.
@@ -182,13 +199,10 @@ impl Feeds {
         if news.system_ids.is_empty() {
             return;
         }
-        let named = |machine: &MaasMachine| system_ids(machine).iter().any(|id| news.system_ids.contains(id));
-        let mut woken: Vec<_> = self.machines.state().into_iter().filter(|machine| named(machine)).collect();
-        // A store has no order; the same news shall have the same consequences.
-        woken.sort_by_key(|machine| (machine.namespace(), machine.name_any()));
+        let woken = self.census.named(&news.system_ids);
         self.metrics.woken(u64::try_from(woken.len()).unwrap_or(u64::MAX));
         for machine in &woken {
-            self.waker.wake(&ObjectRef::from_obj(machine.as_ref()));
+            self.waker.wake(&ObjectRef::new(&machine.name).within(&machine.namespace));
         }
     }
 
@@ -254,20 +268,11 @@ pub async fn poll(client: &Client, feed: &mut Feed, clock: &Clock) -> maas_clien
     Ok(feed.take(entries, clock.now()))
 }
 
-fn entry(event: Event) -> Entry {
+pub(crate) fn entry(event: Event) -> Entry {
     let part = |part: Option<String>| part.unwrap_or_default();
     Entry {
         id: event.id,
         mark: format!("{}|{}|{}", part(event.created), part(event.kind), part(event.node.clone())),
         system_id: event.node,
     }
-}
-
-/// The ids under which MAAS may know a machine: where it is, where it is meant to be, and what was allocated for it as well.
-fn system_ids(machine: &MaasMachine) -> Vec<String> {
-    let by_provider = machine.spec.provider_id().and_then(|text| text.parse::<ProviderId>().ok());
-    let by_provider = by_provider.and_then(|id| id.system_id().map(str::to_owned));
-    let record = capmaas_core::machine::Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
-    let recorded = record.into_iter().flat_map(|record| record.machine.into_iter().chain(record.extra));
-    machine.spec.system_id().map(str::to_owned).into_iter().chain(by_provider).chain(recorded).collect()
 }

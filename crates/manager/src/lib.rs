@@ -1,6 +1,7 @@
 //! The controller manager: watches what users and Cluster API write, gathers, lets `capmaas-core` decide, applies.
 
 pub mod args;
+pub mod census;
 pub mod clock;
 pub mod cluster;
 pub mod feed;
@@ -124,7 +125,7 @@ async fn work(
         let kubernetes: Arc<dyn Kubernetes> = Arc::new(
             KubePort::new(client.clone(), core_version.clone())
                 .in_namespace(scope.namespace.clone())
-                .with_machines(watches.maas_machines.store()),
+                .with_machines(watches.maas_machines.store(), watches.census.clone()),
         );
         let settings = identity::Settings {
             namespace: args.pod_namespace.clone(),
@@ -138,6 +139,7 @@ async fn work(
         let feeds = Feeds {
             identities: identities.clone(),
             machines: watches.maas_machines.store(),
+            census: watches.census.clone(),
             waker: waker.clone(),
             pace: Pace { interval: args.maas_poll_interval, resync: args.sync_period },
             metrics: metrics.clone(),

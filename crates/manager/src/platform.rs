@@ -12,6 +12,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
+use crate::census::Census;
 use crate::clock::Clock;
 use crate::feed::Waker;
 use crate::health::Liveness;
@@ -20,7 +21,7 @@ use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
 use crate::port::Kubernetes;
-use crate::watch::{Selection, Watch};
+use crate::watch::{Change, Selection, Watch};
 
 /// Which objects this manager takes care of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct Watches {
     pub maas_clusters: Watch<MaasCluster>,
     /// Ours, as far as the scope goes.
     pub maas_machines: Watch<MaasMachine>,
+    /// Which of our machines stands for what; never behind the watch.
+    pub census: Census,
     /// Cluster API's.
     pub clusters: Watch<Cluster>,
     /// Cluster API's.
@@ -65,9 +68,13 @@ impl Watches {
                 Api::all_with(client.clone(), &machine),
             ),
         };
+        let census = Census::default();
+        let counted = census.clone();
+        let count = Box::new(move |change: Change<'_, MaasMachine>| counted.take(&change));
         Self {
             maas_clusters: Watch::start("MaasCluster", maas_clusters, (), ours.clone(), liveness),
-            maas_machines: Watch::start("MaasMachine", maas_machines, (), ours, liveness),
+            maas_machines: Watch::start_with("MaasMachine", maas_machines, (), ours, liveness, count),
+            census,
             clusters: Watch::start("Cluster", clusters, cluster, Selection::default(), liveness),
             machines: Watch::start("Machine", machines, machine, Selection::default(), liveness),
         }

@@ -62,6 +62,20 @@ impl Selection {
     }
 }
 
+/// What a watch has learnt.
+#[derive(Debug)]
+pub enum Change<'a, K> {
+    /// There is this object, or this version of it.
+    Applied(&'a K),
+    /// This object is gone.
+    Deleted(&'a K),
+    /// There are these objects and no others.
+    Replaced(&'a [K]),
+}
+
+/// Is told of every change before the store shows it, so that whatever it keeps is never behind the store.
+pub type Forerunner<K> = Box<dyn FnMut(Change<'_, K>) + Send>;
+
 type Listeners<K> = Arc<Mutex<Vec<mpsc::UnboundedSender<Arc<K>>>>>;
 
 /// A kind under watch: what it holds, and who is told. Cheap to clone. The watch ends with the last clone.
@@ -108,11 +122,24 @@ where
         selection: Selection,
         liveness: &Liveness,
     ) -> Self {
+        Self::start_with(name, api, kind, selection, liveness, Box::new(|_| {}))
+    }
+
+    /// The same, with somebody who is told first.
+    pub fn start_with(
+        name: &'static str,
+        api: Api<K>,
+        kind: K::DynamicType,
+        selection: Selection,
+        liveness: &Liveness,
+        forerunner: Forerunner<K>,
+    ) -> Self {
         let writer = Writer::<K>::new(kind.clone());
         let store = writer.as_reader();
         let listeners = Listeners::<K>::default();
         let (done, synced) = watch::channel(false);
-        let root = Root { api, kind, selection, writer, store: store.clone(), listeners: listeners.clone(), done };
+        let root =
+            Root { api, kind, selection, writer, forerunner, store: store.clone(), listeners: listeners.clone(), done };
         let task = tokio::spawn(root.run(name, liveness.watch(name)));
         Self { store, listeners, synced, task: Arc::new(AbortOnDrop(task)) }
     }
@@ -151,6 +178,7 @@ where
     kind: K::DynamicType,
     selection: Selection,
     writer: Writer<K>,
+    forerunner: Forerunner<K>,
     store: Store<K>,
     listeners: Listeners<K>,
     done: watch::Sender<bool>,
@@ -255,6 +283,11 @@ where
 
     fn tell(&mut self, event: Event<K>) {
         let mut listeners = lock(&self.listeners);
+        match &event {
+            Event::Apply(object) => (self.forerunner)(Change::Applied(object)),
+            Event::Delete(object) => (self.forerunner)(Change::Deleted(object)),
+            Event::Init | Event::InitApply(_) | Event::InitDone => {}
+        }
         self.writer.apply_watcher_event(&event);
         if let Event::Apply(object) | Event::Delete(object) = event {
             send(&mut listeners, &Arc::new(object));
@@ -265,6 +298,7 @@ where
     fn replace(&mut self, objects: Vec<K>) {
         let mut listeners = lock(&self.listeners);
         let before = self.store.state();
+        (self.forerunner)(Change::Replaced(&objects));
         self.writer.apply_watcher_event(&Event::Init);
         for object in objects {
             self.writer.apply_watcher_event(&Event::InitApply(pruned(object)));

@@ -185,6 +185,7 @@ contract!(
     saying_the_same_again_is_no_write,
     secrets_and_config_maps_are_read_by_name,
     machines_are_listed_by_their_cluster,
+    what_machines_stand_for_is_known_as_soon_as_they_are_listed,
     cluster_api_objects_are_read_in_the_version_that_is_served,
     an_event_is_published,
     a_provider_id_cannot_be_replaced,
@@ -348,6 +349,18 @@ mod promises {
         assert!(stage.port().maas_machines(Some(&Key::new("elsewhere", "list-a"))).await.unwrap().is_empty());
         let all = stage.port().maas_machines(None).await.unwrap();
         assert!(["list-a", "list-b"].iter().all(|name| all.iter().any(|machine| machine.name_any() == *name)));
+    }
+
+    pub(super) async fn what_machines_stand_for_is_known_as_soon_as_they_are_listed(stage: Stage) {
+        let mut holder = maas_machine("census-a");
+        holder["spec"]["providerID"] = json!("maas://z/cen5us");
+        stage.create(holder).await;
+        let census = stage.port().census().await.unwrap();
+        let uid = stage.machine(&key("census-a")).await.uid();
+        assert!(census.is_held_by_another(None, "cen5us") && !census.is_held_by_another(uid.as_deref(), "cen5us"));
+        assert_eq!(census.holder("cen5us"), Some((key("census-a"), key("census-a"))));
+        stage.delete("MaasMachine", &key("census-a")).await;
+        assert!(stage.port().census().await.unwrap().holder("cen5us").is_none());
     }
 
     pub(super) async fn cluster_api_objects_are_read_in_the_version_that_is_served(stage: Stage) {

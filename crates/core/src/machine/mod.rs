@@ -92,6 +92,26 @@ pub struct Observed {
     pub as_host: AsHost,
 }
 
+impl Observed {
+    /// The ids of all machines that are spoken of: those that MAAS showed, and those on record. A decision may ask about each of
+    /// them whether another object holds it.
+    pub fn machines(&self) -> BTreeSet<String> {
+        let shown = |found: &Lookup<Vec<Metal>>| match found {
+            Lookup::Found(found) => found.iter().map(|metal| metal.id.clone()).collect(),
+            Lookup::Absent | Lookup::Unknown(_) => Vec::new(),
+        };
+        let mut ids: BTreeSet<String> = shown(&self.by_key).into_iter().chain(shown(&self.vm.by_name)).collect();
+        if let Lookup::Found(metal) = &self.on_record {
+            ids.insert(metal.id.clone());
+        }
+        ids.extend(self.extra.iter().map(|extra| extra.id.clone()));
+        if let Ok(Some(record)) = Record::read(self.object.metadata.annotations.as_ref()) {
+            ids.extend(record.machine.into_iter().chain(record.released).chain(record.extra));
+        }
+        ids
+    }
+}
+
 /// A machine that was allocated under our key besides the one on record (S4).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Extra {
@@ -162,7 +182,7 @@ pub enum Format {
 /// What other MaasMachines hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Others {
-    /// System IDs that they name in their provider IDs or records: live nodes (S6).
+    /// Of the [machines that are spoken of](Observed::machines) those that they name in their provider IDs or records: live nodes (S6).
     pub machines: BTreeSet<String>,
     /// One of them has the same key: somebody copied an object.
     pub share_key: bool,

@@ -1,6 +1,5 @@
 //! A machine that is a VM host and shall be given back: the reads and calls of `capmaas_core::hosts::leaving`.
 
-use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_core::Lookup;
 use capmaas_core::hosts::leaving::{ASKED_ANNOTATION, AgentSight, AsHost, LeavingHost};
 use capmaas_core::machine::{Metal, Observed};
@@ -11,7 +10,7 @@ use maas_client::{MachineFilter, VmHost};
 
 use super::{gather, report};
 use crate::identity::Identity;
-use crate::machine::{Context, system_ids};
+use crate::machine::Context;
 use crate::port::Key;
 
 /// Looks, if the machine is one that leaves and could be a host.
@@ -54,18 +53,14 @@ async fn vms(context: &Context, identity: &Identity, host: &VmHost) -> Lookup<Ve
         Err(error) => return Lookup::Unknown(error.to_string()),
     };
     let on_it = found.iter().filter(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id));
-    let ours = match context.kubernetes.maas_machines(None).await {
-        Ok(ours) => ours,
+    let census = match context.kubernetes.census().await {
+        Ok(census) => census,
         Err(error) => return Lookup::Unknown(error.to_string()),
     };
     let whose = |machine: &maas_client::Machine| {
         let name = machine.hostname.as_ref().unwrap_or(&machine.system_id);
-        let object = ours.iter().find(|object| system_ids(object).contains(&machine.system_id));
-        match (object, machine.owner.as_deref().filter(|owner| !owner.is_empty())) {
-            (Some(object), _) => {
-                let cluster = object.labels().get(CLUSTER_NAME_LABEL).cloned().unwrap_or_default();
-                format!("{name} of cluster {}/{cluster}", object.namespace().unwrap_or_default())
-            }
+        match (census.holder(&machine.system_id), machine.owner.as_deref().filter(|owner| !owner.is_empty())) {
+            (Some((_, cluster)), _) => format!("{name} of cluster {cluster}"),
             (None, Some(owner)) => format!("{name} of user {owner}"),
             (None, None) => format!("{name}, which nobody has allocated"),
         }

@@ -1,17 +1,12 @@
 //! Whether MAAS knows every VM of a host but one, as the agent of the host tells.
 
-use std::sync::Arc;
-
-use capmaas_api::MaasMachine;
-use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_core::Lookup;
-use kube::ResourceExt as _;
 use maas_client::VmHost;
 
 use super::{gather, report};
+use crate::census::Census;
 use crate::identity::Identity;
-use crate::machine::{Context, system_ids};
-use crate::port::Key;
+use crate::machine::Context;
 
 /// Whether every VM in the project of a host but this one is known to MAAS, so that a refresh harms none (S12). `Absent`: the
 /// agent cannot be heard now, or has not seen this one yet, so that what it reports is too old to be believed. `Unknown`: nobody can tell.
@@ -20,21 +15,22 @@ pub(crate) async fn others_known(
     identity: &Identity,
     host: &VmHost,
     name: &str,
-    all: &[Arc<MaasMachine>],
+    census: &Census,
 ) -> Lookup<bool> {
     let unknown = |why: &str| Lookup::Unknown(why.to_owned());
     let Some(system_id) = host.host.as_ref().map(|machine| &machine.system_id) else {
         return unknown("MAAS does not say which machine the host is on");
     };
-    let Some(object) = all.iter().find(|object| system_ids(object).contains(system_id)) else {
+    let Some((object, cluster)) = census.holder(system_id) else {
         return unknown("the host is no machine of a cluster, so no agent counts its VMs");
     };
-    let (Some(cluster), Some(provider_id)) = (object.labels().get(CLUSTER_NAME_LABEL), object.spec.provider_id())
-    else {
+    let Ok(Some(object)) = context.kubernetes.maas_machine(&object).await else {
+        return unknown("the MaasMachine of the host cannot be read");
+    };
+    let (false, Some(provider_id)) = (cluster.name.is_empty(), object.spec.provider_id()) else {
         return unknown("the machine of the host belongs to no cluster");
     };
     // An API server that does not answer now may do so in a moment.
-    let cluster = Key::of(object.as_ref()).beside(cluster);
     let Ok(nodes) = context.kubernetes.nodes(&cluster).await else { return Lookup::Absent };
     let node = nodes.iter().find(|node| node.provider_id.as_deref() == Some(provider_id));
     let report = node.and_then(|node| report::of(&node.annotations));

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capmaas_core::credentials::{Name, Standing};
 use jiff::{SignedDuration, Timestamp};
-use maas_client::{BuildError, Client, ErrorKind};
+use maas_client::{BuildError, Client, ErrorKind, EventQuery};
 use secrecy::ExposeSecret as _;
 
-use super::{Credentials, Fingerprint, Identity, MachineReader, Problem};
+use super::{Credentials, Fingerprint, Identity, LogEnd, MachineReader, Problem};
+use crate::feed;
 
 /// Makes a client of credentials. Nothing is sent yet.
 pub type Connect = Arc<dyn Fn(&Credentials) -> Result<Client, BuildError> + Send + Sync>;
@@ -52,14 +53,19 @@ impl Slot {
     }
 }
 
+/// How many events of the end of the log are read: more than are committed late.
+const LOG_END: u16 = 200;
+
 pub(super) struct Connections {
     connect: Connect,
+    /// Of the first connection of each identity: what happened since then is news, also if the connection is made anew.
+    log_ends: Mutex<HashMap<Name, LogEnd>>,
     slots: Mutex<HashMap<Fingerprint, Arc<Slot>>>,
 }
 
 impl Connections {
     pub(super) fn new(connect: Connect) -> Self {
-        Self { connect, slots: Mutex::default() }
+        Self { connect, log_ends: Mutex::default(), slots: Mutex::default() }
     }
 
     /// The identity behind credentials; MAAS is asked for the user the first time.
@@ -82,7 +88,7 @@ impl Connections {
                 return Err(problem.clone());
             }
         }
-        let tried = self.try_out(credentials, fingerprint).await;
+        let tried = self.try_out(credentials, fingerprint, now).await;
         let mut known = slot.known();
         match &tried {
             Ok(identity) => {
@@ -101,7 +107,12 @@ impl Connections {
         tried
     }
 
-    async fn try_out(&self, credentials: &Credentials, fingerprint: Fingerprint) -> Result<Identity, Problem> {
+    async fn try_out(
+        &self,
+        credentials: &Credentials,
+        fingerprint: Fingerprint,
+        now: Timestamp,
+    ) -> Result<Identity, Problem> {
         let place = &credentials.place;
         let client = (self.connect)(credentials).map_err(|error| {
             Problem::credentials(format!("the MAAS credentials in {place} cannot be used: {error}"))
@@ -113,14 +124,31 @@ impl Connections {
                 _ => Problem::unavailable(format!("MAAS at {} cannot be asked: {error}", client.endpoint())),
             }
         })?;
+        let name = Name { endpoint: client.endpoint().to_string(), user: user.username };
         Ok(Identity {
             machines: MachineReader::new(client.clone()),
-            name: Name { endpoint: client.endpoint().to_string(), user: user.username },
+            log_end: self.log_end(&client, &name, now).await,
+            name,
             standing: Standing::First,
             fingerprint,
             place: place.clone(),
             client,
         })
+    }
+
+    async fn log_end(&self, client: &Client, name: &Name, now: Timestamp) -> Option<LogEnd> {
+        let known = self.log_ends().get(name).cloned();
+        if known.is_some() {
+            return known;
+        }
+        let query = EventQuery { limit: Some(LOG_END), ..EventQuery::default() };
+        let events = client.events().query(&query).await.ok()?.events;
+        let end = LogEnd { at: now, events: Arc::new(events.into_iter().map(feed::entry).collect()) };
+        Some(self.log_ends().entry(name.clone()).or_insert(end).clone())
+    }
+
+    fn log_ends(&self) -> std::sync::MutexGuard<'_, HashMap<Name, LogEnd>> {
+        self.log_ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn forget(&self, fingerprint: Fingerprint) {

@@ -20,6 +20,7 @@ use capmaas_api::tolerant::WHOLE_VALUE;
 use capmaas_api::{MaasCluster, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
+use capmaas_core::feed::Entry;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
@@ -65,6 +66,17 @@ pub struct Identity {
     pub fingerprint: Fingerprint,
     /// Where the credentials are, for people.
     pub place: String,
+    /// Where MAAS's event log ended before anybody looked at a machine with these eyes; `None` if that could not be read.
+    pub log_end: Option<LogEnd>,
+}
+
+/// The last events of MAAS's log at some time.
+#[derive(Clone, Debug)]
+pub struct LogEnd {
+    /// When they were asked for.
+    pub at: Timestamp,
+    /// So many that events which are committed late lie among them.
+    pub events: Arc<Vec<Entry>>,
 }
 
 impl Identity {

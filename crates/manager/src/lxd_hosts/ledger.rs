@@ -1,6 +1,6 @@
 //! Choices of this process: what they promise counts until MAAS's own figures show it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::MaasMachine;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
@@ -39,10 +39,9 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What an object says.
-    pub fn of(machine: &MaasMachine) -> Self {
-        let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
-        let place = record.as_ref().and_then(Record::place);
+    /// What an object says, with the record that it carries.
+    pub fn of(machine: &MaasMachine, record: Option<&Record>) -> Self {
+        let place = record.and_then(Record::place);
         let seen = machine.status.as_ref().and_then(|status| status.failure_domain.clone());
         Self {
             uid: machine.uid().unwrap_or_default(),
@@ -76,31 +75,60 @@ struct Entry {
     at: Timestamp,
     /// Its record was seen.
     written: bool,
-    /// When its VM was first seen in its record: figures that MAAS gave before may not count it.
-    there: Option<Timestamp>,
+    /// When its VM was first seen in its record: figures that MAAS was asked for before may not count it.
+    there: Option<Moment>,
 }
+
+/// A place in the order of what happens in this process. Clocks do not do: much happens within one tick of theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(u64);
 
 /// The choices, by the uid of their object.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     entries: BTreeMap<String, Entry>,
+    last: Moment,
 }
 
 impl Ledger {
-    /// What is promised in this MAAS besides what its figures of the time `read` show, and where an object's siblings are.
-    pub(super) fn promised(
+    /// A moment after all others.
+    pub(super) fn moment(&mut self) -> Moment {
+        self.last.0 += 1;
+        self.last
+    }
+
+    /// Notes which VMs are there by now. Figures that MAAS is asked for after this count them.
+    pub(super) fn look<'a>(&mut self, others: impl Iterator<Item = &'a Seen>) {
+        if self.entries.is_empty() {
+            return;
+        }
+        let now = self.moment();
+        for seen in others.filter(|seen| seen.there) {
+            if let Some(entry) = self.entries.get_mut(&seen.uid) {
+                entry.there.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Whether VMs have come since that figures of the moment `asked` may not count.
+    pub(super) fn has_news_since(&self, asked: Moment) -> bool {
+        self.entries.values().any(|entry| entry.there.is_some_and(|there| asked < there))
+    }
+
+    /// What is promised in this MAAS besides what its figures of the moment `asked` show, and where an object's siblings are.
+    pub(super) fn promised<'a>(
         &mut self,
-        (maas, read): (&str, Timestamp),
+        (maas, asked): (&str, Moment),
         object: &MaasMachine,
-        others: impl Iterator<Item = Seen>,
+        others: impl Iterator<Item = &'a Seen>,
         now: Timestamp,
     ) -> (Vec<Claim>, Vec<Sibling>) {
-        let ours = group(object);
+        let (ours, moment) = (group(object), self.moment());
         // It is about to choose anew: what it chose before counts no more.
         self.entries.remove(&object.uid().unwrap_or_default());
         let is_sibling = |group: &Option<String>| ours.is_some() && *group == ours;
         let (mut claims, mut siblings) = (Vec::new(), Vec::new());
-        let mut known = BTreeMap::new();
+        let mut written = BTreeSet::new();
         for seen in others.filter(|seen| seen.maas.as_deref().is_none_or(|theirs| theirs == maas)) {
             if is_sibling(&seen.group) && !seen.leaving && seen.zone.is_some() {
                 let host = seen.claim.as_ref().map(|claim| claim.host);
@@ -111,7 +139,8 @@ impl Ledger {
                 let hidden = match entry {
                     Some(entry) => {
                         entry.written = true;
-                        if seen.there { read <= *entry.there.get_or_insert(now) } else { true }
+                        written.insert(seen.uid.as_str());
+                        !seen.there || asked < *entry.there.get_or_insert(moment)
                     }
                     None => !seen.there,
                 };
@@ -119,19 +148,19 @@ impl Ledger {
                     claims.push(claim.clone());
                 }
             }
-            known.insert(seen.uid, seen.claim.is_some());
         }
         self.entries.retain(|uid, entry| {
             entry.maas != maas
-                || match known.get(uid) {
+                || if written.contains(uid.as_str()) {
                     // In its record: the record counts, and the entry only until the figures are younger than the VM.
-                    Some(true) => entry.there.is_none_or(|there| read <= there),
+                    entry.there.is_none_or(|there| asked < there)
+                } else {
                     // Not in its record: the watch is late, or the record was given up or never written.
-                    Some(false) | None => !entry.written && now.duration_since(entry.at) < UNWRITTEN,
+                    !entry.written && now.duration_since(entry.at) < UNWRITTEN
                 }
         });
         for (uid, entry) in self.entries.iter().filter(|(_, entry)| entry.maas == maas) {
-            if known.get(uid) != Some(&true) {
+            if !written.contains(uid.as_str()) {
                 claims.push(entry.claim.clone());
                 if is_sibling(&entry.group) {
                     siblings.push(Sibling { host: Some(entry.claim.host), zone: entry.zone.clone() });

@@ -28,8 +28,9 @@ use maas_client::{Machine, Subnet, VmHost};
 pub use ledger::{Seen, group};
 pub use reports::{Report, Reports};
 
+use crate::census::Census;
 use crate::identity::{Fingerprint, Identity};
-use ledger::Ledger;
+use ledger::{Ledger, Moment};
 
 /// How long a list of hosts serves all passes.
 const SHARED: SignedDuration = SignedDuration::from_secs(5);
@@ -40,6 +41,7 @@ const PROJECT_KEPT: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Clone, Debug)]
 struct Listed {
     at: Timestamp,
+    asked: Moment,
     hosts: Arc<Vec<VmHost>>,
     machines: Arc<BTreeMap<String, Machine>>,
 }
@@ -67,30 +69,57 @@ impl LxdHosts {
         now: Timestamp,
         demand: &Demand<'_>,
         object: &MaasMachine,
-        all: &[Arc<MaasMachine>],
+        census: &Census,
     ) -> Lookup<Placement> {
-        let (read, hosts) = match self.hosts(identity, now, demand).await {
-            Ok(found) => found,
-            Err(error) => return Lookup::Unknown(error.to_string()),
-        };
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = all.iter().filter(|other| other.metadata.uid != object.metadata.uid);
-        let seen = others.map(|other| Seen::of(other));
-        let (claims, siblings) = ledger.promised((identity.endpoint(), read), object, seen, now);
-        let placement = place(demand, &hosts, &claims, &siblings);
-        if let Ok(choice) = &placement.choice {
-            ledger.note(identity.endpoint(), object, demand.vm, choice, now);
+        let uid = object.metadata.uid.as_deref();
+        // Before MAAS is asked: what is there by now is in its answer.
+        {
+            let mut ledger = self.ledger();
+            census.vms_of_others(uid, |others| ledger.look(others));
         }
-        Lookup::Found(placement)
+        let mut placement = self.choose(identity, now, demand, object, census).await;
+        if let Ok((Placement { choice: Err(_), .. }, asked)) = &placement
+            && self.ledger().has_news_since(*asked)
+        {
+            // VMs that came since that list count twice, as promised and perhaps in the list. A new one tells.
+            self.forget(identity).await;
+            placement = self.choose(identity, now, demand, object, census).await;
+        }
+        placement.map_or_else(|error| Lookup::Unknown(error.to_string()), |(placement, _)| Lookup::Found(placement))
     }
 
-    /// All hosts, and when MAAS was asked for them.
-    pub async fn hosts(
+    /// Chooses by the list in hand, or a new one; answers when that was asked for.
+    async fn choose(
         &self,
         identity: &Identity,
         now: Timestamp,
         demand: &Demand<'_>,
-    ) -> maas_client::Result<(Timestamp, Vec<Host>)> {
+        object: &MaasMachine,
+        census: &Census,
+    ) -> maas_client::Result<(Placement, Moment)> {
+        let (asked, hosts) = self.hosts(identity, now, demand).await?;
+        let (uid, maas) = (object.metadata.uid.as_deref(), identity.endpoint());
+        let mut ledger = self.ledger();
+        let promised = |others: &mut dyn Iterator<Item = &Seen>| ledger.promised((maas, asked), object, others, now);
+        let (claims, siblings) = census.vms_of_others(uid, promised);
+        let placement = place(demand, &hosts, &claims, &siblings);
+        if let Ok(choice) = &placement.choice {
+            ledger.note(maas, object, demand.vm, choice, now);
+        }
+        Ok((placement, asked))
+    }
+
+    fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All hosts, and when MAAS was asked for them.
+    async fn hosts(
+        &self,
+        identity: &Identity,
+        now: Timestamp,
+        demand: &Demand<'_>,
+    ) -> maas_client::Result<(Moment, Vec<Host>)> {
         let listed = self.listed(identity, now).await?;
         let named = demand.vm.nics.iter().any(|nic| nic.to != Attach::Boot) || demand.vm.nics.len() > 1;
         let subnets: Vec<Subnet> = if named { identity.client.subnets().list().await? } else { Vec::new() };
@@ -105,7 +134,7 @@ impl LxdHosts {
             }
             hosts.push(converted);
         }
-        Ok((listed.at, hosts))
+        Ok((listed.asked, hosts))
     }
 
     /// The list, asked for by one pass for all that want it now.
@@ -118,6 +147,7 @@ impl LxdHosts {
         if let Some(listed) = list.as_ref().filter(|listed| now.duration_since(listed.at) < SHARED) {
             return Ok(listed.clone());
         }
+        let asked = self.ledger().moment();
         let hosts = identity.client.vm_hosts().list().await?;
         let hosts: Vec<VmHost> = hosts.into_iter().filter(|host| host.kind.as_deref() == Some("lxd")).collect();
         let of = |host: &VmHost| host.host.as_ref().map(|machine| machine.system_id.clone());
@@ -125,7 +155,7 @@ impl LxdHosts {
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let machines = identity.client.machines().by_ids(&ids).await?;
         let machines = machines.into_iter().map(|machine| (machine.system_id.clone(), machine)).collect();
-        let listed = Listed { at: now, hosts: Arc::new(hosts), machines: Arc::new(machines) };
+        let listed = Listed { at: now, asked, hosts: Arc::new(hosts), machines: Arc::new(machines) };
         *list = Some(listed.clone());
         Ok(listed)
     }

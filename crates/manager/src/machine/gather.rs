@@ -1,14 +1,11 @@
 //! Every read of a pass.
 
-use std::collections::BTreeSet;
-
 use capmaas_api::capi::{Cluster, Machine, owner};
 use capmaas_api::names::{
     CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION,
     DNS_NAME_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION, MANAGED_BY, PAUSED_ANNOTATION,
 };
-use capmaas_api::provider_id::Slashes;
-use capmaas_api::{MaasCluster, MaasMachine, ProviderId, reasons};
+use capmaas_api::{MaasCluster, MaasMachine, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
 use capmaas_core::hosts::bridge::{Interface, Network};
@@ -23,6 +20,7 @@ use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
 
 use super::Context;
+use crate::census::Census;
 use crate::identity::Identity;
 use crate::port::{Key, Result};
 
@@ -79,9 +77,9 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
     };
     observed.bootstrap = bootstrap(context, key, &observed).await;
-    let all = kubernetes.maas_machines(None).await?;
+    let census = kubernetes.census().await?;
     let record = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
-    observed.others = others(&observed.object, record.as_ref(), &all);
+    observed.others = others(&observed, record.as_ref(), &census);
     let identity = match identity(context, key, &observed, &maas_cluster, name).await {
         Ok(identity) => identity,
         Err(closed) => {
@@ -96,7 +94,9 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
     };
     if let Some(record) = &record {
         look(context, &identity, record, &mut observed).await;
-        look_for_vm(context, &identity, record, &mut observed, &all).await;
+        look_for_vm(context, &identity, record, &mut observed, &census).await;
+        // Once more, because MAAS has named more machines meanwhile.
+        observed.others = others(&observed, Some(record), &census);
         observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
             observed.in_dns = in_dns(&identity, cluster, &observed).await;
@@ -210,30 +210,14 @@ async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<
     }
 }
 
-/// The system IDs that a machine stands for.
-pub(crate) fn system_ids(machine: &MaasMachine) -> BTreeSet<String> {
-    let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
-    let by_provider_id = provider_id.and_then(|id| id.system_id().map(str::to_owned));
-    let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
-    // A machine that was given back is nobody's live node, although the object that is going still names it.
-    let given_back = record.as_ref().and_then(|record| record.released.clone());
-    let recorded = record.and_then(|record| record.machine);
-    by_provider_id.into_iter().chain(recorded).filter(|id| given_back.as_ref() != Some(id)).collect()
-}
-
-fn others(object: &MaasMachine, record: Option<&Record>, all: &[std::sync::Arc<MaasMachine>]) -> Others {
-    let mut others = Others::default();
-    let cluster = |machine: &MaasMachine| (machine.namespace(), machine.labels().get(CLUSTER_NAME_LABEL).cloned());
-    for other in all.iter().filter(|other| other.uid() != object.uid()) {
-        others.machines.extend(system_ids(other));
-        let same_key = |theirs: Record| record.is_some_and(|ours| ours.key == theirs.key);
-        let theirs = Record::read(other.metadata.annotations.as_ref()).ok().flatten();
-        others.share_key |= theirs.is_some_and(same_key);
-        let provider_id = other.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
-        let go_form = provider_id.is_some_and(|id| id.slashes() == Slashes::Three);
-        others.use_go_form |= go_form && cluster(other) == cluster(object);
+/// What other objects hold of that which was seen.
+fn others(observed: &Observed, record: Option<&Record>, census: &Census) -> Others {
+    let uid = observed.object.metadata.uid.as_deref();
+    Others {
+        machines: observed.machines().into_iter().filter(|id| census.is_held_by_another(uid, id)).collect(),
+        share_key: record.is_some_and(|record| census.is_key_of_another(uid, &record.key)),
+        use_go_form: census.is_go_form_used_beside(&observed.object),
     }
-    others
 }
 
 async fn identity(
@@ -323,7 +307,7 @@ async fn look_for_vm(
     identity: &Identity,
     record: &Record,
     observed: &mut Observed,
-    all: &[std::sync::Arc<MaasMachine>],
+    census: &Census,
 ) {
     if let (Lookup::Found(metal), Some(Power::Unknown)) = (&observed.on_record, observed.power)
         && (observed.object.metadata.deletion_timestamp.is_some() || observed.object.spec.provider_id().is_none())
@@ -352,12 +336,12 @@ async fn look_for_vm(
     match &vm.place {
         Some(place) => {
             let orphan = vm.exists.then_some(vm.name.as_str());
-            observed.vm.host = super::hosts::sight(context, identity, place.host, orphan, all).await;
+            observed.vm.host = super::hosts::sight(context, identity, place.host, orphan, census).await;
         }
         None => {
             if let Ok(Intent::Vm(wanted)) = resolve(&observed.object.spec, false) {
                 let asked = (record, wanted.as_ref());
-                observed.vm.placement = super::hosts::placement(context, identity, observed, asked, all).await;
+                observed.vm.placement = super::hosts::placement(context, identity, observed, asked, census).await;
             }
         }
     }

@@ -1,9 +1,7 @@
 //! The LXD hosts, as one machine asks for them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use capmaas_api::MaasMachine;
 use capmaas_core::Lookup;
 use capmaas_core::intent::Vm;
 use capmaas_core::machine::{HostSight, Observed, Power, Record};
@@ -11,6 +9,7 @@ use capmaas_core::placement::{Demand, LEAVING_TAG, Placement};
 use maas_client::{Client, PowerState};
 
 use super::Context;
+use crate::census::Census;
 use crate::hosts;
 use crate::identity::Identity;
 
@@ -20,7 +19,7 @@ pub(super) async fn placement(
     identity: &Identity,
     observed: &Observed,
     (record, vm): (&Record, &Vm),
-    all: &[Arc<MaasMachine>],
+    census: &Census,
 ) -> Lookup<Placement> {
     let now = context.clock.now();
     let of_machine = match &observed.machine {
@@ -30,7 +29,7 @@ pub(super) async fn placement(
     let zone = of_machine.or_else(|| vm.zone.clone());
     let failed: BTreeSet<i64> = record.vm.iter().flat_map(|vm| vm.avoids(now)).collect();
     let demand = Demand { vm, zone: zone.as_deref(), failed: &failed };
-    context.lxd_hosts.place(identity, now, &demand, &observed.object, all).await
+    context.lxd_hosts.place(identity, now, &demand, &observed.object, census).await
 }
 
 /// The host on record, right before a VM is made there, or found there (`orphan` is its name).
@@ -39,7 +38,7 @@ pub(super) async fn sight(
     identity: &Identity,
     id: i64,
     orphan: Option<&str>,
-    all: &[Arc<MaasMachine>],
+    census: &Census,
 ) -> Lookup<HostSight> {
     let client = &identity.client;
     let host = match client.vm_hosts().read(id).await {
@@ -57,7 +56,7 @@ pub(super) async fn sight(
         Ok(())
     };
     let others_known = match orphan {
-        Some(name) => hosts::others_known(context, identity, &host, name, all).await,
+        Some(name) => hosts::others_known(context, identity, &host, name, census).await,
         None => Lookup::Unknown("nobody asked".to_owned()),
     };
     let project = match client.vm_hosts().parameters(id).await {

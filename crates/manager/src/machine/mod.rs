@@ -20,7 +20,6 @@ use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
 pub use controller::{fingerprint, run};
-pub(crate) use gather::system_ids;
 
 /// What every pass needs.
 #[derive(Clone)]

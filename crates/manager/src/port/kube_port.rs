@@ -20,8 +20,10 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use super::together::Together;
 use super::workload::Workloads;
 use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, NewSecret, Node, Result, SecretValues, Which};
+use crate::census::Census;
 
 /// Who owns the fields that we write, in the words of server-side apply.
 pub(super) const FIELD_MANAGER: &str = "capmaas-manager";
@@ -36,9 +38,11 @@ pub struct KubePort {
     client: Client,
     core_version: watch::Receiver<String>,
     namespace: Option<String>,
-    machines: Option<Store<MaasMachine>>,
+    machines: Option<(Store<MaasMachine>, Census)>,
     recorder: Recorder,
     workloads: Workloads,
+    clusters: Together<Cluster>,
+    maas_clusters: Together<MaasCluster>,
 }
 
 impl fmt::Debug for KubePort {
@@ -52,7 +56,16 @@ impl KubePort {
     pub fn new(client: Client, core_version: watch::Receiver<String>) -> Self {
         let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: std::env::var("POD_NAME").ok() };
         let recorder = Recorder::new(client.clone(), reporter);
-        Self { client, core_version, namespace: None, machines: None, recorder, workloads: Workloads::default() }
+        Self {
+            client,
+            core_version,
+            namespace: None,
+            machines: None,
+            recorder,
+            workloads: Workloads::default(),
+            clusters: Together::default(),
+            maas_clusters: Together::default(),
+        }
     }
 
     /// Only this namespace is looked at.
@@ -62,10 +75,10 @@ impl KubePort {
         self
     }
 
-    /// Lists of `MaasMachine`s are taken from this store, which a watch keeps up to date.
+    /// Lists of `MaasMachine`s, and what they stand for, are taken from what a watch keeps up to date.
     #[must_use]
-    pub fn with_machines(mut self, store: Store<MaasMachine>) -> Self {
-        self.machines = Some(store);
+    pub fn with_machines(mut self, store: Store<MaasMachine>, census: Census) -> Self {
+        self.machines = Some((store, census));
         self
     }
 
@@ -101,13 +114,13 @@ impl Kubernetes for KubePort {
 
     async fn maas_cluster(&self, key: &Key) -> Result<Option<MaasCluster>> {
         let api: Api<MaasCluster> = Api::namespaced(self.client.clone(), &key.namespace);
-        read(format!("read the MaasCluster {key}"), api.get(&key.name)).await
+        self.maas_clusters.read(key, read(format!("read the MaasCluster {key}"), api.get(&key.name))).await
     }
 
     async fn cluster(&self, key: &Key) -> Result<Option<Cluster>> {
         let resource = Cluster::api_resource(&self.core_version());
         let api: Api<Cluster> = Api::namespaced_with(self.client.clone(), &key.namespace, &resource);
-        read(format!("read the Cluster {key}"), api.get(&key.name)).await
+        self.clusters.read(key, read(format!("read the Cluster {key}"), api.get(&key.name))).await
     }
 
     async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
@@ -123,7 +136,7 @@ impl Kubernetes for KubePort {
                     && machine.labels().get(CLUSTER_NAME_LABEL) == Some(&cluster.name)
             })
         };
-        if let Some(store) = &self.machines {
+        if let Some((store, _)) = &self.machines {
             return Ok(store.state().into_iter().filter(|machine| belongs(machine)).collect());
         }
         let namespace = of_cluster.map(|cluster| &cluster.namespace).or(self.namespace.as_ref());
@@ -143,6 +156,13 @@ impl Kubernetes for KubePort {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(machines),
             }
+        }
+    }
+
+    async fn census(&self) -> Result<Census> {
+        match &self.machines {
+            Some((_, census)) => Ok(census.clone()),
+            None => Ok(Census::of(self.maas_machines(None).await?.iter().map(Arc::as_ref))),
         }
     }
 

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::memory_objects::{Id, Objects};
 use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, NewSecret, Node, Result, SecretValues, Which};
+use crate::census::Census;
 use crate::clock::Clock;
 
 /// Kubernetes in memory: objects with versions, generations, finalizers, owners and a status of their own, and the Nodes
@@ -31,6 +32,7 @@ struct State {
     happenings: Vec<Happening>,
     /// MaasMachines as they were decoded last, with their versions: every pass asks for all of them.
     decoded: BTreeMap<Key, (Value, Arc<MaasMachine>)>,
+    census: Census,
     answering: BTreeSet<Key>,
     nodes: BTreeMap<(Key, String), Node>,
     node_versions: u64,
@@ -240,6 +242,13 @@ impl Kubernetes for MemoryPort {
         };
         let found = objects.of_kind("MaasMachine").filter(|(key, object)| belongs(key, object));
         found.map(|(key, object)| machine(decoded, key, object)).collect()
+    }
+
+    async fn census(&self) -> Result<Census> {
+        let machines = self.maas_machines(None).await?;
+        let census = self.state().census.clone();
+        census.be(machines.iter().map(Arc::as_ref));
+        Ok(census)
     }
 
     async fn secret(&self, key: &Key) -> Result<Option<SecretValues>> {

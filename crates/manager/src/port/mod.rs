@@ -6,6 +6,7 @@
 mod kube_port;
 mod memory;
 mod memory_objects;
+mod together;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::census::Census;
 pub use kube_port::KubePort;
 pub use memory::MemoryPort;
 
@@ -239,7 +241,7 @@ pub struct Error {
     doing: String,
     why: String,
     #[source]
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
@@ -251,8 +253,14 @@ impl Error {
     /// The same with its cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
+    }
+
+    /// The same error for somebody else who waited for the same answer.
+    fn again(&self) -> Self {
+        let Self { kind, doing, why, source } = self;
+        Self { kind: *kind, doing: doing.clone(), why: why.clone(), source: source.clone() }
     }
 }
 
@@ -278,6 +286,10 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     /// The `MaasMachine`s of a Cluster (by their label), or all that this manager may see. From a cache where there is
     /// one, so it may lag behind.
     async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>>;
+
+    /// What all `MaasMachine`s that this manager may see stand for. From a cache where there is one, so it may lag behind, but
+    /// no further than [`maas_machines`](Self::maas_machines).
+    async fn census(&self) -> Result<Census>;
 
     /// The data of a Secret as it is stored now.
     async fn secret(&self, key: &Key) -> Result<Option<SecretValues>>;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasCluster, MaasMachine};
+use capmaas_manager::census::Census;
 use capmaas_manager::port::{
     Guard, Happening, Key, Kind, Kubernetes, MemoryPort, NewSecret, Node, Result, SecretValues, Which,
 };
@@ -125,6 +126,10 @@ impl Kubernetes for Mortal {
 
     async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
         self.crash.read(self.port.machine(key)).await
+    }
+
+    async fn census(&self) -> Result<Census> {
+        self.port.census().await
     }
 
     async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>> {

@@ -7,7 +7,9 @@ use capmaas_api::MaasMachine;
 use capmaas_api::lxd_error::LxdErrorKind;
 use capmaas_core::Lookup;
 use capmaas_core::intent::Vm;
+use capmaas_core::machine::RECORD_ANNOTATION;
 use capmaas_core::placement::{Demand, Placement};
+use capmaas_manager::census::Census;
 use capmaas_manager::clock::Clock;
 use capmaas_manager::identity::{
     Connect, Credentials, EnvironmentCredentials, Identities, Identity, MemoryKeeper, Settings,
@@ -84,7 +86,7 @@ fn vm() -> Vm {
 async fn place(hosts: &LxdHosts, identity: &Identity, vm: &Vm, name: &str, at: Timestamp) -> Placement {
     let (failed, object) = (BTreeSet::new(), object(name));
     let demand = Demand { vm, zone: vm.zone.as_deref(), failed: &failed };
-    match hosts.place(identity, at, &demand, &object, &[]).await {
+    match hosts.place(identity, at, &demand, &object, &Census::default()).await {
         Lookup::Found(placement) => placement,
         other => panic!("{other:?}"),
     }
@@ -210,4 +212,36 @@ async fn go18_the_default_pool_whose_number_is_zero_is_a_pool_like_any_other() {
     let choice = place(&hosts, &identity, &asked("default"), "m1", now()).await.choice.unwrap();
     assert_eq!(choice.pool.unwrap().name, "default");
     assert_eq!(place(&hosts, &identity, &asked("vms"), "m2", now()).await.choice.unwrap().name, "host5");
+}
+
+/// All within one tick of the clock: the list that was shared when the first VM was chosen does not show it, and the next one does.
+#[tokio::test]
+async fn the_newest_vm_of_a_host_is_counted_once() {
+    let maas = maas();
+    host(&maas, 1, 4);
+    let (hosts, identity) = (LxdHosts::default(), identity(&maas, ADMIN).await);
+    let chosen = place(&hosts, &identity, &vm(), "a", now()).await.choice.unwrap();
+    let compose = Compose {
+        hostname: Some("a".into()),
+        cores: Some(2),
+        memory_mib: Some(4096),
+        disks: vec![ComposeDisk { label: "root".into(), gigabytes: 20, pool: None }],
+        skip_commissioning: true,
+        ..Compose::default()
+    };
+    identity.client.vm_hosts().compose(chosen.host, &compose).await.unwrap();
+    let mut of_a = object("a");
+    let place_of_a = json!({
+        "host": chosen.host, "hostName": chosen.name, "zone": "az1", "cores": 2, "memory": 4096, "disk": 20, "at": now(),
+    });
+    let record = json!({"key": "k", "machine": "vm-a", "vm": {"name": "a", "base": "a", "place": place_of_a}});
+    of_a.metadata.annotations = Some([(RECORD_ANNOTATION.to_owned(), record.to_string())].into());
+    let census = Census::of([&of_a]);
+    let (failed, wanted) = (BTreeSet::new(), vm());
+    let demand = Demand { vm: &wanted, zone: None, failed: &failed };
+    let Lookup::Found(second) = hosts.place(&identity, now(), &demand, &object("b"), &census).await else { panic!() };
+    assert_eq!(second.choice.map(|choice| choice.host), Ok(chosen.host), "two of its four cores are free");
+    let Lookup::Found(third) = hosts.place(&identity, now(), &demand, &object("c"), &census).await else { panic!() };
+    assert_eq!(third.choice.unwrap_err().kind, LxdErrorKind::InsufficientResources, "the second one is promised");
+    assert_eq!(lists(&maas), 2, "and for that no list is asked for: it would show nothing new");
 }

@@ -1,0 +1,339 @@
+//! Which MaasMachine stands for what: for which machines of MAAS, under which key, in which cluster.
+//!
+//! Every pass asks whether another object holds the same machine, and there are many passes and many objects. So what each
+//! object says is read once for each of its versions, and looked up by what it is asked for.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use capmaas_api::names::CLUSTER_NAME_LABEL;
+use capmaas_api::provider_id::Slashes;
+use capmaas_api::{MaasMachine, ProviderId};
+use capmaas_core::machine::Record;
+use kube::ResourceExt as _;
+
+use crate::lxd_hosts::Seen;
+use crate::port::Key;
+use crate::watch::Change;
+
+/// Everything that is looked up, about all objects. Cheap to clone; clones share everything.
+#[derive(Clone, Debug, Default)]
+pub struct Census {
+    inner: Arc<RwLock<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    objects: HashMap<Key, Facts>,
+    /// By the system ID of a live node: who stands for it.
+    holders: Index<String>,
+    /// By a system ID under which MAAS may name the machine of an object in its event log.
+    named: Index<String>,
+    /// By the key on record.
+    keys: Index<String>,
+    /// By cluster: who has a provider ID in the Go provider's form.
+    go_form: Index<Key>,
+}
+
+/// What one version of an object says.
+#[derive(Debug)]
+struct Facts {
+    uid: Option<String>,
+    version: Option<String>,
+    stands_for: BTreeSet<String>,
+    named: BTreeSet<String>,
+    key: Option<String>,
+    cluster: Key,
+    go_form: bool,
+    vm: Seen,
+}
+
+impl Facts {
+    fn of(machine: &MaasMachine) -> Self {
+        let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+        let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
+        let by_provider_id = provider_id.as_ref().and_then(|id| id.system_id().map(str::to_owned));
+        // A machine that was given back is nobody's live node, although the object that is going still names it.
+        let given_back = record.as_ref().and_then(|record| record.released.as_ref());
+        let recorded = record.as_ref().and_then(|record| record.machine.clone());
+        let extra = record.iter().flat_map(|record| record.extra.iter().cloned());
+        let pinned = machine.spec.system_id().map(str::to_owned);
+        let named = pinned.into_iter().chain(by_provider_id.clone()).chain(recorded.clone()).chain(extra);
+        Self {
+            uid: machine.uid(),
+            version: machine.resource_version(),
+            named: named.collect(),
+            stands_for: by_provider_id.into_iter().chain(recorded).filter(|id| given_back != Some(id)).collect(),
+            vm: Seen::of(machine, record.as_ref()),
+            key: record.map(|record| record.key),
+            cluster: cluster_of(machine),
+            go_form: provider_id.is_some_and(|id| id.slashes() == Slashes::Three),
+        }
+    }
+}
+
+/// The Cluster that a machine is labelled with; an empty name if there is no label.
+fn cluster_of(machine: &MaasMachine) -> Key {
+    Key::of(machine).beside(machine.labels().get(CLUSTER_NAME_LABEL).cloned().unwrap_or_default())
+}
+
+impl Census {
+    /// What these objects say.
+    pub fn of<'a>(machines: impl IntoIterator<Item = &'a MaasMachine>) -> Self {
+        let census = Self::default();
+        census.be(machines);
+        census
+    }
+
+    /// Takes a change of what is there.
+    pub fn take(&self, change: &Change<'_, MaasMachine>) {
+        match change {
+            Change::Applied(machine) => self.write().note(machine),
+            Change::Deleted(machine) => self.write().strike(&Key::of(*machine)),
+            Change::Replaced(machines) => self.be(machines.iter()),
+        }
+    }
+
+    /// From now on just these objects are there.
+    pub fn be<'a>(&self, machines: impl IntoIterator<Item = &'a MaasMachine>) {
+        let mut inner = self.write();
+        let mut there = BTreeSet::new();
+        for machine in machines {
+            there.insert(Key::of(machine));
+            inner.note(machine);
+        }
+        let gone: Vec<Key> = inner.objects.keys().filter(|key| !there.contains(key)).cloned().collect();
+        for key in gone {
+            inner.strike(&key);
+        }
+    }
+
+    /// Whether any other object than the one with this UID stands for a machine (S6).
+    pub fn is_held_by_another(&self, uid: Option<&str>, system_id: &str) -> bool {
+        let inner = self.read();
+        inner.any(inner.holders.of(system_id), |facts| facts.uid.as_deref() != uid)
+    }
+
+    /// Whether another object has the same key on record.
+    pub fn is_key_of_another(&self, uid: Option<&str>, key: &str) -> bool {
+        let inner = self.read();
+        inner.any(inner.keys.of(key), |facts| facts.uid.as_deref() != uid)
+    }
+
+    /// Whether another object of the same cluster has a provider ID in the Go provider's form.
+    pub fn is_go_form_used_beside(&self, machine: &MaasMachine) -> bool {
+        let inner = self.read();
+        inner.any(inner.go_form.of(&cluster_of(machine)), |facts| facts.uid != machine.metadata.uid)
+    }
+
+    /// An object that stands for a machine, and its cluster.
+    pub fn holder(&self, system_id: &str) -> Option<(Key, Key)> {
+        let inner = self.read();
+        let key = inner.holders.of(system_id).next()?;
+        inner.objects.get(key).map(|facts| (key.clone(), facts.cluster.clone()))
+    }
+
+    /// Every object whose machine MAAS may mean by one of these ids, in order.
+    pub fn named(&self, system_ids: &BTreeSet<String>) -> BTreeSet<Key> {
+        let inner = self.read();
+        system_ids.iter().flat_map(|id| inner.named.of(id.as_str())).cloned().collect()
+    }
+
+    /// What every object but the one with this UID says about its VM.
+    pub fn vms_of_others<T>(&self, uid: Option<&str>, look: impl FnOnce(&mut dyn Iterator<Item = &Seen>) -> T) -> T {
+        let inner = self.read();
+        let mut others = inner.objects.values().filter(|facts| facts.uid.as_deref() != uid).map(|facts| &facts.vm);
+        look(&mut others)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn any<'a>(&self, mut keys: impl Iterator<Item = &'a Key>, fits: impl Fn(&Facts) -> bool) -> bool {
+        keys.any(|key| self.objects.get(key).is_some_and(&fits))
+    }
+
+    fn note(&mut self, machine: &MaasMachine) {
+        let key = Key::of(machine);
+        if let Some(known) = self.objects.get(&key)
+            && known.version.is_some()
+            && (&known.uid, &known.version) == (&machine.metadata.uid, &machine.metadata.resource_version)
+        {
+            return;
+        }
+        self.strike(&key);
+        let facts = Facts::of(machine);
+        facts.stands_for.iter().for_each(|id| self.holders.add(id, &key));
+        facts.named.iter().for_each(|id| self.named.add(id, &key));
+        facts.key.iter().for_each(|recorded| self.keys.add(recorded, &key));
+        if facts.go_form {
+            self.go_form.add(&facts.cluster, &key);
+        }
+        self.objects.insert(key, facts);
+    }
+
+    fn strike(&mut self, key: &Key) {
+        let Some(facts) = self.objects.remove(key) else { return };
+        facts.stands_for.iter().for_each(|id| self.holders.remove(id, key));
+        facts.named.iter().for_each(|id| self.named.remove(id, key));
+        facts.key.iter().for_each(|recorded| self.keys.remove(recorded, key));
+        self.go_form.remove(&facts.cluster, key);
+    }
+}
+
+/// Objects by something that they say; those that say the same are in order.
+#[derive(Debug)]
+struct Index<K>(HashMap<K, BTreeSet<Key>>);
+
+impl<K> Default for Index<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Hash + Eq + Clone> Index<K> {
+    fn of<Q>(&self, said: &Q) -> impl Iterator<Item = &Key>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.0.get(said).into_iter().flatten()
+    }
+
+    fn add(&mut self, said: &K, key: &Key) {
+        self.0.entry(said.clone()).or_default().insert(key.clone());
+    }
+
+    fn remove(&mut self, said: &K, key: &Key) {
+        if let Some(keys) = self.0.get_mut(said) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.0.remove(said);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capmaas_core::machine::RECORD_ANNOTATION;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An object whose record says this.
+    fn machine(name: &str, version: u64, record: Value, provider_id: Option<&str>) -> MaasMachine {
+        let mut metadata = json!({
+            "name": name, "namespace": "team", "uid": format!("uid-{name}"), "resourceVersion": version.to_string(),
+            "labels": { CLUSTER_NAME_LABEL: "c1" },
+        });
+        if !record.is_null() {
+            metadata["annotations"] = json!({ RECORD_ANNOTATION: record.to_string() });
+        }
+        serde_json::from_value(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+            "metadata": metadata, "spec": { "image": "jammy", "providerID": provider_id },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn s06_a_machine_is_held_by_its_object_until_that_has_given_it_back() {
+        let census = Census::default();
+        let say = |version, record| census.take(&Change::Applied(&machine("a", version, record, None)));
+        say(1, json!({"key": "k"}));
+        assert!(!census.is_held_by_another(Some("uid-b"), "abc"));
+        say(2, json!({"key": "k", "machine": "abc"}));
+        assert!(census.is_held_by_another(Some("uid-b"), "abc"));
+        assert!(!census.is_held_by_another(Some("uid-a"), "abc"), "its own");
+        assert_eq!(census.holder("abc"), Some((Key::new("team", "a"), Key::new("team", "c1"))));
+        say(3, json!({"key": "k", "machine": "abc", "released": "abc"}));
+        assert!(!census.is_held_by_another(Some("uid-b"), "abc"));
+        assert_eq!(
+            census.named(&BTreeSet::from(["abc".to_owned()])).len(),
+            1,
+            "what happens to it is still of interest"
+        );
+        census.take(&Change::Deleted(&machine("a", 3, Value::Null, None)));
+        assert!(census.named(&BTreeSet::from(["abc".to_owned()])).is_empty());
+    }
+
+    #[test]
+    fn a_copied_record_and_the_form_of_the_go_provider_are_seen_from_the_others() {
+        let (one, two) = (
+            machine("a", 1, json!({"key": "k", "machine": "abc"}), Some("maas:///az1/abc")),
+            machine("b", 2, json!({"key": "k"}), None),
+        );
+        let census = Census::of([&one, &two]);
+        assert!(census.is_key_of_another(Some("uid-a"), "k") && census.is_key_of_another(Some("uid-b"), "k"));
+        assert!(census.is_go_form_used_beside(&two) && !census.is_go_form_used_beside(&one));
+        census.take(&Change::Replaced(&[two]));
+        assert!(!census.is_key_of_another(Some("uid-b"), "k"));
+        assert!(!census.is_held_by_another(Some("uid-b"), "abc"), "an object that is in no list any more is gone");
+    }
+
+    /// However it came about, a census says what one that is made of the same objects says.
+    #[test]
+    fn after_any_changes_it_is_the_same_as_a_new_one() {
+        let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut roll = |sides: u64| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) % sides
+        };
+        let (census, mut there) = (Census::default(), std::collections::BTreeMap::<String, MaasMachine>::new());
+        for version in 1..=2000 {
+            let name = format!("m{}", roll(6));
+            match roll(8) {
+                0 => {
+                    if let Some(gone) = there.remove(&name) {
+                        census.take(&Change::Deleted(&gone));
+                    }
+                }
+                1 => {
+                    there.retain(|_, _| roll(3) > 0);
+                    census.take(&Change::Replaced(&there.values().cloned().collect::<Vec<_>>()));
+                }
+                _ => {
+                    let id = format!("id{}", roll(4));
+                    let mut record = json!({"key": format!("k{}", roll(5))});
+                    if roll(2) == 0 {
+                        record["machine"] = json!(id);
+                    }
+                    if roll(4) == 0 {
+                        record["released"] = json!(id);
+                    }
+                    let provider_id = format!("maas:{}z/id{}", if roll(2) == 0 { "//" } else { "///" }, roll(4));
+                    let object = machine(&name, version, record, (roll(2) == 0).then_some(provider_id.as_str()));
+                    census.take(&Change::Applied(&object));
+                    there.insert(name, object);
+                }
+            }
+            let new = Census::of(there.values());
+            for n in 0..6 {
+                let (uid, id, key) = (format!("uid-m{n}"), format!("id{n}"), format!("k{n}"));
+                let says = |census: &Census| {
+                    let ids = BTreeSet::from([id.clone()]);
+                    let held = census.is_held_by_another(Some(&uid), &id);
+                    let shared = census.is_key_of_another(Some(&uid), &key);
+                    let go = there.get(&format!("m{n}")).map(|object| census.is_go_form_used_beside(object));
+                    (held, shared, go, census.holder(&id), census.named(&ids))
+                };
+                assert_eq!(says(&census), says(&new), "after {version} changes");
+            }
+        }
+        let left = census.read().holders.0.len();
+        census.take(&Change::Replaced(&[]));
+        let inner = census.read();
+        let empty = [inner.holders.0.len(), inner.named.0.len(), inner.keys.0.len(), inner.go_form.0.len()];
+        assert!(left > 0 && empty == [0; 4], "nothing is left behind: {left}, {empty:?}");
+    }
+}
