@@ -73,7 +73,7 @@ impl Life<'_> {
         }
         let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message);
         let record = self.record.clone().sending(Write::Allocate, self.now);
-        Step::say(said, after(1)).recording(record).doing(effect)
+        Step::say(said, after(0)).recording(record).doing(effect)
     }
 
     fn constraints(&self) -> Constraints {

@@ -171,7 +171,7 @@ impl Life<'_> {
         let message = format!("{} is being made on {}", vm.name, place.host_name);
         self.record.vm = Some(VmRecord { place: Some(place.clone()), ..vm.clone() });
         let effect = Effect::Compose { name: vm.name.clone(), place };
-        creating(message, after(1)).recording(self.record.sending(Write::Compose, self.now)).doing(effect)
+        creating(message, after(0)).recording(self.record.sending(Write::Compose, self.now)).doing(effect)
     }
 
     /// LXD has a VM of our name that MAAS does not know: made before MAAS died. A refresh brings it back, and harms every

@@ -1,7 +1,9 @@
 //! Everything that a pass does: what is remembered first, the one effect, then the status.
 
-use capmaas_api::MaasMachine;
+use std::time::Duration;
+
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
+use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::machine::{Event, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
@@ -37,7 +39,7 @@ pub(super) async fn apply(
     }
     if let (Some(effect), Some(sight)) = (plan.effect.take(), sight) {
         if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
-            return Ok(Requeue::After(std::time::Duration::from_secs(1)));
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
         context.fence.check().map_err(|error| {
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
@@ -54,6 +56,7 @@ pub(super) async fn apply(
     }
     if let Some(status) = &plan.status
         && object.status.as_ref() != Some(status)
+        && !is_passing(status, plan.requeue)
     {
         let status = serde_json::to_value(status).unwrap_or_default();
         kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), status).await?;
@@ -78,6 +81,13 @@ async fn remember(kubernetes: &dyn Kubernetes, key: &Key, object: MaasMachine, r
         }
         _ => Err(error),
     }
+}
+
+/// Whether a status tells of nothing but a step on the way, and the next pass follows at once: that one says how far it is then,
+/// and nobody could read this in between. Trouble is always told.
+fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
+    let trouble = |condition: &Condition| matches!(condition.severity, Some(Severity::Warning | Severity::Error));
+    requeue == Requeue::After(Duration::ZERO) && !status.ready && !status.conditions.iter().any(trouble)
 }
 
 /// What the plan changes about metadata and spec, if anything.

@@ -6,6 +6,7 @@ pub(crate) mod debts;
 mod gather;
 mod hosts;
 mod links;
+mod news;
 mod perform;
 
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
-pub use controller::{fingerprint, run};
+pub use controller::run;
+pub use news::fingerprint;
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -40,10 +42,11 @@ pub struct Context {
 
 /// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
-    let Some((observed, sight)) = gather::gather(context, key).await? else { return Ok(Requeue::OnChange) };
+    // On the heap: everything that a pass holds across its many calls is large.
+    let Some((observed, sight)) = Box::pin(gather::gather(context, key)).await? else { return Ok(Requeue::OnChange) };
     let plan = decide(&observed, context.clock.now());
     tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(capmaas_core::machine::Effect::name), why = %plan.why, "decided");
-    match apply::apply(context, key, &observed, plan, sight.as_ref()).await {
+    match Box::pin(apply::apply(context, key, &observed, plan, sight.as_ref())).await {
         // Somebody else wrote in between: look again.
         Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(std::time::Duration::from_millis(500))),
         result => result,
