@@ -211,7 +211,10 @@ impl Leave<'_> {
     fn note_what_landed(&mut self, ours: &[Metal], on_record: Option<&Metal>) {
         let Some(sent) = &self.record.in_flight else { return };
         let landed = match sent.write {
-            Write::Allocate => !ours.is_empty(),
+            // One that was allocated as well was there before, and one that leaves is not what was asked for.
+            Write::Allocate => {
+                ours.iter().any(|metal| !metal.state.is_leaving() && !self.record.extra.contains(&metal.id))
+            }
             // What was made under the name is seen by it.
             Write::Compose => {
                 let vm = self.record.vm.as_ref();

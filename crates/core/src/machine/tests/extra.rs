@@ -75,6 +75,20 @@ fn s04_a_lost_answer_to_its_release_is_waited_for_and_seen() {
 }
 
 #[test]
+fn s02_it_does_not_show_that_an_allocation_whose_answer_was_lost_has_landed() {
+    let record = Record { machine: None, ..written_down() }.sending(Write::Allocate, now());
+    for state in [State::Allocated, State::Releasing, State::Ready, State::New] {
+        let stamped = Metal { stamp: Some(KEY.into()), ..other(state) };
+        let mut observed = seen(Lookup::Found(stamped), Some(Power::Off)).with_record(&record).deleting();
+        observed.on_record = Lookup::Absent;
+        let plan = decide(&observed, later(149));
+        assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep), "{state:?}");
+        let kept = plan.record.as_ref().unwrap_or(&record);
+        assert!(kept.in_flight.is_some(), "it may still land: {state:?}");
+    }
+}
+
+#[test]
 fn s04_it_takes_nothing_from_a_machine_that_runs() {
     let held = Lookup::Found(Metal { stamp: Some(KEY.into()), ..other(State::Allocated) });
     let observed = seen(held, None).seeing(metal(State::Deployed)).provisioned();
