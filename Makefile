@@ -61,7 +61,7 @@ bench: tools ## Measure a provider: N= machines (10,100), PROVIDER= another comm
 
 .PHONY: bench-check
 bench-check: ## Count the instructions of hot functions; fails when one needs a tenth more than recorded (RECORD=1 records)
-	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools packages
+	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools --set packages
 	$(CARGO) build --quiet --workspace --bin bench
 	$(CARGO) build --quiet --profile counted -p capmaas-hot
 	"$${CARGO_TARGET_DIR:-target}/debug/bench" instructions --hot "$${CARGO_TARGET_DIR:-target}/counted/hot" $(if $(RECORD),--record)

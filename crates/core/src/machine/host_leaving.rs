@@ -43,8 +43,10 @@ pub(super) fn before_release(observed: &Observed, record: &Record, metal: &Metal
             busy(&message).telling(false, "HostUnregistered", told).doing(Effect::Unregister { machine, vm_host })
         }
         LeavingStep::Held(why) => {
+            // Nothing tells when a VM of another cluster is gone, and the API server of this one goes with the other hosts: after
+            // that nobody can tell the agent to stop.
             let said = Said::not_yet(Severity::Warning, reasons::WAITING_FOR_VMS_TO_LEAVE, why);
-            Step::say(said, after(30))
+            Step::say(said, after(5))
         }
         LeavingStep::Wait(why) => Step::say(Said::not_yet(Severity::Info, reasons::LEAVING_HOST, why), after(15)),
         LeavingStep::Stuck(why) => Step::say(Said::not_yet(Severity::Error, reasons::LEAVING_HOST, why), after(60)),
