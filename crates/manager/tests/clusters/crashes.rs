@@ -2,7 +2,6 @@
 //! the end is the same.
 
 use capmaas_manager::cluster;
-use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine;
 use capmaas_manager::port::Key;
 use lxd_initializer::names;
@@ -20,14 +19,7 @@ fn host() -> Key {
 
 /// One pass over the machine, if it leaves, and one over the cluster; whether the manager lived through it.
 async fn lives(stage: &Stage) -> bool {
-    let machines = machine::Context {
-        kubernetes: stage.context.kubernetes.clone(),
-        identities: stage.identities.clone(),
-        clock: stage.context.clock.clone(),
-        fence: stage.context.fence.clone(),
-        metrics: stage.context.metrics.clone(),
-        lxd_hosts: LxdHosts::default(),
-    };
+    let machines = stage.for_machines();
     let leaves =
         stage.port.object("MaasMachine", &host()).is_some_and(|it| !it["metadata"]["deletionTimestamp"].is_null());
     let both = async {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use capmaas_api::names::CONTROL_PLANE_LABEL;
-use capmaas_manager::lxd_hosts::{LxdHosts, Report};
+use capmaas_manager::lxd_hosts::Report;
 use capmaas_manager::machine;
 use capmaas_manager::port::{Key, Node, Which};
 use lxd_client::Fingerprint;
@@ -299,14 +299,7 @@ async fn a_lost_key_is_replaced_on_the_same_vm_host() {
 
 /// The machine's own reconciler, as often as it asks, with the cluster's in between.
 async fn machine_passes(stage: &Stage, name: &str, times: usize) {
-    let context = machine::Context {
-        kubernetes: stage.context.kubernetes.clone(),
-        identities: stage.identities.clone(),
-        clock: stage.context.clock.clone(),
-        fence: stage.context.fence.clone(),
-        metrics: stage.context.metrics.clone(),
-        lxd_hosts: LxdHosts::default(),
-    };
+    let context = stage.for_machines();
     for _ in 0..times {
         machine::reconcile(&context, &Key::new("default", name)).await.unwrap();
         stage.pass().await;

@@ -9,7 +9,8 @@ use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::cluster::{Context, Memory, reconcile};
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
-use capmaas_manager::lxd_hosts::Reports;
+use capmaas_manager::lxd_hosts::{LxdHosts, Reports};
+use capmaas_manager::machine;
 use capmaas_manager::metrics::Metrics;
 use capmaas_manager::port::{Key, MemoryPort};
 use jiff::Timestamp;
@@ -89,6 +90,18 @@ impl Stage {
         let stage = Self { port, maas, driver, context, identities, crash, keeper, after_create, lose_answer };
         stage.credentials(ADMIN);
         stage
+    }
+
+    /// What passes over the machines of the cluster need.
+    pub(crate) fn for_machines(&self) -> machine::Context {
+        machine::Context {
+            kubernetes: self.context.kubernetes.clone(),
+            identities: self.identities.clone(),
+            clock: self.context.clock.clone(),
+            fence: self.context.fence.clone(),
+            metrics: self.context.metrics.clone(),
+            lxd_hosts: LxdHosts::default(),
+        }
     }
 
     /// Another process: whatever the manager kept in memory is gone.

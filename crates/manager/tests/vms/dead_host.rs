@@ -1,8 +1,11 @@
 //! A host dies before its VM is of use: the VM is left to the MaasCluster, and another host takes over (S16).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::stage::Stage;
+
+/// More writes than there are from the death of a host to a VM elsewhere.
+const MOST_WRITES: u32 = 80;
 
 /// The host of the one VM dies, and MAAS notices: returns the names of the host and of the VM.
 fn host_dies(stage: &Stage) -> (String, String) {
@@ -100,4 +103,43 @@ async fn s16_an_object_that_is_deleted_after_its_host_died_leaves_its_vm_to_the_
     stage.cluster_passes(10).await;
     assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
     assert_eq!(stage.debts(), "");
+}
+
+#[tokio::test]
+async fn s16_a_manager_that_dies_at_any_write_of_leaving_a_dead_host_owes_one_vm_and_makes_one_elsewhere() {
+    let mut deaths = 0;
+    for (number, after) in (0..MOST_WRITES).flat_map(|number| [(number, false), (number, true)]) {
+        let mut stage = Stage::new();
+        stage.vm("cp-0");
+        stage.until(&["cp-0"], "a VM", |stage| is(stage, "Ready")).await;
+        let (host, vm) = host_dies(&stage);
+        stage.crash.light_for_writes(number, after);
+        let mut died = false;
+        for _ in 0..150 {
+            if stage.object("cp-0")["status"]["ready"] == true {
+                break;
+            }
+            if !stage.lives("cp-0").await {
+                died = true;
+                stage.restart();
+            }
+            stage.advance(10);
+        }
+        stage.crash.put_out();
+        let place = format!("died at write {number}, after its effect: {after}");
+        assert_eq!(stage.object("cp-0")["status"]["ready"], true, "{place}: {:#}", stage.object("cp-0"));
+        assert_ne!(stage.object("cp-0")["status"]["lxdHost"], host.as_str(), "{place}");
+        let debts: Vec<Value> = serde_json::from_str(&stage.debts()).unwrap();
+        assert_eq!((debts.len(), &debts[0]["name"]), (1, &json!(vm)), "{place}");
+        let composed = stage.mutations().iter().filter(|kind| kind.contains("compose")).count();
+        assert_eq!((composed, stage.in_lxd().len()), (2, 2), "{place}");
+        stage.power_of_host(&host, "on");
+        stage.cluster_passes(10).await;
+        assert_eq!((stage.debts().as_str(), stage.in_lxd().len(), stage.in_maas().len()), ("", 1, 1), "{place}");
+        if !died {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!(deaths > 20 && deaths < 2 * MOST_WRITES, "{deaths}");
 }

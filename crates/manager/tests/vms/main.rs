@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bridge;
+#[path = "../common/crash.rs"]
+mod crash;
 mod dead_host;
 mod leaving;
 mod life;

@@ -21,6 +21,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use crate::crash::{Crash, Mortal};
 use crate::lxd_host::lxd_host;
 
 pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
@@ -51,10 +52,12 @@ pub(crate) struct Stage {
     driver: Driver,
     clock: Clock,
     keeper: Arc<MemoryKeeper>,
+    pub(crate) crash: Crash,
 }
 
-fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<MemoryKeeper>) -> Context {
+fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<MemoryKeeper>, crash: &Crash) -> Context {
     let router = maas.router();
+    let mortal = crash.clone();
     let connect: Connect = Arc::new(move |credentials: &Credentials| {
         let inner = in_process(router.clone(), 1 << 20);
         let transport = Transport::new(tower::service_fn(move |request: http::Request<bytes::Bytes>| {
@@ -68,12 +71,12 @@ fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<Memo
             }
         }));
         Client::builder(&credentials.endpoint, credentials.key.expose_secret())
-            .transport(transport)
+            .transport(mortal.on_the_way(transport))
             .environment(Ahead)
             .retry(RetryPolicy::never())
             .build()
     });
-    let kubernetes = Arc::new(port.clone());
+    let kubernetes = Arc::new(Mortal { port: port.clone(), crash: crash.clone() });
     let settings = Settings {
         namespace: "capmaas-system".into(),
         identity_namespaces: BTreeSet::new(),
@@ -106,8 +109,9 @@ impl Stage {
         let maas = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
         let port = MemoryPort::new(clock.clone());
         let keeper = Arc::new(MemoryKeeper::default());
-        let context = context(&clock, &port, &maas, &keeper);
-        let stage = Self { port, maas, context, driver, clock, keeper };
+        let crash = Crash::default();
+        let context = context(&clock, &port, &maas, &keeper, &crash);
+        let stage = Self { port, maas, context, driver, clock, keeper, crash };
         stage.arrange(json!([
             {"user": {"name": "bob", "admin": false, "key": BOB}},
             {"fabric": {"name": "fabric-0", "id": 0}}, {"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}},
@@ -205,9 +209,18 @@ impl Stage {
         reconcile(&self.context, &Key::new("default", name)).await.unwrap()
     }
 
+    /// One pass; whether the manager lived through it.
+    pub(crate) async fn lives(&self, name: &str) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.pass(name) => true,
+            () = self.crash.happens() => false,
+        }
+    }
+
     /// The manager dies: whatever it kept in memory is gone.
     pub(crate) fn restart(&mut self) {
-        self.context = context(&self.clock, &self.port, &self.maas, &self.keeper);
+        self.context = context(&self.clock, &self.port, &self.maas, &self.keeper, &self.crash);
     }
 
     pub(crate) fn advance(&self, seconds: u64) {
