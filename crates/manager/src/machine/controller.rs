@@ -15,6 +15,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use rand::RngExt as _;
 
 use super::news::{self, fingerprint, news};
+use super::turns::Turns;
 use super::{Context, reconcile};
 use crate::platform::Platform;
 use crate::port::{Error, Key};
@@ -36,6 +37,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         metrics: platform.metrics.clone(),
         lxd_hosts: platform.lxd_hosts.clone(),
     });
+    let turns = Arc::new(Turns::new(platform.machine_concurrency));
     let watches = &platform.watches;
     let store = watches.maas_machines.store();
     let version = platform.core_version.borrow().clone();
@@ -45,7 +47,8 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         news(watches.maas_clusters.subscribe(), watches.maas_clusters.store(), (), news::of_maas_cluster);
     let (cluster, machine) = (Cluster::api_resource(&version), Machine::api_resource(&version));
     Controller::for_shared_stream(changes, store)
-        .with_config(Config::default().concurrency(platform.machine_concurrency))
+        // Without a limit of its own: who comes first is decided here.
+        .with_config(Config::default().concurrency(0))
         .watches_shared_stream_with(
             news(watches.clusters.subscribe(), watches.clusters.store(), cluster.clone(), news::of_cluster),
             move |cluster: Arc<Cluster>| machines_of(&of_cluster, cluster.namespace(), &cluster.name_any()),
@@ -63,7 +66,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         })
         .reconcile_on(platform.waker.subscribe())
         .graceful_shutdown_on(stop)
-        .run(pass, on_error, context)
+        .run(move |object, context| pass(object, context, turns.clone()), on_error, context)
         .for_each(|result| async move {
             match result {
                 // The second: an event about an object that is gone already.
@@ -87,8 +90,9 @@ fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<Ob
     store.get(&object).map(|_| object)
 }
 
-async fn pass(object: Arc<MaasMachine>, context: Arc<Context>) -> Result<Action, Error> {
+async fn pass(object: Arc<MaasMachine>, context: Arc<Context>, turns: Arc<Turns>) -> Result<Action, Error> {
     let key = Key::of(object.as_ref());
+    let _turn = turns.of(&object).await;
     let mut result = once(&context, &key).await;
     // One after the other instead of back to the end of the queue, where a machine that is half prepared waits for all others.
     for _ in 1..IN_A_ROW {

@@ -8,6 +8,7 @@ mod hosts;
 mod links;
 mod news;
 mod perform;
+mod turns;
 
 use std::sync::Arc;
 
