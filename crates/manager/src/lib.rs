@@ -125,7 +125,8 @@ async fn work(
         let kubernetes: Arc<dyn Kubernetes> = Arc::new(
             KubePort::new(client.clone(), core_version.clone())
                 .in_namespace(scope.namespace.clone())
-                .with_machines(watches.maas_machines.store(), watches.census.clone()),
+                .with_machines(watches.maas_machines.store(), watches.census.clone())
+                .with_core_machines(watches.machines.store()),
         );
         let settings = identity::Settings {
             namespace: args.pod_namespace.clone(),

@@ -203,7 +203,7 @@ mod promises {
         assert!(port.maas_machine(&none).await.unwrap().is_none());
         assert!(port.maas_cluster(&none).await.unwrap().is_none());
         assert!(port.cluster(&none).await.unwrap().is_none());
-        assert!(port.machine(&none).await.unwrap().is_none());
+        assert!(port.machine(&none, "no-uid").await.unwrap().is_none());
         assert!(port.secret(&none).await.unwrap().is_none());
         assert!(port.config_map(&none).await.unwrap().is_none());
         let guard = Guard { resource_version: "1".into() };
@@ -375,7 +375,7 @@ mod promises {
         stage.set_status("Cluster", &key("core"), json!({ "infrastructureReady": true })).await;
         let cluster = stage.port().cluster(&key("core")).await.unwrap().unwrap();
         assert!(cluster.is_paused() && cluster.infrastructure_ready());
-        assert_eq!(stage.port().machine(&key("core")).await.unwrap().unwrap().bootstrap_secret(), Some("s"));
+        assert_eq!(stage.port().machine(&key("core"), "any").await.unwrap().unwrap().bootstrap_secret(), Some("s"));
     }
 
     pub(super) async fn an_event_is_published(stage: Stage) {

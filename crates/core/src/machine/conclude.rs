@@ -108,11 +108,12 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
     conclusion
 }
 
+/// Whether the answer to a write is written down by itself. The machine that an allocation brought is looked for under our key first,
+/// and noted together with that the answer has come.
 fn writes(effect: &Effect) -> bool {
     matches!(
         effect,
-        Effect::Allocate { .. }
-            | Effect::Reclaim { .. }
+        Effect::Reclaim { .. }
             | Effect::Take { .. }
             | Effect::Compose { .. }
             | Effect::Deploy { .. }

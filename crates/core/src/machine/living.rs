@@ -60,12 +60,27 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     let status = observed.object.status.as_ref();
     let latched = status.and_then(|status| status.initialization.as_ref()).and_then(|it| it.provisioned) == Some(true);
     let provisioned = latched || observed.object.spec.provider_id().is_some();
-    let Some(record) = record else { return begin(observed, &intent) };
+    let Some(record) = record else { return begin(observed, intent, now) };
     Life { observed, record, intent, provisioned, now }.step()
 }
 
-/// The first step: wait for what must come first, then the key, before anything else (S3).
-fn begin(observed: &Observed, intent: &Intent) -> Step {
+/// The record of a machine that nothing is remembered of and that may be asked for now: MAAS has to be asked first what it
+/// holds under its key.
+pub fn first_record(observed: &Observed) -> Option<Record> {
+    let metadata = &observed.object.metadata;
+    let begins = metadata.deletion_timestamp.is_none()
+        && observed.object.spec.provider_id().is_none()
+        && matches!(observed.machine, Lookup::Found(_))
+        && matches!(Record::read(metadata.annotations.as_ref()), Ok(None));
+    let intent = intent::resolve(&observed.object.spec, false).ok()?;
+    let metal = matches!(intent, Intent::Metal(_));
+    let comes_first = first_things_first(observed, &intent);
+    (begins && metal && comes_first.is_none()).then(|| Record::new(metadata.uid.as_deref().unwrap_or_default()))
+}
+
+/// The first step: wait for what must come first, then the key. It is stored before anything is asked for under it (S3); for metal
+/// together with the intent to ask.
+fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
     let metadata = &observed.object.metadata;
     let (name, uid) = (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
     let mut record = Record::new(uid);
@@ -81,19 +96,20 @@ fn begin(observed: &Observed, intent: &Intent) -> Step {
         record.adopted = true;
         return Step::say(kept(observed, "the machine is being taken over"), after(0)).recording(record);
     }
-    if let Some(step) = first_things_first(observed, intent) {
+    if let Some(step) = first_things_first(observed, &intent) {
         return step;
     }
     if let Eyes::Closed { reason, message } = &observed.eyes {
         return unknown(reason, message);
     }
-    if matches!(intent, Intent::Vm(_)) {
-        let begun = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION));
-        record.vm = Some(match begun.filter(|name| !name.is_empty()) {
-            Some(begun) => VmRecord::named(begun, name, uid),
-            None => VmRecord::new(name, uid),
-        });
+    if !matches!(intent, Intent::Vm(_)) {
+        return Life { observed, record, intent, provisioned: false, now }.step();
     }
+    let begun = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION));
+    record.vm = Some(match begun.filter(|name| !name.is_empty()) {
+        Some(begun) => VmRecord::named(begun, name, uid),
+        None => VmRecord::new(name, uid),
+    });
     let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, "a machine is going to be asked for");
     Step::say(said, after(0)).recording(record)
 }
@@ -234,9 +250,13 @@ impl Life<'_> {
         if self.provisioned { self.running(metal) } else { self.becoming(metal) }
     }
 
-    pub(super) fn is_held_by_finalizer(&self) -> bool {
-        let finalizers = self.observed.object.metadata.finalizers.iter().flatten();
-        finalizers.into_iter().any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER)
+    /// Nothing is asked for without a finalizer. It is put there together with what is remembered, before the effect, but only on
+    /// an object that a Machine owns.
+    pub(super) fn cannot_be_held(&self) -> Option<Step> {
+        let mut finalizers = self.observed.object.metadata.finalizers.iter().flatten();
+        let held = finalizers.any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER);
+        let owned = matches!(self.observed.machine, Lookup::Found(_));
+        (!held && !owned).then(|| waiting(reasons::WAITING_FOR_OWNER, "no Machine owns the object any more"))
     }
 
     /// A write whose answer was lost: until it can no longer land, nothing else is sent (S2).

@@ -59,9 +59,8 @@ impl Life<'_> {
         if let Some(step) = first_things_first(self.observed, &self.intent) {
             return step.recording(self.record);
         }
-        if !self.is_held_by_finalizer() {
-            let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, "the finalizer comes first");
-            return Step::say(said, after(0)).recording(self.record);
+        if let Some(step) = self.cannot_be_held() {
+            return step.recording(self.record);
         }
         let effect = Effect::Allocate { key: self.record.key.clone(), constraints: self.constraints() };
         let mut message = "a machine is being asked for".to_owned();

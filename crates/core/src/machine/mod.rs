@@ -42,7 +42,7 @@ pub use conclude::{Conclusion, Outcome, Refusal, conclude};
 pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::decide;
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
-pub use living::{asks_power, takes_ignition};
+pub use living::{asks_power, first_record, takes_ignition};
 pub use preparing::DEPLOY_DEADLINE;
 pub use record::{
     ABANDON_ANNOTATION, AVOIDED, Avoided, Card, Failure, IN_FLIGHT, InFlight, LEAVE_POWER_ANNOTATION, Place,

@@ -60,7 +60,7 @@ impl Life<'_> {
         let mut record = self.record.sending(Write::Deploy, self.now);
         record.deploy_began = Some(whole_seconds(self.now));
         record.turned_on = None;
-        Step::say(said, after(1)).recording(record).doing(effect)
+        Step::say(said, after(0)).recording(record).doing(effect)
     }
 
     /// MAAS takes a mark from the owner only, and refuses another administrator's. A machine that an earlier user of the

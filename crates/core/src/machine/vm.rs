@@ -76,8 +76,8 @@ impl Life<'_> {
         if let Some(step) = first_things_first(self.observed, &self.intent) {
             return step.recording(self.record);
         }
-        if !self.is_held_by_finalizer() {
-            return creating("the finalizer comes first", after(0)).recording(self.record);
+        if let Some(step) = self.cannot_be_held() {
+            return step.recording(self.record);
         }
         match &vm.place {
             None => self.choose(&vm),

@@ -15,14 +15,15 @@ use super::gather::Sight;
 use super::perform::perform;
 use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Result};
 
-/// Applies a plan. A write that meets another version of the object ends the pass.
+/// Applies a plan. A write that meets another version of the object ends the pass. Answers when to look again, and the object as
+/// it was last written, if that is known.
 pub(super) async fn apply(
     context: &Context,
     key: &Key,
     observed: &Observed,
     mut plan: Plan,
     sight: Option<&Sight>,
-) -> Result<Requeue> {
+) -> Result<(Requeue, Option<MaasMachine>)> {
     let kubernetes = context.kubernetes.as_ref();
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
@@ -35,11 +36,11 @@ pub(super) async fn apply(
     }
     if plan.finalizer == Finalizer::Remove {
         tell(context, key, &uid, &plan.events).await;
-        return Ok(Requeue::OnChange);
+        return Ok((Requeue::OnChange, None));
     }
     if let (Some(effect), Some(sight)) = (plan.effect.take(), sight) {
         if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
-            return Ok(Requeue::After(Duration::from_secs(1)));
+            return Ok((Requeue::After(Duration::from_secs(1)), None));
         }
         context.fence.check().map_err(|error| {
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
@@ -54,15 +55,16 @@ pub(super) async fn apply(
         plan.requeue = conclusion.requeue;
         plan.events.extend(conclusion.events);
     }
-    if let Some(status) = &plan.status
-        && object.status.as_ref() != Some(status)
-        && !is_passing(status, plan.requeue)
-    {
+    let is_news =
+        |status: &&MaasMachineStatus| object.status.as_ref() != Some(*status) && !is_passing(status, plan.requeue);
+    let news = plan.status.as_ref().filter(is_news);
+    if let Some(status) = news {
         let status = serde_json::to_value(status).unwrap_or_default();
         kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), status).await?;
     }
     tell(context, key, &uid, &plan.events).await;
-    Ok(plan.requeue)
+    // Which version the object has with its new status is not known.
+    Ok((plan.requeue, news.is_none().then_some(object)))
 }
 
 /// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the record is

@@ -16,7 +16,7 @@ use rand::RngExt as _;
 
 use super::news::{self, fingerprint, news};
 use super::turns::Turns;
-use super::{Context, reconcile};
+use super::{Context, Known, reconcile_knowing};
 use crate::platform::Platform;
 use crate::port::{Error, Key};
 
@@ -93,13 +93,14 @@ fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<Ob
 async fn pass(object: Arc<MaasMachine>, context: Arc<Context>, turns: Arc<Turns>) -> Result<Action, Error> {
     let key = Key::of(object.as_ref());
     let _turn = turns.of(&object).await;
-    let mut result = once(&context, &key).await;
+    let mut known = Known::default();
+    let mut result = once(&context, &key, &mut known).await;
     // One after the other instead of back to the end of the queue, where a machine that is half prepared waits for all others.
     for _ in 1..IN_A_ROW {
         if !matches!(result, Ok(Requeue::After(Duration::ZERO))) {
             break;
         }
-        result = once(&context, &key).await;
+        result = once(&context, &key, &mut known).await;
     }
     Ok(match result? {
         Requeue::OnChange => Action::await_change(),
@@ -107,9 +108,9 @@ async fn pass(object: Arc<MaasMachine>, context: Arc<Context>, turns: Arc<Turns>
     })
 }
 
-async fn once(context: &Context, key: &Key) -> Result<Requeue, Error> {
+async fn once(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue, Error> {
     let began = Instant::now();
-    let result = tokio::time::timeout(DEADLINE, reconcile(context, key)).await.unwrap_or_else(|_| {
+    let result = tokio::time::timeout(DEADLINE, reconcile_knowing(context, key, known)).await.unwrap_or_else(|_| {
         Err(Error::new(crate::port::ErrorKind::Unavailable, format!("look after {key}"), "it took too long"))
     });
     context.metrics.reconciled("maasmachine", result.is_ok(), began.elapsed());

@@ -14,12 +14,12 @@ use capmaas_core::hosts::wish;
 use capmaas_core::intent::{Intent, resolve};
 use capmaas_core::machine::{
     Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, VmSight,
-    asks_power, debts,
+    asks_power, debts, first_record,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
 
-use super::Context;
+use super::{Context, Known};
 use crate::census::Census;
 use crate::identity::Identity;
 use crate::port::{Key, Result};
@@ -32,10 +32,20 @@ pub(super) struct Sight {
     pub(super) maas_cluster: Option<Key>,
 }
 
-/// Gathers; `None` if the object is gone.
-pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Observed, Option<Sight>)>> {
+/// Gathers; `None` if the object is gone. What the pass before has just learnt is not asked for again.
+pub(super) async fn gather(
+    context: &Context,
+    key: &Key,
+    known: &mut Known,
+) -> Result<Option<(Observed, Option<Sight>)>> {
     let kubernetes = context.kubernetes.as_ref();
-    let Some(object) = kubernetes.maas_machine(key).await? else { return Ok(None) };
+    let object = match known.object.take() {
+        Some(object) => object,
+        None => match kubernetes.maas_machine(key).await? {
+            Some(object) => object,
+            None => return Ok(None),
+        },
+    };
     let machine = owner_machine(context, key, &object).await;
     let cluster = owner_cluster(context, key, &object, &machine).await;
     let mut observed = Observed {
@@ -76,9 +86,16 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<(Obser
         Lookup::Absent => Lookup::Absent,
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
     };
-    observed.bootstrap = bootstrap(context, key, &observed).await;
+    observed.bootstrap = match known.bootstrap.take() {
+        Some(format) => Lookup::Found(format),
+        None => bootstrap(context, key, &observed).await,
+    };
+    if let Lookup::Found(format) = &observed.bootstrap {
+        known.bootstrap = Some(format.clone());
+    }
     let census = kubernetes.census().await?;
     let record = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
+    let record = record.or_else(|| first_record(&observed));
     observed.others = others(&observed, record.as_ref(), &census);
     let identity = match identity(context, key, &observed, &maas_cluster, name).await {
         Ok(identity) => identity,
@@ -129,7 +146,7 @@ fn looked_up<T>(answer: Result<Option<T>>) -> Lookup<T> {
 
 async fn owner_machine(context: &Context, key: &Key, object: &MaasMachine) -> Lookup<Machine> {
     let Some(owner) = owner(&object.metadata, "Machine") else { return Lookup::Absent };
-    match looked_up(context.kubernetes.machine(&key.beside(&owner.name)).await) {
+    match looked_up(context.kubernetes.machine(&key.beside(&owner.name), &owner.uid).await) {
         // Deleted and made again under the same name: not our owner.
         Lookup::Found(machine) if machine.metadata.uid.as_deref() != Some(owner.uid.as_str()) => Lookup::Absent,
         found => found,

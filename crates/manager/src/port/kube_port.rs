@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, ResourceExt as _};
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
@@ -39,6 +39,7 @@ pub struct KubePort {
     core_version: watch::Receiver<String>,
     namespace: Option<String>,
     machines: Option<(Store<MaasMachine>, Census)>,
+    core_machines: Option<Store<Machine>>,
     recorder: Recorder,
     workloads: Workloads,
     clusters: Together<Cluster>,
@@ -61,6 +62,7 @@ impl KubePort {
             core_version,
             namespace: None,
             machines: None,
+            core_machines: None,
             recorder,
             workloads: Workloads::default(),
             clusters: Together::default(),
@@ -79,6 +81,13 @@ impl KubePort {
     #[must_use]
     pub fn with_machines(mut self, store: Store<MaasMachine>, census: Census) -> Self {
         self.machines = Some((store, census));
+        self
+    }
+
+    /// Cluster API's `Machine`s are taken from what a watch keeps up to date.
+    #[must_use]
+    pub fn with_core_machines(mut self, store: Store<Machine>) -> Self {
+        self.core_machines = Some(store);
         self
     }
 
@@ -123,8 +132,13 @@ impl Kubernetes for KubePort {
         self.clusters.read(key, read(format!("read the Cluster {key}"), api.get(&key.name))).await
     }
 
-    async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
+    async fn machine(&self, key: &Key, uid: &str) -> Result<Option<Machine>> {
         let resource = Machine::api_resource(&self.core_version());
+        let object = ObjectRef::new_with(&key.name, resource.clone()).within(&key.namespace);
+        let watched = self.core_machines.as_ref().and_then(|store| store.get(&object));
+        if let Some(machine) = watched.filter(|machine| machine.metadata.uid.as_deref() == Some(uid)) {
+            return Ok(Some(machine.as_ref().clone()));
+        }
         let api: Api<Machine> = Api::namespaced_with(self.client.clone(), &key.namespace, &resource);
         read(format!("read the Machine {key}"), api.get(&key.name)).await
     }

@@ -228,7 +228,7 @@ impl Kubernetes for MemoryPort {
         self.read("Cluster", key)
     }
 
-    async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
+    async fn machine(&self, key: &Key, _uid: &str) -> Result<Option<Machine>> {
         self.read("Machine", key)
     }
 

@@ -280,8 +280,9 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     /// A `Cluster` as it is stored now.
     async fn cluster(&self, key: &Key) -> Result<Option<Cluster>>;
 
-    /// A `Machine` as it is stored now.
-    async fn machine(&self, key: &Key) -> Result<Option<Machine>>;
+    /// The `Machine` of this name. From a cache where that holds the one with this uid, so it may lag behind; else as it is
+    /// stored now, whatever its uid.
+    async fn machine(&self, key: &Key, uid: &str) -> Result<Option<Machine>>;
 
     /// The `MaasMachine`s of a Cluster (by their label), or all that this manager may see. From a cache where there is
     /// one, so it may lag behind.

@@ -124,8 +124,8 @@ impl Kubernetes for Mortal {
         self.crash.read(self.port.cluster(key)).await
     }
 
-    async fn machine(&self, key: &Key) -> Result<Option<Machine>> {
-        self.crash.read(self.port.machine(key)).await
+    async fn machine(&self, key: &Key, uid: &str) -> Result<Option<Machine>> {
+        self.crash.read(self.port.machine(key, uid)).await
     }
 
     async fn census(&self) -> Result<Census> {

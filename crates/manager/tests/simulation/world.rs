@@ -1,8 +1,8 @@
 //! One simulated world: Kubernetes in memory, a simulated MAAS in process, a driven clock, and a manager that may die.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capmaas_api::MaasMachine;
@@ -79,15 +79,25 @@ enum Next {
 struct Manager {
     machines: machine::Context,
     clusters: cluster::Context,
+    /// What the last pass over each machine left for one that follows at once. Here all kinds of things happen in between.
+    known: Arc<Mutex<BTreeMap<Key, machine::Known>>>,
 }
 
 impl Manager {
     async fn pass(&self, subject: &Subject) -> capmaas_manager::port::Result<Next> {
         Ok(match subject {
-            Subject::Machine(key) => match machine::reconcile(&self.machines, key).await? {
-                Requeue::OnChange => Next::OnChange,
-                Requeue::After(wait) => Next::After(i64::try_from(wait.as_millis()).unwrap()),
-            },
+            Subject::Machine(key) => {
+                let mut known = self.known.lock().unwrap().remove(key).unwrap_or_default();
+                match machine::reconcile_knowing(&self.machines, key, &mut known).await? {
+                    Requeue::OnChange => Next::OnChange,
+                    Requeue::After(wait) => {
+                        if wait.is_zero() {
+                            self.known.lock().unwrap().insert(key.clone(), known);
+                        }
+                        Next::After(i64::try_from(wait.as_millis()).unwrap())
+                    }
+                }
+            }
             Subject::Cluster(key) => match cluster::reconcile(&self.clusters, key).await? {
                 ClusterRequeue::OnChange => Next::OnChange,
                 ClusterRequeue::Now => Next::After(0),
@@ -494,6 +504,7 @@ fn manager(
     let lxd_hosts = LxdHosts::default();
     let reports = lxd_hosts.reports.clone();
     Manager {
+        known: Arc::default(),
         machines: machine::Context {
             kubernetes: kubernetes.clone(),
             identities: identities.clone(),

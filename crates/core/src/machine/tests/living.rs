@@ -7,11 +7,59 @@ use super::fixture::*;
 use crate::Lookup;
 
 #[test]
-fn s03_the_key_is_written_before_anything_is_asked_for() {
-    let plan = decide(&fresh(), now());
-    assert_eq!(plan.effect, None);
-    assert_eq!(plan.record.unwrap().key, KEY);
+fn s03_the_key_the_intent_and_the_finalizer_are_stored_together_before_anything_is_asked_for() {
+    let mut observed = fresh();
+    observed.object.metadata.finalizers = None;
+    assert_eq!(first_record(&observed).unwrap().key, KEY, "MAAS is asked for it before");
+    let plan = decide(&observed, now());
+    assert!(matches!(&plan.effect, Some(Effect::Allocate { key, .. }) if key == KEY), "{:?}", plan.effect);
+    let record = plan.record.unwrap();
+    assert_eq!((record.key.as_str(), record.in_flight.unwrap().write), (KEY, Write::Allocate));
+    assert_eq!(plan.finalizer, Finalizer::Add);
     assert_eq!(plan.identity.as_deref(), Some("http://maas#admin"));
+}
+
+#[test]
+fn s03_what_maas_holds_under_a_key_that_was_forgotten_is_taken_and_nothing_else_asked_for() {
+    let plan = decide(&fresh().under_key(vec![metal(State::Allocated)]), now());
+    assert_eq!((effect(&plan), plan.record.unwrap().machine.as_deref()), ("", Some(ID)));
+    let mut observed = fresh();
+    observed.by_key = Lookup::Unknown("away".into());
+    assert_eq!(effect(&decide(&observed, now())), "");
+}
+
+#[test]
+fn a_record_begins_only_where_a_machine_may_be_asked_for() {
+    let mut waiting = fresh();
+    waiting.bootstrap = Lookup::Absent;
+    let mut unowned = fresh();
+    unowned.machine = Lookup::Absent;
+    let mut leaving = fresh();
+    leaving.object.metadata.deletion_timestamp = Some(serde_json::from_str("\"2026-11-15T12:00:00Z\"").unwrap());
+    let mut unreadable = fresh();
+    unreadable.object.metadata.annotations = Some([(RECORD_ANNOTATION.to_owned(), "{".to_owned())].into());
+    for observed in [waiting, unowned, leaving, unreadable, fresh().with_record(&record()), fresh_vm()] {
+        assert_eq!(first_record(&observed), None);
+    }
+}
+
+#[test]
+fn nothing_is_asked_for_that_no_finalizer_could_hold() {
+    let mut observed = fresh().with_record(&record());
+    (observed.object.metadata.finalizers, observed.machine) = (None, Lookup::Absent);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan), plan.requeue), ("", "WaitingForOwner", Requeue::OnChange));
+}
+
+#[test]
+fn s02_that_an_allocation_was_answered_is_noted_together_with_the_machine_that_it_brought() {
+    let observed = fresh().with_record(&record());
+    let plan = decide(&observed, now());
+    let conclusion = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done, now());
+    assert_eq!((conclusion.record, conclusion.requeue), (None, Requeue::After(Duration::ZERO)));
+    let sent = fresh().with_record(&plan.record.unwrap()).under_key(vec![metal(State::Allocated)]);
+    let record = decide(&sent, now()).record.unwrap();
+    assert_eq!((record.machine.as_deref(), record.in_flight), (Some(ID), None));
 }
 
 #[test]
