@@ -1,6 +1,10 @@
 //! Physical machines whose MAAS dies or answers twice.
 
+use std::time::Duration;
+
 use capmaas_core::machine::Requeue;
+use capmaas_manager::machine::{Known, reconcile_knowing};
+use capmaas_manager::port::Key;
 use serde_json::json;
 
 use crate::stage::Stage;
@@ -31,7 +35,7 @@ async fn a_machine_that_a_killed_maas_left_releasing_is_told_and_let_go_once_a_p
     stage.machine("m", json!({}));
     stage.until_ready(&["m"]).await;
     stage.fault(json!({ "match": { "kind": "machine.release" }, "when": "after", "do": "kill", "down_seconds": 20 }));
-    stage.port.delete("MaasMachine", &capmaas_manager::port::Key::new("default", "m"));
+    stage.port.delete("MaasMachine", &Key::new("default", "m"));
     let told = |stage: &Stage| stage.reason("m", "MachineDeployed") == "MachineReleaseFailed";
     stage.until(&["m"], "told", told).await;
     assert_eq!(state(&stage, "bm01").0, "Releasing");
@@ -59,7 +63,7 @@ async fn a_wiping_of_disks_that_a_killed_maas_forgot_is_begun_anew_once_the_mach
     stage.machine("m", json!({ "release": { "erase": "quick" } }));
     stage.until_ready(&["m"]).await;
     stage.fault(json!({ "match": { "kind": "machine.release" }, "when": "after", "do": "kill", "down_seconds": 20 }));
-    stage.port.delete("MaasMachine", &capmaas_manager::port::Key::new("default", "m"));
+    stage.port.delete("MaasMachine", &Key::new("default", "m"));
     stage.until(&["m"], "the wiping", |stage| state(stage, "bm01").0 == "Disk erasing").await;
     let id = system_id(&stage, "bm01");
     stage.maas.control().with_model(|model| model.lose_power(&id));
@@ -68,6 +72,27 @@ async fn a_wiping_of_disks_that_a_killed_maas_forgot_is_begun_anew_once_the_mach
     let sent = stage.mutations();
     let of = |kind: &str| sent.iter().filter(|sent| *sent == kind).count();
     assert_eq!((of("machine.abort"), of("machine.release")), (1, 2), "{sent:?}");
+}
+
+#[tokio::test]
+async fn s15_a_machine_that_is_paused_between_two_steps_in_a_row_is_not_deployed() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    let (key, mut known) = (Key::new("default", "m"), Known::default());
+    while !stage.mutations().iter().any(|kind| kind == "machine.update") {
+        let next = reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
+        assert_eq!(next, Requeue::After(Duration::ZERO), "all these steps follow each other");
+    }
+    stage
+        .port
+        .edit("MaasMachine", &key, &json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": "" } } }))
+        .unwrap();
+    // The pass knows the object from before, and the API server knows better.
+    let next = reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
+    assert_eq!(next, Requeue::After(Duration::from_millis(500)));
+    assert_eq!(reconcile_knowing(&stage.context, &key, &mut known).await.unwrap(), Requeue::OnChange);
+    assert!(!stage.mutations().iter().any(|kind| kind == "machine.deploy"), "{:?}", stage.mutations());
+    assert_eq!(stage.condition("m", "Paused")["status"], "True");
 }
 
 /// Two machines under the key of one object: what a lost answer can lead to.

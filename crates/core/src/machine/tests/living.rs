@@ -38,7 +38,7 @@ fn a_record_begins_only_where_a_machine_may_be_asked_for() {
     leaving.object.metadata.deletion_timestamp = Some(serde_json::from_str("\"2026-11-15T12:00:00Z\"").unwrap());
     let mut unreadable = fresh();
     unreadable.object.metadata.annotations = Some([(RECORD_ANNOTATION.to_owned(), "{".to_owned())].into());
-    for observed in [waiting, unowned, leaving, unreadable, fresh().with_record(&record()), fresh_vm()] {
+    for observed in vec![waiting, unowned, leaving, unreadable, fresh().with_record(&record()), fresh_vm()] {
         assert_eq!(first_record(&observed), None);
     }
 }
