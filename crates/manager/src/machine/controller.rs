@@ -38,6 +38,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         lxd_hosts: platform.lxd_hosts.clone(),
     });
     let turns = Arc::new(Turns::new(platform.machine_concurrency));
+    let last_turns = turns.clone();
     let watches = &platform.watches;
     let store = watches.maas_machines.store();
     let version = platform.core_version.borrow().clone();
@@ -65,7 +66,10 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
             machines_of(&of_maas_cluster, cluster.namespace(), &name.or(owner).unwrap_or_else(|| cluster.name_any()))
         })
         .reconcile_on(platform.waker.subscribe())
-        .graceful_shutdown_on(stop)
+        .graceful_shutdown_on(async move {
+            stop.await;
+            last_turns.end();
+        })
         .run(move |object, context| pass(object, context, turns.clone()), on_error, context)
         .for_each(|result| async move {
             match result {
@@ -92,7 +96,7 @@ fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<Ob
 
 async fn pass(object: Arc<MaasMachine>, context: Arc<Context>, turns: Arc<Turns>) -> Result<Action, Error> {
     let key = Key::of(object.as_ref());
-    let _turn = turns.of(&object).await;
+    let Some(_turn) = turns.of(&object).await else { return Ok(Action::await_change()) };
     let mut known = Known::default();
     let mut result = once(&context, &key, &mut known).await;
     // One after the other instead of back to the end of the queue, where a machine that is half prepared waits for all others.

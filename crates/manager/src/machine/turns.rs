@@ -5,8 +5,8 @@ use capmaas_api::MaasMachine;
 use capmaas_core::machine::Record;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// So many passes are under way at once, and at most half of them are over machines for which MAAS holds nothing yet. Everybody else
-/// comes first as long as there is anybody else.
+/// So many passes are under way at once, and at most half of them are over machines for which MAAS holds nothing yet: the other half
+/// of the places is always open to everybody else.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: Semaphore,
@@ -16,7 +16,7 @@ pub(super) struct Turns {
 /// Lasts until it is dropped.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
-    _place: Option<SemaphorePermit<'a>>,
+    _place: SemaphorePermit<'a>,
     _as_newcomer: Option<SemaphorePermit<'a>>,
 }
 
@@ -27,11 +27,16 @@ impl Turns {
         Self { all: Semaphore::new(at_once), newcomers: Semaphore::new(at_once.div_ceil(2)) }
     }
 
-    /// Waits for the machine's turn.
-    pub(super) async fn of(&self, machine: &MaasMachine) -> Turn<'_> {
-        // They are never closed; if they were, nobody would have to wait.
-        let as_newcomer = if is_newcomer(machine) { self.newcomers.acquire().await.ok() } else { None };
-        Turn { _place: self.all.acquire().await.ok(), _as_newcomer: as_newcomer }
+    /// Waits for the machine's turn; `None` if there are no more.
+    pub(super) async fn of(&self, machine: &MaasMachine) -> Option<Turn<'_>> {
+        let as_newcomer = if is_newcomer(machine) { Some(self.newcomers.acquire().await.ok()?) } else { None };
+        Some(Turn { _place: self.all.acquire().await.ok()?, _as_newcomer: as_newcomer })
+    }
+
+    /// The manager stops: what is under way comes to its end, and whoever still waits is left to the next manager.
+    pub(super) fn end(&self) {
+        self.newcomers.close();
+        self.all.close();
     }
 }
 
@@ -66,6 +71,7 @@ mod tests {
         let under_way = [turns.of(&newcomer).await, turns.of(&newcomer).await];
         assert!(turns.of(&newcomer).now_or_never().is_none(), "half of all are newcomers already");
         let (one, two) = (turns.of(&half_way).await, turns.of(&half_way).await);
+        assert!(one.is_some() && two.is_some());
         assert!(turns.of(&half_way).now_or_never().is_none(), "there are no more than four at once");
         drop((one, two));
         drop(under_way);
@@ -78,5 +84,15 @@ mod tests {
         let newcomer = machine(&Record::new("u"));
         drop(turns.of(&newcomer).await);
         assert!(turns.of(&newcomer).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn who_waits_when_the_manager_stops_gets_no_turn() {
+        let (turns, newcomer) = (Turns::new(1), machine(&Record::new("u")));
+        let under_way = turns.of(&newcomer).await;
+        let waits = turns.of(&newcomer);
+        turns.end();
+        assert!(waits.await.is_none());
+        assert!(under_way.is_some());
     }
 }

@@ -30,15 +30,23 @@ fn s03_what_maas_holds_under_a_key_that_was_forgotten_is_taken_and_nothing_else_
 
 #[test]
 fn a_record_begins_only_where_a_machine_may_be_asked_for() {
-    let mut waiting = fresh();
-    waiting.bootstrap = Lookup::Absent;
-    let mut unowned = fresh();
-    unowned.machine = Lookup::Absent;
-    let mut leaving = fresh();
-    leaving.object.metadata.deletion_timestamp = Some(serde_json::from_str("\"2026-11-15T12:00:00Z\"").unwrap());
-    let mut unreadable = fresh();
-    unreadable.object.metadata.annotations = Some([(RECORD_ANNOTATION.to_owned(), "{".to_owned())].into());
-    for observed in vec![waiting, unowned, leaving, unreadable, fresh().with_record(&record()), fresh_vm()] {
+    let in_the_way: [fn(&mut Observed); 6] = [
+        |observed| observed.bootstrap = Lookup::Absent,
+        |observed| observed.machine = Lookup::Absent,
+        |observed| {
+            observed.object.metadata.deletion_timestamp =
+                Some(serde_json::from_value("2026-11-15T12:00:00Z".into()).unwrap());
+        },
+        |observed| {
+            observed.object.metadata.annotations = Some([(RECORD_ANNOTATION.to_owned(), "{".to_owned())].into());
+        },
+        |observed| *observed = observed.clone().with_record(&record()),
+        |observed| *observed = fresh_vm(),
+    ];
+    for comes in in_the_way {
+        let mut observed = fresh();
+        assert!(first_record(&observed).is_some());
+        comes(&mut observed);
         assert_eq!(first_record(&observed), None);
     }
 }
