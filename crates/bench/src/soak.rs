@@ -215,7 +215,8 @@ impl Soak<'_> {
 
     /// What MAAS has, what its ledger says that it gave away, and what the objects say are the same machines.
     async fn agree(&mut self) -> anyhow::Result<()> {
-        let by_ledger = held(&self.maas.control().ledger(None))?;
+        let ledger = self.maas.control().ledger(None);
+        let by_ledger = held(&ledger)?;
         let mut by_object = BTreeMap::new();
         for object in self.core.machines().await? {
             let id = object.data["spec"]["providerID"].as_str().unwrap_or_default();
@@ -224,9 +225,24 @@ impl Soak<'_> {
         let asked_for: BTreeSet<&String> = self.alive.iter().collect();
         let there: BTreeSet<&String> = by_object.keys().collect();
         ensure!(asked_for == there, "asked for were {asked_for:?}, there are {there:?}");
-        self.tally.agreed = agreed(&self.maas.owned(), &by_ledger, &by_object)?;
+        let owned = self.maas.owned();
+        let surplus = owned.iter().filter(|(id, _)| by_object.values().all(|held| held != *id));
+        let story: String =
+            surplus.map(|(id, state)| format!("\n{id} is {state} and no object's:{}", story(&ledger, id))).collect();
+        self.tally.agreed = agreed(&owned, &by_ledger, &by_object).with_context(|| story)?;
         Ok(())
     }
+}
+
+/// What happened to a machine, by the ledger.
+fn story(ledger: &[Entry], id: &str) -> String {
+    let about =
+        |entry: &&Entry| entry.machine.as_deref() == Some(id) || entry.effects.iter().any(|effect| effect.contains(id));
+    let line = |entry: &Entry| {
+        let Entry { number, at, kind, status, effects, faults, .. } = entry;
+        format!("\n  {number} {at} {kind} {status:?} {effects:?} {faults:?}")
+    };
+    ledger.iter().filter(about).map(line).collect()
 }
 
 /// How many machines there are, if MAAS, its ledger and the objects speak of the same ones, each of one object and Deployed.

@@ -74,6 +74,11 @@ impl Facts {
     }
 }
 
+/// Whether an object stands for a machine.
+pub fn stands_for(object: &MaasMachine, system_id: &str) -> bool {
+    Facts::of(object).stands_for.contains(system_id)
+}
+
 /// The Cluster that a machine is labelled with; an empty name if there is no label.
 fn cluster_of(machine: &MaasMachine) -> Key {
     Key::of(machine).beside(machine.labels().get(CLUSTER_NAME_LABEL).cloned().unwrap_or_default())
@@ -110,10 +115,11 @@ impl Census {
         }
     }
 
-    /// Whether any other object than the one with this UID stands for a machine (S6).
-    pub fn is_held_by_another(&self, uid: Option<&str>, system_id: &str) -> bool {
+    /// The other objects than the one with this UID that stand for a machine (S6), in order.
+    pub fn others_holding(&self, uid: Option<&str>, system_id: &str) -> Vec<Key> {
         let inner = self.read();
-        inner.any(inner.holders.of(system_id), |facts| facts.uid.as_deref() != uid)
+        let of_another = |key: &&Key| inner.objects.get(*key).is_some_and(|facts| facts.uid.as_deref() != uid);
+        inner.holders.of(system_id).filter(of_another).cloned().collect()
     }
 
     /// Whether another object has the same key on record.
@@ -251,13 +257,14 @@ mod tests {
         let census = Census::default();
         let say = |version, record| census.take(&Change::Applied(&machine("a", version, record, None)));
         say(1, json!({"key": "k"}));
-        assert!(!census.is_held_by_another(Some("uid-b"), "abc"));
+        let held_for = |uid| census.others_holding(Some(uid), "abc");
+        assert_eq!(held_for("uid-b"), []);
         say(2, json!({"key": "k", "machine": "abc"}));
-        assert!(census.is_held_by_another(Some("uid-b"), "abc"));
-        assert!(!census.is_held_by_another(Some("uid-a"), "abc"), "its own");
+        assert_eq!(held_for("uid-b"), [Key::new("team", "a")]);
+        assert_eq!(held_for("uid-a"), [], "its own");
         assert_eq!(census.holder("abc"), Some((Key::new("team", "a"), Key::new("team", "c1"))));
         say(3, json!({"key": "k", "machine": "abc", "released": "abc"}));
-        assert!(!census.is_held_by_another(Some("uid-b"), "abc"));
+        assert_eq!(held_for("uid-b"), []);
         assert_eq!(
             census.named(&BTreeSet::from(["abc".to_owned()])).len(),
             1,
@@ -278,7 +285,7 @@ mod tests {
         assert!(census.is_go_form_used_beside(&two) && !census.is_go_form_used_beside(&one));
         census.take(&Change::Replaced(&[two]));
         assert!(!census.is_key_of_another(Some("uid-b"), "k"));
-        assert!(!census.is_held_by_another(Some("uid-b"), "abc"), "an object that is in no list any more is gone");
+        assert_eq!(census.others_holding(Some("uid-b"), "abc"), [], "an object that is in no list any more is gone");
     }
 
     /// However it came about, a census says what one that is made of the same objects says.
@@ -322,7 +329,7 @@ mod tests {
                 let (uid, id, key) = (format!("uid-m{n}"), format!("id{n}"), format!("k{n}"));
                 let says = |census: &Census| {
                     let ids = BTreeSet::from([id.clone()]);
-                    let held = census.is_held_by_another(Some(&uid), &id);
+                    let held = census.others_holding(Some(&uid), &id);
                     let shared = census.is_key_of_another(Some(&uid), &key);
                     let go = there.get(&format!("m{n}")).map(|object| census.is_go_form_used_beside(object));
                     (held, shared, go, census.holder(&id), census.named(&ids))

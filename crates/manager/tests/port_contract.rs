@@ -357,7 +357,8 @@ mod promises {
         stage.create(holder).await;
         let census = stage.port().census().await.unwrap();
         let uid = stage.machine(&key("census-a")).await.uid();
-        assert!(census.is_held_by_another(None, "cen5us") && !census.is_held_by_another(uid.as_deref(), "cen5us"));
+        assert_eq!(census.others_holding(None, "cen5us"), [key("census-a")]);
+        assert_eq!(census.others_holding(uid.as_deref(), "cen5us"), []);
         assert_eq!(census.holder("cen5us"), Some((key("census-a"), key("census-a"))));
         stage.delete("MaasMachine", &key("census-a")).await;
         assert!(stage.port().census().await.unwrap().holder("cen5us").is_none());

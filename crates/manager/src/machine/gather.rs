@@ -19,6 +19,7 @@ use capmaas_core::machine::{
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
 
+use super::others::others;
 use super::{Context, Known};
 use crate::census::Census;
 use crate::identity::Identity;
@@ -96,7 +97,7 @@ pub(super) async fn gather(
     let census = kubernetes.census().await?;
     let record = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
     let record = record.or_else(|| first_record(&observed));
-    observed.others = others(&observed, record.as_ref(), &census);
+    observed.others = others(kubernetes, &observed, record.as_ref(), &census).await?;
     let identity = match identity(context, key, &observed, &maas_cluster, name).await {
         Ok(identity) => identity,
         Err(closed) => {
@@ -113,7 +114,7 @@ pub(super) async fn gather(
         look(context, &identity, record, &mut observed).await;
         look_for_vm(context, &identity, record, &mut observed, &census).await;
         // Once more, because MAAS has named more machines meanwhile.
-        observed.others = others(&observed, Some(record), &census);
+        observed.others = others(kubernetes, &observed, Some(record), &census).await?;
         observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
             observed.in_dns = in_dns(&identity, cluster, &observed).await;
@@ -224,16 +225,6 @@ async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<
         }),
         Lookup::Absent => Lookup::Absent,
         Lookup::Unknown(why) => Lookup::Unknown(why),
-    }
-}
-
-/// What other objects hold of that which was seen.
-fn others(observed: &Observed, record: Option<&Record>, census: &Census) -> Others {
-    let uid = observed.object.metadata.uid.as_deref();
-    Others {
-        machines: observed.machines().into_iter().filter(|id| census.is_held_by_another(uid, id)).collect(),
-        share_key: record.is_some_and(|record| census.is_key_of_another(uid, &record.key)),
-        use_go_form: census.is_go_form_used_beside(&observed.object),
     }
 }
 

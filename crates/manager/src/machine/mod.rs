@@ -7,6 +7,7 @@ mod gather;
 mod hosts;
 mod links;
 mod news;
+mod others;
 mod perform;
 mod turns;
 
