@@ -95,16 +95,20 @@ fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<Ob
 }
 
 async fn pass(object: Arc<MaasMachine>, context: Arc<Context>, turns: Arc<Turns>) -> Result<Action, Error> {
-    let key = Key::of(object.as_ref());
     let Some(_turn) = turns.of(&object).await else { return Ok(Action::await_change()) };
+    // On the heap: thousands may wait for their turn, and only those that have it need room for a pass.
+    Box::pin(passes(&context, &Key::of(object.as_ref()))).await
+}
+
+async fn passes(context: &Context, key: &Key) -> Result<Action, Error> {
     let mut known = Known::default();
-    let mut result = once(&context, &key, &mut known).await;
+    let mut result = once(context, key, &mut known).await;
     // One after the other instead of back to the end of the queue, where a machine that is half prepared waits for all others.
     for _ in 1..IN_A_ROW {
         if !matches!(result, Ok(Requeue::After(Duration::ZERO))) {
             break;
         }
-        result = once(&context, &key, &mut known).await;
+        result = once(context, key, &mut known).await;
     }
     Ok(match result? {
         Requeue::OnChange => Action::await_change(),
