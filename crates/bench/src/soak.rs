@@ -227,9 +227,9 @@ impl Soak<'_> {
         ensure!(asked_for == there, "asked for were {asked_for:?}, there are {there:?}");
         let owned = self.maas.owned();
         let surplus = owned.iter().filter(|(id, _)| by_object.values().all(|held| held != *id));
-        let story: String =
-            surplus.map(|(id, state)| format!("\n{id} is {state} and no object's:{}", story(&ledger, id))).collect();
-        self.tally.agreed = agreed(&owned, &by_ledger, &by_object).with_context(|| story)?;
+        let stories: Vec<String> =
+            surplus.map(|(id, state)| format!("{id} is {state} and no object's:{}", story(&ledger, id))).collect();
+        self.tally.agreed = agreed(&owned, &by_ledger, &by_object).with_context(|| stories.join("\n"))?;
         Ok(())
     }
 }
