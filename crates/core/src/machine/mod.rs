@@ -56,11 +56,11 @@ pub const STAMP: &str = "capmaas-key";
 /// Everything that a decision needs to know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
-    /// The object, read live.
+    /// The object, read live, or as the pass right before stored it.
     pub object: MaasMachine,
     /// The Cluster that it belongs to, read live. `Absent`: it belongs to none, or its Cluster is gone.
     pub cluster: Lookup<Cluster>,
-    /// The Machine that owns it. `Absent`: none does, or it is gone.
+    /// The Machine that owns it, maybe from a watch. `Absent`: none does, or it is gone.
     pub machine: Lookup<Machine>,
     /// The MaasCluster of its Cluster.
     pub maas_cluster: Lookup<Surroundings>,

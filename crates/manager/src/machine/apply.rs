@@ -180,25 +180,16 @@ async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::remembering;
     use super::*;
     use crate::clock::Clock;
     use crate::port::MemoryPort;
-
-    fn noting(record: &Record) -> Value {
-        json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.text() } } })
-    }
 
     #[tokio::test]
     async fn what_an_effect_led_to_is_remembered_also_of_an_object_that_somebody_changed_meanwhile() {
         let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
         let (port, key, before) = (MemoryPort::new(clock), Key::new("n", "m"), Record::new("u"));
-        let mut made = noting(&before);
-        made["apiVersion"] = "infrastructure.cluster.x-k8s.io/v1beta1".into();
-        made["kind"] = "MaasMachine".into();
-        made["metadata"]["name"] = "m".into();
-        made["metadata"]["namespace"] = "n".into();
-        made["spec"] = json!({ "image": "jammy", "minCPU": 1, "minMemory": 1024 });
-        port.create(made).unwrap();
+        port.create(remembering("m", &before)).unwrap();
         let seen = port.maas_machine(&key).await.unwrap().unwrap();
         port.edit("MaasMachine", &key, &json!({ "metadata": { "labels": { "a": "b" } } })).unwrap();
         let after = Record { machine: Some("abc123".into()), ..before };

@@ -97,11 +97,11 @@ pub(super) async fn gather(
     let census = kubernetes.census().await?;
     let record = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
     let record = record.or_else(|| first_record(&observed));
-    observed.others = others(kubernetes, &observed, record.as_ref(), &census).await?;
     let identity = match identity(context, key, &observed, &maas_cluster, name).await {
         Ok(identity) => identity,
         Err(closed) => {
             observed.eyes = closed;
+            observed.others = others(kubernetes, &observed, record.as_ref(), &census).await?;
             return Ok(Some((observed, None)));
         }
     };
@@ -113,8 +113,6 @@ pub(super) async fn gather(
     if let Some(record) = &record {
         look(context, &identity, record, &mut observed).await;
         look_for_vm(context, &identity, record, &mut observed, &census).await;
-        // Once more, because MAAS has named more machines meanwhile.
-        observed.others = others(kubernetes, &observed, Some(record), &census).await?;
         observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
             observed.in_dns = in_dns(&identity, cluster, &observed).await;
@@ -122,6 +120,8 @@ pub(super) async fn gather(
         observed.node = node(context, key, &observed).await;
         observed.as_host = crate::hosts::look(context, key, &observed, &identity).await;
     }
+    // After all looks: it is asked about every machine that MAAS has named.
+    observed.others = others(kubernetes, &observed, record.as_ref(), &census).await?;
     let maas_cluster = match &maas_cluster {
         Lookup::Found(cluster) => Some(Key::of(cluster)),
         Lookup::Absent | Lookup::Unknown(_) => None,

@@ -3,6 +3,8 @@
 mod apply;
 mod controller;
 pub(crate) mod debts;
+#[cfg(test)]
+mod fixture;
 mod gather;
 mod hosts;
 mod links;

@@ -43,29 +43,17 @@ async fn held(
 
 #[cfg(test)]
 mod tests {
-    use capmaas_core::machine::RECORD_ANNOTATION;
-    use serde_json::{Value, json};
-
+    use super::super::fixture::{noting, remembering};
     use super::*;
     use crate::clock::Clock;
     use crate::port::{Key, MemoryPort};
-
-    fn noting(record: &Record) -> Value {
-        json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.text() } } })
-    }
 
     #[tokio::test]
     async fn s06_a_census_that_is_behind_is_not_believed_about_a_machine_that_was_given_back() {
         let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
         let (port, key) = (MemoryPort::new(clock), Key::new("n", "a"));
         let holds = Record { machine: Some("abc123".into()), ..Record::new("a") };
-        let mut made = noting(&holds);
-        made["apiVersion"] = "infrastructure.cluster.x-k8s.io/v1beta1".into();
-        made["kind"] = "MaasMachine".into();
-        made["metadata"]["name"] = "a".into();
-        made["metadata"]["namespace"] = "n".into();
-        made["spec"] = json!({ "image": "jammy", "minCPU": 1, "minMemory": 1024 });
-        port.create(made).unwrap();
+        port.create(remembering("a", &holds)).unwrap();
         let behind = port.census().await.unwrap();
         let seen = async || held(&port, &behind, Some("another"), BTreeSet::from(["abc123".into()])).await.unwrap();
         assert_eq!(seen().await, BTreeSet::from(["abc123".into()]), "a live node");

@@ -48,19 +48,13 @@ fn is_newcomer(machine: &MaasMachine) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use capmaas_core::machine::RECORD_ANNOTATION;
     use futures::FutureExt as _;
-    use serde_json::json;
 
+    use super::super::fixture::remembering;
     use super::*;
 
     fn machine(record: &Record) -> MaasMachine {
-        serde_json::from_value(json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
-            "metadata": { "name": "m", "annotations": { RECORD_ANNOTATION: record.text() } },
-            "spec": { "image": "jammy", "minCPU": 1, "minMemory": 1024 },
-        }))
-        .unwrap()
+        serde_json::from_value(remembering("m", record)).unwrap()
     }
 
     #[tokio::test]

@@ -1,0 +1,20 @@
+//! What the tests here begin with.
+
+use capmaas_core::machine::{RECORD_ANNOTATION, Record};
+use serde_json::{Value, json};
+
+/// A change by which an object remembers this.
+pub(super) fn noting(record: &Record) -> Value {
+    json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.text() } } })
+}
+
+/// A MaasMachine of this name in the namespace `n` that remembers this.
+pub(super) fn remembering(name: &str, record: &Record) -> Value {
+    let mut object = noting(record);
+    object["apiVersion"] = "infrastructure.cluster.x-k8s.io/v1beta1".into();
+    object["kind"] = "MaasMachine".into();
+    object["metadata"]["name"] = name.into();
+    object["metadata"]["namespace"] = "n".into();
+    object["spec"] = json!({ "image": "jammy", "minCPU": 1, "minMemory": 1024 });
+    object
+}
