@@ -78,6 +78,18 @@ impl Traffic {
     pub fn writes(&self) -> usize {
         self.kubernetes_writes.values().sum()
     }
+
+    /// A line for who watches the run: the table comes only at its end, and a long run may be broken off.
+    fn in_words(&self) -> String {
+        format!(
+            "{:.1} s with {:.2} s of CPU, {} MAAS requests, {} of them mutations, and {} Kubernetes writes",
+            self.seconds,
+            self.cpu_seconds,
+            self.requests(),
+            self.maas_mutations,
+            self.writes()
+        )
+    }
 }
 
 /// A provider that was killed and started again.
@@ -200,7 +212,7 @@ impl Bench<'_> {
         let excluded = Excluded::new(&self.maas.seen_since(began), &exchanges, plan.limit);
         let mut phases = phases::coming(&lives, &exchanges, &self.maas.moments(), &excluded);
         let most_mutations = most_mutations(&exchanges);
-        tell(&format!("all are provisioned after {deployed_seconds:.1} s; waiting until it is quiet"));
+        tell(&format!("all are provisioned after {}; waiting until it is quiet", coming.in_words()));
         self.quiet(Timestamp::now()).await?;
 
         tell(&format!("idle for {} s", plan.idle_seconds));
@@ -208,15 +220,21 @@ impl Bench<'_> {
         tokio::time::sleep(Duration::from_secs(plan.idle_seconds)).await;
         let idle = self.traffic(since_idle, before, &running)?;
         let Usage { rss_mib: rss_idle_mib, rss_peak_mib, .. } = running.usage()?;
+        tell(&format!("{}; {rss_idle_mib:.1} MiB, at most {rss_peak_mib:.1}", idle.in_words()));
 
         tell("the provider is killed and started again");
         running.kill();
         let running = provider.start(&self.testbed)?;
         let steady = self.quiet(running.since).await?;
         let traffic = self.traffic(running.since, Usage::default(), &running)?;
+        tell(&format!("it is steady after {steady:.1} s: {}", traffic.in_words()));
         let restart = Restart { steady_seconds: steady, traffic };
 
         let away = self.away(&running).await?;
+        let Away { requests_per_second, flips, recovered_seconds, .. } = away;
+        tell(&format!(
+            "{requests_per_second:.1} requests a second, {flips} flips; newcomers are taken {recovered_seconds:.1} s after its return"
+        ));
         let newcomers = newcomers();
         self.watched(&running, plan, "it is provisioned", &newcomers, |life| life.provisioned.is_some()).await?;
 
@@ -230,6 +248,7 @@ impl Bench<'_> {
         }
         self.watched(&running, plan, "it is gone", &everybody, |life| life.gone.is_some()).await?;
         let going = self.traffic(since_deletion, before, &running)?;
+        tell(&format!("all are gone after {}", going.in_words()));
         let exchanges = since(self.maas.exchanges(), since_deletion);
         let excluded = Excluded::new(&self.maas.seen_since(since_deletion), &exchanges, plan.limit);
         phases.extend(phases::going(&self.lives(&names), &exchanges, &self.maas.moments(), &excluded));
