@@ -50,7 +50,8 @@ impl Rotation {
         let clusters = self.clusters.state();
         seen.retain(|key, _| clusters.iter().any(|cluster| Key::of(cluster.as_ref()) == *key));
         for cluster in clusters {
-            let mark = self.identities.mark(&cluster).await;
+            // An API server that does not answer has changed nothing.
+            let Some(mark) = self.identities.mark(&cluster).await else { continue };
             match seen.insert(Key::of(cluster.as_ref()), mark.clone()) {
                 Some(before) if before == mark => {}
                 // Nobody knows whether its last pass came before or after a change: one more is cheap.

@@ -374,6 +374,10 @@ async fn s05_a_quiet_cluster_and_its_machines_are_woken_when_their_credentials_c
     };
     assert_eq!(after(60).await, ["c1", "own"], "each once in the beginning");
     assert_eq!(after(600).await, Vec::<String>::new(), "nothing changed");
+    stage.port.hide_secrets(true);
+    assert_eq!(after(120).await, Vec::<String>::new(), "an API server that does not answer has changed nothing");
+    stage.port.hide_secrets(false);
+    assert_eq!(after(120).await, Vec::<String>::new(), "nor does its return");
     // Nothing tells about a Secret of another namespace.
     let key = Key::new("team", "mine");
     stage.port.delete("Secret", &key);

@@ -119,15 +119,17 @@ pub struct Problem {
     pub message: String,
     /// Nobody has given any credentials yet.
     pub nothing_there: bool,
+    /// Kubernetes did not tell: they may be as good as ever.
+    pub not_told: bool,
 }
 
 impl Problem {
     pub(crate) fn credentials(message: impl Into<String>) -> Self {
-        Self { reason: reasons::CREDENTIALS_INVALID, message: message.into(), nothing_there: false }
+        Self { reason: reasons::CREDENTIALS_INVALID, message: message.into(), nothing_there: false, not_told: false }
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        Self { reason: reasons::MAAS_UNAVAILABLE, message: message.into(), nothing_there: false }
+        Self { reason: reasons::MAAS_UNAVAILABLE, message: message.into(), nothing_there: false, not_told: false }
     }
 }
 
@@ -245,15 +247,17 @@ impl Identities {
         self.inner.changed.notified().await;
     }
 
-    /// What tells the credentials that a cluster would be given now from others. MAAS is not asked.
-    pub async fn mark(&self, cluster: &MaasCluster) -> Mark {
+    /// What tells the credentials that a cluster would be given now from others; `None` if Kubernetes does not say which they
+    /// are. MAAS is not asked.
+    pub async fn mark(&self, cluster: &MaasCluster) -> Option<Mark> {
         let whereabouts = match self.whereabouts(cluster) {
             Ok(whereabouts) => whereabouts,
-            Err(problem) => return Mark::Problem(problem.message),
+            Err(problem) => return Some(Mark::Problem(problem.message)),
         };
         match self.credentials(&whereabouts).await {
-            Ok(credentials) => Mark::Credentials(credentials.fingerprint()),
-            Err(problem) => Mark::Problem(problem.message),
+            Ok(credentials) => Some(Mark::Credentials(credentials.fingerprint())),
+            Err(problem) if problem.not_told => None,
+            Err(problem) => Some(Mark::Problem(problem.message)),
         }
     }
 

@@ -179,7 +179,8 @@ fn pick(places: &[Place], contents: Vec<Contents>) -> Result<Credentials, Proble
     let index = match choose(places) {
         Choice::Use(index) => index,
         Choice::Nothing(message) => return Err(Problem { nothing_there: true, ..Problem::credentials(message) }),
-        Choice::Incomplete(message) | Choice::Unknown(message) => return Err(Problem::credentials(message)),
+        Choice::Incomplete(message) => return Err(Problem::credentials(message)),
+        Choice::Unknown(message) => return Err(Problem { not_told: true, ..Problem::credentials(message) }),
     };
     let chosen = contents.into_iter().nth(index).zip(places.get(index));
     match chosen {

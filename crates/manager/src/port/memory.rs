@@ -30,9 +30,11 @@ pub struct MemoryPort {
 struct State {
     objects: Objects,
     happenings: Vec<Happening>,
+    secrets_are_hidden: bool,
     /// MaasMachines as they were decoded last, with their versions: every pass asks for all of them.
     decoded: BTreeMap<Key, (Value, Arc<MaasMachine>)>,
     census: Census,
+    census_is_behind: bool,
     answering: BTreeSet<Key>,
     nodes: BTreeMap<(Key, String), Node>,
     node_versions: u64,
@@ -93,6 +95,16 @@ impl MemoryPort {
     /// Everything that was published so far.
     pub fn happenings(&self) -> Vec<Happening> {
         self.state().happenings.clone()
+    }
+
+    /// Whether the census stays as it is from now on, as if the watch brought nothing new.
+    pub fn let_census_lag(&self, behind: bool) {
+        self.state().census_is_behind = behind;
+    }
+
+    /// Whether questions about Secrets remain without an answer from now on.
+    pub fn hide_secrets(&self, hidden: bool) {
+        self.state().secrets_are_hidden = hidden;
     }
 
     /// Whether the API server of a workload cluster answers from now on.
@@ -246,12 +258,17 @@ impl Kubernetes for MemoryPort {
 
     async fn census(&self) -> Result<Census> {
         let machines = self.maas_machines(None).await?;
-        let census = self.state().census.clone();
-        census.be(machines.iter().map(Arc::as_ref));
-        Ok(census)
+        let state = self.state();
+        if !state.census_is_behind {
+            state.census.be(machines.iter().map(Arc::as_ref));
+        }
+        Ok(state.census.clone())
     }
 
     async fn secret(&self, key: &Key) -> Result<Option<SecretValues>> {
+        if self.state().secrets_are_hidden {
+            return Err(Error::new(ErrorKind::Unavailable, format!("read Secret {key}"), "there is no answer"));
+        }
         let Some(object) = self.object("Secret", key) else { return Ok(None) };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let data = object["data"].as_object().into_iter().flatten();

@@ -58,10 +58,12 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     begin(&mut world, &mut story, endpoint);
     world.after_last_pass = Seen::anew(&world);
     world.mortality = [0, 5, 15, 40][usize::try_from(world.chance.below(4)).unwrap()];
+    world.sluggishness = [0, 2, 10][usize::try_from(world.chance.below(3)).unwrap()];
     torment(&mut world, &mut story).await;
     story.ends(&mut world);
     heal(&world);
-    world.mortality = 0;
+    (world.mortality, world.sluggishness) = (0, 0);
+    world.port.let_census_lag(false);
     rest(&mut world, &story, endpoint).await;
     nothing_leaked(&world, &story);
     idle(&mut world).await;

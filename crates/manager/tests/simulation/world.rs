@@ -135,6 +135,8 @@ pub(crate) struct World {
     passes: u32,
     /// The share of passes in which the manager dies, in percent.
     pub(crate) mortality: u64,
+    /// The share of passes before which the watch falls behind or catches up, in percent.
+    pub(crate) sluggishness: u64,
 }
 
 impl World {
@@ -171,6 +173,7 @@ impl World {
             clock,
             passes: 0,
             mortality: 0,
+            sluggishness: 0,
         }
     }
 
@@ -207,6 +210,7 @@ impl World {
         let ways = ways(self.seed, self.cast, &self.maas, &self.elsewhere);
         self.manager = manager(&self.clock, &self.port, &ways, &self.crash, &self.keeper, self.nonces);
         // A restart lists everything.
+        self.port.let_census_lag(false);
         let back = self.clock.now().as_millisecond() + 3_000;
         self.due = self.subjects().into_iter().map(|subject| (subject, back)).collect();
     }
@@ -331,6 +335,10 @@ impl World {
             self.fail("runs in circles");
         }
         self.due.remove(subject);
+        if self.chance.percent(self.sluggishness) {
+            let behind = self.chance.percent(70);
+            self.port.let_census_lag(behind);
+        }
         if self.chance.percent(self.mortality) {
             self.crash.light(u32::try_from(self.chance.below(22)).unwrap(), self.chance.percent(50));
         }
