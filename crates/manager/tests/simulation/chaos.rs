@@ -48,7 +48,7 @@ const ROUNDS: u64 = 24;
 pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     let mut world = World::new(seed, cast);
     let mut story = Story::of(&mut world.chance, cast, ROUNDS);
-    inventory(&world);
+    inventory(&world, metal(&world));
     let endpoint = match story.great {
         Great::TakeOver => Endpoint::Adopted,
         _ if world.chance.percent(25) => Endpoint::Users,
@@ -75,7 +75,8 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     world
 }
 
-fn inventory(world: &World) {
+/// What MAAS has: so many physical machines that anybody can have, and what is not ours.
+pub(crate) fn inventory(world: &World, metal: u64) {
     world.arrange(json!([
         {"user": {"name": "bob", "admin": false, "key": "cb:tb:CANARYbob"}},
         {"user": {"name": "carol", "admin": true, "key": crate::happenings::CAROL}},
@@ -84,7 +85,7 @@ fn inventory(world: &World) {
         {"fabric": {"name": "fabric-0", "id": 0}}, {"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}},
         {"subnet": {"cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.254", "dns_servers": ["10.0.0.1"]}},
     ]));
-    for number in 0..metal(world) {
+    for number in 0..metal {
         let zone = if number % 2 == 0 { "az1" } else { "az2" };
         world.arrange(json!([
             {"machine": {"hostname": format!("bm{number}"), "status": "Ready", "zone": zone, "cpu_count": 4, "memory": 8192}},

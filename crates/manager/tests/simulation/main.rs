@@ -5,6 +5,7 @@
 //! `CAPMAAS_SEEDS` says how many seeds are tried (200 of metal, 60 of VMs), `CAPMAAS_SEED` replays one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod behind;
 mod chance;
 mod chaos;
 #[path = "../common/crash.rs"]
