@@ -1,6 +1,6 @@
 //! The real gather, decide and apply against a simulated MAAS, under chance that one number decides: the manager dies between
-//! any two calls, requests and answers are lost or late, MAAS dies in the middle, machines fail, LXD hosts die and come back,
-//! people delete, pause and steal.
+//! any two calls, its watch falls behind, requests and answers are lost or late, MAAS dies in the middle, machines fail, LXD hosts
+//! die and come back, people delete, pause and steal.
 //!
 //! `CAPMAAS_SEEDS` says how many seeds are tried (200 of metal, 60 of VMs), `CAPMAAS_SEED` replays one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
