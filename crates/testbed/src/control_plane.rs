@@ -138,6 +138,8 @@ impl ControlPlane {
                 write_file(&policy, AUDIT_POLICY)?;
                 command.arg(format!("--audit-policy-file={}", policy.display()));
                 command.arg(format!("--audit-log-path={}", audit_log(sandbox).display()));
+                // In MB: one file to the end, since whoever reads it does not follow it into another one.
+                command.arg("--audit-log-maxsize=1000000");
             }
             let process = sandbox.spawn("kube-apiserver", command)?;
             let kubeconfig = sandbox.dir().join("admin.kubeconfig");
