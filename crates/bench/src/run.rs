@@ -99,6 +99,8 @@ pub struct Restart {
     pub steady_seconds: f64,
     /// What it did until then.
     pub traffic: Traffic,
+    /// The most memory until then.
+    pub rss_peak_mib: f64,
 }
 
 /// A MAAS that was away.
@@ -141,7 +143,7 @@ pub struct Measured {
     pub idle: Traffic,
     /// Memory then.
     pub rss_idle_mib: f64,
-    /// The most memory before any restart.
+    /// The most memory, from the first start to the last deletion.
     pub rss_peak_mib: f64,
     /// After `kill -9`.
     pub restart: Restart,
@@ -219,16 +221,17 @@ impl Bench<'_> {
         let (since_idle, before) = (Timestamp::now(), running.usage()?);
         tokio::time::sleep(Duration::from_secs(plan.idle_seconds)).await;
         let idle = self.traffic(since_idle, before, &running)?;
-        let Usage { rss_mib: rss_idle_mib, rss_peak_mib, .. } = running.usage()?;
-        tell(&format!("{}; {rss_idle_mib:.1} MiB, at most {rss_peak_mib:.1}", idle.in_words()));
+        let Usage { rss_mib: rss_idle_mib, rss_peak_mib: first_peak, .. } = running.usage()?;
+        tell(&format!("{}; {rss_idle_mib:.1} MiB, at most {first_peak:.1}", idle.in_words()));
 
         tell("the provider is killed and started again");
         running.kill();
         let running = provider.start(&self.testbed)?;
         let steady = self.quiet(running.since).await?;
         let traffic = self.traffic(running.since, Usage::default(), &running)?;
-        tell(&format!("it is steady after {steady:.1} s: {}", traffic.in_words()));
-        let restart = Restart { steady_seconds: steady, traffic };
+        let peak = running.usage()?.rss_peak_mib;
+        tell(&format!("it is steady after {steady:.1} s: {}; at most {peak:.1} MiB", traffic.in_words()));
+        let restart = Restart { steady_seconds: steady, traffic, rss_peak_mib: peak };
 
         let away = self.away(&running).await?;
         let Away { requests_per_second, flips, recovered_seconds, .. } = away;
@@ -248,7 +251,8 @@ impl Bench<'_> {
         }
         self.watched(&running, plan, "it is gone", &everybody, |life| life.gone.is_some()).await?;
         let going = self.traffic(since_deletion, before, &running)?;
-        tell(&format!("all are gone after {}", going.in_words()));
+        let second_peak = running.usage()?.rss_peak_mib;
+        tell(&format!("all are gone after {}; at most {second_peak:.1} MiB", going.in_words()));
         let exchanges = since(self.maas.exchanges(), since_deletion);
         let excluded = Excluded::new(&self.maas.seen_since(since_deletion), &exchanges, plan.limit);
         phases.extend(phases::going(&self.lives(&names), &exchanges, &self.maas.moments(), &excluded));
@@ -268,7 +272,7 @@ impl Bench<'_> {
             phases,
             idle,
             rss_idle_mib,
-            rss_peak_mib,
+            rss_peak_mib: first_peak.max(second_peak),
             restart,
             away,
             going,

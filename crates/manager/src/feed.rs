@@ -15,6 +15,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt as _};
 use maas_client::{Client, Event, EventQuery};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::census::Census;
 use crate::clock::Clock;
@@ -111,7 +112,7 @@ impl Feeds {
 
     /// One task for each server and user, so that a slow MAAS does not hold up the others.
     async fn supervise(&self) {
-        let mut running: HashMap<Name, AbortOnDrop> = HashMap::new();
+        let mut running: HashMap<Name, AbortOnDropHandle<()>> = HashMap::new();
         let mut followed: HashSet<Name> = HashSet::new();
         loop {
             let mut wanted: BTreeMap<String, Identity> = BTreeMap::new();
@@ -129,7 +130,7 @@ impl Feeds {
                         "following MAAS's event log"
                     );
                     let feed = if first { self.beginning(&identity) } else { Feed::new() };
-                    AbortOnDrop(tokio::spawn(self.clone().follow(identity, feed)))
+                    AbortOnDropHandle::new(tokio::spawn(self.clone().follow(identity, feed)))
                 });
             }
             tokio::time::sleep(SUPERVISE).await;
@@ -245,14 +246,6 @@ impl Feeds {
 fn is_on_the_way(machine: &MaasMachine) -> bool {
     let state = machine.status.as_ref().and_then(|status| status.machine_state.as_deref());
     state.is_some_and(|state| ON_THE_WAY.contains(&state))
-}
-
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// Asks the log once.

@@ -17,6 +17,7 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::health::{Liveness, Progress};
 
@@ -87,7 +88,7 @@ where
     store: Store<K>,
     listeners: Listeners<K>,
     synced: watch::Receiver<bool>,
-    task: Arc<AbortOnDrop>,
+    task: Arc<AbortOnDropHandle<()>>,
 }
 
 impl<K> Clone for Watch<K>
@@ -98,14 +99,6 @@ where
     fn clone(&self) -> Self {
         let Self { store, listeners, synced, task } = self;
         Self { store: store.clone(), listeners: listeners.clone(), synced: synced.clone(), task: task.clone() }
-    }
-}
-
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -141,7 +134,7 @@ where
         let root =
             Root { api, kind, selection, writer, forerunner, store: store.clone(), listeners: listeners.clone(), done };
         let task = tokio::spawn(root.run(name, liveness.watch(name)));
-        Self { store, listeners, synced, task: Arc::new(AbortOnDrop(task)) }
+        Self { store, listeners, synced, task: Arc::new(AbortOnDropHandle::new(task)) }
     }
 
     /// What is there, as far as the watch has seen. Use [`synced`](Self::synced), never the store's own `wait_until_ready`: of
@@ -238,7 +231,8 @@ where
         loop {
             let page = tokio::time::timeout(LIST_DEADLINE, self.api.list(&params)).await;
             let page = page.map_err(|_| "no answer to a list".to_owned())?.map_err(|error| error.to_string())?;
-            objects.extend(page.items);
+            // Page by page: all at once they would need three times the room.
+            objects.extend(page.items.into_iter().map(pruned));
             if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
                 params.continue_token = Some(token);
                 continue;
@@ -301,7 +295,7 @@ where
         (self.forerunner)(Change::Replaced(&objects));
         self.writer.apply_watcher_event(&Event::Init);
         for object in objects {
-            self.writer.apply_watcher_event(&Event::InitApply(pruned(object)));
+            self.writer.apply_watcher_event(&Event::InitApply(object));
         }
         self.writer.apply_watcher_event(&Event::InitDone);
         for object in self.store.state() {

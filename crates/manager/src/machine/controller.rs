@@ -13,12 +13,15 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
 use rand::RngExt as _;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument as _;
 
 use super::news::{self, fingerprint, news};
 use super::turns::Turns;
 use super::{Context, Known, reconcile_knowing};
 use crate::platform::Platform;
-use crate::port::{Error, Key};
+use crate::port::{Error, ErrorKind, Key};
 
 /// After an error that is not MAAS's (those are decided upon).
 const AFTER_ERROR: Duration = Duration::from_secs(10);
@@ -94,10 +97,21 @@ fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<Ob
     store.get(&object).map(|_| object)
 }
 
+/// In a task of its own: whenever anything in the controller's own task goes on, it asks every machine that waits, and thousands
+/// may.
 async fn pass(object: Arc<MaasMachine>, context: Arc<Context>, turns: Arc<Turns>) -> Result<Action, Error> {
-    let Some(_turn) = turns.of(&object).await else { return Ok(Action::await_change()) };
-    // On the heap: thousands may wait for their turn, and only those that have it need room for a pass.
-    Box::pin(passes(&context, &Key::of(object.as_ref()))).await
+    let turn = async move {
+        let Some(_turn) = turns.of(&object).await else { return Ok(Action::await_change()) };
+        // On the heap: only those that have their turn need room for a pass.
+        Box::pin(passes(&context, &Key::of(object.as_ref()))).await
+    };
+    match AbortOnDropHandle::new(tokio::spawn(turn.in_current_span())).await.map_err(JoinError::try_into_panic) {
+        Ok(result) => result,
+        // As if it had happened here.
+        Err(Ok(cause)) => std::panic::resume_unwind(cause),
+        // Everything ends.
+        Err(Err(_)) => Ok(Action::await_change()),
+    }
 }
 
 async fn passes(context: &Context, key: &Key) -> Result<Action, Error> {
@@ -118,9 +132,9 @@ async fn passes(context: &Context, key: &Key) -> Result<Action, Error> {
 
 async fn once(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue, Error> {
     let began = Instant::now();
-    let result = tokio::time::timeout(DEADLINE, reconcile_knowing(context, key, known)).await.unwrap_or_else(|_| {
-        Err(Error::new(crate::port::ErrorKind::Unavailable, format!("look after {key}"), "it took too long"))
-    });
+    let result = tokio::time::timeout(DEADLINE, reconcile_knowing(context, key, known))
+        .await
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, format!("look after {key}"), "it took too long")));
     context.metrics.reconciled("maasmachine", result.is_ok(), began.elapsed());
     result
 }
