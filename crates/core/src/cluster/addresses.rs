@@ -44,7 +44,8 @@ pub struct Published {
 }
 
 /// A control plane machine is published while it is Deployed, powered and not being deleted. Never by its API's health: kubeadm
-/// init would wait for itself.
+/// init would wait for itself. The last ones stay published while they leave as VM hosts: without the name nobody could ask their
+/// agents what is on them, and nobody would dare to unregister them (S11).
 pub fn published(observed: &Observed) -> Published {
     let unchanged = Wanted::Change { add: BTreeSet::new(), remove: BTreeSet::new() };
     let machines = match &observed.machines {
@@ -61,13 +62,17 @@ pub fn published(observed: &Observed) -> Published {
         Some(_) => BTreeSet::new(),
         None => up.iter().filter_map(|machine| networks.best(&machine.addresses)).collect(),
     };
-    let kept = |address: &IpAddr| staying.iter().any(|machine| machine.addresses.contains(address));
+    let (last, leaving): (Vec<&Machine>, Vec<&Machine>) =
+        leaving.into_iter().partition(|machine| staying.is_empty() && machine.needs_the_name && is_up(machine));
+    let kept = |address: &IpAddr| staying.iter().chain(&last).any(|machine| machine.addresses.contains(address));
     let remove: BTreeSet<IpAddr> =
         leaving.iter().flat_map(|machine| &machine.addresses).copied().filter(|address| !kept(address)).collect();
 
     // After a move every status is lost for a while: a machine of which nothing is known may be in the record rightly.
     let unseen = staying.iter().any(|machine| machine.provisioned && machine.state.is_none());
-    let wanted = if staying.is_empty() && (!leaving.is_empty() || observed.object.deleting) {
+    let wanted = if !last.is_empty() {
+        Wanted::Change { add: BTreeSet::new(), remove }
+    } else if staying.is_empty() && (!leaving.is_empty() || observed.object.deleting) {
         Wanted::Exactly(BTreeSet::new())
     } else if add.is_empty() || unseen || unsure.is_some() {
         // Never wiped while there are machines: an API server behind a stale address is better than a name without any.

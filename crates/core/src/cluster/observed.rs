@@ -106,6 +106,8 @@ pub struct Machine {
     pub powered: bool,
     /// Its addresses, in MAAS's order.
     pub addresses: Vec<IpAddr>,
+    /// It is a VM host that leaves: its agent has to be reached by the cluster's name until it says that its address may go.
+    pub needs_the_name: bool,
 }
 
 /// Who we are to MAAS.

@@ -244,12 +244,13 @@ impl Leave<'_> {
         if metal.locked {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
         }
-        if let Some(step) = self.dns(metal) {
-            return step;
-        }
+        // In this order: its agent is asked through the API server, to which the name leads.
         if self.record.machine.as_ref() == Some(id)
             && let Some(step) = before_release(self.observed, &self.record, metal, self.now)
         {
+            return step;
+        }
+        if let Some(step) = self.dns(metal) {
             return step;
         }
         let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);

@@ -16,6 +16,7 @@ use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal};
 use capmaas_core::cluster::{Notes, addresses, endpoint};
 use capmaas_core::credentials::Standing;
+use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::debts;
 use kube::ResourceExt as _;
 
@@ -104,6 +105,7 @@ fn owe(object: &MaasCluster, observed: &mut Observed) {
             state: None,
             powered: false,
             addresses: Vec::new(),
+            needs_the_name: false,
         })),
         (Err(why), machines) => *machines = Lookup::Unknown(why),
         (Ok(_), Lookup::Absent | Lookup::Unknown(_)) => {}
@@ -256,7 +258,17 @@ fn machine_of(machine: &MaasMachine) -> Machine {
         state: status.and_then(|status| status.machine_state.clone()).filter(|state| !state.is_empty()),
         powered: status.is_some_and(|status| status.machine_powered),
         addresses,
+        needs_the_name: leaves_as_host(machine),
     }
+}
+
+/// It was registered as VM host, is being deleted, and has not come so far that it waits for its address to go.
+fn leaves_as_host(machine: &MaasMachine) -> bool {
+    let said = machine.status.as_ref().and_then(|status| status.conditions.condition(conditions::MACHINE_DEPLOYED));
+    let reason = said.and_then(|condition| condition.reason.as_deref());
+    machine.metadata.deletion_timestamp.is_some()
+        && machine.annotations().contains_key(ASKED_ANNOTATION)
+        && reason != Some(reasons::DNS_DETACH_PENDING)
 }
 
 /// Asks the cluster's API server, if there can be one, the name leads to it, and it was not asked a moment ago. Asking may take

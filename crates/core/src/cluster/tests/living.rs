@@ -131,6 +131,27 @@ fn go15_all_off_does_not_wipe_the_record() {
 }
 
 #[test]
+fn s11_the_name_leads_to_the_last_hosts_until_they_ask_to_leave_it() {
+    let host = |name, address| Machine { needs_the_name: true, ..leaving(up(name, &[address])) };
+    let record = ["10.0.0.1", "10.0.0.2"];
+    let effect = |machines| decide(&settled(&record, machines), now()).effect;
+    let only = |address| Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&[address]) });
+    assert_eq!(effect(vec![host("m1", "10.0.0.1"), host("m2", "10.0.0.2")]), None);
+    assert_eq!(
+        effect(vec![leaving(up("m1", &["10.0.0.1"])), host("m2", "10.0.0.2")]),
+        only("10.0.0.2"),
+        "one has asked"
+    );
+    let off = Machine { powered: false, ..host("m1", "10.0.0.1") };
+    assert_eq!(effect(vec![off, host("m2", "10.0.0.2")]), only("10.0.0.2"), "no agent runs on it");
+    assert_eq!(
+        effect(vec![up("m1", &["10.0.0.1"]), host("m2", "10.0.0.2")]),
+        only("10.0.0.1"),
+        "one stays and has the API"
+    );
+}
+
+#[test]
 fn s18_the_last_control_plane_leaves_an_empty_record() {
     let observed = settled(&["10.0.0.1"], vec![leaving(up("m1", &["10.0.0.1"]))]);
     assert_eq!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&[]) }));

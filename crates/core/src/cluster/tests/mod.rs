@@ -96,6 +96,7 @@ fn up(name: &str, addresses: &[&str]) -> Machine {
         state: Some("Deployed".into()),
         powered: true,
         addresses: addresses.iter().map(|text| ip(text)).collect(),
+        needs_the_name: false,
     }
 }
 

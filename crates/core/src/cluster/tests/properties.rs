@@ -18,8 +18,8 @@ fn any_machine() -> impl Strategy<Value = Machine> {
         3 => Just("Deployed"), 1 => Just("Deploying"), 1 => Just("Broken"), 1 => Just("Releasing"),
     ]);
     let addresses = proptest::collection::vec(any_address(), 0..3);
-    ("m[1-4]", any::<[bool; 4]>(), state, addresses).prop_map(
-        |(name, [plane, deleting, provisioned, powered], state, addresses)| Machine {
+    ("m[1-4]", any::<[bool; 5]>(), state, addresses).prop_map(
+        |(name, [plane, deleting, provisioned, powered, host], state, addresses)| Machine {
             name,
             control_plane: plane,
             deleting,
@@ -27,6 +27,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
             state: state.map(str::to_owned),
             powered,
             addresses,
+            needs_the_name: deleting && host,
         },
     )
 }

@@ -90,6 +90,22 @@ fn go13_an_empty_host_is_looked_at_then_unregistered_and_only_then_released() {
 }
 
 #[test]
+fn s11_the_address_of_a_host_leaves_dns_when_it_is_none_any_more_so_that_its_agent_is_reached_till_then() {
+    let mut observed = leaving();
+    observed.maas_cluster = Lookup::Found(Surroundings { keeps_dns: true, bridge: Ok(Some(br0())) });
+    observed.in_dns = Lookup::Found(true);
+    observed.as_host = as_host(true);
+    let plan = decide(&observed, now());
+    assert_eq!(effect(&plan), "look_at_host");
+    let mut gone = observed.with_record(&plan.record.unwrap());
+    gone.as_host = AsHost::NoHost;
+    let plan = decide(&gone, later(4));
+    assert_eq!((effect(&plan), reason(&plan)), ("", "DNSDetachPending"));
+    gone.in_dns = Lookup::Found(false);
+    assert_eq!(effect(&decide(&gone, later(8))), "release");
+}
+
+#[test]
 fn s11_a_refresh_that_failed_unregisters_nothing() {
     let mut observed = leaving();
     observed.as_host = as_host(true);
