@@ -267,7 +267,8 @@ impl Leave<'_> {
     }
 
     /// The address leaves DNS before the machine does: a record would follow the machine to its next owner (S18). Only while
-    /// somebody keeps the record; else there is nobody to wait for.
+    /// somebody keeps the record; else there is nobody to wait for. Of a VM host the cluster takes this reason for the word that
+    /// its address may go.
     pub(super) fn dns(&self, metal: &Metal) -> Option<Step> {
         if self.record.machine.as_ref() != Some(&metal.id) {
             return None;

@@ -332,6 +332,27 @@ mod tests {
     }
 
     #[test]
+    fn s11_a_host_that_leaves_needs_the_name_until_it_waits_for_its_address_to_go() {
+        let needs_it = |asked: bool, deleting: bool, reason: &str| {
+            let annotations = if asked { json!({ ASKED_ANNOTATION: "2026-11-15T12:00:00Z" }) } else { json!({}) };
+            let machine: MaasMachine = serde_json::from_value(json!({
+                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+                "metadata": {
+                    "name": "m", "annotations": annotations, "deletionTimestamp": deleting.then_some("2026-11-15T12:00:00Z"),
+                },
+                "spec": {},
+                "status": { "conditions": [{ "type": "MachineDeployed", "status": "False", "reason": reason }] },
+            }))
+            .unwrap();
+            machine_of(&machine).needs_the_name
+        };
+        // Also before it has said anything: that its cluster is first must not cut it off.
+        assert!(needs_it(true, true, "MachineDeployed") && needs_it(true, true, "LeavingHost"));
+        assert!(!needs_it(true, true, "DNSDetachPending"));
+        assert!(!needs_it(true, false, "LeavingHost") && !needs_it(false, true, "LeavingHost"));
+    }
+
+    #[test]
     fn an_object_belongs_to_the_cluster_of_its_label_or_owner() {
         let object = |metadata: serde_json::Value| -> MaasCluster {
             serde_json::from_value(json!({
