@@ -331,6 +331,7 @@ async fn s11_a_host_with_a_vm_is_not_given_back_until_the_vm_is_gone() {
     assert!(machine_says(&stage, "cp1").contains("vm1 of user carol"), "{}", machine_says(&stage, "cp1"));
     assert_eq!(vm_hosts(&stage).len(), 1);
     assert!(asked(&stage, "machine.release").is_empty());
+    assert_eq!(stage.records()[0].1, std::slice::from_ref(&address), "its agent is still reached by the name");
     let client = stage.identities.of_manager().await.unwrap().client;
     let host = client.vm_hosts().list().await.unwrap().remove(0);
     assert!(host.tags.iter().any(|tag| tag == "capmaas-leaving"), "no placement chooses it any more");
@@ -344,6 +345,7 @@ async fn s11_a_host_with_a_vm_is_not_given_back_until_the_vm_is_gone() {
     assert!(vm_hosts(&stage).is_empty(), "{}", machine_says(&stage, "cp1"));
     assert!(stage.port.object("MaasMachine", &Key::new("default", "cp1")).is_none(), "{}", machine_says(&stage, "cp1"));
     assert_eq!(asked(&stage, "machine.release").len(), 1);
+    assert!(stage.records()[0].1.is_empty(), "{:?}", stage.records());
     for query in asked(&stage, "vm-host.delete") {
         assert!(!query.contains("decompose") && !query.contains("force"), "{query}");
     }
