@@ -112,7 +112,14 @@ async fn s11_a_manager_that_dies_at_any_write_of_giving_a_host_back_never_does_i
             { "lxd": { "address": format!("{address}:8443"), "instances": [{ "project": "maas", "name": "vm1", "absent": true }] } },
         ]);
         stage.arrange(gone);
-        died |= passes(&mut stage, 90, &address, |stage| stage.port.object("MaasMachine", &host()).is_none()).await;
+        let named = |stage: &Stage| stage.records().iter().any(|(_, addresses)| addresses.contains(&address));
+        let seen_off = |stage: &Stage| {
+            // Its agent is reached by the name (S11), and the next owner of the machine must not be (S18).
+            assert!(named(stage) || vm_hosts(stage).is_empty(), "{place}");
+            assert!(!named(stage) || effective(stage, "machine.release") == 0, "{place}");
+            stage.port.object("MaasMachine", &host()).is_none()
+        };
+        died |= passes(&mut stage, 90, &address, seen_off).await;
         stage.crash.put_out();
         let left = stage.port.object("MaasMachine", &host()).unwrap_or(Value::Null);
         assert!(left.is_null(), "{place}: {}", machine_says(&stage, "cp1"));

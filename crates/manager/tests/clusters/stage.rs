@@ -136,6 +136,9 @@ impl Stage {
 
     /// A Cluster and its MaasCluster, with these specs and this metadata on the latter.
     pub(crate) fn cluster(&self, cluster_spec: Value, spec: Value, metadata: Value) {
+        let mut cluster_spec = cluster_spec;
+        cluster_spec["infrastructureRef"] =
+            json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasCluster", "name": "c1" });
         let cluster = self.create(json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
             "metadata": { "name": "c1", "namespace": "default" }, "spec": cluster_spec,
