@@ -4,22 +4,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use capmaas_api::MaasMachine;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
-use capmaas_api::{MaasCluster, MaasMachine};
-use capmaas_core::machine::Requeue;
+use capmaas_core::machine::{Record, Requeue};
 use futures::StreamExt as _;
+use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
-use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
 use rand::RngExt as _;
-use tokio::task::JoinError;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
+use super::dispatch::dispatch;
 use super::news::{self, fingerprint, news};
-use super::turns::Turns;
 use super::{Context, Known, reconcile_knowing};
+use crate::cluster::cluster_name;
 use crate::platform::Platform;
 use crate::port::{Error, ErrorKind, Key};
 
@@ -40,81 +39,61 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         metrics: platform.metrics.clone(),
         lxd_hosts: platform.lxd_hosts.clone(),
     });
-    let turns = Arc::new(Turns::new(platform.machine_concurrency));
-    let last_turns = turns.clone();
     let watches = &platform.watches;
     let store = watches.maas_machines.store();
     let version = platform.core_version.borrow().clone();
-    let (of_cluster, of_machine, of_maas_cluster) = (store.clone(), store.clone(), store.clone());
-    let changes = news(watches.maas_machines.subscribe(), store.clone(), (), fingerprint);
+    let (cluster_kind, machine_kind) = (Cluster::api_resource(&version), Machine::api_resource(&version));
+    let (of_clusters, of_machines, of_maas_clusters) = (store.clone(), store.clone(), store.clone());
+    let own = news(watches.maas_machines.subscribe(), store.clone(), (), fingerprint);
+    let clusters = news(watches.clusters.subscribe(), watches.clusters.store(), cluster_kind, news::of_cluster);
+    let machines = news(watches.machines.subscribe(), watches.machines.store(), machine_kind, news::of_machine);
     let maas_clusters =
         news(watches.maas_clusters.subscribe(), watches.maas_clusters.store(), (), news::of_maas_cluster);
-    let (cluster, machine) = (Cluster::api_resource(&version), Machine::api_resource(&version));
-    Controller::for_shared_stream(changes, store)
-        // Without a limit of its own: who comes first is decided here.
-        .with_config(Config::default().concurrency(0))
-        .watches_shared_stream_with(
-            news(watches.clusters.subscribe(), watches.clusters.store(), cluster.clone(), news::of_cluster),
-            move |cluster: Arc<Cluster>| machines_of(&of_cluster, cluster.namespace(), &cluster.name_any()),
-            cluster,
-        )
-        .watches_shared_stream_with(
-            news(watches.machines.subscribe(), watches.machines.store(), machine.clone(), news::of_machine),
-            move |machine: Arc<Machine>| infrastructure_of(&of_machine, &machine),
-            machine,
-        )
-        .watches_shared_stream(maas_clusters, move |cluster: Arc<MaasCluster>| {
-            let name = cluster.labels().get(CLUSTER_NAME_LABEL).cloned();
-            let owner = capmaas_api::capi::owner(&cluster.metadata, "Cluster").map(|owner| owner.name.clone());
-            machines_of(&of_maas_cluster, cluster.namespace(), &name.or(owner).unwrap_or_else(|| cluster.name_any()))
-        })
-        .reconcile_on(platform.waker.subscribe())
-        .graceful_shutdown_on(async move {
-            stop.await;
-            last_turns.end();
-        })
-        .run(move |object, context| pass(object, context, turns.clone()), on_error, context)
-        .for_each(|result| async move {
-            match result {
-                // The second: an event about an object that is gone already.
-                Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
-                Err(error) => tracing::warn!(error = %chain(&error), "a machine could not be looked after"),
-            }
-        })
-        .await;
+    let asked = select_all([
+        own.map(|machine| Key::of(machine.as_ref())).boxed(),
+        clusters
+            .flat_map(move |cluster| iter(machines_of(&of_clusters, cluster.namespace(), &cluster.name_any())))
+            .boxed(),
+        machines.filter_map(move |machine| std::future::ready(infrastructure_of(&of_machines, &machine))).boxed(),
+        maas_clusters
+            .flat_map(move |cluster| iter(machines_of(&of_maas_clusters, cluster.namespace(), &cluster_name(&cluster))))
+            .boxed(),
+        platform.waker.subscribe().map(|machine| Key::new(machine.namespace.unwrap_or_default(), machine.name)).boxed(),
+    ]);
+    let is_newcomer = move |machine: &Key| stored(&store, machine).map(|machine| is_newcomer(&machine));
+    let pass = move |machine: Key| {
+        let span = tracing::info_span!("pass", machine = %machine);
+        let context = context.clone();
+        async move { passes(&context, &machine).await }.instrument(span)
+    };
+    dispatch(asked, platform.machine_concurrency, is_newcomer, pass, stop).await;
 }
 
-fn machines_of(store: &Store<MaasMachine>, namespace: Option<String>, cluster: &str) -> Vec<ObjectRef<MaasMachine>> {
+fn stored(store: &Store<MaasMachine>, machine: &Key) -> Option<Arc<MaasMachine>> {
+    store.get(&ObjectRef::new(&machine.name).within(&machine.namespace))
+}
+
+/// MAAS holds nothing for it yet.
+fn is_newcomer(machine: &MaasMachine) -> bool {
+    let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    machine.spec.provider_id().is_none() && record.is_none_or(|record| record.machine.is_none())
+}
+
+fn machines_of(store: &Store<MaasMachine>, namespace: Option<String>, cluster: &str) -> Vec<Key> {
     let ours = |machine: &Arc<MaasMachine>| {
         machine.namespace() == namespace && machine.labels().get(CLUSTER_NAME_LABEL).is_some_and(|name| name == cluster)
     };
-    store.state().iter().filter(|machine| ours(machine)).map(|machine| ObjectRef::from_obj(machine.as_ref())).collect()
+    store.state().iter().filter(|machine| ours(machine)).map(|machine| Key::of(machine.as_ref())).collect()
 }
 
-fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<ObjectRef<MaasMachine>> {
+fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<Key> {
     let reference = machine.spec.infrastructure_ref.as_ref().filter(|reference| reference.is_ours("MaasMachine"))?;
-    let object = ObjectRef::new(&reference.name).within(&machine.metadata.namespace.clone().unwrap_or_default());
-    store.get(&object).map(|_| object)
+    let object = Key::new(machine.metadata.namespace.clone().unwrap_or_default(), &reference.name);
+    stored(store, &object).map(|_| object)
 }
 
-/// In a task of its own: whenever anything in the controller's own task goes on, it asks every machine that waits, and thousands
-/// may.
-async fn pass(object: Arc<MaasMachine>, context: Arc<Context>, turns: Arc<Turns>) -> Result<Action, Error> {
-    let turn = async move {
-        let Some(_turn) = turns.of(&object).await else { return Ok(Action::await_change()) };
-        // On the heap: only those that have their turn need room for a pass.
-        Box::pin(passes(&context, &Key::of(object.as_ref()))).await
-    };
-    match AbortOnDropHandle::new(tokio::spawn(turn.in_current_span())).await.map_err(JoinError::try_into_panic) {
-        Ok(result) => result,
-        // As if it had happened here.
-        Err(Ok(cause)) => std::panic::resume_unwind(cause),
-        // Everything ends.
-        Err(Err(_)) => Ok(Action::await_change()),
-    }
-}
-
-async fn passes(context: &Context, key: &Key) -> Result<Action, Error> {
+/// Answers when the machine is to be looked at again, if nothing happens before.
+async fn passes(context: &Context, key: &Key) -> Option<Duration> {
     let mut known = Known::default();
     let mut result = once(context, key, &mut known).await;
     // One after the other instead of back to the end of the queue, where a machine that is half prepared waits for all others.
@@ -124,10 +103,14 @@ async fn passes(context: &Context, key: &Key) -> Result<Action, Error> {
         }
         result = once(context, key, &mut known).await;
     }
-    Ok(match result? {
-        Requeue::OnChange => Action::await_change(),
-        Requeue::After(wait) => Action::requeue(spread(wait)),
-    })
+    match result {
+        Ok(Requeue::OnChange) => None,
+        Ok(Requeue::After(wait)) => Some(spread(wait)),
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "a machine could not be looked after");
+            Some(spread(AFTER_ERROR))
+        }
+    }
 }
 
 async fn once(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue, Error> {
@@ -137,10 +120,6 @@ async fn once(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, format!("look after {key}"), "it took too long")));
     context.metrics.reconciled("maasmachine", result.is_ok(), began.elapsed());
     result
-}
-
-fn on_error(_: Arc<MaasMachine>, _: &Error, _: Arc<Context>) -> Action {
-    Action::requeue(spread(AFTER_ERROR))
 }
 
 /// A fifth more or less, so that many machines do not ask in step.

@@ -3,6 +3,7 @@
 mod apply;
 mod controller;
 pub(crate) mod debts;
+mod dispatch;
 #[cfg(test)]
 mod fixture;
 mod gather;
@@ -11,7 +12,7 @@ mod links;
 mod news;
 mod others;
 mod perform;
-mod turns;
+mod queue;
 
 use std::sync::Arc;
 
