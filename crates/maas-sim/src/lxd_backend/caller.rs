@@ -59,6 +59,9 @@ pub(super) struct Caller {
 
 /// LXD waits that long for an operation.
 const OPERATION_SECONDS: u32 = 60;
+/// How often a VM that runs may refuse to be deleted.
+const MOST_REFUSALS: u32 = 20;
+const BETWEEN_REFUSALS: Duration = Duration::from_millis(500);
 
 impl Caller {
     pub(super) fn new(key: &str, certificate: &str, private_key: &str) -> Result<Self, String> {
@@ -182,11 +185,19 @@ impl Caller {
         }
     }
 
+    /// A VM that is just being started can be neither stopped nor deleted until it has been, so this is tried for a while.
     pub(super) async fn delete_vm(&self, project: &str, name: &str) -> Result<(), String> {
-        // A VM that is off refuses to be stopped; the delete tells whether that mattered.
-        let _ = self.set_power(project, name, false).await;
         let path = format!("/1.0/instances/{name}?project={project}");
-        self.call(reqwest::Method::DELETE, &path, None).await.map(|_| ())
+        let mut refusals = 0;
+        loop {
+            // A VM that is off refuses to be stopped; the delete tells whether that mattered.
+            let _ = self.set_power(project, name, false).await;
+            match self.call(reqwest::Method::DELETE, &path, None).await {
+                Err(error) if error.contains("running") && refusals < MOST_REFUSALS => refusals += 1,
+                outcome => return outcome.map(|_| ()),
+            }
+            tokio::time::sleep(BETWEEN_REFUSALS).await;
+        }
     }
 }
 
