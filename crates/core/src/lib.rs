@@ -16,5 +16,6 @@ pub mod lookup;
 pub mod machine;
 pub mod pause;
 pub mod placement;
+pub mod text;
 
 pub use lookup::Lookup;

@@ -11,7 +11,8 @@ use capmaas_manager::port::{
 };
 use capmaas_testbed::{SharedTestbed, Testbed};
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use secrecy::ExposeSecret as _;
@@ -390,6 +391,20 @@ mod promises {
             message: "abc123 was allocated".into(),
         };
         stage.port().publish(&happening).await.unwrap();
+        stage.port().publish(&happening).await.unwrap();
+        // Memory only takes them.
+        let Stage::Server(client, port) = stage else { return };
+        let events: Api<Event> = Api::namespaced(client, &happening.key.namespace);
+        let ours = ListParams::default().fields("regarding.name=evented");
+        let told = events.list(&ours).await.unwrap().items;
+        assert_eq!((told.len(), told[0].series.as_ref().unwrap().count), (1, 2), "what happens again is counted");
+        assert_eq!(
+            (told[0].type_.as_deref(), told[0].note.as_deref()),
+            (Some("Warning"), Some("abc123 was allocated"))
+        );
+        events.delete(&told[0].name_any(), &DeleteParams::default()).await.unwrap();
+        port.publish(&happening).await.unwrap();
+        assert_eq!(events.list(&ours).await.unwrap().items.len(), 1, "told anew, because nobody has it any more");
     }
 
     pub(super) async fn a_provider_id_cannot_be_replaced(stage: Stage) {

@@ -17,6 +17,7 @@ use super::{Metal, Observed};
 use crate::Lookup;
 use crate::conditions::Verdict;
 use crate::intent::{self, Intent};
+use crate::text::beginning;
 
 /// What is said about the machine: the condition `MachineDeployed`, and through it `Ready`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,10 +181,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
 
 /// Conditions are read by people; what is longer is in the log and in events.
 pub(super) fn cut(message: &mut String) {
-    if message.len() > 1024 {
-        let end = (0..=1024).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
-        message.truncate(end);
-    }
+    message.truncate(beginning(message, 1024).len());
 }
 
 /// Whether the address is in the cluster's DNS record. Control plane machines only.

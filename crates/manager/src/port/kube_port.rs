@@ -9,17 +9,17 @@ use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::{GROUP, MaasCluster, MaasMachine, VERSION};
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, ResourceExt as _};
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use super::events::Recorder;
 use super::together::Together;
 use super::workload::Workloads;
 use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, NewSecret, Node, Result, SecretValues, Which};
@@ -55,8 +55,7 @@ impl fmt::Debug for KubePort {
 impl KubePort {
     /// A port that reads Cluster API's kinds in the version that `core_version` says at the time.
     pub fn new(client: Client, core_version: watch::Receiver<String>) -> Self {
-        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: std::env::var("POD_NAME").ok() };
-        let recorder = Recorder::new(client.clone(), reporter);
+        let recorder = Recorder::new(client.clone(), std::env::var("POD_NAME").ok());
         Self {
             client,
             core_version,
@@ -228,22 +227,7 @@ impl Kubernetes for KubePort {
     }
 
     async fn publish(&self, happening: &Happening) -> Result<()> {
-        let reference = ObjectReference {
-            api_version: Some(format!("{GROUP}/{VERSION}")),
-            kind: Some(happening.kind.as_str().to_owned()),
-            namespace: Some(happening.key.namespace.clone()),
-            name: Some(happening.key.name.clone()),
-            uid: Some(happening.uid.clone()),
-            ..ObjectReference::default()
-        };
-        let event = Event {
-            type_: if happening.warning { EventType::Warning } else { EventType::Normal },
-            reason: happening.reason.clone(),
-            note: Some(happening.message.clone()),
-            action: happening.reason.clone(),
-            secondary: None,
-        };
-        within(format!("publish an event about {}", happening.key), self.recorder.publish(&event, &reference)).await
+        within(format!("publish an event about {}", happening.key), self.recorder.publish(happening)).await
     }
 
     async fn workload_version(&self, cluster: &Key) -> Result<String> {

@@ -3,6 +3,7 @@
 //! Two things stand behind it: [`KubePort`] speaks to an API server, [`MemoryPort`] is one in memory for simulations. One
 //! suite of contract tests (`tests/port_contract.rs`) runs against both, so that they cannot drift apart.
 
+mod events;
 mod kube_port;
 mod memory;
 mod memory_objects;
@@ -138,7 +139,7 @@ impl SecretValues {
 }
 
 /// Something that happened, for `kubectl get events`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Happening {
     /// Kind of the object that it is about.
     pub kind: Kind,
