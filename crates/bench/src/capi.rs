@@ -281,12 +281,10 @@ impl ClusterApi {
         names: &[String],
         fits: impl Fn(&Life) -> bool,
     ) -> anyhow::Result<()> {
-        let count = || {
-            let lives = lock(&self.lives);
-            names.iter().filter(|name| lives.get(*name).is_some_and(&fits)).count()
-        };
-        let waited = self.wait(patience, what, || async { Ok(count() == names.len()) }).await;
-        waited.with_context(|| format!("{} of {} machines: {what}", count(), names.len()))
+        let fit = |name: &&String| lock(&self.lives).get(*name).is_some_and(&fits);
+        // Ends at the first that does not fit: looking at thousands twenty times a second would cost as much as the provider does.
+        let waited = self.wait(patience, what, || async { Ok(names.iter().all(|name| fit(&name))) }).await;
+        waited.with_context(|| format!("{} of {} machines: {what}", names.iter().filter(fit).count(), names.len()))
     }
 
     async fn wait<F: Future<Output = anyhow::Result<bool>>>(

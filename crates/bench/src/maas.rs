@@ -315,21 +315,28 @@ async fn run_clock(simulator: &Simulator, control: &Control, speed: Speed, momen
         let now = Timestamp::now();
         let mut moments = lock(moments);
         control.with_model(|model| {
-            states.retain(|id, status| {
-                let there = model.db.machines.contains_key(id);
-                if !there && *status != Status::Ready {
-                    moments.freed.insert(id.clone(), now);
-                }
-                there
-            });
             for (id, machine) in &model.db.machines {
-                let Some(before) = states.insert(id.clone(), machine.status) else { continue };
-                if before != machine.status && machine.status == Status::Deployed {
+                let Some(before) = states.get_mut(id) else {
+                    states.insert(id.clone(), machine.status);
+                    continue;
+                };
+                let changed = std::mem::replace(before, machine.status) != machine.status;
+                if changed && machine.status == Status::Deployed {
                     moments.deployed.insert(id.clone(), now);
                 }
-                if before != machine.status && machine.status == Status::Ready {
+                if changed && machine.status == Status::Ready {
                     moments.freed.insert(id.clone(), now);
                 }
+            }
+            // All that are there are noted by now.
+            if states.len() > model.db.machines.len() {
+                states.retain(|id, status| {
+                    let there = model.db.machines.contains_key(id);
+                    if !there && *status != Status::Ready {
+                        moments.freed.insert(id.clone(), now);
+                    }
+                    there
+                });
             }
         });
     }
