@@ -132,3 +132,16 @@ fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::remembering;
+    use super::*;
+
+    #[test]
+    fn a_newcomer_is_one_for_which_maas_holds_nothing_yet() {
+        let is = |record: &Record| is_newcomer(&serde_json::from_value(remembering("m", record)).unwrap());
+        assert!(is(&Record::new("u")));
+        assert!(!is(&Record { machine: Some("abc123".into()), ..Record::new("u") }));
+    }
+}
