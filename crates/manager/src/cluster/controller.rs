@@ -1,5 +1,6 @@
 //! When a cluster is looked at: whenever it or its Cluster changes, whenever one of its control plane machines changes (so that
-//! an address is published within seconds of Deployed), when its credentials change, and when it asked to be looked at again.
+//! an address is published within seconds of Deployed), whenever a worker goes for which it waits, when its credentials change,
+//! and when it asked to be looked at again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +8,9 @@ use std::time::{Duration, Instant};
 use capmaas_api::capi::Cluster;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use capmaas_api::{MaasCluster, MaasMachine};
+use capmaas_core::cluster::Notes;
 use capmaas_core::cluster::plan::Requeue;
+use capmaas_core::hosts;
 use futures::StreamExt as _;
 use kube::ResourceExt as _;
 use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
@@ -45,15 +48,15 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         .with_config(Config::default().concurrency(platform.cluster_concurrency))
         .watches_shared_stream_with(
             watches.clusters.subscribe(),
-            move |cluster: Arc<Cluster>| of_name(&of_cluster, cluster.namespace(), &cluster.name_any()),
+            move |cluster: Arc<Cluster>| {
+                of_name(&of_cluster, cluster.namespace(), &cluster.name_any())
+                    .map(|object| of(&object))
+                    .collect::<Vec<_>>()
+            },
             Cluster::api_resource(&version),
         )
         .watches_shared_stream(watches.maas_machines.subscribe(), move |machine: Arc<MaasMachine>| {
-            // Of workers only their end is of interest.
-            let matters =
-                machine.labels().contains_key(CONTROL_PLANE_LABEL) || machine.metadata.deletion_timestamp.is_some();
-            let name = machine.labels().get(CLUSTER_NAME_LABEL).filter(|_| matters);
-            name.map(|name| of_name(&of_machine, machine.namespace(), name)).unwrap_or_default()
+            concerned(&of_machine, &machine).iter().map(|object| of(object)).collect::<Vec<_>>()
         })
         .reconcile_on(platform.cluster_waker.subscribe())
         .graceful_shutdown_on(stop)
@@ -68,9 +71,36 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         .await;
 }
 
-fn of_name(store: &Store<MaasCluster>, namespace: Option<String>, cluster: &str) -> Vec<ObjectRef<MaasCluster>> {
-    let ours = |object: &Arc<MaasCluster>| object.namespace() == namespace && cluster_name(object) == cluster;
-    store.state().iter().filter(|object| ours(object)).map(|object| ObjectRef::from_obj(object.as_ref())).collect()
+fn of(object: &MaasCluster) -> ObjectRef<MaasCluster> {
+    ObjectRef::from_obj(object)
+}
+
+/// The clusters to which a change of this machine may make a difference. A pass goes through all machines of its cluster, so
+/// one for every step of every worker would make the end of a large cluster cost the square of its size.
+fn concerned(store: &Store<MaasCluster>, machine: &MaasMachine) -> Vec<Arc<MaasCluster>> {
+    let control_plane = machine.labels().contains_key(CONTROL_PLANE_LABEL);
+    let leaves = machine.metadata.deletion_timestamp.is_some();
+    let name = machine.labels().get(CLUSTER_NAME_LABEL).filter(|_| control_plane || leaves);
+    let clusters = name.into_iter().flat_map(|name| of_name(store, machine.namespace(), name));
+    clusters.filter(|cluster| control_plane || awaits_workers(cluster)).collect()
+}
+
+/// Whether it makes a difference to a cluster that a worker goes: it goes itself and is the last to (S16), its workers may be
+/// VM hosts, or it owes MAAS addresses that a machine may still have. A cluster that comes to wait for them only later is
+/// looked at then, because it has changed.
+fn awaits_workers(cluster: &MaasCluster) -> bool {
+    cluster.metadata.deletion_timestamp.is_some()
+        || !matches!(hosts::wish(&cluster.spec), Ok(None))
+        || !Notes::of(cluster.annotations()).owed.is_empty()
+}
+
+fn of_name(
+    store: &Store<MaasCluster>,
+    namespace: Option<String>,
+    cluster: &str,
+) -> impl Iterator<Item = Arc<MaasCluster>> {
+    let ours = move |object: &Arc<MaasCluster>| object.namespace() == namespace && cluster_name(object) == cluster;
+    store.state().into_iter().filter(ours)
 }
 
 async fn pass(object: Arc<MaasCluster>, context: Arc<Context>) -> Result<Action, Error> {
@@ -99,4 +129,55 @@ fn spread(wait: Duration) -> Duration {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use capmaas_api::names::DNS_OWED_ANNOTATION;
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn machine(labels: Value, deleted: Option<&str>) -> MaasMachine {
+        let metadata = json!({
+            "name": "m1", "namespace": "team", "uid": "u", "labels": labels, "deletionTimestamp": deleted,
+        });
+        serde_json::from_value(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine", "metadata": metadata, "spec": {},
+        }))
+        .unwrap()
+    }
+
+    /// How many clusters are looked at because of a control plane machine, a worker, and a worker that leaves.
+    fn looked_at(metadata: Value, spec: Value) -> [usize; 3] {
+        let mut cluster = json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
+            "metadata": { "name": "c1", "namespace": "team" }, "spec": spec,
+        });
+        cluster["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        let mut writer = Writer::default();
+        writer.apply_watcher_event(&Event::Apply(serde_json::from_value::<MaasCluster>(cluster).unwrap()));
+        let store = writer.as_reader();
+        let (worker, control_plane) =
+            (json!({CLUSTER_NAME_LABEL: "c1"}), json!({CLUSTER_NAME_LABEL: "c1", CONTROL_PLANE_LABEL: ""}));
+        let now = Some("2026-11-16T12:00:00Z");
+        [machine(control_plane, None), machine(worker.clone(), None), machine(worker, now)]
+            .map(|machine| concerned(&store, &machine).len())
+    }
+
+    #[test]
+    fn a_worker_that_goes_wakes_its_cluster_only_if_that_waits_for_it() {
+        let dns = json!({"dnsDomain": "maas"});
+        assert_eq!(looked_at(json!({}), dns.clone()), [1, 0, 0]);
+        assert_eq!(looked_at(json!({"deletionTimestamp": "2026-11-16T12:00:00Z"}), dns.clone()), [1, 0, 1]);
+        assert_eq!(looked_at(json!({"annotations": {DNS_OWED_ANNOTATION: "10.0.0.9"}}), dns), [1, 0, 1]);
+        let hosts = json!({"dnsDomain": "maas", "lxdControlPlaneCluster": true});
+        assert_eq!(looked_at(json!({}), hosts), [1, 0, 1]);
+        let unclear = json!({"dnsDomain": "maas", "lxdControlPlaneCluster": "perhaps"});
+        assert_eq!(looked_at(json!({}), unclear), [1, 0, 1], "what cannot be read may be hosts");
+        let other = json!({"labels": {CLUSTER_NAME_LABEL: "c2"}});
+        assert_eq!(looked_at(other, json!({"dnsDomain": "maas", "lxdControlPlaneCluster": true})), [0, 0, 0]);
+    }
 }
