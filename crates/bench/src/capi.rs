@@ -273,7 +273,8 @@ impl ClusterApi {
         Ok(self.api("MaasMachine").list(&kube::api::ListParams::default()).await?.items)
     }
 
-    /// Waits until so many machines are as asked for.
+    /// Waits until these machines are as asked for; given up when for so long not one more has got there, so that ten thousand
+    /// may take their time.
     pub async fn wait_machines(
         &self,
         patience: Duration,
@@ -282,9 +283,14 @@ impl ClusterApi {
         fits: impl Fn(&Life) -> bool,
     ) -> anyhow::Result<()> {
         let fit = |name: &&String| lock(&self.lives).get(*name).is_some_and(&fits);
+        let mut before = 0;
         // Ends at the first that does not fit: looking at thousands twenty times a second would cost as much as the provider does.
-        let waited = self.wait(patience, what, || async { Ok(names.iter().all(|name| fit(&name))) }).await;
-        waited.with_context(|| format!("{} of {} machines: {what}", names.iter().filter(fit).count(), names.len()))
+        while let Err(error) = self.wait(patience, what, || async { Ok(names.iter().all(|name| fit(&name))) }).await {
+            let now = names.iter().filter(fit).count();
+            ensure!(now > before, error.context(format!("{now} of {} machines: {what}", names.len())));
+            before = now;
+        }
+        Ok(())
     }
 
     async fn wait<F: Future<Output = anyhow::Result<bool>>>(

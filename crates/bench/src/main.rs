@@ -109,7 +109,7 @@ struct RunArgs {
     /// How many requests the provider sends to one MAAS at once: time in which so many are under way is not counted as added.
     #[arg(long, default_value_t = 4)]
     limit: usize,
-    /// After how many seconds something that should happen is given up.
+    /// After how many seconds without any progress something that should happen is given up.
     #[arg(long, default_value_t = 900)]
     patience: u64,
     /// Where the report goes.

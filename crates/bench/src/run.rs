@@ -47,7 +47,7 @@ pub struct Plan {
     pub away_seconds: u64,
     /// How many requests MAAS takes at once; more wait in the provider.
     pub limit: usize,
-    /// After how long something that should happen is given up.
+    /// After how long without any progress something that should happen is given up.
     pub patience: Duration,
 }
 

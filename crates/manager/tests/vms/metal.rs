@@ -9,6 +9,9 @@ use serde_json::json;
 
 use crate::stage::Stage;
 
+/// More writes than there are in giving a machine back.
+const MOST_WRITES: u32 = 50;
+
 fn with_metal(names: &[&str]) -> Stage {
     let stage = Stage::new();
     for name in names {
@@ -57,8 +60,8 @@ async fn a_machine_that_a_killed_maas_left_releasing_is_told_and_let_go_once_a_p
     assert_eq!(stage.mutations().iter().filter(|kind| *kind == "machine.release").count(), releases);
 }
 
-#[tokio::test]
-async fn a_wiping_of_disks_that_a_killed_maas_forgot_is_begun_anew_once_the_machine_is_off() {
+/// A machine that is being given back, whose wiping of disks MAAS has forgotten, and which is off.
+async fn with_a_forgotten_wiping() -> Stage {
     let stage = with_metal(&["bm01"]);
     stage.machine("m", json!({ "release": { "erase": "quick" } }));
     stage.until_ready(&["m"]).await;
@@ -67,11 +70,62 @@ async fn a_wiping_of_disks_that_a_killed_maas_forgot_is_begun_anew_once_the_mach
     stage.until(&["m"], "the wiping", |stage| state(stage, "bm01").0 == "Disk erasing").await;
     let id = system_id(&stage, "bm01");
     stage.maas.control().with_model(|model| model.lose_power(&id));
-    stage.until_gone(&["m"]).await;
-    assert_eq!(state(&stage, "bm01"), ("Ready".to_owned(), false));
+    stage
+}
+
+/// How often MAAS was told to give the wiping up, and to release.
+fn told(stage: &Stage) -> (usize, usize) {
     let sent = stage.mutations();
     let of = |kind: &str| sent.iter().filter(|sent| *sent == kind).count();
-    assert_eq!((of("machine.abort"), of("machine.release")), (1, 2), "{sent:?}");
+    (of("machine.abort"), of("machine.release"))
+}
+
+#[tokio::test]
+async fn a_wiping_of_disks_that_a_killed_maas_forgot_is_begun_anew_once_the_machine_is_off() {
+    let stage = with_a_forgotten_wiping().await;
+    stage.until_gone(&["m"]).await;
+    assert_eq!(state(&stage, "bm01"), ("Ready".to_owned(), false));
+    assert_eq!(told(&stage), (1, 2), "{:?}", stage.mutations());
+}
+
+/// Whether the manager died at this write; it has given the wiping up once and released once more all the same.
+async fn a_forgotten_wiping_ends(number: u32, after: bool) -> bool {
+    let mut stage = with_a_forgotten_wiping().await;
+    stage.crash.light_for_writes(number, after);
+    let mut died = false;
+    for _ in 0..300 {
+        if stage.object("m").is_null() {
+            break;
+        }
+        if !stage.lives("m").await {
+            died = true;
+            stage.restart();
+        }
+        stage.advance(15);
+    }
+    stage.crash.put_out();
+    let place = format!("died at write {number}, after its effect: {after}");
+    assert!(stage.object("m").is_null(), "{place}: {:#}", stage.object("m"));
+    assert_eq!(state(&stage, "bm01"), ("Ready".to_owned(), false), "{place}");
+    assert_eq!(told(&stage), (1, 2), "{place}: {:?}", stage.mutations());
+    died
+}
+
+#[tokio::test]
+async fn a_manager_that_dies_at_any_write_of_a_forgotten_wiping_gives_it_up_once_and_releases_once_more() {
+    let mut deaths = 0;
+    for number in (0..MOST_WRITES).step_by(5) {
+        let places = (number..number + 5).flat_map(|number| [(number, false), (number, true)]);
+        // A MAAS that is down is waited for in real time, so several stories are told at once.
+        let died =
+            futures::future::join_all(places.map(|(number, after)| a_forgotten_wiping_ends(number, after))).await;
+        deaths += died.iter().filter(|died| **died).count();
+        if !died.iter().all(|died| *died) {
+            assert!(deaths > 20, "{deaths}");
+            return;
+        }
+    }
+    panic!("there are more writes than {MOST_WRITES}");
 }
 
 #[tokio::test]
