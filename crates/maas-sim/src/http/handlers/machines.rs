@@ -1,5 +1,7 @@
 //! The collection of machines: lists, making, allocating.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -147,12 +149,12 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
         check.add("mac_address", format!("'{mac}' is not a valid MAC address."));
     }
     check.done()?;
-    let ids: Vec<&str> = query.all("id").into_iter().chain(query.all("system_id")).collect();
+    let ids: BTreeSet<&str> = query.all("id").into_iter().chain(query.all("system_id")).collect();
     let not_tags = words("not_tags");
-    let one_of = |key: &str, value: &str| {
-        let wanted = query.all(key);
-        wanted.is_empty() || wanted.contains(&value)
-    };
+    // Read once: there may be ten thousand machines.
+    let [hostnames, domains, agents, owners, powers, macs] =
+        ["hostname", "domain", "agent_name", "owner", "power_state", "mac_address"].map(|key| query.all(key));
+    let one_of = |wanted: &[&str], value: &str| wanted.is_empty() || wanted.contains(&value);
     let fits = |machine: &Machine| -> bool {
         let name = |rows: &std::collections::BTreeMap<i64, crate::model::db::Named>, id: i64| {
             rows.get(&id).map(|row| row.name.clone()).unwrap_or_default()
@@ -171,13 +173,11 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
                 }
             })
         });
-        let macs = query.all("mac_address");
-        (ids.is_empty() || ids.contains(&machine.system_id.as_str()))
-            && one_of("hostname", &machine.hostname)
-            && one_of("domain", domain)
-            && one_of("agent_name", &machine.agent_name)
-            && one_of("owner", model.user_name(machine.owner))
-            && one_of("power_state", machine.power_state.word())
+        one_of(&hostnames, &machine.hostname)
+            && one_of(&domains, domain)
+            && one_of(&agents, &machine.agent_name)
+            && one_of(&owners, model.user_name(machine.owner))
+            && one_of(&powers, machine.power_state.word())
             && (macs.is_empty()
                 || machine.interfaces.iter().any(|nic| macs.iter().any(|mac| nic.mac.eq_ignore_ascii_case(mac))))
             && (statuses.is_empty() || statuses.contains(&machine.status))
@@ -192,12 +192,15 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
             && number("cpu_count", machine.cpu_count)
             && number("mem", machine.memory)
     };
-    Ok(model
-        .machines_in_order()
-        .into_iter()
-        .filter(|machine| model.may(call.user, machine, Permission::View) && fits(machine))
-        .map(|machine| machine.system_id.clone())
-        .collect())
+    let machines = &model.db.machines;
+    let mut found: Vec<&Machine> = if ids.is_empty() {
+        machines.values().collect()
+    } else {
+        ids.into_iter().filter_map(|id| machines.get(id)).collect()
+    };
+    found.retain(|machine| model.may(call.user, machine, Permission::View) && fits(machine));
+    found.sort_by_key(|machine| machine.id);
+    Ok(found.into_iter().map(|machine| machine.system_id.clone()).collect())
 }
 
 fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
