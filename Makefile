@@ -56,8 +56,13 @@ test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two olde
 .PHONY: bench
 bench: tools ## Measure a provider: N= machines (10,100), PROVIDER= another command line, CRDS= its CRDs, BENCH_ARGS= (see bench run --help)
 	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench --bins
-	target/rel-quick/bench run $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd) --machines $(or $(N),10,100) $(BENCH_ARGS)
-	target/rel-quick/bench situations $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
+	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" run $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd) --machines $(or $(N),10,100) $(BENCH_ARGS)
+	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" situations $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
+
+.PHONY: bench-floor
+bench-floor: tools ## What the API server alone takes for N= machines (1000) and the writes of a provider, to compare make bench with
+	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench --bins
+	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" floor --crds $(or $(CRDS),config/crd) --machines $(or $(N),1000) $(BENCH_ARGS)
 
 .PHONY: bench-check
 bench-check: ## Count the instructions of hot functions; fails when one needs a tenth more than recorded (RECORD=1 records)
@@ -69,7 +74,7 @@ bench-check: ## Count the instructions of hot functions; fails when one needs a 
 .PHONY: soak
 soak: tools ## Churn with faults and kills for SECONDS= (1800), SEED= to repeat one; at the end MAAS and Kubernetes must agree exactly
 	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench --bins
-	target/rel-quick/bench soak --seconds $(or $(SECONDS),1800) $(if $(SEED),--seed $(SEED))
+	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" soak --seconds $(or $(SECONDS),1800) $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## Fuzz what decodes MAAS's answers, FUZZ_SECONDS for each target (needs a nightly toolchain)

@@ -12,6 +12,7 @@ use capmaas_testbed::tools::ToolSet;
 use capmaas_testbed::{CapiVersion, Testbed, parse_yaml};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::floor::Writes;
 use crate::maas::{DOMAIN, IMAGE};
 
 const NAMESPACE: &str = "default";
@@ -127,6 +129,7 @@ impl ClusterApi {
     fn api(&self, kind: &str) -> Api<DynamicObject> {
         match kind {
             "Secret" => api(&self.client, "", "v1", kind),
+            "Event" => api(&self.client, "events.k8s.io", "v1", kind),
             kind if kind.starts_with("Maas") => api(&self.client, INFRASTRUCTURE, "v1beta1", kind),
             kind => api(&self.client, CORE, "v1beta2", kind),
         }
@@ -213,6 +216,40 @@ impl ClusterApi {
         lock(&self.lives).entry(name.to_owned()).or_default();
         self.create("MaasMachine", infrastructure).await?;
         lock(&self.lives).entry(name.to_owned()).or_default().created = Some(Timestamp::now());
+        Ok(())
+    }
+
+    /// Writes about a machine what a provider would, of about the same size, and in the end that it is provisioned.
+    pub async fn write_as_a_provider(&self, name: &str, writes: Writes) -> anyhow::Result<()> {
+        let objects = self.api("MaasMachine");
+        for number in 1..=writes.patches {
+            let mut patch = json!({"metadata": {"annotations": {"bench/record": format!("{number:0>200}")}}});
+            if number == writes.patches {
+                patch["spec"] = json!({"providerID": format!("maas://az1/{name}"), "systemID": name});
+            }
+            let patched = objects.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            patched.with_context(|| format!("change the MaasMachine {name}"))?;
+        }
+        for number in 1..=writes.statuses {
+            let status = json!({
+                "apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasMachine", "metadata": {"name": name},
+                "status": status(name, number == writes.statuses),
+            });
+            let force = PatchParams::apply("bench").force();
+            let applied = objects.patch_status(name, &force, &Patch::Apply(status)).await;
+            applied.with_context(|| format!("write the status of the MaasMachine {name}"))?;
+        }
+        for number in 0..writes.events {
+            let event = json!({
+                "apiVersion": "events.k8s.io/v1", "kind": "Event",
+                "metadata": {"name": format!("{name}.{number}"), "namespace": NAMESPACE}, "eventTime": MicroTime(Timestamp::now()),
+                "reportingController": "bench", "reportingInstance": "bench", "type": "Normal", "reason": "Floor", "action": "Floor",
+                "note": "what a provider would tell about a machine",
+                "regarding": {"apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasMachine", "name": name,
+                              "namespace": NAMESPACE},
+            });
+            self.create("Event", event).await?;
+        }
         Ok(())
     }
 
@@ -331,6 +368,19 @@ fn metadata(name: &str, owners: &[Value]) -> Value {
 fn owner(kind: &str, object: &DynamicObject) -> Value {
     json!({"apiVersion": format!("{CORE}/v1beta2"), "kind": kind, "name": object.name_any(), "uid": object.uid(),
            "controller": true, "blockOwnerDeletion": true})
+}
+
+/// A status as large as that of a machine that runs.
+fn status(name: &str, provisioned: bool) -> Value {
+    let condition = |kind: &str| {
+        json!({"type": kind, "status": if provisioned { "True" } else { "False" }, "severity": "Info", "reason": "Floor",
+               "message": "what a provider would say about a machine", "lastTransitionTime": "2026-11-17T00:00:00Z"})
+    };
+    json!({
+        "ready": provisioned, "initialization": {"provisioned": provisioned}, "machineState": "Deployed", "hostname": name,
+        "machinePowered": true, "addresses": [{"type": "InternalIP", "address": "127.20.0.1"}],
+        "conditions": [condition("Ready"), condition("MachineDeployed")],
+    })
 }
 
 /// By the words of either contract.

@@ -3,10 +3,12 @@
 
 pub mod audit;
 pub mod capi;
+pub mod floor;
 pub mod instructions;
 pub mod maas;
 pub mod phases;
 pub mod plot;
+pub mod processors;
 pub mod provider;
 pub mod report;
 pub mod run;

@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 
+use crate::processors::MAAS_THREADS;
+
 /// The administrator, with whose key no provider works.
 const ADMINISTRATOR: &str = "hand:hand:hand-secret";
 /// The key of the provider.
@@ -163,9 +165,10 @@ impl Maas {
         let (started, start) = std::sync::mpsc::channel();
         let (router, followed, clock) = (counted(simulator.router(), seen.clone()), moments.clone(), control.clone());
         // Threads of its own: MAAS goes on whatever else is measured.
-        let thread = std::thread::Builder::new().name("maas".into()).spawn(move || {
-            let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(AT_ONCE).enable_all().build()
-            {
+        let thread = std::thread::Builder::new().name(MAAS_THREADS.into()).spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            runtime.worker_threads(AT_ONCE).thread_name(MAAS_THREADS).enable_all();
+            let runtime = match runtime.build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(started.send(Err(anyhow::Error::new(error)))),
             };

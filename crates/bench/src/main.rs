@@ -7,7 +7,7 @@ use std::time::Duration;
 use capmaas_bench::capi::Kind;
 use capmaas_bench::maas::{Latency, Speed};
 use capmaas_bench::run::{Plan, measure};
-use capmaas_bench::{instructions, provider, report, situations, soak, targets, tell};
+use capmaas_bench::{floor, instructions, provider, report, situations, soak, targets, tell};
 use clap::{Args, Parser, Subcommand};
 
 /// Numbers: what a provider costs.
@@ -36,6 +36,8 @@ enum Command {
         #[arg(long, default_value = "target/bench")]
         out: PathBuf,
     },
+    /// Measures what the API server alone takes for machines and for the writes of a provider, without any provider.
+    Floor(FloorArgs),
     /// Counts the instructions of the pure functions that run most, and fails when one needs a tenth more than recorded.
     Instructions {
         /// The program that runs them: the crate capmaas-hot, built with the profile `counted`.
@@ -69,6 +71,31 @@ struct SoakArgs {
     machines: usize,
     /// How many seconds it may take to put everything in order afterwards.
     #[arg(long, default_value_t = 600)]
+    patience: u64,
+}
+
+#[derive(Args)]
+struct FloorArgs {
+    /// The folder with the CRDs.
+    #[arg(long, default_value = "config/crd")]
+    crds: PathBuf,
+    /// How many machines.
+    #[arg(long, default_value_t = 1000)]
+    machines: usize,
+    /// How many changes of each MaasMachine.
+    #[arg(long, default_value_t = 4)]
+    patches: usize,
+    /// How many statuses of each.
+    #[arg(long, default_value_t = 3)]
+    statuses: usize,
+    /// How many events about each.
+    #[arg(long, default_value_t = 3)]
+    events: usize,
+    /// How many machines are written about at once.
+    #[arg(long, default_value_t = 50)]
+    at_once: usize,
+    /// After how many seconds without any progress it is given up.
+    #[arg(long, default_value_t = 900)]
     patience: u64,
 }
 
@@ -128,6 +155,7 @@ async fn main() -> ExitCode {
         Command::Run(args) => run(args).await,
         Command::Soak(args) => soak(args).await,
         Command::Situations { provider, crds, out } => show_situations(provider, &crds, &out).await,
+        Command::Floor(args) => find_floor(args).await,
         Command::Instructions { hot, baseline, record } => count_instructions(&hot, &baseline, record),
     };
     match done {
@@ -147,6 +175,14 @@ async fn show_situations(provider: Option<String>, crds: &Path, out: &Path) -> a
     std::fs::write(out.join("situations.md"), &text)?;
     std::fs::write(out.join("situations.json"), serde_json::to_string_pretty(&found)?)?;
     print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn find_floor(args: FloorArgs) -> anyhow::Result<ExitCode> {
+    let FloorArgs { crds, machines, patches, statuses, events, at_once, patience } = args;
+    let writes = floor::Writes { patches, statuses, events };
+    let plan = floor::Plan { crds, machines, writes, at_once, patience: Duration::from_secs(patience) };
+    println!("{}", serde_json::to_string(&floor::measure(&plan).await?)?);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,20 +1,18 @@
 //! The provider under test: any program that takes its kubeconfig and its MAAS from the environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use capmaas_testbed::{Process, Testbed};
-use jiff::Timestamp;
 use serde_json::json;
 
 use crate::maas::API_KEY;
+use crate::processors;
 
 /// The namespace and the ServiceAccount of the provider.
 pub const NAMESPACE: &str = "bench-system";
 const ACCOUNT: &str = "provider";
-/// What Linux counts processor time in, on every architecture that we know.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What a process has used so far.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
@@ -51,8 +49,6 @@ pub struct Provider {
 /// A provider that runs. Ends when dropped.
 pub struct Running {
     process: Process,
-    /// When it was started.
-    pub since: Timestamp,
 }
 
 impl Provider {
@@ -91,7 +87,7 @@ impl Provider {
             .env("MAAS_API_KEY", API_KEY)
             .env("POD_NAMESPACE", NAMESPACE);
         let process = testbed.sandbox().spawn("provider", command)?;
-        Ok(Running { process, since: Timestamp::now() })
+        Ok(Running { process })
     }
 }
 
@@ -99,27 +95,15 @@ impl Running {
     /// What it has used so far.
     pub fn usage(&self) -> anyhow::Result<Usage> {
         self.process.check()?;
-        let id = self.process.id();
-        let read = |file: &str| {
-            let path = format!("/proc/{id}/{file}");
-            std::fs::read_to_string(&path).with_context(|| format!("read {path}"))
-        };
-        let stat = read("stat")?;
-        // The name of the program, in brackets, may hold anything; behind it are numbers.
-        let numbers: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |index: usize| numbers.get(index).and_then(|text| text.parse::<f64>().ok());
-        let (Some(user), Some(system)) = (ticks(11), ticks(12)) else { bail!("/proc/{id}/stat holds no times") };
-        let status = read("status")?;
+        let folder = Path::new("/proc").join(self.process.id().to_string());
+        let path = folder.join("status");
+        let status = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let mib = |name: &str| -> anyhow::Result<f64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             let number = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-            Ok(number.with_context(|| format!("/proc/{id}/status holds no {name}"))? / 1024.0)
+            Ok(number.with_context(|| format!("{} holds no {name}", path.display()))? / 1024.0)
         };
-        Ok(Usage {
-            cpu_seconds: (user + system) / TICKS_PER_SECOND,
-            rss_mib: mib("VmRSS")?,
-            rss_peak_mib: mib("VmHWM")?,
-        })
+        Ok(Usage { cpu_seconds: processors::seconds(&folder)?, rss_mib: mib("VmRSS")?, rss_peak_mib: mib("VmHWM")? })
     }
 
     /// An error with the end of its log if it does not run any more.

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use crate::plot;
+use crate::processors::Others;
 use crate::run::{Measured, Traffic, fraction};
 use crate::targets::{Target, judge};
 
@@ -68,6 +69,7 @@ pub fn markdown(provider: &str, runs: &[Measured]) -> String {
         }),
     );
     row("CPU until provisioned, s (ms a machine)", Box::new(|run| cpu(&run.coming, run)));
+    row(&others("until provisioned"), Box::new(|run| cpu_of_others(&run.coming, run)));
     row("memory peak / idle, MiB", Box::new(|run| format!("{:.1} / {:.1}", run.rss_peak_mib, run.rss_idle_mib)));
     row("idle: CPU, mCPU", Box::new(|run| format!("{:.1}", run.idle.cpu_seconds / run.idle.seconds * 1000.0)));
     row(
@@ -94,6 +96,7 @@ pub fn markdown(provider: &str, runs: &[Measured]) -> String {
         }),
     );
     row("deletion: CPU, s (ms a machine)", Box::new(|run| cpu(&run.going, run)));
+    row(&others("deletion"), Box::new(|run| cpu_of_others(&run.going, run)));
     row(
         "left in MAAS",
         Box::new(|run| if run.left_over.is_empty() { "nothing".into() } else { run.left_over.join(", ") }),
@@ -144,6 +147,16 @@ fn per_machine(count: usize, run: &Measured) -> String {
 
 fn cpu(traffic: &Traffic, run: &Measured) -> String {
     format!("{:.2} ({:.1})", traffic.cpu_seconds, traffic.cpu_seconds * 1000.0 / fraction(run.machines))
+}
+
+fn others(stretch: &str) -> String {
+    format!("{stretch}: CPU of API server / etcd / MAAS / bench, ms a machine")
+}
+
+fn cpu_of_others(traffic: &Traffic, run: &Measured) -> String {
+    let Others { api_server, etcd, maas, bench } = traffic.others;
+    let each = [api_server, etcd, maas, bench].map(|used| format!("{:.1}", used * 1000.0 / fraction(run.machines)));
+    each.join(" / ")
 }
 
 /// How cost grows with the number of machines.

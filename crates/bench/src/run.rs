@@ -13,6 +13,7 @@ use crate::audit::{self, AuditLog};
 use crate::capi::{ClusterApi, Kind, Life, install_kinds};
 use crate::maas::{Exchange, Latency, Maas, Speed, Stock};
 use crate::phases::{self, Excluded, Phase, Spread};
+use crate::processors::Others;
 use crate::provider::{Provider, Running, Usage};
 use crate::tell;
 
@@ -58,6 +59,8 @@ pub struct Traffic {
     pub seconds: f64,
     /// Processor time of the provider in it.
     pub cpu_seconds: f64,
+    /// That of everybody else.
+    pub others: Others,
     /// Requests to MAAS by kind.
     pub maas_requests: BTreeMap<String, usize>,
     /// How many of these changed something.
@@ -155,6 +158,13 @@ pub struct Measured {
     pub left_over: Vec<String>,
 }
 
+/// Where a stretch of time begins.
+struct Mark {
+    at: Timestamp,
+    usage: Usage,
+    others: Others,
+}
+
 struct Bench<'a> {
     plan: &'a Plan,
     maas: Maas,
@@ -200,35 +210,36 @@ impl Bench<'_> {
         let names: Vec<String> = (0..plan.machines).map(|index| format!("bench-{index:05}")).collect();
 
         tell(&format!("{} machines are created", names.len()));
-        let (began, before) = (Timestamp::now(), running.usage()?);
+        let began = self.mark(running.usage()?)?;
         let mut beat = self.beat();
         for group in self.groups(&names) {
             beat.tick().await;
             self.core.create_machines(group, &plan.kind.spec()).await?;
         }
         self.watched(&running, plan, "it is provisioned", &names, |life| life.provisioned.is_some()).await?;
-        let coming = self.traffic(began, before, &running)?;
+        let coming = self.traffic(&began, &running)?;
         let deployed_seconds = coming.seconds;
         let lives = self.lives(&names);
-        let exchanges = since(self.maas.exchanges(), began);
-        let excluded = Excluded::new(&self.maas.seen_since(began), &exchanges, plan.limit);
+        let exchanges = since(self.maas.exchanges(), began.at);
+        let excluded = Excluded::new(&self.maas.seen_since(began.at), &exchanges, plan.limit);
         let mut phases = phases::coming(&lives, &exchanges, &self.maas.moments(), &excluded);
         let most_mutations = most_mutations(&exchanges);
         tell(&format!("all are provisioned after {}; waiting until it is quiet", coming.in_words()));
         self.quiet(Timestamp::now()).await?;
 
         tell(&format!("idle for {} s", plan.idle_seconds));
-        let (since_idle, before) = (Timestamp::now(), running.usage()?);
+        let began = self.mark(running.usage()?)?;
         tokio::time::sleep(Duration::from_secs(plan.idle_seconds)).await;
-        let idle = self.traffic(since_idle, before, &running)?;
+        let idle = self.traffic(&began, &running)?;
         let Usage { rss_mib: rss_idle_mib, rss_peak_mib: first_peak, .. } = running.usage()?;
         tell(&format!("{}; {rss_idle_mib:.1} MiB, at most {first_peak:.1}", idle.in_words()));
 
         tell("the provider is killed and started again");
         running.kill();
+        let began = self.mark(Usage::default())?;
         let running = provider.start(&self.testbed)?;
-        let steady = self.quiet(running.since).await?;
-        let traffic = self.traffic(running.since, Usage::default(), &running)?;
+        let steady = self.quiet(began.at).await?;
+        let traffic = self.traffic(&began, &running)?;
         let peak = running.usage()?.rss_peak_mib;
         tell(&format!("it is steady after {steady:.1} s: {}; at most {peak:.1} MiB", traffic.in_words()));
         let restart = Restart { steady_seconds: steady, traffic, rss_peak_mib: peak };
@@ -243,18 +254,18 @@ impl Bench<'_> {
 
         tell("all are deleted");
         let everybody: Vec<String> = names.iter().chain(&newcomers).cloned().collect();
-        let (since_deletion, before) = (Timestamp::now(), running.usage()?);
+        let began = self.mark(running.usage()?)?;
         let mut beat = self.beat();
         for group in self.groups(&everybody) {
             beat.tick().await;
             self.core.delete_machines(group).await?;
         }
         self.watched(&running, plan, "it is gone", &everybody, |life| life.gone.is_some()).await?;
-        let going = self.traffic(since_deletion, before, &running)?;
+        let going = self.traffic(&began, &running)?;
         let second_peak = running.usage()?.rss_peak_mib;
         tell(&format!("all are gone after {}; at most {second_peak:.1} MiB", going.in_words()));
-        let exchanges = since(self.maas.exchanges(), since_deletion);
-        let excluded = Excluded::new(&self.maas.seen_since(since_deletion), &exchanges, plan.limit);
+        let exchanges = since(self.maas.exchanges(), began.at);
+        let excluded = Excluded::new(&self.maas.seen_since(began.at), &exchanges, plan.limit);
         phases.extend(phases::going(&self.lives(&names), &exchanges, &self.maas.moments(), &excluded));
         self.core.forget_machines(&everybody).await?;
         self.core.delete_cluster(plan.patience).await?;
@@ -357,16 +368,24 @@ impl Bench<'_> {
         names.iter().filter_map(|name| all.get(name).cloned()).collect()
     }
 
-    fn traffic(&mut self, from: Timestamp, before: Usage, running: &Running) -> anyhow::Result<Traffic> {
-        let exchanges = since(self.maas.exchanges(), from);
+    /// Now, when the provider has used so much.
+    fn mark(&self, usage: Usage) -> anyhow::Result<Mark> {
+        Ok(Mark { at: Timestamp::now(), usage, others: Others::now(&self.testbed)? })
+    }
+
+    fn traffic(&mut self, began: &Mark, running: &Running) -> anyhow::Result<Traffic> {
+        // Before what follows costs some as well.
+        let (now, used, others) = (Timestamp::now(), running.usage()?, Others::now(&self.testbed)?);
+        let exchanges = since(self.maas.exchanges(), began.at);
         let mut maas_requests = BTreeMap::new();
         for exchange in &exchanges {
             *maas_requests.entry(exchange.entry.kind.clone()).or_default() += 1;
         }
-        let writes = self.audit.since(from)?;
+        let writes = self.audit.since(began.at)?;
         Ok(Traffic {
-            seconds: Timestamp::now().duration_since(from).as_secs_f64(),
-            cpu_seconds: running.usage()?.cpu_seconds - before.cpu_seconds,
+            seconds: now.duration_since(began.at).as_secs_f64(),
+            cpu_seconds: used.cpu_seconds - began.usage.cpu_seconds,
+            others: others.since(began.others),
             maas_requests,
             maas_mutations: exchanges.iter().filter(|exchange| exchange.is_mutation()).count(),
             kubernetes_writes: audit::count(&writes),
