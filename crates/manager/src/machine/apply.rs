@@ -30,6 +30,9 @@ pub(super) async fn apply(
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
     if let Some(patch) = patch_of(&object, &plan) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+        if let Some(status) = &mut plan.status {
+            carry_over(status, observed.object.metadata.generation, object.metadata.generation);
+        }
     }
     if let (Some(debt), Some(cluster)) = (&plan.debt, sight.and_then(|sight| sight.maas_cluster.as_ref())) {
         super::debts::owe(context, cluster, debt).await?;
@@ -82,6 +85,14 @@ async fn remember(kubernetes: &dyn Kubernetes, key: &Key, object: MaasMachine, r
             port::patch(kubernetes, key, &Guard::of(&now), patch).await
         }
         _ => Err(error),
+    }
+}
+
+/// A plan knows what it changes about the spec itself, so what it says is true of the generation that this makes; else the next
+/// pass would write the same status once more.
+fn carry_over(status: &mut MaasMachineStatus, before: Option<i64>, after: Option<i64>) {
+    for condition in status.conditions.iter_mut().filter(|condition| condition.observed_generation == before) {
+        condition.observed_generation = after;
     }
 }
 

@@ -33,6 +33,17 @@ fn system_id(stage: &Stage, name: &str) -> String {
 }
 
 #[tokio::test]
+async fn that_a_machine_runs_is_written_once_although_its_provider_id_changes_the_spec() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    stage.until_ready(&["m"]).await;
+    let object = stage.object("m");
+    assert_eq!(stage.condition("m", "Ready")["observedGeneration"], object["metadata"]["generation"]);
+    stage.pass("m").await;
+    assert_eq!(stage.object("m"), object);
+}
+
+#[tokio::test]
 async fn a_machine_that_a_killed_maas_left_releasing_is_told_and_let_go_once_a_person_has_mended_it() {
     let stage = with_metal(&["bm01"]);
     stage.machine("m", json!({}));
