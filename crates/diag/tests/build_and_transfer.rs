@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use capmaas_testbed::tools::unpacked;
+
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lxd-test-tmp/build-and-transfer.sh")
 }
@@ -31,8 +33,8 @@ struct Sshd {
 
 impl Sshd {
     fn start() -> Self {
-        const SSHD: &str = "/usr/sbin/sshd";
-        assert!(Path::new(SSHD).exists(), "{SSHD} is missing: install the package openssh-server");
+        // Installed, it would let people into this machine from the next boot on.
+        let sshd = unpacked("openssh-server").unwrap().join("usr/sbin/sshd");
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
         for name in ["host", "user"] {
@@ -54,8 +56,16 @@ impl Sshd {
             at("home")
         );
         fs::write(at("sshd_config"), config).unwrap();
+        // Part of it runs as a user that only its package makes.
+        let users = fs::read_to_string("/etc/passwd").unwrap();
+        let user = if users.contains("\nsshd:") { "" } else { "sshd:x:64990:65534::/run/sshd:/usr/sbin/nologin\n" };
+        fs::write(at("passwd"), format!("{users}{user}")).unwrap();
         let log = fs::File::create(at("log")).unwrap();
-        let process = Command::new(SSHD)
+        let process = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c"])
+            .arg(r#"mount --bind "$0" /etc/passwd && exec "$@""#)
+            .arg(at("passwd"))
+            .arg(sshd)
             .args(["-D", "-e", "-f", &at("sshd_config")])
             .stdin(Stdio::null())
             .stderr(log)

@@ -9,12 +9,14 @@ mod cache;
 mod cloud_init;
 mod packages;
 mod progress;
+mod unpacked;
 
 use std::path::{Path, PathBuf};
 
 pub use cache::cache_root;
 pub use cloud_init::CloudInit;
 pub use packages::{PACKAGES, ensure_packages};
+pub use unpacked::unpacked;
 
 use crate::{
     error::Result,

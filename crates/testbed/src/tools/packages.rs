@@ -6,16 +6,19 @@ use super::{cache, progress::Progress};
 use crate::error::{Doing, Error, Result, create_dir};
 
 /// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs and lvm2, its networks
-/// the rest; Python is for cloud-init's check of user data, and valgrind counts
-/// instructions.
-pub const PACKAGES: [&str; 19] = [
+/// the rest; Python is for cloud-init's check of user data, valgrind counts instructions, musl-tools makes static programs, and
+/// they are copied by ssh to a server that needs libwrap0.
+pub const PACKAGES: [&str; 22] = [
     "btrfs-progs",
     "dnsmasq-base",
     "iproute2",
+    "libwrap0",
     "lvm2",
     "lxd",
     "mount",
+    "musl-tools",
     "nftables",
+    "openssh-client",
     "ovmf",
     "python3-configobj",
     "python3-jinja2",

@@ -1,0 +1,43 @@
+//! Debian packages whose programs are wanted without being installed: they would start a service, now or at the next boot.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::cache;
+use crate::{
+    error::{Doing, Error, Result, create_dir},
+    process::run,
+};
+
+/// Fetches and unpacks a package of Debian's, once, and answers the folder. What it needs is among [`super::PACKAGES`]. Blocks.
+pub fn unpacked(package: &str) -> Result<PathBuf> {
+    super::ensure_packages()?;
+    let root = cache::cache_root()?.join("tools");
+    create_dir(&root)?;
+    let dir = root.join(format!("{package}-debian"));
+    let _lock = cache::lock(&root.join(format!(".{package}.lock")), package)?;
+    if !dir.exists() {
+        let partial = root.join(format!(".{package}.partial"));
+        let _ = fs::remove_dir_all(&partial);
+        create_dir(&partial)?;
+        let mut download = Command::new("apt-get");
+        // As the user who asked: apt's own user may not write here.
+        download.args(["-o", "APT::Sandbox::User=root", "download", package]).current_dir(&partial);
+        run(download)?;
+        let mut unpack = Command::new("dpkg-deb");
+        unpack.arg("--extract").arg(downloaded(&partial, package)?).arg(&partial);
+        run(unpack)?;
+        fs::rename(&partial, &dir).doing(|| format!("put {} in its place", dir.display()))?;
+    }
+    Ok(dir)
+}
+
+fn downloaded(folder: &Path, package: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder).doing(|| format!("read {}", folder.display()))?;
+    let is_package = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "deb");
+    let found = entries.flatten().map(|entry| entry.path()).find(is_package);
+    found.ok_or_else(|| Error::Missing(format!("apt-get download left no package of {package}")))
+}
