@@ -289,6 +289,9 @@ impl World {
                 "Machine" => drop(concerned.insert(Subject::Machine(key))),
                 "Secret" | "ConfigMap" if key.namespace == "capmaas-system" => {
                     self.manager.machines.identities.changed();
+                    // As `Rotation` does: a quiet cluster would notice half an hour later.
+                    concerned.insert(Subject::Cluster(cluster_key()));
+                    concerned.extend(self.machines().into_iter().map(Subject::Machine));
                 }
                 _ => {}
             }
