@@ -82,11 +82,11 @@ struct FloorArgs {
     /// How many machines.
     #[arg(long, default_value_t = 1000)]
     machines: usize,
-    /// How many changes of each MaasMachine.
-    #[arg(long, default_value_t = 4)]
+    /// How many changes of each MaasMachine; as many as our manager makes if absent, and so for the others.
+    #[arg(long, default_value_t = 5)]
     patches: usize,
     /// How many statuses of each.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     statuses: usize,
     /// How many events about each.
     #[arg(long, default_value_t = 3)]
