@@ -14,8 +14,10 @@ pub mod lease;
 pub mod links;
 pub mod lookup;
 pub mod machine;
+pub mod origin;
 pub mod pause;
 pub mod placement;
 pub mod text;
 
 pub use lookup::Lookup;
+pub use origin::{Origin, WrittenFor};

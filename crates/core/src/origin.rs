@@ -1,0 +1,82 @@
+//! For which object a journal was written (S25).
+//!
+//! Annotations travel: in exported YAML, in backups, with `clusterctl move`. A journal therefore names its object. Whoever finds it
+//! on another one is a copy and touches nothing, unless the object is the same one in a new life.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+/// The object that a journal was written for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenFor {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// What an object is to the journal that it carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The journal was written for this very object.
+    Own,
+    /// The journal does not say: a release that did not write it down yet stored it.
+    Unrecorded,
+    /// Same namespace and name, another UID: the object was moved to another management cluster or restored from a backup. Its
+    /// owner must prove it, because the YAML of one object that somebody created again looks the same.
+    Renewed(WrittenFor),
+    /// Another namespace or name: a copy.
+    Copy(WrittenFor),
+}
+
+impl WrittenFor {
+    /// The object of this metadata.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Self { namespace: text(&metadata.namespace), name: text(&metadata.name), uid: text(&metadata.uid) }
+    }
+
+    /// Judges the object of this metadata by what its journal says.
+    pub fn judge(journal: Option<&Self>, metadata: &ObjectMeta) -> Origin {
+        let own = Self::of(metadata);
+        match journal {
+            None => Origin::Unrecorded,
+            Some(journal) if *journal == own => Origin::Own,
+            Some(journal) if journal.namespace == own.namespace && journal.name == own.name => {
+                Origin::Renewed(journal.clone())
+            }
+            Some(journal) => Origin::Copy(journal.clone()),
+        }
+    }
+}
+
+impl std::fmt::Display for WrittenFor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} (UID {})", self.namespace, self.name, self.uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s25_a_journal_tells_its_own_object_from_a_new_life_and_from_a_copy() {
+        let metadata = |namespace: &str, name: &str, uid: &str| ObjectMeta {
+            namespace: Some(namespace.into()),
+            name: Some(name.into()),
+            uid: Some(uid.into()),
+            ..ObjectMeta::default()
+        };
+        let original = metadata("a", "m", "1");
+        let journal = WrittenFor::of(&original);
+        let judge = |metadata: &ObjectMeta| WrittenFor::judge(Some(&journal), metadata);
+        assert_eq!(judge(&original), Origin::Own);
+        assert_eq!(judge(&metadata("a", "m", "2")), Origin::Renewed(journal.clone()));
+        assert_eq!(judge(&metadata("a", "m-copy", "2")), Origin::Copy(journal.clone()));
+        assert_eq!(judge(&metadata("b", "m", "1")), Origin::Copy(journal.clone()));
+        assert_eq!(WrittenFor::judge(None, &original), Origin::Unrecorded);
+    }
+}
