@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::census::Census;
 pub use kube_port::KubePort;
-pub use memory::MemoryPort;
+pub use memory::{MemoryPort, Version};
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
