@@ -362,9 +362,12 @@ const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"]
 pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let said = |said: &Option<String>| said.clone().filter(|said| !said.is_empty());
+    let state = machine.status.map_or(State::Unheard, |status| State::from_code(status.code()));
+    // MAAS keeps the description of an earlier failure through release, allocation and the next deployment.
+    let described = said(&machine.error_description).filter(|_| state.is_failed());
     Metal {
         id: machine.system_id.clone(),
-        state: machine.status.map_or(State::Unheard, |status| State::from_code(status.code())),
+        state,
         state_name: machine.status.map_or_else(|| "of unknown state".to_owned(), |status| status.to_string()),
         power: match machine.power_state {
             Some(PowerState::On) => Power::On,
@@ -383,7 +386,7 @@ pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
         network: network(machine),
         vm_host: machine.pod.as_ref().map(|pod| pod.id),
         tags: machine.tag_names.clone(),
-        last_words: said(&machine.error_description).or_else(|| said(&machine.status_message)).unwrap_or_default(),
+        last_words: described.or_else(|| said(&machine.status_message)).unwrap_or_default(),
     }
 }
 
