@@ -117,13 +117,24 @@ pub async fn install_kinds(testbed: &Testbed, crds: &Path) -> anyhow::Result<()>
 impl ClusterApi {
     /// Begins to play.
     pub fn start(testbed: &Testbed) -> anyhow::Result<Self> {
+        let (mut played, told) = Self::watching(testbed)?;
+        let machines = api(&played.client, CORE, "v1beta2", "Machine");
+        played.tasks.push(tokio::spawn(introduce_nodes(machines, told)));
+        Ok(played)
+    }
+
+    /// Begins to play a cluster whose Nodes never join.
+    pub fn start_without_nodes(testbed: &Testbed) -> anyhow::Result<Self> {
+        Ok(Self::watching(testbed)?.0)
+    }
+
+    /// Also answers the name of each machine that becomes provisioned, with its provider ID.
+    fn watching(testbed: &Testbed) -> anyhow::Result<(Self, mpsc::UnboundedReceiver<(String, String)>)> {
         let client = testbed.client()?;
         let lives = Arc::<Mutex<BTreeMap<String, Life>>>::default();
         let (tell, told) = mpsc::unbounded_channel();
         let follow = tokio::spawn(follow(api(&client, INFRASTRUCTURE, "v1beta1", "MaasMachine"), lives.clone(), tell));
-        let machines = api(&client, CORE, "v1beta2", "Machine");
-        let answer = tokio::spawn(introduce_nodes(machines, told));
-        Ok(Self { client, lives, tasks: vec![follow, answer] })
+        Ok((Self { client, lives, tasks: vec![follow] }, told))
     }
 
     fn api(&self, kind: &str) -> Api<DynamicObject> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capmaas_bench::capi::Kind;
 use capmaas_bench::maas::{Latency, Speed};
 use capmaas_bench::run::{Plan, measure};
-use capmaas_bench::{floor, instructions, provider, report, situations, soak, targets, tell};
+use capmaas_bench::{budgets, floor, instructions, provider, report, situations, soak, targets, tell};
 use clap::{Args, Parser, Subcommand};
 
 /// Numbers: what a provider costs.
@@ -175,6 +175,10 @@ async fn show_situations(provider: Option<String>, crds: &Path, out: &Path) -> a
     std::fs::write(out.join("situations.md"), &text)?;
     std::fs::write(out.join("situations.json"), serde_json::to_string_pretty(&found)?)?;
     print!("{text}");
+    let budgets = budgets::measure(&provider, crds).await?;
+    let text = budgets::markdown(&budgets);
+    std::fs::write(out.join("budgets.md"), &text)?;
+    print!("\n{text}");
     Ok(ExitCode::SUCCESS)
 }
 
