@@ -124,6 +124,10 @@ lint: ## Formatting and clippy, warnings denied
 deny: $(DENY) ## Licences, banned crates and sources of every dependency
 	$(DENY) --all-features check --hide-inclusion-graph licenses bans sources
 
+.PHONY: advisories
+advisories: $(DENY) ## Known weaknesses of every dependency; the database comes from the network, so this is no part of the gate
+	$(DENY) --all-features check advisories
+
 $(DENY):
 	@echo "Installing cargo-deny $(DENY_VERSION) into the tool cache (a few minutes, once) ..."
 	env -u CARGO_TARGET_DIR $(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(dir $(patsubst %/,%,$(dir $(DENY))))
