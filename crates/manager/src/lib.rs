@@ -1,6 +1,7 @@
 //! The controller manager: watches what users and Cluster API write, gathers, lets `capmaas-core` decide, applies.
 
 pub mod args;
+pub mod backoff;
 pub mod census;
 pub mod clock;
 pub mod cluster;

@@ -3,6 +3,7 @@
 use jiff::{Timestamp, ToSpan as _};
 
 use super::record::Place;
+use crate::backoff::Request;
 use crate::intent::Wipe;
 use crate::links::Change;
 
@@ -230,6 +231,19 @@ impl Effect {
                 | Self::LookAtHost { .. }
                 | Self::Unregister { .. }
         )
+    }
+
+    /// What is asked for, as far as it matters whether it was refused before (S26): not under which key or name, which may be
+    /// another one with every try.
+    pub fn request(&self, identity: &str) -> Request {
+        let told = match self {
+            Self::Allocate { constraints, .. } => format!("allocate {constraints:?}"),
+            Self::Compose { place, .. } => {
+                format!("compose {:?}", Place { at: Timestamp::UNIX_EPOCH, ..place.clone() })
+            }
+            other => format!("{other:?}"),
+        };
+        Request::new(&(identity, told))
     }
 
     /// One word for logs and metrics.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
 use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
 use capmaas_core::Lookup;
+use capmaas_core::backoff::Request;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::machine::{Event, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
 use kube::ResourceExt as _;
@@ -27,6 +28,11 @@ pub(super) async fn apply(
     let kubernetes = context.kubernetes.as_ref();
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
+    let request = asked(&plan, sight);
+    if let Some(left) = request.and_then(|request| context.backoff.held(key, request, context.clock.now())) {
+        // It was refused a moment ago, and what that means was told then. Nothing is written, so that nobody is woken.
+        return Ok((Requeue::After(left), None));
+    }
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
     if let Some(patch) = patch_of(&object, &plan) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
@@ -55,7 +61,7 @@ pub(super) async fn apply(
             object = remember(kubernetes, key, object, record).await?;
         }
         plan.status = conclusion.status;
-        plan.requeue = conclusion.requeue;
+        plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
         plan.events.extend(conclusion.events);
     }
     let is_news =
@@ -68,6 +74,11 @@ pub(super) async fn apply(
     tell(context, key, &uid, &plan.events).await;
     // Which version the object has with its new status is not known.
     Ok((plan.requeue, news.is_none().then_some(object)))
+}
+
+/// What MAAS is going to be asked for.
+fn asked(plan: &Plan, sight: Option<&Sight>) -> Option<Request> {
+    Some(plan.effect.as_ref()?.request(&sight?.identity.name.to_string()))
 }
 
 /// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the record is

@@ -18,6 +18,7 @@ use tracing::Instrument as _;
 use super::dispatch::dispatch;
 use super::news::{self, fingerprint, news};
 use super::{Context, Known, reconcile_knowing};
+use crate::backoff::Backoff;
 use crate::cluster::cluster_name;
 use crate::platform::Platform;
 use crate::port::{Error, ErrorKind, Key};
@@ -38,6 +39,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         fence: platform.fence.clone(),
         metrics: platform.metrics.clone(),
         lxd_hosts: platform.lxd_hosts.clone(),
+        backoff: Backoff::default(),
     });
     let watches = &platform.watches;
     let store = watches.maas_machines.store();

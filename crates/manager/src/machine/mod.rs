@@ -19,6 +19,7 @@ use std::sync::Arc;
 use capmaas_api::MaasMachine;
 use capmaas_core::machine::{Format, Requeue, decide};
 
+use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
@@ -44,6 +45,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// The LXD hosts, and which were chosen a moment ago.
     pub lxd_hosts: LxdHosts,
+    /// What machines were refused a moment ago.
+    pub backoff: Backoff,
 }
 
 /// What a pass has learnt that the next one, if it follows at once, need not ask for again. The object is the one that was last
@@ -64,6 +67,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
 pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue> {
     // On the heap: everything that a pass holds across its many calls is large.
     let Some((observed, sight)) = Box::pin(gather::gather(context, key, known)).await? else {
+        context.backoff.forget(key);
         return Ok(Requeue::OnChange);
     };
     let plan = decide(&observed, context.clock.now());
