@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::floor::Writes;
-use crate::maas::{DOMAIN, IMAGE};
+use crate::maas::{API_KEY, DOMAIN, IMAGE};
 
 const NAMESPACE: &str = "default";
 const CLUSTER: &str = "bench";
@@ -76,6 +76,9 @@ pub struct Life {
 /// The part of Cluster API. Ends when dropped.
 pub struct ClusterApi {
     client: kube::Client,
+    namespace: String,
+    /// What the MaasCluster says about its MAAS, if it is not the provider's own.
+    identity: Option<Value>,
     lives: Arc<Mutex<BTreeMap<String, Life>>>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -117,21 +120,38 @@ pub async fn install_kinds(testbed: &Testbed, crds: &Path) -> anyhow::Result<()>
 impl ClusterApi {
     /// Begins to play.
     pub fn start(testbed: &Testbed) -> anyhow::Result<Self> {
+        Self::start_in(testbed, NAMESPACE, None)
+    }
+
+    /// Begins to play for another tenant: in a namespace of its own, with credentials of its own in a Secret there.
+    pub async fn start_tenant(testbed: &Testbed, namespace: &str, endpoint: &str) -> anyhow::Result<Self> {
+        let key = json!({"maasEndpoint": endpoint, "apiKey": API_KEY});
+        let objects = vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "maas", "namespace": namespace}, "stringData": key}),
+        ];
+        testbed.apply_objects(objects).await?;
+        Self::start_in(testbed, namespace, Some(json!({"name": "maas"})))
+    }
+
+    fn start_in(testbed: &Testbed, namespace: &str, identity: Option<Value>) -> anyhow::Result<Self> {
         let client = testbed.client()?;
+        let api = |group: &str, version: &str, kind: &str| api(&client, namespace, group, version, kind);
         let lives = Arc::<Mutex<BTreeMap<String, Life>>>::default();
         let (tell, told) = mpsc::unbounded_channel();
-        let follow = tokio::spawn(follow(api(&client, INFRASTRUCTURE, "v1beta1", "MaasMachine"), lives.clone(), tell));
-        let machines = api(&client, CORE, "v1beta2", "Machine");
-        let answer = tokio::spawn(introduce_nodes(machines, told));
-        Ok(Self { client, lives, tasks: vec![follow, answer] })
+        let follow = tokio::spawn(follow(api(INFRASTRUCTURE, "v1beta1", "MaasMachine"), lives.clone(), tell));
+        let answer = tokio::spawn(introduce_nodes(api(CORE, "v1beta2", "Machine"), told));
+        let namespace = namespace.to_owned();
+        Ok(Self { client, namespace, identity, lives, tasks: vec![follow, answer] })
     }
 
     fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let api = |group: &str, version: &str| api(&self.client, &self.namespace, group, version, kind);
         match kind {
-            "Secret" => api(&self.client, "", "v1", kind),
-            "Event" => api(&self.client, "events.k8s.io", "v1", kind),
-            kind if kind.starts_with("Maas") => api(&self.client, INFRASTRUCTURE, "v1beta1", kind),
-            kind => api(&self.client, CORE, "v1beta2", kind),
+            "Secret" => api("", "v1"),
+            "Event" => api("events.k8s.io", "v1"),
+            kind if kind.starts_with("Maas") => api(INFRASTRUCTURE, "v1beta1"),
+            _ => api(CORE, "v1beta2"),
         }
     }
 
@@ -153,10 +173,13 @@ impl ClusterApi {
         });
         let cluster = self.create("Cluster", cluster).await?;
         let owner = owner("Cluster", &cluster);
-        let infrastructure = json!({
+        let mut infrastructure = json!({
             "apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasCluster",
             "metadata": metadata(CLUSTER, &[owner]), "spec": {"dnsDomain": DOMAIN},
         });
+        if let Some(identity) = &self.identity {
+            infrastructure["spec"]["identityRef"] = identity.clone();
+        }
         self.create("MaasCluster", infrastructure).await?;
         self.wait(patience, "the MaasCluster is provisioned", || async {
             Ok(is_provisioned(&self.api("MaasCluster").get(CLUSTER).await?.data))
@@ -242,11 +265,11 @@ impl ClusterApi {
         for number in 0..writes.events {
             let event = json!({
                 "apiVersion": "events.k8s.io/v1", "kind": "Event",
-                "metadata": {"name": format!("{name}.{number}"), "namespace": NAMESPACE}, "eventTime": MicroTime(Timestamp::now()),
+                "metadata": {"name": format!("{name}.{number}")}, "eventTime": MicroTime(Timestamp::now()),
                 "reportingController": "bench", "reportingInstance": "bench", "type": "Normal", "reason": "Floor", "action": "Floor",
                 "note": "what a provider would tell about a machine",
                 "regarding": {"apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasMachine", "name": name,
-                              "namespace": NAMESPACE},
+                              "namespace": self.namespace},
             });
             self.create("Event", event).await?;
         }
@@ -345,10 +368,10 @@ impl ClusterApi {
     }
 }
 
-fn api(client: &kube::Client, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+fn api(client: &kube::Client, namespace: &str, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(
         client.clone(),
-        NAMESPACE,
+        namespace,
         &ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
     )
 }
@@ -362,7 +385,7 @@ fn metadata(name: &str, owners: &[Value]) -> Value {
     if name.starts_with(CONTROL_PLANE) {
         labels["cluster.x-k8s.io/control-plane"] = json!("");
     }
-    json!({"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": owners})
+    json!({"name": name, "labels": labels, "ownerReferences": owners})
 }
 
 fn owner(kind: &str, object: &DynamicObject) -> Value {

@@ -100,11 +100,9 @@ impl Breaker {
     pub(crate) fn admit(&self) -> Result<Admitted, Instant> {
         match self.state().admit(Instant::now()) {
             Admission::No(since) => Err(since),
-            admission => Ok(Admitted {
-                state: self.state.clone(),
-                as_probe: admission == Admission::AsProbe,
-                told: false,
-            }),
+            admission => {
+                Ok(Admitted { state: self.state.clone(), as_probe: admission == Admission::AsProbe, told: false })
+            }
         }
     }
 

@@ -97,7 +97,7 @@ pub use ip_ranges::{IpRange, IpRanges};
 pub use limiter::{DEFAULT_CONCURRENCY, Limiter};
 pub use machines::{
     Allocate, BlockDevice, DefaultGateways, Deploy, Erase, Gateway, Machine, MachineFilter, MachineReference,
-    MachineStatus, MachineUpdate, Machines, PodReference, PowerState, Release, StopMode,
+    MachineStatus, MachineUpdate, Machines, PodReference, PowerState, Release, StopMode, is_system_id,
 };
 pub use oauth::authorization;
 pub use observer::{Observation, Observer};

@@ -216,3 +216,57 @@ pub(crate) fn failure(error: &BoxError) -> Failure {
         _ => Failure::Lost,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
+    use super::*;
+
+    /// So many pieces of a mebibyte, then either the end or nothing more for ever.
+    struct Pieces {
+        left: VecDeque<Bytes>,
+        ends: bool,
+    }
+
+    impl Pieces {
+        fn new(mebibytes: usize, ends: bool) -> Self {
+            let piece = Bytes::from(vec![b' '; 1 << 20]);
+            Self { left: (0..mebibytes).map(|_| piece.clone()).collect(), ends }
+        }
+    }
+
+    impl http_body::Body for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            match self.left.pop_front() {
+                Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                None if self.ends => Poll::Ready(None),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s29_all_long_answers_together_are_bounded_and_short_ones_are_always_read() {
+        let too_long = read(Pieces::new(11, true), 10 << 20).await.unwrap_err();
+        assert_eq!(
+            (failure(&too_long), too_long.to_string()),
+            (Failure::TooLong, "the answer is longer than 10485760 bytes".to_owned())
+        );
+        let slow = tokio::spawn(read(Pieces::new(48, false), 48 << 20));
+        tokio::task::yield_now().await;
+        let beside = read(Pieces::new(20, true), 48 << 20).await.unwrap_err();
+        assert_eq!(failure(&beside), Failure::TooLong, "{beside}");
+        assert_eq!(read(Pieces::new(1, true), 48 << 20).await.unwrap().len(), 1 << 20);
+        slow.abort();
+        slow.await.unwrap_err();
+        assert_eq!(read(Pieces::new(48, true), 48 << 20).await.unwrap().len(), 48 << 20, "their room is free again");
+    }
+}

@@ -31,6 +31,11 @@ impl Backoff {
         self.lock().refused(object, request, wait, now)
     }
 
+    /// It was done.
+    pub(crate) fn done(&self, object: &Key, request: Request) {
+        self.lock().done(object, request);
+    }
+
     /// When to look again at an object whose effect ended like this.
     pub(crate) fn conclude(
         &self,
@@ -42,7 +47,7 @@ impl Backoff {
     ) -> Requeue {
         match (request, outcome, requeue) {
             (Some(request), Outcome::Done, _) => {
-                self.lock().done(object, request);
+                self.done(object, request);
                 requeue
             }
             (Some(request), _, Requeue::After(wait)) => Requeue::After(self.refused(object, request, wait, now)),

@@ -217,6 +217,11 @@ impl Effect {
         }
     }
 
+    /// Whether MAAS is asked to do it, and not the workload cluster.
+    pub fn asks_maas(&self) -> bool {
+        !matches!(self, Self::NameNode { .. } | Self::TellAgent { .. })
+    }
+
     /// A live machine may lose what it holds by it, so everything is read once more before (S15).
     pub fn is_destructive(&self) -> bool {
         matches!(

@@ -29,10 +29,6 @@ pub(super) async fn apply(
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
     let request = asked(&plan, sight);
-    if let Some(left) = request.and_then(|request| context.backoff.held(key, request, context.clock.now())) {
-        // It was refused a moment ago, and what that means was told then. Nothing is written, so that nobody is woken.
-        return Ok((Requeue::After(left), None));
-    }
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
     if let Some(patch) = patch_of(&object, &plan) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
@@ -44,6 +40,7 @@ pub(super) async fn apply(
         super::debts::owe(context, cluster, debt).await?;
     }
     if plan.finalizer == Finalizer::Remove {
+        context.backoff.forget(key);
         tell(context, key, &uid, &plan.events).await;
         return Ok((Requeue::OnChange, None));
     }
@@ -51,6 +48,7 @@ pub(super) async fn apply(
         if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
             return Ok((Requeue::After(Duration::from_secs(1)), None));
         }
+        // MAAS's client asks once more when it sends; what is written elsewhere is asked for here (S23).
         context.fence.check().map_err(|error| {
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
         })?;
@@ -77,7 +75,7 @@ pub(super) async fn apply(
 }
 
 /// What MAAS is going to be asked for.
-fn asked(plan: &Plan, sight: Option<&Sight>) -> Option<Request> {
+pub(super) fn asked(plan: &Plan, sight: Option<&Sight>) -> Option<Request> {
     Some(plan.effect.as_ref()?.request(&sight?.identity.name.to_string()))
 }
 

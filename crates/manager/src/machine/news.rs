@@ -21,7 +21,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt as _};
 
 /// The changes of what `worth` looks at, and every deletion.
-pub(super) fn news<K>(
+pub(crate) fn news<K>(
     changes: impl Stream<Item = Arc<K>> + Send + 'static,
     store: Store<K>,
     kind: K::DynamicType,
@@ -63,7 +63,8 @@ pub fn fingerprint(machine: &MaasMachine) -> u64 {
 pub(crate) fn of_own_cluster(cluster: &MaasCluster) -> u64 {
     let metadata = &cluster.metadata;
     let notes = Notes::of(cluster.annotations());
-    hash_own(metadata, &(metadata.generation, notes.source.is_some(), notes.record.is_some(), notes.unreadable))
+    let noted = (notes.source.is_some(), notes.record.is_some(), notes.identity.is_some());
+    hash_own(metadata, &(metadata.generation, noted, notes.unreadable))
 }
 
 /// Annotations that only we write.
@@ -79,18 +80,18 @@ const OURS: [&str; 8] = [
 ];
 
 /// Of a Cluster: whether it is paused, what it is made of, and how far it is.
-pub(super) fn of_cluster(cluster: &Cluster) -> u64 {
+pub(crate) fn of_cluster(cluster: &Cluster) -> u64 {
     let status = &cluster.status;
     hash(&cluster.metadata, &printed(&(&cluster.spec, status.infrastructure_ready, &status.initialization)))
 }
 
 /// Of a Machine: what it wants, and whether its Node was found.
-pub(super) fn of_machine(machine: &Machine) -> u64 {
+pub(crate) fn of_machine(machine: &Machine) -> u64 {
     hash(&machine.metadata, &printed(&(&machine.spec, &machine.status.node_ref)))
 }
 
 /// Of a MaasCluster: all but the status; of that only the name in DNS.
-pub(super) fn of_maas_cluster(cluster: &MaasCluster) -> u64 {
+pub(crate) fn of_maas_cluster(cluster: &MaasCluster) -> u64 {
     let dns_name = cluster.status.as_ref().and_then(|status| status.network.as_ref()?.dns_name.clone());
     hash(&cluster.metadata, &(cluster.metadata.generation, dns_name))
 }
@@ -173,12 +174,17 @@ mod tests {
         let with = |text: &str| machine(json!({RECORD_ANNOTATION: text}), json!({}), ours.clone());
         let before = with(&record.text());
         assert_eq!(with(&sending.text()), before, "an effect that is going to be sent, or was refused");
-        let noted = json!({RECORD_ANNOTATION: record.text(), IDENTITY_ANNOTATION: "http://maas#me", ASKED_ANNOTATION: "now"});
+        let noted =
+            json!({RECORD_ANNOTATION: record.text(), IDENTITY_ANNOTATION: "http://maas#me", ASKED_ANNOTATION: "now"});
         assert_eq!(machine(noted, json!({"ready": true}), ours.clone()), before, "notes and the status");
         assert_ne!(with("{"), before, "somebody broke the journal");
         assert_ne!(with("{"), with("["), "somebody tries to mend it");
         assert_ne!(machine(json!({}), json!({}), ours.clone()), before, "somebody removed it");
-        assert_ne!(machine(json!({RECORD_ANNOTATION: record.text()}), json!({}), json!([])), before, "or the finalizer");
+        assert_ne!(
+            machine(json!({RECORD_ANNOTATION: record.text()}), json!({}), json!([])),
+            before,
+            "or the finalizer"
+        );
         let theirs = json!({RECORD_ANNOTATION: record.text(), "team": "a"});
         assert_ne!(machine(theirs, json!({}), ours.clone()), before, "what others write counts");
     }
@@ -186,7 +192,8 @@ mod tests {
     #[test]
     fn s26_the_notes_of_a_cluster_do_not_wake_it_and_its_debts_do() {
         let cluster = |annotations: Value| -> u64 {
-            let metadata = json!({"name": "c", "namespace": "n", "uid": "u", "annotations": annotations, "generation": 1});
+            let metadata =
+                json!({"name": "c", "namespace": "n", "uid": "u", "annotations": annotations, "generation": 1});
             of_own_cluster(&serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap())
         };
         let asked = |time: &str| json!({ENDPOINT_SOURCE_ANNOTATION: "dns", DNS_ASKED_ANNOTATION: time});
