@@ -62,6 +62,7 @@ bench: tools ## Measure a provider: N= machines (10,100), PROVIDER= another comm
 	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench --bins
 	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" run $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd) --machines $(or $(N),10,100) $(BENCH_ARGS)
 	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" situations $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
+	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" tenants $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
 
 .PHONY: bench-floor
 bench-floor: tools ## What the API server alone takes for N= machines (1000) and the writes of a provider, to compare make bench with

@@ -16,6 +16,7 @@ pub mod run;
 pub mod situations;
 pub mod soak;
 pub mod targets;
+pub mod tenants;
 
 /// Says on the terminal what goes on.
 pub fn tell(what: &str) {

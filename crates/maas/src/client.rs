@@ -8,9 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 use tower::ServiceExt;
 
+use crate::breaker::{Admitted, Breaker};
 use crate::call::Call;
 use crate::classify::error_of;
 use crate::decode;
@@ -30,18 +32,29 @@ const READ_DEADLINE: Duration = Duration::from_secs(60);
 /// An allocation may take 21 s when others allocate too, and MAAS itself tries for up to 90 s.
 const WRITE_DEADLINE: Duration = Duration::from_secs(120);
 
+/// How long a write waits for a place among the requests under way before it is not sent at all: whoever wrote down that it is
+/// going to be sent counts from then.
+const PLACE_DEADLINE: Duration = Duration::from_secs(15);
+
 /// Longer ones only mean that somebody wanted none, and could not be added to a point in time.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A thousand machines are 16 MB.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_ANSWER: usize = 48 << 20;
 
 /// A client of one MAAS server with one identity. Cheap to clone; clones share connections, bounds and what is known
 /// about the server.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    /// A place that this client has for itself.
+    place: Option<Arc<OwnedSemaphorePermit>>,
+    /// Writes are not sent later than this.
+    send_by: Option<Instant>,
 }
+
+/// Says whether a write may be sent, or why not.
+type BeforeWrites = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 struct Inner {
     endpoint: Endpoint,
@@ -54,6 +67,8 @@ struct Inner {
     max_answer: usize,
     environment: Arc<dyn Environment>,
     observer: Arc<dyn Observer>,
+    breaker: Option<Breaker>,
+    before_writes: Option<BeforeWrites>,
     version: KnownVersion,
 }
 
@@ -87,6 +102,8 @@ pub struct ClientBuilder {
     max_answer: usize,
     environment: Arc<dyn Environment>,
     observer: Arc<dyn Observer>,
+    breaker: Option<Breaker>,
+    before_writes: Option<BeforeWrites>,
 }
 
 impl ClientBuilder {
@@ -115,6 +132,18 @@ impl ClientBuilder {
         self
     }
 
+    /// Fail at once while the server does not answer. Without one, every request waits for its deadline.
+    pub fn breaker(mut self, breaker: Breaker) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// Ask this right before every write is sent, after all waiting. An `Err` says why it must not be; then nothing is.
+    pub fn before_writes(mut self, may_write: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        self.before_writes = Some(Arc::new(may_write));
+        self
+    }
+
     /// How long a read may take, repeats included (60 s; a day at most). Waiting for a place before is bounded by the
     /// same time, apart from it.
     pub fn read_deadline(mut self, deadline: Duration) -> Self {
@@ -122,7 +151,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a write may take (120 s; a day at most). After that its effect is unknown; MAAS goes on working on it.
+    /// How long a write may take from when it is sent (120 s; a day at most). After that its effect is unknown; MAAS goes on
+    /// working on it. Before, it waits for a place for 15 s at most; then it is not sent.
     pub fn write_deadline(mut self, deadline: Duration) -> Self {
         self.write_deadline = deadline.min(LONGEST_DEADLINE);
         self
@@ -134,7 +164,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest answer that is read, in bytes (64 MiB).
+    /// The longest answer that is read, in bytes (48 MiB). All long answers that are being read in this process share 64 MiB.
     pub fn max_answer(mut self, bytes: usize) -> Self {
         self.max_answer = bytes;
         self
@@ -185,8 +215,12 @@ impl ClientBuilder {
                 max_answer: self.max_answer,
                 environment: self.environment,
                 observer: self.observer,
+                breaker: self.breaker,
+                before_writes: self.before_writes,
                 version: KnownVersion::default(),
             }),
+            place: None,
+            send_by: None,
         })
     }
 }
@@ -220,6 +254,8 @@ impl Client {
             max_answer: MAX_ANSWER,
             environment: Arc::new(SystemEnvironment),
             observer: Arc::new(Unobserved),
+            breaker: None,
+            before_writes: None,
         }
     }
 
@@ -231,6 +267,30 @@ impl Client {
     /// How long a write may take. What was sent may still take effect some time after that.
     pub fn write_deadline(&self) -> Duration {
         self.inner.write_deadline
+    }
+
+    /// How long a write waits for a place before it is not sent.
+    pub fn place_deadline(&self) -> Duration {
+        PLACE_DEADLINE.min(self.inner.write_deadline)
+    }
+
+    /// Waits for a place among the requests under way and keeps it for this client: what it sends need not queue any more. Meant for
+    /// one effect, whose requests follow each other; the place is free again with the last clone.
+    pub async fn reserve(&self, wait: Duration) -> Result<Self> {
+        const OPERATION: &str = "reserve";
+        if self.place.is_some() {
+            return Ok(self.clone());
+        }
+        match tokio::time::timeout(wait, self.inner.limiter.place()).await {
+            Ok(Some(place)) => Ok(Self { place: Some(Arc::new(place)), ..self.clone() }),
+            _ => Err(not_sent(OPERATION, waited(wait))),
+        }
+    }
+
+    /// This client, but what writes it has not sent within this time it does not send.
+    #[must_use]
+    pub fn sending_within(&self, limit: Duration) -> Self {
+        Self { send_by: Some(Instant::now() + limit.min(LONGEST_DEADLINE)), ..self.clone() }
     }
 
     pub(crate) fn known_version(&self) -> &KnownVersion {
@@ -258,10 +318,11 @@ impl Client {
         let mut attempt = 1;
         loop {
             let asked_at = Instant::now();
-            // Waiting for a place is bounded as well, but does not count against the answer: a request that is sent
-            // with a second left would be given up in the middle of its effect.
-            let place = timeout_at(deadline.unwrap_or(asked_at + allowed), inner.limiter.place()).await;
-            let Ok(place) = place else { return Err(no_place(call, allowed)) };
+            let place = self.place(call, deadline, allowed).await?;
+            let admitted = self.admit(call)?;
+            if !read_only {
+                self.check_before_write(call)?;
+            }
             let sent_at = Instant::now();
             let until = *deadline.get_or_insert(sent_at + allowed);
             let outcome = self.exchange(call, until, allowed, &redaction).await;
@@ -271,6 +332,9 @@ impl Client {
                 Err(error) => (None, Err(error)),
             };
             drop(place);
+            if let Some(admitted) = admitted {
+                admitted.ended(!matches!(&outcome, Err(error) if error.kind() == ErrorKind::Unreachable));
+            }
             self.report(call, attempt, status, outcome.as_ref().err(), sent_at.elapsed(), sent_at - asked_at);
             let error = match outcome {
                 Ok(value) => return Ok(value),
@@ -285,6 +349,50 @@ impl Client {
             }
             attempt += 1;
         }
+    }
+
+    /// Waiting for a place is bounded as well, but does not count against the answer: a request that is sent with a second left
+    /// would be given up in the middle of its effect.
+    async fn place(
+        &self,
+        call: &Call,
+        deadline: Option<Instant>,
+        allowed: Duration,
+    ) -> Result<Option<OwnedSemaphorePermit>> {
+        if self.place.is_some() {
+            return Ok(None);
+        }
+        let asked_at = Instant::now();
+        let wait = if call.method == Method::GET { allowed } else { self.place_deadline() };
+        let mut until = deadline.unwrap_or(asked_at + wait);
+        if let (Some(send_by), false) = (self.send_by, call.method == Method::GET) {
+            until = until.min(send_by);
+        }
+        let place = timeout_at(until, self.inner.limiter.place()).await;
+        place.map_err(|_| not_sent(call.operation, waited(until - asked_at)))
+    }
+
+    fn admit(&self, call: &Call) -> Result<Option<Admitted>> {
+        let Some(breaker) = &self.inner.breaker else { return Ok(None) };
+        breaker.admit().map(Some).map_err(|since| {
+            self.inner.observer.held_back(call.operation);
+            let began = self.inner.environment.unix_seconds().saturating_sub(since.elapsed().as_secs());
+            let message = format!(
+                "MAAS at {} does not answer since {}; one request at a time is sent to see whether it is back",
+                self.inner.endpoint.origin(),
+                time_of_day(began)
+            );
+            not_sent(call.operation, message)
+        })
+    }
+
+    /// The last thing before a write leaves: it is not too late, and its sender may still write.
+    fn check_before_write(&self, call: &Call) -> Result<()> {
+        if self.send_by.is_some_and(|send_by| Instant::now() > send_by) {
+            return Err(not_sent(call.operation, "not sent: it took too long to come to it".to_owned()));
+        }
+        let may_write = self.inner.before_writes.as_ref().map_or(Ok(()), |may_write| may_write());
+        may_write.map_err(|why| not_sent(call.operation, format!("not sent: {why}")))
     }
 
     /// One try, with a nonce of its own.
@@ -311,7 +419,8 @@ impl Client {
         let text = error.as_deref().map(innermost).unwrap_or_default();
         let told = match failure {
             Failure::TooLong => {
-                let message = format!("the answer is longer than {} bytes", inner.max_answer);
+                let long = || format!("the answer is longer than {} bytes", inner.max_answer);
+                let message = if text.is_empty() { long() } else { text };
                 Error::new(ErrorKind::NotUnderstood, call.operation, effect, message)
             }
             Failure::NotSent => Error::new(
@@ -397,9 +506,18 @@ fn is_wanted(response: &Response<Bytes>) -> bool {
     matches!(response.status(), StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT)
 }
 
-fn no_place(call: &Call, allowed: Duration) -> Error {
-    let message = format!("not sent: {} s of waiting for earlier requests to end", allowed.as_secs());
-    Error::new(ErrorKind::Unreachable, call.operation, Effect::None, message).after_deadline()
+fn not_sent(operation: &'static str, message: String) -> Error {
+    Error::new(ErrorKind::Unreachable, operation, Effect::None, message).after_deadline()
+}
+
+fn waited(wait: Duration) -> String {
+    format!("not sent: {} s of waiting for earlier requests to end", wait.as_secs())
+}
+
+/// `10:20:31 UTC`. The same for as long as a server is silent, so that whoever repeats it says the same.
+fn time_of_day(unix_seconds: u64) -> String {
+    let (hours, minutes, seconds) = (unix_seconds / 3600 % 24, unix_seconds / 60 % 60, unix_seconds % 60);
+    format!("{hours:02}:{minutes:02}:{seconds:02} UTC")
 }
 
 /// The last cause of a chain says most: "connection refused" rather than "error sending request".

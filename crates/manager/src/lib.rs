@@ -1,9 +1,11 @@
 //! The controller manager: watches what users and Cluster API write, gathers, lets `capmaas-core` decide, applies.
 
 pub mod args;
+pub mod backoff;
 pub mod census;
 pub mod clock;
 pub mod cluster;
+mod dispatch;
 pub mod feed;
 pub mod fenced;
 pub mod health;
@@ -138,7 +140,7 @@ async fn work(
             environment: EnvironmentCredentials::of_process(),
         };
         let clock = Clock::system();
-        let connect = over_network(args.maas_concurrency, metrics.clone());
+        let connect = over_network(args.maas_concurrency, metrics.clone(), fence.clone());
         let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
         let waker = Waker::default();
         let feeds = Feeds {

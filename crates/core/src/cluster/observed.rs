@@ -7,6 +7,7 @@ use capmaas_api::{MaasClusterSpec, MaasClusterStatus};
 use jiff::Timestamp;
 
 use super::Notes;
+use super::plan::Effect;
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
 
@@ -168,6 +169,8 @@ pub enum Hosts {
 /// An effect that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
+    /// What was tried: something else is not held up by it (S26).
+    pub effect: Effect,
     /// MAAS's words.
     pub message: String,
     /// When it may be tried again.

@@ -25,6 +25,9 @@ const IMAGE_FAILURES: usize = 2;
 /// Machines that were allocated as well are looked at so often until they are gone.
 const EXTRA: Duration = Duration::from_secs(30);
 
+/// So often it is looked whether bootstrap data that a Machine names is there.
+const BOOTSTRAP_DATA: Duration = Duration::from_secs(15);
+
 /// MAAS usually knows a VM this long after it got its place; from then on its host is asked about.
 const MAKING: SignedDuration = SignedDuration::from_mins(5);
 
@@ -151,12 +154,24 @@ pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option
             reasons::MACHINE_DEPLOY_FAILED,
             format!("the start-up data has the format {word:?}, which is not known here; use cloud-config"),
         )),
-        Lookup::Absent => Some(waiting(
-            reasons::WAITING_FOR_BOOTSTRAP_DATA,
-            "the bootstrap provider has not made the start-up data yet",
-        )),
+        Lookup::Absent => Some(without_bootstrap_data(observed)),
         Lookup::Unknown(why) => Some(unknown(reasons::WAITING_FOR_BOOTSTRAP_DATA, why)),
     }
+}
+
+/// A Machine that names no Secret yet is waited for: it changes then. Secrets are not watched, so one that is named and is not there,
+/// or lacks its value, is looked for.
+fn without_bootstrap_data(observed: &Observed) -> Step {
+    let reason = reasons::WAITING_FOR_BOOTSTRAP_DATA;
+    let named = match &observed.machine {
+        Lookup::Found(machine) => machine.bootstrap_secret(),
+        Lookup::Absent | Lookup::Unknown(_) => None,
+    };
+    let Some(name) = named else {
+        return waiting(reason, "the bootstrap provider has not made the bootstrap data yet");
+    };
+    let message = format!("the Secret {name} with the bootstrap data is not there yet, or has no key \"value\"");
+    Step::say(Said::not_yet(Severity::Info, reason, message), Requeue::After(BOOTSTRAP_DATA))
 }
 
 /// Whether an image is started by Ignition rather than by cloud-init.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
 use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
 use capmaas_core::Lookup;
+use capmaas_core::backoff::Request;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::machine::{Event, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
 use kube::ResourceExt as _;
@@ -27,6 +28,7 @@ pub(super) async fn apply(
     let kubernetes = context.kubernetes.as_ref();
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
+    let request = asked(&plan, sight);
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
     if let Some(patch) = patch_of(&object, &plan) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
@@ -38,6 +40,7 @@ pub(super) async fn apply(
         super::debts::owe(context, cluster, debt).await?;
     }
     if plan.finalizer == Finalizer::Remove {
+        context.backoff.forget(key);
         tell(context, key, &uid, &plan.events).await;
         return Ok((Requeue::OnChange, None));
     }
@@ -45,6 +48,7 @@ pub(super) async fn apply(
         if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
             return Ok((Requeue::After(Duration::from_secs(1)), None));
         }
+        // MAAS's client asks once more when it sends; what is written elsewhere is asked for here (S23).
         context.fence.check().map_err(|error| {
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
         })?;
@@ -55,7 +59,7 @@ pub(super) async fn apply(
             object = remember(kubernetes, key, object, record).await?;
         }
         plan.status = conclusion.status;
-        plan.requeue = conclusion.requeue;
+        plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
         plan.events.extend(conclusion.events);
     }
     let is_news =
@@ -68,6 +72,11 @@ pub(super) async fn apply(
     tell(context, key, &uid, &plan.events).await;
     // Which version the object has with its new status is not known.
     Ok((plan.requeue, news.is_none().then_some(object)))
+}
+
+/// What MAAS is going to be asked for.
+pub(super) fn asked(plan: &Plan, sight: Option<&Sight>) -> Option<Request> {
+    Some(plan.effect.as_ref()?.request(&sight?.identity.name.to_string()))
 }
 
 /// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the record is

@@ -3,22 +3,22 @@
 mod apply;
 mod controller;
 pub(crate) mod debts;
-mod dispatch;
 #[cfg(test)]
 mod fixture;
 mod gather;
 mod hosts;
 mod links;
-mod news;
+pub(crate) mod news;
 mod others;
 mod perform;
-mod queue;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use capmaas_api::MaasMachine;
-use capmaas_core::machine::{Format, Requeue, decide};
+use capmaas_core::machine::{Effect, Format, Requeue, decide};
 
+use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
@@ -28,6 +28,13 @@ use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
 pub use controller::run;
 pub use news::fingerprint;
+
+/// How long an effect waits for its turn among the requests to its MAAS. Nothing is written down meanwhile.
+const PLACE: Duration = Duration::from_secs(30);
+/// When to look again if it did not come.
+const NO_PLACE: Duration = Duration::from_secs(5);
+/// From the decision to the request: what took longer is not sent, because what is written down about it counts from the decision.
+pub const SEND: Duration = Duration::from_secs(20);
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -44,6 +51,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// The LXD hosts, and which were chosen a moment ago.
     pub lxd_hosts: LxdHosts,
+    /// What machines were refused a moment ago.
+    pub backoff: Backoff,
 }
 
 /// What a pass has learnt that the next one, if it follows at once, need not ask for again. The object is the one that was last
@@ -63,18 +72,50 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
 /// One pass that may follow another one at once.
 pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue> {
     // On the heap: everything that a pass holds across its many calls is large.
-    let Some((observed, sight)) = Box::pin(gather::gather(context, key, known)).await? else {
+    let Some((observed, mut sight)) = Box::pin(gather::gather(context, key, known)).await? else {
+        context.backoff.forget(key);
         return Ok(Requeue::OnChange);
     };
-    let plan = decide(&observed, context.clock.now());
-    tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(capmaas_core::machine::Effect::name), why = %plan.why, "decided");
+    let mut plan = decide(&observed, context.clock.now());
+    tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
+    if let Some(request) = apply::asked(&plan, sight.as_ref())
+        && let Some(left) = context.backoff.held(key, request, context.clock.now())
+    {
+        // It was refused a moment ago, and what that means was told then. Nothing is written, so that nobody is woken (S26).
+        return Ok(Requeue::After(left));
+    }
+    if let (Some(effect), Some(sight)) = (&plan.effect, &mut sight)
+        && effect.asks_maas()
+    {
+        // A place first: from here to the request nothing waits for others, neither what is written down about it (S2) nor the last
+        // look before it (S15).
+        let Ok(client) = sight.identity.client.reserve(PLACE).await else { return Ok(Requeue::After(NO_PLACE)) };
+        sight.identity = sight.identity.with_client(client.sending_within(SEND));
+        plan = decide(&observed, context.clock.now());
+    }
     match Box::pin(apply::apply(context, key, &observed, plan, sight.as_ref())).await {
         // Somebody else wrote in between: look again.
-        Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(std::time::Duration::from_millis(500))),
+        Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(Duration::from_millis(500))),
         Err(error) => Err(error),
         Ok((requeue, stored)) => {
             known.object = stored;
             Ok(requeue)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn s02_a_write_is_answered_or_given_up_before_it_counts_as_landed_or_lost() {
+        let transport = maas_client::transport::answering(|_| http::Response::default());
+        let client =
+            maas_client::Client::builder("http://maas.test/MAAS", "a:b:c").transport(transport).build().unwrap();
+        let in_flight = capmaas_core::machine::IN_FLIGHT.unsigned_abs();
+        let margin = Duration::from_secs(10);
+        assert!(SEND + client.write_deadline() + margin <= in_flight, "decided, sent, answered");
+        assert!(client.place_deadline() + client.write_deadline() + margin <= in_flight, "where no place was reserved");
     }
 }

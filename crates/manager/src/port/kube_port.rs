@@ -209,7 +209,7 @@ impl Kubernetes for KubePort {
         serde_json::to_value(stored).map_err(|error| not_understood(doing, error))
     }
 
-    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard> {
         let doing = format!("write the status of the {} {key}", kind.as_str());
         let api = self.objects(kind, key);
         let body = json!({
@@ -217,19 +217,18 @@ impl Kubernetes for KubePort {
             "metadata": { "name": key.name, "resourceVersion": guard.resource_version }, "status": status,
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let stored = within(doing.clone(), api.patch_status(&key.name, &parameters, &Patch::Apply(&body))).await?;
+        let mut stored = within(doing.clone(), api.patch_status(&key.name, &parameters, &Patch::Apply(&body))).await?;
         // Applying leaves what another writer, such as the Go provider, put there.
         let left: Map<String, Value> = fields(stored.data.get("status"))
             .filter(|name| status.get(name).is_none())
             .map(|name| (name.clone(), Value::Null))
             .collect();
         if !left.is_empty() {
-            let version = stored.resource_version();
-            let body = json!({ "metadata": { "resourceVersion": version }, "status": left });
+            let body = json!({ "metadata": { "resourceVersion": stored.resource_version() }, "status": left });
             let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            within(doing, api.patch_status(&key.name, &parameters, &Patch::Merge(&body))).await?;
+            stored = within(doing, api.patch_status(&key.name, &parameters, &Patch::Merge(&body))).await?;
         }
-        Ok(())
+        Ok(Guard::of_version(stored.resource_version()))
     }
 
     async fn publish(&self, happening: &Happening) -> Result<()> {

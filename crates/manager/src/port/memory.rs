@@ -297,7 +297,7 @@ impl Kubernetes for MemoryPort {
         Ok(stored)
     }
 
-    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard> {
         self.state().objects.apply_status(&id(kind, key), Some(guard), status)
     }
 

@@ -523,6 +523,7 @@ fn manager(
             fence: fence.clone(),
             metrics: metrics.clone(),
             lxd_hosts,
+            backoff: capmaas_manager::backoff::Backoff::default(),
         },
         clusters: cluster::Context {
             kubernetes,

@@ -14,3 +14,4 @@ mod metal;
 mod orphans;
 mod stage;
 mod trouble;
+mod waiting;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use capmaas_core::machine::Requeue;
+use capmaas_manager::backoff::Backoff;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
@@ -90,6 +91,7 @@ fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<Memo
         fence: Fence::open(),
         metrics: Metrics::new(),
         lxd_hosts: LxdHosts::default(),
+        backoff: Backoff::default(),
     }
 }
 

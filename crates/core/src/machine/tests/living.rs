@@ -94,6 +94,24 @@ fn cluster_infrastructure_and_start_up_data_come_first() {
 }
 
 #[test]
+fn bootstrap_data_that_is_named_and_not_there_is_looked_for_soon() {
+    let waits = |bootstrap: serde_json::Value| {
+        let mut observed = fresh();
+        let Lookup::Found(machine) = &mut observed.machine else { panic!() };
+        let spec = serde_json::json!({"clusterName": "c1", "bootstrap": bootstrap});
+        machine.spec = serde_json::from_value(spec).unwrap();
+        observed.bootstrap = Lookup::Absent;
+        let plan = decide(&observed, now());
+        assert_eq!(reason(&plan), "WaitingForBootstrapData");
+        (plan.requeue, plan.why)
+    };
+    assert_eq!(waits(serde_json::json!({})).0, Requeue::OnChange, "the Machine changes when it is made");
+    let (requeue, why) = waits(serde_json::json!({"dataSecretName": "m1-data"}));
+    assert!(matches!(requeue, Requeue::After(wait) if wait.as_secs() <= 60), "no Secret is watched: {requeue:?}");
+    assert!(why.contains("m1-data") && why.contains("value"), "{why}");
+}
+
+#[test]
 fn ignition_is_refused_with_a_sentence_unless_the_image_takes_it() {
     let mut observed = fresh();
     observed.bootstrap = Lookup::Found(Format::Ignition);
