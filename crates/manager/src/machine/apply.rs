@@ -14,17 +14,27 @@ use serde_json::{Map, Value, json};
 use super::Context;
 use super::gather::Sight;
 use super::perform::perform;
+use super::telling::while_waiting;
 use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Result};
 
-/// Applies a plan. A write that meets another version of the object ends the pass. Answers when to look again, and the object as
-/// it was last written, if that is known.
+/// What is left of a plan when it was applied.
+pub(super) struct Applied {
+    /// When to look again.
+    pub(super) requeue: Requeue,
+    /// The object as it was last written.
+    pub(super) object: MaasMachine,
+    /// A status that was not written because the next pass follows at once.
+    pub(super) untold: Option<MaasMachineStatus>,
+}
+
+/// Applies a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn apply(
     context: &Context,
     key: &Key,
     observed: &Observed,
     mut plan: Plan,
     sight: Option<&Sight>,
-) -> Result<(Requeue, Option<MaasMachine>)> {
+) -> Result<Applied> {
     let kubernetes = context.kubernetes.as_ref();
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
@@ -42,17 +52,18 @@ pub(super) async fn apply(
     if plan.finalizer == Finalizer::Remove {
         context.backoff.forget(key);
         tell(context, key, &uid, &plan.events).await;
-        return Ok((Requeue::OnChange, None));
+        return Ok(Applied { requeue: Requeue::OnChange, object, untold: None });
     }
     if let (Some(effect), Some(sight)) = (plan.effect.take(), sight) {
         if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
-            return Ok((Requeue::After(Duration::from_secs(1)), None));
+            return Ok(Applied { requeue: Requeue::After(Duration::from_secs(1)), object, untold: None });
         }
         // MAAS's client asks once more when it sends; what is written elsewhere is asked for here (S23).
         context.fence.check().map_err(|error| {
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
         })?;
-        let outcome = perform(context, key, observed, &effect, sight).await;
+        let performing = perform(context, key, observed, &effect, sight);
+        let outcome = while_waiting(kubernetes, key, &mut object, plan.status.as_ref(), performing).await;
         tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
         let conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
         if let Some(record) = &conclusion.record {
@@ -62,16 +73,19 @@ pub(super) async fn apply(
         plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
         plan.events.extend(conclusion.events);
     }
-    let is_news =
-        |status: &&MaasMachineStatus| object.status.as_ref() != Some(*status) && !is_passing(status, plan.requeue);
-    let news = plan.status.as_ref().filter(is_news);
+    let news = plan.status.filter(|status| object.status.as_ref() != Some(status));
+    let (news, untold): (Option<_>, Option<_>) = match news {
+        Some(status) if is_passing(&status, plan.requeue) => (None, Some(status)),
+        news => (news, None),
+    };
     if let Some(status) = news {
-        let status = serde_json::to_value(status).unwrap_or_default();
-        kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), status).await?;
+        let value = serde_json::to_value(&status).unwrap_or_default();
+        let version = kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), value).await?;
+        object.metadata.resource_version = Some(version.resource_version);
+        object.status = Some(status);
     }
     tell(context, key, &uid, &plan.events).await;
-    // Which version the object has with its new status is not known.
-    Ok((plan.requeue, news.is_none().then_some(object)))
+    Ok(Applied { requeue: plan.requeue, object, untold })
 }
 
 /// What MAAS is going to be asked for.
@@ -105,8 +119,8 @@ fn carry_over(status: &mut MaasMachineStatus, before: Option<i64>, after: Option
     }
 }
 
-/// Whether a status tells of nothing but a step on the way, and the next pass follows at once: that one says how far it is then,
-/// and nobody could read this in between. Trouble is always told.
+/// Whether a status tells of nothing but a step on the way, and the next pass follows at once: that one says how far it is then, or
+/// tells this one if it has to wait. Trouble is always told.
 fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
     let trouble = |condition: &Condition| matches!(condition.severity, Some(Severity::Warning | Severity::Error));
     requeue == Requeue::After(Duration::ZERO) && !status.ready && !status.conditions.iter().any(trouble)

@@ -11,12 +11,13 @@ mod links;
 pub(crate) mod news;
 mod others;
 mod perform;
+mod telling;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use capmaas_api::MaasMachine;
-use capmaas_core::machine::{Effect, Format, Requeue, decide};
+use capmaas_api::{MaasMachine, MaasMachineStatus};
+use capmaas_core::machine::{Effect, Format, Observed, Requeue, decide};
 
 use crate::backoff::Backoff;
 use crate::clock::Clock;
@@ -25,6 +26,7 @@ use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
+use gather::Sight;
 
 pub use controller::run;
 pub use news::fingerprint;
@@ -62,6 +64,8 @@ pub struct Context {
 pub struct Known {
     object: Option<MaasMachine>,
     bootstrap: Option<Format>,
+    /// What was not told, because this pass was going to follow at once.
+    untold: Option<MaasMachineStatus>,
 }
 
 /// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.
@@ -71,8 +75,8 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
 
 /// One pass that may follow another one at once.
 pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue> {
-    // On the heap: everything that a pass holds across its many calls is large.
-    let Some((observed, mut sight)) = Box::pin(gather::gather(context, key, known)).await? else {
+    let kubernetes = context.kubernetes.as_ref();
+    let Some((mut observed, mut sight)) = gather(context, key, known).await? else {
         context.backoff.forget(key);
         return Ok(Requeue::OnChange);
     };
@@ -89,7 +93,9 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
     {
         // A place first: from here to the request nothing waits for others, neither what is written down about it (S2) nor the last
         // look before it (S15).
-        let Ok(client) = sight.identity.client.reserve(PLACE).await else { return Ok(Requeue::After(NO_PLACE)) };
+        let place = sight.identity.client.reserve(PLACE);
+        let place = telling::while_waiting(kubernetes, key, &mut observed.object, plan.status.as_ref(), place).await;
+        let Ok(client) = place else { return Ok(Requeue::After(NO_PLACE)) };
         sight.identity = sight.identity.with_client(client.sending_within(SEND));
         plan = decide(&observed, context.clock.now());
     }
@@ -97,11 +103,30 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
         // Somebody else wrote in between: look again.
         Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(Duration::from_millis(500))),
         Err(error) => Err(error),
-        Ok((requeue, stored)) => {
-            known.object = stored;
-            Ok(requeue)
+        Ok(applied) => {
+            known.object = Some(applied.object);
+            known.untold = applied.untold;
+            Ok(applied.requeue)
         }
     }
+}
+
+/// Gathers, and tells what the pass before has left untold if that takes long.
+async fn gather(context: &Context, key: &Key, known: &mut Known) -> Result<Option<(Observed, Option<Sight>)>> {
+    let (untold, stored) = (known.untold.take(), known.object.clone());
+    // On the heap: everything that a pass holds across its many calls is large.
+    let gathering = Box::pin(gather::gather(context, key, known));
+    let (Some(untold), Some(mut object)) = (untold, stored) else { return gathering.await };
+    let version = object.metadata.resource_version.clone();
+    let kubernetes = context.kubernetes.as_ref();
+    let mut gathered = telling::while_waiting(kubernetes, key, &mut object, Some(&untold), gathering).await?;
+    if let Some((observed, _)) = &mut gathered
+        && observed.object.metadata.resource_version == version
+    {
+        observed.object.metadata.resource_version = object.metadata.resource_version;
+        observed.object.status = object.status;
+    }
+    Ok(gathered)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl MemoryPort {
 
     /// Replaces the status of an object of any kind, as another writer would.
     pub fn set_status(&self, kind: &str, key: &Key, status: Value) -> Result<()> {
-        self.state().objects.apply_status(&(kind.to_owned(), key.clone()), None, status)
+        self.state().objects.apply_status(&(kind.to_owned(), key.clone()), None, status).map(drop)
     }
 
     /// Deletes an object of any kind, as `kubectl delete --wait=false` does.
