@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_api::MaasMachine;
-use capmaas_core::machine::{Effect, Format, Requeue, decide};
+use capmaas_core::machine::{Effect, Format, Plan, Requeue, SpecPatch, decide};
 
 use crate::backoff::Backoff;
 use crate::clock::Clock;
@@ -76,14 +76,8 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
         context.backoff.forget(key);
         return Ok(Requeue::OnChange);
     };
-    let mut plan = decide(&observed, context.clock.now());
+    let mut plan = hold(context, key, sight.as_ref(), decide(&observed, context.clock.now()));
     tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
-    if let Some(request) = apply::asked(&plan, sight.as_ref())
-        && let Some(left) = context.backoff.held(key, request, context.clock.now())
-    {
-        // It was refused a moment ago, and what that means was told then. Nothing is written, so that nobody is woken (S26).
-        return Ok(Requeue::After(left));
-    }
     if let (Some(effect), Some(sight)) = (&plan.effect, &mut sight)
         && effect.asks_maas()
     {
@@ -91,7 +85,7 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
         // look before it (S15).
         let Ok(client) = sight.identity.client.reserve(PLACE).await else { return Ok(Requeue::After(NO_PLACE)) };
         sight.identity = sight.identity.with_client(client.sending_within(SEND));
-        plan = decide(&observed, context.clock.now());
+        plan = hold(context, key, Some(&*sight), decide(&observed, context.clock.now()));
     }
     match Box::pin(apply::apply(context, key, &observed, plan, sight.as_ref())).await {
         // Somebody else wrote in between: look again.
@@ -101,6 +95,25 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
             known.object = stored;
             Ok(requeue)
         }
+    }
+}
+
+/// A plan that asks for what was refused a moment ago asks for nothing (S26). What the refusal means was told then; nothing is written,
+/// so that nobody is woken, but for a finalizer that somebody has taken away.
+fn hold(context: &Context, key: &Key, sight: Option<&gather::Sight>, plan: Plan) -> Plan {
+    let held = |request| context.backoff.held(key, request, context.clock.now());
+    let Some(left) = apply::asked(&plan, sight).and_then(held) else { return plan };
+    Plan {
+        effect: None,
+        record: None,
+        identity: None,
+        spec: SpecPatch::default(),
+        debt: None,
+        finalizer: plan.finalizer,
+        status: None,
+        events: Vec::new(),
+        requeue: Requeue::After(left),
+        why: plan.why,
     }
 }
 

@@ -34,7 +34,11 @@ async fn s26_a_machine_that_waits_for_hardware_does_not_ask_sooner_because_it_is
     assert_eq!(asked(&stage, "machines.allocate"), 1);
     assert_eq!(stage.object("m"), told, "while it is held nothing is written, so nobody is woken by it");
     assert!(matches!(requeue, Requeue::After(left) if left < Duration::from_secs(15)), "{requeue:?}");
-    woken_for(&stage, 10).await;
+    let finalizers = told["metadata"]["finalizers"].clone();
+    stage.port.edit("MaasMachine", &Key::new("default", "m"), &json!({ "metadata": { "finalizers": [] } })).unwrap();
+    woken_for(&stage, 1).await;
+    assert_eq!(stage.object("m")["metadata"]["finalizers"], finalizers, "somebody had taken it away");
+    woken_for(&stage, 9).await;
     assert_eq!(asked(&stage, "machines.allocate"), 2, "half a minute is over");
     woken_for(&stage, 50).await;
     assert_eq!(asked(&stage, "machines.allocate"), 2, "the second refusal is waited for twice as long");
@@ -110,10 +114,12 @@ async fn bootstrap_data_that_comes_late_is_noticed_within_a_minute() {
     stage.arrange(json!([{"machine": {"hostname": "bm01", "zone": "az1", "cpu_count": 4, "memory": 8192}}]));
     stage.machine("m", json!({}));
     let key = Key::new("default", "m");
-    stage.port.edit("Secret", &key, &json!({ "data": null })).unwrap();
+    stage.port.delete("Secret", &key);
     let requeue = stage.pass("m").await;
     assert_eq!(stage.reason("m", "MachineDeployed"), "WaitingForBootstrapData");
     assert!(matches!(requeue, Requeue::After(wait) if wait <= Duration::from_secs(60)), "{requeue:?}");
-    stage.port.edit("Secret", &key, &json!({ "stringData": { "value": "#cloud-config" } })).unwrap();
+    let (metadata, data) = (json!({ "name": "m", "namespace": "default" }), json!({ "value": "#cloud-config" }));
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data });
+    stage.port.create(secret).unwrap();
     stage.until_ready(&["m"]).await;
 }
