@@ -254,13 +254,11 @@ impl Feeds {
 /// says of nobody is counted to all.
 fn may_be_of(machine: &MaasMachine, name: &Name) -> bool {
     let said = |annotation: &str| machine.annotations().get(annotation);
-    match said(IDENTITY_ANNOTATION) {
-        Some(recorded) => *recorded == name.to_string(),
-        None => {
-            let spec = &machine.spec;
-            said(RECORD_ANNOTATION).is_some() || spec.provider_id().is_some() || spec.system_id().is_some()
-        }
+    if let Some(recorded) = said(IDENTITY_ANNOTATION) {
+        return *recorded == name.to_string();
     }
+    let spec = &machine.spec;
+    said(RECORD_ANNOTATION).is_some() || spec.provider_id().is_some() || spec.system_id().is_some()
 }
 
 /// Whether the machine still waits for one of MAAS's. It looks again by itself, at a pace that ten thousand of them share (S26).
