@@ -84,30 +84,33 @@ impl<K: Hash + Eq + Clone> Backoff<K> {
         let crowd = self.crowds.entry(request).or_default();
         *crowd += 1;
         let wait = grown.max(APART * *crowd);
-        let of_object = self.refused.entry(object.clone()).or_default();
-        of_object.push(Refused { request, at: now, wait, times });
-        let surplus = of_object.len().saturating_sub(REQUESTS);
-        let old: Vec<Request> = of_object
-            .iter()
-            .enumerate()
-            .filter(|(index, refused)| *index < surplus || !refused.is_remembered(now))
-            .map(|(_, refused)| refused.request)
-            .collect();
-        for request in old {
-            self.take(object, request);
-        }
+        self.refused.entry(object.clone()).or_default().push(Refused { request, at: now, wait, times });
+        self.prune(object, now);
         wait
     }
 
     /// It was done: the next refusal is the first one.
-    pub fn done(&mut self, object: &K, request: Request) {
+    pub fn done(&mut self, object: &K, request: Request, now: Timestamp) {
         self.take(object, request);
+        self.prune(object, now);
     }
 
     /// The object is gone.
     pub fn forget(&mut self, object: &K) {
         for refused in self.refused.remove(object).unwrap_or_default() {
             self.leave(refused.request);
+        }
+    }
+
+    /// Drops what was refused long ago, and what is too much.
+    fn prune(&mut self, object: &K, now: Timestamp) {
+        let Some(of_object) = self.refused.get(object) else { return };
+        let surplus = of_object.len().saturating_sub(REQUESTS);
+        let of_object = of_object.iter().enumerate();
+        let old = of_object.filter(|(index, refused)| *index < surplus || !refused.is_remembered(now));
+        let old: Vec<Request> = old.map(|(_, refused)| refused.request).collect();
+        for request in old {
+            self.take(object, request);
         }
     }
 
@@ -193,7 +196,7 @@ mod tests {
         let (mut backoff, request) = (Backoff::default(), Request::new(&"8 cores"));
         backoff.refused(&"m", request, seconds(30), at(0));
         assert_eq!(backoff.refused(&"m", request, seconds(30), at(30)), seconds(60));
-        backoff.done(&"m", request);
+        backoff.done(&"m", request, at(60));
         assert_eq!(backoff.refused(&"m", request, seconds(30), at(90)), seconds(30));
         assert_eq!(backoff.refused(&"m", request, seconds(30), at(5_000)), seconds(30));
         assert_eq!(backoff.refused(&"m", request, seconds(300), at(5_400)), seconds(300), "never less than asked for");

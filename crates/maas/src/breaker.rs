@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const FAILURES: u32 = 3;
 /// The time between two tries while it is open; it doubles with each that fails.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A circuit breaker. Clients that were given the same one share it; it belongs to one server.
 #[derive(Debug, Clone, Default)]
@@ -177,7 +177,7 @@ mod tests {
             }
             now += Duration::from_secs(1);
         }
-        assert_eq!(tries, [5, 15, 35, 75, 135, 195, 255]);
+        assert_eq!(tries, [5, 15, 35, 65, 95, 125, 155, 185, 215, 245, 275]);
     }
 
     #[test]

@@ -32,8 +32,8 @@ impl Backoff {
     }
 
     /// It was done.
-    pub(crate) fn done(&self, object: &Key, request: Request) {
-        self.lock().done(object, request);
+    pub(crate) fn done(&self, object: &Key, request: Request, now: Timestamp) {
+        self.lock().done(object, request, now);
     }
 
     /// When to look again at an object whose effect ended like this.
@@ -47,7 +47,7 @@ impl Backoff {
     ) -> Requeue {
         match (request, outcome, requeue) {
             (Some(request), Outcome::Done, _) => {
-                self.done(object, request);
+                self.done(object, request, now);
                 requeue
             }
             (Some(request), _, Requeue::After(wait)) => Requeue::After(self.refused(object, request, wait, now)),

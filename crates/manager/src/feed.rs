@@ -8,7 +8,7 @@ use std::time::Duration;
 use capmaas_api::{MaasMachine, names};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
 use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due};
-use capmaas_core::machine::RECORD_ANNOTATION;
+use capmaas_core::machine::{RECORD_ANNOTATION, Record};
 use futures::Stream;
 use futures::channel::mpsc;
 use jiff::SignedDuration;
@@ -216,7 +216,7 @@ impl Feeds {
     /// Wakes every machine once in each period, fifty at a time, evenly spread.
     async fn resync(&self) {
         loop {
-            let (began, machines) = (Instant::now(), self.all(|_| true));
+            let (began, machines) = (Instant::now(), self.all(|machine| !is_waiting(machine)));
             let groups: Vec<_> = machines.chunks(GROUP).collect();
             let period = SignedDuration::try_from(self.pace.resync).unwrap_or(SignedDuration::MAX);
             let mut done = 0;
@@ -254,13 +254,18 @@ impl Feeds {
 /// says of nobody is counted to all.
 fn may_be_of(machine: &MaasMachine, name: &Name) -> bool {
     let said = |annotation: &str| machine.annotations().get(annotation);
-    match said(IDENTITY_ANNOTATION) {
-        Some(recorded) => *recorded == name.to_string(),
-        None => {
-            let spec = &machine.spec;
-            said(RECORD_ANNOTATION).is_some() || spec.provider_id().is_some() || spec.system_id().is_some()
-        }
+    if let Some(recorded) = said(IDENTITY_ANNOTATION) {
+        return *recorded == name.to_string();
     }
+    let spec = &machine.spec;
+    said(RECORD_ANNOTATION).is_some() || spec.provider_id().is_some() || spec.system_id().is_some()
+}
+
+/// Whether the machine still waits for one of MAAS's. It looks again by itself, at a pace that ten thousand of them share (S26).
+fn is_waiting(machine: &MaasMachine) -> bool {
+    let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    let leaves = machine.metadata.deletion_timestamp.is_some();
+    !leaves && machine.spec.provider_id().is_none() && record.is_some_and(|record| record.machine.is_none())
 }
 
 fn is_on_the_way(machine: &MaasMachine) -> bool {

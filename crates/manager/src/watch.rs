@@ -386,7 +386,7 @@ mod tests {
             let watched = request.uri().query().is_some_and(|query| query.contains("watch=true"));
             async move {
                 if watched {
-                    let lines: String = shown(now).iter().map(|event| format!("{event}\n")).collect();
+                    let lines = shown(now).iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
                     tokio::time::sleep(Duration::from_secs(60)).await;
                     return Ok::<_, BoxError>(http::Response::new(Body::from(lines.into_bytes())));
                 }

@@ -69,7 +69,7 @@ async fn act(
     match perform(&identity.client, effect).await {
         Ok(made) => {
             tracing::info!(cluster = %key, ?effect, "done");
-            context.memory.worked(key, effect);
+            context.memory.worked(key, effect, context.clock.now());
             if let Some(id) = made {
                 let patch = json!({ "metadata": { "annotations": { DNS_RECORD_ANNOTATION: id.to_string() } } });
                 *object = port::patch(context.kubernetes.as_ref(), key, &Guard::of(object), patch).await?;

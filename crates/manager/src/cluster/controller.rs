@@ -15,6 +15,7 @@ use futures::StreamExt as _;
 use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
+use tracing::Instrument as _;
 
 use super::gather::cluster_name;
 use super::{Context, Memory, contract_of, reconcile};
@@ -68,8 +69,9 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         Some(Turn { tenant: tenant(&found), cluster: object.to_string(), is_newcomer: false })
     };
     let pass = move |object: Key| {
+        let span = tracing::info_span!("pass", cluster = %object);
         let context = context.clone();
-        async move { pass(&context, &object).await }
+        async move { pass(&context, &object).await }.instrument(span)
     };
     dispatch(asked, platform.cluster_concurrency, turn, pass, stop).await;
 }

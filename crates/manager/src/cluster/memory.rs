@@ -81,8 +81,8 @@ impl Memory {
         self.state().failures.insert(key.clone(), Trouble { effect: effect.clone(), message, retry_at });
     }
 
-    pub(super) fn worked(&self, key: &Key, effect: &Effect) {
-        self.backoff.done(key, request(key, effect));
+    pub(super) fn worked(&self, key: &Key, effect: &Effect, now: Timestamp) {
+        self.backoff.done(key, request(key, effect), now);
         self.state().failures.remove(key);
     }
 
@@ -132,7 +132,7 @@ mod tests {
             waits.extend(wait());
         }
         assert_eq!(waits, [5, 10, 20, 40, 80, 120, 120, 120]);
-        memory.worked(&key, &effect);
+        memory.worked(&key, &effect, now);
         assert_eq!(wait(), None);
     }
 

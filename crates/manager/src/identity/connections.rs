@@ -184,3 +184,27 @@ impl Connections {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn s23_a_write_to_maas_asks_the_fence_when_it_is_sent() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let credentials = Credentials {
+            endpoint: "http://127.0.0.1:9/MAAS".to_owned(),
+            key: "a:b:c".to_owned().into(),
+            authority: None,
+            place: "a test".to_owned(),
+        };
+        let sent = async |fence: Fence| {
+            let client = over_network(4, |_: &maas_client::Observation| {}, fence)(&credentials).unwrap();
+            client.machines().power_on("abc123").await.unwrap_err().to_string()
+        };
+        let closed = sent(Fence::closed(capmaas_core::lease::Timing::default())).await;
+        assert!(closed.contains("not sent: the leader lease was not renewed in time"), "{closed}");
+        let open = sent(Fence::open()).await;
+        assert!(open.contains("no connection to"), "{open}");
+    }
+}

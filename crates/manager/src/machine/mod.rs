@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, MaasMachineStatus};
-use capmaas_core::machine::{Effect, Format, Observed, Requeue, decide};
+use capmaas_core::machine::{Effect, Format, Observed, Plan, Requeue, SpecPatch, decide};
 
 use crate::backoff::Backoff;
 use crate::clock::Clock;
@@ -80,14 +80,8 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
         context.backoff.forget(key);
         return Ok(Requeue::OnChange);
     };
-    let mut plan = decide(&observed, context.clock.now());
+    let mut plan = hold(context, key, sight.as_ref(), decide(&observed, context.clock.now()));
     tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
-    if let Some(request) = apply::asked(&plan, sight.as_ref())
-        && let Some(left) = context.backoff.held(key, request, context.clock.now())
-    {
-        // It was refused a moment ago, and what that means was told then. Nothing is written, so that nobody is woken (S26).
-        return Ok(Requeue::After(left));
-    }
     if let (Some(effect), Some(sight)) = (&plan.effect, &mut sight)
         && effect.asks_maas()
     {
@@ -97,7 +91,7 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
         let place = telling::while_waiting(kubernetes, key, &mut observed.object, plan.status.as_ref(), place).await;
         let Ok(client) = place else { return Ok(Requeue::After(NO_PLACE)) };
         sight.identity = sight.identity.with_client(client.sending_within(SEND));
-        plan = decide(&observed, context.clock.now());
+        plan = hold(context, key, Some(&*sight), decide(&observed, context.clock.now()));
     }
     match Box::pin(apply::apply(context, key, &observed, plan, sight.as_ref())).await {
         // Somebody else wrote in between: look again.
@@ -113,10 +107,10 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
 
 /// Gathers, and tells what the pass before has left untold if that takes long.
 async fn gather(context: &Context, key: &Key, known: &mut Known) -> Result<Option<(Observed, Option<Sight>)>> {
-    let (untold, stored) = (known.untold.take(), known.object.clone());
+    let untold = known.untold.take().and_then(|untold| Some((untold, known.object.clone()?)));
     // On the heap: everything that a pass holds across its many calls is large.
     let gathering = Box::pin(gather::gather(context, key, known));
-    let (Some(untold), Some(mut object)) = (untold, stored) else { return gathering.await };
+    let Some((untold, mut object)) = untold else { return gathering.await };
     let version = object.metadata.resource_version.clone();
     let kubernetes = context.kubernetes.as_ref();
     let mut gathered = telling::while_waiting(kubernetes, key, &mut object, Some(&untold), gathering).await?;
@@ -127,6 +121,25 @@ async fn gather(context: &Context, key: &Key, known: &mut Known) -> Result<Optio
         observed.object.status = object.status;
     }
     Ok(gathered)
+}
+
+/// A plan that asks for what was refused a moment ago asks for nothing (S26). What the refusal means was told then; nothing is written,
+/// so that nobody is woken, but for a finalizer that somebody has taken away.
+fn hold(context: &Context, key: &Key, sight: Option<&Sight>, plan: Plan) -> Plan {
+    let held = |request| context.backoff.held(key, request, context.clock.now());
+    let Some(left) = apply::asked(&plan, sight).and_then(held) else { return plan };
+    Plan {
+        effect: None,
+        record: None,
+        identity: None,
+        spec: SpecPatch::default(),
+        debt: None,
+        finalizer: plan.finalizer,
+        status: None,
+        events: Vec::new(),
+        requeue: Requeue::After(left),
+        why: plan.why,
+    }
 }
 
 #[cfg(test)]

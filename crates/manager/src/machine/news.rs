@@ -63,8 +63,8 @@ pub fn fingerprint(machine: &MaasMachine) -> u64 {
 pub(crate) fn of_own_cluster(cluster: &MaasCluster) -> u64 {
     let metadata = &cluster.metadata;
     let notes = Notes::of(cluster.annotations());
-    let noted = (notes.source.is_some(), notes.record.is_some(), notes.identity.is_some());
-    hash_own(metadata, &(metadata.generation, noted, notes.unreadable))
+    let kept = (notes.source.is_some(), notes.record.is_some(), notes.identity.is_some());
+    hash_own(metadata, &(metadata.generation, kept, notes.unreadable))
 }
 
 /// Annotations that only we write.

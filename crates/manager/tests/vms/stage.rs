@@ -301,6 +301,11 @@ impl Stage {
 
     /// Looks after the MaasCluster so many times, a minute apart.
     pub(crate) async fn cluster_passes(&self, times: usize) {
+        self.cluster_passes_every(60, times).await;
+    }
+
+    /// The same with so many seconds in between.
+    pub(crate) async fn cluster_passes_every(&self, seconds: u64, times: usize) {
         let context = capmaas_manager::cluster::Context {
             kubernetes: self.context.kubernetes.clone(),
             identities: self.context.identities.clone(),
@@ -314,7 +319,7 @@ impl Stage {
         };
         for _ in 0..times {
             capmaas_manager::cluster::reconcile(&context, &Key::new("default", "c1")).await.unwrap();
-            self.advance(60);
+            self.advance(seconds);
         }
     }
 
