@@ -155,7 +155,7 @@ impl Feeds {
             match poll(&current.client, &mut feed, &self.clock).await {
                 Ok(news) => {
                     pause = self.pace.interval;
-                    self.spread(&news).await;
+                    self.spread(&identity, &news).await;
                     if !news.more {
                         self.rest().await;
                     }
@@ -187,7 +187,7 @@ impl Feeds {
         in_use.into_iter().find(|other| other.name == identity.name).unwrap_or_else(|| identity.clone())
     }
 
-    async fn spread(&self, news: &News) {
+    async fn spread(&self, identity: &Identity, news: &News) {
         if news.resync {
             self.metrics.feed_reset();
             let machines = self.all();
@@ -200,7 +200,7 @@ impl Feeds {
         if news.system_ids.is_empty() {
             return;
         }
-        let woken = self.census.named(&news.system_ids);
+        let woken = self.census.named(identity.endpoint(), &news.system_ids);
         self.metrics.woken(u64::try_from(woken.len()).unwrap_or(u64::MAX));
         for machine in &woken {
             self.waker.wake(&ObjectRef::new(&machine.name).within(&machine.namespace));

@@ -358,11 +358,11 @@ mod promises {
         stage.create(holder).await;
         let census = stage.port().census().await.unwrap();
         let uid = stage.machine(&key("census-a")).await.uid();
-        assert_eq!(census.others_holding(None, "cen5us"), [key("census-a")]);
-        assert_eq!(census.others_holding(uid.as_deref(), "cen5us"), []);
-        assert_eq!(census.holder("cen5us"), Some((key("census-a"), key("census-a"))));
+        assert_eq!(census.others_holding(Asker { uid: None, maas: None }, "cen5us"), [key("census-a")]);
+        assert_eq!(census.others_holding(Asker { uid: uid.as_deref(), maas: None }, "cen5us"), []);
+        assert_eq!(census.holder("maas", "cen5us"), Some((key("census-a"), key("census-a"))));
         stage.delete("MaasMachine", &key("census-a")).await;
-        assert!(stage.port().census().await.unwrap().holder("cen5us").is_none());
+        assert!(stage.port().census().await.unwrap().holder("maas", "cen5us").is_none());
     }
 
     pub(super) async fn cluster_api_objects_are_read_in_the_version_that_is_served(stage: Stage) {
