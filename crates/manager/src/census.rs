@@ -337,7 +337,11 @@ mod tests {
         assert!(census.is_go_form_used_beside(&two) && !census.is_go_form_used_beside(&one));
         census.take(&Change::Replaced(&[two]));
         assert!(!census.is_key_of_another(Some("uid-b"), "k"));
-        assert_eq!(census.others_holding(Asker { uid: Some("uid-b"), maas: None }, "abc"), [], "an object that is in no list any more is gone");
+        assert_eq!(
+            census.others_holding(Asker { uid: Some("uid-b"), maas: None }, "abc"),
+            [],
+            "an object that is in no list any more is gone"
+        );
     }
 
     /// However it came about, a census says what one that is made of the same objects says.

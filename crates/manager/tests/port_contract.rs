@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
+use capmaas_manager::census::Asker;
 use capmaas_manager::clock::Clock;
 use capmaas_manager::port::{
     self, ErrorKind, Guard, Happening, Key, Kind, KubePort, Kubernetes, MemoryPort, NewSecret, Node, Which,

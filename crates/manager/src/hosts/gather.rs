@@ -9,6 +9,7 @@ use capmaas_core::hosts::Wish;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::hosts::observed::{Agent, Host, Node, Observed, Place, Report, VmHost};
 use capmaas_core::intent::{self, Intent};
+use capmaas_core::machine::Record;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::ResourceExt as _;

@@ -13,8 +13,8 @@ use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::hosts::wish;
 use capmaas_core::intent::{Intent, resolve};
 use capmaas_core::machine::{
-    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, STAMPED_FOR, State,
-    Surroundings, VmSight, asks_power, debts, first_record, may_be_served,
+    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, STAMPED_FOR, State, Surroundings,
+    VmSight, asks_power, debts, first_record, may_be_served,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};

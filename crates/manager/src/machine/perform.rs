@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use capmaas_core::intent::Wipe;
-use capmaas_core::machine::{Card, Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP, STAMPED_FOR};
+use capmaas_core::machine::{
+    Card, Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP, STAMPED_FOR,
+};
 use capmaas_core::placement::LEAVING_TAG;
 use kube::ResourceExt as _;
 use maas_client::{
