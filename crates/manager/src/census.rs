@@ -344,6 +344,46 @@ mod tests {
         );
     }
 
+    #[test]
+    fn s25_a_copy_counts_nowhere_and_the_original_as_ever() {
+        let journal = json!({
+            "key": "capmaas-uid-a", "machine": "abc", "writtenFor": { "namespace": "team", "name": "a", "uid": "uid-a" },
+        });
+        let mut unrecorded = journal.clone();
+        unrecorded.as_object_mut().unwrap().remove("writtenFor");
+        let mut forged = journal.clone();
+        forged["writtenFor"] = json!({ "namespace": "team", "name": "c", "uid": "uid-c" });
+        let original = machine("a", 1, journal.clone(), None);
+        for copied in [journal, unrecorded, forged] {
+            let (copy, another) =
+                (machine("c", 2, copied, Some("maas:///az1/abc")), machine("d", 3, Value::Null, None));
+            let census = Census::of([&original, &copy, &another]);
+            let held_for = |uid| census.others_holding(Asker { uid: Some(uid), maas: None }, "abc");
+            assert_eq!((held_for("uid-a"), held_for("uid-d")), (vec![], vec![Key::new("team", "a")]));
+            assert_eq!(census.original_of(Some("uid-c"), "capmaas-uid-a"), Some(Key::new("team", "a")));
+            assert_eq!(census.original_of(Some("uid-a"), "capmaas-uid-a"), None);
+            assert_eq!(census.named("maas", &BTreeSet::from(["abc".into()])), BTreeSet::from([Key::new("team", "a")]));
+            assert!(!census.is_go_form_used_beside(&another));
+            assert_eq!(census.vms_of_others(Some("uid-d"), |others| others.count()), 1);
+        }
+    }
+
+    #[test]
+    fn s06_an_id_is_one_of_a_maas() {
+        let mut staging = machine("a", 1, json!({"key": "k", "machine": "abc"}), None);
+        let identity = (IDENTITY_ANNOTATION.to_owned(), "http://staging#admin".to_owned());
+        staging.metadata.annotations.as_mut().unwrap().extend([identity]);
+        let unknown = machine("b", 2, Value::Null, Some("maas://az1/abc"));
+        let census = Census::of([&staging, &unknown]);
+        let held_in = |maas| census.others_holding(Asker { uid: None, maas }, "abc").len();
+        assert_eq!((held_in(Some("http://staging")), held_in(Some("http://production")), held_in(None)), (2, 1, 2));
+        assert!(stands_for(&staging, Some("http://staging"), "abc"));
+        assert!(!stands_for(&staging, Some("http://production"), "abc"));
+        assert!(stands_for(&unknown, Some("http://production"), "abc"), "it may mean any");
+        let woken = census.named("http://production", &BTreeSet::from(["abc".into()]));
+        assert_eq!(woken, BTreeSet::from([Key::new("team", "b")]));
+    }
+
     /// However it came about, a census says what one that is made of the same objects says.
     #[test]
     fn after_any_changes_it_is_the_same_as_a_new_one() {
