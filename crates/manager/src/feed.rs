@@ -156,7 +156,7 @@ impl Feeds {
             match poll(&current.client, &mut feed, &self.clock).await {
                 Ok(news) => {
                     pause = self.pace.interval;
-                    self.spread(&news, &identity.name).await;
+                    self.spread(&identity, &news).await;
                     if !news.more {
                         self.rest(&identity.name).await;
                     }
@@ -188,7 +188,8 @@ impl Feeds {
         in_use.into_iter().find(|other| other.name == identity.name).unwrap_or_else(|| identity.clone())
     }
 
-    async fn spread(&self, news: &News, name: &Name) {
+    async fn spread(&self, identity: &Identity, news: &News) {
+        let name = &identity.name;
         if news.resync {
             self.metrics.feed_reset();
             let machines = self.all(|machine| may_be_of(machine, name));
@@ -206,7 +207,7 @@ impl Feeds {
         if news.system_ids.is_empty() {
             return;
         }
-        let woken = self.census.named(&news.system_ids);
+        let woken = self.census.named(identity.endpoint(), &news.system_ids);
         self.metrics.woken(u64::try_from(woken.len()).unwrap_or(u64::MAX));
         for machine in &woken {
             self.waker.wake(&ObjectRef::new(&machine.name).within(&machine.namespace));

@@ -101,6 +101,9 @@ pub struct Machine {
     pub deleting: bool,
     /// It has a provider ID: a machine stands behind it.
     pub provisioned: bool,
+    /// MAAS may hold something for it: it has a provider ID, or its journal tells of a machine or of a request whose answer is not
+    /// known (S5).
+    pub made: bool,
     /// Its state in MAAS's words, if it is known.
     pub state: Option<String>,
     /// Its power is on.

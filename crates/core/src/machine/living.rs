@@ -56,10 +56,6 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
         Ok(intent) => intent,
         Err(problem) => return left_alone(problem.reason, problem.message),
     };
-    if observed.others.share_key {
-        let message = "another MaasMachine carries the same record; remove its annotation from the copy";
-        return left_alone(reasons::NOT_OUR_MACHINE, message);
-    }
     let status = observed.object.status.as_ref();
     let latched = status.and_then(|status| status.initialization.as_ref()).and_then(|it| it.provisioned) == Some(true);
     let provisioned = latched || observed.object.spec.provider_id().is_some();
@@ -242,7 +238,7 @@ impl Life<'_> {
             Lookup::Unknown(why) => return unseen(why),
             Lookup::Found(_) => return unseen("MAAS answered with another machine"),
         };
-        let ours = metal.is_ours(&self.record.key, &self.observed.by_key);
+        let ours = self.observed.is_ours(&self.record, metal);
         if !ours && is_elsewhere(self.observed) {
             return unseen(
                 "the MAAS endpoint changed, so what has the id of the machine there may be another one (S5)",

@@ -28,6 +28,16 @@ impl Life<'_> {
             reasons::MACHINE_DEPLOY_STARTED,
             format!("{} ({}) is being prepared", metal.hostname, metal.id),
         );
+        // Whoever owns it in MAAS can read what it is given.
+        if !self.observed.is_our_users(&self.record, metal) {
+            let owner = metal.owner.as_deref().unwrap_or_default();
+            let message = format!(
+                "{} belongs to {owner} in MAAS, who is no user of this object, so it gets no bootstrap data; have {owner} \
+                 release it, or delete the Machine",
+                metal.id
+            );
+            return left_alone(reasons::NOT_OUR_MACHINE, message);
+        }
         if metal.stamp.as_ref() != Some(&self.record.key) && self.may_stamp(metal) {
             let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
             return Step::say(said, after(0)).recording(self.record).doing(effect);

@@ -24,6 +24,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
             control_plane: plane,
             deleting,
             provisioned,
+            made: provisioned,
             state: state.map(str::to_owned),
             powered,
             addresses,
