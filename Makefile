@@ -35,8 +35,12 @@ demo: tools ## Show the main job end to end on embedded parts (KEEP=1 leaves it 
 .PHONY: test
 test: tools ## The gate: units, simulation, contracts and the leading real scenario of each capability
 	$(CARGO) build --workspace --bins
-	$(MAKE) --no-print-directory bench-check
 	hack/cargo-test --workspace
+
+.PHONY: test-unit
+test-unit: ## All that needs neither root nor Go: decisions, clients, the simulator, the simulation
+	hack/cargo-test $(addprefix -p ,capmaas-core capmaas-api capmaas-hot maas-client lxd-client) --lib
+	hack/cargo-test -p capmaas-manager --lib --test vms --test clusters --test simulation --test identities --test change_feed
 
 # Optimised, a seed costs a fraction, once it is built: make simulate SEEDS=2000 VM_SEEDS=500 SIMULATE_PROFILE=rel-quick
 SIMULATE_PROFILE ?= dev
@@ -62,6 +66,7 @@ bench: tools ## Measure a provider: N= machines (10,100), PROVIDER= another comm
 	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench --bins
 	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" run $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd) --machines $(or $(N),10,100) $(BENCH_ARGS)
 	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" situations $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
+	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" tenants $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
 
 .PHONY: bench-floor
 bench-floor: tools ## What the API server alone takes for N= machines (1000) and the writes of a provider, to compare make bench with
@@ -87,8 +92,12 @@ fuzz: $(FUZZ) ## Fuzz what decodes MAAS's answers, FUZZ_SECONDS for each target 
 	  PATH="$(dir $(FUZZ)):$$PATH" cargo +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
+.PHONY: check-machine
+check-machine: ## Say what this machine lacks for the demo and the tests
+	@hack/check-machine
+
 .PHONY: tools
-tools: ## Build or install what the tests start: API server, Cluster API, LXD (cached, shown while it builds)
+tools: check-machine ## Build or install what the tests start: API server, Cluster API, LXD (cached, shown while it builds)
 	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools
 
 ##@ Develop
@@ -120,6 +129,10 @@ lint: ## Formatting and clippy, warnings denied
 deny: $(DENY) ## Licences, banned crates and sources of every dependency
 	$(DENY) --all-features check --hide-inclusion-graph licenses bans sources
 
+.PHONY: advisories
+advisories: $(DENY) ## Known weaknesses of every dependency; the database comes from the network, so this is no part of the gate
+	$(DENY) --all-features check advisories
+
 $(DENY):
 	@echo "Installing cargo-deny $(DENY_VERSION) into the tool cache (a few minutes, once) ..."
 	env -u CARGO_TARGET_DIR $(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(dir $(patsubst %/,%,$(dir $(DENY))))
@@ -140,7 +153,8 @@ install: ## Install the CRDs (and the template policy where it is served) into t
 
 .PHONY: deploy
 deploy: ## Install capmaas into the cluster of your kubeconfig (REGISTRY= TAG= choose the image, NAMESPACE=x limits it to one namespace)
-	IMAGE="$(if $(REGISTRY),$(IMAGE))" AGENT_IMAGE="$(if $(REGISTRY),$(REGISTRY)/lxd-initializer:$(TAG))" NAMESPACE="$(NAMESPACE)" hack/deploy
+	@test -n "$(REGISTRY)" || { echo "REGISTRY is missing: make deploy REGISTRY=<your-registry> TAG=<your-tag> names the images that you pushed there (make images, make docker-push)" >&2; exit 1; }
+	IMAGE="$(IMAGE)" AGENT_IMAGE="$(REGISTRY)/lxd-initializer:$(TAG)" NAMESPACE="$(NAMESPACE)" hack/deploy
 
 .PHONY: undeploy
 undeploy: ## Take the manager away again; the CRDs and every object stay (NAMESPACE=x as for deploy)

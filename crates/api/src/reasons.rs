@@ -51,6 +51,8 @@ name_table! {
     MACHINE_TERMINATED = "MachineTerminatedReason", "The machine was released in MAAS behind our back.", "Delete the Machine; a new one is made.";
     MACHINE_STATE_UNDEFINED = "MachineStateUndefined", "The machine is in a state in MAAS that nobody planned for (Broken, Rescue mode, Testing, …). It is left alone.", "Bring it back to Deployed in MAAS, or delete the Machine.";
     NOT_OUR_MACHINE = "NotOurMachine", "The machine does not carry the mark of this object, so it is left alone.", "Find out in MAAS whose it is. If it was given to somebody else, delete the Machine.";
+    COPIED_JOURNAL = "CopiedJournal", "The object carries a journal that was written for another object: it is a copy. Nothing is done about it, and nothing is released when it is deleted.", "Delete the copy, or remove the annotation that the message names. The object that the message names is not affected.";
+    UNPROVEN_JOURNAL = "UnprovenJournal", "The object carries the journal of an earlier object of the same name, and nothing proves that it is the same one, moved or restored. It is left alone.", "Restore the Machine that owns it. If nothing is behind it any more, follow the message to give it up.";
     MACHINE_RELEASING = "MachineReleasing", "MAAS is releasing the machine or wiping its disks.", "Wait. Wiping takes as long as the disks need.";
     MACHINE_RELEASE_FAILED = "MachineReleaseFailed", "MAAS could not release the machine or wipe its disks.", "Bring the machine to Ready in MAAS; the object then goes away by itself.";
     WAITING_FOR_VMS_TO_LEAVE = "WaitingForVMsToLeave", "The machine is an LXD host and VMs are on it, so it is not given back.", "Move or delete the VMs that the message names.";

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::floor::Writes;
-use crate::maas::{DOMAIN, IMAGE};
+use crate::maas::{API_KEY, DOMAIN, IMAGE};
 
 const NAMESPACE: &str = "default";
 const CLUSTER: &str = "bench";
@@ -76,6 +76,9 @@ pub struct Life {
 /// The part of Cluster API. Ends when dropped.
 pub struct ClusterApi {
     client: kube::Client,
+    namespace: String,
+    /// What the MaasCluster says about its MAAS, if it is not the provider's own.
+    identity: Option<Value>,
     lives: Arc<Mutex<BTreeMap<String, Life>>>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -117,21 +120,54 @@ pub async fn install_kinds(testbed: &Testbed, crds: &Path) -> anyhow::Result<()>
 impl ClusterApi {
     /// Begins to play.
     pub fn start(testbed: &Testbed) -> anyhow::Result<Self> {
+        let (mut played, told) = Self::watching(testbed, NAMESPACE, None)?;
+        played.introduce_nodes(told);
+        Ok(played)
+    }
+
+    /// Begins to play a cluster whose Nodes never join.
+    pub fn start_without_nodes(testbed: &Testbed) -> anyhow::Result<Self> {
+        Ok(Self::watching(testbed, NAMESPACE, None)?.0)
+    }
+
+    /// Begins to play for another tenant: in a namespace of its own, with credentials of its own in a Secret there.
+    pub async fn start_tenant(testbed: &Testbed, namespace: &str, endpoint: &str) -> anyhow::Result<Self> {
+        let key = json!({"maasEndpoint": endpoint, "apiKey": API_KEY});
+        let objects = vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "maas", "namespace": namespace}, "stringData": key}),
+        ];
+        testbed.apply_objects(objects).await?;
+        let (mut played, told) = Self::watching(testbed, namespace, Some(json!({"name": "maas"})))?;
+        played.introduce_nodes(told);
+        Ok(played)
+    }
+
+    /// Also answers the name of each machine that becomes provisioned, with its provider ID.
+    fn watching(
+        testbed: &Testbed,
+        namespace: &str,
+        identity: Option<Value>,
+    ) -> anyhow::Result<(Self, mpsc::UnboundedReceiver<(String, String)>)> {
         let client = testbed.client()?;
         let lives = Arc::<Mutex<BTreeMap<String, Life>>>::default();
         let (tell, told) = mpsc::unbounded_channel();
-        let follow = tokio::spawn(follow(api(&client, INFRASTRUCTURE, "v1beta1", "MaasMachine"), lives.clone(), tell));
-        let machines = api(&client, CORE, "v1beta2", "Machine");
-        let answer = tokio::spawn(introduce_nodes(machines, told));
-        Ok(Self { client, lives, tasks: vec![follow, answer] })
+        let machines = api(&client, namespace, INFRASTRUCTURE, "v1beta1", "MaasMachine");
+        let follow = tokio::spawn(follow(machines, lives.clone(), tell));
+        Ok((Self { client, namespace: namespace.to_owned(), identity, lives, tasks: vec![follow] }, told))
+    }
+
+    fn introduce_nodes(&mut self, told: mpsc::UnboundedReceiver<(String, String)>) {
+        self.tasks.push(tokio::spawn(introduce_nodes(self.api("Machine"), told)));
     }
 
     fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let api = |group: &str, version: &str| api(&self.client, &self.namespace, group, version, kind);
         match kind {
-            "Secret" => api(&self.client, "", "v1", kind),
-            "Event" => api(&self.client, "events.k8s.io", "v1", kind),
-            kind if kind.starts_with("Maas") => api(&self.client, INFRASTRUCTURE, "v1beta1", kind),
-            kind => api(&self.client, CORE, "v1beta2", kind),
+            "Secret" => api("", "v1"),
+            "Event" => api("events.k8s.io", "v1"),
+            kind if kind.starts_with("Maas") => api(INFRASTRUCTURE, "v1beta1"),
+            _ => api(CORE, "v1beta2"),
         }
     }
 
@@ -153,10 +189,13 @@ impl ClusterApi {
         });
         let cluster = self.create("Cluster", cluster).await?;
         let owner = owner("Cluster", &cluster);
-        let infrastructure = json!({
+        let mut infrastructure = json!({
             "apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasCluster",
             "metadata": metadata(CLUSTER, &[owner]), "spec": {"dnsDomain": DOMAIN},
         });
+        if let Some(identity) = &self.identity {
+            infrastructure["spec"]["identityRef"] = identity.clone();
+        }
         self.create("MaasCluster", infrastructure).await?;
         self.wait(patience, "the MaasCluster is provisioned", || async {
             Ok(is_provisioned(&self.api("MaasCluster").get(CLUSTER).await?.data))
@@ -242,11 +281,11 @@ impl ClusterApi {
         for number in 0..writes.events {
             let event = json!({
                 "apiVersion": "events.k8s.io/v1", "kind": "Event",
-                "metadata": {"name": format!("{name}.{number}"), "namespace": NAMESPACE}, "eventTime": MicroTime(Timestamp::now()),
+                "metadata": {"name": format!("{name}.{number}")}, "eventTime": MicroTime(Timestamp::now()),
                 "reportingController": "bench", "reportingInstance": "bench", "type": "Normal", "reason": "Floor", "action": "Floor",
                 "note": "what a provider would tell about a machine",
                 "regarding": {"apiVersion": format!("{INFRASTRUCTURE}/v1beta1"), "kind": "MaasMachine", "name": name,
-                              "namespace": NAMESPACE},
+                              "namespace": self.namespace},
             });
             self.create("Event", event).await?;
         }
@@ -345,10 +384,10 @@ impl ClusterApi {
     }
 }
 
-fn api(client: &kube::Client, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+fn api(client: &kube::Client, namespace: &str, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(
         client.clone(),
-        NAMESPACE,
+        namespace,
         &ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
     )
 }
@@ -362,7 +401,7 @@ fn metadata(name: &str, owners: &[Value]) -> Value {
     if name.starts_with(CONTROL_PLANE) {
         labels["cluster.x-k8s.io/control-plane"] = json!("");
     }
-    json!({"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": owners})
+    json!({"name": name, "labels": labels, "ownerReferences": owners})
 }
 
 fn owner(kind: &str, object: &DynamicObject) -> Value {

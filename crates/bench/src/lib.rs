@@ -2,6 +2,7 @@
 //! `MAAS_ENDPOINT`/`MAAS_API_KEY` from its environment, with CRDs from a folder. Only fields that the Go original has are used.
 
 pub mod audit;
+pub mod budgets;
 pub mod capi;
 pub mod floor;
 pub mod instructions;
@@ -15,6 +16,7 @@ pub mod run;
 pub mod situations;
 pub mod soak;
 pub mod targets;
+pub mod tenants;
 
 /// Says on the terminal what goes on.
 pub fn tell(what: &str) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capmaas_bench::capi::Kind;
 use capmaas_bench::maas::{Latency, Speed};
 use capmaas_bench::run::{Plan, measure};
-use capmaas_bench::{floor, instructions, provider, report, situations, soak, targets, tell};
+use capmaas_bench::{budgets, floor, instructions, provider, report, situations, soak, targets, tell, tenants};
 use clap::{Args, Parser, Subcommand};
 
 /// Numbers: what a provider costs.
@@ -36,6 +36,8 @@ enum Command {
         #[arg(long, default_value = "target/bench")]
         out: PathBuf,
     },
+    /// Measures how long machines of one tenant take beside those of another one whose MAAS hangs.
+    Tenants(TenantsArgs),
     /// Measures what the API server alone takes for machines and for the writes of a provider, without any provider.
     Floor(FloorArgs),
     /// Counts the instructions of the pure functions that run most, and fails when one needs a tenth more than recorded.
@@ -50,6 +52,25 @@ enum Command {
         #[arg(long)]
         record: bool,
     },
+}
+
+#[derive(Args)]
+struct TenantsArgs {
+    /// The provider's command line; our manager, built beside this program, if absent.
+    #[arg(long)]
+    provider: Option<String>,
+    /// The folder with the provider's CRDs.
+    #[arg(long, default_value = "config/crd")]
+    crds: PathBuf,
+    /// How many machines of the tenant whose MAAS hangs.
+    #[arg(long, default_value_t = 200)]
+    hanging: usize,
+    /// How many machines of the other one, twice.
+    #[arg(long, default_value_t = 20)]
+    machines: usize,
+    /// Where the report goes.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
 }
 
 #[derive(Args)]
@@ -155,6 +176,7 @@ async fn main() -> ExitCode {
         Command::Run(args) => run(args).await,
         Command::Soak(args) => soak(args).await,
         Command::Situations { provider, crds, out } => show_situations(provider, &crds, &out).await,
+        Command::Tenants(args) => show_tenants(args).await,
         Command::Floor(args) => find_floor(args).await,
         Command::Instructions { hot, baseline, record } => count_instructions(&hot, &baseline, record),
     };
@@ -175,6 +197,20 @@ async fn show_situations(provider: Option<String>, crds: &Path, out: &Path) -> a
     std::fs::write(out.join("situations.md"), &text)?;
     std::fs::write(out.join("situations.json"), serde_json::to_string_pretty(&found)?)?;
     print!("{text}");
+    let budgets = budgets::measure(&provider, crds).await?;
+    let text = budgets::markdown(&budgets);
+    std::fs::write(out.join("budgets.md"), &text)?;
+    print!("\n{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show_tenants(args: TenantsArgs) -> anyhow::Result<ExitCode> {
+    let provider = args.provider.map_or_else(provider::our_manager, Ok)?;
+    let measured = tenants::measure(&provider, &args.crds, args.hanging, args.machines).await?;
+    std::fs::create_dir_all(&args.out)?;
+    std::fs::write(args.out.join("tenants.md"), measured.markdown())?;
+    std::fs::write(args.out.join("tenants.json"), serde_json::to_string_pretty(&measured)?)?;
+    print!("{}", measured.markdown());
     Ok(ExitCode::SUCCESS)
 }
 

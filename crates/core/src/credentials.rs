@@ -91,6 +91,13 @@ impl fmt::Display for Name {
     }
 }
 
+impl Name {
+    /// The endpoint and the user in the text of a name; `None` if it is no such text.
+    pub fn parts(text: &str) -> Option<(&str, &str)> {
+        text.rsplit_once('#')
+    }
+}
+
 /// How the identity in hand stands to the one on record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]

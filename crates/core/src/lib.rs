@@ -4,6 +4,7 @@
 //! are pure and total: no I/O, no async, no panic, and the time is an argument. So every decision can be put into a table or
 //! asked a million random questions in a second.
 
+pub mod backoff;
 pub mod cluster;
 pub mod conditions;
 pub mod credentials;

@@ -38,6 +38,11 @@ impl WrittenFor {
         Self { namespace: text(&metadata.namespace), name: text(&metadata.name), uid: text(&metadata.uid) }
     }
 
+    /// Namespace and name, as the stamp on a machine has them.
+    pub fn object(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     /// Judges the object of this metadata by what its journal says.
     pub fn judge(journal: Option<&Self>, metadata: &ObjectMeta) -> Origin {
         let own = Self::of(metadata);

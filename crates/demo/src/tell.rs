@@ -7,9 +7,10 @@ use crate::board::Lines;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A headline.
+/// A headline, bold on a terminal.
 pub(crate) fn chapter(title: &str) {
-    println!("\n\x1b[1m{title}\x1b[0m");
+    let (bold, plain) = if std::io::stdout().is_terminal() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    println!("\n{bold}{title}{plain}");
 }
 
 /// Plain words below a headline.

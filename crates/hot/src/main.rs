@@ -96,6 +96,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
         power: Power::On,
         owner: Some("admin".into()),
         stamp: Some(record.key.clone()),
+        stamped_for: None,
         hostname: "bm1".into(),
         fqdn: "bm1.maas".into(),
         addresses: vec!["10.0.0.7".into()],

@@ -1,5 +1,7 @@
 //! The client: identity, deadlines, places, repeats.
 
+mod sending;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,9 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 use tower::ServiceExt;
 
+use crate::breaker::Breaker;
 use crate::call::Call;
 use crate::classify::error_of;
 use crate::decode;
@@ -34,14 +38,21 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(120);
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A thousand machines are 16 MB.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_ANSWER: usize = 48 << 20;
 
 /// A client of one MAAS server with one identity. Cheap to clone; clones share connections, bounds and what is known
 /// about the server.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    /// A place that this client has for itself.
+    place: Option<Arc<OwnedSemaphorePermit>>,
+    /// Writes are not sent later than this.
+    send_by: Option<Instant>,
 }
+
+/// Says whether a write may be sent, or why not.
+type BeforeWrites = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 struct Inner {
     endpoint: Endpoint,
@@ -54,6 +65,8 @@ struct Inner {
     max_answer: usize,
     environment: Arc<dyn Environment>,
     observer: Arc<dyn Observer>,
+    breaker: Option<Breaker>,
+    before_writes: Option<BeforeWrites>,
     version: KnownVersion,
 }
 
@@ -87,6 +100,8 @@ pub struct ClientBuilder {
     max_answer: usize,
     environment: Arc<dyn Environment>,
     observer: Arc<dyn Observer>,
+    breaker: Option<Breaker>,
+    before_writes: Option<BeforeWrites>,
 }
 
 impl ClientBuilder {
@@ -115,6 +130,18 @@ impl ClientBuilder {
         self
     }
 
+    /// Fail at once while the server does not answer. Without one, every request waits for its deadline.
+    pub fn breaker(mut self, breaker: Breaker) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// Ask this right before every write is sent, after all waiting. An `Err` says why it must not be; then nothing is.
+    pub fn before_writes(mut self, may_write: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        self.before_writes = Some(Arc::new(may_write));
+        self
+    }
+
     /// How long a read may take, repeats included (60 s; a day at most). Waiting for a place before is bounded by the
     /// same time, apart from it.
     pub fn read_deadline(mut self, deadline: Duration) -> Self {
@@ -122,7 +149,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a write may take (120 s; a day at most). After that its effect is unknown; MAAS goes on working on it.
+    /// How long a write may take from when it is sent (120 s; a day at most). After that its effect is unknown; MAAS goes on
+    /// working on it. Before, it waits for a place for 15 s at most; then it is not sent.
     pub fn write_deadline(mut self, deadline: Duration) -> Self {
         self.write_deadline = deadline.min(LONGEST_DEADLINE);
         self
@@ -134,7 +162,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest answer that is read, in bytes (64 MiB).
+    /// The longest answer that is read, in bytes (48 MiB). All long answers that are being read in this process share 64 MiB.
     pub fn max_answer(mut self, bytes: usize) -> Self {
         self.max_answer = bytes;
         self
@@ -185,8 +213,12 @@ impl ClientBuilder {
                 max_answer: self.max_answer,
                 environment: self.environment,
                 observer: self.observer,
+                breaker: self.breaker,
+                before_writes: self.before_writes,
                 version: KnownVersion::default(),
             }),
+            place: None,
+            send_by: None,
         })
     }
 }
@@ -220,6 +252,8 @@ impl Client {
             max_answer: MAX_ANSWER,
             environment: Arc::new(SystemEnvironment),
             observer: Arc::new(Unobserved),
+            breaker: None,
+            before_writes: None,
         }
     }
 
@@ -258,10 +292,11 @@ impl Client {
         let mut attempt = 1;
         loop {
             let asked_at = Instant::now();
-            // Waiting for a place is bounded as well, but does not count against the answer: a request that is sent
-            // with a second left would be given up in the middle of its effect.
-            let place = timeout_at(deadline.unwrap_or(asked_at + allowed), inner.limiter.place()).await;
-            let Ok(place) = place else { return Err(no_place(call, allowed)) };
+            let place = self.place(call, deadline, allowed).await?;
+            let admitted = self.admit(call)?;
+            if !read_only {
+                self.check_before_write(call)?;
+            }
             let sent_at = Instant::now();
             let until = *deadline.get_or_insert(sent_at + allowed);
             let outcome = self.exchange(call, until, allowed, &redaction).await;
@@ -271,6 +306,9 @@ impl Client {
                 Err(error) => (None, Err(error)),
             };
             drop(place);
+            if let Some(admitted) = admitted {
+                admitted.ended(!matches!(&outcome, Err(error) if error.kind() == ErrorKind::Unreachable));
+            }
             self.report(call, attempt, status, outcome.as_ref().err(), sent_at.elapsed(), sent_at - asked_at);
             let error = match outcome {
                 Ok(value) => return Ok(value),
@@ -311,7 +349,8 @@ impl Client {
         let text = error.as_deref().map(innermost).unwrap_or_default();
         let told = match failure {
             Failure::TooLong => {
-                let message = format!("the answer is longer than {} bytes", inner.max_answer);
+                let long = || format!("the answer is longer than {} bytes", inner.max_answer);
+                let message = if text.is_empty() { long() } else { text };
                 Error::new(ErrorKind::NotUnderstood, call.operation, effect, message)
             }
             Failure::NotSent => Error::new(
@@ -395,11 +434,6 @@ impl Client {
 /// MAAS succeeds with 200, with 201 after an upload, and with 204 where there is nothing to say.
 fn is_wanted(response: &Response<Bytes>) -> bool {
     matches!(response.status(), StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT)
-}
-
-fn no_place(call: &Call, allowed: Duration) -> Error {
-    let message = format!("not sent: {} s of waiting for earlier requests to end", allowed.as_secs());
-    Error::new(ErrorKind::Unreachable, call.operation, Effect::None, message).after_deadline()
 }
 
 /// The last cause of a chain says most: "connection refused" rather than "error sending request".

@@ -9,7 +9,8 @@
 //!   had its effect nevertheless.
 //! - **Only reads are repeated**, with back-off and jitter, and each try with a nonce of its own. Allocating, composing and
 //!   creating never are.
-//! - **Every request has a deadline**, and the number of requests under way to a server is bounded.
+//! - **Every request has a deadline**, counted from when it is sent, and the number of requests under way to a server is bounded.
+//!   A write that cannot be sent soon is not sent at all.
 //! - **No secret** is in any `Debug`, `Display` or log, not even if a server repeats it.
 //! - Works with MAAS 3.0 to 3.8; what differs is in [`Capabilities`].
 //!
@@ -43,6 +44,7 @@
 
 mod api_key;
 mod boot_resources;
+mod breaker;
 mod call;
 mod classify;
 mod client;
@@ -79,6 +81,7 @@ mod zones;
 
 pub use api_key::{ApiKey, ApiKeyError};
 pub use boot_resources::{BootResource, BootResourceKind, BootResourceSet, BootResources};
+pub use breaker::Breaker;
 pub use client::{BuildError, Client, ClientBuilder};
 pub use compose::{Compose, ComposeDisk, ComposeInterface};
 pub use dns_resources::{DnsFilter, DnsResource, DnsResources, ResourceRecord};
@@ -94,7 +97,7 @@ pub use ip_ranges::{IpRange, IpRanges};
 pub use limiter::{DEFAULT_CONCURRENCY, Limiter};
 pub use machines::{
     Allocate, BlockDevice, DefaultGateways, Deploy, Erase, Gateway, Machine, MachineFilter, MachineReference,
-    MachineStatus, MachineUpdate, Machines, PodReference, PowerState, Release, StopMode,
+    MachineStatus, MachineUpdate, Machines, PodReference, PowerState, Release, StopMode, is_system_id,
 };
 pub use oauth::authorization;
 pub use observer::{Observation, Observer};

@@ -30,6 +30,11 @@ pub struct Observation {
 pub trait Observer: Send + Sync + 'static {
     /// A try has ended.
     fn observe(&self, observation: &Observation);
+
+    /// A request was not sent, because the server does not answer.
+    fn held_back(&self, operation: &'static str) {
+        let _ = operation;
+    }
 }
 
 impl<F: Fn(&Observation) + Send + Sync + 'static> Observer for F {

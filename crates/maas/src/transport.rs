@@ -1,11 +1,13 @@
 //! How whole messages travel: over the network, or to a service in the same process.
 
 use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
@@ -98,7 +100,7 @@ pub fn over_reqwest(client: reqwest::Client, max_answer: usize) -> Transport {
             let response: Response<reqwest::Body> =
                 client.execute(request).await.map_err(reqwest::Error::without_url)?.into();
             let (parts, body) = response.into_parts();
-            let body = Limited::new(body, max_answer).collect().await?.to_bytes();
+            let body = read(body, max_answer).await?;
             Ok::<_, BoxError>(Response::from_parts(parts, body))
         }
     }))
@@ -119,10 +121,65 @@ where
         async move {
             let response = service.oneshot(request.map(Full::new)).await.map_err(Into::into)?;
             let (parts, body) = response.into_parts();
-            let body = Limited::new(body, max_answer).collect().await?.to_bytes();
+            let body = read(body, max_answer).await?;
             Ok::<_, BoxError>(Response::from_parts(parts, body))
         }
     }))
+}
+
+/// An answer that is longer than it may be.
+#[derive(Debug, thiserror::Error)]
+enum TooLong {
+    #[error("the answer is longer than {0} bytes")]
+    Itself(usize),
+    #[error("the answer is long, and so are others that are being read: together more than {LONG_ANSWERS} bytes")]
+    WithOthers,
+}
+
+/// Answers up to this size are read whatever others do.
+const SHORT: usize = 1 << 20;
+/// What all longer answers that are being read may take together: a fourth of the manager's memory.
+const LONG_ANSWERS: usize = 64 << 20;
+/// What they take now.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// What one answer takes of the room for long ones.
+struct Share(usize);
+
+impl Share {
+    fn take(&mut self, more: usize) -> Result<(), TooLong> {
+        let room = |taken: usize| taken.checked_add(more).filter(|taken| *taken <= LONG_ANSWERS);
+        TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).map_err(|_| TooLong::WithOthers)?;
+        self.0 += more;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// Reads a body to its end, or until it is too long: an endless one ends here, or at the deadline of its request.
+async fn read<B>(body: B, max_answer: usize) -> Result<Bytes, BoxError>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut body = pin!(body);
+    let (mut whole, mut share) = (BytesMut::new(), Share(0));
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(Into::into)?.into_data() else { continue };
+        if whole.len() + data.len() > max_answer {
+            return Err(TooLong::Itself(max_answer).into());
+        }
+        if whole.len() + data.len() > SHORT {
+            share.take(data.len())?;
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
 }
 
 /// A transport that answers by a function: the smallest stand-in for a server.
@@ -151,11 +208,65 @@ pub(crate) enum Failure {
 }
 
 pub(crate) fn failure(error: &BoxError) -> Failure {
-    if error.is::<http_body_util::LengthLimitError>() {
+    if error.is::<TooLong>() {
         return Failure::TooLong;
     }
     match error.downcast_ref::<reqwest::Error>() {
         Some(error) if error.is_connect() || error.is_builder() => Failure::NotSent,
         _ => Failure::Lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
+    use super::*;
+
+    /// So many pieces of a mebibyte, then either the end or nothing more for ever.
+    struct Pieces {
+        left: VecDeque<Bytes>,
+        ends: bool,
+    }
+
+    impl Pieces {
+        fn new(mebibytes: usize, ends: bool) -> Self {
+            let piece = Bytes::from(vec![b' '; 1 << 20]);
+            Self { left: (0..mebibytes).map(|_| piece.clone()).collect(), ends }
+        }
+    }
+
+    impl http_body::Body for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            match self.left.pop_front() {
+                Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                None if self.ends => Poll::Ready(None),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s29_all_long_answers_together_are_bounded_and_short_ones_are_always_read() {
+        let too_long = read(Pieces::new(11, true), 10 << 20).await.unwrap_err();
+        assert_eq!(
+            (failure(&too_long), too_long.to_string()),
+            (Failure::TooLong, "the answer is longer than 10485760 bytes".to_owned())
+        );
+        let slow = tokio::spawn(read(Pieces::new(48, false), 48 << 20));
+        tokio::task::yield_now().await;
+        let beside = read(Pieces::new(20, true), 48 << 20).await.unwrap_err();
+        assert_eq!(failure(&beside), Failure::TooLong, "{beside}");
+        assert_eq!(read(Pieces::new(1, true), 48 << 20).await.unwrap().len(), 1 << 20);
+        slow.abort();
+        slow.await.unwrap_err();
+        assert_eq!(read(Pieces::new(48, true), 48 << 20).await.unwrap().len(), 48 << 20, "their room is free again");
     }
 }

@@ -5,14 +5,14 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use common::{builder, json};
 use http::Request;
 use maas_client::transport::{BoxError, Transport};
-use maas_client::{Allocate, Effect, ErrorKind, Limiter};
+use maas_client::{Allocate, Breaker, Client, Effect, Erase, ErrorKind, Limiter, Release, RetryPolicy};
 use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 
@@ -108,11 +108,123 @@ async fn clients_that_share_a_limiter_share_its_places() {
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_place_is_not_counted_against_the_answer() {
     let limiter = Limiter::new(1);
-    let client = |time| builder(Slow::default().transport(time)).limiter(limiter.clone()).build().unwrap();
-    let (first, second) = (client(Duration::from_secs(100)), client(Duration::from_secs(100)));
+    let client = |time| builder(Slow::default().transport(Duration::from_secs(time))).limiter(limiter.clone()).build();
+    let (first, second) = (client(10).unwrap(), client(119).unwrap());
     let (first, second) = (first.zones(), second.zones());
     let (one, other) = tokio::join!(first.delete("x"), second.delete("x"));
-    assert!(one.is_ok() && other.is_ok(), "100 s of waiting and 100 s of answering, with 120 s for each");
+    assert!(one.is_ok() && other.is_ok(), "10 s of waiting and 119 s of answering, with 120 s for the answer");
+}
+
+/// Four reads of a server that does not answer have all places.
+fn busy(client: &Client) -> Vec<tokio::task::JoinHandle<()>> {
+    let read = |number: u32| {
+        let client = client.clone();
+        tokio::spawn(async move { drop(client.machines().read(&format!("abc12{number}")).await) })
+    };
+    (0..4).map(read).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn s02_a_write_that_gets_no_place_soon_is_not_sent_and_whoever_waits_for_it_is_told_in_time() {
+    let client = builder(Slow::default().transport(HOUR)).build().unwrap();
+    let intent = Instant::now();
+    let _reads = busy(&client);
+    tokio::task::yield_now().await;
+    let error = client.machines().release("xyz789", &release()).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unreachable, Effect::None), "{error}");
+    assert_eq!(intent.elapsed(), client.place_deadline());
+    assert!(error.to_string().contains("not sent: 15 s of waiting"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s02_a_place_can_be_had_before_anything_is_written_down_about_a_write() {
+    let slow = Slow::default();
+    let client = builder(slow.transport(Duration::from_secs(20))).build().unwrap();
+    let _reads = busy(&client);
+    tokio::task::yield_now().await;
+    assert!(client.reserve(Duration::from_secs(5)).await.is_err(), "none is free so soon");
+    let mine = client.reserve(Duration::from_secs(30)).await.unwrap();
+    let _more = busy(&client);
+    tokio::task::yield_now().await;
+    let sent = Instant::now();
+    mine.machines().release("xyz789", &release()).await.unwrap_err();
+    assert_eq!(sent.elapsed(), Duration::from_secs(20), "it did not queue");
+    assert_eq!(slow.most.load(Ordering::SeqCst), 4, "and took nobody else's place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s02_a_write_that_comes_late_to_its_turn_is_not_sent() {
+    let script = common::Script::new([json("{}")]);
+    let client = builder(script.transport()).build().unwrap().sending_within(Duration::from_secs(20));
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    let error = client.machines().release("xyz789", &release()).await.unwrap_err();
+    assert_eq!((error.effect(), script.seen().len()), (Effect::None, 0), "{error}");
+    let reads = client.zones().list().await;
+    assert_eq!(script.seen().len(), 1, "a read harms nobody: {reads:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s23_the_sender_is_asked_whether_it_may_write_at_the_moment_of_sending() {
+    let (slow, limiter, leads) = (Slow::default(), Limiter::new(1), Arc::new(AtomicBool::new(true)));
+    let fence = leads.clone();
+    let may_write = move || if fence.load(Ordering::SeqCst) { Ok(()) } else { Err("the lease is lost".to_owned()) };
+    let client =
+        builder(slow.transport(Duration::from_secs(10))).limiter(limiter).before_writes(may_write).build().unwrap();
+    let reader = client.clone();
+    let read = tokio::spawn(async move { reader.zones().list().await.map(drop) });
+    tokio::task::yield_now().await;
+    let lost = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        leads.store(false, Ordering::SeqCst);
+    };
+    let wanted = release();
+    let machines = client.machines();
+    let (error, ()) = tokio::join!(machines.release("xyz789", &wanted), lost);
+    let error = error.unwrap_err();
+    assert_eq!((error.effect(), error.kind()), (Effect::None, ErrorKind::Unreachable));
+    assert!(error.to_string().contains("the lease is lost"), "{error}");
+    read.await.unwrap().unwrap();
+    client.zones().list().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn s29_a_server_that_hangs_is_waited_for_by_a_few_and_then_by_one_at_a_time() {
+    let client = builder(Slow::default().transport(HOUR)).breaker(Breaker::new()).build().unwrap();
+    let began = Instant::now();
+    let all: Vec<_> = (0..200)
+        .map(|number| {
+            let client = client.clone();
+            tokio::spawn(async move { client.machines().read(&format!("abc{number}")).await.map(drop) })
+        })
+        .collect();
+    let mut sentences = std::collections::BTreeSet::new();
+    for read in all {
+        sentences.insert(read.await.unwrap().unwrap_err().to_string());
+    }
+    assert!(began.elapsed() <= Duration::from_secs(61), "{:?}", began.elapsed());
+    let told = sentences.iter().filter(|sentence| sentence.contains("does not answer since")).count();
+    assert_eq!(told, 1, "the same sentence for as long as it is silent: {sentences:?}");
+    let again = Instant::now();
+    client.zones().list().await.unwrap_err();
+    assert_eq!(again.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s29_a_server_that_is_back_is_asked_by_everybody_again() {
+    let refused = (0..3).map(|_| Err("connection refused"));
+    let script = common::Script::with_failures(refused.chain([Ok(json("[]"))]));
+    let client = builder(script.transport()).breaker(Breaker::new()).retry(RetryPolicy::never()).build().unwrap();
+    for _ in 0..5 {
+        client.zones().list().await.unwrap_err();
+    }
+    assert_eq!(script.seen().len(), 3, "two were not sent");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    client.zones().list().await.unwrap();
+    client.zones().list().await.unwrap();
+}
+
+fn release() -> Release {
+    Release { erase: Erase::None, comment: None }
 }
 
 #[tokio::test(start_paused = true)]

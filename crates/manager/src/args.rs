@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, default_value_t = 50)]
     pub machine_concurrency: u16,
 
-    /// How many requests may be under way to one MAAS server. One region worker answers no faster with more than four.
+    /// How many requests may be under way to MAAS for each identity. One region worker answers no faster with more than four.
     #[arg(long, default_value_t = 4)]
     pub maas_concurrency: usize,
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::provider_id::Slashes;
 use capmaas_api::{MaasMachine, ProviderId};
+use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
 use capmaas_core::machine::Record;
 use kube::ResourceExt as _;
 
@@ -24,9 +25,20 @@ pub struct Census {
     inner: Arc<RwLock<Inner>>,
 }
 
+/// Who asks what others hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// The UID of the object that is meant by "others".
+    pub uid: Option<&'a str>,
+    /// The MAAS in which the id was seen; two of them may use the same ids. `None`: any.
+    pub maas: Option<&'a str>,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     objects: HashMap<Key, Facts>,
+    /// By UID.
+    uids: HashMap<String, Key>,
     /// By the system ID of a live node: who stands for it.
     holders: Index<String>,
     /// By a system ID under which MAAS may name the machine of an object in its event log.
@@ -42,6 +54,10 @@ struct Inner {
 struct Facts {
     uid: Option<String>,
     version: Option<String>,
+    /// The MAAS that its ids are of, if that is on record.
+    maas: Option<String>,
+    /// Its journal was written for another object (S25).
+    is_copy: bool,
     stands_for: BTreeSet<String>,
     named: BTreeSet<String>,
     key: Option<String>,
@@ -64,6 +80,12 @@ impl Facts {
         Self {
             uid: machine.uid(),
             version: machine.resource_version(),
+            maas: machine
+                .annotations()
+                .get(IDENTITY_ANNOTATION)
+                .and_then(|name| Name::parts(name))
+                .map(|(endpoint, _)| endpoint.to_owned()),
+            is_copy: record.as_ref().is_some_and(|record| record.is_anothers(&machine.metadata)),
             named: named.collect(),
             stands_for: by_provider_id.into_iter().chain(recorded).filter(|id| given_back != Some(id)).collect(),
             vm: Seen::of(machine, record.as_ref()),
@@ -72,11 +94,20 @@ impl Facts {
             go_form: provider_id.is_some_and(|id| id.slashes() == Slashes::Three),
         }
     }
+
+    /// Whether it may speak of this MAAS. As long as it is not known which one an object means, it may mean any (S6).
+    fn may_be_in(&self, maas: Option<&str>) -> bool {
+        match (maas, self.maas.as_deref()) {
+            (Some(maas), Some(own)) => maas == own,
+            (None, _) | (_, None) => true,
+        }
+    }
 }
 
-/// Whether an object stands for a machine.
-pub fn stands_for(object: &MaasMachine, system_id: &str) -> bool {
-    Facts::of(object).stands_for.contains(system_id)
+/// Whether an object stands for a machine of a MAAS, by its own word.
+pub fn stands_for(object: &MaasMachine, maas: Option<&str>, system_id: &str) -> bool {
+    let facts = Facts::of(object);
+    facts.stands_for.contains(system_id) && facts.may_be_in(maas) && !facts.is_copy
 }
 
 /// The Cluster that a machine is labelled with; an empty name if there is no label.
@@ -115,43 +146,54 @@ impl Census {
         }
     }
 
-    /// The other objects than the one with this UID that stand for a machine (S6), in order.
-    pub fn others_holding(&self, uid: Option<&str>, system_id: &str) -> Vec<Key> {
+    /// The other objects that stand for a machine (S6), in order.
+    pub fn others_holding(&self, asker: Asker<'_>, system_id: &str) -> Vec<Key> {
         let inner = self.read();
-        let of_another = |key: &&Key| inner.objects.get(*key).is_some_and(|facts| facts.uid.as_deref() != uid);
-        inner.holders.of(system_id).filter(of_another).cloned().collect()
+        let of_another = |facts: &Facts| facts.uid.as_deref() != asker.uid && facts.may_be_in(asker.maas);
+        let holders = inner.originals(inner.holders.of(system_id)).filter(|(_, facts)| of_another(facts));
+        holders.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether another object has the same key on record.
+    /// Whether another object has the same key on record, and is no copy by its own word.
     pub fn is_key_of_another(&self, uid: Option<&str>, key: &str) -> bool {
         let inner = self.read();
-        inner.any(inner.keys.of(key), |facts| facts.uid.as_deref() != uid)
+        let mut others = inner.keys.of(key).filter_map(|key| inner.objects.get(key));
+        others.any(|facts| facts.uid.as_deref() != uid && !facts.is_copy)
+    }
+
+    /// The object that a key was made for, if that is another one than the one with this UID.
+    pub fn original_of(&self, uid: Option<&str>, key: &str) -> Option<Key> {
+        let made_for = Record::uid_in(key).filter(|made_for| Some(*made_for) != uid)?;
+        self.read().uids.get(made_for).cloned()
     }
 
     /// Whether another object of the same cluster has a provider ID in the Go provider's form.
     pub fn is_go_form_used_beside(&self, machine: &MaasMachine) -> bool {
         let inner = self.read();
-        inner.any(inner.go_form.of(&cluster_of(machine)), |facts| facts.uid != machine.metadata.uid)
+        let beside = cluster_of(machine);
+        inner.originals(inner.go_form.of(&beside)).any(|(_, facts)| facts.uid != machine.metadata.uid)
     }
 
-    /// An object that stands for a machine, and its cluster.
-    pub fn holder(&self, system_id: &str) -> Option<(Key, Key)> {
+    /// An object that stands for a machine of this MAAS, and its cluster.
+    pub fn holder(&self, maas: &str, system_id: &str) -> Option<(Key, Key)> {
         let inner = self.read();
-        let key = inner.holders.of(system_id).next()?;
-        inner.objects.get(key).map(|facts| (key.clone(), facts.cluster.clone()))
+        let mut holders = inner.originals(inner.holders.of(system_id));
+        let (key, facts) = holders.find(|(_, facts)| facts.may_be_in(Some(maas)))?;
+        Some((key.clone(), facts.cluster.clone()))
     }
 
-    /// Every object whose machine MAAS may mean by one of these ids, in order.
-    pub fn named(&self, system_ids: &BTreeSet<String>) -> BTreeSet<Key> {
+    /// Every object whose machine this MAAS may mean by one of these ids, in order.
+    pub fn named(&self, maas: &str, system_ids: &BTreeSet<String>) -> BTreeSet<Key> {
         let inner = self.read();
-        system_ids.iter().flat_map(|id| inner.named.of(id.as_str())).cloned().collect()
+        let named = inner.originals(system_ids.iter().flat_map(|id| inner.named.of(id.as_str())));
+        named.filter(|(_, facts)| facts.may_be_in(Some(maas))).map(|(key, _)| key.clone()).collect()
     }
 
     /// What every object but the one with this UID says about its VM.
     pub fn vms_of_others<T>(&self, uid: Option<&str>, look: impl FnOnce(&mut dyn Iterator<Item = &Seen>) -> T) -> T {
         let inner = self.read();
-        let mut others = inner.objects.values().filter(|facts| facts.uid.as_deref() != uid).map(|facts| &facts.vm);
-        look(&mut others)
+        let others = inner.originals(inner.objects.keys()).filter(|(_, facts)| facts.uid.as_deref() != uid);
+        look(&mut others.map(|(_, facts)| &facts.vm))
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
@@ -164,8 +206,16 @@ impl Census {
 }
 
 impl Inner {
-    fn any<'a>(&self, mut keys: impl Iterator<Item = &'a Key>, fits: impl Fn(&Facts) -> bool) -> bool {
-        keys.any(|key| self.objects.get(key).is_some_and(&fits))
+    /// What these objects say, as far as they are no copies: by their own word, or because the object is there that their key was
+    /// made for (S25).
+    fn originals<'a>(&'a self, keys: impl Iterator<Item = &'a Key>) -> impl Iterator<Item = (&'a Key, &'a Facts)> {
+        let is_copy = |facts: &Facts| {
+            let made_for = facts.key.as_deref().and_then(Record::uid_in);
+            let elsewhere = made_for.filter(|made_for| Some(*made_for) != facts.uid.as_deref());
+            facts.is_copy || elsewhere.is_some_and(|made_for| self.uids.contains_key(made_for))
+        };
+        let said = keys.filter_map(|key| Some((key, self.objects.get(key)?)));
+        said.filter(move |(_, facts)| !is_copy(facts))
     }
 
     fn note(&mut self, machine: &MaasMachine) {
@@ -178,6 +228,7 @@ impl Inner {
         }
         self.strike(&key);
         let facts = Facts::of(machine);
+        facts.uid.iter().for_each(|uid| drop(self.uids.insert(uid.clone(), key.clone())));
         facts.stands_for.iter().for_each(|id| self.holders.add(id, &key));
         facts.named.iter().for_each(|id| self.named.add(id, &key));
         facts.key.iter().for_each(|recorded| self.keys.add(recorded, &key));
@@ -189,6 +240,7 @@ impl Inner {
 
     fn strike(&mut self, key: &Key) {
         let Some(facts) = self.objects.remove(key) else { return };
+        facts.uid.iter().for_each(|uid| drop(self.uids.remove(uid)));
         facts.stands_for.iter().for_each(|id| self.holders.remove(id, key));
         facts.named.iter().for_each(|id| self.named.remove(id, key));
         facts.key.iter().for_each(|recorded| self.keys.remove(recorded, key));
@@ -257,21 +309,21 @@ mod tests {
         let census = Census::default();
         let say = |version, record| census.take(&Change::Applied(&machine("a", version, record, None)));
         say(1, json!({"key": "k"}));
-        let held_for = |uid| census.others_holding(Some(uid), "abc");
+        let held_for = |uid| census.others_holding(Asker { uid: Some(uid), maas: Some("maas") }, "abc");
         assert_eq!(held_for("uid-b"), []);
         say(2, json!({"key": "k", "machine": "abc"}));
         assert_eq!(held_for("uid-b"), [Key::new("team", "a")]);
         assert_eq!(held_for("uid-a"), [], "its own");
-        assert_eq!(census.holder("abc"), Some((Key::new("team", "a"), Key::new("team", "c1"))));
+        assert_eq!(census.holder("maas", "abc"), Some((Key::new("team", "a"), Key::new("team", "c1"))));
         say(3, json!({"key": "k", "machine": "abc", "released": "abc"}));
         assert_eq!(held_for("uid-b"), []);
         assert_eq!(
-            census.named(&BTreeSet::from(["abc".to_owned()])).len(),
+            census.named("maas", &BTreeSet::from(["abc".to_owned()])).len(),
             1,
             "what happens to it is still of interest"
         );
         census.take(&Change::Deleted(&machine("a", 3, Value::Null, None)));
-        assert!(census.named(&BTreeSet::from(["abc".to_owned()])).is_empty());
+        assert!(census.named("maas", &BTreeSet::from(["abc".to_owned()])).is_empty());
     }
 
     #[test]
@@ -285,7 +337,51 @@ mod tests {
         assert!(census.is_go_form_used_beside(&two) && !census.is_go_form_used_beside(&one));
         census.take(&Change::Replaced(&[two]));
         assert!(!census.is_key_of_another(Some("uid-b"), "k"));
-        assert_eq!(census.others_holding(Some("uid-b"), "abc"), [], "an object that is in no list any more is gone");
+        assert_eq!(
+            census.others_holding(Asker { uid: Some("uid-b"), maas: None }, "abc"),
+            [],
+            "an object that is in no list any more is gone"
+        );
+    }
+
+    #[test]
+    fn s25_a_copy_counts_nowhere_and_the_original_as_ever() {
+        let journal = json!({
+            "key": "capmaas-uid-a", "machine": "abc", "writtenFor": { "namespace": "team", "name": "a", "uid": "uid-a" },
+        });
+        let mut unrecorded = journal.clone();
+        unrecorded.as_object_mut().unwrap().remove("writtenFor");
+        let mut forged = journal.clone();
+        forged["writtenFor"] = json!({ "namespace": "team", "name": "c", "uid": "uid-c" });
+        let original = machine("a", 1, journal.clone(), None);
+        for copied in [journal, unrecorded, forged] {
+            let (copy, another) =
+                (machine("c", 2, copied, Some("maas:///az1/abc")), machine("d", 3, Value::Null, None));
+            let census = Census::of([&original, &copy, &another]);
+            let held_for = |uid| census.others_holding(Asker { uid: Some(uid), maas: None }, "abc");
+            assert_eq!((held_for("uid-a"), held_for("uid-d")), (vec![], vec![Key::new("team", "a")]));
+            assert_eq!(census.original_of(Some("uid-c"), "capmaas-uid-a"), Some(Key::new("team", "a")));
+            assert_eq!(census.original_of(Some("uid-a"), "capmaas-uid-a"), None);
+            assert_eq!(census.named("maas", &BTreeSet::from(["abc".into()])), BTreeSet::from([Key::new("team", "a")]));
+            assert!(!census.is_go_form_used_beside(&another));
+            assert_eq!(census.vms_of_others(Some("uid-d"), |others| others.count()), 1);
+        }
+    }
+
+    #[test]
+    fn s06_an_id_is_one_of_a_maas() {
+        let mut staging = machine("a", 1, json!({"key": "k", "machine": "abc"}), None);
+        let identity = (IDENTITY_ANNOTATION.to_owned(), "http://staging#admin".to_owned());
+        staging.metadata.annotations.as_mut().unwrap().extend([identity]);
+        let unknown = machine("b", 2, Value::Null, Some("maas://az1/abc"));
+        let census = Census::of([&staging, &unknown]);
+        let held_in = |maas| census.others_holding(Asker { uid: None, maas }, "abc").len();
+        assert_eq!((held_in(Some("http://staging")), held_in(Some("http://production")), held_in(None)), (2, 1, 2));
+        assert!(stands_for(&staging, Some("http://staging"), "abc"));
+        assert!(!stands_for(&staging, Some("http://production"), "abc"));
+        assert!(stands_for(&unknown, Some("http://production"), "abc"), "it may mean any");
+        let woken = census.named("http://production", &BTreeSet::from(["abc".into()]));
+        assert_eq!(woken, BTreeSet::from([Key::new("team", "b")]));
     }
 
     /// However it came about, a census says what one that is made of the same objects says.
@@ -329,10 +425,10 @@ mod tests {
                 let (uid, id, key) = (format!("uid-m{n}"), format!("id{n}"), format!("k{n}"));
                 let says = |census: &Census| {
                     let ids = BTreeSet::from([id.clone()]);
-                    let held = census.others_holding(Some(&uid), &id);
+                    let held = census.others_holding(Asker { uid: Some(&uid), maas: None }, &id);
                     let shared = census.is_key_of_another(Some(&uid), &key);
                     let go = there.get(&format!("m{n}")).map(|object| census.is_go_form_used_beside(object));
-                    (held, shared, go, census.holder(&id), census.named(&ids))
+                    (held, shared, go, census.holder("maas", &id), census.named("maas", &ids))
                 };
                 assert_eq!(says(&census), says(&new), "after {version} changes");
             }
@@ -340,7 +436,8 @@ mod tests {
         let left = census.read().holders.0.len();
         census.take(&Change::Replaced(&[]));
         let inner = census.read();
-        let empty = [inner.holders.0.len(), inner.named.0.len(), inner.keys.0.len(), inner.go_form.0.len()];
-        assert!(left > 0 && empty == [0; 4], "nothing is left behind: {left}, {empty:?}");
+        let indices = [inner.holders.0.len(), inner.named.0.len(), inner.keys.0.len(), inner.go_form.0.len()];
+        let empty = [indices.iter().sum(), inner.uids.len()];
+        assert!(left > 0 && empty == [0; 2], "nothing is left behind: {left}, {empty:?}");
     }
 }

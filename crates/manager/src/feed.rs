@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
-use capmaas_core::credentials::Name;
+use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
 use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due};
+use capmaas_core::machine::{RECORD_ANNOTATION, Record};
 use futures::Stream;
 use futures::channel::mpsc;
 use jiff::SignedDuration;
@@ -155,9 +156,9 @@ impl Feeds {
             match poll(&current.client, &mut feed, &self.clock).await {
                 Ok(news) => {
                     pause = self.pace.interval;
-                    self.spread(&news).await;
+                    self.spread(&identity, &news).await;
                     if !news.more {
-                        self.rest().await;
+                        self.rest(&identity.name).await;
                     }
                 }
                 Err(error) => {
@@ -173,10 +174,10 @@ impl Feeds {
     }
 
     /// Waits until it is time for the next question: soon while a machine is on its way, so that its arrival is not noticed late.
-    async fn rest(&self) {
+    async fn rest(&self, name: &Name) {
         for _ in 0..PARTS {
             tokio::time::sleep(self.pace.interval / PARTS).await;
-            if self.machines.state().iter().any(|machine| is_on_the_way(machine)) {
+            if self.machines.state().iter().any(|machine| is_on_the_way(machine) && may_be_of(machine, name)) {
                 return;
             }
         }
@@ -187,11 +188,17 @@ impl Feeds {
         in_use.into_iter().find(|other| other.name == identity.name).unwrap_or_else(|| identity.clone())
     }
 
-    async fn spread(&self, news: &News) {
+    async fn spread(&self, identity: &Identity, news: &News) {
+        let name = &identity.name;
         if news.resync {
             self.metrics.feed_reset();
-            let machines = self.all();
-            tracing::info!(machines = machines.len(), "looking at every machine: the event log begins anew");
+            let machines = self.all(|machine| may_be_of(machine, name));
+            tracing::info!(
+                endpoint = name.endpoint,
+                user = name.user,
+                machines = machines.len(),
+                "looking at every machine of this identity: the event log begins anew"
+            );
             for group in machines.chunks(GROUP) {
                 self.wake_all(group);
                 tokio::time::sleep(GROUP_PAUSE).await;
@@ -200,7 +207,7 @@ impl Feeds {
         if news.system_ids.is_empty() {
             return;
         }
-        let woken = self.census.named(&news.system_ids);
+        let woken = self.census.named(identity.endpoint(), &news.system_ids);
         self.metrics.woken(u64::try_from(woken.len()).unwrap_or(u64::MAX));
         for machine in &woken {
             self.waker.wake(&ObjectRef::new(&machine.name).within(&machine.namespace));
@@ -210,7 +217,7 @@ impl Feeds {
     /// Wakes every machine once in each period, fifty at a time, evenly spread.
     async fn resync(&self) {
         loop {
-            let (began, machines) = (Instant::now(), self.all());
+            let (began, machines) = (Instant::now(), self.all(|machine| !is_waiting(machine)));
             let groups: Vec<_> = machines.chunks(GROUP).collect();
             let period = SignedDuration::try_from(self.pace.resync).unwrap_or(SignedDuration::MAX);
             let mut done = 0;
@@ -232,15 +239,34 @@ impl Feeds {
         }
     }
 
-    /// Every machine, those of one cluster together: they have one MAAS, so that they can be read together.
-    fn all(&self) -> Vec<ObjectRef<MaasMachine>> {
+    /// Every machine that counts, those of one cluster together: they have one MAAS, so that they can be read together.
+    fn all(&self, counts: impl Fn(&MaasMachine) -> bool) -> Vec<ObjectRef<MaasMachine>> {
         let mut machines = self.machines.state();
+        machines.retain(|machine| counts(machine));
         machines.sort_by_key(|machine| {
             let cluster = machine.labels().get(names::CLUSTER_NAME_LABEL).cloned();
             (machine.namespace(), cluster, machine.name_any())
         });
         machines.iter().map(|machine| ObjectRef::from_obj(machine.as_ref())).collect()
     }
+}
+
+/// Whether MAAS may hold something for the machine under this identity. One that has no journal has asked for nothing yet; one that
+/// says of nobody is counted to all.
+fn may_be_of(machine: &MaasMachine, name: &Name) -> bool {
+    let said = |annotation: &str| machine.annotations().get(annotation);
+    if let Some(recorded) = said(IDENTITY_ANNOTATION) {
+        return *recorded == name.to_string();
+    }
+    let spec = &machine.spec;
+    said(RECORD_ANNOTATION).is_some() || spec.provider_id().is_some() || spec.system_id().is_some()
+}
+
+/// Whether the machine still waits for one of MAAS's. It looks again by itself, at a pace that ten thousand of them share (S26).
+fn is_waiting(machine: &MaasMachine) -> bool {
+    let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    let leaves = machine.metadata.deletion_timestamp.is_some();
+    !leaves && machine.spec.provider_id().is_none() && record.is_some_and(|record| record.machine.is_none())
 }
 
 fn is_on_the_way(machine: &MaasMachine) -> bool {

@@ -1,14 +1,17 @@
 //! The controller manager: watches what users and Cluster API write, gathers, lets `capmaas-core` decide, applies.
 
 pub mod args;
+pub mod backoff;
 pub mod census;
 pub mod clock;
 pub mod cluster;
+mod dispatch;
 pub mod feed;
 pub mod fenced;
 pub mod health;
 pub mod hosts;
 pub mod identity;
+pub mod joining;
 pub mod lease;
 pub mod links;
 pub mod log_level;
@@ -25,6 +28,7 @@ pub mod watch;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use capmaas_api::capi::Machine;
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch as channel;
@@ -34,6 +38,7 @@ use crate::clock::Clock;
 use crate::feed::{Feeds, Pace, Waker};
 use crate::health::{Health, Liveness, Readiness};
 use crate::identity::{EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
+use crate::joining::Joining;
 use crate::lease::{Election, Fence};
 use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
@@ -122,19 +127,20 @@ async fn work(
         let counted = watches.clone();
         metrics.count_machines_by(move || counted.machines_by_state());
         let phases = phases::follow(watches.maas_machines.subscribe(), metrics.clone());
-        let kubernetes: Arc<dyn Kubernetes> = Arc::new(
+        let port = Arc::new(
             KubePort::new(client.clone(), core_version.clone())
                 .in_namespace(scope.namespace.clone())
                 .with_machines(watches.maas_machines.store(), watches.census.clone())
                 .with_core_machines(watches.machines.store()),
         );
+        let kubernetes: Arc<dyn Kubernetes> = port.clone();
         let settings = identity::Settings {
             namespace: args.pod_namespace.clone(),
             identity_namespaces: args.identity_namespaces.iter().cloned().collect(),
             environment: EnvironmentCredentials::of_process(),
         };
         let clock = Clock::system();
-        let connect = over_network(args.maas_concurrency, metrics.clone());
+        let connect = over_network(args.maas_concurrency, metrics.clone(), fence.clone());
         let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
         let waker = Waker::default();
         let feeds = Feeds {
@@ -145,6 +151,13 @@ async fn work(
             pace: Pace { interval: args.maas_poll_interval, resync: args.sync_period },
             metrics: metrics.clone(),
             clock: clock.clone(),
+        };
+        let joining = Joining {
+            nodes: port,
+            maas_machines: watches.maas_machines.store(),
+            machines: watches.machines.store(),
+            machine_kind: Machine::api_resource(version),
+            waker: waker.clone(),
         };
         let cluster_waker = Waker::default();
         let rotation = Rotation {
@@ -177,6 +190,7 @@ async fn work(
         let helpers = async {
             tokio::join!(
                 feeds.run(),
+                joining.run(),
                 rotation.run(),
                 phases,
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),

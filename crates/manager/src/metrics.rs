@@ -71,6 +71,7 @@ struct Inner {
     queue_seconds: Seconds<OperationLabels>,
     machines: Family<StateLabels, Gauge>,
     phase_seconds: Seconds<PhaseLabels>,
+    held_back: Counter,
     woken: Counter,
     resets: Counter,
     abandoned: Counter,
@@ -118,6 +119,12 @@ impl Metrics {
             "How long machines stayed in a state of MAAS",
             phase_seconds.clone(),
         );
+        let held_back = Counter::<u64, AtomicU64>::default();
+        registry.register(
+            "maas_requests_held_back",
+            "Requests that were not sent because their MAAS does not answer",
+            held_back.clone(),
+        );
         let woken = Counter::<u64, AtomicU64>::default();
         registry.register("feed_woken", "Machines that MAAS's event log asked to look at", woken.clone());
         let resets = Counter::<u64, AtomicU64>::default();
@@ -140,6 +147,7 @@ impl Metrics {
             queue_seconds,
             machines,
             phase_seconds,
+            held_back,
             woken,
             resets,
             abandoned,
@@ -210,6 +218,10 @@ impl Observer for Metrics {
         let labels = OperationLabels { operation };
         self.inner.request_seconds.get_or_create(&labels).observe(observation.duration.as_secs_f64());
         self.inner.queue_seconds.get_or_create(&labels).observe(observation.queued.as_secs_f64());
+    }
+
+    fn held_back(&self, _: &'static str) {
+        self.inner.held_back.inc();
     }
 }
 

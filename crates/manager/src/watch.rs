@@ -183,6 +183,24 @@ enum End {
     ListAgain(String),
     /// Go on from where it was.
     GoOn(String),
+    /// What the API server has is older than what was seen: list again.
+    Restored { seen: String, now: String },
+}
+
+/// Versions only grow; one that is lower than what was seen comes from another past.
+fn restored(seen: &str, now: &str) -> Result<(), End> {
+    match (seen.parse::<u64>(), now.parse::<u64>()) {
+        (Ok(before), Ok(after)) if after < before => Err(End::Restored { seen: seen.to_owned(), now: now.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+fn advance(version: &mut String, now: Option<String>) -> Result<(), End> {
+    if let Some(now) = now {
+        restored(version, &now)?;
+        *version = now;
+    }
+    Ok(())
 }
 
 impl<K> Root<K>
@@ -193,18 +211,19 @@ where
     async fn run(mut self, name: &'static str, progress: Progress) {
         let mut pause = FIRST_PAUSE;
         let mut version: Option<String> = None;
+        let mut listed = false;
         loop {
             let ended = match version.take() {
                 None => match self.list().await {
                     Ok(from) => {
                         pause = FIRST_PAUSE;
                         progress.made();
-                        version = Some(from);
+                        (version, listed) = (Some(from), true);
                         continue;
                     }
                     Err(why) => why,
                 },
-                Some(mut from) => match self.follow(&mut from, &progress).await {
+                Some(mut from) => match self.go_on(&mut from, std::mem::take(&mut listed), &progress).await {
                     Ok(()) => {
                         pause = FIRST_PAUSE;
                         version = Some(from);
@@ -215,6 +234,16 @@ where
                         why
                     }
                     Err(End::ListAgain(why)) => why,
+                    Err(End::Restored { seen, now }) => {
+                        tracing::warn!(
+                            watch = name,
+                            seen,
+                            now,
+                            "the API server's data is older than what was seen of it: restored from a backup? Everything is listed again"
+                        );
+                        pause = FIRST_PAUSE;
+                        continue;
+                    }
                 },
             };
             tracing::debug!(watch = name, "watch interrupted: {ended}");
@@ -242,6 +271,19 @@ where
         }
     }
 
+    /// Follows changes from a version on. Whoever restores etcd breaks connections, and a watch from a version that is still to come
+    /// is silent without an error until it has: so before a watch is opened again, the API server is asked how far it is.
+    async fn go_on(&mut self, version: &mut String, listed: bool, progress: &Progress) -> Result<(), End> {
+        if !listed {
+            let params = ListParams { limit: Some(1), ..self.selection.list() };
+            let asked = tokio::time::timeout(LIST_DEADLINE, self.api.list(&params)).await;
+            let list = asked.map_err(|_| End::GoOn("no answer to a list".to_owned()))?;
+            let list = list.map_err(|error| End::GoOn(error.to_string()))?;
+            restored(version, list.metadata.resource_version.as_deref().unwrap_or_default())?;
+        }
+        self.follow(version, progress).await
+    }
+
     /// Follows changes until the API server ends the watch, as it does after a while.
     async fn follow(&mut self, version: &mut String, progress: &Progress) -> Result<(), End> {
         let go_on = |error: kube::Error| match error {
@@ -260,14 +302,14 @@ where
             progress.made();
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    *version = object.resource_version().unwrap_or_else(|| version.clone());
+                    advance(version, object.resource_version())?;
                     self.tell(Event::Apply(pruned(object)));
                 }
                 WatchEvent::Deleted(object) => {
-                    *version = object.resource_version().unwrap_or_else(|| version.clone());
+                    advance(version, object.resource_version())?;
                     self.tell(Event::Delete(pruned(object)));
                 }
-                WatchEvent::Bookmark(mark) => version.clone_from(&mark.metadata.resource_version),
+                WatchEvent::Bookmark(mark) => advance(version, Some(mark.metadata.resource_version))?,
                 WatchEvent::Error(status) => {
                     return Err(End::ListAgain(status.message.clone()));
                 }
@@ -322,4 +364,79 @@ fn send<K>(listeners: &mut Vec<mpsc::UnboundedSender<Arc<K>>>, object: &Arc<K>) 
 
 fn lock<K>(listeners: &Listeners<K>) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<Arc<K>>>> {
     listeners.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::BoxError;
+
+    use super::*;
+
+    /// An API server whose data has this version and one object that is named after it. Its watches show `shown` and end after a minute.
+    fn api_server(version: &Arc<AtomicU64>, shown: fn(u64) -> Vec<Value>) -> Api<ConfigMap> {
+        let version = version.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let now = version.load(Ordering::SeqCst);
+            let watched = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            async move {
+                if watched {
+                    let lines = shown(now).iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                    return Ok::<_, BoxError>(http::Response::new(Body::from(lines.into_bytes())));
+                }
+                let item = json!({"metadata": {"name": format!("at-{now}"), "resourceVersion": now.to_string()}});
+                let list = json!({
+                    "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": now.to_string()}, "items": [item],
+                });
+                Ok(http::Response::new(Body::from(list.to_string().into_bytes())))
+            }
+        });
+        Api::namespaced(Client::new(service, "default"), "default")
+    }
+
+    async fn sees(watch: &Watch<ConfigMap>) -> Vec<String> {
+        tokio::time::sleep(Duration::from_secs(150)).await;
+        watch.store().state().iter().map(|object| object.name_any()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_etcd_that_was_restored_without_a_newer_revision_is_noticed_and_listed_again() {
+        let version = Arc::new(AtomicU64::new(1000));
+        let watch = Watch::start(
+            "ConfigMap",
+            api_server(&version, |_| Vec::new()),
+            (),
+            Selection::default(),
+            &Liveness::default(),
+        );
+        watch.synced().await;
+        assert_eq!(sees(&watch).await, ["at-1000"]);
+        version.store(800, Ordering::SeqCst);
+        assert_eq!(sees(&watch).await, ["at-800"], "a watch from 1000 on would show nothing of it for ever");
+        version.store(1200, Ordering::SeqCst);
+        assert_eq!(sees(&watch).await, ["at-800"], "what goes forward is left to the watch");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bookmark_from_another_past_has_everything_listed_again() {
+        fn bookmark(now: u64) -> Vec<Value> {
+            let metadata = json!({"resourceVersion": (now - 1).to_string(), "annotations": {}});
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+            if now == 900 { vec![json!({"type": "BOOKMARK", "object": object})] } else { Vec::new() }
+        }
+        let version = Arc::new(AtomicU64::new(900));
+        let watch =
+            Watch::start("ConfigMap", api_server(&version, bookmark), (), Selection::default(), &Liveness::default());
+        watch.synced().await;
+        let mut told = watch.subscribe().boxed();
+        told.next().await.unwrap();
+        let again = tokio::time::timeout(Duration::from_secs(90), told.next()).await;
+        assert_eq!(again.unwrap().unwrap().name_any(), "at-900", "told once more, because it was listed again");
+    }
 }

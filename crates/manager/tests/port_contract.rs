@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
+use capmaas_manager::census::Asker;
 use capmaas_manager::clock::Clock;
 use capmaas_manager::port::{
     self, ErrorKind, Guard, Happening, Key, Kind, KubePort, Kubernetes, MemoryPort, NewSecret, Node, Which,
@@ -358,11 +359,11 @@ mod promises {
         stage.create(holder).await;
         let census = stage.port().census().await.unwrap();
         let uid = stage.machine(&key("census-a")).await.uid();
-        assert_eq!(census.others_holding(None, "cen5us"), [key("census-a")]);
-        assert_eq!(census.others_holding(uid.as_deref(), "cen5us"), []);
-        assert_eq!(census.holder("cen5us"), Some((key("census-a"), key("census-a"))));
+        assert_eq!(census.others_holding(Asker { uid: None, maas: None }, "cen5us"), [key("census-a")]);
+        assert_eq!(census.others_holding(Asker { uid: uid.as_deref(), maas: None }, "cen5us"), []);
+        assert_eq!(census.holder("maas", "cen5us"), Some((key("census-a"), key("census-a"))));
         stage.delete("MaasMachine", &key("census-a")).await;
-        assert!(stage.port().census().await.unwrap().holder("cen5us").is_none());
+        assert!(stage.port().census().await.unwrap().holder("maas", "cen5us").is_none());
     }
 
     pub(super) async fn cluster_api_objects_are_read_in_the_version_that_is_served(stage: Stage) {

@@ -180,9 +180,9 @@ pub(super) fn until(then: Timestamp, now: Timestamp) -> Requeue {
     Requeue::After(then.duration_since(now).max(SignedDuration::from_secs(1)))
 }
 
-/// What to wait for before the next try, if the last one failed a moment ago.
-pub(super) fn waiting(observed: &Observed, now: Timestamp) -> Option<&Trouble> {
-    observed.trouble.as_ref().filter(|trouble| now < trouble.retry_at)
+/// What to wait for before the same is tried again, if it failed a moment ago.
+pub(super) fn waiting<'a>(observed: &'a Observed, effect: Option<&Effect>, now: Timestamp) -> Option<&'a Trouble> {
+    observed.trouble.as_ref().filter(|trouble| now < trouble.retry_at && Some(&trouble.effect) == effect)
 }
 
 impl Step {
@@ -198,9 +198,7 @@ impl Step {
 
     /// An effect that failed a moment ago is not tried again at once.
     fn held_back(mut self, observed: &Observed, now: Timestamp) -> Self {
-        if self.effect.is_some()
-            && let Some(trouble) = waiting(observed, now)
-        {
+        if let Some(trouble) = waiting(observed, self.effect.as_ref(), now) {
             self.notes = observed.object.notes.clone();
             self.effect = None;
             self.events.clear();

@@ -194,7 +194,7 @@ fn idle(observed: &Observed) -> Step {
 
 /// Does it, unless it failed a moment ago.
 fn try_out(observed: &Observed, step: Step, draft: Draft<'_>, why: &str, now: Timestamp) -> Plan {
-    match dns::waiting(observed, now) {
+    match dns::waiting(observed, step.effect.as_ref(), now) {
         Some(trouble) => {
             wait(draft, reasons::LOAD_BALANCER_FAILED, trouble.message.clone(), until(trouble.retry_at, now), now)
         }

@@ -7,6 +7,7 @@ use capmaas_api::{MaasClusterSpec, MaasClusterStatus};
 use jiff::Timestamp;
 
 use super::Notes;
+use super::plan::Effect;
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
 
@@ -100,6 +101,9 @@ pub struct Machine {
     pub deleting: bool,
     /// It has a provider ID: a machine stands behind it.
     pub provisioned: bool,
+    /// MAAS may hold something for it: it has a provider ID, or its journal tells of a machine or of a request whose answer is not
+    /// known (S5).
+    pub made: bool,
     /// Its state in MAAS's words, if it is known.
     pub state: Option<String>,
     /// Its power is on.
@@ -168,6 +172,8 @@ pub enum Hosts {
 /// An effect that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
+    /// What was tried: something else is not held up by it (S26).
+    pub effect: Effect,
     /// MAAS's words.
     pub message: String,
     /// When it may be tried again.

@@ -186,7 +186,7 @@ pub(super) fn identity_note(observed: &Observed) -> Option<String> {
         Standing::First => Some(name),
         Standing::Changed { .. } => {
             let Lookup::Found(machines) = &observed.machines else { return recorded };
-            let seen = if observed.object.owes || machines.iter().any(|machine| machine.provisioned) {
+            let seen = if observed.object.owes || machines.iter().any(|machine| machine.made) {
                 observed.sees_a_machine
             } else {
                 record_seen_or_never_made(observed, &observed.object.notes)

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 
 use super::record::Record;
 use super::status::{self, Said};
-use super::{Debt, Effect, Event, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living};
+use super::{Debt, Effect, Event, Eyes, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living, ownership};
 use crate::Lookup;
-use crate::credentials::IDENTITY_ANNOTATION;
+use crate::credentials::{IDENTITY_ANNOTATION, Name};
+use crate::origin::WrittenFor;
 
 /// What could not be found out is asked again after this.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(15);
@@ -114,8 +115,32 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     if deleting && !holds {
         return nothing("the object is being deleted and nothing of ours holds it", Requeue::OnChange);
     }
+    if let Some(step) = ownership::foreign(observed) {
+        return for_another(observed, step, now);
+    }
+    if observed.is_made_elsewhere() {
+        let mut observed = observed.clone();
+        if let Eyes::Open { strange, .. } = &mut observed.eyes {
+            *strange = true;
+        }
+        return serve(&observed, now);
+    }
+    serve(observed, now)
+}
+
+fn serve(observed: &Observed, now: Timestamp) -> Plan {
+    let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let step = if deleting { leaving::step(observed, now) } else { living::step(observed, now) };
     plan(observed, step, now)
+}
+
+/// The object carries another's journal: it is told so, and may go. Nothing is put on it (S25).
+fn for_another(observed: &Observed, step: Step, now: Timestamp) -> Plan {
+    let mut plan = nothing(&step.said.message, step.requeue);
+    plan.status = Some(status::of(observed, &step, now));
+    plan.finalizer = step.finalizer;
+    plan.events = step.events;
+    plan
 }
 
 /// Nothing is done and nothing is said.
@@ -152,15 +177,27 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
     {
         step.finalizer = Finalizer::Add;
     }
-    let identity = match (&observed.eyes, step.record.is_some() || has_record(observed)) {
-        (super::Eyes::Open { name, strange: false, .. }, true) => {
-            let noted = metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
-            (noted != Some(name)).then(|| name.clone())
-        }
+    let noted = metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
+    let stored = Record::read(metadata.annotations.as_ref()).ok().flatten();
+    let identity = match (&observed.eyes, step.record.is_some() || stored.is_some()) {
+        (Eyes::Open { name, strange: false, .. }, true) => (noted != Some(name)).then(|| name.clone()),
         _ => None,
     };
     let status = status::of(observed, &step, now);
-    let stored = Record::read(metadata.annotations.as_ref()).ok().flatten();
+    if identity.is_some() {
+        step.record = step.record.or_else(|| stored.clone());
+    }
+    if let Some(record) = &mut step.record {
+        record.written_for = Some(WrittenFor::of(metadata));
+        // What was allocated so far is that user's in MAAS.
+        let user_of = |name: &String| Name::parts(name).map(|(_, user)| user.to_owned());
+        if let (Some(before), Some(after)) = (noted.and_then(user_of), identity.as_ref().and_then(user_of))
+            && before != after
+            && !record.earlier_users.contains(&before)
+        {
+            record.earlier_users.push(before);
+        }
+    }
     step.record = step.record.filter(|record| stored.as_ref() != Some(record));
     Plan {
         why: step.said.message.clone(),
@@ -179,14 +216,10 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
 /// Whether MAAS may be another one than that in which the machine was made: what it shows under the same id, without our mark,
 /// need not be the same machine (S5). Another user of the same MAAS sees the same machines.
 pub(super) fn is_elsewhere(observed: &Observed) -> bool {
-    let super::Eyes::Open { name, strange: true, .. } = &observed.eyes else { return false };
+    let Eyes::Open { name, strange: true, .. } = &observed.eyes else { return false };
     let recorded = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
-    let endpoint = |name: &str| name.rsplit_once('#').map(|(endpoint, _)| endpoint.to_owned());
+    let endpoint = |name: &str| Name::parts(name).map(|(endpoint, _)| endpoint.to_owned());
     recorded.is_none_or(|recorded| endpoint(recorded).is_none() || endpoint(recorded) != endpoint(name))
-}
-
-fn has_record(observed: &Observed) -> bool {
-    matches!(Record::read(observed.object.metadata.annotations.as_ref()), Ok(Some(_)))
 }
 
 /// A step that only says that something is not known.

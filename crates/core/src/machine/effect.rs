@@ -3,6 +3,7 @@
 use jiff::{Timestamp, ToSpan as _};
 
 use super::record::Place;
+use crate::backoff::Request;
 use crate::intent::Wipe;
 use crate::links::Change;
 
@@ -216,6 +217,11 @@ impl Effect {
         }
     }
 
+    /// Whether MAAS is asked to do it, and not the workload cluster.
+    pub fn asks_maas(&self) -> bool {
+        !matches!(self, Self::NameNode { .. } | Self::TellAgent { .. })
+    }
+
     /// A live machine may lose what it holds by it, so everything is read once more before (S15).
     pub fn is_destructive(&self) -> bool {
         matches!(
@@ -230,6 +236,19 @@ impl Effect {
                 | Self::LookAtHost { .. }
                 | Self::Unregister { .. }
         )
+    }
+
+    /// What is asked for, as far as it matters whether it was refused before (S26): not under which key or name, which may be
+    /// another one with every try.
+    pub fn request(&self, identity: &str) -> Request {
+        let told = match self {
+            Self::Allocate { constraints, .. } => format!("allocate {constraints:?}"),
+            Self::Compose { place, .. } => {
+                format!("compose {:?}", Place { at: Timestamp::UNIX_EPOCH, ..place.clone() })
+            }
+            other => format!("{other:?}"),
+        };
+        Request::new(&(identity, told))
     }
 
     /// One word for logs and metrics.

@@ -36,7 +36,7 @@ enum Next {
 pub(super) fn follow(observed: &Observed, record: &mut Record, now: Timestamp) -> Followed {
     let mut followed = Followed::default();
     for id in std::mem::take(&mut record.extra) {
-        match next(observed, &record.key, &id) {
+        match next(observed, record, &id) {
             Next::Over(told) => {
                 let told = told.map(|message| Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message });
                 followed.events.extend(told);
@@ -75,7 +75,7 @@ fn doing(observed: &Observed, effect: Effect, message: String) -> Step {
     Step::say(said, after(1)).doing(effect)
 }
 
-fn next(observed: &Observed, key: &str, id: &str) -> Next {
+fn next(observed: &Observed, record: &Record, id: &str) -> Next {
     let Some(Extra { seen, power, .. }) = observed.extra.iter().find(|extra| extra.id == id) else {
         return Next::Wait(format!("{id}, which was allocated as well, was not looked at"));
     };
@@ -86,17 +86,17 @@ fn next(observed: &Observed, key: &str, id: &str) -> Next {
         Lookup::Absent => return Next::Wait(format!("the MAAS identity changed, so {id} may still exist")),
         Lookup::Unknown(why) => return Next::Wait(why.clone()),
     };
-    if observed.others.machines.contains(id) {
+    if observed.is_held_by_another(record, metal) {
         return Next::Over(None);
     }
     if let Lookup::Unknown(why) = &observed.by_key {
         return Next::Wait(why.clone());
     }
-    let ours = metal.is_ours(key, &observed.by_key);
+    let ours = observed.is_ours(record, metal);
     if !ours && is_elsewhere(observed) {
         return Next::Wait(format!("the MAAS endpoint changed, so {id} may be another machine there"));
     }
-    let (key, machine) = (key.to_owned(), id.to_owned());
+    let (key, machine) = (record.key.clone(), id.to_owned());
     let stays = observed.object.metadata.deletion_timestamp.is_none();
     match metal.state {
         // Not by us: it was Allocated when it was written down, and is none that we deploy.
@@ -149,7 +149,7 @@ pub(super) fn unwritten<'a>(observed: &'a Observed, record: &Record, id: &str) -
     let Lookup::Found(found) = &observed.by_key else { return Vec::new() };
     let unknown = |metal: &&Metal| {
         let written = record.extra.contains(&metal.id) || record.owed.contains(&metal.id);
-        metal.id != id && !written && !observed.others.machines.contains(&metal.id)
+        metal.id != id && !written && !observed.is_held_by_another(record, metal)
     };
     found.iter().filter(unknown).collect()
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::decide::{Step, after, is_elsewhere, unknown, unseen};
 use super::effect::Effect;
 use super::host_leaving::before_release;
+use super::ownership::{self, Whose};
 use super::record::{ABANDON_ANNOTATION, Record, VmRecord, Write};
 use super::state::{Power, State};
 use super::status::Said;
@@ -95,8 +96,8 @@ pub(super) fn wait(reason: &'static str, message: impl Into<String>, seconds: u6
 impl Leave<'_> {
     /// Machines that were allocated as well are looked after last, and hold the finalizer (S4, S14).
     fn step(mut self) -> Step {
-        if let Some(step) = self.abandoned() {
-            return step;
+        if ownership::is_given_up(self.observed, &self.record) {
+            return ownership::given_up(&self.record);
         }
         let mut followed = extra::follow(self.observed, &mut self.record, self.now);
         let record = self.record.clone();
@@ -120,28 +121,24 @@ impl Leave<'_> {
             Lookup::Unknown(why) => return unseen(why),
         };
         // A live node of somebody else's is left as it is (S6), and what the MaasCluster owes is its own to remove (S16).
-        let left =
-            |metal: &Metal| self.observed.others.machines.contains(&metal.id) || self.record.owed.contains(&metal.id);
-        let mut ours: Vec<Metal> = found.into_iter().filter(|metal| !left(metal)).collect();
+        let is_ours = |metal: &Metal| {
+            let left = self.observed.is_held_by_another(&self.record, metal) || self.record.owed.contains(&metal.id);
+            !left && self.observed.is_ours(&self.record, metal)
+        };
+        let mut ours: Vec<Metal> = found.into_iter().filter(is_ours).collect();
         let on_record = match (&self.record.machine, &self.observed.on_record) {
             (None, _) | (Some(_), Lookup::Absent) => None,
             (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.clone()),
             (Some(_), Lookup::Unknown(why)) => return unseen(why),
             (Some(_), Lookup::Found(_)) => return unseen("MAAS answered with another machine"),
         };
-        if let Some(metal) = &on_record
-            && metal.stamp.as_ref() == Some(&self.record.key)
-            && ours.iter().all(|other| other.id != metal.id)
-        {
-            ours.push(metal.clone());
-        }
         let extra = self.observed.extra.iter().filter_map(|extra| match &extra.seen {
-            Lookup::Found(metal) if metal.stamp.as_ref() == Some(&self.record.key) => Some(metal.clone()),
-            _ => None,
+            Lookup::Found(metal) => Some(metal),
+            Lookup::Absent | Lookup::Unknown(_) => None,
         });
-        for metal in extra.filter(|metal| !self.observed.others.machines.contains(&metal.id)) {
+        for metal in on_record.iter().chain(extra).filter(|metal| is_ours(metal)) {
             if ours.iter().all(|other| other.id != metal.id) {
-                ours.push(metal);
+                ours.push(metal.clone());
             }
         }
         self.note_what_landed(&ours, on_record.as_ref());
@@ -191,21 +188,14 @@ impl Leave<'_> {
             Some(metal) => self.see_off(&metal, &user),
             None if strange => kept(
                 reasons::IDENTITY_CHANGED,
-                "the MAAS endpoint or user changed, so what MAAS does not show may still exist",
+                format!(
+                    "the MAAS endpoint or user changed, so what MAAS does not show may still exist; go back to the former \
+                     credentials, or give it up by the annotation {ABANDON_ANNOTATION}: {}",
+                    self.record.machine.as_ref().unwrap_or(&self.record.key)
+                ),
             ),
             None => done("MAAS holds no machine for this object"),
         }
-    }
-
-    /// A person gave the machine up, by its name (S14).
-    fn abandoned(&self) -> Option<Step> {
-        let named = self.observed.object.metadata.annotations.as_ref()?.get(ABANDON_ANNOTATION)?;
-        let id = self.record.machine.as_ref()?;
-        (named == id).then(|| {
-            let given_up = std::iter::once(id).chain(&self.record.extra).cloned().collect::<Vec<_>>().join(" and ");
-            let message = format!("{given_up} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it");
-            done(&message).telling(true, "MachineAbandoned", message)
-        })
     }
 
     fn note_what_landed(&mut self, ours: &[Metal], on_record: Option<&Metal>) {
@@ -344,6 +334,7 @@ impl Leave<'_> {
         let taken =
             matches!(metal.state, State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment);
         let of_another = (self.record.released.as_ref() == Some(id) && taken)
+            || self.observed.whose(&self.record, metal) == Whose::AnotherObjects
             || metal.stamp.as_ref().is_some_and(|stamp| *stamp != self.record.key)
             || metal.owner.as_deref().is_some_and(|owner| owner != user);
         if of_another {

@@ -25,6 +25,9 @@ const IMAGE_FAILURES: usize = 2;
 /// Machines that were allocated as well are looked at so often until they are gone.
 const EXTRA: Duration = Duration::from_secs(30);
 
+/// So often it is looked whether bootstrap data that a Machine names is there.
+const BOOTSTRAP_DATA: Duration = Duration::from_secs(15);
+
 /// MAAS usually knows a VM this long after it got its place; from then on its host is asked about.
 const MAKING: SignedDuration = SignedDuration::from_mins(5);
 
@@ -53,10 +56,6 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
         Ok(intent) => intent,
         Err(problem) => return left_alone(problem.reason, problem.message),
     };
-    if observed.others.share_key {
-        let message = "another MaasMachine carries the same record; remove its annotation from the copy";
-        return left_alone(reasons::NOT_OUR_MACHINE, message);
-    }
     let status = observed.object.status.as_ref();
     let latched = status.and_then(|status| status.initialization.as_ref()).and_then(|it| it.provisioned) == Some(true);
     let provisioned = latched || observed.object.spec.provider_id().is_some();
@@ -151,12 +150,24 @@ pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option
             reasons::MACHINE_DEPLOY_FAILED,
             format!("the start-up data has the format {word:?}, which is not known here; use cloud-config"),
         )),
-        Lookup::Absent => Some(waiting(
-            reasons::WAITING_FOR_BOOTSTRAP_DATA,
-            "the bootstrap provider has not made the start-up data yet",
-        )),
+        Lookup::Absent => Some(without_bootstrap_data(observed)),
         Lookup::Unknown(why) => Some(unknown(reasons::WAITING_FOR_BOOTSTRAP_DATA, why)),
     }
+}
+
+/// A Machine that names no Secret yet is waited for: it changes then. Secrets are not watched, so one that is named and is not there,
+/// or lacks its value, is looked for.
+fn without_bootstrap_data(observed: &Observed) -> Step {
+    let reason = reasons::WAITING_FOR_BOOTSTRAP_DATA;
+    let named = match &observed.machine {
+        Lookup::Found(machine) => machine.bootstrap_secret(),
+        Lookup::Absent | Lookup::Unknown(_) => None,
+    };
+    let Some(name) = named else {
+        return waiting(reason, "the bootstrap provider has not made the bootstrap data yet");
+    };
+    let message = format!("the Secret {name} with the bootstrap data is not there yet, or has no key \"value\"");
+    Step::say(Said::not_yet(Severity::Info, reason, message), Requeue::After(BOOTSTRAP_DATA))
 }
 
 /// Whether an image is started by Ignition rather than by cloud-init.
@@ -227,7 +238,7 @@ impl Life<'_> {
             Lookup::Unknown(why) => return unseen(why),
             Lookup::Found(_) => return unseen("MAAS answered with another machine"),
         };
-        let ours = metal.is_ours(&self.record.key, &self.observed.by_key);
+        let ours = self.observed.is_ours(&self.record, metal);
         if !ours && is_elsewhere(self.observed) {
             return unseen(
                 "the MAAS endpoint changed, so what has the id of the machine there may be another one (S5)",

@@ -21,9 +21,12 @@ impl Life<'_> {
             Lookup::Absent => &Vec::new(),
             Lookup::Unknown(why) => return unseen(why),
         };
+        // Not the answer to what we asked for: anybody may write our key.
+        let (found, theirs): (Vec<&Metal>, Vec<&Metal>) =
+            found.iter().partition(|metal| self.observed.is_ours(&self.record, metal));
         // A live node of somebody else's, handed out by a MAAS that forgot (S6): neither deployed nor released, but kept.
         let (held, mut candidates): (Vec<&Metal>, Vec<&Metal>) =
-            found.iter().partition(|metal| self.observed.others.machines.contains(&metal.id));
+            found.into_iter().partition(|metal| self.observed.is_held_by_another(&self.record, metal));
         candidates.sort_by_key(|metal| (metal.state == State::Allocated, metal.id.clone()));
         if let Some(metal) = candidates.first() {
             self.record.machine = Some(metal.id.clone());
@@ -70,9 +73,14 @@ impl Life<'_> {
                 live.id
             );
         }
+        if let Some(metal) = theirs.first() {
+            message = not_meant(metal);
+        }
         let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message);
         let record = self.record.clone().sending(Write::Allocate, self.now);
-        Step::say(said, after(0)).recording(record).doing(effect)
+        let mut step = Step::say(said, after(0)).recording(record).doing(effect);
+        step.events.extend(theirs.into_iter().map(told));
+        step
     }
 
     fn constraints(&self) -> Constraints {
@@ -194,7 +202,8 @@ impl Life<'_> {
     /// (S4). One that was is told.
     pub(super) fn superfluous(&self, id: &str) -> Option<Step> {
         let unwritten = extra::unwritten(self.observed, &self.record, id);
-        let surplus = unwritten.iter().find(|metal| metal.state == State::Allocated)?;
+        let ours = |metal: &&Metal| self.observed.is_ours(&self.record, metal);
+        let surplus = unwritten.into_iter().filter(ours).find(|metal| metal.state == State::Allocated)?;
         let message = format!("{} was allocated as well; it is going to be released", surplus.id);
         let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
         let mut record = self.record.clone();
@@ -205,8 +214,10 @@ impl Life<'_> {
     /// What there is to tell about machines under our key that were deployed: nobody knows by whom, so they are left (S4).
     pub(super) fn odd_ones(&self, id: &str) -> Vec<Event> {
         let unwritten = extra::unwritten(self.observed, &self.record, id);
-        let odd = unwritten.iter().filter(|metal| metal.state != State::Allocated && !metal.state.is_leaving());
-        let told = |metal: &&Metal| Event {
+        let (ours, theirs): (Vec<&Metal>, Vec<&Metal>) =
+            unwritten.into_iter().partition(|metal| self.observed.is_ours(&self.record, metal));
+        let odd = ours.into_iter().filter(|metal| metal.state != State::Allocated && !metal.state.is_leaving());
+        let deployed = |metal: &Metal| Event {
             warning: true,
             reason: reasons::NOT_OUR_MACHINE,
             message: format!(
@@ -214,7 +225,7 @@ impl Life<'_> {
                 metal.id, metal.state_name
             ),
         };
-        odd.map(told).collect()
+        odd.map(deployed).chain(theirs.into_iter().map(told)).collect()
     }
 
     /// A machine that is not going to be used: on its way back to MAAS.
@@ -236,4 +247,18 @@ impl Life<'_> {
             _ => unplanned(metal),
         }
     }
+}
+
+/// A machine under our key that is not ours.
+fn not_meant(metal: &Metal) -> String {
+    format!(
+        "{} carries our key and is {}'s in MAAS, who never was a user of ours, or another object's; it is left alone, and \
+         another machine is asked for",
+        metal.id,
+        metal.owner.as_deref().unwrap_or("nobody")
+    )
+}
+
+fn told(metal: &Metal) -> Event {
+    Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message: not_meant(metal) }
 }

@@ -15,6 +15,7 @@ mod host_leaving;
 mod leaving;
 mod living;
 mod metal;
+mod ownership;
 mod preparing;
 mod record;
 mod removing;
@@ -43,6 +44,7 @@ pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::decide;
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
 pub use living::{asks_power, first_record, takes_ignition};
+pub use ownership::may_be_served;
 pub use preparing::DEPLOY_DEADLINE;
 pub use record::{
     ABANDON_ANNOTATION, AVOIDED, Avoided, Card, Failure, IN_FLIGHT, InFlight, LEAVE_POWER_ANNOTATION, Place,
@@ -52,6 +54,8 @@ pub use state::{Power, State};
 
 /// Key of the stamp among a machine's workload annotations. MAAS takes no slash in it.
 pub const STAMP: &str = "capmaas-key";
+/// Key of the other half of the stamp: namespace and name of the object. Only the machine's owner in MAAS can write either (S25).
+pub const STAMPED_FOR: &str = "capmaas-machine";
 
 /// Everything that a decision needs to know.
 #[derive(Debug, Clone, PartialEq)]
@@ -184,8 +188,10 @@ pub enum Format {
 pub struct Others {
     /// Of the [machines that are spoken of](Observed::machines) those that they name in their provider IDs or records: live nodes (S6).
     pub machines: BTreeSet<String>,
-    /// One of them has the same key: somebody copied an object.
-    pub share_key: bool,
+    /// The object that our key was made for, if that is another one: this one is a copy of it (S25).
+    pub original: Option<String>,
+    /// Another one that is no copy by its own word has the same key: only what MAAS's stamp names us for is ours (S25).
+    pub contested: bool,
     /// One of the same cluster has a provider ID in the Go provider's form.
     pub use_go_form: bool,
 }
@@ -226,6 +232,8 @@ pub struct Metal {
     pub owner: Option<String>,
     /// The key that is stamped on it.
     pub stamp: Option<String>,
+    /// The object that the stamp names.
+    pub stamped_for: Option<String>,
     /// First part of its name.
     pub hostname: String,
     /// Its whole name.
@@ -358,11 +366,5 @@ impl Metal {
     pub fn is_made_for(&self, vm: &VmRecord) -> bool {
         let there = vm.place.as_ref().is_none_or(|place| self.vm_host == Some(place.host));
         self.is_vm() && there && self.hostname == vm.name
-    }
-
-    /// Whether it carries our key: as a stamp, or by the look-up (S7).
-    pub fn is_ours(&self, key: &str, by_key: &Lookup<Vec<Metal>>) -> bool {
-        let found = matches!(by_key, Lookup::Found(found) if found.iter().any(|metal| metal.id == self.id));
-        self.stamp.as_deref() == Some(key) || (found && self.stamp.is_none())
     }
 }

@@ -14,9 +14,9 @@ use crate::Lookup;
 use crate::intent::Intent;
 use crate::links::{self, Next};
 
-/// A deployment that has not ended by then is taken for failed. MAAS itself gives up after 30 minutes, unless it was killed
-/// in the middle: then it never does.
-pub const DEPLOY_DEADLINE: SignedDuration = SignedDuration::from_mins(45);
+/// A deployment that has not ended by then is taken for failed. MAAS itself gives up after 30 minutes, from 3.5 on after 60, unless
+/// it was killed in the middle: then it never does.
+pub const DEPLOY_DEADLINE: SignedDuration = SignedDuration::from_mins(75);
 /// A machine that is still off this long after its deployment began will not turn on by itself.
 pub(super) const DEPLOY_POWER: SignedDuration = SignedDuration::from_mins(2);
 
@@ -28,6 +28,16 @@ impl Life<'_> {
             reasons::MACHINE_DEPLOY_STARTED,
             format!("{} ({}) is being prepared", metal.hostname, metal.id),
         );
+        // Whoever owns it in MAAS can read what it is given.
+        if !self.observed.is_our_users(&self.record, metal) {
+            let owner = metal.owner.as_deref().unwrap_or_default();
+            let message = format!(
+                "{} belongs to {owner} in MAAS, who is no user of this object, so it gets no bootstrap data; have {owner} \
+                 release it, or delete the Machine",
+                metal.id
+            );
+            return left_alone(reasons::NOT_OUR_MACHINE, message);
+        }
         if metal.stamp.as_ref() != Some(&self.record.key) && self.may_stamp(metal) {
             let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
             return Step::say(said, after(0)).recording(self.record).doing(effect);
@@ -106,7 +116,7 @@ impl Life<'_> {
         let since = self.now.duration_since(began);
         if since >= DEPLOY_DEADLINE {
             let off = self.observed.power != Some(Power::On) && metal.power != Power::On;
-            return self.failed(metal, off, &format!("the deployment of {} has not ended within 45 minutes", metal.id));
+            return self.failed(metal, off, &format!("the deployment of {} has not ended within 75 minutes", metal.id));
         }
         if self.is_vm() && dead_host::is_off(self.observed) {
             return self.failed(metal, true, &format!("its host is off while MAAS deploys {}", metal.id));

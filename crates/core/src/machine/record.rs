@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::leaving::Note;
+use crate::origin::{Origin, WrittenFor};
 
 /// The annotation that holds the [`Record`].
 pub const RECORD_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/maas-record";
@@ -13,6 +15,9 @@ pub const RECORD_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/maas-record
 pub const ABANDON_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/abandon-machine";
 /// Annotation by which a person asks that the machine is never turned on by us; its presence counts (S20).
 pub const LEAVE_POWER_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/leave-power";
+
+/// What every key begins with; the rest is the UID of the object that it was made for.
+const KEY_PREFIX: &str = "capmaas-";
 
 /// How long a write that was sent may still take effect: the client's deadline, and some time for what MAAS does after that.
 pub const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(150);
@@ -23,6 +28,12 @@ pub const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(150);
 pub struct Record {
     /// The key: `agent_name` in MAAS, and the stamp on the machine.
     pub key: String,
+    /// The object that this was written for (S25). Absent: by a release that did not say so; then the UID in the key tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_for: Option<WrittenFor>,
+    /// MAAS users that the object had before: what was allocated then is theirs in MAAS, and ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_users: Vec<String>,
     /// What is remembered about a VM besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<VmRecord>,
@@ -271,7 +282,9 @@ impl Record {
     /// A new record with a key that nobody else has. `uid` is the object's; it is used here and never again (S3).
     pub fn new(uid: &str) -> Self {
         Self {
-            key: format!("capmaas-{uid}"),
+            key: format!("{KEY_PREFIX}{uid}"),
+            written_for: None,
+            earlier_users: Vec::new(),
             vm: None,
             machine: None,
             adopted: false,
@@ -286,6 +299,23 @@ impl Record {
             leaving: None,
             failed: Vec::new(),
         }
+    }
+
+    /// The UID of the object that a key was made for.
+    pub fn uid_in(key: &str) -> Option<&str> {
+        key.strip_prefix(KEY_PREFIX)
+    }
+
+    /// Whether it says that it was written for another object than that of this metadata: that one is a copy (S25).
+    pub fn is_anothers(&self, metadata: &ObjectMeta) -> bool {
+        matches!(WrittenFor::judge(self.written_for.as_ref(), metadata), Origin::Copy(_))
+    }
+
+    /// Whether MAAS may hold something under the key: a machine is on record, or one may be on its way. While that is so, the
+    /// identity that it was asked for with is not given up (S5).
+    pub fn may_hold_something(&self) -> bool {
+        let made = self.vm.as_ref().is_some_and(|vm| vm.exists || vm.unanswered);
+        self.machine.is_some() || self.in_flight.is_some() || !self.extra.is_empty() || made
     }
 
     /// What the annotations say: nothing yet, a record, or something that cannot be read, which is not nothing.

@@ -119,23 +119,19 @@ impl Life<'_> {
                 said.message.clone_from(why);
                 Step::say(said, after(120)).recording(record)
             }
-            NodeSight::NotYet => Step::say(Said::deployed(), after(15)).recording(record),
-            NodeSight::Named => Step::say(Said::deployed(), self.dns_wait(60)).recording(record),
+            // Whoever watches the cluster's Nodes and Machines wakes us: MAAS knows nothing new meanwhile.
+            NodeSight::NotYet | NodeSight::Named => Step::say(Said::deployed(), self.dns_wait()).recording(record),
             NodeSight::NotAsked => {
                 let unsure = metal.power != Power::On;
-                Step::say(Said::deployed(), if unsure { after(120) } else { self.dns_wait(0) }).recording(record)
+                Step::say(Said::deployed(), if unsure { after(120) } else { self.dns_wait() }).recording(record)
             }
         }
     }
 
     /// A control plane machine looks again until its address is in DNS; others wait for changes.
-    fn dns_wait(&self, otherwise: u64) -> Requeue {
+    fn dns_wait(&self) -> Requeue {
         let labels = self.observed.object.metadata.labels.as_ref();
         let control_plane = labels.is_some_and(|labels| labels.contains_key(CONTROL_PLANE_LABEL));
-        match (control_plane, &self.observed.in_dns, otherwise) {
-            (true, Lookup::Found(false), _) => after(10),
-            (_, _, 0) => Requeue::OnChange,
-            (_, _, seconds) => after(seconds),
-        }
+        if control_plane && self.observed.in_dns == Lookup::Found(false) { after(10) } else { Requeue::OnChange }
     }
 }

@@ -75,6 +75,21 @@ impl State {
         matches!(self, Self::New | Self::Commissioning | Self::Testing)
     }
 
+    /// Something that MAAS did to the machine has failed.
+    pub fn is_failed(self) -> bool {
+        matches!(
+            self,
+            Self::FailedCommissioning
+                | Self::Broken
+                | Self::FailedDeployment
+                | Self::ReleasingFailed
+                | Self::FailedDiskErasing
+                | Self::FailedEnteringRescueMode
+                | Self::FailedExitingRescueMode
+                | Self::FailedTesting
+        )
+    }
+
     /// A VM that nobody owns can be removed in this state.
     pub fn is_removable(self) -> bool {
         matches!(

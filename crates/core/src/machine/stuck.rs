@@ -52,7 +52,7 @@ pub(super) fn step(observed: &Observed, record: &mut Record, metal: &Metal, now:
     }
     match observed.power {
         Some(Power::On) if now.duration_since(began) < WIPE_DEADLINE => None,
-        Some(Power::Off) if metal.stamp.as_ref() == Some(&record.key) => {
+        Some(Power::Off) if metal.stamp.as_ref() == Some(&record.key) && observed.is_ours(record, metal) => {
             let message = format!("{id} is off although its disks are being wiped; that is given up and tried again");
             let said = Said::not_yet(Severity::Warning, reasons::MACHINE_RELEASE_FAILED, message.clone());
             let effect = Effect::AbortErase { machine: id.clone() };

@@ -48,10 +48,11 @@ impl Life<'_> {
             (by_key, by_name) => (listed(by_key), listed(by_name)),
         };
         let free = |metal: &&Metal| {
-            !self.observed.others.machines.contains(&metal.id) && !self.record.owed.contains(&metal.id)
+            !self.observed.is_held_by_another(&self.record, metal) && !self.record.owed.contains(&metal.id)
         };
         let made = by_name.iter().filter(|metal| metal.is_made_for(&vm));
-        if let Some(metal) = by_key.iter().filter(free).chain(made.filter(free)).min_by_key(|metal| &metal.id) {
+        let ours = by_key.iter().filter(|metal| self.observed.is_ours(&self.record, metal));
+        if let Some(metal) = ours.filter(free).chain(made.filter(free)).min_by_key(|metal| &metal.id) {
             return self.adopt_vm(&metal.clone());
         }
         if self.provisioned {
@@ -224,7 +225,7 @@ impl Life<'_> {
 
     /// A VM is on record and was never provisioned.
     pub(super) fn becoming_vm(mut self, metal: &Metal, user: &str) -> Step {
-        let ours = metal.is_ours(&self.record.key, &self.observed.by_key);
+        let ours = self.observed.is_ours(&self.record, metal);
         if let (false, Lookup::Unknown(why)) = (ours, &self.observed.by_key) {
             return unseen(why);
         }

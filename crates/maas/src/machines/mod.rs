@@ -59,7 +59,12 @@ impl Machines<'_> {
     /// One machine. [`NotFound`](crate::ErrorKind::NotFound) means that it does not exist;
     /// [`Denied`](crate::ErrorKind::Denied) that it may be somebody else's.
     pub async fn read(&self, system_id: &str) -> Result<Machine> {
-        self.client.json(Call::get("machines.read", "machines/{system_id}/", &[system_id])?.of(OBJECT)).await
+        const OPERATION: &str = "machines.read";
+        if !is_system_id(system_id) {
+            let shown: String = system_id.chars().take(LONGEST_ID).collect();
+            return Err(Error::refused(OPERATION, format!("{shown:?} cannot be a MAAS system ID")));
+        }
+        self.client.json(Call::get(OPERATION, "machines/{system_id}/", &[system_id])?.of(OBJECT)).await
     }
 
     /// Allocates a machine to this user. Never repeated: look by `agent_name` (or host name) whether a lost answer was
@@ -151,5 +156,32 @@ impl Machines<'_> {
     pub async fn mark_broken(&self, system_id: &str, comment: &str) -> Result<Machine> {
         let call = Call::post("machines.mark_broken", "machines/{system_id}/?op=mark_broken", &[system_id])?;
         self.client.json(call.of(OBJECT).field("comment", comment)).await
+    }
+}
+
+/// Far longer than any id that MAAS gives.
+const LONGEST_ID: usize = 64;
+
+/// Whether a machine of MAAS can have this id. Real ones are six lower-case letters and digits; more is let through, because one
+/// that is let through wrongly costs a request, and one that is not, a machine.
+pub fn is_system_id(text: &str) -> bool {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    (1..=LONGEST_ID).contains(&text.len()) && text.chars().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_maas_can_have_are_let_through_and_no_others() {
+        for id in ["abc123", "4y3h7n", "ABC123", "node-1", "x", &"a".repeat(64)] {
+            assert!(is_system_id(id), "{id}");
+        }
+        let long = "a".repeat(10_000);
+        for id in ["", "a,b", "abc 123", " abc123", "abc123\n", "abc/../def", "..", "ümlaut", "a&id=b", "a%20", &long]
+        {
+            assert!(!is_system_id(id), "{id}");
+        }
     }
 }

@@ -11,12 +11,15 @@ use super::gather::{Gathered, ground, is_paused};
 use super::perform::perform;
 use crate::hosts;
 use crate::identity::Identity;
+use crate::machine::SEND;
 use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Result};
 
 /// Applies a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan: Plan) -> Result<Requeue> {
     let kubernetes = context.kubernetes.as_ref();
     let Gathered { mut object, cluster, identity, .. } = gathered;
+    // What is written down about a request counts from the decision (S2).
+    let identity = identity.map(|identity| identity.with_client(identity.client.sending_within(SEND)));
     let uid = object.uid().unwrap_or_default();
     if let Some(patch) = patch_of(&object, &plan.patch) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
@@ -66,7 +69,7 @@ async fn act(
     match perform(&identity.client, effect).await {
         Ok(made) => {
             tracing::info!(cluster = %key, ?effect, "done");
-            context.memory.worked(key);
+            context.memory.worked(key, effect, context.clock.now());
             if let Some(id) = made {
                 let patch = json!({ "metadata": { "annotations": { DNS_RECORD_ANNOTATION: id.to_string() } } });
                 *object = port::patch(context.kubernetes.as_ref(), key, &Guard::of(object), patch).await?;
@@ -75,7 +78,7 @@ async fn act(
         }
         Err(message) => {
             tracing::warn!(cluster = %key, ?effect, "{message}");
-            context.memory.failed(key, message, context.clock.now());
+            context.memory.failed(key, effect, message, context.clock.now());
             Ok(false)
         }
     }

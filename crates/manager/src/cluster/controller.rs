@@ -12,13 +12,15 @@ use capmaas_core::cluster::Notes;
 use capmaas_core::cluster::plan::Requeue;
 use capmaas_core::hosts;
 use futures::StreamExt as _;
+use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
-use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
-use rand::RngExt as _;
+use tracing::Instrument as _;
 
 use super::gather::cluster_name;
 use super::{Context, Memory, contract_of, reconcile};
+use crate::dispatch::{Turn, dispatch, spread};
+use crate::machine::news::{news, of_own_cluster};
 use crate::platform::Platform;
 use crate::port::{Error, ErrorKind, Key};
 
@@ -43,36 +45,44 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
     });
     let watches = &platform.watches;
     let store = watches.maas_clusters.store();
-    let (of_cluster, of_machine) = (store.clone(), store.clone());
-    Controller::for_shared_stream(watches.maas_clusters.subscribe(), store)
-        .with_config(Config::default().concurrency(platform.cluster_concurrency))
-        .watches_shared_stream_with(
-            watches.clusters.subscribe(),
-            move |cluster: Arc<Cluster>| {
-                of_name(&of_cluster, cluster.namespace(), &cluster.name_any())
-                    .map(|object| of(&object))
-                    .collect::<Vec<_>>()
-            },
-            Cluster::api_resource(&version),
-        )
-        .watches_shared_stream(watches.maas_machines.subscribe(), move |machine: Arc<MaasMachine>| {
-            concerned(&of_machine, &machine).iter().map(|object| of(object)).collect::<Vec<_>>()
-        })
-        .reconcile_on(platform.cluster_waker.subscribe())
-        .graceful_shutdown_on(stop)
-        .run(pass, on_error, context)
-        .for_each(|result| async move {
-            match result {
-                // The second: an event about an object that is gone already.
-                Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
-                Err(error) => tracing::warn!(error = %chain(&error), "a cluster could not be looked after"),
-            }
-        })
-        .await;
+    let (of_cluster, of_machine, of_turn) = (store.clone(), store.clone(), store.clone());
+    let keys = |objects: Vec<Arc<MaasCluster>>| iter(objects.into_iter().map(|object| Key::of(object.as_ref())));
+    let own = news(watches.maas_clusters.subscribe(), store, (), of_own_cluster);
+    let asked = select_all([
+        own.map(|object| Key::of(object.as_ref())).boxed(),
+        watches
+            .clusters
+            .subscribe()
+            .flat_map(move |cluster: Arc<Cluster>| {
+                keys(of_name(&of_cluster, cluster.namespace(), &cluster.name_any()).collect())
+            })
+            .boxed(),
+        watches.maas_machines.subscribe().flat_map(move |machine| keys(concerned(&of_machine, &machine))).boxed(),
+        platform
+            .cluster_waker
+            .subscribe()
+            .map(|object| Key::new(object.namespace.unwrap_or_default(), object.name))
+            .boxed(),
+    ]);
+    let turn = move |object: &Key| {
+        let found = of_turn.get(&ObjectRef::new(&object.name).within(&object.namespace))?;
+        Some(Turn { tenant: tenant(&found), cluster: object.to_string(), is_newcomer: false })
+    };
+    let pass = move |object: Key| {
+        let span = tracing::info_span!("pass", cluster = %object);
+        let context = context.clone();
+        async move { pass(&context, &object).await }.instrument(span)
+    };
+    dispatch(asked, platform.cluster_concurrency, turn, pass, stop).await;
 }
 
-fn of(object: &MaasCluster) -> ObjectRef<MaasCluster> {
-    ObjectRef::from_obj(object)
+/// Whose MAAS a cluster needs (S29): that of the Secret which it names, or the manager's own.
+pub(crate) fn tenant(cluster: &MaasCluster) -> String {
+    let own = cluster.namespace().unwrap_or_default();
+    cluster.spec.identity_ref.as_ref().map_or_else(
+        || "manager".to_owned(),
+        |reference| format!("Secret {}/{}", reference.namespace.as_ref().unwrap_or(&own), reference.name),
+    )
 }
 
 /// The clusters to which a change of this machine may make a difference. A pass goes through all machines of its cluster, so
@@ -103,26 +113,22 @@ fn of_name(
     store.state().into_iter().filter(ours)
 }
 
-async fn pass(object: Arc<MaasCluster>, context: Arc<Context>) -> Result<Action, Error> {
-    let (key, began) = (Key::of(object.as_ref()), Instant::now());
-    let result = tokio::time::timeout(DEADLINE, reconcile(&context, &key)).await.unwrap_or_else(|_| {
+/// Answers when the cluster is to be looked at again, if nothing happens before.
+async fn pass(context: &Context, key: &Key) -> Option<Duration> {
+    let began = Instant::now();
+    let result = tokio::time::timeout(DEADLINE, reconcile(context, key)).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, format!("look after MaasCluster {key}"), "it took too long"))
     });
     context.metrics.reconciled("maascluster", result.is_ok(), began.elapsed());
-    Ok(match result? {
-        Requeue::Now => Action::requeue(Duration::ZERO),
-        Requeue::OnChange => Action::await_change(),
-        Requeue::After(wait) => Action::requeue(spread(wait.unsigned_abs())),
-    })
-}
-
-fn on_error(_: Arc<MaasCluster>, _: &Error, _: Arc<Context>) -> Action {
-    Action::requeue(spread(AFTER_ERROR))
-}
-
-/// A fifth more or less, so that many clusters do not ask in step.
-fn spread(wait: Duration) -> Duration {
-    wait.mul_f64(rand::rng().random_range(0.8..1.2))
+    match result {
+        Ok(Requeue::Now) => Some(Duration::ZERO),
+        Ok(Requeue::OnChange) => None,
+        Ok(Requeue::After(wait)) => Some(spread(wait.unsigned_abs())),
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "a cluster could not be looked after");
+            Some(spread(AFTER_ERROR))
+        }
+    }
 }
 
 /// An error with its causes.

@@ -17,7 +17,7 @@ use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, 
 use capmaas_core::cluster::{Notes, addresses, endpoint};
 use capmaas_core::credentials::Standing;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::machine::debts;
+use capmaas_core::machine::{Record as MachineRecord, debts};
 use kube::ResourceExt as _;
 
 use super::{Context, maas};
@@ -102,6 +102,7 @@ fn owe(object: &MaasCluster, observed: &mut Observed) {
             control_plane: false,
             deleting: true,
             provisioned: false,
+            made: false,
             state: None,
             powered: false,
             addresses: Vec::new(),
@@ -255,10 +256,21 @@ fn machine_of(machine: &MaasMachine) -> Machine {
         control_plane: machine.labels().contains_key(CONTROL_PLANE_LABEL),
         deleting: machine.metadata.deletion_timestamp.is_some(),
         provisioned: machine.spec.provider_id().is_some(),
+        made: is_made(machine),
         state: status.and_then(|status| status.machine_state.clone()).filter(|state| !state.is_empty()),
         powered: status.is_some_and(|status| status.machine_powered),
         addresses,
         needs_the_name: leaves_as_host(machine),
+    }
+}
+
+/// Whether MAAS may hold something for it. A journal that cannot be read may tell of anything; a copy's tells nothing of it (S25).
+fn is_made(machine: &MaasMachine) -> bool {
+    match MachineRecord::read(machine.metadata.annotations.as_ref()) {
+        Ok(Some(journal)) if journal.is_anothers(&machine.metadata) => false,
+        Ok(Some(journal)) => machine.spec.provider_id().is_some() || journal.may_hold_something(),
+        Ok(None) => machine.spec.provider_id().is_some(),
+        Err(_) => true,
     }
 }
 

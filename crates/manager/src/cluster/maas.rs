@@ -9,7 +9,7 @@ use capmaas_api::{MaasCluster, MaasMachine, ProviderId};
 use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{Observed, Record};
 use capmaas_core::cluster::{addresses, endpoint};
-use capmaas_core::credentials::Standing;
+use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
 use capmaas_core::machine::{Record as MachineRecord, STAMP, debts};
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, DnsResource, Error, ErrorKind, IpAddressFilter, MachineFilter, MachineStatus};
@@ -186,18 +186,29 @@ impl Eyes<'_> {
     /// Whether a machine of the cluster, with our mark on it, is seen with these eyes (S5, S7).
     async fn sees_one_of(&self, object: &MaasCluster, machines: &[Arc<MaasMachine>]) -> bool {
         let owed = debts(object.metadata.annotations.as_ref()).unwrap_or_default();
-        let owed = owed.into_iter().map(|debt| (debt.machine, debt.key));
-        let records = machines.iter().filter_map(|machine| {
-            let record = MachineRecord::read(machine.metadata.annotations.as_ref()).ok().flatten()?;
-            Some((record.machine?, record.key))
+        let owed = owed.into_iter().map(|debt| (Some(debt.machine), debt.key));
+        let journals = machines.iter().filter_map(|machine| {
+            let journal = MachineRecord::read(machine.metadata.annotations.as_ref()).ok().flatten()?;
+            let tells = journal.may_hold_something() && !journal.is_anothers(&machine.metadata);
+            tells.then_some((journal.machine, journal.key))
         });
-        for (id, key) in owed.chain(records).take(MACHINES_TRIED) {
-            let Ok(machine) = self.identity.machines.read(&id).await else { continue };
-            if machine.workload_annotations.get(STAMP) == Some(&key) {
-                return true;
+        let recorded = object.annotations().get(IDENTITY_ANNOTATION).and_then(|name| Name::parts(name));
+        // Anybody may allocate under any key; only the user that we were is no stranger.
+        let is_former_users =
+            |machine: &maas_client::Machine| recorded.is_some_and(|(_, user)| machine.owner.as_deref() == Some(user));
+        for (id, key) in owed.chain(journals).take(MACHINES_TRIED) {
+            if let Some(id) = &id {
+                let Ok(machine) = self.identity.machines.read(id).await else { continue };
+                if machine.workload_annotations.get(STAMP) == Some(&key) {
+                    return true;
+                }
             }
             let by_key = self.identity.client.machines().list(&MachineFilter::agent_name(&key)).await;
-            if by_key.is_ok_and(|found| found.iter().any(|machine| machine.system_id == id)) {
+            let is_it = |machine: &maas_client::Machine| match &id {
+                Some(id) => machine.system_id == *id,
+                None => is_former_users(machine),
+            };
+            if by_key.is_ok_and(|found| found.iter().any(is_it)) {
                 return true;
             }
         }

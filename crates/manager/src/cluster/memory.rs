@@ -3,17 +3,20 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use capmaas_core::backoff::Request;
 use capmaas_core::cluster::observed::Trouble;
+use capmaas_core::cluster::plan::Effect;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::backoff::Backoff;
 use crate::hosts;
 use crate::identity::Fingerprint;
 use crate::port::Key;
 
-/// The first wait after a failure; it doubles with each one more.
-const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(5);
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(300);
+/// The first wait after a failure.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// An API server is not asked more often than this. A little less than the pause between two passes that ask.
 const PROBE: SignedDuration = SignedDuration::from_secs(20);
 /// How long the names of MAAS's zones are taken for current.
@@ -27,11 +30,13 @@ pub struct Memory {
     state: Arc<Mutex<State>>,
     /// About its machines as LXD hosts.
     pub(super) hosts: hosts::Memory,
+    /// What clusters were refused a moment ago.
+    pub(super) backoff: Backoff,
 }
 
 #[derive(Default)]
 struct State {
-    failures: HashMap<Key, (u32, Trouble)>,
+    failures: HashMap<Key, Trouble>,
     probes: HashMap<Key, Timestamp>,
     zones: HashMap<(Fingerprint, Zones), (Timestamp, BTreeSet<String>)>,
 }
@@ -59,25 +64,25 @@ impl Memory {
     /// Everything about a cluster that is gone.
     pub(super) fn forget(&self, key: &Key) {
         self.hosts.forget(key);
+        self.backoff.forget(key);
         let mut state = self.state();
         state.failures.remove(key);
         state.probes.remove(key);
     }
 
     pub(super) fn trouble(&self, key: &Key) -> Option<Trouble> {
-        self.state().failures.get(key).map(|(_, trouble)| trouble.clone())
+        self.state().failures.get(key).cloned()
     }
 
-    pub(super) fn failed(&self, key: &Key, message: String, now: Timestamp) {
-        let mut state = self.state();
-        let times = state.failures.get(key).map_or(1, |(times, _)| times.saturating_add(1));
-        let doublings = i32::try_from(times.min(16)).unwrap_or(16) - 1;
-        let wait = FIRST_WAIT.saturating_mul(1 << doublings).min(LONGEST_WAIT);
+    pub(super) fn failed(&self, key: &Key, effect: &Effect, message: String, now: Timestamp) {
+        let wait = self.backoff.refused(key, request(key, effect), FIRST_WAIT, now);
+        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
         let retry_at = now.saturating_add(wait).unwrap_or(now);
-        state.failures.insert(key.clone(), (times, Trouble { message, retry_at }));
+        self.state().failures.insert(key.clone(), Trouble { effect: effect.clone(), message, retry_at });
     }
 
-    pub(super) fn worked(&self, key: &Key) {
+    pub(super) fn worked(&self, key: &Key, effect: &Effect, now: Timestamp) {
+        self.backoff.done(key, request(key, effect), now);
         self.state().failures.remove(key);
     }
 
@@ -108,21 +113,26 @@ impl Memory {
     }
 }
 
+fn request(key: &Key, effect: &Effect) -> Request {
+    Request::new(&(key.to_string(), format!("{effect:?}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_five_minutes_and_begin_anew_after_a_success() {
+    fn s26_waits_double_up_to_two_minutes_and_begin_anew_after_a_success() {
         let (memory, key, now) = (Memory::default(), Key::new("n", "c"), Timestamp::UNIX_EPOCH);
+        let effect = Effect::DeleteDnsRecord { id: 7 };
         let wait = || memory.trouble(&key).map(|trouble| trouble.retry_at.as_second());
         let mut waits = Vec::new();
         for _ in 0..8 {
-            memory.failed(&key, "denied".into(), now);
+            memory.failed(&key, &effect, "denied".into(), now);
             waits.extend(wait());
         }
-        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
-        memory.worked(&key);
+        assert_eq!(waits, [5, 10, 20, 40, 80, 120, 120, 120]);
+        memory.worked(&key, &effect, now);
         assert_eq!(wait(), None);
     }
 

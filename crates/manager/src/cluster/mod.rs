@@ -8,12 +8,15 @@ mod memory;
 mod perform;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use capmaas_core::backoff::Request;
 use capmaas_core::cluster::decide;
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::cluster::plan::Requeue;
 use capmaas_core::credentials::Standing;
 use capmaas_core::machine::DEBTS_ANNOTATION;
+use jiff::SignedDuration;
 use kube::ResourceExt as _;
 
 use self::gather::Gathered;
@@ -26,8 +29,12 @@ use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
 pub use controller::run;
+pub(crate) use controller::tenant;
 pub(crate) use gather::cluster_name;
 pub use memory::Memory;
+
+/// After something was done about what is owed; longer if it has to be done again.
+const PAID: Duration = Duration::from_secs(5);
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -63,12 +70,19 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
         context.memory.forget(key);
         return Ok(Requeue::OnChange);
     };
-    let settled = settle(context, key, &gathered).await;
-    match &settled {
-        Ok(Settled::Worked) => return Ok(Requeue::seconds(5)),
-        Ok(Settled::Even | Settled::Waiting) => {}
-        Err(error) if error.kind == ErrorKind::Conflict => return Ok(Requeue::seconds(1)),
-        Err(error) => tracing::warn!(cluster = %key, %error, "what is owed could not be looked at"),
+    // The same debts are not paid at every wake-up, should MAAS refuse (S26).
+    let debts =
+        gathered.object.annotations().get(DEBTS_ANNOTATION).map(|debts| Request::new(&(key.to_string(), debts)));
+    let held = debts.and_then(|debts| context.memory.backoff.held(key, debts, context.clock.now()));
+    let settled = if held.is_some() { Ok(Settled::Waiting) } else { settle(context, key, &gathered).await };
+    match (&settled, debts) {
+        (Ok(Settled::Worked), Some(debts)) => {
+            let wait = context.memory.backoff.refused(key, debts, PAID, context.clock.now());
+            return Ok(Requeue::After(SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)));
+        }
+        (Err(error), _) if error.kind == ErrorKind::Conflict => return Ok(Requeue::seconds(1)),
+        (Err(error), _) => tracing::warn!(cluster = %key, %error, "what is owed could not be looked at"),
+        (Ok(_), _) => {}
     }
     let owes = matches!(settled, Ok(Settled::Waiting));
     let mut plan = decide(&gathered.observed, context.clock.now());

@@ -9,6 +9,7 @@ use capmaas_core::hosts::Wish;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::hosts::observed::{Agent, Host, Node, Observed, Place, Report, VmHost};
 use capmaas_core::intent::{self, Intent};
+use capmaas_core::machine::Record;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -120,7 +121,12 @@ fn node(node: &crate::port::Node) -> Node {
 /// The metal that is there to stay, and which control plane machines are not there yet. VMs do not become hosts.
 fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
     let (mut hosts, mut awaited) = (Vec::new(), Vec::new());
-    for machine in machines.iter().filter(|machine| machine.metadata.deletion_timestamp.is_none()) {
+    let is_copy = |machine: &MaasMachine| {
+        let journal = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+        journal.is_some_and(|journal| journal.is_anothers(&machine.metadata))
+    };
+    let staying = machines.iter().filter(|machine| machine.metadata.deletion_timestamp.is_none());
+    for machine in staying.filter(|machine| !is_copy(machine)) {
         let (name, annotations) = (machine.name_any(), machine.annotations());
         let control_plane = machine.labels().contains_key(CONTROL_PLANE_LABEL);
         if matches!(intent::resolve(&machine.spec, true), Ok(Intent::Vm(_))) {

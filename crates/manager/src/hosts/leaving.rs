@@ -59,7 +59,10 @@ async fn vms(context: &Context, identity: &Identity, host: &VmHost) -> Lookup<Ve
     };
     let whose = |machine: &maas_client::Machine| {
         let name = machine.hostname.as_ref().unwrap_or(&machine.system_id);
-        match (census.holder(&machine.system_id), machine.owner.as_deref().filter(|owner| !owner.is_empty())) {
+        match (
+            census.holder(identity.endpoint(), &machine.system_id),
+            machine.owner.as_deref().filter(|owner| !owner.is_empty()),
+        ) {
             (Some((_, cluster)), _) => format!("{name} of cluster {cluster}"),
             (None, Some(owner)) => format!("{name} of user {owner}"),
             (None, None) => format!("{name}, which nobody has allocated"),

@@ -3,27 +3,32 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use capmaas_core::backoff::Request;
 use capmaas_core::hosts::observed::Trouble;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::backoff::Backoff;
 use crate::port::Key;
 
 /// The hosts of a cluster are not looked at more often than this, unless something was just done about them.
 const LOOK: SignedDuration = SignedDuration::from_secs(10);
-/// The first wait after a failure; it doubles with each one more.
-const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(10);
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(300);
+/// The first wait after a failure.
+const FIRST_WAIT: Duration = Duration::from_secs(10);
 
 /// The memory. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<HashMap<Key, OfCluster>>>);
+pub(crate) struct Memory {
+    state: Arc<Mutex<HashMap<Key, OfCluster>>>,
+    backoff: Backoff,
+}
 
 #[derive(Default)]
 struct OfCluster {
     looked: Option<Timestamp>,
     refreshed: BTreeMap<i64, Timestamp>,
-    trouble: BTreeMap<String, (u32, Trouble)>,
+    trouble: BTreeMap<String, Trouble>,
 }
 
 impl fmt::Debug for Memory {
@@ -34,12 +39,13 @@ impl fmt::Debug for Memory {
 
 impl Memory {
     fn state(&self) -> MutexGuard<'_, HashMap<Key, OfCluster>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything about a cluster that is gone.
     pub(crate) fn forget(&self, key: &Key) {
         self.state().remove(key);
+        self.backoff.forget(key);
     }
 
     /// Whether the hosts may be looked at now; if so, that counts as a look.
@@ -58,9 +64,7 @@ impl Memory {
     }
 
     pub(super) fn trouble(&self, key: &Key) -> BTreeMap<String, Trouble> {
-        let state = self.state();
-        let of = state.get(key).map(|of| &of.trouble);
-        of.into_iter().flatten().map(|(target, (_, trouble))| (target.clone(), trouble.clone())).collect()
+        self.state().get(key).map(|of| of.trouble.clone()).unwrap_or_default()
     }
 
     /// MAAS was made to look at a VM host.
@@ -69,7 +73,8 @@ impl Memory {
     }
 
     /// Something was done: the next pass looks at once.
-    pub(super) fn worked(&self, key: &Key, target: &str) {
+    pub(super) fn worked(&self, key: &Key, target: &str, now: Timestamp) {
+        self.backoff.done(key, request(key, target), now);
         let mut state = self.state();
         let of = state.entry(key.clone()).or_default();
         of.looked = None;
@@ -81,10 +86,14 @@ impl Memory {
         let mut state = self.state();
         let of = state.entry(key.clone()).or_default();
         of.looked = None;
-        let times = of.trouble.get(target).map_or(1, |(times, _)| times.saturating_add(1));
-        let doublings = i32::try_from(times.min(16)).unwrap_or(16) - 1;
-        let wait = FIRST_WAIT.saturating_mul(1 << doublings).min(LONGEST_WAIT);
+        let wait = self.backoff.refused(key, request(key, target), FIRST_WAIT, now);
+        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
         let retry_at = now.saturating_add(wait).unwrap_or(now);
-        of.trouble.insert(target.to_owned(), (times, Trouble { message, retry_at }));
+        of.trouble.insert(target.to_owned(), Trouble { message, retry_at });
     }
+}
+
+/// Whatever is tried about one host or node counts as the same: the next step there needs the one before.
+fn request(key: &Key, target: &str) -> Request {
+    Request::new(&(key.to_string(), target))
 }

@@ -21,7 +21,7 @@ pub(crate) async fn others_known(
     let Some(system_id) = host.host.as_ref().map(|machine| &machine.system_id) else {
         return unknown("MAAS does not say which machine the host is on");
     };
-    let Some((object, cluster)) = census.holder(system_id) else {
+    let Some((object, cluster)) = census.holder(identity.endpoint(), system_id) else {
         return unknown("the host is no machine of a cluster, so no agent counts its VMs");
     };
     let Ok(Some(object)) = context.kubernetes.maas_machine(&object).await else {

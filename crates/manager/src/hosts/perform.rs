@@ -17,7 +17,7 @@ pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect) {
     match attempt(ground, effect).await {
         Ok(()) => {
             tracing::info!(cluster = %ground.key, effect = effect.name(), target = effect.target(), "done");
-            ground.memory.worked(ground.key, effect.target());
+            ground.memory.worked(ground.key, effect.target(), ground.now);
         }
         Err(why) => {
             tracing::warn!(cluster = %ground.key, effect = effect.name(), target = effect.target(), "{why}");

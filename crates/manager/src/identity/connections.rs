@@ -5,20 +5,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capmaas_core::credentials::{Name, Standing};
 use jiff::{SignedDuration, Timestamp};
-use maas_client::{BuildError, Client, ErrorKind, EventQuery};
+use maas_client::{Breaker, BuildError, Client, ErrorKind, EventQuery, Limiter};
 use secrecy::ExposeSecret as _;
 
 use super::{Credentials, Fingerprint, Identity, LogEnd, MachineReader, Problem};
 use crate::feed;
+use crate::lease::Fence;
 
 /// Makes a client of credentials. Nothing is sent yet.
 pub type Connect = Arc<dyn Fn(&Credentials) -> Result<Client, BuildError> + Send + Sync>;
 
-/// Clients over the network, with at most `concurrency` requests under way to a server.
-pub fn over_network(concurrency: usize, observer: impl maas_client::Observer + Clone) -> Connect {
+/// Clients over the network, each with places and a breaker of its own, so that one identity's trouble is nobody else's (S29): at most
+/// `concurrency` requests are under way. Every write asks the fence at the moment when it is sent (S23).
+pub fn over_network(concurrency: usize, observer: impl maas_client::Observer + Clone, fence: Fence) -> Connect {
     Arc::new(move |credentials| {
+        let fence = fence.clone();
         let mut builder = Client::builder(&credentials.endpoint, credentials.key.expose_secret())
             .concurrency(concurrency)
+            .limiter(Limiter::new(concurrency))
+            .breaker(Breaker::new())
+            .before_writes(move || fence.check().map_err(|error| error.to_string()))
             .observer(observer.clone());
         if let Some(authority) = &credentials.authority {
             builder = builder.certificate_authority(authority.as_bytes());
@@ -76,7 +82,13 @@ impl Connections {
         if let Some(identity) = &slot.known().identity {
             return Ok(identity.clone());
         }
-        let _trying = slot.trying.lock().await;
+        let failed = slot.known().failed.clone();
+        let _trying = match (slot.trying.try_lock(), failed) {
+            (Ok(trying), _) => trying,
+            // One at a time sees whether a MAAS that did not answer is back; nobody else waits for that (S29).
+            (Err(_), Some((_, problem))) => return Err(problem),
+            (Err(_), None) => slot.trying.lock().await,
+        };
         {
             let known = slot.known();
             if let Some(identity) = &known.identity {
@@ -170,5 +182,29 @@ impl Connections {
 
     fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Fingerprint, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn s23_a_write_to_maas_asks_the_fence_when_it_is_sent() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let credentials = Credentials {
+            endpoint: "http://127.0.0.1:9/MAAS".to_owned(),
+            key: "a:b:c".to_owned().into(),
+            authority: None,
+            place: "a test".to_owned(),
+        };
+        let sent = async |fence: Fence| {
+            let client = over_network(4, |_: &maas_client::Observation| {}, fence)(&credentials).unwrap();
+            client.machines().power_on("abc123").await.unwrap_err().to_string()
+        };
+        let closed = sent(Fence::closed(capmaas_core::lease::Timing::default())).await;
+        assert!(closed.contains("not sent: the leader lease was not renewed in time"), "{closed}");
+        let open = sent(Fence::open()).await;
+        assert!(open.contains("no connection to"), "{open}");
     }
 }

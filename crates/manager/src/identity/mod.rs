@@ -89,6 +89,12 @@ impl Identity {
     pub fn endpoint(&self) -> &str {
         &self.name.endpoint
     }
+
+    /// The same identity through another client of it. It reads by itself: whoever has a place must not wait for others' reads.
+    #[must_use]
+    pub fn with_client(&self, client: maas_client::Client) -> Self {
+        Self { machines: MachineReader::alone(client.clone()), client, ..self.clone() }
+    }
 }
 
 /// A digest of credentials.

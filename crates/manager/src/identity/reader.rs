@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use maas_client::{Client, Error, Machine};
+use maas_client::{Client, Error, Machine, is_system_id};
 use tokio::sync::{mpsc, oneshot};
 
 /// How long the first reader waits for others. Machines that the change feed wakes together ask within milliseconds.
@@ -18,7 +18,7 @@ type Question = (String, oneshot::Sender<Answer>);
 #[derive(Clone, Debug)]
 pub struct MachineReader {
     client: Client,
-    questions: mpsc::UnboundedSender<Question>,
+    questions: Option<mpsc::UnboundedSender<Question>>,
 }
 
 impl MachineReader {
@@ -26,18 +26,26 @@ impl MachineReader {
     pub fn new(client: Client) -> Self {
         let (questions, asked) = mpsc::unbounded_channel();
         tokio::spawn(answer(client.clone(), asked));
-        Self { client, questions }
+        Self { client, questions: Some(questions) }
+    }
+
+    /// A reader that waits for nobody else's questions.
+    pub fn alone(client: Client) -> Self {
+        Self { client, questions: None }
     }
 
     /// One machine as MAAS has it now. [`ErrorKind::NotFound`](maas_client::ErrorKind::NotFound) is MAAS's word about this very
     /// id: an id that is missing from a list is asked for by itself, because a list leaves away what belongs to others (S1).
     pub async fn read(&self, system_id: &str) -> Result<Machine, Arc<Error>> {
-        let (answer, answered) = oneshot::channel();
-        if self.questions.send((system_id.to_owned(), answer)).is_ok()
-            && let Ok(answer) = answered.await
-            && let Some(machine) = answer?
-        {
-            return Ok(machine);
+        // One that cannot be an id would spoil the list for everybody in it; by itself it is refused in words.
+        if let Some(questions) = self.questions.as_ref().filter(|_| is_system_id(system_id)) {
+            let (answer, answered) = oneshot::channel();
+            if questions.send((system_id.to_owned(), answer)).is_ok()
+                && let Ok(answer) = answered.await
+                && let Some(machine) = answer?
+            {
+                return Ok(machine);
+            }
         }
         self.client.machines().read(system_id).await.map_err(Arc::new)
     }
@@ -57,6 +65,11 @@ async fn answer(client: Client, mut asked: mpsc::UnboundedReceiver<Question>) {
     }
 }
 
+/// Statuses that say something about the sender, and not about the question.
+fn is_about_us(status: u16) -> bool {
+    matches!(status, 401 | 403 | 429)
+}
+
 async fn ask(client: Client, batch: Vec<Question>) {
     // One id alone needs no list: a single read also tells absent from hidden.
     if batch.len() == 1 {
@@ -72,6 +85,10 @@ async fn ask(client: Client, batch: Vec<Question>) {
     for (id, answer) in batch {
         let machine = match &found {
             Ok(machines) => Ok(machines.iter().find(|machine| machine.system_id == id).cloned()),
+            // MAAS objects to the question, so to one of the ids in it: each is asked for by itself.
+            Err(error) if error.status().is_some_and(|status| (400..500).contains(&status) && !is_about_us(status)) => {
+                Ok(None)
+            }
             Err(error) => Err(error.clone()),
         };
         // Whoever asked may have gone meanwhile.

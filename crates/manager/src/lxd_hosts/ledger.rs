@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::MaasMachine;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
-use capmaas_core::credentials::IDENTITY_ANNOTATION;
+use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
 use capmaas_core::intent::Vm;
 use capmaas_core::machine::Record;
 use capmaas_core::placement::{Choice, Claim, Sibling};
@@ -13,6 +13,9 @@ use kube::ResourceExt as _;
 
 /// Label of the MachineSet that a machine belongs to.
 const SET_LABEL: &str = "cluster.x-k8s.io/set-name";
+/// A claim whose VM is not there after this counts no more: whoever makes one sends the request at once, and MAAS refuses one that
+/// does not fit. Else a journal that somebody wrote by hand would keep a host from all others for ever.
+const CLAIMED: SignedDuration = SignedDuration::from_mins(30);
 /// A choice that never came into a record is forgotten after this: the pass that made it failed to write it down.
 const UNWRITTEN: SignedDuration = SignedDuration::from_secs(60);
 
@@ -32,6 +35,8 @@ pub struct Seen {
     maas: Option<String>,
     group: Option<String>,
     claim: Option<Claim>,
+    /// When its place was chosen.
+    since: Option<Timestamp>,
     zone: Option<String>,
     /// MAAS has the VM.
     there: bool,
@@ -48,7 +53,8 @@ impl Seen {
             maas: machine
                 .annotations()
                 .get(IDENTITY_ANNOTATION)
-                .map(|name| name.rsplit_once('#').map_or(name.as_str(), |(endpoint, _)| endpoint).to_owned()),
+                .map(|name| Name::parts(name).map_or(name.as_str(), |(endpoint, _)| endpoint).to_owned()),
+            since: place.map(|place| place.at),
             group: group(machine),
             claim: place.map(|place| Claim {
                 host: place.host,
@@ -144,7 +150,9 @@ impl Ledger {
                     }
                     None => !seen.there,
                 };
-                if hidden {
+                let age = seen.since.map(|since| now.duration_since(since));
+                let is_fresh = age.is_none_or(|age| age < CLAIMED && age > -UNWRITTEN);
+                if hidden && is_fresh {
                     claims.push(claim.clone());
                 }
             }

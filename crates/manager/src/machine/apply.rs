@@ -5,6 +5,7 @@ use std::time::Duration;
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
 use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
 use capmaas_core::Lookup;
+use capmaas_core::backoff::Request;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::machine::{Event, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
 use kube::ResourceExt as _;
@@ -13,20 +14,31 @@ use serde_json::{Map, Value, json};
 use super::Context;
 use super::gather::Sight;
 use super::perform::perform;
+use super::telling::while_waiting;
 use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Result};
 
-/// Applies a plan. A write that meets another version of the object ends the pass. Answers when to look again, and the object as
-/// it was last written, if that is known.
+/// What is left of a plan when it was applied.
+pub(super) struct Applied {
+    /// When to look again.
+    pub(super) requeue: Requeue,
+    /// The object as it was last written.
+    pub(super) object: MaasMachine,
+    /// A status that was not written because the next pass follows at once.
+    pub(super) untold: Option<MaasMachineStatus>,
+}
+
+/// Applies a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn apply(
     context: &Context,
     key: &Key,
     observed: &Observed,
     mut plan: Plan,
     sight: Option<&Sight>,
-) -> Result<(Requeue, Option<MaasMachine>)> {
+) -> Result<Applied> {
     let kubernetes = context.kubernetes.as_ref();
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
+    let request = asked(&plan, sight);
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
     if let Some(patch) = patch_of(&object, &plan) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
@@ -38,36 +50,47 @@ pub(super) async fn apply(
         super::debts::owe(context, cluster, debt).await?;
     }
     if plan.finalizer == Finalizer::Remove {
+        context.backoff.forget(key);
         tell(context, key, &uid, &plan.events).await;
-        return Ok((Requeue::OnChange, None));
+        return Ok(Applied { requeue: Requeue::OnChange, object, untold: None });
     }
     if let (Some(effect), Some(sight)) = (plan.effect.take(), sight) {
         if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
-            return Ok((Requeue::After(Duration::from_secs(1)), None));
+            return Ok(Applied { requeue: Requeue::After(Duration::from_secs(1)), object, untold: None });
         }
+        // MAAS's client asks once more when it sends; what is written elsewhere is asked for here (S23).
         context.fence.check().map_err(|error| {
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
         })?;
-        let outcome = perform(context, key, observed, &effect, sight).await;
+        let performing = perform(context, key, observed, &effect, sight);
+        let outcome = while_waiting(kubernetes, key, &mut object, plan.status.as_ref(), performing).await;
         tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
         let conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
         if let Some(record) = &conclusion.record {
             object = remember(kubernetes, key, object, record).await?;
         }
         plan.status = conclusion.status;
-        plan.requeue = conclusion.requeue;
+        plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
         plan.events.extend(conclusion.events);
     }
-    let is_news =
-        |status: &&MaasMachineStatus| object.status.as_ref() != Some(*status) && !is_passing(status, plan.requeue);
-    let news = plan.status.as_ref().filter(is_news);
+    let news = plan.status.filter(|status| object.status.as_ref() != Some(status));
+    let (news, untold): (Option<_>, Option<_>) = match news {
+        Some(status) if is_passing(&status, plan.requeue) => (None, Some(status)),
+        news => (news, None),
+    };
     if let Some(status) = news {
-        let status = serde_json::to_value(status).unwrap_or_default();
-        kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), status).await?;
+        let value = serde_json::to_value(&status).unwrap_or_default();
+        let version = kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), value).await?;
+        object.metadata.resource_version = Some(version.resource_version);
+        object.status = Some(status);
     }
     tell(context, key, &uid, &plan.events).await;
-    // Which version the object has with its new status is not known.
-    Ok((plan.requeue, news.is_none().then_some(object)))
+    Ok(Applied { requeue: plan.requeue, object, untold })
+}
+
+/// What MAAS is going to be asked for.
+pub(super) fn asked(plan: &Plan, sight: Option<&Sight>) -> Option<Request> {
+    Some(plan.effect.as_ref()?.request(&sight?.identity.name.to_string()))
 }
 
 /// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the record is
@@ -96,8 +119,8 @@ fn carry_over(status: &mut MaasMachineStatus, before: Option<i64>, after: Option
     }
 }
 
-/// Whether a status tells of nothing but a step on the way, and the next pass follows at once: that one says how far it is then,
-/// and nobody could read this in between. Trouble is always told.
+/// Whether a status tells of nothing but a step on the way, and the next pass follows at once: that one says how far it is then, or
+/// tells this one if it has to wait. Trouble is always told.
 fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
     let trouble = |condition: &Condition| matches!(condition.severity, Some(Severity::Warning | Severity::Error));
     requeue == Requeue::After(Duration::ZERO) && !status.ready && !status.conditions.iter().any(trouble)

@@ -4,21 +4,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use capmaas_api::MaasMachine;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
+use capmaas_api::{MaasCluster, MaasMachine};
+use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::machine::{Record, Requeue};
 use futures::StreamExt as _;
 use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
-use rand::RngExt as _;
 use tracing::Instrument as _;
 
-use super::dispatch::dispatch;
 use super::news::{self, fingerprint, news};
 use super::{Context, Known, reconcile_knowing};
-use crate::cluster::cluster_name;
+use crate::backoff::Backoff;
+use crate::cluster::{cluster_name, tenant};
+use crate::dispatch::{Turn, dispatch, spread};
 use crate::platform::Platform;
 use crate::port::{Error, ErrorKind, Key};
 
@@ -38,6 +39,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         fence: platform.fence.clone(),
         metrics: platform.metrics.clone(),
         lxd_hosts: platform.lxd_hosts.clone(),
+        backoff: Backoff::default(),
     });
     let watches = &platform.watches;
     let store = watches.maas_machines.store();
@@ -60,17 +62,30 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
             .boxed(),
         platform.waker.subscribe().map(|machine| Key::new(machine.namespace.unwrap_or_default(), machine.name)).boxed(),
     ]);
-    let is_newcomer = move |machine: &Key| stored(&store, machine).map(|machine| is_newcomer(&machine));
+    let of_machine = watches.maas_clusters.store();
+    let turn = move |machine: &Key| stored(&store, machine).map(|machine| turn(&machine, &of_machine));
     let pass = move |machine: Key| {
         let span = tracing::info_span!("pass", machine = %machine);
         let context = context.clone();
         async move { passes(&context, &machine).await }.instrument(span)
     };
-    dispatch(asked, platform.machine_concurrency, is_newcomer, pass, stop).await;
+    dispatch(asked, platform.machine_concurrency, turn, pass, stop).await;
 }
 
 fn stored(store: &Store<MaasMachine>, machine: &Key) -> Option<Arc<MaasMachine>> {
     store.get(&ObjectRef::new(&machine.name).within(&machine.namespace))
+}
+
+/// In whose turn it is looked at. A MaasCluster has the name of its Cluster, as is the custom; without it, the machine's own word
+/// about the MAAS that it is in counts.
+fn turn(machine: &MaasMachine, clusters: &Store<MaasCluster>) -> Turn {
+    let namespace = machine.namespace().unwrap_or_default();
+    let name = machine.labels().get(CLUSTER_NAME_LABEL).cloned().unwrap_or_default();
+    let found = clusters.get(&ObjectRef::new(&name).within(&namespace));
+    let cluster = format!("{namespace}/{name}");
+    let recorded = || machine.annotations().get(IDENTITY_ANNOTATION).cloned();
+    let tenant = found.map(|cluster| tenant(&cluster)).or_else(recorded).unwrap_or_else(|| cluster.clone());
+    Turn { tenant, cluster, is_newcomer: is_newcomer(machine) }
 }
 
 /// MAAS holds nothing for it yet.
@@ -122,11 +137,6 @@ async fn once(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue
     result
 }
 
-/// A fifth more or less, so that many machines do not ask in step.
-fn spread(wait: Duration) -> Duration {
-    wait.mul_f64(rand::rng().random_range(0.8..1.2))
-}
-
 /// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
@@ -143,5 +153,29 @@ mod tests {
         let is = |record: &Record| is_newcomer(&serde_json::from_value(remembering("m", record)).unwrap());
         assert!(is(&Record::new("u")));
         assert!(!is(&Record { machine: Some("abc123".into()), ..Record::new("u") }));
+    }
+
+    #[test]
+    fn s29_machines_of_one_maas_are_one_tenants_whatever_is_written_on_them() {
+        let machine: MaasMachine = serde_json::from_value(serde_json::json!({
+            "metadata": {
+                "name": "m", "namespace": "team", "labels": {CLUSTER_NAME_LABEL: "c"},
+                "annotations": {IDENTITY_ANNOTATION: "http://maas#me"},
+            },
+            "spec": {},
+        }))
+        .unwrap();
+        let of = |cluster: Option<serde_json::Value>| {
+            let mut writer = kube::runtime::reflector::store::Writer::default();
+            if let Some(spec) = cluster {
+                let object = serde_json::json!({"metadata": {"name": "c", "namespace": "team"}, "spec": spec});
+                let object: MaasCluster = serde_json::from_value(object).unwrap();
+                writer.apply_watcher_event(&kube::runtime::watcher::Event::Apply(object));
+            }
+            turn(&machine, &writer.as_reader()).tenant
+        };
+        assert_eq!(of(Some(serde_json::json!({"identityRef": {"name": "key"}}))), "Secret team/key");
+        assert_eq!(of(Some(serde_json::json!({}))), "manager");
+        assert_eq!(of(None), "http://maas#me", "its cluster is gone");
     }
 }

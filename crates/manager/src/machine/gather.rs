@@ -13,13 +13,13 @@ use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::hosts::wish;
 use capmaas_core::intent::{Intent, resolve};
 use capmaas_core::machine::{
-    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, VmSight,
-    asks_power, debts, first_record,
+    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, STAMPED_FOR, State, Surroundings,
+    VmSight, asks_power, debts, first_record, may_be_served,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
 
-use super::others::others;
+use super::others::{claims, others};
 use super::{Context, Known};
 use crate::census::Census;
 use crate::identity::Identity;
@@ -71,6 +71,14 @@ pub(super) async fn gather(
     if is_idle(&observed) {
         return Ok(Some((observed, None)));
     }
+    let census = kubernetes.census().await?;
+    let journal = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
+    if let Some(journal) = &journal {
+        observed.others = claims(&observed.object, journal, &census);
+    }
+    if !may_be_served(&observed) {
+        return Ok(Some((observed, None)));
+    }
     let (maas_cluster, name) = infrastructure(context, key, &observed.cluster).await;
     observed.maas_cluster = match &maas_cluster {
         Lookup::Found(cluster) => Lookup::Found(Surroundings {
@@ -94,9 +102,7 @@ pub(super) async fn gather(
     if let Lookup::Found(format) = &observed.bootstrap {
         known.bootstrap = Some(format.clone());
     }
-    let census = kubernetes.census().await?;
-    let record = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
-    let record = record.or_else(|| first_record(&observed));
+    let record = journal.or_else(|| first_record(&observed));
     let identity = match identity(context, key, &observed, &maas_cluster, name).await {
         Ok(identity) => identity,
         Err(closed) => {
@@ -272,7 +278,7 @@ async fn look(context: &Context, identity: &Identity, record: &Record, observed:
             }
         };
     }
-    let stamped = matches!(&observed.on_record, Lookup::Found(metal) if metal.stamp.as_ref() == Some(&record.key));
+    let stamped = matches!(&observed.on_record, Lookup::Found(metal) if observed.is_ours(record, metal));
     if deleting || !stamped || record.in_flight.is_some() || !record.extra.is_empty() {
         let found = identity.client.machines().list(&MachineFilter::agent_name(&record.key)).await;
         observed.by_key = match found {
@@ -362,9 +368,12 @@ const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"]
 pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let said = |said: &Option<String>| said.clone().filter(|said| !said.is_empty());
+    let state = machine.status.map_or(State::Unheard, |status| State::from_code(status.code()));
+    // MAAS keeps the description of an earlier failure through release, allocation and the next deployment.
+    let described = said(&machine.error_description).filter(|_| state.is_failed());
     Metal {
         id: machine.system_id.clone(),
-        state: machine.status.map_or(State::Unheard, |status| State::from_code(status.code())),
+        state,
         state_name: machine.status.map_or_else(|| "of unknown state".to_owned(), |status| status.to_string()),
         power: match machine.power_state {
             Some(PowerState::On) => Power::On,
@@ -373,6 +382,7 @@ pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
         },
         owner: said(&machine.owner),
         stamp: machine.workload_annotations.get(STAMP).cloned(),
+        stamped_for: machine.workload_annotations.get(STAMPED_FOR).cloned(),
         hostname: text(&machine.hostname),
         fqdn: text(&machine.fqdn),
         addresses: machine.ip_addresses.clone(),
@@ -383,7 +393,7 @@ pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
         network: network(machine),
         vm_host: machine.pod.as_ref().map(|pod| pod.id),
         tags: machine.tag_names.clone(),
-        last_words: said(&machine.error_description).or_else(|| said(&machine.status_message)).unwrap_or_default(),
+        last_words: described.or_else(|| said(&machine.status_message)).unwrap_or_default(),
     }
 }
 

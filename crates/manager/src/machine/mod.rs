@@ -3,31 +3,40 @@
 mod apply;
 mod controller;
 pub(crate) mod debts;
-mod dispatch;
 #[cfg(test)]
 mod fixture;
 mod gather;
 mod hosts;
 mod links;
-mod news;
+pub(crate) mod news;
 mod others;
 mod perform;
-mod queue;
+mod telling;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use capmaas_api::MaasMachine;
-use capmaas_core::machine::{Format, Requeue, decide};
+use capmaas_api::{MaasMachine, MaasMachineStatus};
+use capmaas_core::machine::{Effect, Format, Observed, Plan, Requeue, SpecPatch, decide};
 
+use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
 use crate::port::{ErrorKind, Key, Kubernetes, Result};
+use gather::Sight;
 
 pub use controller::run;
 pub use news::fingerprint;
+
+/// How long an effect waits for its turn among the requests to its MAAS. Nothing is written down meanwhile.
+const PLACE: Duration = Duration::from_secs(30);
+/// When to look again if it did not come.
+const NO_PLACE: Duration = Duration::from_secs(5);
+/// From the decision to the request: what took longer is not sent, because what is written down about it counts from the decision.
+pub const SEND: Duration = Duration::from_secs(20);
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -44,6 +53,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// The LXD hosts, and which were chosen a moment ago.
     pub lxd_hosts: LxdHosts,
+    /// What machines were refused a moment ago.
+    pub backoff: Backoff,
 }
 
 /// What a pass has learnt that the next one, if it follows at once, need not ask for again. The object is the one that was last
@@ -53,6 +64,8 @@ pub struct Context {
 pub struct Known {
     object: Option<MaasMachine>,
     bootstrap: Option<Format>,
+    /// What was not told, because this pass was going to follow at once.
+    untold: Option<MaasMachineStatus>,
 }
 
 /// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.
@@ -62,19 +75,85 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
 
 /// One pass that may follow another one at once.
 pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue> {
-    // On the heap: everything that a pass holds across its many calls is large.
-    let Some((observed, sight)) = Box::pin(gather::gather(context, key, known)).await? else {
+    let kubernetes = context.kubernetes.as_ref();
+    let Some((mut observed, mut sight)) = gather(context, key, known).await? else {
+        context.backoff.forget(key);
         return Ok(Requeue::OnChange);
     };
-    let plan = decide(&observed, context.clock.now());
-    tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(capmaas_core::machine::Effect::name), why = %plan.why, "decided");
+    let mut plan = hold(context, key, sight.as_ref(), decide(&observed, context.clock.now()));
+    tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
+    if let (Some(effect), Some(sight)) = (&plan.effect, &mut sight)
+        && effect.asks_maas()
+    {
+        // A place first: from here to the request nothing waits for others, neither what is written down about it (S2) nor the last
+        // look before it (S15).
+        let place = sight.identity.client.reserve(PLACE);
+        let place = telling::while_waiting(kubernetes, key, &mut observed.object, plan.status.as_ref(), place).await;
+        let Ok(client) = place else { return Ok(Requeue::After(NO_PLACE)) };
+        sight.identity = sight.identity.with_client(client.sending_within(SEND));
+        plan = hold(context, key, Some(&*sight), decide(&observed, context.clock.now()));
+    }
     match Box::pin(apply::apply(context, key, &observed, plan, sight.as_ref())).await {
         // Somebody else wrote in between: look again.
-        Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(std::time::Duration::from_millis(500))),
+        Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(Duration::from_millis(500))),
         Err(error) => Err(error),
-        Ok((requeue, stored)) => {
-            known.object = stored;
-            Ok(requeue)
+        Ok(applied) => {
+            known.object = Some(applied.object);
+            known.untold = applied.untold;
+            Ok(applied.requeue)
         }
+    }
+}
+
+/// Gathers, and tells what the pass before has left untold if that takes long.
+async fn gather(context: &Context, key: &Key, known: &mut Known) -> Result<Option<(Observed, Option<Sight>)>> {
+    let untold = known.untold.take().and_then(|untold| Some((untold, known.object.clone()?)));
+    // On the heap: everything that a pass holds across its many calls is large.
+    let gathering = Box::pin(gather::gather(context, key, known));
+    let Some((untold, mut object)) = untold else { return gathering.await };
+    let version = object.metadata.resource_version.clone();
+    let kubernetes = context.kubernetes.as_ref();
+    let mut gathered = telling::while_waiting(kubernetes, key, &mut object, Some(&untold), gathering).await?;
+    if let Some((observed, _)) = &mut gathered
+        && observed.object.metadata.resource_version == version
+    {
+        observed.object.metadata.resource_version = object.metadata.resource_version;
+        observed.object.status = object.status;
+    }
+    Ok(gathered)
+}
+
+/// A plan that asks for what was refused a moment ago asks for nothing (S26). What the refusal means was told then; nothing is written,
+/// so that nobody is woken, but for a finalizer that somebody has taken away.
+fn hold(context: &Context, key: &Key, sight: Option<&Sight>, plan: Plan) -> Plan {
+    let held = |request| context.backoff.held(key, request, context.clock.now());
+    let Some(left) = apply::asked(&plan, sight).and_then(held) else { return plan };
+    Plan {
+        effect: None,
+        record: None,
+        identity: None,
+        spec: SpecPatch::default(),
+        debt: None,
+        finalizer: plan.finalizer,
+        status: None,
+        events: Vec::new(),
+        requeue: Requeue::After(left),
+        why: plan.why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn s02_a_write_is_answered_or_given_up_before_it_counts_as_landed_or_lost() {
+        let transport = maas_client::transport::answering(|_| http::Response::default());
+        let client =
+            maas_client::Client::builder("http://maas.test/MAAS", "a:b:c").transport(transport).build().unwrap();
+        let in_flight = capmaas_core::machine::IN_FLIGHT.unsigned_abs();
+        let margin = Duration::from_secs(10);
+        assert!(SEND + client.write_deadline() + margin <= in_flight, "decided, sent, answered");
+        assert!(client.place_deadline() + client.write_deadline() + margin <= in_flight, "where no place was reserved");
     }
 }

@@ -7,14 +7,21 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
 use capmaas_api::capi::{Cluster, Machine};
+use capmaas_api::names::{
+    DNS_ASKED_ANNOTATION, DNS_NAME_ANNOTATION, DNS_OWED_ANNOTATION, DNS_RECORD_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION,
+};
 use capmaas_api::{MaasCluster, MaasMachine};
+use capmaas_core::cluster::Notes;
+use capmaas_core::credentials::IDENTITY_ANNOTATION;
+use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
+use capmaas_core::machine::{RECORD_ANNOTATION, Record};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt as _};
 
 /// The changes of what `worth` looks at, and every deletion.
-pub(super) fn news<K>(
+pub(crate) fn news<K>(
     changes: impl Stream<Item = Arc<K>> + Send + 'static,
     store: Store<K>,
     kind: K::DynamicType,
@@ -39,25 +46,52 @@ where
     })
 }
 
-/// Everything of a machine that may call for a pass: all but the status, which we write ourselves. A pass that woke itself by
-/// what it said about a MAAS in trouble would ask that MAAS again at once.
+/// Everything of a machine that may call for a pass: all but what we write ourselves (S26). A pass that woke itself by its status or
+/// its journal would ask a MAAS that has just refused again at once.
+///
+/// A person may still meddle with what is ours: a journal or finalizer that goes, and a journal that cannot be read or can be read
+/// again, do call for a pass.
 pub fn fingerprint(machine: &MaasMachine) -> u64 {
-    hash(&machine.metadata, &machine.metadata.generation)
+    let metadata = &machine.metadata;
+    let annotations = metadata.annotations.as_ref();
+    let journal = annotations.and_then(|annotations| annotations.get(RECORD_ANNOTATION));
+    let unreadable = journal.filter(|_| Record::read(annotations).is_err());
+    hash_own(metadata, &(metadata.generation, journal.is_some(), unreadable))
 }
 
+/// Of a MaasCluster, for itself: the same.
+pub(crate) fn of_own_cluster(cluster: &MaasCluster) -> u64 {
+    let metadata = &cluster.metadata;
+    let notes = Notes::of(cluster.annotations());
+    let kept = (notes.source.is_some(), notes.record.is_some(), notes.identity.is_some());
+    hash_own(metadata, &(metadata.generation, kept, notes.unreadable))
+}
+
+/// Annotations that only we write.
+const OURS: [&str; 8] = [
+    RECORD_ANNOTATION,
+    IDENTITY_ANNOTATION,
+    ASKED_ANNOTATION,
+    ENDPOINT_SOURCE_ANNOTATION,
+    DNS_NAME_ANNOTATION,
+    DNS_RECORD_ANNOTATION,
+    DNS_ASKED_ANNOTATION,
+    DNS_OWED_ANNOTATION,
+];
+
 /// Of a Cluster: whether it is paused, what it is made of, and how far it is.
-pub(super) fn of_cluster(cluster: &Cluster) -> u64 {
+pub(crate) fn of_cluster(cluster: &Cluster) -> u64 {
     let status = &cluster.status;
     hash(&cluster.metadata, &printed(&(&cluster.spec, status.infrastructure_ready, &status.initialization)))
 }
 
 /// Of a Machine: what it wants, and whether its Node was found.
-pub(super) fn of_machine(machine: &Machine) -> u64 {
+pub(crate) fn of_machine(machine: &Machine) -> u64 {
     hash(&machine.metadata, &printed(&(&machine.spec, &machine.status.node_ref)))
 }
 
 /// Of a MaasCluster: all but the status; of that only the name in DNS.
-pub(super) fn of_maas_cluster(cluster: &MaasCluster) -> u64 {
+pub(crate) fn of_maas_cluster(cluster: &MaasCluster) -> u64 {
     let dns_name = cluster.status.as_ref().and_then(|status| status.network.as_ref()?.dns_name.clone());
     hash(&cluster.metadata, &(cluster.metadata.generation, dns_name))
 }
@@ -67,9 +101,21 @@ fn printed(value: &impl Debug) -> String {
     format!("{value:?}")
 }
 
+/// Of an object that others write for us.
 fn hash(metadata: &ObjectMeta, more: &impl Hash) -> u64 {
+    hash_with(metadata, |_| true, more)
+}
+
+/// Of an object that we write to ourselves.
+fn hash_own(metadata: &ObjectMeta, more: &impl Hash) -> u64 {
+    hash_with(metadata, |name| !OURS.contains(&name), more)
+}
+
+fn hash_with(metadata: &ObjectMeta, counts: impl Fn(&str) -> bool, more: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (&metadata.labels, &metadata.annotations, &metadata.finalizers).hash(&mut hasher);
+    (&metadata.labels, &metadata.finalizers).hash(&mut hasher);
+    let annotations = metadata.annotations.iter().flatten();
+    annotations.filter(|(name, _)| counts(name)).for_each(|annotation| annotation.hash(&mut hasher));
     metadata.deletion_timestamp.is_some().hash(&mut hasher);
     for owner in metadata.owner_references.iter().flatten() {
         (&owner.kind, &owner.name, &owner.uid).hash(&mut hasher);
@@ -112,5 +158,50 @@ mod tests {
         assert_eq!(woken.next().await.unwrap().spec.paused, Some(true), "the second one was no news");
         say(Event::Delete(cluster(json!({"paused": true}), counting(3))));
         assert!(woken.next().await.is_some(), "that it is gone is news, although nothing of it has changed");
+    }
+
+    #[test]
+    fn s26_what_only_we_write_wakes_nobody_and_what_a_person_does_to_it_is_noticed() {
+        let machine = |annotations: Value, status: Value, finalizers: Value| -> u64 {
+            let metadata = json!({
+                "name": "m", "namespace": "n", "uid": "u", "annotations": annotations, "finalizers": finalizers, "generation": 1,
+            });
+            fingerprint(&serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": status})).unwrap())
+        };
+        let record = Record::new("u");
+        let sending = record.clone().sending(capmaas_core::machine::Write::Allocate, jiff::Timestamp::UNIX_EPOCH);
+        let ours = json!([capmaas_api::names::MACHINE_FINALIZER]);
+        let with = |text: &str| machine(json!({RECORD_ANNOTATION: text}), json!({}), ours.clone());
+        let before = with(&record.text());
+        assert_eq!(with(&sending.text()), before, "an effect that is going to be sent, or was refused");
+        let noted =
+            json!({RECORD_ANNOTATION: record.text(), IDENTITY_ANNOTATION: "http://maas#me", ASKED_ANNOTATION: "now"});
+        assert_eq!(machine(noted, json!({"ready": true}), ours.clone()), before, "notes and the status");
+        assert_ne!(with("{"), before, "somebody broke the journal");
+        assert_ne!(with("{"), with("["), "somebody tries to mend it");
+        assert_ne!(machine(json!({}), json!({}), ours.clone()), before, "somebody removed it");
+        assert_ne!(
+            machine(json!({RECORD_ANNOTATION: record.text()}), json!({}), json!([])),
+            before,
+            "or the finalizer"
+        );
+        let theirs = json!({RECORD_ANNOTATION: record.text(), "team": "a"});
+        assert_ne!(machine(theirs, json!({}), ours.clone()), before, "what others write counts");
+    }
+
+    #[test]
+    fn s26_the_notes_of_a_cluster_do_not_wake_it_and_its_debts_do() {
+        let cluster = |annotations: Value| -> u64 {
+            let metadata =
+                json!({"name": "c", "namespace": "n", "uid": "u", "annotations": annotations, "generation": 1});
+            of_own_cluster(&serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap())
+        };
+        let asked = |time: &str| json!({ENDPOINT_SOURCE_ANNOTATION: "dns", DNS_ASKED_ANNOTATION: time});
+        let before = cluster(asked("2026-11-15T12:00:00Z"));
+        assert_eq!(cluster(asked("2026-11-15T12:00:30Z")), before);
+        assert_ne!(cluster(asked("yesterday")), before, "somebody made it unreadable");
+        let mut owing = asked("2026-11-15T12:00:00Z");
+        owing[capmaas_core::machine::DEBTS_ANNOTATION] = "[]".into();
+        assert_ne!(cluster(owing), before);
     }
 }

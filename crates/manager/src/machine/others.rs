@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use capmaas_core::machine::{Observed, Others, Record};
+use capmaas_api::MaasMachine;
+use capmaas_core::credentials::Name;
+use capmaas_core::machine::{Eyes, Observed, Others, Record};
 
-use crate::census::{Census, stands_for};
+use crate::census::{Asker, Census, stands_for};
 use crate::port::{Kubernetes, Result};
 
 /// Looks it up.
@@ -14,12 +16,27 @@ pub(super) async fn others(
     record: Option<&Record>,
     census: &Census,
 ) -> Result<Others> {
-    let uid = observed.object.metadata.uid.as_deref();
+    let maas = match &observed.eyes {
+        Eyes::Open { name, .. } => Name::parts(name).map(|(endpoint, _)| endpoint),
+        Eyes::Closed { .. } => None,
+    };
+    let asker = Asker { uid: observed.object.metadata.uid.as_deref(), maas };
+    let claims = record.map(|record| claims(&observed.object, record, census)).unwrap_or_default();
     Ok(Others {
-        machines: held(kubernetes, census, uid, observed.machines()).await?,
-        share_key: record.is_some_and(|record| census.is_key_of_another(uid, &record.key)),
+        machines: held(kubernetes, census, asker, observed.machines()).await?,
         use_go_form: census.is_go_form_used_beside(&observed.object),
+        ..claims
     })
+}
+
+/// Who else has the journal's key; nothing else is told.
+pub(super) fn claims(object: &MaasMachine, record: &Record, census: &Census) -> Others {
+    let uid = object.metadata.uid.as_deref();
+    Others {
+        original: census.original_of(uid, &record.key).map(|key| key.to_string()),
+        contested: census.is_key_of_another(uid, &record.key),
+        ..Others::default()
+    }
 }
 
 /// Those that other objects hold. The census may be behind: a machine that one object has given back and another one got would be
@@ -27,13 +44,13 @@ pub(super) async fn others(
 async fn held(
     kubernetes: &dyn Kubernetes,
     census: &Census,
-    uid: Option<&str>,
+    asker: Asker<'_>,
     machines: BTreeSet<String>,
 ) -> Result<BTreeSet<String>> {
     let mut held = BTreeSet::new();
     for id in machines {
-        for holder in census.others_holding(uid, &id) {
-            if kubernetes.maas_machine(&holder).await?.is_some_and(|object| stands_for(&object, &id)) {
+        for holder in census.others_holding(asker, &id) {
+            if kubernetes.maas_machine(&holder).await?.is_some_and(|object| stands_for(&object, asker.maas, &id)) {
                 held.insert(id.clone());
             }
         }
@@ -55,11 +72,12 @@ mod tests {
         let holds = Record { machine: Some("abc123".into()), ..Record::new("a") };
         port.create(remembering("a", &holds)).unwrap();
         let behind = port.census().await.unwrap();
-        let seen = async || held(&port, &behind, Some("another"), BTreeSet::from(["abc123".into()])).await.unwrap();
+        let another = Asker { uid: Some("another"), maas: None };
+        let seen = async || held(&port, &behind, another, BTreeSet::from(["abc123".into()])).await.unwrap();
         assert_eq!(seen().await, BTreeSet::from(["abc123".into()]), "a live node");
         let given_back = Record { released: Some("abc123".into()), ..holds };
         port.edit("MaasMachine", &key, &noting(&given_back)).unwrap();
-        assert_eq!(behind.others_holding(Some("another"), "abc123").len(), 1, "it is behind");
+        assert_eq!(behind.others_holding(another, "abc123").len(), 1, "it is behind");
         assert_eq!(seen().await, BTreeSet::new());
         port.delete("MaasMachine", &key);
         assert_eq!(seen().await, BTreeSet::new());

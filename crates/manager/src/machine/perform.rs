@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use capmaas_core::intent::Wipe;
-use capmaas_core::machine::{Card, Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP};
+use capmaas_core::machine::{
+    Card, Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP, STAMPED_FOR,
+};
 use capmaas_core::placement::LEAVING_TAG;
 use kube::ResourceExt as _;
 use maas_client::{
@@ -18,8 +20,6 @@ use crate::port::{self, Key};
 
 /// What people see in MAAS's event log.
 const COMMENT: &str = "capmaas";
-/// Key among a machine's workload annotations that tells people whose it is.
-const OBJECT: &str = "capmaas-machine";
 
 /// Does it, once.
 pub(super) async fn perform(
@@ -68,7 +68,8 @@ pub(super) async fn perform(
             result => result,
         },
         Effect::Stamp { key: stamp, machine } => {
-            let annotations = BTreeMap::from([(STAMP.to_owned(), stamp.clone()), (OBJECT.to_owned(), key.to_string())]);
+            let annotations =
+                BTreeMap::from([(STAMP.to_owned(), stamp.clone()), (STAMPED_FOR.to_owned(), key.to_string())]);
             machines.set_annotations(machine, &annotations).await.map(drop)
         }
         Effect::DisableSwap { machine } => {

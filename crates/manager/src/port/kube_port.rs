@@ -9,11 +9,14 @@ use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::{GROUP, MaasCluster, MaasMachine, VERSION};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
@@ -24,11 +27,14 @@ use super::together::Together;
 use super::workload::Workloads;
 use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, NewSecret, Node, Result, SecretValues, Which};
 use crate::census::Census;
+use crate::joining::Nodes;
 
 /// Who owns the fields that we write, in the words of server-side apply.
 pub(super) const FIELD_MANAGER: &str = "capmaas-manager";
 /// Objects of one page of a list.
 const PAGE: u32 = 50;
+/// A watch of Nodes is opened anew after this: it must end before a read of a workload cluster is given up.
+const NODE_WATCH_SECONDS: u32 = 8;
 /// An API server that has not answered by then is taken for away. kube itself would repeat for many minutes.
 pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -203,7 +209,7 @@ impl Kubernetes for KubePort {
         serde_json::to_value(stored).map_err(|error| not_understood(doing, error))
     }
 
-    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard> {
         let doing = format!("write the status of the {} {key}", kind.as_str());
         let api = self.objects(kind, key);
         let body = json!({
@@ -211,19 +217,18 @@ impl Kubernetes for KubePort {
             "metadata": { "name": key.name, "resourceVersion": guard.resource_version }, "status": status,
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let stored = within(doing.clone(), api.patch_status(&key.name, &parameters, &Patch::Apply(&body))).await?;
+        let mut stored = within(doing.clone(), api.patch_status(&key.name, &parameters, &Patch::Apply(&body))).await?;
         // Applying leaves what another writer, such as the Go provider, put there.
         let left: Map<String, Value> = fields(stored.data.get("status"))
             .filter(|name| status.get(name).is_none())
             .map(|name| (name.clone(), Value::Null))
             .collect();
         if !left.is_empty() {
-            let version = stored.resource_version();
-            let body = json!({ "metadata": { "resourceVersion": version }, "status": left });
+            let body = json!({ "metadata": { "resourceVersion": stored.resource_version() }, "status": left });
             let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            within(doing, api.patch_status(&key.name, &parameters, &Patch::Merge(&body))).await?;
+            stored = within(doing, api.patch_status(&key.name, &parameters, &Patch::Merge(&body))).await?;
         }
-        Ok(())
+        Ok(Guard::of_version(stored.resource_version()))
     }
 
     async fn publish(&self, happening: &Happening) -> Result<()> {
@@ -336,6 +341,23 @@ impl Kubernetes for KubePort {
         };
         within(format!("make the Secret {}", secret.key), api.create(&PostParams::default(), &body)).await?;
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Nodes for KubePort {
+    async fn names(&self, cluster: &Key) -> Result<BoxStream<'static, String>> {
+        let nodes: Api<PartialObjectMeta<k8s_openapi::api::core::v1::Node>> = Api::all(self.workload(cluster).await?);
+        let changes = watcher::watcher(nodes, watcher::Config::default().timeout(NODE_WATCH_SECONDS).page_size(PAGE));
+        let answered =
+            changes.take_while(|change| std::future::ready(change.is_ok())).filter_map(|change| async { change.ok() });
+        let names = answered.filter_map(|change| async {
+            match change {
+                watcher::Event::Apply(node) | watcher::Event::InitApply(node) => Some(node.name_any()),
+                watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => None,
+            }
+        });
+        Ok(names.boxed())
     }
 }
 

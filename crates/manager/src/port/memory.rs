@@ -88,7 +88,7 @@ impl MemoryPort {
 
     /// Replaces the status of an object of any kind, as another writer would.
     pub fn set_status(&self, kind: &str, key: &Key, status: Value) -> Result<()> {
-        self.state().objects.apply_status(&(kind.to_owned(), key.clone()), None, status)
+        self.state().objects.apply_status(&(kind.to_owned(), key.clone()), None, status).map(drop)
     }
 
     /// Deletes an object of any kind, as `kubectl delete --wait=false` does.
@@ -314,7 +314,7 @@ impl Kubernetes for MemoryPort {
         Ok(stored)
     }
 
-    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard> {
         self.state().objects.apply_status(&id(kind, key), Some(guard), status)
     }
 

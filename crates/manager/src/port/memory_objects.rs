@@ -98,7 +98,7 @@ impl Objects {
     }
 
     /// Replaces the status, keeping conditions of other types.
-    pub(super) fn apply_status(&mut self, id: &Id, guard: Option<&Guard>, mut status: Value) -> Result<()> {
+    pub(super) fn apply_status(&mut self, id: &Id, guard: Option<&Guard>, mut status: Value) -> Result<Guard> {
         let doing = || format!("write the status of the {} {}", id.0, id.1);
         let Some(before) = self.stored.get(id) else {
             return Err(Error::new(ErrorKind::NotFound, doing(), "it does not exist"));
@@ -118,8 +118,8 @@ impl Objects {
         if let Some(fields) = after.as_object_mut() {
             fields.insert("status".into(), status);
         }
-        self.put(id.clone(), after);
-        Ok(())
+        let stored = self.put(id.clone(), after);
+        Ok(Guard::of_version(stored["metadata"]["resourceVersion"].as_str().map(str::to_owned)))
     }
 
     /// Deletes an object, or marks it as being deleted while it has finalizers.

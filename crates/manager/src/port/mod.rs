@@ -106,7 +106,11 @@ pub struct Guard {
 impl Guard {
     /// The object as it was read.
     pub fn of<K: kube::Resource>(object: &K) -> Self {
-        Self { resource_version: object.resource_version().unwrap_or_default() }
+        Self::of_version(object.resource_version())
+    }
+
+    fn of_version(version: Option<String>) -> Self {
+        Self { resource_version: version.unwrap_or_default() }
     }
 }
 
@@ -305,8 +309,8 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
 
     /// Makes the status this one, if the object is still the one that the guard names. Afterwards every field is as given
     /// and fields that are not given are gone, whoever wrote them; of the conditions, those of types that are not given
-    /// stay.
-    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()>;
+    /// stay. Answers the version of the object with this status.
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard>;
 
     /// Tells that something happened.
     async fn publish(&self, happening: &Happening) -> Result<()>;

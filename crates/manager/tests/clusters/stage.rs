@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::cluster::plan::Requeue;
+use capmaas_manager::backoff::Backoff;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::cluster::{Context, Memory, reconcile};
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
@@ -101,6 +102,7 @@ impl Stage {
             fence: self.context.fence.clone(),
             metrics: self.context.metrics.clone(),
             lxd_hosts: LxdHosts::default(),
+            backoff: Backoff::default(),
         }
     }
 

@@ -148,7 +148,7 @@ impl Kubernetes for Mortal {
         self.crash.write(self.port.patch(kind, key, guard, patch)).await
     }
 
-    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<()> {
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard> {
         self.crash.write(self.port.apply_status(kind, key, guard, status)).await
     }
 

@@ -245,3 +245,29 @@ async fn the_newest_vm_of_a_host_is_counted_once() {
     assert_eq!(third.choice.unwrap_err().kind, LxdErrorKind::InsufficientResources, "the second one is promised");
     assert_eq!(lists(&maas), 2, "and for that no list is asked for: it would show nothing new");
 }
+
+#[tokio::test]
+async fn s25_a_claim_in_a_journal_that_was_written_by_hand_does_not_keep_a_host_from_others_for_ever() {
+    let maas = maas();
+    host(&maas, 1, 4);
+    let (hosts, identity) = (LxdHosts::default(), identity(&maas, ADMIN).await);
+    let id = identity.client.vm_hosts().list().await.unwrap()[0].id;
+    let claiming = |at: Timestamp| {
+        let mut forged = object("forged");
+        let place = json!({
+            "host": id, "hostName": "host1", "zone": "az1", "cores": 4000, "memory": 4096, "disk": 20, "at": at,
+        });
+        let record = json!({"key": "k", "vm": {"name": "f", "base": "f", "place": place}});
+        forged.metadata.annotations = Some([(RECORD_ANNOTATION.to_owned(), record.to_string())].into());
+        Census::of([&forged])
+    };
+    let (failed, wanted) = (BTreeSet::new(), vm());
+    let demand = Demand { vm: &wanted, zone: None, failed: &failed };
+    let mins = |minutes| SignedDuration::from_mins(minutes);
+    for (at, fits) in [(now(), false), (now() - mins(31), true), (now() + mins(60), true)] {
+        let Lookup::Found(placed) = hosts.place(&identity, now(), &demand, &object("b"), &claiming(at)).await else {
+            panic!()
+        };
+        assert_eq!(placed.choice.is_ok(), fits, "claimed at {at}");
+    }
+}

@@ -110,6 +110,7 @@ impl Manager {
                 fence: fence.clone(),
                 metrics: metrics.clone(),
                 lxd_hosts,
+                backoff: capmaas_manager::backoff::Backoff::default(),
             },
             clusters: cluster::Context {
                 kubernetes,

@@ -1,6 +1,7 @@
 //! What people do to objects: copies, edits, broken journals, forged debts, wrong clocks; and what another user of MAAS does.
 
 use capmaas_api::names::{MACHINE_FINALIZER, VM_NAME_ANNOTATION};
+use capmaas_api::reasons;
 use capmaas_core::machine::{DEBTS_ANNOTATION, RECORD_ANNOTATION};
 use capmaas_manager::port::Key;
 use serde_json::{Value, json};
@@ -144,6 +145,10 @@ impl People {
             world.port.delete("MaasMachine", &of);
             return;
         }
+        if object["metadata"]["annotations"][RECORD_ANNOTATION].is_null() {
+            // Without a journal it would be one more object.
+            return;
+        }
         let mut copy = object.clone();
         let metadata = copy["metadata"].as_object_mut().unwrap();
         metadata.remove("resourceVersion");
@@ -255,7 +260,12 @@ fn name_vm(world: &mut World) {
 /// Why copies have not come to rest: those that are deleted go, and the others say what they are.
 pub(crate) fn unsettled(world: &World) -> Option<String> {
     let objects = ["MaasMachine", "MaasCluster"].into_iter().flat_map(|kind| world.port.objects(kind));
-    let left = objects.filter(is_copy).find(|object| is_leaving(object))?;
-    let (reason, message) = condition(&left, "MachineDeployed");
-    Some(format!("the copy {} is still being deleted: {reason}: {message}", key(&left)))
+    objects.filter(is_copy).find_map(|copy| {
+        let (reason, message) = condition(&copy, "MachineDeployed");
+        if is_leaving(&copy) {
+            return Some(format!("the copy {} is still being deleted: {reason}: {message}", key(&copy)));
+        }
+        let silent = !copy["metadata"]["annotations"][RECORD_ANNOTATION].is_null() && reason != reasons::COPIED_JOURNAL;
+        silent.then(|| format!("the copy {} does not say that it is one: {reason}: {message}", key(&copy)))
+    })
 }

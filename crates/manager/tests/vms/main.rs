@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bridge;
+mod copies;
 #[path = "../common/crash.rs"]
 mod crash;
 mod dead_host;
+mod identity;
 mod leaving;
 mod life;
 #[path = "../common/lxd_host.rs"]
@@ -14,3 +16,4 @@ mod metal;
 mod orphans;
 mod stage;
 mod trouble;
+mod waiting;

@@ -196,3 +196,18 @@ async fn s04_the_finalizer_waits_for_the_second_machine() {
         assert_eq!(state(&stage, name), ("Ready".to_owned(), false), "{name}, {other} was the second");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_a_slow_maas_allocates_the_condition_says_what_is_waited_for() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    stage.cluster_passes(2).await;
+    stage.fault(json!({ "match": { "kind": "machines.allocate" }, "when": "after", "do": "slow", "seconds": 20.0 }));
+    let look = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        stage.condition("m", "MachineDeployed")["message"].to_string()
+    };
+    let (_, told) = tokio::join!(stage.pass("m"), look);
+    assert!(told.contains("a machine is being asked for"), "{told}");
+    stage.until_ready(&["m"]).await;
+}

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use capmaas_core::machine::Requeue;
+use capmaas_manager::backoff::Backoff;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
@@ -25,6 +26,8 @@ use crate::crash::{Crash, Mortal};
 use crate::lxd_host::lxd_host;
 
 pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
+/// Where the second MAAS answers.
+pub(crate) const ELSEWHERE: &str = "http://other.test:5240/MAAS";
 /// The key of a user who sees no machine of another.
 pub(crate) const BOB: &str = "cb:tb:CANARYbob";
 const START: i64 = 1_794_772_800;
@@ -48,6 +51,8 @@ impl Environment for Ahead {
 pub(crate) struct Stage {
     pub(crate) port: MemoryPort,
     pub(crate) maas: Simulator,
+    /// Another MAAS, at [`ELSEWHERE`].
+    pub(crate) other: Simulator,
     pub(crate) context: Context,
     driver: Driver,
     clock: Clock,
@@ -55,10 +60,17 @@ pub(crate) struct Stage {
     pub(crate) crash: Crash,
 }
 
-fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<MemoryKeeper>, crash: &Crash) -> Context {
-    let router = maas.router();
+fn context(
+    clock: &Clock,
+    port: &MemoryPort,
+    (maas, other): (&Simulator, &Simulator),
+    keeper: &Arc<MemoryKeeper>,
+    crash: &Crash,
+) -> Context {
+    let (here, elsewhere) = (maas.router(), other.router());
     let mortal = crash.clone();
     let connect: Connect = Arc::new(move |credentials: &Credentials| {
+        let router = if credentials.endpoint == ELSEWHERE { &elsewhere } else { &here };
         let inner = in_process(router.clone(), 1 << 20);
         let transport = Transport::new(tower::service_fn(move |request: http::Request<bytes::Bytes>| {
             let inner = inner.clone();
@@ -90,6 +102,7 @@ fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<Memo
         fence: Fence::open(),
         metrics: Metrics::new(),
         lxd_hosts: LxdHosts::default(),
+        backoff: Backoff::default(),
     }
 }
 
@@ -107,11 +120,12 @@ impl Stage {
     pub(crate) fn bare() -> Self {
         let (clock, driver) = Clock::driven(Timestamp::from_second(START).unwrap());
         let maas = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
+        let other = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
         let port = MemoryPort::new(clock.clone());
         let keeper = Arc::new(MemoryKeeper::default());
         let crash = Crash::default();
-        let context = context(&clock, &port, &maas, &keeper, &crash);
-        let stage = Self { port, maas, context, driver, clock, keeper, crash };
+        let context = context(&clock, &port, (&maas, &other), &keeper, &crash);
+        let stage = Self { port, maas, other, context, driver, clock, keeper, crash };
         stage.arrange(json!([
             {"user": {"name": "bob", "admin": false, "key": BOB}},
             {"fabric": {"name": "fabric-0", "id": 0}}, {"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}},
@@ -168,7 +182,7 @@ impl Stage {
         }));
     }
 
-    fn create(&self, object: Value) -> Value {
+    pub(crate) fn create(&self, object: Value) -> Value {
         self.port.create(object).unwrap()
     }
 
@@ -220,12 +234,14 @@ impl Stage {
 
     /// The manager dies: whatever it kept in memory is gone.
     pub(crate) fn restart(&mut self) {
-        self.context = context(&self.clock, &self.port, &self.maas, &self.keeper, &self.crash);
+        let both = (&self.maas, &self.other);
+        self.context = context(&self.clock, &self.port, both, &self.keeper, &self.crash);
     }
 
     pub(crate) fn advance(&self, seconds: u64) {
         self.driver.advance(i64::try_from(seconds).unwrap() * 1000);
         self.maas.advance(Duration::from_secs(seconds));
+        self.other.advance(Duration::from_secs(seconds));
     }
 
     /// Passes over these machines in turn, with the time that they ask for in between, until the question is answered yes.
@@ -282,6 +298,23 @@ impl Stage {
         self.port.edit("Secret", &secret, &json!({ "data": null, "stringData": { "apiKey": key } })).unwrap();
     }
 
+    /// Has the manager use the MAAS at another address.
+    pub(crate) fn use_endpoint(&self, endpoint: &str) {
+        let config = Key::new("capmaas-system", "capmaas-config");
+        self.port.edit("ConfigMap", &config, &json!({ "data": { "maasEndpoint": endpoint } })).unwrap();
+    }
+
+    /// Passes over one machine, so many seconds apart, as long as it is there.
+    pub(crate) async fn some_passes(&self, key: &Key, times: usize, seconds: u64) {
+        for _ in 0..times {
+            if self.port.object("MaasMachine", key).is_none() {
+                return;
+            }
+            reconcile(&self.context, key).await.unwrap();
+            self.advance(seconds);
+        }
+    }
+
     /// Switches the host of a VM off, with its LXD, or on again.
     pub(crate) fn power_of_host(&self, host: &str, power: &str) {
         let address = crate::lxd_host::address(host.trim_start_matches("host").parse().unwrap());
@@ -299,6 +332,11 @@ impl Stage {
 
     /// Looks after the MaasCluster so many times, a minute apart.
     pub(crate) async fn cluster_passes(&self, times: usize) {
+        self.cluster_passes_every(60, times).await;
+    }
+
+    /// The same with so many seconds in between.
+    pub(crate) async fn cluster_passes_every(&self, seconds: u64, times: usize) {
         let context = capmaas_manager::cluster::Context {
             kubernetes: self.context.kubernetes.clone(),
             identities: self.context.identities.clone(),
@@ -312,7 +350,7 @@ impl Stage {
         };
         for _ in 0..times {
             capmaas_manager::cluster::reconcile(&context, &Key::new("default", "c1")).await.unwrap();
-            self.advance(60);
+            self.advance(seconds);
         }
     }
 

@@ -6,9 +6,9 @@ use super::{cache, progress::Progress};
 use crate::error::{Doing, Error, Result, create_dir};
 
 /// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs and lvm2, its networks
-/// the rest; Python is for cloud-init's check of user data, valgrind counts instructions, musl-tools makes static programs, and
+/// the rest; Python is for cloud-init's check of user data and for a third-party client of MAAS, valgrind counts instructions, musl-tools makes static programs, and
 /// they are copied by ssh to a server that needs libwrap0.
-pub const PACKAGES: [&str; 22] = [
+pub const PACKAGES: [&str; 23] = [
     "btrfs-progs",
     "dnsmasq-base",
     "iproute2",
@@ -27,6 +27,7 @@ pub const PACKAGES: [&str; 22] = [
     "python3-netifaces",
     "python3-oauthlib",
     "python3-requests",
+    "python3-venv",
     "python3-yaml",
     "qemu-system-x86",
     "util-linux",

@@ -346,11 +346,15 @@ fn s05_a_vm_that_is_owed_must_be_seen_before_another_identity_is_believed() {
 #[test]
 fn an_effect_that_failed_is_told_and_tried_again_after_a_while() {
     let mut observed = settled(&[], vec![up("m1", &["10.0.0.1"])]);
-    observed.trouble = Some(Trouble { message: "MAAS denied it".into(), retry_at: later(20) });
+    let effect = decide(&observed, now()).effect.unwrap();
+    observed.trouble = Some(Trouble { effect, message: "MAAS denied it".into(), retry_at: later(20) });
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.requeue), (&None, Requeue::After(SignedDuration::from_secs(20))));
     assert_eq!(reason(&plan.status.unwrap(), conditions::LOAD_BALANCER_READY), reasons::LOAD_BALANCER_FAILED);
     assert!(decide(&observed, later(20)).effect.is_some());
+    let another = Effect::ReleaseAddress { address: "10.0.0.9".parse().unwrap() };
+    observed.trouble.as_mut().unwrap().effect = another;
+    assert!(decide(&observed, now()).effect.is_some(), "what failed was something else (S26)");
 }
 
 #[test]

@@ -93,6 +93,7 @@ fn up(name: &str, addresses: &[&str]) -> Machine {
         control_plane: true,
         deleting: false,
         provisioned: true,
+        made: true,
         state: Some("Deployed".into()),
         powered: true,
         addresses: addresses.iter().map(|text| ip(text)).collect(),

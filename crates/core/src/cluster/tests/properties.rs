@@ -24,6 +24,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
             control_plane: plane,
             deleting,
             provisioned,
+            made: provisioned,
             state: state.map(str::to_owned),
             powered,
             addresses,
@@ -99,8 +100,11 @@ fn any_observed() -> impl Strategy<Value = Observed> {
     ];
     let owner = any_lookup(any::<bool>().prop_map(|paused| Owner { name: "c1".into(), paused, ..Owner::default() }));
     let reserved = proptest::collection::btree_map(any_address(), any_lookup(Just(())), 0..6);
-    let trouble =
-        proptest::option::of((-20i64..20).prop_map(|at| Trouble { message: "denied".into(), retry_at: later(at) }));
+    let trouble = proptest::option::of((-20i64..20).prop_map(|at| Trouble {
+        effect: Effect::UpdateDnsRecord { id: 1, addresses: BTreeSet::new() },
+        message: "denied".into(),
+        retry_at: later(at),
+    }));
     let machines = any_lookup(proptest::collection::vec(any_machine(), 0..4));
     (
         (any_object(), owner, machines, any_lookup(Just("10.0.0.0/30".to_owned()))),

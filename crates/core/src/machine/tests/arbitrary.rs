@@ -17,9 +17,12 @@ fn any_metal() -> impl Strategy<Value = Metal> {
     let id = prop_oneof![3 => Just(ID), 1 => Just("other")];
     let owner = prop_oneof![Just(None), Just(Some("admin")), Just(Some("bob"))];
     let stamp = prop_oneof![2 => Just(Some(KEY)), 2 => Just(None), 1 => Just(Some("another-key"))];
+    let stamped_for = prop_oneof![3 => Just(Some("n/m")), 1 => Just(None), 1 => Just(Some("n/other"))];
     let power = prop_oneof![Just(Power::On), Just(Power::Off), Just(Power::Unknown)];
-    (id, 0..24usize, owner, stamp, power, any::<[bool; 4]>()).prop_map(|(id, state, owner, stamp, power, flags)| {
+    let mark = (owner, stamp, stamped_for);
+    (id, 0..24usize, mark, power, any::<[bool; 4]>()).prop_map(|(id, state, (owner, stamp, named), power, flags)| {
         Metal {
+            stamped_for: named.map(str::to_owned),
             id: id.into(),
             owner: owner.map(str::to_owned),
             stamp: stamp.map(str::to_owned),
@@ -187,7 +190,7 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
         if flags[5] && !flags[2] {
             observed.object.metadata.finalizers = None;
         }
-        observed.others.share_key = flags[6] && flags[7];
+        observed.others.contested = flags[6] && flags[7];
         observed.as_host = match (flags[0], flags[4]) {
             (true, true) => as_host(flags[6]),
             (true, false) => AsHost::Unknown("away".into()),

@@ -32,6 +32,7 @@ pub(super) fn metal(state: State) -> Metal {
         power: if state == State::Deployed { Power::On } else { Power::Off },
         owner: Some("admin".into()),
         stamp: Some(KEY.into()),
+        stamped_for: Some("n/m".into()),
         hostname: "bm1".into(),
         fqdn: "bm1.maas".into(),
         addresses: vec!["10.0.0.7".into()],
@@ -138,7 +139,10 @@ pub(super) fn fresh() -> Observed {
     let cluster: Cluster =
         serde_json::from_value(json!({ "spec": {}, "status": { "infrastructureReady": true } })).unwrap();
     let machine: Machine = serde_json::from_value(json!({
-        "spec": { "bootstrap": { "dataSecretName": "s" }, "failureDomain": "az2" },
+        "spec": {
+            "bootstrap": { "dataSecretName": "s" }, "failureDomain": "az2",
+            "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasMachine", "name": "m" },
+        },
     }))
     .unwrap();
     Observed {
@@ -163,7 +167,8 @@ pub(super) fn fresh() -> Observed {
 }
 
 pub(super) fn record() -> Record {
-    Record::new("uid-1")
+    let object = crate::origin::WrittenFor { namespace: "n".into(), name: "m".into(), uid: "uid-1".into() };
+    Record { written_for: Some(object), ..Record::new("uid-1") }
 }
 
 pub(super) fn on_record() -> Record {

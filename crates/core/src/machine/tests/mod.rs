@@ -7,6 +7,7 @@ mod fixture;
 mod hosting;
 mod leaving;
 mod living;
+mod ownership;
 mod properties;
 mod table;
 mod vm;

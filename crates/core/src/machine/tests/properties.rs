@@ -8,11 +8,12 @@ use super::fixture::*;
 use crate::Lookup;
 
 fn ours(observed: &Observed, id: &str) -> bool {
-    let marked = |metal: &Metal| metal.id == id && metal.is_ours(KEY, &observed.by_key);
+    let record = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten().unwrap_or_else(record);
+    let marked = |metal: &Metal| metal.id == id && observed.is_ours(&record, metal);
     let stamped = |extra: &Extra| matches!(&extra.seen, Lookup::Found(metal) if marked(metal));
     matches!(&observed.on_record, Lookup::Found(metal) if marked(metal))
         || observed.extra.iter().any(stamped)
-        || matches!(&observed.by_key, Lookup::Found(found) if found.iter().any(|metal| metal.id == id))
+        || matches!(&observed.by_key, Lookup::Found(found) if found.iter().any(marked))
 }
 
 /// Nothing shows that what was in flight has landed.
@@ -131,6 +132,21 @@ proptest! {
         {
             prop_assert!(!matches!(plan.effect, Some(Effect::Allocate { .. })), "{:?}", plan.effect);
         }
+    }
+
+    #[test]
+    fn s25_whatever_is_seen_a_copy_touches_nothing(observed in any_observed(), by_key in any::<bool>()) {
+        let mut journal = Record::read(observed.object.metadata.annotations.as_ref()).unwrap().unwrap_or_else(record);
+        let mut observed = observed;
+        if by_key {
+            journal.key = "capmaas-uid-of-another".into();
+            observed.others.original = Some("n/original".into());
+        } else {
+            journal.written_for.as_mut().unwrap().name = "original".into();
+        }
+        let plan = decide(&observed.with_record(&journal), now());
+        prop_assert_eq!((plan.effect, plan.record, plan.identity, plan.debt), (None, None, None, None));
+        prop_assert!(plan.finalizer != Finalizer::Add && plan.spec == SpecPatch::default());
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Passes over many machines: one machine's never at the same time, and not too many at once.
+//! Passes over many objects: one object's never at the same time, not too many at once, and none behind a tenant's that hang.
 //!
-//! kube's controller does this as well, but keeps a future and an object for each machine that waits, and asks all of these futures
-//! whenever one of them goes on, so that the time for a machine grows with their number. Here only a name waits.
+//! kube's controller does this as well, but keeps a future and an object for each one that waits, and asks all of these futures
+//! whenever one of them goes on, so that the time for each grows with their number. Here only a name waits.
+
+mod queue;
 
 use std::panic::resume_unwind;
 use std::pin::pin;
@@ -10,53 +12,57 @@ use std::time::Duration;
 use futures::channel::mpsc;
 use futures::stream::{Stream, StreamExt as _, select};
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
+use rand::RngExt as _;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-use super::queue::Queue;
+use self::queue::Queue;
+pub(crate) use self::queue::Turn;
 use crate::port::Key;
 
-/// Passes over every machine that is asked for, until `stop`; then those under way come to their end, and whoever still waits is
+/// Passes over every object that is asked for, until `stop`; then those under way come to their end, and whoever still waits is
 /// left to the next manager.
 ///
-/// A pass answers when it wants to be repeated, if nothing happens before. `is_newcomer` tells whether MAAS holds nothing for a
-/// machine yet; `None` if there is no such machine.
-pub(super) async fn dispatch<Pass>(
+/// A pass answers when it wants to be repeated, if nothing happens before. `turn` tells in whose turn an object is looked at;
+/// `None` if there is no such object.
+pub(crate) async fn dispatch<Pass>(
     asked: impl Stream<Item = Key>,
     at_once: u16,
-    is_newcomer: impl Fn(&Key) -> Option<bool>,
+    turn: impl Fn(&Key) -> Option<Turn>,
     pass: impl Fn(Key) -> Pass,
     stop: impl Future<Output = ()>,
 ) where
     Pass: Future<Output = Option<Duration>> + Send + 'static,
 {
     let (repeat, repeated) = mpsc::unbounded();
-    let asked = asked.map(|machine| ScheduleRequest { message: machine, run_at: Instant::now() });
+    let asked = asked.map(|object| ScheduleRequest { message: object, run_at: Instant::now() });
     let mut due = pin!(scheduler(select(asked, repeated)));
     let mut stop = pin!(stop);
     let mut queue = Queue::new(at_once);
     let mut passes = JoinSet::new();
-    let ask = |queue: &mut Queue, machine: Key| {
-        if let Some(is_newcomer) = is_newcomer(&machine) {
-            queue.ask(machine, is_newcomer);
+    let ask = |queue: &mut Queue, object: Key| {
+        if let Some(turn) = turn(&object) {
+            queue.ask(object, turn);
         }
     };
     loop {
-        while let Some(machine) = queue.begin() {
-            let pass = pass(machine.clone());
-            passes.spawn(async move { (machine, pass.await) });
+        while let Some(object) = queue.begin(Instant::now()) {
+            let pass = pass(object.clone());
+            passes.spawn(async move { (object, pass.await) });
         }
+        let room = queue.room_at(Instant::now());
         tokio::select! {
             () = &mut stop => break,
-            Some(machine) = due.next() => ask(&mut queue, machine),
+            Some(object) = due.next() => ask(&mut queue, object),
+            () = sleep_until(room.unwrap_or_else(Instant::now)), if room.is_some() => {}
             Some(ended) = passes.join_next() => {
-                let Some((machine, wait)) = outcome(ended) else { continue };
-                if queue.end(&machine) {
+                let Some((object, wait)) = outcome(ended) else { continue };
+                if queue.end(&object) {
                     // What it asked for is superseded: the pass to come will know better.
-                    ask(&mut queue, machine);
+                    ask(&mut queue, object);
                 } else if let Some(run_at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {
                     // The other end is in this function.
-                    let _ = repeat.unbounded_send(ScheduleRequest { message: machine, run_at });
+                    let _ = repeat.unbounded_send(ScheduleRequest { message: object, run_at });
                 }
             }
         }
@@ -64,6 +70,12 @@ pub(super) async fn dispatch<Pass>(
     while let Some(ended) = passes.join_next().await {
         outcome(ended);
     }
+}
+
+/// When a pass that asked for this wait is repeated: not before, because what was refused would still be held (S26), and up to a quarter
+/// later, so that many do not come in step.
+pub(crate) fn spread(wait: Duration) -> Duration {
+    wait.mul_f64(rand::rng().random_range(1.0..1.25))
 }
 
 /// What a pass has answered. A panic in it goes on here, as if there were no task in between.
@@ -87,6 +99,10 @@ mod tests {
 
     fn key(name: &str) -> Key {
         Key::new("team", name)
+    }
+
+    fn turn(tenant: &str) -> Turn {
+        Turn { tenant: tenant.to_owned(), cluster: "c".to_owned(), is_newcomer: false }
     }
 
     /// Begins and ends of passes, with the second in which they happened.
@@ -129,7 +145,7 @@ mod tests {
     async fn a_machine_is_passed_over_again_when_it_wants_to_be() {
         let (diary, stop) = (Diary::new(), sleep(Duration::from_secs(60)));
         let asked = futures::stream::iter([key("a"), key("a")]);
-        dispatch(asked, 4, |_| Some(true), slow_passes(&diary), stop).await;
+        dispatch(asked, 4, |_| Some(turn("t")), slow_passes(&diary), stop).await;
         assert_eq!(diary.lines(), ["0 a begins", "3 a ends", "13 a begins", "16 a ends"]);
     }
 
@@ -143,7 +159,7 @@ mod tests {
             ask.unbounded_send(key("a")).unwrap();
             ask.unbounded_send(key("b")).unwrap();
         };
-        tokio::join!(dispatch(asked, 4, |_| Some(false), slow_passes(&diary), stop), happens);
+        tokio::join!(dispatch(asked, 4, |_| Some(turn("t")), slow_passes(&diary), stop), happens);
         let expected =
             ["0 a begins", "1 b begins", "3 a ends", "3 a begins", "4 b ends", "6 a ends", "14 b begins", "17 b ends"];
         assert_eq!(diary.lines(), expected);
@@ -158,7 +174,7 @@ mod tests {
             sleep(Duration::from_secs(8)).await;
             ask.unbounded_send(key("a")).unwrap();
         };
-        tokio::join!(dispatch(asked, 4, |_| Some(false), slow_passes(&diary), stop), happens);
+        tokio::join!(dispatch(asked, 4, |_| Some(turn("t")), slow_passes(&diary), stop), happens);
         assert_eq!(diary.lines(), ["0 a begins", "3 a ends", "8 a begins", "11 a ends"]);
     }
 
@@ -171,7 +187,7 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             ask.unbounded_send(key("b")).unwrap();
         };
-        tokio::join!(dispatch(asked, 1, |_| Some(false), slow_passes(&diary), stop), happens);
+        tokio::join!(dispatch(asked, 1, |_| Some(turn("t")), slow_passes(&diary), stop), happens);
         assert_eq!(diary.lines(), ["0 a begins", "3 a ends"]);
     }
 
@@ -179,7 +195,7 @@ mod tests {
     async fn a_machine_that_is_gone_is_not_looked_at() {
         let (diary, stop) = (Diary::new(), sleep(Duration::from_secs(60)));
         let asked = futures::stream::iter([key("gone"), key("a")]);
-        dispatch(asked, 1, |machine| (machine.name != "gone").then_some(false), slow_passes(&diary), stop).await;
+        dispatch(asked, 1, |machine| (machine.name != "gone").then(|| turn("t")), slow_passes(&diary), stop).await;
         let begins = |name: &str| diary.lines().iter().any(|line| line.ends_with(&format!("{name} begins")));
         assert!(begins("a") && !begins("gone"), "{:?}", diary.lines());
     }
@@ -187,7 +203,42 @@ mod tests {
     #[tokio::test]
     async fn a_panic_in_a_pass_is_not_swallowed() {
         let asked = futures::stream::iter([key("a")]).chain(futures::stream::pending());
-        let manager = tokio::spawn(dispatch(asked, 1, |_| Some(false), |_| async { panic!("a bug") }, pending()));
+        let manager = tokio::spawn(dispatch(asked, 1, |_| Some(turn("t")), |_| async { panic!("a bug") }, pending()));
         assert!(manager.await.unwrap_err().is_panic());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s29_nobody_waits_long_behind_two_hundred_machines_of_a_maas_that_hangs() {
+        let began = Instant::now();
+        let waited = Arc::new(Mutex::new(Vec::new()));
+        let (ask, asked) = mpsc::unbounded();
+        for number in 0..200 {
+            ask.unbounded_send(key(&format!("hangs{number}"))).unwrap();
+        }
+        let noted = waited.clone();
+        let pass = move |machine: Key| -> futures::future::BoxFuture<'static, Option<Duration>> {
+            let noted = noted.clone();
+            Box::pin(async move {
+                if machine.name.starts_with("quick") {
+                    noted.lock().unwrap().push(began.elapsed());
+                    sleep(Duration::from_millis(300)).await;
+                    return None;
+                }
+                sleep(Duration::from_secs(120)).await;
+                Some(Duration::from_secs(15))
+            })
+        };
+        let happens = async {
+            for number in 0..600 {
+                sleep(Duration::from_secs(1)).await;
+                ask.unbounded_send(key(&format!("quick{number}"))).unwrap();
+            }
+        };
+        let whose = |machine: &Key| Some(turn(if machine.name.starts_with("quick") { "b" } else { "a" }));
+        tokio::join!(dispatch(asked, 50, whose, pass, sleep(Duration::from_secs(3600))), happens);
+        let waited = waited.lock().unwrap();
+        let longest = waited.iter().zip(1..).map(|(at, asked)| at.saturating_sub(Duration::from_secs(asked))).max();
+        assert_eq!(waited.len(), 600);
+        assert!(longest.unwrap() <= Duration::from_secs(5), "{longest:?}");
     }
 }

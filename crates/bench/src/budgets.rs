@@ -1,0 +1,140 @@
+//! How many requests a provider may cost a MAAS that answers as slowly as a real one, and what it does cost.
+//!
+//! Nobody's Node ever joins here, and the API server of the cluster does not answer: what was measured on a real MAAS. The question
+//! for news (the event log) is asked at a pace of its own however many machines there are, so it counts only where nothing else happens.
+
+use std::path::Path;
+use std::time::Duration;
+
+use capmaas_testbed::Testbed;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::capi::{CONTROL_PLANE, ClusterApi, Kind, install_kinds};
+use crate::maas::{Exchange, Latency, Maas, Speed, Stock};
+use crate::provider::Provider;
+use crate::tell;
+
+const PATIENCE: Duration = Duration::from_secs(300);
+const SETTLE: Duration = Duration::from_secs(15);
+const IDLE: Duration = Duration::from_secs(60);
+/// The number of machines must not show in the requests of an idle minute.
+const MORE_MACHINES: usize = 21;
+
+/// One budget, and what was spent.
+#[derive(Clone, Debug, Serialize)]
+pub struct Budget {
+    /// What is bought.
+    pub what: &'static str,
+    /// What the Go original (v0.9) spent on a real MAAS 3.4.10.
+    pub go: &'static str,
+    /// At most so many requests.
+    pub limit: usize,
+    /// So many were sent.
+    pub spent: Vec<String>,
+}
+
+impl Budget {
+    /// Whether it was enough.
+    pub fn is_kept(&self) -> bool {
+        self.spent.len() <= self.limit
+    }
+}
+
+/// The table.
+pub fn markdown(budgets: &[Budget]) -> String {
+    let row = |it: &Budget| format!("| {} | {} | {} | {} |\n", it.what, it.go, it.limit, it.spent.len());
+    let rows: String = budgets.iter().map(row).collect();
+    format!("| MAAS requests | Go original, recorded | at most | here |\n|---|---|---|---|\n{rows}")
+}
+
+/// Measures all of them.
+pub async fn measure(provider: &str, crds: &Path) -> anyhow::Result<Vec<Budget>> {
+    let stock =
+        Stock { machines: 4 + MORE_MACHINES, vms: 0, deploy_seconds: 15.0, speed: Speed::Real, latency: Latency::Real };
+    let maas = Maas::start(stock)?;
+    let testbed = Testbed::builder().name_server(maas.name_server).start().await?;
+    install_kinds(&testbed, crds).await?;
+    let provider = Provider::prepare(&testbed, provider, &maas.endpoint).await?;
+    let core = ClusterApi::start_without_nodes(&testbed)?;
+    let running = provider.start(&testbed)?;
+    let budgets = Spender { maas: &maas, core: &core, budgets: Vec::new() }.spend().await;
+    running.stop().await;
+    drop(core);
+    testbed.stop().await;
+    budgets
+}
+
+struct Spender<'a> {
+    maas: &'a Maas,
+    core: &'a ClusterApi,
+    budgets: Vec<Budget>,
+}
+
+impl Spender<'_> {
+    async fn spend(mut self) -> anyhow::Result<Vec<Budget>> {
+        let began = Timestamp::now();
+        let three = [format!("{CONTROL_PLANE}0"), "worker-0".to_owned(), "worker-1".to_owned()];
+        self.core.create_cluster(PATIENCE).await?;
+        self.provision(&three).await?;
+        self.note("a cluster of three until Deployed", "244", 50, began, is_no_news);
+        self.idle("idle for a minute, no Node, 3 machines").await?;
+        self.delete(&three[2..]).await?;
+
+        let began = Timestamp::now();
+        self.provision(&["worker-2".to_owned()]).await?;
+        self.note("a worker until Deployed", "14–15", 9, began, is_no_news);
+
+        let began = Timestamp::now();
+        self.provision(&[format!("{CONTROL_PLANE}1")]).await?;
+        self.note("a control plane machine until Deployed, without the cluster's DNS record", "20", 11, began, |it| {
+            is_no_news(it) && !it.entry.kind.starts_with("dnsresource")
+        });
+
+        let more: Vec<String> = (0..MORE_MACHINES).map(|number| format!("more-{number}")).collect();
+        self.provision(&more).await?;
+        self.idle("idle for a minute, no Node, 25 machines").await?;
+
+        let began = Timestamp::now();
+        self.delete(&more[..1]).await?;
+        self.note("deletion of a worker", "4 (it does not wait)", 6, began, is_no_news);
+        Ok(self.budgets)
+    }
+
+    async fn provision(&self, names: &[String]) -> anyhow::Result<()> {
+        self.core.create_machines(names, &Kind::Metal.spec()).await?;
+        self.core.wait_machines(PATIENCE, "it is provisioned", names, |life| life.provisioned.is_some()).await
+    }
+
+    async fn delete(&self, names: &[String]) -> anyhow::Result<()> {
+        self.core.delete_machines(names).await?;
+        self.core.wait_machines(PATIENCE, "it is gone", names, |life| life.gone.is_some()).await?;
+        self.core.forget_machines(names).await
+    }
+
+    async fn idle(&mut self, what: &'static str) -> anyhow::Result<()> {
+        tokio::time::sleep(SETTLE).await;
+        let began = Timestamp::now();
+        tokio::time::sleep(IDLE).await;
+        self.note(what, "2.5 with Nodes", 16, began, |_| true);
+        Ok(())
+    }
+
+    fn note(
+        &mut self,
+        what: &'static str,
+        go: &'static str,
+        limit: usize,
+        since: Timestamp,
+        counts: impl Fn(&Exchange) -> bool,
+    ) {
+        let spent = self.maas.exchanges().into_iter().filter(|exchange| exchange.at >= since && counts(exchange));
+        let spent: Vec<String> = spent.map(|exchange| exchange.entry.kind).collect();
+        tell(&format!("{what}: {} requests, at most {limit}", spent.len()));
+        self.budgets.push(Budget { what, go, limit, spent });
+    }
+}
+
+fn is_no_news(exchange: &Exchange) -> bool {
+    !exchange.is_heartbeat()
+}

@@ -1,0 +1,236 @@
+//! Machines whose Nodes have not joined yet are woken when they do.
+//!
+//! MAAS knows nothing of Nodes, so asking it again tells nothing. What tells is the API server of the workload cluster: while a machine
+//! of a cluster waits for its Node, and no longer, the names of the cluster's Nodes are watched. An API server that is away is tried every
+//! few seconds, once for a cluster and not once for a machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use capmaas_api::MaasMachine;
+use capmaas_api::capi::Machine;
+use capmaas_api::names::CLUSTER_NAME_LABEL;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use kube::ResourceExt as _;
+use kube::api::ApiResource;
+use kube::runtime::reflector::{ObjectRef, Store};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::feed::Waker;
+use crate::port::{Key, Result};
+
+/// How often it is looked which clusters have a machine that waits.
+const SUPERVISE: Duration = Duration::from_secs(2);
+/// An API server that is away is tried again after this, and then less and less often.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The Nodes of workload clusters.
+#[async_trait]
+pub trait Nodes: Send + Sync {
+    /// The name of every Node of a cluster, and again whenever it changes. Ends when the API server does not answer any more.
+    async fn names(&self, cluster: &Key) -> Result<BoxStream<'static, String>>;
+}
+
+/// Wakes machines whose Nodes join. Cheap to clone.
+#[derive(Clone)]
+pub struct Joining {
+    /// Where Nodes are.
+    pub nodes: Arc<dyn Nodes>,
+    /// Ours.
+    pub maas_machines: Store<MaasMachine>,
+    /// Cluster API's: one that has its Node waits no more.
+    pub machines: Store<Machine>,
+    /// The version of Cluster API's kind.
+    pub machine_kind: ApiResource,
+    /// Who is told.
+    pub waker: Waker,
+}
+
+impl Joining {
+    /// Watches the clusters in which a machine waits for its Node, until it is dropped.
+    pub async fn run(self) {
+        let mut running: BTreeMap<Key, AbortOnDropHandle<()>> = BTreeMap::new();
+        loop {
+            let wanted = self.clusters();
+            running.retain(|cluster, _| wanted.contains(cluster));
+            for cluster in wanted {
+                running
+                    .entry(cluster.clone())
+                    .or_insert_with(|| AbortOnDropHandle::new(tokio::spawn(self.clone().follow(cluster))));
+            }
+            tokio::time::sleep(SUPERVISE).await;
+        }
+    }
+
+    async fn follow(self, cluster: Key) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if let Ok(mut names) = self.nodes.names(&cluster).await {
+                while let Some(name) = names.next().await {
+                    pause = FIRST_PAUSE;
+                    self.joined(&cluster, &name);
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn joined(&self, cluster: &Key, node: &str) {
+        for machine in self.maas_machines.state() {
+            if is_name_of(&machine, node) && self.awaited_in(&machine).as_ref() == Some(cluster) {
+                self.waker.wake(&ObjectRef::from_obj(machine.as_ref()));
+            }
+        }
+    }
+
+    fn clusters(&self) -> BTreeSet<Key> {
+        self.maas_machines.state().iter().filter_map(|machine| self.awaited_in(machine)).collect()
+    }
+
+    /// The cluster that the Node of this machine is still to join.
+    fn awaited_in(&self, object: &MaasMachine) -> Option<Key> {
+        if object.spec.provider_id().is_none() || object.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let owner = object.owner_references().iter().find(|owner| owner.kind == "Machine")?;
+        let key = Key::of(object);
+        let reference = ObjectRef::new_with(&owner.name, self.machine_kind.clone()).within(&key.namespace);
+        let machine = self.machines.get(&reference)?;
+        let joined = machine.status.node_ref.as_ref().is_some_and(|node| !node.name.is_empty());
+        let cluster = object.labels().get(CLUSTER_NAME_LABEL).cloned().or_else(|| machine.spec.cluster_name.clone());
+        cluster.filter(|_| !joined).map(|cluster| key.beside(cluster))
+    }
+}
+
+/// Whether a Node of this name may be the machine's: its host name, alone or with a domain.
+fn is_name_of(machine: &MaasMachine, node: &str) -> bool {
+    let hostname = machine.status.as_ref().and_then(|status| status.hostname.as_ref());
+    hostname.is_some_and(|hostname| {
+        let hostname = hostname.to_lowercase();
+        node.strip_prefix(&hostname).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::channel::mpsc;
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::port::{Error, ErrorKind};
+
+    /// An API server that is away at first.
+    struct Away {
+        tries: Mutex<u32>,
+        until: u32,
+        names: Vec<String>,
+        later: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    }
+
+    #[async_trait]
+    impl Nodes for Away {
+        async fn names(&self, cluster: &Key) -> Result<BoxStream<'static, String>> {
+            let mut tries = self.tries.lock().unwrap();
+            *tries += 1;
+            if *tries <= self.until {
+                return Err(Error::new(ErrorKind::Unavailable, format!("reach {cluster}"), "away"));
+            }
+            let later = self.later.lock().unwrap().take().unwrap();
+            Ok(futures::stream::iter(self.names.clone()).chain(later).boxed())
+        }
+    }
+
+    fn machine(name: &str, provider_id: Option<&str>) -> MaasMachine {
+        let object = json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
+            "metadata": {
+                "name": name, "namespace": "n", "uid": name, "labels": { (CLUSTER_NAME_LABEL): "c1" },
+                "ownerReferences": [{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": name, "uid": "u" }],
+            },
+            "spec": { "image": "jammy", "providerID": provider_id },
+            "status": { "ready": true, "hostname": format!("host-{name}") },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn core_machine(name: &str, node: Option<&str>) -> Machine {
+        let status = node.map_or(Value::Null, |node| json!({ "nodeRef": { "name": node } }));
+        serde_json::from_value(json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": { "name": name, "namespace": "n" },
+            "spec": { "clusterName": "c1" }, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn store<K>(kind: K::DynamicType, objects: Vec<K>) -> Store<K>
+    where
+        K: kube::Resource + Clone + 'static,
+        K::DynamicType: std::hash::Hash + Eq + Clone,
+    {
+        let mut writer = Writer::new(kind);
+        for event in
+            std::iter::once(Event::Init).chain(objects.into_iter().map(Event::InitApply)).chain([Event::InitDone])
+        {
+            writer.apply_watcher_event(&event);
+        }
+        writer.as_reader()
+    }
+
+    fn joining(nodes: Away) -> Joining {
+        let kind = Machine::api_resource("v1beta2");
+        let ours = ["a", "b", "early", "joined"].map(|name| {
+            let provider_id = format!("maas://az1/{name}");
+            machine(name, (name != "early").then_some(provider_id.as_str()))
+        });
+        let theirs = vec![
+            core_machine("a", None),
+            core_machine("b", None),
+            core_machine("early", None),
+            core_machine("joined", Some("host-joined")),
+        ];
+        Joining {
+            nodes: Arc::new(nodes),
+            maas_machines: store((), ours.to_vec()),
+            machines: store(kind.clone(), theirs),
+            machine_kind: kind,
+            waker: Waker::default(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_is_woken_within_seconds_once_its_node_has_joined() {
+        let (join, later) = mpsc::unbounded();
+        let names = vec!["host-a".to_owned(), "host-joined".to_owned(), "host-early".to_owned(), "other".to_owned()];
+        let away = Away { tries: Mutex::new(0), until: 10, names, later: Mutex::new(Some(later)) };
+        let joining = joining(away);
+        let mut woken = Box::pin(joining.waker.subscribe());
+        let began = tokio::time::Instant::now();
+        let running = AbortOnDropHandle::new(tokio::spawn(joining.run()));
+        assert_eq!(woken.next().await.unwrap().name, "a", "the API server is back, and the Node is there");
+        assert!(began.elapsed() < LONGEST_PAUSE * 11, "{:?}", began.elapsed());
+        let before = tokio::time::Instant::now();
+        join.unbounded_send("host-b.maas".to_owned()).unwrap();
+        assert_eq!(woken.next().await.unwrap().name, "b", "by its whole name");
+        assert_eq!(before.elapsed(), Duration::ZERO);
+        drop(running);
+    }
+
+    #[test]
+    fn only_clusters_with_a_machine_that_waits_are_watched() {
+        let nothing = Away { tries: Mutex::new(0), until: 0, names: Vec::new(), later: Mutex::new(None) };
+        let mut joining = joining(nothing);
+        assert_eq!(joining.clusters(), BTreeSet::from([Key::new("n", "c1")]));
+        let all = ["a", "b", "early", "joined"].map(|name| core_machine(name, Some("node"))).to_vec();
+        joining.machines = store(joining.machine_kind.clone(), all);
+        assert_eq!(joining.clusters(), BTreeSet::new());
+    }
+}

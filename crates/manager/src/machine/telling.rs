@@ -1,0 +1,69 @@
+//! What is waited for is told while it is waited for.
+//!
+//! A status that the next pass is going to overwrite at once is not written. With a fast MAAS nobody could read it; with a slow one a
+//! person reads the status just then. So it is written after all as soon as the wait gets long.
+
+use std::time::Duration;
+
+use capmaas_api::{MaasMachine, MaasMachineStatus};
+
+use crate::port::{Guard, Key, Kind, Kubernetes};
+
+/// No status is older than this while something is waited for.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Does `work`, and writes `status` meanwhile if that takes long. The object is then as it is stored with it.
+pub(super) async fn while_waiting<T>(
+    kubernetes: &dyn Kubernetes,
+    key: &Key,
+    object: &mut MaasMachine,
+    status: Option<&MaasMachineStatus>,
+    work: impl Future<Output = T>,
+) -> T {
+    let Some(status) = status.filter(|status| object.status.as_ref() != Some(*status)) else { return work.await };
+    let mut work = Box::pin(work);
+    if let Ok(done) = tokio::time::timeout(SOON, work.as_mut()).await {
+        return done;
+    }
+    let guard = Guard::of(object);
+    let value = serde_json::to_value(status).unwrap_or_default();
+    let (told, done) = tokio::join!(kubernetes.apply_status(Kind::MaasMachine, key, &guard, value), work);
+    // Whoever changed the object meanwhile has the next guarded write of this pass refused.
+    if let Ok(version) = told {
+        object.metadata.resource_version = Some(version.resource_version);
+        object.status = Some(status.clone());
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use capmaas_core::machine::Record;
+
+    use super::super::fixture::remembering;
+    use super::*;
+    use crate::clock::Clock;
+    use crate::port::{self, MemoryPort};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_waited_for_is_told_when_the_wait_gets_long_and_not_before() {
+        let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
+        let (port, key) = (MemoryPort::new(clock), Key::new("n", "m"));
+        port.create(remembering("m", &Record::new("u"))).unwrap();
+        let mut object = port.maas_machine(&key).await.unwrap().unwrap();
+        let status = MaasMachineStatus { machine_state: Some("Allocated".into()), ..MaasMachineStatus::default() };
+        let short = tokio::time::sleep(Duration::from_millis(1_900));
+        while_waiting(&port, &key, &mut object, Some(&status), short).await;
+        assert_eq!(port.maas_machine(&key).await.unwrap().unwrap().status, None);
+        let look = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            port.maas_machine(&key).await.unwrap().unwrap().status
+        };
+        let long = while_waiting(&port, &key, &mut object, Some(&status), tokio::time::sleep(Duration::from_secs(20)));
+        let ((), told) = tokio::join!(long, look);
+        assert_eq!(told.as_ref(), Some(&status), "while it is waited for");
+        let patch = serde_json::json!({ "metadata": { "labels": { "a": "b" } } });
+        let patched: port::Result<MaasMachine> = port::patch(&port, &key, &Guard::of(&object), patch).await;
+        assert!(patched.is_ok(), "the version with the status is known");
+    }
+}
