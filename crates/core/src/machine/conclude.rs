@@ -36,6 +36,8 @@ pub enum Refusal {
     HostTrouble,
     /// Something of that name exists already.
     Exists,
+    /// MAAS gave up in the middle: LXD may have the VM.
+    HalfWay,
     /// Something else; it may pass.
     Passing,
 }
@@ -126,7 +128,7 @@ fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
     let kind = match refusal {
         Refusal::NoRoom => LxdErrorKind::InsufficientResources,
         Refusal::HostTrouble => LxdErrorKind::HostUnavailable,
-        Refusal::Exists | Refusal::Invalid | Refusal::InUse => LxdErrorKind::VmCreationFailed,
+        Refusal::Exists | Refusal::HalfWay | Refusal::Invalid | Refusal::InUse => LxdErrorKind::VmCreationFailed,
         Refusal::NoMatch | Refusal::Denied | Refusal::Passing => return None,
     };
     Some(LxdError::new(kind, format!("{}: {why}", place.host_name)).on_host(place.host_name.clone()))
@@ -144,6 +146,10 @@ fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, n
     }
     if refusal == Refusal::Exists {
         vm.exists = true;
+    } else if refusal == Refusal::HalfWay && !vm.unanswered {
+        // As if no answer had come: asked once more under the same name, LXD says whether it has one (S12).
+        vm.unanswered = true;
+        return None;
     } else {
         // Another manager was first: the next look at the hosts shows what is left, and the host is none the worse for it.
         if refusal != Refusal::NoRoom {

@@ -41,33 +41,45 @@ pub enum Payment {
     Paid(String),
     /// Its time has not come; the sentence says why.
     Wait(String),
-    /// The VM is released.
-    Release,
-    /// The VM is removed.
+    /// The VM is removed, under our mark.
     Remove,
 }
 
 /// Decides about one debt. `power` is what the VM's power driver says, which is its host: it answers only if the host does.
-pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str) -> Payment {
+///
+/// A debt is a text that people can write, so nothing is removed for it but a VM that carries the key of the debt as its stamp, and
+/// that nothing speaks against (`hindrance`). It is removed as it is: a release would take the stamp off, and with it the proof (S16, S27).
+pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str, hindrance: Option<String>) -> Payment {
+    let id = &debt.machine;
     let metal = match vm {
         Lookup::Found(metal) => metal,
-        Lookup::Absent => return Payment::Paid(format!("MAAS does not know {} any more", debt.machine)),
+        Lookup::Absent => return Payment::Paid(format!("MAAS does not know {id} any more")),
         Lookup::Unknown(why) => return Payment::Wait(why.clone()),
     };
+    if !metal.is_vm() {
+        return Payment::Paid(format!("{id} is no VM of any VM host in MAAS, and is left alone"));
+    }
     let ours = metal.stamp.as_ref() == Some(&debt.key);
+    if let Some(why) = hindrance.filter(|_| ours) {
+        return Payment::Wait(why);
+    }
     if !ours && is_anothers(metal, user) && metal.state.is_being_commissioned() {
-        return Payment::Wait(format!("{} is {} in MAAS for somebody", debt.machine, metal.state_name));
+        return Payment::Wait(format!("{id} is {} in MAAS for somebody", metal.state_name));
     }
     if !ours && (is_anothers(metal, user) || metal.hostname != debt.name || metal.stamp.is_some()) {
-        return Payment::Paid(format!("{} is somebody else's now", debt.machine));
+        return Payment::Paid(format!("{id} is somebody else's now"));
+    }
+    if !ours {
+        return Payment::Wait(format!(
+            "{id} carries no mark, so nothing proves that it was made for this cluster; delete the VM in MAAS if it was"
+        ));
     }
     if matches!(metal.state, State::Releasing | State::DiskErasing) || metal.locked {
-        return Payment::Wait(format!("{} is {} in MAAS", debt.machine, metal.state_name));
+        return Payment::Wait(format!("{id} is {} in MAAS", metal.state_name));
     }
     match power {
-        Some(Power::On | Power::Off) if ours && metal.state.is_releasable() => Payment::Release,
-        Some(Power::On | Power::Off) if !ours && metal.state.is_removable() => Payment::Remove,
-        Some(Power::On | Power::Off) => Payment::Wait(format!("{} is {} in MAAS", debt.machine, metal.state_name)),
+        Some(Power::On | Power::Off) if metal.state.is_releasable() || metal.state.is_removable() => Payment::Remove,
+        Some(Power::On | Power::Off) => Payment::Wait(format!("{id} is {} in MAAS", metal.state_name)),
         Some(Power::Unknown) | None => Payment::Wait(format!("the LXD host {} does not answer", debt.host)),
     }
 }

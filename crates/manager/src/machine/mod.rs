@@ -3,6 +3,7 @@
 mod apply;
 mod controller;
 pub(crate) mod debts;
+mod dhcp;
 mod dispatch;
 #[cfg(test)]
 mod fixture;
@@ -13,6 +14,7 @@ mod news;
 mod others;
 mod perform;
 mod queue;
+mod remove;
 
 use std::sync::Arc;
 

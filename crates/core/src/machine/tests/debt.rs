@@ -12,16 +12,16 @@ fn debt() -> Debt {
 }
 
 fn of(metal: Metal, power: Option<Power>) -> Payment {
-    pay(&debt(), &Lookup::Found(metal), power, "admin")
+    pay(&debt(), &Lookup::Found(metal), power, "admin", None)
 }
 
 #[test]
-fn s16_a_debt_is_paid_by_release_and_removal_once_the_host_answers() {
-    assert_eq!(of(vm(State::Deployed), Some(Power::On)), Payment::Release);
-    assert_eq!(of(vm(State::ReleasingFailed), Some(Power::Off)), Payment::Release);
+fn s16_a_debt_is_paid_by_removal_under_our_mark_once_the_host_answers() {
+    assert_eq!(of(vm(State::Deployed), Some(Power::On)), Payment::Remove);
+    assert_eq!(of(vm(State::ReleasingFailed), Some(Power::Off)), Payment::Remove);
+    assert_eq!(of(vm(State::Allocated), Some(Power::Off)), Payment::Remove);
     assert!(matches!(of(vm(State::Releasing), Some(Power::Off)), Payment::Wait(_)));
-    assert_eq!(of(unowned_vm(State::Ready), Some(Power::Off)), Payment::Remove);
-    assert!(matches!(pay(&debt(), &Lookup::Absent, None, "admin"), Payment::Paid(_)));
+    assert!(matches!(pay(&debt(), &Lookup::Absent, None, "admin", None), Payment::Paid(_)));
 }
 
 #[test]
@@ -32,7 +32,24 @@ fn s16_nothing_is_done_while_the_host_does_not_answer_or_maas_was_not_asked() {
             assert!(matches!(next, Payment::Wait(_)), "{state:?}: {next:?}");
         }
     }
-    assert!(matches!(pay(&debt(), &Lookup::Unknown("away".into()), None, "admin"), Payment::Wait(_)));
+    assert!(matches!(pay(&debt(), &Lookup::Unknown("away".into()), None, "admin", None), Payment::Wait(_)));
+}
+
+#[test]
+fn s27_a_debt_is_text_that_people_can_write_and_removes_neither_metal_nor_what_carries_no_mark() {
+    for state in State::ALL {
+        for power in [Some(Power::On), Some(Power::Off)] {
+            let name = vm(state).hostname;
+            let next = of(Metal { hostname: name, ..metal(state) }, power);
+            assert!(matches!(&next, Payment::Paid(why) if why.contains("no VM")), "{state:?}: {next:?}");
+            let next = of(unowned_vm(state), power);
+            assert!(!matches!(next, Payment::Remove), "{state:?}: {next:?}");
+            let next = pay(&debt(), &Lookup::Found(vm(state)), power, "admin", Some("it is held".into()));
+            assert_eq!(next, Payment::Wait("it is held".into()), "{state:?}");
+        }
+    }
+    let next = of(unowned_vm(State::Ready), Some(Power::Off));
+    assert!(matches!(&next, Payment::Wait(why) if why.contains("delete the VM in MAAS if it was")), "{next:?}");
 }
 
 #[test]
@@ -95,7 +112,13 @@ fn s16_a_vm_that_nobody_has_taken_yet_is_owed_too() {
     for state in [State::Ready, State::FailedCommissioning, State::Commissioning] {
         let mut observed = on_host(unowned_vm(state), &failed(), Some(Power::Off)).under_key(Vec::new());
         let plan = decide(&observed, now());
-        assert_eq!((plan.effect.as_ref(), plan.debt.as_ref()), (None, Some(&debt())), "{state:?}");
+        if state == State::Ready {
+            // Taken first, because only its owner can mark it, and only a mark proves later whose it is.
+            assert_eq!((effect(&plan), plan.debt.as_ref()), ("take", None));
+            assert_eq!(plan.record.unwrap().in_flight.map(|sent| sent.write), Some(Write::Allocate));
+        } else {
+            assert_eq!((plan.effect.as_ref(), plan.debt.as_ref()), (None, Some(&debt())), "{state:?}");
+        }
         // Somebody else has it: it is nothing that we owe (S10).
         observed = observed.seeing(Metal { owner: Some("bob".into()), ..unowned_vm(state) });
         assert_eq!(decide(&observed, now()).debt, None, "{state:?}");
