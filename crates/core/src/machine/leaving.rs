@@ -320,7 +320,8 @@ impl Leave<'_> {
                     Some(Power::Unknown) | None => kept(
                         reasons::MACHINE_RELEASE_FAILED,
                         format!(
-                            "{id} is released, but nobody can tell whether it is off; see its power settings in MAAS"
+                            "{id} is released, but nobody can tell whether it is off; see its power settings in MAAS, or look at it \
+                             and give it up by the annotation {ABANDON_ANNOTATION}: {id}"
                         ),
                     ),
                 }

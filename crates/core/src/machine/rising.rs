@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Metal;
 use super::decide::{Step, after};
 use super::living::Life;
-use super::record::{Record, whole_seconds};
+use super::record::{Record, Write, whole_seconds};
 use super::state::{Power, State};
 use super::status::Said;
 
@@ -59,8 +59,16 @@ impl Life<'_> {
     /// The machine that was given back is Ready: another one is asked for as soon as this one is off. What nobody can tell holds
     /// nothing up, because power is what such machines fail for.
     pub(super) fn back(mut self, id: &str) -> Step {
-        if self.record.released.as_deref() != Some(id) || self.record.in_flight.is_some() {
-            return self.begin_anew(&format!("{id} was released; another machine is asked for"));
+        let anew = format!("{id} was released; another machine is asked for");
+        if self.record.released.as_deref() != Some(id) {
+            return self.begin_anew(&anew);
+        }
+        if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Release) {
+            // Its answer was lost, and it shows.
+            self.record.in_flight = None;
+        }
+        if let Some(step) = self.in_flight() {
+            return step;
         }
         match self.observed.power {
             Some(Power::On) => {
@@ -71,14 +79,10 @@ impl Life<'_> {
                 let said = Said::not_yet(Severity::Info, reasons::MACHINE_RELEASING, once_more(id));
                 Step::say(said, after(LOOK_AGAIN)).recording(self.record)
             }
-            Some(Power::Off) => self.begin_anew(&format!("{id} was released; another machine is asked for")),
+            Some(Power::Off) => self.begin_anew(&anew),
             Some(Power::Unknown) | None => {
                 let message = format!("nobody can tell whether {id}, which was released, is off; look at it in MAAS");
-                self.begin_anew(&format!("{id} was released; another machine is asked for")).telling(
-                    true,
-                    reasons::MACHINE_RELEASE_FAILED,
-                    message,
-                )
+                self.begin_anew(&anew).telling(true, reasons::MACHINE_RELEASE_FAILED, message)
             }
         }
     }

@@ -46,6 +46,22 @@ fn s14_a_machine_that_was_released_on_its_way_up_is_seen_off_twice_half_a_minute
 }
 
 #[test]
+fn s14_a_lost_answer_to_the_release_of_a_machine_that_failed_does_not_hide_that_it_is_on() {
+    let failure = Failure { machine: ID.into(), image: "ubuntu/jammy".into(), power: false };
+    let failed = Record { failed: vec![failure], ..on_record() };
+    let plan = decide(&fresh().with_record(&failed).seeing(metal(State::FailedDeployment)), now());
+    assert_eq!(effect(&plan), "release");
+    let mut observed = fresh().with_record(&plan.record.unwrap()).seeing(foreign(State::Ready, None));
+    observed.power = Some(Power::On);
+    let plan = decide(&observed, later(5));
+    assert_eq!(effect(&plan), "reclaim");
+    // Nor does a lost answer to that.
+    let observed = observed.with_record(&plan.record.unwrap());
+    assert_eq!(effect(&decide(&observed, later(100))), "", "s02");
+    assert_eq!(effect(&decide(&observed, later(160))), "reclaim");
+}
+
+#[test]
 fn s14_one_look_is_enough_for_a_machine_that_ran() {
     let long_ago = Record { turned_on: Some(TurnedOn { at: later(-700), times: 1 }), ..on_record() };
     for record in [on_record(), long_ago] {
