@@ -8,16 +8,14 @@ use super::decide::{Step, after, unseen};
 use super::effect::Effect;
 use super::leaving::{Leave, done, wait};
 use super::living::Life;
-use super::record::{Record, Write};
-use super::state::{Power, State};
+use super::record::Record;
+use super::state::Power;
 use super::vm::{is_anothers, trouble};
 use super::{Debt, Eyes, Metal, Observed};
 use crate::Lookup;
 
 /// What comes next about such a VM.
 enum Fenced {
-    /// Nobody has taken it yet, and only its owner may mark it. MAAS need not reach the host for that.
-    Take(Effect),
     /// It is allocated and has no mark yet. Once its object is gone only the mark tells whose it is, so that comes first.
     Mark(Effect),
     /// The debt is to be written down.
@@ -48,9 +46,6 @@ fn fenced(observed: &Observed, record: &Record, metal: &Metal, ours: bool) -> Op
     let to_be_ours = made_for_us && nobodys;
     if !ours && !to_be_ours {
         return None;
-    }
-    if !ours && metal.state == State::Ready {
-        return Some(Fenced::Take(Effect::Take { key: record.key.clone(), machine: metal.id.clone() }));
     }
     if ours && metal.stamp.as_ref() != Some(&record.key) {
         // MAAS takes a mark from the owner only.
@@ -90,10 +85,6 @@ impl Leave<'_> {
         let message = message(metal);
         let waiting = |message: String| wait(reasons::HOST_UNAVAILABLE, message, 0).recording(self.record.clone());
         Some(match fenced {
-            Fenced::Take(effect) => {
-                let record = self.record.clone().sending(Write::Allocate, self.now);
-                waiting(message).recording(record).doing(effect)
-            }
             Fenced::Mark(effect) => waiting(message).doing(effect),
             Fenced::Owe(debt) => waiting(message).owing(debt),
             Fenced::Owed => done(&message).telling(true, reasons::HOST_UNAVAILABLE, message),
@@ -111,9 +102,6 @@ impl Life<'_> {
         let host = self.host_name();
         let error = LxdError::new(LxdErrorKind::HostUnavailable, message.clone()).on_host(host);
         let mut step = match fenced {
-            Fenced::Take(effect) => {
-                trouble(error).recording(self.record.clone().sending(Write::Allocate, self.now)).doing(effect)
-            }
             Fenced::Mark(effect) => trouble(error).recording(self.record.clone()).doing(effect),
             Fenced::Owe(debt) => trouble(error).recording(self.record.clone()).owing(debt),
             Fenced::Owed => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Metal;
+use super::record::is_made_up;
 use super::state::{Power, State};
 use super::vm::is_anothers;
 use crate::Lookup;
@@ -45,10 +46,12 @@ pub enum Payment {
     Remove,
 }
 
-/// Decides about one debt. `power` is what the VM's power driver says, which is its host: it answers only if the host does.
+/// Decides about one debt. `power` is what the VM's power driver says, which is its host: it answers only if the host does. `hindrance` is
+/// what speaks against it although the VM is the one of the debt.
 ///
-/// A debt is a text that people can write, so nothing is removed for it but a VM that carries the key of the debt as its stamp, and
-/// that nothing speaks against (`hindrance`). It is removed as it is: a release would take the stamp off, and with it the proof (S16, S27).
+/// A debt is a text that people can write, so nothing is removed for it but a VM that carries the key of the debt as its stamp, or one
+/// that nobody has under a name that only the key gives. It is removed as it is: a release would take the stamp off, and with it
+/// the proof (S16, S27).
 pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str, hindrance: Option<String>) -> Payment {
     let id = &debt.machine;
     let metal = match vm {
@@ -60,16 +63,16 @@ pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str, hi
         return Payment::Paid(format!("{id} is no VM of any VM host in MAAS, and is left alone"));
     }
     let ours = metal.stamp.as_ref() == Some(&debt.key);
-    if let Some(why) = hindrance.filter(|_| ours) {
-        return Payment::Wait(why);
-    }
     if !ours && is_anothers(metal, user) && metal.state.is_being_commissioned() {
         return Payment::Wait(format!("{id} is {} in MAAS for somebody", metal.state_name));
     }
     if !ours && (is_anothers(metal, user) || metal.hostname != debt.name || metal.stamp.is_some()) {
         return Payment::Paid(format!("{id} is somebody else's now"));
     }
-    if !ours {
+    if let Some(why) = hindrance {
+        return Payment::Wait(why);
+    }
+    if !ours && !is_made_up(&debt.name, &debt.key) {
         return Payment::Wait(format!(
             "{id} carries no mark, so nothing proves that it was made for this cluster; delete the VM in MAAS if it was"
         ));
@@ -78,7 +81,9 @@ pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str, hi
         return Payment::Wait(format!("{id} is {} in MAAS", metal.state_name));
     }
     match power {
-        Some(Power::On | Power::Off) if metal.state.is_releasable() || metal.state.is_removable() => Payment::Remove,
+        Some(Power::On | Power::Off) if metal.state.is_removable() || ours && metal.state.is_releasable() => {
+            Payment::Remove
+        }
         Some(Power::On | Power::Off) => Payment::Wait(format!("{id} is {} in MAAS", metal.state_name)),
         Some(Power::Unknown) | None => Payment::Wait(format!("the LXD host {} does not answer", debt.host)),
     }

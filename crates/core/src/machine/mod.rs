@@ -367,7 +367,7 @@ impl Metal {
     /// of this key gives. Whose it is, is another question.
     pub fn is_made_for(&self, vm: &VmRecord, key: &str) -> bool {
         let there = vm.place.as_ref().is_some_and(|place| self.vm_host == Some(place.host));
-        self.is_vm() && there && self.hostname == vm.name && vm.is_of(key)
+        self.is_vm() && there && self.hostname == vm.name && record::is_made_up(&vm.name, key)
     }
 
     /// Whether it carries our key: as a stamp, or by the look-up (S7).

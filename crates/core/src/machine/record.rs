@@ -235,13 +235,6 @@ impl VmRecord {
         Self { name: name.to_owned(), ..Self::new(object, uid) }
     }
 
-    /// Whether we made the name up ourselves for the object of this key, so that a VM which carries it was made for that object. The
-    /// name that an annotation of the Go provider gives is none: anybody can write it.
-    pub(super) fn is_of(&self, key: &str) -> bool {
-        self.base.ends_with(&format!("-{:08x}", short_hash(uid_of(key))))
-            && self.name == host_name(&self.base, self.tries)
-    }
-
     /// The hosts that are left out now.
     pub fn avoids(&self, now: Timestamp) -> impl Iterator<Item = i64> + '_ {
         self.avoided.iter().filter(move |avoided| now.duration_since(avoided.at) < AVOIDED).map(|avoided| avoided.host)
@@ -269,6 +262,14 @@ fn base_name(object: &str, uid: &str) -> String {
 /// FNV-1a: any hash will do that stays the same for ever.
 fn short_hash(uid: &str) -> u32 {
     uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Whether we made a name up ourselves for the object of this key, so that a VM which carries it was made for that object. The name that
+/// an annotation of the Go provider gives is none: anybody can write it.
+pub(super) fn is_made_up(name: &str, key: &str) -> bool {
+    let hash = format!("-{:08x}", short_hash(uid_of(key)));
+    let again = name.rsplit_once('-').filter(|(_, tries)| tries.parse::<u32>().is_ok()).map(|(base, _)| base);
+    name.ends_with(&hash) || again.is_some_and(|base| base.ends_with(&hash))
 }
 
 /// The UID that a key was made of.

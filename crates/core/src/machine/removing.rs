@@ -5,7 +5,7 @@ use capmaas_api::reasons;
 use super::decide::{Step, unseen};
 use super::effect::Effect;
 use super::leaving::{Leave, done, kept, wait};
-use super::record::Record;
+use super::record::{Record, is_made_up};
 use super::state::{Power, State};
 use super::vm::{is_anothers, listed};
 use super::{Metal, stuck};
@@ -59,7 +59,7 @@ impl Leave<'_> {
     /// A VM of the name that the Go provider noted, which nobody has. Nothing proves that it was made for this object: anybody can
     /// write such a note, so it is left to a person.
     fn of_that_name(&self, user: &str) -> Option<String> {
-        let vm = self.record.vm.as_ref().filter(|vm| !vm.is_of(&self.record.key))?;
+        let vm = self.record.vm.as_ref().filter(|vm| !is_made_up(&vm.name, &self.record.key))?;
         let metal =
             listed(&self.observed.vm.by_name).iter().find(|metal| metal.is_vm() && !is_anothers(metal, user))?;
         Some(format!(

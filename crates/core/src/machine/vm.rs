@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::Effect;
 use super::living::{Life, first_things_first, unplanned};
-use super::record::{Card, Failure, Place, VmRecord, Write, whole_seconds};
+use super::record::{Card, Failure, Place, VmRecord, Write, is_made_up, whole_seconds};
 use super::state::{Power, State};
 use super::status::Said;
 use super::{Eyes, Metal, Requeue, dead_host, stuck};
@@ -94,7 +94,7 @@ impl Life<'_> {
     fn is_go_providers(&self, metal: &Metal, vm: &VmRecord) -> bool {
         let Eyes::Open { user, .. } = &self.observed.eyes else { return false };
         let taken = metal.owner.as_ref() == Some(user) && metal.stamp.is_none() && metal.state == State::Allocated;
-        metal.is_vm() && taken && metal.hostname == vm.name && !vm.is_of(&self.record.key)
+        metal.is_vm() && taken && metal.hostname == vm.name && !is_made_up(&vm.name, &self.record.key)
     }
 
     /// MAAS has it: the answer was lost, or we were.

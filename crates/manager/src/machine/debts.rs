@@ -2,7 +2,7 @@
 
 use capmaas_api::MaasCluster;
 use capmaas_core::Lookup;
-use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, Power, debts, pay};
+use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, Power, STAMP, debts, pay};
 use maas_client::PowerState;
 use serde_json::json;
 
@@ -107,12 +107,13 @@ pub(crate) async fn settle(
     Ok(if owed.is_empty() { Settled::Even } else { Settled::Waiting })
 }
 
-/// What speaks against removing a VM although it carries the key of a debt. Debts are text that people of the cluster's namespace can
+/// What speaks against removing a VM although it seems to be that of a debt. Debts are text that people of the cluster's namespace can
 /// write, and the stamps on other people's VMs can be read (S27).
 async fn hindrance(port: &dyn Kubernetes, cluster: &Key, vm: &maas_client::Machine) -> Result<Option<String>> {
     let id = &vm.system_id;
     let of = vm.workload_annotations.get(OBJECT).map(String::as_str).unwrap_or_default();
-    if of.split_once('/').is_none_or(|(namespace, _)| namespace != cluster.namespace) {
+    let marked = vm.workload_annotations.contains_key(STAMP);
+    if marked && of.split_once('/').is_none_or(|(namespace, _)| namespace != cluster.namespace) {
         let whose = if of.is_empty() { "no object" } else { of };
         return Ok(Some(format!("{id} is marked for {whose}, and not for one of this namespace; delete it in MAAS")));
     }

@@ -12,7 +12,9 @@ use super::*;
 #[test]
 fn a_domain_that_no_dns_can_have_is_told_in_words_and_maas_is_not_asked_about_it() {
     for domain in ["münchen.example", "My Domain", "a..b", ""] {
-        let mut observed = fresh();
+        let mut observed = settled(&[], vec![]);
+        (observed.object.notes.name, observed.object.notes.record, observed.object.notes.asked) = (None, None, None);
+        observed.object.spec.control_plane_endpoint = None;
         observed.object.spec.dns_domain = domain.into();
         observed.candidate = Lookup::Unknown("nobody asked".into());
         let plan = decide(&observed, now());

@@ -19,7 +19,11 @@ fn of(metal: Metal, power: Option<Power>) -> Payment {
 fn s16_a_debt_is_paid_by_removal_under_our_mark_once_the_host_answers() {
     assert_eq!(of(vm(State::Deployed), Some(Power::On)), Payment::Remove);
     assert_eq!(of(vm(State::ReleasingFailed), Some(Power::Off)), Payment::Remove);
-    assert_eq!(of(vm(State::Allocated), Some(Power::Off)), Payment::Remove);
+    assert_eq!(
+        of(unowned_vm(State::Ready), Some(Power::Off)),
+        Payment::Remove,
+        "its name is one that only our key gives"
+    );
     assert!(matches!(of(vm(State::Releasing), Some(Power::Off)), Payment::Wait(_)));
     assert!(matches!(pay(&debt(), &Lookup::Absent, None, "admin", None), Payment::Paid(_)));
 }
@@ -42,14 +46,18 @@ fn s27_a_debt_is_text_that_people_can_write_and_removes_neither_metal_nor_what_c
             let name = vm(state).hostname;
             let next = of(Metal { hostname: name, ..metal(state) }, power);
             assert!(matches!(&next, Payment::Paid(why) if why.contains("no VM")), "{state:?}: {next:?}");
-            let next = of(unowned_vm(state), power);
+            let by_hand = Metal { hostname: "database".into(), ..unowned_vm(state) };
+            let forged = Debt { name: "database".into(), ..debt() };
+            let next = pay(&forged, &Lookup::Found(by_hand.clone()), power, "admin", None);
             assert!(!matches!(next, Payment::Remove), "{state:?}: {next:?}");
+            if state == State::Ready {
+                let words = "delete the VM in MAAS if it was";
+                assert!(matches!(&next, Payment::Wait(why) if why.contains(words)), "{next:?}");
+            }
             let next = pay(&debt(), &Lookup::Found(vm(state)), power, "admin", Some("it is held".into()));
             assert_eq!(next, Payment::Wait("it is held".into()), "{state:?}");
         }
     }
-    let next = of(unowned_vm(State::Ready), Some(Power::Off));
-    assert!(matches!(&next, Payment::Wait(why) if why.contains("delete the VM in MAAS if it was")), "{next:?}");
 }
 
 #[test]
@@ -112,13 +120,7 @@ fn s16_a_vm_that_nobody_has_taken_yet_is_owed_too() {
     for state in [State::Ready, State::FailedCommissioning, State::Commissioning] {
         let mut observed = on_host(unowned_vm(state), &failed(), Some(Power::Off)).under_key(Vec::new());
         let plan = decide(&observed, now());
-        if state == State::Ready {
-            // Taken first, because only its owner can mark it, and only a mark proves later whose it is.
-            assert_eq!((effect(&plan), plan.debt.as_ref()), ("take", None));
-            assert_eq!(plan.record.unwrap().in_flight.map(|sent| sent.write), Some(Write::Allocate));
-        } else {
-            assert_eq!((plan.effect.as_ref(), plan.debt.as_ref()), (None, Some(&debt())), "{state:?}");
-        }
+        assert_eq!((plan.effect.as_ref(), plan.debt.as_ref()), (None, Some(&debt())), "{state:?}");
         // Somebody else has it: it is nothing that we owe (S10).
         observed = observed.seeing(Metal { owner: Some("bob".into()), ..unowned_vm(state) });
         assert_eq!(decide(&observed, now()).debt, None, "{state:?}");
