@@ -4,6 +4,7 @@ use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::{ConditionStatus, MaasMachineStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
+use super::kind::with_change;
 use super::record::{Place, Record};
 use super::{Effect, Observed, Plan, Requeue, status, vm_status};
 use crate::conditions::Verdict;
@@ -235,12 +236,13 @@ fn say(
     }
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let generation = observed.object.metadata.generation;
+    let why = if deleting { why.to_owned() } else { with_change(&observed.object, why) };
     let false_ = |type_| Verdict {
         type_,
         status: ConditionStatus::False,
         severity: severity.clone(),
         reason,
-        message: why.to_owned(),
+        message: why.clone(),
     };
     status::put(status, false_(conditions::MACHINE_DEPLOYED), generation, now);
     if deleting {

@@ -11,7 +11,7 @@ use crate::intent::{self, Intent, Problem};
 pub struct Wanted {
     /// What is asked for.
     pub intent: Intent,
-    /// What is said to whoever changed the mode afterwards.
+    /// What whoever changed the mode afterwards has to know.
     pub changed: Option<String>,
 }
 
@@ -29,6 +29,17 @@ pub fn wanted(object: &MaasMachine, journal: Option<&Record>) -> Result<Wanted, 
         )
     });
     Ok(Wanted { intent: intent::resolve_as(spec, on_record, kind.unwrap_or(asked))?, changed })
+}
+
+/// What is said, and after it what whoever changed the mode of the object has to know.
+pub(super) fn with_change(object: &MaasMachine, said: &str) -> String {
+    let journal = Record::read(object.metadata.annotations.as_ref()).ok().flatten();
+    let changed = journal.and_then(|journal| wanted(object, Some(&journal)).ok()?.changed);
+    match changed {
+        Some(changed) if said.is_empty() => changed,
+        Some(changed) => format!("{said}; {changed}"),
+        None => said.to_owned(),
+    }
 }
 
 /// Whether it is a VM; `None` if only the spec can tell, because the machine was there before the journal.

@@ -8,11 +8,12 @@ use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after, is_elsewhere, left_alone, unknown, unseen, waiting};
+use super::kind::with_change;
 use super::preparing::DEPLOY_POWER;
 use super::record::{Failure, Record, VmRecord, Write};
 use super::state::{Power, State};
 use super::status::Said;
-use super::{Eyes, Format, Metal, Observed, Requeue, SpecPatch, Wanted, extra, stuck, wanted};
+use super::{Eyes, Format, Metal, Observed, Requeue, SpecPatch, extra, stuck, wanted};
 use crate::Lookup;
 use crate::intent::{self, FixedAddress, Intent, Wipe};
 use crate::links::Wish;
@@ -48,8 +49,8 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     if matches!(observed.machine, Lookup::Absent) && record.is_none() {
         return waiting(reasons::WAITING_FOR_OWNER, "no Machine owns the object yet");
     }
-    let Wanted { intent, changed } = match wanted(&observed.object, record.as_ref()) {
-        Ok(wanted) => wanted,
+    let intent = match wanted(&observed.object, record.as_ref()) {
+        Ok(wanted) => wanted.intent,
         Err(problem) => return left_alone(problem.reason, problem.message),
     };
     if observed.others.share_key {
@@ -61,10 +62,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     let provisioned = latched || observed.object.spec.provider_id().is_some();
     let Some(record) = record else { return begin(observed, intent, now) };
     let mut step = Life { observed, record, intent, provisioned, now }.step();
-    if let Some(changed) = changed {
-        let said = [std::mem::take(&mut step.said.message), changed];
-        step.said.message = said.iter().filter(|said| !said.is_empty()).cloned().collect::<Vec<_>>().join("; ");
-    }
+    step.said.message = with_change(&observed.object, &step.said.message);
     step
 }
 

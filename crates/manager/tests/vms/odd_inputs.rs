@@ -54,7 +54,7 @@ fn cases() -> Vec<Case> {
             "UnreadableSpec",
             "is not a size",
         ),
-        case(vm(json!({ "lxdConfig": { "vmHost": "nosuch" } })), "HostUnavailable", "nosuch"),
+        case(vm(json!({ "lxdConfig": { "vmHost": "nosuch" } })), "HostUnavailable", "lxdConfig.vmHost names"),
         case(vm(json!({ "lxdConfig": { "storage": { "pool": "a(b)" } } })), "InsufficientResources", "a(b)"),
     ]
 }
@@ -108,12 +108,12 @@ async fn a_machine_in_a_zone_with_a_blank_is_deployed_and_of_use() {
 #[tokio::test]
 async fn a_machine_without_dhcp_is_told_so_and_its_image_is_not_suspected() {
     let stage = Stage::new();
-    stage.arrange(json!([{"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": false}}]));
     for name in ["bm01", "bm02"] {
         stage.arrange(json!([{"machine": {
             "hostname": name, "zone": "az1", "cpu_count": 4, "memory": 8192, "next": {"deploy": "fail"},
         }}]));
     }
+    stage.arrange(json!([{"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": false}}]));
     stage.machine("m", json!({}));
     let failed = |stage: &Stage| stage.record("m")["failed"].as_array().is_some_and(|failed| failed.len() == 2);
     let mut told = String::new();
