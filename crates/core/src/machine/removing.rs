@@ -76,6 +76,12 @@ impl Leave<'_> {
             return None;
         }
         let mut record = self.record.clone();
+        if record.machine.as_ref() != Some(&metal.id) {
+            // Its power is asked for once it is on record.
+            record.machine = Some(metal.id.clone());
+            let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
+            return Some(wait(reasons::MACHINE_RELEASING, message, 0).recording(record));
+        }
         record.released = Some(metal.id.clone());
         Some(remove_while_host_answers(self.observed.power, &metal.id, record))
     }
