@@ -108,6 +108,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
         vm_host: None,
         tags: Vec::new(),
         last_words: String::new(),
+        without_dhcp: None,
     };
     let others = (0..1000).map(|id| format!("sys{id}")).collect();
     let observed = Observed {

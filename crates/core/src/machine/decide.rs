@@ -7,11 +7,12 @@ use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, 
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
-use super::record::Record;
+use super::record::{Record, whole_seconds};
 use super::status::{self, Said};
 use super::{Debt, Effect, Event, Eyes, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living, ownership};
 use crate::Lookup;
 use crate::credentials::{IDENTITY_ANNOTATION, Name};
+use crate::hosts::leaving::ASKED_ANNOTATION;
 use crate::origin::WrittenFor;
 
 /// What could not be found out is asked again after this.
@@ -149,6 +150,7 @@ fn nothing(why: &str, requeue: Requeue) -> Plan {
         effect: None,
         record: None,
         identity: None,
+        asked: None,
         spec: SpecPatch::default(),
         debt: None,
         finalizer: Finalizer::Keep,
@@ -204,6 +206,7 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         effect: step.effect,
         record: step.record,
         identity,
+        asked: asked_in_the_future(observed, now),
         spec: step.spec,
         debt: step.debt,
         finalizer: step.finalizer,
@@ -220,6 +223,14 @@ pub(super) fn is_elsewhere(observed: &Observed) -> bool {
     let recorded = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
     let endpoint = |name: &str| Name::parts(name).map(|(endpoint, _)| endpoint.to_owned());
     recorded.is_none_or(|recorded| endpoint(recorded).is_none() || endpoint(recorded) != endpoint(name))
+}
+
+/// When a machine was going to be registered as VM host, if a clock that was ahead wrote that: now, so that nobody waits for it until
+/// then.
+fn asked_in_the_future(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+    let asked = observed.object.metadata.annotations.as_ref()?.get(ASKED_ANNOTATION)?;
+    let asked: Timestamp = asked.parse().ok()?;
+    (asked > now).then(|| whole_seconds(now))
 }
 
 /// A step that only says that something is not known.

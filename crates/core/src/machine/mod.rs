@@ -12,13 +12,16 @@ mod decide;
 mod effect;
 mod extra;
 mod host_leaving;
+mod kind;
 mod leaving;
 mod living;
 mod metal;
 mod ownership;
+mod past;
 mod preparing;
 mod record;
 mod removing;
+mod rising;
 mod running;
 mod state;
 mod status;
@@ -33,6 +36,7 @@ use std::time::Duration;
 
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasMachine, MaasMachineStatus};
+use jiff::Timestamp;
 
 use crate::Lookup;
 use crate::hosts::bridge::{BridgeWish, Network};
@@ -43,6 +47,7 @@ pub use conclude::{Conclusion, Outcome, Refusal, conclude};
 pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::decide;
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
+pub use kind::{Wanted, wanted};
 pub use living::{asks_power, first_record, takes_ignition};
 pub use ownership::may_be_served;
 pub use preparing::DEPLOY_DEADLINE;
@@ -256,6 +261,8 @@ pub struct Metal {
     pub tags: Vec<String>,
     /// The last thing that MAAS said about it.
     pub last_words: String,
+    /// The VLAN that it boots from, if MAAS neither serves DHCP there nor passes it on.
+    pub without_dhcp: Option<String>,
 }
 
 /// What is known about the machine's Node.
@@ -283,6 +290,8 @@ pub struct Plan {
     pub record: Option<Record>,
     /// The identity to note on the object; `None` if it stays.
     pub identity: Option<String>,
+    /// When the machine was asked to be registered as VM host, if that is to be written anew.
+    pub asked: Option<Timestamp>,
     /// What to fill in.
     pub spec: SpecPatch,
     /// A VM that the MaasCluster owes from now on.
@@ -362,9 +371,10 @@ impl Metal {
         ["power", "bmc"].iter().any(|word| self.last_words.to_lowercase().contains(word))
     }
 
-    /// It is the VM that was made under the name on record, where it was going to be made. Whose it is, is another question.
-    pub fn is_made_for(&self, vm: &VmRecord) -> bool {
-        let there = vm.place.as_ref().is_none_or(|place| self.vm_host == Some(place.host));
-        self.is_vm() && there && self.hostname == vm.name
+    /// It is the VM that was made under the name on record, where it was going to be made; and the name is one that only the object
+    /// of this key gives. Whose it is, is another question.
+    pub fn is_made_for(&self, vm: &VmRecord, key: &str) -> bool {
+        let there = vm.place.as_ref().is_some_and(|place| self.vm_host == Some(place.host));
+        self.is_vm() && there && self.hostname == vm.name && record::is_made_up(&vm.name, key)
     }
 }

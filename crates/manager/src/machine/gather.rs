@@ -11,10 +11,10 @@ use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
 use capmaas_core::hosts::bridge::{Interface, Network};
 use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::hosts::wish;
-use capmaas_core::intent::{Intent, resolve};
+use capmaas_core::intent::Intent;
 use capmaas_core::machine::{
     Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, STAMPED_FOR, State, Surroundings,
-    VmSight, asks_power, debts, first_record, may_be_served,
+    VmSight, asks_power, debts, first_record, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
@@ -353,7 +353,7 @@ async fn look_for_vm(
             observed.vm.host = super::hosts::sight(context, identity, place.host, orphan, census).await;
         }
         None => {
-            if let Ok(Intent::Vm(wanted)) = resolve(&observed.object.spec, false) {
+            if let Ok(Intent::Vm(wanted)) = wanted(&observed.object, Some(record)).map(|wanted| wanted.intent) {
                 let asked = (record, wanted.as_ref());
                 observed.vm.placement = super::hosts::placement(context, identity, observed, asked, census).await;
             }
@@ -394,6 +394,7 @@ pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
         vm_host: machine.pod.as_ref().map(|pod| pod.id),
         tags: machine.tag_names.clone(),
         last_words: described.or_else(|| said(&machine.status_message)).unwrap_or_default(),
+        without_dhcp: super::dhcp::missing(machine),
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) fn metal(state: State) -> Metal {
         vm_host: None,
         tags: Vec::new(),
         last_words: "it broke".into(),
+        without_dhcp: None,
     }
 }
 

@@ -298,8 +298,9 @@ fn go05_a_machine_that_fails_is_quarantined_then_released_and_off_the_record_bef
     let released = Record { in_flight: None, ..plan.record.unwrap() };
     let mut observed = fresh().with_record(&released).seeing(foreign(State::Ready, None));
     observed.power = Some(Power::Off);
-    let plan = decide(&observed, now());
-    let anew = plan.record.unwrap();
+    let once = decide(&observed, now()).record.unwrap();
+    assert_eq!(once.machine.as_deref(), Some(ID), "s14: it was on its way up, and is looked at twice");
+    let anew = decide(&observed.with_record(&once), later(31)).record.unwrap();
     assert_eq!((anew.machine.as_ref(), anew.failed.len()), (None, 1));
     assert_eq!(effect(&decide(&fresh().with_record(&anew), now())), "allocate");
 }
