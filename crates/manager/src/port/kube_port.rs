@@ -406,8 +406,15 @@ fn sorted(doing: String, error: kube::Error) -> Error {
                 401 | 403 => ErrorKind::Denied,
                 _ => ErrorKind::Unavailable,
             };
-            (kind, status.message.clone())
+            // Whoever is there speaks another language: its text is not ours to pass on (S28).
+            let foreign = status.reason == "Failed to parse error data";
+            let why = match foreign {
+                true => format!("it answers {} with something that no API server says", status.code),
+                false => status.message.clone(),
+            };
+            (kind, why)
         }
+        kube::Error::SerdeError(_) => (ErrorKind::Unavailable, "the answer cannot be understood".to_owned()),
         // "client error (Connect)" is all that the outermost one says.
         other => match innermost(other) {
             Some(cause) => (ErrorKind::Unavailable, format!("{other}: {cause}")),

@@ -5,6 +5,7 @@
 
 mod events;
 mod kube_port;
+mod kubeconfig;
 mod memory;
 mod memory_objects;
 mod together;
