@@ -33,7 +33,7 @@ use crate::args::Args;
 use crate::clock::Clock;
 use crate::feed::{Feeds, Pace, Waker};
 use crate::health::{Health, Liveness, Readiness};
-use crate::identity::{EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
+use crate::identity::{AllowedEndpoints, EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
 use crate::lease::{Election, Fence};
 use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
@@ -132,6 +132,7 @@ async fn work(
             namespace: args.pod_namespace.clone(),
             identity_namespaces: args.identity_namespaces.iter().cloned().collect(),
             environment: EnvironmentCredentials::of_process(),
+            allowed_endpoints: AllowedEndpoints::new(args.allowed_maas_endpoints.clone()),
         };
         let clock = Clock::system();
         let connect = over_network(args.maas_concurrency, metrics.clone());
@@ -181,6 +182,7 @@ async fn work(
                 phases,
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
                 sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),
+                hosts::sweep_pairs(client.clone(), &args.pod_namespace, fence.clone()),
             );
         };
         let until = async {

@@ -5,7 +5,7 @@ use super::{Wish, observed::Place};
 /// One thing to do. At most one is done in a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Makes the key pair with which MAAS comes to the hosts of this cluster, and keeps it in a Secret beside the cluster.
+    /// Makes the key pair with which MAAS comes to the hosts of this cluster, and keeps it in a Secret of the manager's namespace.
     ///
     /// If this happened and we crashed: the Secret is there. A second one under its name is refused by the API server.
     MakePair,

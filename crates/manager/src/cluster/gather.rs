@@ -157,6 +157,7 @@ pub(super) fn ground<'a>(
     identity: &'a Identity,
 ) -> hosts::Ground<'a> {
     hosts::Ground {
+        home: context.identities.namespace(),
         kubernetes: context.kubernetes.as_ref(),
         memory: &context.memory.hosts,
         key,

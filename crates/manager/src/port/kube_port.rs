@@ -10,7 +10,7 @@ use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::{GROUP, MaasCluster, MaasMachine, VERSION};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -314,17 +314,10 @@ impl Kubernetes for KubePort {
 
     async fn create_secret(&self, secret: &NewSecret) -> Result<()> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &secret.key.namespace);
-        let (name, uid) = &secret.owner;
         let metadata = ObjectMeta {
             name: Some(secret.key.name.clone()),
             labels: Some(secret.labels.clone()),
-            owner_references: Some(vec![OwnerReference {
-                api_version: format!("{GROUP}/{VERSION}"),
-                kind: Kind::MaasCluster.as_str().to_owned(),
-                name: name.clone(),
-                uid: uid.clone(),
-                ..OwnerReference::default()
-            }]),
+            annotations: Some(secret.annotations.clone()),
             ..ObjectMeta::default()
         };
         let value = |value: &secrecy::SecretString| value.expose_secret().to_owned();

@@ -178,8 +178,8 @@ pub struct NewSecret {
     pub key: Key,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// The MaasCluster that it belongs to and goes with: name and uid.
-    pub owner: (String, String),
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
     /// What it holds.
     pub values: BTreeMap<String, SecretString>,
 }

@@ -505,11 +505,7 @@ fn manager(
             .build()
     });
     let kubernetes = Arc::new(Mortal { port: port.clone(), crash: crash.clone() });
-    let settings = Settings {
-        namespace: "capmaas-system".into(),
-        identity_namespaces: BTreeSet::new(),
-        environment: EnvironmentCredentials::default(),
-    };
+    let settings = Settings { namespace: "capmaas-system".into(), ..Settings::default() };
     let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
     let (clock, fence, metrics) = (clock.clone(), Fence::open(), Metrics::new());
     let lxd_hosts = LxdHosts::default();

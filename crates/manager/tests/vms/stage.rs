@@ -77,11 +77,7 @@ fn context(clock: &Clock, port: &MemoryPort, maas: &Simulator, keeper: &Arc<Memo
             .build()
     });
     let kubernetes = Arc::new(Mortal { port: port.clone(), crash: crash.clone() });
-    let settings = Settings {
-        namespace: "capmaas-system".into(),
-        identity_namespaces: BTreeSet::new(),
-        environment: EnvironmentCredentials::default(),
-    };
+    let settings = Settings { namespace: "capmaas-system".into(), ..Settings::default() };
     let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
     Context {
         kubernetes,
