@@ -5,6 +5,7 @@ use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::hosts::plan::{Effect, Registration};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use lxd_initializer::names;
 use maas_client::{NewVmHost, VmHostAuth, VmHostUpdate};
 use serde_json::json;
 
@@ -65,6 +66,11 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
                 ..VmHostUpdate::default()
             };
             hosts.update(*id, &update).await.map(drop).map_err(|error| format!("cannot move VM host {id}: {error}"))
+        }
+        Effect::TellCertificate { node, fingerprint, .. } => {
+            let found = kubernetes.node(cluster, node).await.map_err(words)?;
+            let found = found.ok_or_else(|| format!("the Node {node} is gone"))?;
+            kubernetes.annotate_node(cluster, &found, names::MAAS_CERTIFICATE, fingerprint).await.map_err(words)
         }
         Effect::Refresh { id, .. } => {
             memory.made_look(key, *id, now);

@@ -359,6 +359,25 @@ async fn a_lost_key_is_replaced_on_the_same_vm_host() {
     assert_eq!(stage.condition("LXDReady")["status"], "True", "{:#}", stage.condition("LXDReady"));
 }
 
+#[tokio::test]
+async fn s22_the_agent_hears_of_the_new_key_only_after_maas_has_it() {
+    let (stage, address) = ready(json!({})).await;
+    let name = pair(&stage)["metadata"]["name"].as_str().unwrap().to_owned();
+    stage.port.delete("Secret", &Key::new("capmaas-system", name));
+    later(&stage, 400).await;
+    let told = || stage.port.node_of(&key(), "cp1").unwrap().annotations.get(names::MAAS_CERTIFICATE).cloned();
+    // The agent trusts both.
+    report(&stage, "cp1", &address, &[(names::EARLIER, r#"["before"]"#), (names::STATE, "Working")]);
+    later(&stage, 30).await;
+    assert_eq!(told(), None);
+    report(&stage, "cp1", &address, &[(names::EARLIER, r#"["before"]"#)]);
+    later(&stage, 30).await;
+    later(&stage, 60).await;
+    let print = Fingerprint::of_pem(&certificate(&stage)).unwrap().to_string();
+    assert_eq!(told(), Some(print));
+    assert_eq!(stage.condition("LXDReady")["status"], "True", "{:#}", stage.condition("LXDReady"));
+}
+
 /// The machine's own reconciler, as often as it asks, with the cluster's in between.
 async fn machine_passes(stage: &Stage, name: &str, times: usize) {
     let context = stage.for_machines();

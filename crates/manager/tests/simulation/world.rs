@@ -12,7 +12,7 @@ use capmaas_core::cluster::plan::Requeue as ClusterRequeue;
 use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::cluster;
-use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine::{self, fingerprint};

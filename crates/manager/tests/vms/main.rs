@@ -12,5 +12,6 @@ mod lxd_host;
 mod many;
 mod metal;
 mod orphans;
+mod rights;
 mod stage;
 mod trouble;

@@ -1,13 +1,12 @@
 //! One cluster, three LXD hosts in three zones, and VM machines.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::{Clock, Driver};
-use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine::{Context, reconcile};
