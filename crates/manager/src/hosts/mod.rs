@@ -17,6 +17,7 @@ pub(crate) use leaving::{look, tell};
 pub(crate) use memory::Memory;
 pub(crate) use orphans::others_known;
 pub(crate) use perform::perform;
+pub use sweep::sweep;
 pub(crate) use sweep::sweep_pairs;
 
 /// Annotation on the agent's DaemonSet: what we applied. One without it is a person's.

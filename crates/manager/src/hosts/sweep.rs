@@ -9,6 +9,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::{PAIR_LABEL, PAIR_OF};
 use crate::lease::Fence;
+use crate::port::says_absent;
 
 const SWEEP: Duration = Duration::from_secs(600);
 
@@ -22,7 +23,10 @@ pub(crate) async fn sweep_pairs(client: Client, home: &str, fence: Fence) {
     }
 }
 
-async fn sweep(client: &Client, home: &str, fence: &Fence) -> kube::Result<()> {
+/// Drops those of which the API server says that their MaasCluster does not exist.
+///
+/// If this happened and we crashed: they are gone, and a MaasCluster of that name that comes later gets a new one.
+pub async fn sweep(client: &Client, home: &str, fence: &Fence) -> kube::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), home);
     // Metadata alone: nobody needs the keys for this.
     let pairs: Vec<PartialObjectMeta<Secret>> =
@@ -32,7 +36,7 @@ async fn sweep(client: &Client, home: &str, fence: &Fence) -> kube::Result<()> {
         let Some((namespace, name)) = of else { continue };
         let clusters: Api<MaasCluster> = Api::namespaced(client.clone(), namespace);
         // Only if the API server says so: a manager of one namespace may not even ask about others.
-        if matches!(clusters.get_opt(name).await, Ok(None)) && fence.check().is_ok() {
+        if says_absent(&clusters.get(name).await) && fence.check().is_ok() {
             let preconditions = Preconditions { uid: pair.uid(), resource_version: None };
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             secrets.delete(&pair.name_any(), &params).await?;

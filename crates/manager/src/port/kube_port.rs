@@ -388,12 +388,21 @@ pub(super) async fn within<T>(doing: String, call: impl Future<Output = kube::Re
     }
 }
 
+/// Whether the API server's answer is about one object. A kind that is not served is 404 as well.
+fn is_about_object(status: &kube::core::Status) -> bool {
+    status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+}
+
+/// Whether the API server says that the very object does not exist (S1).
+pub(crate) fn says_absent<T>(answer: &kube::Result<T>) -> bool {
+    matches!(answer, Err(kube::Error::Api(status)) if status.code == 404 && is_about_object(status))
+}
+
 fn sorted(doing: String, error: kube::Error) -> Error {
     let (kind, why) = match &error {
         kube::Error::Api(status) => {
             let kind = match status.code {
-                // Only the API server's word about the object. A kind that is not served is 404 as well.
-                404 if status.details.as_ref().is_some_and(|details| !details.name.is_empty()) => ErrorKind::NotFound,
+                404 if is_about_object(status) => ErrorKind::NotFound,
                 409 => ErrorKind::Conflict,
                 400 | 422 => ErrorKind::Refused,
                 401 | 403 => ErrorKind::Denied,

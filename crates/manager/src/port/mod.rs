@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use crate::census::Census;
 pub use kube_port::KubePort;
+pub(crate) use kube_port::says_absent;
 pub use memory::MemoryPort;
 
 /// Namespace and name of an object.
