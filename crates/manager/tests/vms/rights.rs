@@ -43,6 +43,16 @@ async fn s28_a_machine_of_another_maas_user_is_neither_taken_nor_released_by_nam
 }
 
 #[tokio::test]
+async fn s28_an_unmarked_machine_of_the_same_maas_user_is_taken_over_by_naming_it_and_then_released() {
+    let stage = with_metal(json!({"status": "Deployed", "owner": "admin"}));
+    stage.machine("m", json!({ "providerID": "maas://az1/aaaaa1" }));
+    passes(&stage, 10).await;
+    assert_eq!(status(&stage).0, "Deployed", "a take-over wipes nothing");
+    stage.until_gone(&["m"]).await;
+    assert_eq!(status(&stage), ("Ready".to_owned(), None));
+}
+
+#[tokio::test]
 async fn s28_bootstrap_data_is_read_in_the_machines_own_namespace_and_nowhere_else() {
     let stage = with_metal(json!({}));
     stage.machine("m", json!({}));
