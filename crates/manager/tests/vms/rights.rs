@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::stage::Stage;
 
 fn with_metal(statement: Value) -> Stage {
-    let stage = Stage::bare();
+    let stage = Stage::new();
     let mut whole = json!({"hostname": "bm01", "system_id": "aaaaa1", "zone": "az1", "cpu_count": 4, "memory": 8192});
     whole.as_object_mut().unwrap().extend(statement.as_object().cloned().unwrap());
     stage.arrange(json!([{ "machine": whole }]));
