@@ -121,6 +121,7 @@ impl Site {
             instances,
             profiles: Lookup::Absent,
             trust: Lookup::Found(TrustFacts { restricted: true, projects: vec![self.settings.project.clone()] }),
+            earlier: Lookup::Absent,
             door: Door::Trusted,
         };
         let node = NodeFacts {

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use jiff::Timestamp;
 
 use crate::{
+    earlier,
     effect::{Effect, EffectKind},
     listener, names,
     observed::{Certificate, Door, Lookup, LxdFacts, NodeFacts, Observed, ServerFacts},
@@ -152,6 +153,7 @@ fn walk(step: Step, settings: &Settings, observed: &Observed, now: Timestamp) ->
             Some(Mode::Standalone) => register::registered(settings, observed, node, server, now),
             _ => Verdict::Holds("the manager registers this host".into()),
         },
+        Step::Earlier => earlier::verdict(observed, node, server),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod agent;
 mod apply;
 pub mod cluster;
 pub mod decide;
+mod earlier;
 pub mod effect;
 pub mod health;
 pub mod keys;

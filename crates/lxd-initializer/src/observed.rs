@@ -147,6 +147,8 @@ pub struct ServerFacts {
     pub profiles: Lookup<Vec<String>>,
     /// The certificate that shall be trusted, in its trust store.
     pub trust: Lookup<TrustFacts>,
+    /// Others there that were made for the same purpose before: after a new key pair they open the door to whoever has the old one.
+    pub earlier: Lookup<Vec<Fingerprint>>,
     /// What answers at the address where LXD shall be.
     pub door: Door,
 }

@@ -64,9 +64,16 @@ fn servers() -> impl Strategy<Value = ServerFacts> {
             restricted,
             projects: vec![if ours { "maas".into() } else { "x".into() }],
         })),
+        lookups(prop::collection::vec(Just(print("before")), 0..2)),
     );
     (flags, things, listeners(), listeners(), doors()).prop_map(
-        |((trusted, clustered, password, vms), (pool, bridge, project, instances, trust), listener, note, door)| {
+        |(
+            (trusted, clustered, password, vms),
+            (pool, bridge, project, instances, trust, earlier),
+            listener,
+            note,
+            door,
+        )| {
             ServerFacts {
                 trusted,
                 clustered,
@@ -77,6 +84,7 @@ fn servers() -> impl Strategy<Value = ServerFacts> {
                 project,
                 instances,
                 trust,
+                earlier,
                 door,
                 listener: listener.map(str::to_owned),
                 listener_note: note.map(str::to_owned),

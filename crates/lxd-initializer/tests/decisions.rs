@@ -347,6 +347,34 @@ fn a_vm_host_of_ours_in_another_project_is_told_because_its_vms_were_not_counted
 }
 
 #[test]
+fn s22_an_earlier_certificate_is_distrusted_once_maas_comes_with_the_new_one_and_not_before() {
+    let distrust = Some(Effect::Distrust { fingerprint: print("before") });
+    let with_earlier = || with_server(|server| server.earlier = Lookup::Found(vec![print("before")]));
+    // Standalone: MAAS itself is asked.
+    assert_eq!(plan(&with_earlier()).effect, distrust);
+    let mut observed = with_earlier();
+    observed.maas = MaasFacts::Away("timeout".into());
+    assert_eq!(write(&plan(&observed)), None);
+
+    // Managed: the manager tells, by its fingerprint, which one MAAS comes with.
+    let managed = |told: Option<&str>| {
+        let told = told.map(|told| (names::MAAS_CERTIFICATE.to_owned(), print(told).to_string()));
+        let node = NodeFacts { annotations: told.into_iter().collect(), ..NodeFacts::default() };
+        let (api_key, endpoint, maas) = (Lookup::Absent, Lookup::Absent, MaasFacts::NotAsked);
+        let given_certificate = right().own_certificate;
+        plan(&Observed { node: Lookup::Found(node), api_key, endpoint, maas, given_certificate, ..with_earlier() })
+    };
+    assert_eq!(managed(Some("own")).effect, distrust);
+    for told in [None, Some("before"), Some("other")] {
+        let plan = managed(told);
+        assert_eq!((plan.state, write(&plan)), (State::Ready, None), "{told:?}");
+        let Some(Effect::Report(patch)) = plan.effect else { panic!("{:?}", plan.effect) };
+        let reported = patch.annotations[names::EARLIER].clone().unwrap();
+        assert_eq!(reported, format!("[\"{}\"]", print("before")), "so that the manager tells");
+    }
+}
+
+#[test]
 fn s12_a_host_is_registered_only_while_its_project_is_empty() {
     let plan = plan(&unregistered(|server| server.instances = Lookup::Found(vec!["vm1".into()])));
     assert_eq!((plan.state, write(&plan)), (State::Blocked, None));

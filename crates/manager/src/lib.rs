@@ -37,7 +37,7 @@ use crate::args::Args;
 use crate::clock::Clock;
 use crate::feed::{Feeds, Pace, Waker};
 use crate::health::{Health, Liveness, Readiness};
-use crate::identity::{EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
+use crate::identity::{AllowedEndpoints, EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
 use crate::joining::Joining;
 use crate::lease::{Election, Fence};
 use crate::log_level::LogLevel;
@@ -138,6 +138,7 @@ async fn work(
             namespace: args.pod_namespace.clone(),
             identity_namespaces: args.identity_namespaces.iter().cloned().collect(),
             environment: EnvironmentCredentials::of_process(),
+            allowed_endpoints: AllowedEndpoints::new(args.allowed_maas_endpoints.clone()),
         };
         let clock = Clock::system();
         let connect = over_network(args.maas_concurrency, metrics.clone(), fence.clone());
@@ -195,6 +196,7 @@ async fn work(
                 phases,
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
                 sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),
+                hosts::sweep_pairs(client.clone(), &args.pod_namespace, fence.clone()),
             );
         };
         let until = async {

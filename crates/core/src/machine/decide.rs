@@ -7,7 +7,7 @@ use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, 
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
-use super::record::{Record, whole_seconds};
+use super::record::{RECORD_ANNOTATION, Record, whole_seconds};
 use super::status::{self, Said};
 use super::{Debt, Effect, Event, Eyes, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living, ownership};
 use crate::Lookup;
@@ -98,7 +98,9 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         metadata.annotations.as_ref().is_some_and(|map| map.contains_key(key))
             || metadata.labels.as_ref().is_some_and(|map| map.contains_key(key))
     };
-    if has(MANAGED_BY) {
+    // What we allocated is released by us or by nobody, whoever has the object now (S13).
+    let ours_to_end = metadata.deletion_timestamp.is_some() && has(RECORD_ANNOTATION);
+    if has(MANAGED_BY) && !ours_to_end {
         return nothing("somebody else manages the object (cluster.x-k8s.io/managed-by)", Requeue::OnChange);
     }
     // Being moved: the other management cluster has it already (S15).

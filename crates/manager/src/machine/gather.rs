@@ -13,8 +13,8 @@ use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::hosts::wish;
 use capmaas_core::intent::Intent;
 use capmaas_core::machine::{
-    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, STAMPED_FOR, State, Surroundings,
-    VmSight, asks_power, debts, first_record, may_be_served, wanted,
+    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, RECORD_ANNOTATION, Record, STAMP, STAMPED_FOR,
+    State, Surroundings, VmSight, asks_power, debts, first_record, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
@@ -138,9 +138,10 @@ pub(super) async fn gather(
 /// Whether nothing will be done whatever MAAS says, so that MAAS need not be asked.
 fn is_idle(observed: &Observed) -> bool {
     let has = |name: &str| observed.object.annotations().contains_key(name);
-    let labelled = observed.object.labels().contains_key(MANAGED_BY);
+    let ours_to_end = observed.object.metadata.deletion_timestamp.is_some() && has(RECORD_ANNOTATION);
+    let elsewhere = (has(MANAGED_BY) || observed.object.labels().contains_key(MANAGED_BY)) && !ours_to_end;
     let paused = matches!(&observed.cluster, Lookup::Found(cluster) if cluster.is_paused());
-    has(PAUSED_ANNOTATION) || has(DELETE_FOR_MOVE_ANNOTATION) || has(MANAGED_BY) || labelled || paused
+    has(PAUSED_ANNOTATION) || has(DELETE_FOR_MOVE_ANNOTATION) || elsewhere || paused
 }
 
 fn looked_up<T>(answer: Result<Option<T>>) -> Lookup<T> {

@@ -12,7 +12,7 @@ use capmaas_core::cluster::plan::Requeue as ClusterRequeue;
 use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::cluster;
-use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine::{self, fingerprint};
@@ -505,11 +505,7 @@ fn manager(
             .build()
     });
     let kubernetes = Arc::new(Mortal { port: port.clone(), crash: crash.clone() });
-    let settings = Settings {
-        namespace: "capmaas-system".into(),
-        identity_namespaces: BTreeSet::new(),
-        environment: EnvironmentCredentials::default(),
-    };
+    let settings = Settings { namespace: "capmaas-system".into(), ..Settings::default() };
     let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
     let (clock, fence, metrics) = (clock.clone(), Fence::open(), Metrics::new());
     let lxd_hosts = LxdHosts::default();

@@ -16,6 +16,7 @@ mod metal;
 mod odd_inputs;
 mod orphans;
 mod people;
+mod rights;
 mod slow;
 mod stage;
 mod trouble;

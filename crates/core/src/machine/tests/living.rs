@@ -398,9 +398,7 @@ fn s24_a_machine_of_the_go_provider_is_taken_over_by_a_stamp_and_nothing_else() 
 fn s15_paused_or_moved_nothing_is_done_and_no_finalizer_added() {
     let mut bare = fresh();
     bare.object.metadata.finalizers = None;
-    for name in
-        ["cluster.x-k8s.io/paused", "clusterctl.cluster.x-k8s.io/delete-for-move", "cluster.x-k8s.io/managed-by"]
-    {
+    for name in ["cluster.x-k8s.io/paused", "clusterctl.cluster.x-k8s.io/delete-for-move"] {
         for observed in [bare.clone(), fresh().with_record(&on_record()).seeing(metal(State::Deployed)).deleting()] {
             let plan = decide(&observed.with_annotation(name, ""), now());
             assert_eq!((plan.effect, plan.record, plan.finalizer), (None, None, Finalizer::Keep), "{name}");
@@ -411,6 +409,19 @@ fn s15_paused_or_moved_nothing_is_done_and_no_finalizer_added() {
     let plan = decide(&observed, now());
     assert_eq!((plan.effect.as_ref(), plan.finalizer), (None, Finalizer::Keep));
     assert_eq!(condition(&plan, "Paused").status, ConditionStatus::True);
+}
+
+#[test]
+fn s13_what_somebody_else_manages_is_left_alone_until_it_ends_with_a_machine_that_we_allocated() {
+    let managed = |observed: Observed| decide(&observed.with_annotation("cluster.x-k8s.io/managed-by", ""), now());
+    let mut never_ours = fresh().deleting();
+    never_ours.object.metadata.annotations = None;
+    for observed in [fresh(), never_ours, fresh().with_record(&on_record()).seeing(metal(State::Deployed))] {
+        let plan = managed(observed);
+        assert_eq!((plan.effect, plan.record, plan.finalizer), (None, None, Finalizer::Keep));
+    }
+    let plan = managed(fresh().with_record(&on_record()).seeing(metal(State::Deployed)).deleting());
+    assert_ne!(effect(&plan), "", "nobody else releases it");
 }
 
 #[test]

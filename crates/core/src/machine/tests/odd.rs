@@ -45,7 +45,7 @@ fn s17_of_two_machines_that_maas_handed_out_the_one_that_has_not_failed_is_used(
 #[test]
 fn s04_a_surplus_machine_that_an_earlier_user_took_holds_nothing_up_and_is_released_if_we_may() {
     let extra = Metal { id: "zzz999".into(), stamp: None, owner: Some("alice".into()), ..metal(State::Allocated) };
-    let record = Record { extra: vec!["zzz999".into()], ..on_record() };
+    let record = Record { extra: vec!["zzz999".into()], earlier_users: vec!["alice".into()], ..on_record() };
     let seeing = |metal: Metal| {
         let mut observed = fresh().with_record(&record).seeing(metal.clone()).under_key(vec![metal, extra.clone()]);
         observed.extra = vec![Extra { id: "zzz999".into(), seen: Lookup::Found(extra.clone()), power: None }];
