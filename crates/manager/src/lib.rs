@@ -1,5 +1,6 @@
 //! The controller manager: watches what users and Cluster API write, gathers, lets `capmaas-core` decide, applies.
 
+pub mod answering;
 pub mod args;
 pub mod census;
 pub mod clock;
@@ -74,12 +75,13 @@ async fn lead(
     metrics: &Metrics,
     stop: channel::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let client = Client::try_from(config.clone()).context("cannot make a client of the API server")?;
     if !args.leader_elect {
         metrics.leads(true);
+        let client = fenced::client(config, Fence::open()).context("cannot make a client of the API server")?;
         work(args, client, health, metrics, Fence::open(), stop).await;
         return Ok(());
     }
+    let client = Client::try_from(config.clone()).context("cannot make a client of the API server")?;
     let timing = capmaas_core::lease::Timing::default();
     let mut election = Election::new(client, &args.pod_namespace, &args.leader_election_id, timing);
     // A manager in reserve has all it needs, and says in its log who leads.

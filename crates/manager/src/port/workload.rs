@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -56,5 +57,7 @@ async fn client_of(cluster: &Key, secret: &SecretValues) -> Result<Client> {
         .map_err(|_| unfit("it does not name a cluster and a user that fit together"))?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
-    Client::try_from(config).map_err(|_| unfit("its certificates or keys cannot be used"))
+    let following = crate::answering::following(&config, cluster.to_string());
+    let builder = ClientBuilder::try_from(config).map_err(|_| unfit("its certificates or keys cannot be used"))?;
+    Ok(builder.with_layer(&following).build())
 }
