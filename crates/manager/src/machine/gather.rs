@@ -14,7 +14,7 @@ use capmaas_core::hosts::wish;
 use capmaas_core::intent::{Intent, resolve};
 use capmaas_core::machine::{
     Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, State, Surroundings, VmSight,
-    asks_power, debts, first_record,
+    asks_power, debts, ends_swap, first_record,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
@@ -219,7 +219,9 @@ async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<
     match looked_up(context.kubernetes.secret(&key.beside(name)).await) {
         Lookup::Found(secret) if secret.bytes("value").is_none() => Lookup::Absent,
         Lookup::Found(secret) => Lookup::Found(match secret.text("format") {
-            None | Some("" | "cloud-config") => Format::CloudConfig,
+            None | Some("" | "cloud-config") => {
+                Format::CloudConfig { ends_swap: secret.text("value").is_some_and(ends_swap) }
+            }
             Some("ignition") => Format::Ignition,
             Some(other) => Format::Other(other.to_owned()),
         }),
