@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::{
     agent::Agent,
-    decide, keys, names,
+    alive, decide, keys, names,
     observed::{
         BridgeFacts, Door, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, ServerFacts, TrustFacts,
     },
@@ -39,6 +39,12 @@ impl Agent {
             maas: MaasFacts::NotAsked,
             memory: self.memory.clone(),
         };
+        match &observed.node {
+            Lookup::Found(node) => self.memory.left = decide::told_to_leave(node),
+            Lookup::Unknown(_) => self.memory.left |= alive::is_unregistered(&self.settings.state_dir),
+            Lookup::Absent => {}
+        }
+        observed.memory = self.memory.clone();
         if decide::mode(&observed) == Some(decide::Mode::Managed) {
             observed.given_certificate = self.cluster.given_certificate().await;
         }
@@ -51,12 +57,13 @@ impl Agent {
             Lookup::Found(certificate) => Some(certificate.fingerprint),
             _ => None,
         };
+        let node = decide::node_for_work(&observed).cloned();
         if let (Some(lxd), LxdFacts::Here(server)) = (&lxd, &mut observed.lxd) {
             server.trust = match certificate {
                 Some(print) => trusted(lxd, print).await,
                 None => Lookup::Unknown("there is no certificate yet".into()),
             };
-            if let Some(node) = observed.node.found() {
+            if let Some(node) = &node {
                 server.door = look_at_door(&self.settings, node, server, own.found()).await;
             }
         }
