@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod phases;
 pub mod platform;
 pub mod port;
+pub mod quarantine;
 pub mod rotation;
 pub mod served;
 pub mod watch;
@@ -136,6 +137,7 @@ async fn work(
             environment: EnvironmentCredentials::of_process(),
         };
         let clock = Clock::system();
+        let quarantine_clock = clock.clone();
         let connect = over_network(args.maas_concurrency, metrics.clone());
         let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
         let waker = Waker::default();
@@ -181,6 +183,7 @@ async fn work(
                 feeds.run(),
                 rotation.run(),
                 phases,
+                quarantine::run(identities.clone(), quarantine_clock, fence.clone()),
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
                 sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),
             );
