@@ -5,6 +5,7 @@
 //! A node that is right causes no write at all.
 
 pub mod agent;
+pub mod alive;
 mod apply;
 pub mod cluster;
 pub mod decide;

@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::{
     agent::Agent,
-    decide, keys, names,
+    alive, decide, keys, names,
     observed::{
         BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, ServerFacts,
         TrustFacts,
@@ -40,6 +40,12 @@ impl Agent {
             maas: MaasFacts::NotAsked,
             memory: self.memory.clone(),
         };
+        match &observed.node {
+            Lookup::Found(node) => self.memory.left = decide::told_to_leave(node),
+            Lookup::Unknown(_) => self.memory.left |= alive::is_unregistered(&self.settings.state_dir),
+            Lookup::Absent => {}
+        }
+        observed.memory = self.memory.clone();
         if decide::mode(&observed) == Some(decide::Mode::Managed) {
             observed.given_certificate = self.cluster.given_certificate().await;
         }
@@ -52,6 +58,7 @@ impl Agent {
             Lookup::Found(certificate) => Some(certificate.clone()),
             _ => None,
         };
+        let node = decide::node_for_work(&observed).cloned();
         if let (Some(lxd), LxdFacts::Here(server)) = (&lxd, &mut observed.lxd) {
             if let Some(certificate) = certificate {
                 server.trust = trusted(lxd, certificate.fingerprint).await;
@@ -59,7 +66,7 @@ impl Agent {
             } else {
                 server.trust = Lookup::Unknown("there is no certificate yet".into());
             }
-            if let Some(node) = observed.node.found() {
+            if let Some(node) = &node {
                 server.door = look_at_door(&self.settings, node, server, own.found()).await;
             }
         }

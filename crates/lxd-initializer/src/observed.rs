@@ -69,6 +69,8 @@ pub struct Memory {
     pub shut: u32,
     /// When MAAS was last asked to look at this host.
     pub refreshed: Option<Timestamp>,
+    /// Whether the agent was told to leave when the Node was last read, or a person had the host unregistered.
+    pub left: bool,
 }
 
 /// The Node object, as far as it matters.

@@ -174,7 +174,7 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
             "does not trust the certificate yet",
         ),
         (
-            Observed { node: unknown().into_any(), ..right() },
+            Observed { node: unknown().into_any(), api_key: Lookup::Absent, endpoint: Lookup::Absent, ..right() },
             State::Waiting,
             Step::Node,
             "not known whether this agent was told to leave",
@@ -427,6 +427,24 @@ fn a_node_that_cannot_be_told_is_not_ready_yet() {
     let plan = plan(&observed);
     assert_eq!((plan.state, &plan.effect), (State::Waiting, &None));
     assert!(plan.message.contains("reporting on the Node failed: forbidden"), "{}", plan.message);
+}
+
+#[test]
+fn an_agent_with_the_maas_variables_does_its_work_without_kubernetes_and_says_so() {
+    let unread = |observed: Observed| Observed { node: Lookup::Unknown("timeout".into()), ..observed };
+    assert_eq!(write(&plan(&unread(unregistered(|_| ())))), Some(EffectKind::Register));
+    assert_eq!(write(&plan(&unread(with_server(|server| server.pool = Lookup::Absent)))), Some(EffectKind::CreatePool));
+    let done = plan(&unread(right()));
+    assert_eq!((done.state, &done.effect), (State::Waiting, &None), "it goes on trying");
+    assert!(done.message.contains("but its Node could not be read and labelled"), "{}", done.message);
+    // What it was told before still holds.
+    let mut left = unread(unregistered(|_| ()));
+    left.memory.left = true;
+    assert_eq!((plan(&left).state, write(&plan(&left))), (State::Left, None));
+    // Without an address nobody could register.
+    let mut nowhere = settings();
+    nowhere.node_ip = None;
+    assert!(decide(&nowhere, &unread(right()), NOW).message.contains("set NODE_IP"));
 }
 
 #[test]

@@ -139,7 +139,7 @@ pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option
         Lookup::Unknown(why) => return Some(unknown(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, why)),
     }
     match &observed.bootstrap {
-        Lookup::Found(Format::CloudConfig) => None,
+        Lookup::Found(Format::CloudConfig { .. }) => None,
         Lookup::Found(Format::Ignition) if takes_ignition(image) => None,
         Lookup::Found(Format::Ignition) => Some(left_alone(
             reasons::MACHINE_DEPLOY_FAILED,

@@ -26,6 +26,7 @@ mod running;
 mod state;
 mod status;
 mod stuck;
+mod swap;
 #[cfg(test)]
 mod tests;
 mod vm;
@@ -56,6 +57,7 @@ pub use record::{
     RECORD_ANNOTATION, Record, TurnedOn, VmRecord, Write,
 };
 pub use state::{Power, State};
+pub use swap::ends_swap;
 
 /// Key of the stamp among a machine's workload annotations. MAAS takes no slash in it.
 pub const STAMP: &str = "capmaas-key";
@@ -181,7 +183,10 @@ pub struct Surroundings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// For cloud-init.
-    CloudConfig,
+    CloudConfig {
+        /// It [turns swap off](ends_swap) by itself.
+        ends_swap: bool,
+    },
     /// For Ignition.
     Ignition,
     /// Something else, in its own word.

@@ -9,7 +9,7 @@ use super::living::{Life, first_things_first};
 use super::record::{Failure, TurnedOn, Write, whole_seconds};
 use super::state::Power;
 use super::status::Said;
-use super::{Eyes, Metal, dead_host};
+use super::{Eyes, Format, Metal, dead_host};
 use crate::Lookup;
 use crate::intent::Intent;
 use crate::links::{self, Next};
@@ -62,7 +62,7 @@ impl Life<'_> {
             let effect = Effect::Tag { machine: metal.id.clone(), tag };
             return Step::say(said, after(0)).recording(self.record).doing(effect);
         }
-        if !metal.swap_off && !self.record.swap_denied {
+        if !metal.swap_off && !self.record.swap_denied && !self.ends_swap() {
             return Step::say(said, after(0))
                 .recording(self.record)
                 .doing(Effect::DisableSwap { machine: metal.id.clone() });
@@ -114,6 +114,11 @@ impl Life<'_> {
             }
             Next::Unknown(why) => Some(unseen(&why)),
         }
+    }
+
+    /// What the bootstrap data does by itself need not be written to MAAS, where it would stay.
+    fn ends_swap(&self) -> bool {
+        matches!(self.observed.bootstrap, Lookup::Found(Format::CloudConfig { ends_swap: true }))
     }
 
     /// A tag that a VM should carry and does not. It has those of its host already, as a rule.

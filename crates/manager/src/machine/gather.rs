@@ -14,7 +14,7 @@ use capmaas_core::hosts::wish;
 use capmaas_core::intent::Intent;
 use capmaas_core::machine::{
     Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, RECORD_ANNOTATION, Record, STAMP, STAMPED_FOR,
-    State, Surroundings, VmSight, asks_power, debts, first_record, may_be_served, wanted,
+    State, Surroundings, VmSight, asks_power, debts, ends_swap, first_record, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
@@ -226,7 +226,9 @@ async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<
     match looked_up(context.kubernetes.secret(&key.beside(name)).await) {
         Lookup::Found(secret) if secret.bytes("value").is_none() => Lookup::Absent,
         Lookup::Found(secret) => Lookup::Found(match secret.text("format") {
-            None | Some("" | "cloud-config") => Format::CloudConfig,
+            None | Some("" | "cloud-config") => {
+                Format::CloudConfig { ends_swap: secret.text("value").is_some_and(ends_swap) }
+            }
             Some("ignition") => Format::Ignition,
             Some(other) => Format::Other(other.to_owned()),
         }),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 
@@ -31,7 +32,7 @@ impl Workloads {
         let made = match known {
             Some(made) => made,
             None => {
-                let made = client_of(secret).await;
+                let made = client_of(cluster, secret).await;
                 if let Err(why) = &made {
                     tracing::warn!(%cluster, "the kubeconfig of the workload cluster is not used: {why}");
                 }
@@ -54,7 +55,7 @@ impl Workloads {
 }
 
 /// The causes may repeat the file, which holds keys, so they are left out.
-async fn client_of(secret: &SecretValues) -> std::result::Result<Client, String> {
+async fn client_of(cluster: &Key, secret: &SecretValues) -> std::result::Result<Client, String> {
     let text = secret.text("value").ok_or("its Secret has no key \"value\"")?;
     let kubeconfig = kubeconfig::read(text)?;
     let unusable = "its certificates or keys cannot be used";
@@ -63,7 +64,9 @@ async fn client_of(secret: &SecretValues) -> std::result::Result<Client, String>
         .map_err(|_| unusable.to_owned())?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
-    Client::try_from(config).map_err(|_| unusable.to_owned())
+    let following = crate::answering::following(&config, cluster.to_string());
+    let builder = ClientBuilder::try_from(config).map_err(|_| unusable.to_owned())?;
+    Ok(builder.with_layer(&following).build())
 }
 
 #[cfg(test)]

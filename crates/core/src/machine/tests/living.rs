@@ -264,6 +264,14 @@ fn an_allocated_machine_is_stamped_then_freed_of_swap_then_deployed() {
 }
 
 #[test]
+fn swap_is_not_turned_off_in_maas_where_the_bootstrap_data_does_it() {
+    let mut observed = fresh().with_record(&on_record()).seeing(Metal { swap_off: false, ..metal(State::Allocated) });
+    assert_eq!(effect(&decide(&observed, now())), "disable_swap");
+    observed.bootstrap = Lookup::Found(Format::CloudConfig { ends_swap: true });
+    assert_eq!(effect(&decide(&observed, now())), "deploy", "nothing stays behind on the machine");
+}
+
+#[test]
 fn go20_swap_that_the_account_may_not_change_stays_on_and_is_not_asked_for_again() {
     let observed = fresh().with_record(&on_record()).seeing(Metal { swap_off: false, ..metal(State::Allocated) });
     let plan = decide(&observed, now());
