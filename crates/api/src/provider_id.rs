@@ -9,6 +9,9 @@
 //! | `maas:///<zone>/<system id>` | the Go provider, for metal and VMs alike; we, in a cluster whose machines use it |
 //! | `maas-lxd:///<zone>/<system id>` | read only |
 //! | `maas-lxd:///<zone>/<host system id>/<vm name>` | a prototype; read only, and it names no machine |
+//!
+//! MAAS takes blanks and letters of every script in the name of a zone. In what we write they are percent-encoded, as in a URL; in
+//! what the Go provider wrote they stand as they are.
 
 use std::{fmt, str::FromStr};
 
@@ -54,6 +57,7 @@ impl Slashes {
 pub struct ProviderId {
     scheme: Scheme,
     slashes: Slashes,
+    /// As it stands there.
     zone: String,
     machine: Named,
 }
@@ -78,9 +82,9 @@ pub struct NotAProviderId {
 impl ProviderId {
     /// A new one for a machine. `slashes` is [`Slashes::Three`] only for metal in a cluster whose machines use that form.
     ///
-    /// Zone and system ID must not be empty and must not hold a slash or a blank, which no name in MAAS does.
+    /// Zone and system ID must not be empty and must not hold a slash, which no name in MAAS does.
     pub fn new(scheme: Scheme, slashes: Slashes, zone: &str, system_id: &str) -> Result<Self, NotAProviderId> {
-        format!("{}:{}{zone}/{system_id}", scheme.as_str(), slashes.as_str()).parse()
+        format!("{}:{}{}/{system_id}", scheme.as_str(), slashes.as_str(), encoded(zone)).parse()
     }
 
     /// What the scheme says about the kind of machine.
@@ -94,8 +98,8 @@ impl ProviderId {
     }
 
     /// The MAAS zone at the time of writing. A machine may have been moved to another zone since.
-    pub fn zone(&self) -> &str {
-        &self.zone
+    pub fn zone(&self) -> String {
+        decoded(&self.zone)
     }
 
     /// The system ID of the machine in MAAS; `None` for the prototype's form, which names host and VM instead.
@@ -140,7 +144,9 @@ impl FromStr for ProviderId {
         if parts.iter().any(|part| part.is_empty()) {
             return Err(fault("a part of it is empty"));
         }
-        if rest.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        let (zone_of, others) = parts.split_first().map_or(("", &[][..]), |(zone, others)| (*zone, others));
+        let blank = |c: char| c.is_whitespace() || c.is_control();
+        if others.iter().any(|part| part.contains(blank)) || zone_of.contains(|c| blank(c) && c != ' ') {
             return Err(fault("it holds a blank"));
         }
         let (zone, machine) = match (parts.as_slice(), scheme) {
@@ -152,6 +158,33 @@ impl FromStr for ProviderId {
         };
         Ok(Self { scheme, slashes, zone: zone.to_owned(), machine })
     }
+}
+
+/// As a URL has it: everything but letters and digits of ASCII and four signs is a percent sign and two hexadecimal digits for each
+/// byte. A slash stays, because it is refused.
+fn encoded(zone: &str) -> String {
+    let mut text = String::with_capacity(zone.len());
+    for byte in zone.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/') {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// The name of the zone. No zone in MAAS has a percent sign in its name; one that begins no encoded byte stands for itself.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
 impl fmt::Display for ProviderId {
@@ -184,7 +217,7 @@ mod tests {
         ] {
             let id = read(text);
             assert_eq!(
-                (id.scheme(), id.slashes(), id.zone(), id.system_id()),
+                (id.scheme(), id.slashes(), id.zone().as_str(), id.system_id()),
                 (scheme, slashes, "az1", Some("y3b3x3"))
             );
             assert_eq!(id.to_string(), text);
@@ -224,7 +257,9 @@ mod tests {
             ("maas:///az1/", "empty"),
             ("maas://y3b3x3", "zone and system ID"),
             ("maas:///az1/host/vm", "zone and system ID"),
-            ("maas:///a z/y3b3x3", "blank"),
+            ("maas:///az/y3b 3x3", "blank"),
+            ("maas:///a\tz/y3b3x3", "blank"),
+            ("maas-lxd:///az/h0st01/vm a", "blank"),
         ] {
             let error = text.parse::<ProviderId>().unwrap_err().to_string();
             assert!(error.contains(fault), "{error}");
@@ -233,14 +268,35 @@ mod tests {
         assert!(ProviderId::new(Scheme::Maas, Slashes::Two, "a/b", "abc123").is_err());
     }
 
+    #[test]
+    fn zones_with_blanks_and_letters_of_every_script_are_encoded_and_old_ones_read() {
+        for (zone, text) in [
+            ("rack 1", "maas://rack%201/abc123"),
+            ("münchen", "maas://m%C3%BCnchen/abc123"),
+            ("az_1-b", "maas://az_1-b/abc123"),
+        ] {
+            let made = ProviderId::new(Scheme::Maas, Slashes::Two, zone, "abc123").unwrap();
+            assert_eq!((made.to_string().as_str(), made.zone().as_str()), (text, zone));
+            assert_eq!(read(text), made);
+            let old = read(&format!("maas:///{zone}/abc123"));
+            assert_eq!((old.zone().as_str(), old.system_id()), (zone, Some("abc123")));
+            assert_eq!(old.to_string(), format!("maas:///{zone}/abc123"), "never rewritten");
+            assert!(old.same_machine(&made));
+        }
+        assert_eq!(read("maas://50%/abc123").zone(), "50%", "no encoded byte");
+        assert_eq!(read("maas://%FF/abc123").zone(), "%FF", "no text");
+    }
+
     proptest! {
         #[test]
         fn what_is_made_is_read_back(
-            lxd in any::<bool>(), three in any::<bool>(), zone in "[a-z0-9][a-z0-9_.-]{0,20}", id in "[a-z0-9]{6}",
+            lxd in any::<bool>(), three in any::<bool>(), zone in "[a-z0-9ü日][a-z0-9_. é-]{0,20}", id in "[a-z0-9]{6}",
         ) {
             let scheme = if lxd { Scheme::MaasLxd } else { Scheme::Maas };
             let slashes = if three { Slashes::Three } else { Slashes::Two };
             let made = ProviderId::new(scheme, slashes, &zone, &id).unwrap();
+            prop_assert!(made.to_string().is_ascii() && !made.to_string().contains(' '));
+            prop_assert_eq!(made.zone(), zone);
             prop_assert_eq!(made.to_string().parse::<ProviderId>(), Ok(made));
         }
 

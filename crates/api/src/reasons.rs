@@ -44,7 +44,7 @@ name_table! {
     MACHINE_DEPLOYED = "MachineDeployed", "The machine runs the image.", "Nothing.";
     MACHINE_DEPLOY_FAILED = "MachineDeployFailed", "The machine was not deployed. Another one is tried, up to three times.", "Read MAAS's words in the message. If the image is to blame, correct it in a new template.";
     IMAGE_SUSPECTED = "ImageSuspected", "The same image failed on two machines, so no third one is tried.", "Check that the image exists in MAAS and boots, then roll out a new template.";
-    ATTEMPTS_EXHAUSTED = "AttemptsExhausted", "Three machines were tried and each failed.", "Look at the machines that the message names, then delete the Machine to begin anew.";
+    ATTEMPTS_EXHAUSTED = "AttemptsExhausted", "Three attempts failed; a machine that failed and that MAAS hands out again counts as one.", "Look at the machines that the message names, then delete the Machine to begin anew.";
     BRIDGE_FAILED = "BridgeFailed", "The bridge that the machine needs to become an LXD host could not be made in MAAS.", "Follow the message. Network changes need an administrator's API key. With lxdConfig.skipNetworkUpdate you see to the bridge yourself.";
     MACHINE_POWERED_OFF = "MachinePoweredOff", "The machine is off although it should run.", "It is turned on once. If it stays off, see its power settings in MAAS.";
     MACHINE_NOT_FOUND = "MachineNotFound", "MAAS does not know the machine any more.", "If somebody deleted it in MAAS, delete the Machine; a new one is made. It is never redeployed by itself.";

@@ -18,6 +18,7 @@ pub mod machine;
 pub mod origin;
 pub mod pause;
 pub mod placement;
+pub mod quarantine;
 pub mod text;
 
 pub use lookup::Lookup;

@@ -125,13 +125,19 @@ impl Checklist {
         for left in &self.leaves {
             writeln!(out, "leaves: {left}")?;
         }
-        let wrong = self.checks.iter().filter(|check| check.outcome == Outcome::Failed).count();
-        if good {
-            writeln!(out, "{}: all is right", self.tool)?;
-        } else {
-            writeln!(out, "{}: {wrong} of {} checks failed", self.tool, self.checks.len())?;
-        }
+        writeln!(out, "{}: {}", self.tool, self.verdict())?;
         Ok(good)
+    }
+
+    /// The last line. What is left to do is not right yet.
+    fn verdict(&self) -> String {
+        let count = |outcome| self.checks.iter().filter(|check| check.outcome == outcome).count();
+        match (self.is_good(), count(Outcome::WouldDo)) {
+            (true, 0) => "all is right".to_owned(),
+            (true, 1) => "nothing is wrong, and 1 step is left to do: run it without --dry-run".to_owned(),
+            (true, steps) => format!("nothing is wrong, and {steps} steps are left to do: run it without --dry-run"),
+            (false, _) => format!("{} of {} checks failed", count(Outcome::Failed), self.checks.len()),
+        }
     }
 }
 
@@ -157,5 +163,18 @@ mod tests {
         assert!(list.is_good());
         list.failed("c", "is missing", "make it");
         assert!(!list.is_good());
+    }
+
+    #[test]
+    fn a_dry_run_that_leaves_something_to_do_does_not_say_that_all_is_right() {
+        let mut list = Checklist::new("t", true);
+        list.good("a", "is there");
+        assert_eq!(list.verdict(), "all is right");
+        list.would("b", "would make it");
+        assert_eq!(list.verdict(), "nothing is wrong, and 1 step is left to do: run it without --dry-run");
+        list.would("c", "would make it");
+        assert!(list.verdict().contains("2 steps are left"), "{}", list.verdict());
+        list.failed("d", "is missing", "make it");
+        assert_eq!(list.verdict(), "1 of 4 checks failed");
     }
 }

@@ -51,13 +51,6 @@ impl Site {
             }
         };
         list.good("Key pair", format!("{} holds {}", kept.key_file().display(), certificate.fingerprint));
-        let settings = match settings(&host, ip, &kept, options) {
-            Ok(settings) => settings,
-            Err(error) => {
-                list.failed("Options", format!("{error:#}"), "see --help");
-                return None;
-            }
-        };
         let (lxd, lxd_version) = reach(&host, &identity, list).await?;
         let machine = match machine(&maas, &host.node, ip).await {
             Ok(machine) => machine,
@@ -66,8 +59,8 @@ impl Site {
                 return None;
             }
         };
-        let machine = match machine {
-            Lookup::Found(machine) => machine,
+        let (machine, name) = match machine {
+            Lookup::Found(found) => found,
             Lookup::Absent => {
                 let found = format!("MAAS knows no machine with address {ip}, so it could not tell where the VMs run");
                 list.failed(
@@ -83,7 +76,14 @@ impl Site {
             }
         };
         let Machine { system_id, zone, pool } = &machine;
-        list.good("Machine", format!("this node is {} ({system_id}), zone {zone}, pool {pool}", host.node));
+        list.good("Machine", format!("this node is machine {name} ({system_id}), zone {zone}, pool {pool}"));
+        let settings = match settings(&host, &name, ip, &kept, options) {
+            Ok(settings) => settings,
+            Err(error) => {
+                list.failed("Options", format!("{error:#}"), "see --help");
+                return None;
+            }
+        };
         Some(Self { maas, lxd, lxd_version, identity, certificate, settings, address: host.address, machine })
     }
 
@@ -121,6 +121,7 @@ impl Site {
             instances,
             profiles: Lookup::Absent,
             trust: Lookup::Found(TrustFacts { restricted: true, projects: vec![self.settings.project.clone()] }),
+            earlier: Lookup::Absent,
             door: Door::Trusted,
         };
         let node = NodeFacts {
@@ -220,10 +221,11 @@ fn credentials(kept: &Kept, ip: IpAddr, options: &MaasOptions) -> anyhow::Result
     Ok((identity, certificate, host))
 }
 
-fn settings(host: &LxdHost, ip: IpAddr, kept: &Kept, options: &MaasOptions) -> anyhow::Result<Settings> {
+/// The VM host has the name by which MAAS knows the machine; what the node calls itself may be anything.
+fn settings(host: &LxdHost, name: &str, ip: IpAddr, kept: &Kept, options: &MaasOptions) -> anyhow::Result<Settings> {
     let words = [
         "lxd-initializer".to_owned(),
-        format!("--node-name={}", host.node),
+        format!("--node-name={name}"),
         format!("--node-ip={ip}"),
         format!("--lxd-port={}", host.address.port()),
         format!("--lxd-project={}", host.project),
@@ -266,8 +268,8 @@ async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Opt
     }
 }
 
-/// The machine with this address: by name first, since a list of all can take half a minute.
-async fn machine(maas: &Client, node: &str, ip: IpAddr) -> Result<Lookup<Machine>, maas_client::Error> {
+/// The machine with this address and its name in MAAS: by the node's name first, since a list of all can take half a minute.
+async fn machine(maas: &Client, node: &str, ip: IpAddr) -> Result<Lookup<(Machine, String)>, maas_client::Error> {
     let short = node.split('.').next().unwrap_or(node);
     let ip = ip.to_string();
     for filter in [MachineFilter::hostname(short), MachineFilter::default()] {
@@ -276,11 +278,13 @@ async fn machine(maas: &Client, node: &str, ip: IpAddr) -> Result<Lookup<Machine
         match here.as_slice() {
             [] => {}
             [machine] => {
-                return Ok(Lookup::Found(Machine {
+                let name = machine.hostname.clone().unwrap_or_else(|| machine.system_id.clone());
+                let machine = Machine {
                     system_id: machine.system_id.clone(),
                     zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
                     pool: machine.pool.as_ref().map(|pool| pool.name.clone()).unwrap_or_default(),
-                }));
+                };
+                return Ok(Lookup::Found((machine, name)));
             }
             several => return Ok(Lookup::Unknown(format!("MAAS shows {} machines with address {ip}", several.len()))),
         }

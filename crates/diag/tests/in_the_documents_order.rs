@@ -17,6 +17,15 @@ async fn the_programs_prove_a_node_and_leave_only_what_they_say() {
 
     let dry = scene.lxd_test(&["--dry-run", "--json"]).await.succeeds();
     assert_eq!(dry.text.matches("would-do").count(), 5, "{}", dry.text);
+    for subject in ["Certificate", "Reachable"] {
+        assert_eq!(dry.outcome(subject), "open", "nobody has seen it yet: {subject}: {}", dry.text);
+    }
+    let words = scene.lxd_test(&["--dry-run"]).await.succeeds();
+    assert!(
+        words.text.ends_with("nothing is wrong, and 5 steps are left to do: run it without --dry-run\n"),
+        "{words:?}"
+    );
+    assert!(words.text.contains("trusts certificate of the new key pair"), "{words:?}");
     assert!(scene.local().storage_pools().await.unwrap().is_empty(), "a dry run makes nothing");
     assert!(!scene.kept().exists(), "a dry run keeps nothing");
 
@@ -27,6 +36,8 @@ async fn the_programs_prove_a_node_and_leave_only_what_they_say() {
     let key = std::fs::metadata(scene.kept().join("client.pem")).unwrap();
     assert_eq!((key.uid(), key.mode() & 0o777), (65534, 0o600), "the key is its user's alone");
     assert_eq!(std::fs::metadata(scene.kept()).unwrap().uid(), 0, "no user can put a link there");
+    let dry = scene.lxd_test(&["--dry-run"]).await.succeeds();
+    assert!(dry.text.ends_with("lxd-test: all is right\n"), "{dry:?}");
     let again = scene.lxd_test(&["--json"]).await.succeeds();
     assert!(!again.text.contains("\"done\""), "a second run finds all as it should be: {}", again.text);
 
@@ -42,6 +53,9 @@ async fn the_programs_prove_a_node_and_leave_only_what_they_say() {
     let run = end(scene.as_user(env!("CARGO_BIN_EXE_vmhost-test"), &words)).await.succeeds();
     for line in ["[done] Registration", "[ ok ] MAAS reaches LXD", "[ ok ] Host machine", "[done] Unregistration"] {
         assert!(run.text.contains(line), "{line}: {}", run.text);
+    }
+    for words in ["this node is machine n1 (abc123)", "registered VM host n1 ("] {
+        assert!(run.text.contains(words), "as MAAS calls it, and not the node itself: {}", run.text);
     }
     assert!(run.text.ends_with("vmhost-test: all is right\n"), "{}", run.text);
     assert_eq!(scene.in_maas(), (vec![], vec![]));

@@ -205,3 +205,19 @@ async fn lxd_test_leaves_alone_what_it_finds_wrong() {
     command.args(["--json", "--lxd-socket=/nowhere/unix.socket", &format!("--key-dir={}", scene.kept().display())]);
     end(command).await.fails_at("LXD", "there is no LXD on this node");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_driver_that_is_missing_is_not_blamed_on_the_version_of_lxd_or_on_kvm() {
+    let scene = Scene::start().await;
+    let drivers = scene.local().server().await.unwrap().environment.storage_supported_drivers;
+    let missing = ["zfs", "btrfs", "lvm"].into_iter().find(|name| drivers.iter().all(|driver| driver.name != *name));
+    let Some(missing) = missing else { return };
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_lxd-test"));
+    command.args(["--json", "--dry-run", &format!("--storage-backend={missing}")]);
+    command
+        .arg(format!("--lxd-socket={}", scene.socket().display()))
+        .arg(format!("--key-dir={}", scene.kept().display()));
+    let run = end(command).await.fails_at("Requirements", &format!("LXD cannot make a pool on {missing} here"));
+    assert!(run.found("Requirements").contains("or set --storage-backend"), "{}", run.text);
+    assert!(!run.text.contains("or newer") && !run.text.contains("KVM"), "{}", run.text);
+}

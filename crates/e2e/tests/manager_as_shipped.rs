@@ -125,8 +125,7 @@ async fn the_manager_has_these_rights_and_no_others() {
     anywhere.extend(expand("patch", &format!("{ours}/maasclusters/status *, {ours}/maasmachines/status *")));
     anywhere.extend(expand("get list watch", "cluster.x-k8s.io/clusters *, cluster.x-k8s.io/machines *"));
     anywhere.extend(expand("get", "/secrets *, /configmaps maas-preferred-subnet"));
-    // The key pair of a cluster whose nodes become LXD hosts is kept beside the cluster, and moved with it (S22).
-    anywhere.extend(expand("create", "/secrets *"));
+    anywhere.extend(expand("write-journal", &format!("{ours}/maasclusters *, {ours}/maasmachines *")));
     anywhere.extend(expand("create patch", "events.k8s.io/events *"));
     let found = rights(&manager, "default").await;
     assert_eq!(found.difference(&of_everybody).cloned().collect::<BTreeSet<_>>(), anywhere);

@@ -72,8 +72,10 @@ async fn wait_condition(scene: &Scene, plan: &ClusterPlan, kind: &str, name: &st
 
 /// S22: the key of MAAS and the private key of the VM hosts were never on the workload cluster, not even for a moment: nothing
 /// that was ever written to it holds them. The same search finds both on the management cluster, where they belong.
-async fn no_key_was_ever_there(scene: &Scene, metal: &ClusterPlan, workload: &Expected) {
-    let arguments = ["get", "secret", "-n", &metal.namespace, "metal-lxd-hosts", "-o", "jsonpath={.data.tls\\.key}"];
+async fn no_key_was_ever_there(scene: &Scene, workload: &Expected) {
+    let label = "infrastructure.cluster.x-k8s.io/host-keys";
+    let key = "jsonpath={.items[0].data.tls\\.key}";
+    let arguments = ["get", "secrets", "-n", "capmaas-system", "-l", label, "-o", key];
     let pem = BASE64_STANDARD.decode(scene.testbed.kubectl(arguments).await.unwrap().trim()).unwrap();
     let pem = String::from_utf8(pem).unwrap();
     assert!(pem.starts_with("-----BEGIN PRIVATE KEY-----"), "the pair is not where it was");
@@ -137,7 +139,7 @@ async fn two_clusters_come_and_go_in_the_right_order() {
     scene.wait_gone(&vms).await.unwrap();
     assert!(lxd.vms().unwrap().values().all(Vec::is_empty), "no VM is left in LXD");
     assert_eq!(vm_hosts(&scene).len(), 3);
-    no_key_was_ever_there(&scene, &metal, &workload).await;
+    no_key_was_ever_there(&scene, &workload).await;
     scene.delete(&metal).await.unwrap();
     assert!(vm_hosts(&scene).is_empty());
     assert_eq!(scene.secrets_seen().await.unwrap(), Vec::<String>::new());
@@ -163,7 +165,7 @@ async fn s11_hosts_that_are_deleted_first_wait_for_the_vms_of_the_other_cluster(
     scene.explain(outcome.await).await.unwrap();
     assert_eq!(lxd.vms().unwrap(), before, "no VM was touched");
     assert_eq!(vm_hosts(&scene).len(), 3, "no host was unregistered");
-    no_key_was_ever_there(&scene, &metal, &workload).await;
+    no_key_was_ever_there(&scene, &workload).await;
 
     scene.objects(&vms, "Cluster").unwrap().delete(&vms.name).await.unwrap();
     scene.wait_gone(&vms).await.unwrap();

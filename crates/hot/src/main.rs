@@ -108,6 +108,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
         vm_host: None,
         tags: Vec::new(),
         last_words: String::new(),
+        without_dhcp: None,
     };
     let others = (0..1000).map(|id| format!("sys{id}")).collect();
     let observed = Observed {
@@ -118,7 +119,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
             "status": {"nodeRef": {"name": "bm1"}},
         }))?),
         maas_cluster: Lookup::Found(Surroundings { keeps_dns: true, bridge: Ok(None) }),
-        bootstrap: Lookup::Found(Format::CloudConfig),
+        bootstrap: Lookup::Found(Format::CloudConfig { ends_swap: false }),
         others: Others { machines: others, ..Others::default() },
         eyes: Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false },
         by_key: Lookup::Found(vec![metal.clone()]),

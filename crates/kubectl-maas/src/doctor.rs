@@ -169,11 +169,7 @@ pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
         Ok(user) if user.is_superuser == Some(true) => {
             report.good("Your key", format!("belongs to the administrator {}", user.username));
         }
-        Ok(user) => report.bad(
-            "Your key",
-            format!("belongs to {}, who is no administrator", user.username),
-            "for you that is fine; the manager needs an administrator's key, because nobody else may change DNS or make VMs",
-        ),
+        Ok(user) => report.good("Your key", limited(&user.username)),
         Err(error) => {
             report.bad("Your key", error.to_string(), error.advice());
             return;
@@ -216,6 +212,15 @@ pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
         }
         Err(error) => report.bad("LXD hosts", error.to_string(), error.advice()),
     }
+}
+
+/// A key that is not an administrator's is enough to look, and whoever looks need not have another.
+fn limited(user: &str) -> String {
+    format!(
+        "belongs to {user}, who is no administrator: that is enough to look at MAAS here. A manager with such a key can allocate, \
+         deploy and release machines, but cannot change DNS records, tag machines, compose VMs or register VM hosts: give it the \
+         key of an administrator"
+    )
 }
 
 fn compare(
@@ -278,6 +283,17 @@ mod tests {
         compare(&mut report, "Zones", &asked, Ok(BTreeSet::from(["az1".to_owned()])), "make them");
         assert!(!report.is_good());
         assert_eq!(report.render(), "[FAIL] Zones        MAAS does not have az9\n                    make them\n");
+    }
+
+    #[test]
+    fn a_limited_key_gets_one_verdict_and_a_sentence_of_what_it_can_do() {
+        let mut report = Report::default();
+        report.good("Your key", limited("alice"));
+        assert!(report.is_good());
+        let text = report.render();
+        for words in ["[ ok ] Your key     belongs to alice", "can allocate, deploy and release", "cannot change DNS"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 
     #[test]

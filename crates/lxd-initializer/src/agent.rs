@@ -8,6 +8,7 @@ use rand::RngExt;
 use tokio::sync::watch;
 
 use crate::{
+    alive,
     cluster::Cluster,
     decide::decide,
     effect::{Effect, EffectKind},
@@ -123,7 +124,27 @@ impl Agent {
 
     /// Runs until told to stop.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut alive = None;
         while !*stop.borrow() {
+            if alive.is_none() {
+                match alive::hold(&self.settings.state_dir) {
+                    Ok(held) => alive = held.map(Some),
+                    Err(error) => {
+                        tracing::warn!(
+                            "whether this agent runs cannot be noted in {}: {error}",
+                            self.settings.state_dir.display()
+                        );
+                        alive = Some(None);
+                    }
+                }
+            }
+            if alive.is_none() {
+                // The host is being unregistered: what was looked at before that counts no more.
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_secs(1)) => continue,
+                    () = stopped(&mut stop) => break,
+                }
+            }
             // A pass may be cut off at any point: the next one, here or in the next process, sees what was done.
             let pass = tokio::select! {
                 pass = self.pass() => pass,

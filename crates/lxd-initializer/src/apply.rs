@@ -46,6 +46,9 @@ impl Agent {
                 };
                 self.local().await?.trust_certificate(&certificate).await.map(drop).map_err(plain)
             }
+            Effect::Distrust { fingerprint } => {
+                self.local().await?.distrust_certificate(*fingerprint).await.map(drop).map_err(plain)
+            }
             Effect::Register(registration) => self.register(registration).await,
             Effect::Renew { id, address } => self.renew(*id, address).await,
             Effect::Refresh { id } => self.refresh(*id).await,

@@ -1,6 +1,6 @@
 //! The door to Kubernetes: the handful of calls that the agent makes.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
@@ -11,6 +11,7 @@ use kube::{
 use lxd_client::Fingerprint;
 use secrecy::SecretString;
 use serde_json::json;
+use tokio::sync::OnceCell;
 
 use crate::{
     effect::NodePatch,
@@ -34,32 +35,63 @@ pub trait Cluster: Send + Sync {
     async fn patch_node(&self, patch: &NodePatch) -> anyhow::Result<()>;
 }
 
+/// LXD and MAAS do not wait long for an API server that is away.
+const CONNECT: Duration = Duration::from_secs(5);
+const READ: Duration = Duration::from_secs(15);
+
 /// The real thing.
 pub struct KubeCluster {
-    client: kube::Client,
+    client: OnceCell<kube::Client>,
     node_name: String,
     namespace: String,
 }
 
 impl KubeCluster {
-    /// For the node and namespace of the settings.
-    pub fn new(client: kube::Client, settings: &Settings) -> Self {
-        Self { client, node_name: settings.node_name.clone(), namespace: settings.namespace.clone() }
+    /// For the node and namespace of the settings. The way to the API server is looked for when it is needed.
+    pub fn new(settings: &Settings) -> Self {
+        Self { client: OnceCell::new(), node_name: settings.node_name.clone(), namespace: settings.namespace.clone() }
     }
 
-    fn config_maps(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+    /// The client of the API server; an error if nothing says where that is.
+    pub async fn client(&self) -> Result<kube::Client, WayError> {
+        let made = self.client.get_or_try_init(|| async {
+            let mut config = kube::Config::infer().await.map_err(|error| WayError(error.to_string()))?;
+            config.connect_timeout = Some(CONNECT);
+            config.read_timeout = Some(READ);
+            kube::Client::try_from(config).map_err(|error| WayError(error.to_string()))
+        });
+        made.await.cloned()
+    }
+
+    async fn config_map<T>(&self, name: &str, read: impl FnOnce(ConfigMap) -> Lookup<T>) -> Lookup<T> {
+        match self.client().await {
+            Ok(client) => lookup(Api::<ConfigMap>::namespaced(client, &self.namespace).get(name).await, read),
+            Err(no_way) => Lookup::Unknown(no_way.to_string()),
+        }
     }
 }
+
+/// Nothing says where the API server is.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no way to the Kubernetes API server: {0}")]
+pub struct WayError(String);
 
 #[async_trait]
 impl Cluster for KubeCluster {
     async fn node(&self) -> Lookup<NodeFacts> {
-        lookup(Api::<Node>::all(self.client.clone()).get(&self.node_name).await, |node| Lookup::Found(facts(&node)))
+        match self.client().await {
+            Ok(client) => {
+                lookup(Api::<Node>::all(client).get(&self.node_name).await, |node| Lookup::Found(facts(&node)))
+            }
+            Err(no_way) => Lookup::Unknown(no_way.to_string()),
+        }
     }
 
     async fn api_key(&self) -> Lookup<SecretString> {
-        let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        let secrets = match self.client().await {
+            Ok(client) => Api::<Secret>::namespaced(client, &self.namespace),
+            Err(no_way) => return Lookup::Unknown(no_way.to_string()),
+        };
         lookup(secrets.get(names::SECRET).await, |secret| {
             let value = secret.data.and_then(|mut data| data.remove(names::SECRET_KEY));
             match value.map(|bytes| String::from_utf8(bytes.0)) {
@@ -73,24 +105,23 @@ impl Cluster for KubeCluster {
     }
 
     async fn endpoint(&self) -> Lookup<String> {
-        lookup(self.config_maps().get(names::CONFIG_MAP).await, |map| {
+        self.config_map(names::CONFIG_MAP, |map| {
             let value = map.data.and_then(|mut data| data.remove(names::CONFIG_MAP_KEY));
             value
                 .map(|text| text.trim().to_owned())
                 .filter(|text| !text.is_empty())
                 .map_or(Lookup::Absent, Lookup::Found)
         })
+        .await
     }
 
     async fn given_certificate(&self) -> Lookup<Certificate> {
-        lookup(self.config_maps().get(names::TRUST_CONFIG_MAP).await, |map| {
-            given(&map.data.unwrap_or_default(), &self.node_name)
-        })
+        self.config_map(names::TRUST_CONFIG_MAP, |map| given(&map.data.unwrap_or_default(), &self.node_name)).await
     }
 
     async fn patch_node(&self, patch: &NodePatch) -> anyhow::Result<()> {
         let body = json!({"metadata": {"labels": patch.labels, "annotations": patch.annotations}});
-        let nodes = Api::<Node>::all(self.client.clone());
+        let nodes = Api::<Node>::all(self.client().await?);
         nodes.patch(&self.node_name, &PatchParams::default(), &Patch::Merge(&body)).await?;
         Ok(())
     }

@@ -3,11 +3,15 @@
 //! The steps are walked in order up to the first that does not hold; that one gives the effect, or the sentence that says what
 //! is awaited. Nothing is ever deleted, reformatted or replaced that somebody else made: such a finding is a sentence.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
 
 use jiff::Timestamp;
 
 use crate::{
+    earlier,
     effect::{Effect, EffectKind},
     listener, names,
     observed::{Certificate, Door, Lookup, LxdFacts, NodeFacts, Observed, ServerFacts},
@@ -42,6 +46,20 @@ pub fn mode(observed: &Observed) -> Option<Mode> {
         (Lookup::Found(()), Lookup::Found(_)) => Some(Mode::Standalone),
         (Lookup::Absent, Lookup::Absent) => Some(Mode::Managed),
         _ => None,
+    }
+}
+
+/// A Node of which nothing is known.
+static UNREAD: NodeFacts =
+    NodeFacts { labels: BTreeMap::new(), annotations: BTreeMap::new(), internal_ip: None, system_id: None };
+
+/// The Node, as far as the work needs it. An agent that registers its host itself needs no Kubernetes for that: it goes on while
+/// the Node cannot be read, unless it knows that it was told to leave.
+pub(crate) fn node_for_work(observed: &Observed) -> Option<&NodeFacts> {
+    match &observed.node {
+        Lookup::Found(node) => Some(node),
+        Lookup::Unknown(_) if mode(observed) == Some(Mode::Standalone) && !observed.memory.left => Some(&UNREAD),
+        Lookup::Absent | Lookup::Unknown(_) => None,
     }
 }
 
@@ -103,6 +121,11 @@ pub fn decide(settings: &Settings, observed: &Observed, now: Timestamp) -> Plan 
         Some(Verdict::Leave(message)) => (None, State::Left, message),
     };
     let mut plan = Plan { effect, state, message, conditions };
+    if let (State::Ready, Lookup::Unknown(why)) = (plan.state, &observed.node) {
+        // Who looks at the Node does not know yet, so it is not over.
+        plan.state = State::Waiting;
+        plan.message = format!("this node is a VM host for MAAS, but its Node could not be read and labelled: {why}");
+    }
     if plan.effect.is_none()
         && let Some(patch) = report::patch(settings, observed, &plan)
     {
@@ -135,7 +158,7 @@ fn patient(verdict: Verdict, observed: &Observed, now: Timestamp) -> Verdict {
 
 fn walk(step: Step, settings: &Settings, observed: &Observed, now: Timestamp) -> Verdict {
     // The first steps see to it that both are there; nothing below is reached without them.
-    let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, observed.node.found()) else {
+    let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, node_for_work(observed)) else {
         return before_lxd(step, settings, observed);
     };
     match step {
@@ -152,6 +175,7 @@ fn walk(step: Step, settings: &Settings, observed: &Observed, now: Timestamp) ->
             Some(Mode::Standalone) => register::registered(settings, observed, node, server, now),
             _ => Verdict::Holds("the manager registers this host".into()),
         },
+        Step::Earlier => earlier::verdict(observed, node, server),
     }
 }
 
@@ -165,6 +189,12 @@ fn before_lxd(step: Step, settings: &Settings, observed: &Observed) -> Verdict {
 
 fn node(settings: &Settings, observed: &Observed) -> Verdict {
     match &observed.node {
+        Lookup::Unknown(why) if node_for_work(observed).is_some() => Verdict::Holds(format!(
+            "the Node cannot be read and is tried again; registering this host needs no Kubernetes: {why}"
+        )),
+        Lookup::Unknown(why) if mode(observed) == Some(Mode::Standalone) => Verdict::Leave(format!(
+            "this agent was told to leave, or its host was unregistered, and the Node cannot be read to learn otherwise: {why}"
+        )),
         Lookup::Unknown(why) => Verdict::Wait(format!(
             "the Node cannot be read, so it is not known whether this agent was told to leave: {why}"
         )),

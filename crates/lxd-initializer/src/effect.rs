@@ -36,6 +36,11 @@ pub enum Effect {
         /// The project.
         project: String,
     },
+    /// Trust a certificate no longer that another one has taken the place of. Seen afterwards: it is not in the trust store.
+    Distrust {
+        /// Which.
+        fingerprint: Fingerprint,
+    },
     /// Register the VM host. Seen afterwards: MAAS lists it under the node's name with our certificate; a second POST with
     /// the same certificate, address and project is refused by MAAS.
     Register(Registration),
@@ -103,6 +108,8 @@ pub enum EffectKind {
     MakeKey,
     /// See [`Effect::Trust`].
     Trust,
+    /// See [`Effect::Distrust`].
+    Distrust,
     /// See [`Effect::Register`].
     Register,
     /// See [`Effect::Renew`].
@@ -128,6 +135,7 @@ impl EffectKind {
             Self::StopListening => "taking the listener back",
             Self::MakeKey => "making the key pair",
             Self::Trust => "trusting the certificate",
+            Self::Distrust => "distrusting an earlier certificate",
             Self::Register => "registering the VM host",
             Self::Renew => "renewing the VM host's key",
             Self::Refresh => "letting MAAS look at the VM host",
@@ -146,6 +154,7 @@ impl Effect {
             Self::StopListening => EffectKind::StopListening,
             Self::MakeKey => EffectKind::MakeKey,
             Self::Trust { .. } => EffectKind::Trust,
+            Self::Distrust { .. } => EffectKind::Distrust,
             Self::Register(_) => EffectKind::Register,
             Self::Renew { .. } => EffectKind::Renew,
             Self::Refresh { .. } => EffectKind::Refresh,

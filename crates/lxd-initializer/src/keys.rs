@@ -83,6 +83,25 @@ pub fn maker(certificate_der: &[u8], node_name: &str) -> Maker {
     if found { Maker::ThisAgent } else { Maker::SomebodyElse }
 }
 
+/// Who makes certificates for this purpose: the managers, and the agents themselves.
+const MAKERS: [&str; 2] = ["capmaas@", "lxd-initializer@"];
+
+/// Whether two certificates were made for the same one, of which the first has taken the place of the second.
+pub fn is_successor(now: &str, before: &str) -> bool {
+    let name = |pem: &str| lxd_client::certificate_der(pem).ok().and_then(|der| made_for(&der));
+    name(now).is_some_and(|whom| name(before) == Some(whom))
+}
+
+/// The common name, if a manager or an agent made the certificate: ASCII, so it stands in the DER form as it is, after its length.
+fn made_for(certificate_der: &[u8]) -> Option<Vec<u8>> {
+    MAKERS.iter().find_map(|maker| {
+        let maker = maker.as_bytes();
+        let at = certificate_der.windows(maker.len()).position(|window| window == maker)?;
+        let length = usize::from(*certificate_der.get(at.checked_sub(1)?)?);
+        certificate_der.get(at..at.checked_add(length)?).map(<[u8]>::to_vec)
+    })
+}
+
 /// Makes a key pair and keeps it, unless one is there already.
 pub fn make(state_dir: &Path, node_name: &str) -> anyhow::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir)?;
@@ -152,6 +171,24 @@ mod tests {
         {
             assert_eq!(maker(der, node), Maker::SomebodyElse);
         }
+    }
+
+    #[test]
+    fn a_successor_was_made_for_the_same_cluster_or_node_and_nobody_else() {
+        let pem = |name: &str| {
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
+            let mut params = CertificateParams::default();
+            params.distinguished_name = DistinguishedName::new();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.self_signed(&key).unwrap().pem()
+        };
+        let now = pem("capmaas@c1");
+        assert!(is_successor(&now, &pem("capmaas@c1")));
+        assert!(is_successor(&pem("lxd-initializer@n1"), &pem("lxd-initializer@n1")));
+        for other in ["capmaas@c10", "capmaas@c", "lxd-initializer@c1", "person"] {
+            assert!(!is_successor(&now, &pem(other)), "{other}");
+        }
+        assert!(!is_successor(&pem("person"), &pem("person")) && !is_successor("nonsense", "nonsense"));
     }
 
     #[test]

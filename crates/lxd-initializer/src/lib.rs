@@ -5,9 +5,11 @@
 //! A node that is right causes no write at all.
 
 pub mod agent;
+pub mod alive;
 mod apply;
 pub mod cluster;
 pub mod decide;
+mod earlier;
 pub mod effect;
 pub mod health;
 pub mod keys;

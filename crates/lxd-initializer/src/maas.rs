@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     agent::Agent,
+    alive, decide,
     effect::Registration,
     keys,
     observe::trusted,
@@ -66,7 +67,7 @@ impl Agent {
         observed: &Observed,
     ) -> MaasFacts {
         let settings = self.settings.clone();
-        let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, observed.node.found()) else {
+        let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, decide::node_for_work(observed)) else {
             return MaasFacts::NotAsked;
         };
         let connection = match self.connection(key, endpoint) {
@@ -134,6 +135,7 @@ impl Agent {
             memory_over_commit_ratio: None,
             default_storage_pool: None,
         };
+        alive::unmark(&self.settings.state_dir)?;
         // Whether or not the answer arrives, MAAS is taking the host in from now on.
         self.memory.refreshed = Some(Timestamp::now());
         match self.client()?.vm_hosts().create(&host).await {

@@ -28,21 +28,25 @@ async fn main() -> ExitCode {
     }
 }
 
+/// kube's client is off whatever is asked for: its warnings quote whole answers that it could not read, Secrets too (S21), and
+/// what its errors are about is said by the agent itself.
+fn filter(wanted: &str) -> anyhow::Result<EnvFilter> {
+    Ok(EnvFilter::try_new(wanted).context("LOG")?.add_directive("kube_client=off".parse()?))
+}
+
 async fn run() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let action = arguments.action();
     let (settings, given) = arguments.settle()?;
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(&settings.log).context("LOG")?)
-        .with_target(false)
-        .with_ansi(false)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter(&settings.log)?).with_target(false).with_ansi(false).init();
     // One cryptography for kube, MAAS and LXD alike. A second call would find it installed, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
 
-    let config = kube::Config::infer().await.context("there is no way to the Kubernetes API server")?;
-    let client = kube::Client::try_from(config).context("the Kubernetes client cannot be built")?;
-    let cluster = Arc::new(KubeCluster::new(client, &settings));
+    let cluster = Arc::new(KubeCluster::new(&settings));
+    // Without both of the MAAS variables nothing can be done before Kubernetes has told more.
+    if given.api_key.is_none() || given.endpoint.is_none() {
+        cluster.client().await?;
+    }
 
     let status = Arc::new(Status::default());
     if action == Some(Action::Unregister) {

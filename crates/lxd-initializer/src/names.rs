@@ -20,6 +20,11 @@ pub const ADDRESS: &str = "lxdhost.cluster.com/address";
 pub const FINGERPRINT: &str = "lxdhost.cluster.com/fingerprint";
 /// Fingerprint of the client certificate that LXD trusts for the project.
 pub const CERTIFICATE: &str = "lxdhost.cluster.com/certificate";
+/// Fingerprints of certificates that were made for the same purpose before and that LXD still trusts, as a JSON list; absent if
+/// there are none.
+pub const EARLIER: &str = "lxdhost.cluster.com/earlier-certificates";
+/// Written by the manager: fingerprint of the certificate that MAAS comes with. Earlier ones need not be trusted any more.
+pub const MAAS_CERTIFICATE: &str = "lxdhost.cluster.com/maas-certificate";
 /// The LXD project.
 pub const PROJECT: &str = "lxdhost.cluster.com/project";
 /// The instances of the project as a JSON list of names; absent if that is not known right now.

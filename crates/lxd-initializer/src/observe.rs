@@ -8,9 +8,10 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::{
     agent::Agent,
-    decide, keys, names,
+    alive, decide, keys, names,
     observed::{
-        BridgeFacts, Door, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, ServerFacts, TrustFacts,
+        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, ServerFacts,
+        TrustFacts,
     },
     plan::Step,
     requirements,
@@ -39,6 +40,12 @@ impl Agent {
             maas: MaasFacts::NotAsked,
             memory: self.memory.clone(),
         };
+        match &observed.node {
+            Lookup::Found(node) => self.memory.left = decide::told_to_leave(node),
+            Lookup::Unknown(_) => self.memory.left |= alive::is_unregistered(&self.settings.state_dir),
+            Lookup::Absent => {}
+        }
+        observed.memory = self.memory.clone();
         if decide::mode(&observed) == Some(decide::Mode::Managed) {
             observed.given_certificate = self.cluster.given_certificate().await;
         }
@@ -48,15 +55,18 @@ impl Agent {
             fill(&self.settings, lxd, server).await;
         }
         let certificate = match decide::certificate(&observed) {
-            Lookup::Found(certificate) => Some(certificate.fingerprint),
+            Lookup::Found(certificate) => Some(certificate.clone()),
             _ => None,
         };
+        let node = decide::node_for_work(&observed).cloned();
         if let (Some(lxd), LxdFacts::Here(server)) = (&lxd, &mut observed.lxd) {
-            server.trust = match certificate {
-                Some(print) => trusted(lxd, print).await,
-                None => Lookup::Unknown("there is no certificate yet".into()),
-            };
-            if let Some(node) = observed.node.found() {
+            if let Some(certificate) = certificate {
+                server.trust = trusted(lxd, certificate.fingerprint).await;
+                server.earlier = earlier(&self.settings, lxd, &certificate).await;
+            } else {
+                server.trust = Lookup::Unknown("there is no certificate yet".into());
+            }
+            if let Some(node) = &node {
                 server.door = look_at_door(&self.settings, node, server, own.found()).await;
             }
         }
@@ -136,6 +146,7 @@ fn basics(server: &Server) -> ServerFacts {
         instances: Lookup::Unknown("not looked at".into()),
         profiles: Lookup::Unknown("not looked at".into()),
         trust: Lookup::Unknown("not looked at".into()),
+        earlier: Lookup::Unknown("not looked at".into()),
         door: Door::NotTried,
     }
 }
@@ -199,6 +210,23 @@ async fn bridge(lxd: &Client, name: &str) -> Lookup<BridgeFacts> {
 /// A certificate in LXD's trust store.
 pub(crate) async fn trusted(lxd: &Client, print: Fingerprint) -> Lookup<TrustFacts> {
     lookup(lxd.certificate(print).await, |found| TrustFacts { restricted: found.restricted, projects: found.projects })
+}
+
+/// Certificates that were trusted here, under our name and for our project alone, in the place of this one before.
+async fn earlier(settings: &Settings, lxd: &Client, now: &Certificate) -> Lookup<Vec<Fingerprint>> {
+    let all = match lxd.certificates().await {
+        Ok(all) => all,
+        Err(error) => return Lookup::Unknown(with_cause(&error)),
+    };
+    let ours = all.iter().filter(|found| {
+        found.name == names::trust_name(&settings.node_name)
+            && found.kind == "client"
+            && found.restricted
+            && found.projects == [settings.project.clone()]
+            && keys::is_successor(&now.pem, &found.certificate)
+    });
+    let prints = ours.filter_map(|found| Fingerprint::of_pem(&found.certificate).ok());
+    Lookup::Found(prints.filter(|print| *print != now.fingerprint).collect())
 }
 
 async fn look_at_door(

@@ -69,6 +69,8 @@ pub struct Memory {
     pub shut: u32,
     /// When MAAS was last asked to look at this host.
     pub refreshed: Option<Timestamp>,
+    /// Whether the agent was told to leave when the Node was last read, or a person had the host unregistered.
+    pub left: bool,
 }
 
 /// The Node object, as far as it matters.
@@ -147,6 +149,8 @@ pub struct ServerFacts {
     pub profiles: Lookup<Vec<String>>,
     /// The certificate that shall be trusted, in its trust store.
     pub trust: Lookup<TrustFacts>,
+    /// Others there that were made for the same purpose before: after a new key pair they open the door to whoever has the old one.
+    pub earlier: Lookup<Vec<Fingerprint>>,
     /// What answers at the address where LXD shall be.
     pub door: Door,
 }

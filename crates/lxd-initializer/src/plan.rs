@@ -31,11 +31,13 @@ pub enum Step {
     Reachable,
     /// MAAS has the host and has really reached it (standalone mode only).
     Registered,
+    /// LXD trusts no certificate that this one has taken the place of, once MAAS does not come with it any more.
+    Earlier,
 }
 
 impl Step {
     /// All of them, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Node,
         Self::Credentials,
         Self::Lxd,
@@ -48,6 +50,7 @@ impl Step {
         Self::Trust,
         Self::Reachable,
         Self::Registered,
+        Self::Earlier,
     ];
 }
 

@@ -52,6 +52,11 @@ fn wanted(settings: &Settings, observed: &Observed, plan: &Plan) -> BTreeMap<&'s
         if let (Lookup::Found(certificate), Lookup::Found(_)) = (decide::certificate(observed), &server.trust) {
             wanted.insert(names::CERTIFICATE, Some(certificate.fingerprint.to_string()));
         }
+        if let Lookup::Found(earlier) = &server.earlier {
+            let prints: Vec<String> = earlier.iter().map(ToString::to_string).collect();
+            let list = (!prints.is_empty()).then(|| serde_json::to_string(&prints).ok()).flatten();
+            wanted.insert(names::EARLIER, list);
+        }
         let bridges = match &server.bridge {
             Lookup::Found(bridge) if bridge.leads_out() => Lookup::Found(vec![settings.bridge.clone()]),
             Lookup::Found(_) | Lookup::Absent => Lookup::Found(Vec::new()),

@@ -1,12 +1,14 @@
 //! Takes the VM host out of MAAS when a person asks for it: once, and only where nothing can be lost by it (S11).
 
+use std::fs::File;
+
 use anyhow::{Context, bail};
 use maas_client::MachineFilter;
 
 use crate::{
     agent::Agent,
-    decide, names,
-    observed::{Lookup, MaasFacts, Maker, VmHost},
+    alive, decide, keys, names,
+    observed::{Lookup, MaasFacts, Maker, NodeFacts, VmHost},
     plan::State,
 };
 
@@ -16,7 +18,9 @@ const NO_MORE_VMS: &str = "maas-lxd-host-noschedule";
 impl Agent {
     /// Unregisters this node's host, or says why not. What was not done is not half done: asking again goes on from there.
     pub async fn unregister(&mut self) -> anyhow::Result<String> {
-        self.has_left().await?;
+        let node = self.cluster.node().await;
+        // Kept to the end: no agent of this node begins meanwhile.
+        let dead = self.stopped(&node)?;
         let Some(host) = self.registered_by_this_agent().await? else {
             return Ok("MAAS has no VM host on this node: there is nothing to unregister".to_owned());
         };
@@ -28,33 +32,53 @@ impl Agent {
         // A MAAS that does not reach the host does not know what is on it.
         maas.vm_hosts().refresh(id).await.context("MAAS does not reach the VM host, so nothing was unregistered")?;
         self.must_be_empty(&host).await?;
+        alive::mark_unregistered(&self.settings.state_dir).context("that a person wants this cannot be noted")?;
         maas.vm_hosts().delete(id).await.context("MAAS did not unregister the VM host")?;
-        Ok(format!(
+        let mut said = format!(
             "VM host {name} ({id}) is no longer in MAAS; its LXD, with pool, project and trusted certificate, is as it was"
-        ))
+        );
+        if dead.is_some() && node.found().is_none() {
+            said += "; the Node could not tell an agent to leave, so none may be started here again, or it registers the host anew";
+        }
+        Ok(said)
     }
 
-    /// An agent that still looks after the node would register the host again.
-    async fn has_left(&self) -> anyhow::Result<()> {
-        let node = match self.cluster.node().await {
-            Lookup::Found(node) => node,
-            Lookup::Absent => bail!("there is no Node named {:?}", self.settings.node_name),
-            Lookup::Unknown(why) => bail!("the Node cannot be read: {why}"),
-        };
+    /// S11: the agent was told to stop and is seen stopped, by its own word or by being dead. An agent that still looks after
+    /// the node would register the host again.
+    fn stopped(&self, node: &Lookup<NodeFacts>) -> anyhow::Result<Option<File>> {
         let name = &self.settings.node_name;
-        if !decide::told_to_leave(&node) {
-            bail!(
+        let what_is_known = match node {
+            Lookup::Found(node) if !decide::told_to_leave(node) => bail!(
                 "the agent of this node is at work: tell it to stop with \"kubectl annotate node {name} {}=true\"",
                 names::LEAVE
-            );
-        }
-        if node.annotations.get(names::STATE).map(String::as_str) != Some(State::Left.as_str()) {
+            ),
+            Lookup::Found(node) => match node.annotations.get(names::STATE).map(String::as_str) {
+                Some(state) if state == State::Left.as_str() => return Ok(None),
+                Some(state) => format!("its annotation {} says {state}, not Left", names::STATE),
+                None => format!("there is no annotation {}", names::STATE),
+            },
+            Lookup::Absent => format!("there is no Node named {name:?}"),
+            Lookup::Unknown(why) => format!("the Node cannot be read: {why}"),
+        };
+        let folder = self.settings.state_dir.display();
+        // The lock tells of an agent only where that agent keeps its things.
+        if !matches!(keys::load(&self.settings.state_dir), Lookup::Found(_)) {
             bail!(
-                "the agent of this node has not said yet that it stopped: wait until annotation {} is Left",
-                names::STATE
+                "the agent of this node has not said that it stopped ({what_is_known}), and whether it runs cannot be seen: \
+                 {folder} does not hold its key pair; wait for the agent, or run this with its STATE_DIR"
             );
         }
-        Ok(())
+        match alive::alone(&self.settings.state_dir) {
+            Ok(Some(lock)) => Ok(Some(lock)),
+            Ok(None) => bail!(
+                "the agent of this node runs and has not said yet that it stopped ({what_is_known}): wait a minute, or stop it, \
+                 and run this again"
+            ),
+            Err(error) => bail!(
+                "the agent of this node has not said that it stopped ({what_is_known}), and whether it runs cannot be seen: \
+                 {folder}: {error}"
+            ),
+        }
     }
 
     async fn registered_by_this_agent(&mut self) -> anyhow::Result<Option<VmHost>> {
@@ -63,8 +87,12 @@ impl Agent {
                 "without MAAS_API_KEY and MAAS_ENDPOINT this agent registered nothing: the manager unregisters its hosts itself"
             );
         };
-        let (lxd, observed) = (self.local().await?, self.observe().await);
+        let (lxd, mut observed) = (self.local().await?, self.observe().await);
         self.forget();
+        // Which machine this is can be learnt without the Node, by name and address.
+        if observed.node.found().is_none() {
+            observed.node = Lookup::Found(NodeFacts::default());
+        }
         let view = match self.look_at_maas(&key, &endpoint, &lxd, &observed).await {
             MaasFacts::Here(view) => view,
             MaasFacts::NotAsked => bail!("LXD does not answer, so it is not known what is on it"),
@@ -80,7 +108,9 @@ impl Agent {
                 host.id
             ),
             Lookup::Absent => Ok(None),
-            Lookup::Unknown(why) => bail!("the VM hosts of MAAS cannot be read: {why}"),
+            Lookup::Unknown(why) => bail!(
+                "the VM hosts of MAAS cannot be read: {why} (NODE_NAME and NODE_IP tell it, where the Node cannot)"
+            ),
         }
     }
 

@@ -64,9 +64,16 @@ fn servers() -> impl Strategy<Value = ServerFacts> {
             restricted,
             projects: vec![if ours { "maas".into() } else { "x".into() }],
         })),
+        lookups(prop::collection::vec(Just(print("before")), 0..2)),
     );
     (flags, things, listeners(), listeners(), doors()).prop_map(
-        |((trusted, clustered, password, vms), (pool, bridge, project, instances, trust), listener, note, door)| {
+        |(
+            (trusted, clustered, password, vms),
+            (pool, bridge, project, instances, trust, earlier),
+            listener,
+            note,
+            door,
+        )| {
             ServerFacts {
                 trusted,
                 clustered,
@@ -77,6 +84,7 @@ fn servers() -> impl Strategy<Value = ServerFacts> {
                 project,
                 instances,
                 trust,
+                earlier,
                 door,
                 listener: listener.map(str::to_owned),
                 listener_note: note.map(str::to_owned),
@@ -127,6 +135,7 @@ prop_compose! {
         ],
         listens in any::<bool>(),
         shut in 0..3_u32,
+        left in any::<bool>(),
     ) -> Observed {
         let node = match (node, leave) {
             (Lookup::Found(mut node), Some(leave)) => {
@@ -135,7 +144,7 @@ prop_compose! {
             }
             (node, _) => node,
         };
-        let memory = Memory { listens, shut, ..Memory::default() };
+        let memory = Memory { listens, shut, left, ..Memory::default() };
         Observed { node, api_key, endpoint, given_certificate: given, own_certificate: own, lxd, maas, memory }
     }
 }
@@ -153,15 +162,21 @@ proptest! {
         let statuses: Vec<_> = plan.conditions.iter().map(|condition| condition.status).collect();
         let holding = statuses.iter().take_while(|status| **status == "True").count();
         prop_assert!(statuses[holding..].iter().skip(1).all(|status| *status == "Unknown"));
-        prop_assert_eq!(plan.state == State::Ready, holding == Step::ALL.len());
+        let told = observed.node.found().is_some();
+        prop_assert_eq!(plan.state == State::Ready, holding == Step::ALL.len() && told);
         prop_assert_eq!(plan.state == State::Working, write(&plan).is_some());
     }
 
     #[test]
-    fn nothing_is_written_to_lxd_or_maas_unless_the_node_was_read_and_does_not_ask_to_leave(observed in observations()) {
-        let stays = observed.node.found().is_some_and(|node| {
-            node.annotations.get(names::LEAVE).is_none_or(|leave| leave.is_empty() || leave == "false")
-        });
+    fn nothing_is_written_to_lxd_or_maas_by_an_agent_that_may_have_been_told_to_leave(observed in observations()) {
+        let stays = match &observed.node {
+            Lookup::Found(node) => {
+                node.annotations.get(names::LEAVE).is_none_or(|leave| leave.is_empty() || leave == "false")
+            }
+            // Who registers the host himself needs no Kubernetes for that.
+            Lookup::Unknown(_) => mode(&observed) == Some(Mode::Standalone) && !observed.memory.left,
+            Lookup::Absent => false,
+        };
         prop_assert!(stays || write(&plan(&observed)).is_none());
     }
 

@@ -174,7 +174,7 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
             "does not trust the certificate yet",
         ),
         (
-            Observed { node: unknown().into_any(), ..right() },
+            Observed { node: unknown().into_any(), api_key: Lookup::Absent, endpoint: Lookup::Absent, ..right() },
             State::Waiting,
             Step::Node,
             "not known whether this agent was told to leave",
@@ -347,6 +347,34 @@ fn a_vm_host_of_ours_in_another_project_is_told_because_its_vms_were_not_counted
 }
 
 #[test]
+fn s22_an_earlier_certificate_is_distrusted_once_maas_comes_with_the_new_one_and_not_before() {
+    let distrust = Some(Effect::Distrust { fingerprint: print("before") });
+    let with_earlier = || with_server(|server| server.earlier = Lookup::Found(vec![print("before")]));
+    // Standalone: MAAS itself is asked.
+    assert_eq!(plan(&with_earlier()).effect, distrust);
+    let mut observed = with_earlier();
+    observed.maas = MaasFacts::Away("timeout".into());
+    assert_eq!(write(&plan(&observed)), None);
+
+    // Managed: the manager tells, by its fingerprint, which one MAAS comes with.
+    let managed = |told: Option<&str>| {
+        let told = told.map(|told| (names::MAAS_CERTIFICATE.to_owned(), print(told).to_string()));
+        let node = NodeFacts { annotations: told.into_iter().collect(), ..NodeFacts::default() };
+        let (api_key, endpoint, maas) = (Lookup::Absent, Lookup::Absent, MaasFacts::NotAsked);
+        let given_certificate = right().own_certificate;
+        plan(&Observed { node: Lookup::Found(node), api_key, endpoint, maas, given_certificate, ..with_earlier() })
+    };
+    assert_eq!(managed(Some("own")).effect, distrust);
+    for told in [None, Some("before"), Some("other")] {
+        let plan = managed(told);
+        assert_eq!((plan.state, write(&plan)), (State::Ready, None), "{told:?}");
+        let Some(Effect::Report(patch)) = plan.effect else { panic!("{:?}", plan.effect) };
+        let reported = patch.annotations[names::EARLIER].clone().unwrap();
+        assert_eq!(reported, format!("[\"{}\"]", print("before")), "so that the manager tells");
+    }
+}
+
+#[test]
 fn s12_a_host_is_registered_only_while_its_project_is_empty() {
     let plan = plan(&unregistered(|server| server.instances = Lookup::Found(vec!["vm1".into()])));
     assert_eq!((plan.state, write(&plan)), (State::Blocked, None));
@@ -399,6 +427,24 @@ fn a_node_that_cannot_be_told_is_not_ready_yet() {
     let plan = plan(&observed);
     assert_eq!((plan.state, &plan.effect), (State::Waiting, &None));
     assert!(plan.message.contains("reporting on the Node failed: forbidden"), "{}", plan.message);
+}
+
+#[test]
+fn an_agent_with_the_maas_variables_does_its_work_without_kubernetes_and_says_so() {
+    let unread = |observed: Observed| Observed { node: Lookup::Unknown("timeout".into()), ..observed };
+    assert_eq!(write(&plan(&unread(unregistered(|_| ())))), Some(EffectKind::Register));
+    assert_eq!(write(&plan(&unread(with_server(|server| server.pool = Lookup::Absent)))), Some(EffectKind::CreatePool));
+    let done = plan(&unread(right()));
+    assert_eq!((done.state, &done.effect), (State::Waiting, &None), "it goes on trying");
+    assert!(done.message.contains("but its Node could not be read and labelled"), "{}", done.message);
+    // What it was told before still holds.
+    let mut left = unread(unregistered(|_| ()));
+    left.memory.left = true;
+    assert_eq!((plan(&left).state, write(&plan(&left))), (State::Left, None));
+    // Without an address nobody could register.
+    let mut nowhere = settings();
+    nowhere.node_ip = None;
+    assert!(decide(&nowhere, &unread(right()), NOW).message.contains("set NODE_IP"));
 }
 
 #[test]

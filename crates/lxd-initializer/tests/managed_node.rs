@@ -6,7 +6,11 @@ mod support;
 use capmaas_testbed::LxdNode;
 use lxd_client::{Client, ErrorKind, NewStoragePool};
 use lxd_initializer::{effect::EffectKind, names, plan::State};
-use support::{Writes, agent, losing_answers, managed::scene, occupying, settle_ready, settle_with};
+use support::{
+    Writes, agent, losing_answers,
+    managed::{pair, scene},
+    occupying, settle_ready, settle_with,
+};
 
 #[tokio::test]
 async fn a_fresh_node_becomes_a_host_and_a_second_run_writes_nothing() {
@@ -357,4 +361,30 @@ async fn zfs_on_a_kernel_without_it_is_a_sentence_and_no_write_and_lxd_would_hav
     let without = ["zfs", "zpool"]; // no module, or not even the tools
     assert!(without.iter().any(|word| refused.to_string().contains(word)), "{refused}");
     assert!(lxd.storage_pool("default").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn s22_a_new_key_pair_shuts_the_door_to_the_old_one_once_maas_comes_with_it() {
+    let scene = scene().await;
+    settle_ready(&mut scene.agent()).await;
+    // Certificates that others had LXD trust are theirs.
+    let others = [("maas-n1", pair("c10")), ("somebody", pair("c1"))];
+    for (name, identity) in &others {
+        let certificate_pem = identity.certificate_pem().to_owned();
+        let new =
+            lxd_client::NewCertificate { name: (*name).into(), certificate_pem, projects: Some(vec!["maas".into()]) };
+        scene.lxd.client().trust_certificate(&new).await.unwrap();
+    }
+    let renewed = pair("c1");
+    scene.cluster.give_certificate(renewed.certificate_pem());
+    assert_eq!(settle_ready(&mut scene.agent()).await, [EffectKind::Trust, EffectKind::Report]);
+    let old = scene.identity.fingerprint().unwrap();
+    assert!(scene.lxd.client().certificate(old).await.unwrap().is_some(), "MAAS still comes with it");
+    assert_eq!(scene.cluster.annotation(names::EARLIER), Some(format!("[\"{old}\"]")));
+
+    scene.cluster.annotate(names::MAAS_CERTIFICATE, &renewed.fingerprint().unwrap().to_string());
+    assert_eq!(settle_ready(&mut scene.agent()).await, [EffectKind::Distrust, EffectKind::Report]);
+    assert!(scene.lxd.client().certificate(old).await.unwrap().is_none());
+    assert_eq!(scene.cluster.annotation(names::EARLIER), None);
+    assert_eq!(scene.lxd.client().certificates().await.unwrap().len(), 3, "the new one and what is not ours");
 }

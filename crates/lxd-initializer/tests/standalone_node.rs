@@ -7,7 +7,7 @@ use lxd_client::Fingerprint;
 use lxd_initializer::{effect::EffectKind, names, observed::Lookup, plan::State, settings::GivenCredentials};
 use serde_json::json;
 use support::{
-    Writes, settle_ready, settle_with,
+    Writes, settle, settle_ready, settle_with,
     sim::{CANARY, key, scene, scene_on, until_right},
 };
 
@@ -45,6 +45,28 @@ async fn a_fresh_node_becomes_a_vm_host_and_a_second_run_writes_nothing_anywhere
         assert_eq!(scene.maas.writes().len(), sent, "{version}: to MAAS");
         assert_eq!(scene.cluster.patches.lock().unwrap().len(), reports, "{version}: to the Node");
     }
+}
+
+#[tokio::test]
+async fn without_kubernetes_a_node_becomes_a_vm_host_all_the_same_and_is_labelled_later() {
+    let scene = scene().await;
+    let node = scene.cluster.node.lock().unwrap().clone();
+    *scene.cluster.node.lock().unwrap() = Lookup::Unknown("connection refused".into());
+    let mut agent = scene.agent();
+    let mut done = Vec::new();
+    for _ in 0..50 {
+        let (pass, more) = settle(&mut agent).await;
+        done.extend(more);
+        if pass.plan.message.contains("its Node could not be read and labelled: connection refused") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    assert_eq!(done, FRESH, "nothing is reported where nobody listens");
+    assert_eq!(scene.maas.only_host().host.as_deref(), Some("abc123"));
+    *scene.cluster.node.lock().unwrap() = node;
+    settle_ready(&mut agent).await;
+    assert_eq!(scene.cluster.label(names::LABEL_INITIALIZED).as_deref(), Some("true"));
 }
 
 #[tokio::test]

@@ -3,11 +3,11 @@
 
 mod support;
 
-use lxd_initializer::{names, plan::State, settings::GivenCredentials};
+use lxd_initializer::{names, observed::Lookup, plan::State, settings::GivenCredentials};
 use serde_json::json;
 use support::{
     settle_ready, settle_with,
-    sim::{Scene, scene, until_right},
+    sim::{Scene, key, scene, until_right},
 };
 
 /// A node that is a VM host and was told to leave.
@@ -71,7 +71,11 @@ async fn s11_nothing_is_unregistered_while_the_agent_is_at_work_or_maas_does_not
     until_right(&mut scene.agent()).await;
     refused(&scene, "the agent of this node is at work").await;
     scene.cluster.annotate(names::LEAVE, "true");
-    refused(&scene, "has not said yet that it stopped").await;
+    // As long as it lives, only its own word counts.
+    let living = lxd_initializer::alive::hold(scene.state.path()).unwrap();
+    refused(&scene, "runs and has not said yet that it stopped (its annotation lxdhost.cluster.com/state says Ready")
+        .await;
+    drop(living);
     settle_with(&mut scene.agent(), State::Left, "asks to leave").await;
     scene.maas.arrange(json!([{"rack": {"connected": false}}]));
     refused(&scene, "MAAS does not reach the VM host, so nothing was unregistered").await;
@@ -86,4 +90,48 @@ async fn s11_nothing_is_unregistered_while_the_agent_is_at_work_or_maas_does_not
     until_right(&mut scene.agent()).await;
     settle_ready(&mut scene.agent()).await;
     scene.maas.only_host();
+}
+
+#[tokio::test]
+async fn s11_a_host_whose_agent_is_dead_is_unregistered_without_its_word_and_only_while_it_is_empty() {
+    let scene = scene().await;
+    until_right(&mut scene.agent()).await;
+    refused(&scene, "the agent of this node is at work").await;
+    scene.cluster.annotate(names::LEAVE, "true");
+    scene.lxd.make_vm("maas", "by-hand").await;
+    refused(&scene, "still has VMs (by-hand)").await;
+    scene.lxd.client().mutate(http::Method::DELETE, "/1.0/instances/by-hand?project=maas", None::<&()>).await.unwrap();
+    // Somewhere else than where the agent keeps its things nobody can see whether it lives.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let flag = format!("--state-dir={}", elsewhere.path().display());
+    let given = GivenCredentials { api_key: Some(key().into()), endpoint: Some(scene.maas.endpoint.clone()) };
+    let error = scene.agent_with(&[&flag], given).unregister().await.unwrap_err().to_string();
+    assert!(error.contains("whether it runs cannot be seen") && error.contains("STATE_DIR"), "{error}");
+    scene.maas.only_host();
+
+    assert_eq!(scene.cluster.annotation(names::STATE).as_deref(), Some("Ready"), "it never said that it left");
+    let said = scene.agent().unregister().await.unwrap();
+    assert!(said.contains("is no longer in MAAS"), "{said}");
+    assert!(scene.maas.hosts().is_empty());
+}
+
+#[tokio::test]
+async fn a_host_that_was_unregistered_without_a_node_stays_so_until_the_node_says_otherwise() {
+    let scene = scene().await;
+    until_right(&mut scene.agent()).await;
+    let node = scene.cluster.node.lock().unwrap().clone();
+    *scene.cluster.node.lock().unwrap() = Lookup::Unknown("the API server is gone".into());
+    let living = lxd_initializer::alive::hold(scene.state.path()).unwrap();
+    refused(&scene, "(the Node cannot be read: the API server is gone): wait a minute, or stop it").await;
+    drop(living);
+    let said = scene.agent().unregister().await.unwrap();
+    assert!(said.contains("none may be started here again"), "{said}");
+    settle_with(&mut scene.agent(), State::Left, "its host was unregistered").await;
+    assert!(scene.maas.hosts().is_empty());
+
+    *scene.cluster.node.lock().unwrap() = node;
+    until_right(&mut scene.agent()).await;
+    scene.maas.only_host();
+    *scene.cluster.node.lock().unwrap() = Lookup::Unknown("the API server is gone".into());
+    settle_with(&mut scene.agent(), State::Waiting, "but its Node could not be read and labelled").await;
 }

@@ -29,6 +29,9 @@ pub struct TrustedCertificate {
     /// Its fingerprint.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub fingerprint: String,
+    /// Itself, PEM.
+    #[serde(default, deserialize_with = "tolerant::text")]
+    pub certificate: String,
 }
 
 /// A client certificate to be trusted.
@@ -73,5 +76,10 @@ impl Client {
             projects: new.projects.as_deref().unwrap_or_default(),
         };
         self.mutate(Method::POST, "/1.0/certificates", Some(&body)).await
+    }
+
+    /// Trusts a client certificate no longer.
+    pub async fn distrust_certificate(&self, fingerprint: Fingerprint) -> Result<Done, Error> {
+        self.mutate(Method::DELETE, &format!("/1.0/certificates/{fingerprint}"), None::<&()>).await
     }
 }

@@ -273,6 +273,15 @@ impl Error {
         self.kind() == ErrorKind::Denied && self.status() != Some(403)
     }
 
+    /// The same without the words of whoever answered, for people who may not read them.
+    #[must_use]
+    pub fn without_words(mut self) -> Self {
+        self.details.message.clear();
+        self.details.fields.clear();
+        self.details.source = None;
+        self
+    }
+
     /// What to do, for a person.
     pub fn advice(&self) -> &'static str {
         if self.is_unauthenticated() { "check the API key" } else { self.kind().advice() }

@@ -26,6 +26,10 @@ wire_type! {
         mtu: Option<i64>,
         /// Whether MAAS serves DHCP here, which booting needs.
         dhcp_on: Option<bool>,
+        /// The VLAN whose DHCP is passed on here, as MAAS puts it.
+        relay_vlan: Option<serde_json::Value>,
+        /// A DHCP server that MAAS has seen here and that is not its own.
+        external_dhcp: Option<String>,
         /// The rack controller that serves it.
         primary_rack: Option<String>,
         /// The name of its space; `undefined` if there is none.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::identity::AllowedEndpoint;
+
 /// The controller manager of capmaas.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "capmaas-manager", version)]
@@ -41,6 +43,11 @@ pub struct Args {
     /// Namespaces besides the cluster's own that spec.identityRef of a MaasCluster may point into, separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub identity_namespaces: Vec<String>,
+
+    /// The MAAS servers that may be asked, separated by commas: https://HOST:PORT, a host name, *.DOMAIN, an address, or a network
+    /// such as 10.1.0.0/16. Absent: any.
+    #[arg(long, value_delimiter = ',')]
+    pub allowed_maas_endpoints: Vec<AllowedEndpoint>,
 
     /// Image of the lxd-initializer, which is put on the nodes of clusters that ask for LXD hosts. Absent: such clusters say so.
     #[arg(long, env = "LXD_INITIALIZER_IMAGE")]
@@ -155,5 +162,9 @@ mod tests {
         assert_eq!(args.leader_election_id, "controller-leader-election-capmaas");
         let args = Args::try_parse_from(["capmaas-manager", "--identity-namespaces=a,b", "--leader-elect"]).unwrap();
         assert_eq!((args.identity_namespaces, args.leader_elect), (vec!["a".into(), "b".into()], true));
+        assert!(args.allowed_maas_endpoints.is_empty());
+        let listed = |list: &str| Args::try_parse_from(["capmaas-manager", "--allowed-maas-endpoints", list]);
+        assert_eq!(listed("maas.lab,10.1.0.0/16").unwrap().allowed_maas_endpoints.len(), 2);
+        assert!(listed("maas lab").unwrap_err().to_string().contains("names no MAAS server"));
     }
 }

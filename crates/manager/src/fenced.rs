@@ -10,11 +10,13 @@ use kube::client::Body;
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service};
 
+use crate::answering;
 use crate::lease::Fence;
 
 /// A client that asks `fence` before every write.
 pub fn client(config: Config, fence: Fence) -> Result<Client, kube::Error> {
-    Ok(kube::client::ClientBuilder::try_from(config)?.with_layer(&Fencing(fence)).build())
+    let following = answering::following(&config, "management");
+    Ok(kube::client::ClientBuilder::try_from(config)?.with_layer(&following).with_layer(&Fencing(fence)).build())
 }
 
 #[derive(Clone)]

@@ -1,5 +1,6 @@
 //! The controller manager: watches what users and Cluster API write, gathers, lets `capmaas-core` decide, applies.
 
+pub mod answering;
 pub mod args;
 pub mod backoff;
 pub mod census;
@@ -21,6 +22,7 @@ pub mod metrics;
 pub mod phases;
 pub mod platform;
 pub mod port;
+pub mod quarantine;
 pub mod rotation;
 pub mod served;
 pub mod watch;
@@ -37,7 +39,7 @@ use crate::args::Args;
 use crate::clock::Clock;
 use crate::feed::{Feeds, Pace, Waker};
 use crate::health::{Health, Liveness, Readiness};
-use crate::identity::{EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
+use crate::identity::{AllowedEndpoints, EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
 use crate::joining::Joining;
 use crate::lease::{Election, Fence};
 use crate::log_level::LogLevel;
@@ -79,12 +81,13 @@ async fn lead(
     metrics: &Metrics,
     stop: channel::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let client = Client::try_from(config.clone()).context("cannot make a client of the API server")?;
     if !args.leader_elect {
         metrics.leads(true);
+        let client = fenced::client(config, Fence::open()).context("cannot make a client of the API server")?;
         work(args, client, health, metrics, Fence::open(), stop).await;
         return Ok(());
     }
+    let client = Client::try_from(config.clone()).context("cannot make a client of the API server")?;
     let timing = capmaas_core::lease::Timing::default();
     let mut election = Election::new(client, &args.pod_namespace, &args.leader_election_id, timing);
     // A manager in reserve has all it needs, and says in its log who leads.
@@ -138,8 +141,10 @@ async fn work(
             namespace: args.pod_namespace.clone(),
             identity_namespaces: args.identity_namespaces.iter().cloned().collect(),
             environment: EnvironmentCredentials::of_process(),
+            allowed_endpoints: AllowedEndpoints::new(args.allowed_maas_endpoints.clone()),
         };
         let clock = Clock::system();
+        let quarantine_clock = clock.clone();
         let connect = over_network(args.maas_concurrency, metrics.clone(), fence.clone());
         let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
         let waker = Waker::default();
@@ -193,8 +198,10 @@ async fn work(
                 joining.run(),
                 rotation.run(),
                 phases,
+                quarantine::run(identities.clone(), quarantine_clock, fence.clone()),
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
                 sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),
+                hosts::sweep_pairs(client.clone(), &args.pod_namespace, fence.clone()),
             );
         };
         let until = async {

@@ -1,7 +1,8 @@
 //! How much is logged, changeable while the manager runs.
 //!
 //! The level is that of our own crates. Others stay at warnings: some print whole requests at their lowest levels, and no secret
-//! may reach a log, whoever turns it up (S21).
+//! may reach a log, whoever turns it up (S21). kube's client is off: its warnings quote whole answers that it could not read, and
+//! its errors do not say which API server they are about; [`crate::answering`] does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,7 +55,7 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
     // A level below warnings silences the others too.
     let others = if level == "error" { "error" } else { "warn" };
     let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
-    Ok(EnvFilter::new(format!("{others},{}", ours.join(","))))
+    Ok(EnvFilter::new(format!("{others},kube_client=off,{}", ours.join(","))))
 }
 
 #[cfg(test)]
@@ -65,6 +66,7 @@ mod tests {
     fn s21_only_our_own_crates_are_turned_up() {
         let text = filter("trace").unwrap().to_string();
         assert!(text.contains("capmaas_manager=trace") && text.contains("warn"), "{text}");
+        assert!(text.contains("kube_client=off"), "it quotes answers at the level of warnings: {text}");
         assert!(!text.contains("hyper") && !text.split(',').any(|part| part == "trace"), "{text}");
     }
 }

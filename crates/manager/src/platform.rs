@@ -20,7 +20,7 @@ use crate::identity::{CONFIG_MAPS, Identities, Keeper, SECRETS};
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
-use crate::port::Kubernetes;
+use crate::port::{Kubernetes, says_absent};
 use crate::watch::{Change, Selection, Watch};
 
 /// Which objects this manager takes care of.
@@ -207,7 +207,7 @@ pub async fn sweep_kept_credentials(client: Client, scope: Scope, keeper: Arc<dy
 async fn is_unused(client: &Client, kept: &crate::identity::Kept) -> bool {
     let namespace = &kept.maas_cluster.namespace;
     let clusters: Api<MaasCluster> = Api::namespaced(client.clone(), namespace);
-    if !matches!(clusters.get_opt(&kept.maas_cluster.name).await, Ok(None)) {
+    if !says_absent(&clusters.get(&kept.maas_cluster.name).await) {
         return false;
     }
     let machines: Api<MaasMachine> = Api::namespaced(client.clone(), namespace);

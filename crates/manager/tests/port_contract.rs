@@ -194,7 +194,7 @@ contract!(
     a_workload_cluster_without_a_kubeconfig_is_unavailable,
     nodes_are_listed_and_annotated_if_they_are_still_as_they_were_read,
     what_is_applied_to_a_workload_cluster_is_read_back_and_other_fields_stay,
-    a_secret_is_made_once_and_belongs_to_its_cluster,
+    a_secret_is_made_once_and_never_changes,
 );
 
 mod promises {
@@ -484,18 +484,11 @@ mod promises {
         assert!(port.workload_serves(&cluster, "apps/v1", "DaemonSet").await.unwrap());
     }
 
-    pub(super) async fn a_secret_is_made_once_and_belongs_to_its_cluster(stage: Stage) {
-        let owner = stage
-            .create(json!({
-                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
-                "metadata": { "name": "keeper", "namespace": "default" }, "spec": { "dnsDomain": "maas" },
-            }))
-            .await;
-        let uid = owner["metadata"]["uid"].as_str().unwrap().to_owned();
+    pub(super) async fn a_secret_is_made_once_and_never_changes(stage: Stage) {
         let secret = NewSecret {
-            key: key("keeper-lxd-hosts"),
-            labels: [("clusterctl.cluster.x-k8s.io/move".to_owned(), String::new())].into(),
-            owner: ("keeper".into(), uid),
+            key: key("capmaas-host-keys-1"),
+            labels: [("example.com/label".to_owned(), String::new())].into(),
+            annotations: [("example.com/of".to_owned(), "team/c1".to_owned())].into(),
             values: [("tls.key".to_owned(), "CANARY".to_owned().into())].into(),
         };
         assert!(!format!("{secret:?}").contains("CANARY"), "s21: {secret:?}");
@@ -511,8 +504,7 @@ mod promises {
             Stage::Memory(port) => port.object("Secret", &secret.key).unwrap(),
         };
         assert_eq!(raw["immutable"], true);
-        assert_eq!(raw["metadata"]["labels"]["clusterctl.cluster.x-k8s.io/move"], "");
-        let owner = &raw["metadata"]["ownerReferences"][0];
-        assert_eq!((&owner["kind"], &owner["name"]), (&json!("MaasCluster"), &json!("keeper")));
+        assert_eq!(raw["metadata"]["labels"]["example.com/label"], "");
+        assert_eq!(raw["metadata"]["annotations"]["example.com/of"], "team/c1");
     }
 }

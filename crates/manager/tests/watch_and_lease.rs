@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use capmaas_api::MaasCluster;
 use capmaas_core::lease::Timing;
 use capmaas_manager::health::Liveness;
+use capmaas_manager::hosts;
 use capmaas_manager::identity::{Credentials, Keeper as _, KubeKeeper};
-use capmaas_manager::lease::{Election, NotLeader};
+use capmaas_manager::lease::{Election, Fence, NotLeader};
 use capmaas_manager::port::Key;
 use capmaas_manager::watch::{Selection, Watch};
 use capmaas_testbed::{SharedTestbed, Testbed};
@@ -187,4 +189,39 @@ async fn s13_kept_credentials_are_secrets_in_the_managers_namespace_that_survive
     again.forget(&cluster).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "default");
     assert!(secrets.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn a_key_pair_of_hosts_goes_when_its_cluster_is_gone_and_not_while_nobody_can_tell() {
+    let client = client().await;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-public");
+    let of = "infrastructure.cluster.x-k8s.io/maas-cluster";
+    let label = json!({"infrastructure.cluster.x-k8s.io/host-keys": ""});
+    for (name, cluster) in [("pair-of-c1", "kube-public/c1"), ("pair-of-gone", "kube-public/gone"), ("odd", "odd")] {
+        let secret = json!({"metadata": {"name": name, "labels": label, "annotations": {of: cluster}}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    }
+    let other = json!({"metadata": {"name": "other", "annotations": {of: "kube-public/gone"}}});
+    secrets.create(&PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
+    let left = async || {
+        let all = secrets.list(&ListParams::default()).await.unwrap().items;
+        all.iter().map(|secret| secret.name_any()).collect::<Vec<_>>()
+    };
+    // The kinds are not served yet: nobody says that the clusters are gone (S1).
+    hosts::sweep(&client, "kube-public", &Fence::open()).await.unwrap();
+    assert_eq!(left().await, ["odd", "other", "pair-of-c1", "pair-of-gone"]);
+
+    let testbed = SERVER.get().await.unwrap();
+    let crd =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd/infrastructure.cluster.x-k8s.io_maasclusters.yaml");
+    testbed.apply_yaml(&std::fs::read_to_string(crd).unwrap()).await.unwrap();
+    let clusters: Api<MaasCluster> = Api::namespaced(client.clone(), "kube-public");
+    let cluster: MaasCluster = serde_json::from_value(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
+        "metadata": {"name": "c1"}, "spec": {"dnsDomain": "maas"},
+    }))
+    .unwrap();
+    clusters.create(&PostParams::default(), &cluster).await.unwrap();
+    hosts::sweep(&client, "kube-public", &Fence::open()).await.unwrap();
+    assert_eq!(left().await, ["odd", "other", "pair-of-c1"]);
 }

@@ -190,3 +190,40 @@ fn every_metric_of_dashboard_and_book_is_one_that_the_manager_counts() {
         }
     }
 }
+
+/// Every Rust file below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let (mut all, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                all.push(path);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_sentence_of_the_security_model_names_tests_that_are_there() {
+    let text = std::fs::read_to_string(docs().join("security.md")).unwrap();
+    let (_, table) = text.split_once("## What a writer of each kind can do").unwrap();
+    let rows: Vec<&str> = table.lines().skip_while(|line| !line.starts_with("|---")).skip(1).collect();
+    let rows = rows.into_iter().take_while(|line| line.starts_with('|'));
+    let code: String =
+        sources(&repository().join("crates")).iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let mut named = BTreeSet::new();
+    for row in rows {
+        let last = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        let tests: Vec<&str> = last.split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "no test holds: {row}");
+        for test in tests {
+            assert!(code.contains(&format!("fn {test}(")), "there is no test {test}");
+            named.insert(test);
+        }
+    }
+    assert!(named.len() >= 15, "{named:?}");
+}

@@ -2,21 +2,20 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 use crate::error::{Doing, Error, Result, write_file};
 
-/// Writes a kubeconfig for a bearer token. JSON is YAML, so every reader takes it.
+/// Writes a kubeconfig for a bearer token. JSON is YAML, so every reader takes it; it names no files, so that it may travel.
 pub(crate) fn write(path: &Path, server: &str, ca_pem: &str, token: &str) -> Result<()> {
-    // A file beside the kubeconfig holds the certificate: no base64 to write.
-    let ca = path.with_extension("ca.crt");
-    write_file(&ca, ca_pem)?;
+    let ca = BASE64_STANDARD.encode(ca_pem);
     let content = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "testbed",
-        "clusters": [{"name": "testbed", "cluster": {"server": server, "certificate-authority": ca}}],
+        "clusters": [{"name": "testbed", "cluster": {"server": server, "certificate-authority-data": ca}}],
         "users": [{"name": "testbed", "user": {"token": token}}],
         "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "testbed"}}],
     });

@@ -6,6 +6,7 @@
 
 mod cases;
 mod columns;
+mod journals;
 mod server;
 mod stored_objects;
 mod templates;

@@ -9,7 +9,7 @@ use capmaas_testbed::{KubernetesVersion, SharedTestbed, Testbed, TestbedBuilder}
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Error,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{GroupVersionKind, Status},
 };
 use serde_json::{Value, json};
@@ -38,6 +38,30 @@ impl Server {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("a namespace");
         Self { client, namespace: name.to_owned(), has_policies }
+    }
+
+    /// A ServiceAccount of the namespace with these rules, as a client.
+    pub(crate) async fn account(&self, name: &str, rules: &Value) -> Self {
+        let testbed = TESTBED.get().await.expect("the testbed starts");
+        let rbac = "rbac.authorization.k8s.io/v1";
+        let metadata = json!({"name": name, "namespace": self.namespace});
+        let objects = [
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            json!({"apiVersion": rbac, "kind": "Role", "metadata": metadata, "rules": rules}),
+            json!({
+                "apiVersion": rbac, "kind": "RoleBinding", "metadata": metadata,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": self.namespace}],
+            }),
+        ];
+        for object in objects {
+            testbed.apply_yaml(&object.to_string()).await.expect("an account with its rights");
+        }
+        let client = testbed.service_account_client(&self.namespace, name).await.expect("a client");
+        let account = Self { client, namespace: self.namespace.clone(), has_policies: self.has_policies };
+        // Rights arrive a moment after they were stored.
+        eventually(async || account.api("MaasMachine").list(&ListParams::default()).await.is_ok()).await;
+        account
     }
 
     pub(crate) fn api(&self, kind: &str) -> Api<DynamicObject> {
@@ -115,7 +139,7 @@ async fn prepare(testbed: &Testbed) -> bool {
     let has_policies = served.resources.iter().any(|resource| resource.name == "validatingadmissionpolicies");
     assert_eq!(has_policies, testbed.kubernetes() > KubernetesVersion::V1_29, "policies are served from 1.30 on");
     if has_policies {
-        for policy in ["immutable-templates", "new-objects"] {
+        for policy in ["immutable-templates", "journals", "new-objects"] {
             testbed
                 .apply_yaml(&read(&format!("config/policy/{policy}.yaml")))
                 .await
@@ -149,7 +173,7 @@ async fn in_force(client: &Client) {
     eventually(async || api.patch("probe", &dry_run, &Patch::Merge(&change)).await.is_err()).await;
 }
 
-async fn eventually(condition: impl AsyncFn() -> bool) {
+pub(crate) async fn eventually(condition: impl AsyncFn() -> bool) {
     for _ in 0..300 {
         if condition().await {
             return;

@@ -60,7 +60,7 @@ pub fn published(observed: &Observed) -> Published {
     let up: Vec<&Machine> = staying.iter().copied().filter(|machine| is_up(machine)).collect();
     let add: BTreeSet<IpAddr> = match &unsure {
         Some(_) => BTreeSet::new(),
-        None => up.iter().filter_map(|machine| networks.best(&machine.addresses)).collect(),
+        None => up.iter().filter_map(|machine| chosen(&networks, &machine.addresses, observed)).collect(),
     };
     let (last, leaving): (Vec<&Machine>, Vec<&Machine>) =
         leaving.into_iter().partition(|machine| staying.is_empty() && machine.needs_the_name && is_up(machine));
@@ -81,6 +81,18 @@ pub fn published(observed: &Observed) -> Published {
         Wanted::Exactly(add)
     };
     Published { wanted, remark: unsure.or_else(|| remark(&networks, &up)) }
+}
+
+/// The address that is published for a machine. Where no network is preferred, one that is published already stays, so that no order in
+/// which MAAS happens to list them changes the record; else the first IPv4 address, else the first one.
+fn chosen(networks: &Networks, addresses: &[IpAddr], observed: &Observed) -> Option<IpAddr> {
+    if !networks.is_empty() {
+        return networks.best(addresses);
+    }
+    let published =
+        |address: &&IpAddr| matches!(&observed.record, Lookup::Found(record) if record.addresses.contains(address));
+    let stays = addresses.iter().find(published);
+    stays.or_else(|| addresses.iter().find(|address| address.is_ipv4())).or(addresses.first()).copied()
 }
 
 /// Deployed and powered.

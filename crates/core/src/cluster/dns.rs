@@ -18,6 +18,8 @@ use crate::conditions::Verdict;
 pub(super) const ASK_AGAIN: Requeue = Requeue::After(SignedDuration::from_secs(15));
 /// When to look again at something that a person has to see to.
 const PERSON: Requeue = Requeue::After(SignedDuration::from_mins(5));
+/// Nothing that failed is waited with for longer.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
 /// What happens about the record in this pass.
 pub(super) struct Step {
@@ -182,7 +184,12 @@ pub(super) fn until(then: Timestamp, now: Timestamp) -> Requeue {
 
 /// What to wait for before the same is tried again, if it failed a moment ago.
 pub(super) fn waiting<'a>(observed: &'a Observed, effect: Option<&Effect>, now: Timestamp) -> Option<&'a Trouble> {
-    observed.trouble.as_ref().filter(|trouble| now < trouble.retry_at && Some(&trouble.effect) == effect)
+    let early = |trouble: &&Trouble| {
+        let left = trouble.retry_at.duration_since(now);
+        // Nobody waits longer than that: a clock that was ahead has been set right meanwhile.
+        left > SignedDuration::ZERO && left <= LONGEST_WAIT && Some(&trouble.effect) == effect
+    };
+    observed.trouble.as_ref().filter(early)
 }
 
 impl Step {

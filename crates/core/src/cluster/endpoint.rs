@@ -19,6 +19,20 @@ pub fn candidate(cluster: &str, digits: &str, domain: &str) -> String {
     format!("{stem}-{digits}.{}", domain.trim_matches('.'))
 }
 
+/// What is wrong with a domain that no DNS can have; MAAS answers with an error of its own program then.
+pub fn not_a_domain(domain: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(fits);
+    let trimmed = domain.trim_matches('.');
+    let fine = trimmed.len() <= 253 && trimmed.split('.').all(label);
+    (!fine).then(|| {
+        format!(
+            "spec.dnsDomain {domain:?} is no DNS domain: it takes letters, digits and dashes of ASCII with dots between, such as maas \
+             or k8s.example.com; make the cluster anew with the name of a domain that MAAS has"
+        )
+    })
+}
+
 /// Who provides the name: what is written down, else what the object looks like.
 ///
 /// An object with the finalizer and no note was the Go provider's (S24): a name that it made stays, wherever it stored it. An

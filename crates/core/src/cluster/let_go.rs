@@ -107,6 +107,13 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
     match &observed.record {
         Lookup::Unknown(why) => wait(draft, reasons::MAAS_UNAVAILABLE, why.clone(), ASK_AGAIN, now),
         Lookup::Absent if !trusted => doubt(draft),
+        Lookup::Absent if notes.record.is_none() && notes.asked.is_some_and(|asked| asked > now) => {
+            // A clock that was ahead wrote it: from now on it is waited for as for any other.
+            let mut step = idle(observed);
+            step.notes.asked = Some(now);
+            step.requeue = Requeue::Now;
+            act(observed, step, "writing anew when the record was asked for")
+        }
         Lookup::Absent => match notes.asked.map(|asked| asked.saturating_add(IN_FLIGHT).unwrap_or(asked)) {
             // In flight is not absent (S2).
             Some(deadline) if notes.record.is_none() && now < deadline => {

@@ -231,6 +231,9 @@ fn credentials(observed: &Observed) -> Verdict {
 
 fn nameless(observed: &Observed) -> Verdict {
     let type_ = conditions::LOAD_BALANCER_READY;
+    if let Some(why) = endpoint::not_a_domain(&observed.object.spec.dns_domain) {
+        return fault(type_, Severity::Error, reasons::LOAD_BALANCER_FAILED, why);
+    }
     match (&observed.identity, &observed.candidate) {
         (Err(refusal), _) => fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, refusal.message.clone()),
         (_, Lookup::Absent) => fault(

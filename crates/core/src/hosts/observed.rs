@@ -87,6 +87,10 @@ pub struct Report {
     pub address: Option<String>,
     /// Fingerprint of the client certificate that LXD trusts.
     pub certificate: Option<String>,
+    /// Fingerprints of earlier certificates of this cluster that LXD still trusts.
+    pub earlier: Vec<String>,
+    /// Fingerprint of the certificate that MAAS comes with, as we told the agent.
+    pub told: Option<String>,
     /// The LXD project.
     pub project: Option<String>,
     /// Names of the instances in it; `None` if that is not known right now.

@@ -5,7 +5,7 @@ use super::{Wish, observed::Place};
 /// One thing to do. At most one is done in a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Makes the key pair with which MAAS comes to the hosts of this cluster, and keeps it in a Secret beside the cluster.
+    /// Makes the key pair with which MAAS comes to the hosts of this cluster, and keeps it in a Secret of the manager's namespace.
     ///
     /// If this happened and we crashed: the Secret is there. A second one under its name is refused by the API server.
     MakePair,
@@ -55,6 +55,17 @@ pub enum Effect {
         /// Where to.
         place: Place,
     },
+    /// Tells the agent of a node that MAAS comes with this certificate now, so that it trusts earlier ones no longer.
+    ///
+    /// If this happened and we crashed: the Node says so.
+    TellCertificate {
+        /// The MaasMachine.
+        host: String,
+        /// The Node.
+        node: String,
+        /// Of the certificate.
+        fingerprint: String,
+    },
     /// Has MAAS look at a VM host that it has not reached yet, and learn why not.
     ///
     /// If this happened and we crashed: doing it again does no harm while MAAS knows every instance (S12).
@@ -89,7 +100,10 @@ impl Effect {
             Self::ApplyAgent { .. } => "agent",
             Self::HandOver { .. } => "certificate",
             Self::Register(registration) => &registration.host,
-            Self::Renew { host, .. } | Self::Move { host, .. } | Self::Refresh { host, .. } => host,
+            Self::Renew { host, .. }
+            | Self::Move { host, .. }
+            | Self::Refresh { host, .. }
+            | Self::TellCertificate { host, .. } => host,
         }
     }
 
@@ -103,6 +117,7 @@ impl Effect {
             Self::Renew { .. } => "renew",
             Self::Move { .. } => "move",
             Self::Refresh { .. } => "refresh",
+            Self::TellCertificate { .. } => "tell_certificate",
         }
     }
 }

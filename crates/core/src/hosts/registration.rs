@@ -43,7 +43,7 @@ pub(super) fn step(observed: &Observed, pair: &Pair, host: &Host, node: Option<&
     };
     match &host.vm_host {
         Lookup::Unknown(why) => pending(why.clone()),
-        Lookup::Found(vm_host) => existing(observed, pair, host, report, vm_host, now),
+        Lookup::Found(vm_host) => existing(observed, pair, host, (node, report), vm_host, now),
         Lookup::Absent => {
             if host.asked.is_some_and(|asked| now.duration_since(asked) < IN_FLIGHT) {
                 return pending("the answer of MAAS to its registration is awaited");
@@ -112,7 +112,14 @@ fn too_late(project: &str, instances: &[String]) -> String {
     )
 }
 
-fn existing(observed: &Observed, pair: &Pair, host: &Host, report: &Report, vm_host: &VmHost, now: Timestamp) -> Next {
+fn existing(
+    observed: &Observed,
+    pair: &Pair,
+    host: &Host,
+    (node, report): (&Node, &Report),
+    vm_host: &VmHost,
+    now: Timestamp,
+) -> Next {
     let VmHost { id, name, .. } = vm_host;
     if let Some(matched) = vm_host.machine.as_ref().filter(|matched| **matched != host.machine) {
         return failed(format!(
@@ -172,6 +179,11 @@ fn existing(observed: &Observed, pair: &Pair, host: &Host, report: &Report, vm_h
     }
     match &vm_host.machine {
         None => pending(format!("MAAS has not matched VM host {name} ({id}) to a machine yet")),
+        // The earlier pair was lost, or somebody knows it.
+        Some(_) if !report.earlier.is_empty() && report.told.as_ref() != Some(&pair.fingerprint) => {
+            let (node, fingerprint) = (node.name.clone(), pair.fingerprint.clone());
+            (Some(Effect::TellCertificate { host: host_name, node, fingerprint }), Standing::Right)
+        }
         Some(_) => (None, Standing::Right),
     }
 }

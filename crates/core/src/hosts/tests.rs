@@ -31,6 +31,8 @@ fn report() -> Report {
         standalone: false,
         address: Some("https://10.0.0.7:8443".into()),
         certificate: Some("f00d".into()),
+        earlier: Vec::new(),
+        told: None,
         project: Some("maas".into()),
         instances: Some(Vec::new()),
         profiles: None,
@@ -245,6 +247,25 @@ fn a_lost_key_is_replaced_on_the_same_vm_host() {
     let mut observed = with_report(not_yet);
     observed.hosts[0].vm_host = Lookup::Found(old);
     assert_eq!(effect(&observed), "", "LXD must trust the new certificate first");
+}
+
+#[test]
+fn s22_the_agent_is_told_when_maas_has_the_new_key_so_that_the_old_one_opens_nothing() {
+    let earlier = |told: Option<&str>| {
+        let told = told.map(str::to_owned);
+        let mut observed = with_report(Report { earlier: vec!["before".into()], told, ..report() });
+        observed.hosts[0].vm_host = Lookup::Found(vm_host());
+        observed
+    };
+    assert_eq!(effect(&earlier(None)), "tell_certificate");
+    assert_eq!(effect(&earlier(Some("before"))), "tell_certificate", "it was about another one");
+    let Lookup::Found(pair) = prepared().pair else { panic!() };
+    assert_eq!(effect(&earlier(Some(&pair.fingerprint))), "");
+    // Not while MAAS still comes with the old one.
+    let mut observed = earlier(None);
+    observed.hosts[0].vm_host = Lookup::Found(VmHost { certificate: Some("before".into()), ..vm_host() });
+    assert_eq!(effect(&observed), "renew");
+    assert_eq!(effect(&with_vm_host(vm_host())), "", "nothing is written where there is no earlier one");
 }
 
 #[test]

@@ -80,11 +80,16 @@ pub fn asks_for_vm(spec: &MaasMachineSpec) -> Result<bool, Problem> {
 
 /// Resolves a spec. `on_record` is true once a machine is on record, so that `systemID` no longer is a wish.
 pub fn resolve(spec: &MaasMachineSpec, on_record: bool) -> Result<Intent, Problem> {
+    resolve_as(spec, on_record, asks_for_vm(spec)?)
+}
+
+/// The same for a machine that is metal or a VM already, whatever the spec says by now.
+pub fn resolve_as(spec: &MaasMachineSpec, on_record: bool, is_vm: bool) -> Result<Intent, Problem> {
     if !spec.unreadable.is_empty() {
         return Err(unreadable(format!("cannot read {} of the stored spec; correct it", spec.unreadable.join(", "))));
     }
     let wish = !on_record && spec.provider_id().is_none();
-    if asks_for_vm(spec)? {
+    if is_vm {
         return Ok(Intent::Vm(Box::new(vm::resolve(spec, wish)?)));
     }
     if names_a_vm(spec) {
@@ -94,11 +99,15 @@ pub fn resolve(spec: &MaasMachineSpec, on_record: bool) -> Result<Intent, Proble
     if let Some(address) = &address {
         return Err(not_for_metal_yet(address));
     }
-    let at_least = |number: i64| u32::try_from(number).ok().filter(|number| *number > 0);
+    let at_least = |field: &str, number: i64| match count(field, number) {
+        // What was asked for when the machine was allocated is over.
+        Err(_) if !wish => Ok(None),
+        counted => counted.map(|number| Some(number).filter(|number| *number > 0)),
+    };
     Ok(Intent::Metal(Metal {
-        min_cpu: at_least(spec.min_cpu),
-        min_memory: at_least(spec.min_memory),
-        min_disk: spec.min_disk_size.and_then(at_least),
+        min_cpu: at_least("minCPU", spec.min_cpu)?,
+        min_memory: at_least("minMemory", spec.min_memory)?,
+        min_disk: at_least("minDiskSize", spec.min_disk_size.unwrap_or(0))?,
         tags: spec.tags.iter().filter(|tag| !tag.is_empty()).cloned().collect(),
         pool: spec.resource_pool().map(str::to_owned),
         zone: spec.failure_domain().map(str::to_owned),
@@ -132,6 +141,17 @@ fn is_vm(spec: &MaasMachineSpec) -> Result<Option<bool>, Problem> {
         }
     }
     Ok(answer.map(|(_, value)| value))
+}
+
+/// A number of cores, MB or GB. One that no machine can have is not left out without a word.
+fn count(field: &str, number: i64) -> Result<u32, Problem> {
+    let unit = match field {
+        "minCPU" => "cores",
+        "minMemory" => "MB, so 8 GiB are 8192",
+        _ => "GB",
+    };
+    u32::try_from(number.max(0))
+        .map_err(|_| unreadable(format!("spec.{field} is {number}, which no machine has; it is a number of {unit}")))
 }
 
 fn names_a_vm(spec: &MaasMachineSpec) -> bool {

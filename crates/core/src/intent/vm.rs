@@ -4,7 +4,7 @@ use capmaas_api::machine::{DEFAULT_VM_DISK_GB, LxdNetworkConfig, MINIMUM_VM_MEMO
 use capmaas_api::{MaasMachineSpec, reasons, size};
 
 use super::address::FixedAddress;
-use super::{Problem, Wipe, contradiction, image, unreadable, wipe};
+use super::{Problem, Wipe, contradiction, count, image, unreadable, wipe};
 
 /// A VM on an LXD host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,8 +85,8 @@ pub(super) fn resolve(spec: &MaasMachineSpec, strict: bool) -> Result<Vm, Proble
     }
     let nics = nics(config.network.as_ref(), &old);
     Ok(Vm {
-        cores: u32::try_from(spec.min_cpu).unwrap_or(0).max(1),
-        memory: u32::try_from(spec.min_memory.max(MINIMUM_VM_MEMORY_MB)).unwrap_or(u32::MAX),
+        cores: sized("minCPU", spec.min_cpu, strict)?.max(1),
+        memory: sized("minMemory", spec.min_memory.max(MINIMUM_VM_MEMORY_MB), strict)?,
         disk: match disk(spec, &config, &old) {
             Err(problem) if strict => return Err(problem),
             answer => answer.unwrap_or(1),
@@ -113,6 +113,13 @@ pub(super) fn resolve(spec: &MaasMachineSpec, strict: bool) -> Result<Vm, Proble
         image: image(&spec.image)?,
         erase: wipe(spec)?,
     })
+}
+
+fn sized(field: &str, number: i64, strict: bool) -> Result<u32, Problem> {
+    match count(field, number) {
+        Err(problem) if strict => Err(problem),
+        counted => Ok(counted.unwrap_or(u32::MAX)),
+    }
 }
 
 /// What MAAS cannot do for a VM.

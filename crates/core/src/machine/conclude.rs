@@ -4,6 +4,7 @@ use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::{ConditionStatus, MaasMachineStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
+use super::kind::with_change;
 use super::record::{Place, Record};
 use super::{Effect, Observed, Plan, Requeue, status, vm_status};
 use crate::conditions::Verdict;
@@ -36,6 +37,8 @@ pub enum Refusal {
     HostTrouble,
     /// Something of that name exists already.
     Exists,
+    /// MAAS gave up in the middle: LXD may have the VM.
+    HalfWay,
     /// Something else; it may pass.
     Passing,
 }
@@ -126,7 +129,7 @@ fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
     let kind = match refusal {
         Refusal::NoRoom => LxdErrorKind::InsufficientResources,
         Refusal::HostTrouble => LxdErrorKind::HostUnavailable,
-        Refusal::Exists | Refusal::Invalid | Refusal::InUse => LxdErrorKind::VmCreationFailed,
+        Refusal::Exists | Refusal::HalfWay | Refusal::Invalid | Refusal::InUse => LxdErrorKind::VmCreationFailed,
         Refusal::NoMatch | Refusal::Denied | Refusal::Passing => return None,
     };
     Some(LxdError::new(kind, format!("{}: {why}", place.host_name)).on_host(place.host_name.clone()))
@@ -144,6 +147,10 @@ fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, n
     }
     if refusal == Refusal::Exists {
         vm.exists = true;
+    } else if refusal == Refusal::HalfWay && !vm.unanswered {
+        // As if no answer had come: asked once more under the same name, LXD says whether it has one (S12).
+        vm.unanswered = true;
+        return None;
     } else {
         // Another manager was first: the next look at the hosts shows what is left, and the host is none the worse for it.
         if refusal != Refusal::NoRoom {
@@ -229,12 +236,13 @@ fn say(
     }
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let generation = observed.object.metadata.generation;
+    let why = if deleting { why.to_owned() } else { with_change(&observed.object, why) };
     let false_ = |type_| Verdict {
         type_,
         status: ConditionStatus::False,
         severity: severity.clone(),
         reason,
-        message: why.to_owned(),
+        message: why.clone(),
     };
     status::put(status, false_(conditions::MACHINE_DEPLOYED), generation, now);
     if deleting {

@@ -41,8 +41,7 @@ fn fenced(observed: &Observed, record: &Record, metal: &Metal, ours: bool) -> Op
     if !metal.is_vm() || !is_off(observed) || observed.others.machines.contains(&metal.id) {
         return None;
     }
-    let made_for_us =
-        record.released.as_ref() == Some(&metal.id) || record.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm));
+    let made_for_us = record.is_proven(metal);
     let nobodys = metal.stamp.is_none() && metal.state.is_removable() && !is_anothers(metal, user);
     let to_be_ours = made_for_us && nobodys;
     if !ours && !to_be_ours {

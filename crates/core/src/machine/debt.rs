@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Metal;
+use super::record::is_made_up;
 use super::state::{Power, State};
 use super::vm::is_anothers;
 use crate::Lookup;
@@ -41,33 +42,49 @@ pub enum Payment {
     Paid(String),
     /// Its time has not come; the sentence says why.
     Wait(String),
-    /// The VM is released.
-    Release,
-    /// The VM is removed.
+    /// The VM is removed, under our mark.
     Remove,
 }
 
-/// Decides about one debt. `power` is what the VM's power driver says, which is its host: it answers only if the host does.
-pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str) -> Payment {
+/// Decides about one debt. `power` is what the VM's power driver says, which is its host: it answers only if the host does. `hindrance` is
+/// what speaks against it although the VM is the one of the debt.
+///
+/// A debt is a text that people can write, so nothing is removed for it but a VM that carries the key of the debt as its stamp, or one
+/// that nobody has under a name that only the key gives. It is removed as it is: a release would take the stamp off, and with it
+/// the proof (S16, S27).
+pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str, hindrance: Option<String>) -> Payment {
+    let id = &debt.machine;
     let metal = match vm {
         Lookup::Found(metal) => metal,
-        Lookup::Absent => return Payment::Paid(format!("MAAS does not know {} any more", debt.machine)),
+        Lookup::Absent => return Payment::Paid(format!("MAAS does not know {id} any more")),
         Lookup::Unknown(why) => return Payment::Wait(why.clone()),
     };
+    if !metal.is_vm() {
+        return Payment::Paid(format!("{id} is no VM of any VM host in MAAS, and is left alone"));
+    }
     let ours = metal.stamp.as_ref() == Some(&debt.key);
     if !ours && is_anothers(metal, user) && metal.state.is_being_commissioned() {
-        return Payment::Wait(format!("{} is {} in MAAS for somebody", debt.machine, metal.state_name));
+        return Payment::Wait(format!("{id} is {} in MAAS for somebody", metal.state_name));
     }
     if !ours && (is_anothers(metal, user) || metal.hostname != debt.name || metal.stamp.is_some()) {
-        return Payment::Paid(format!("{} is somebody else's now", debt.machine));
+        return Payment::Paid(format!("{id} is somebody else's now"));
+    }
+    if let Some(why) = hindrance {
+        return Payment::Wait(why);
+    }
+    if !ours && !is_made_up(&debt.name, &debt.key) {
+        return Payment::Wait(format!(
+            "{id} carries no mark, so nothing proves that it was made for this cluster; delete the VM in MAAS if it was"
+        ));
     }
     if matches!(metal.state, State::Releasing | State::DiskErasing) || metal.locked {
-        return Payment::Wait(format!("{} is {} in MAAS", debt.machine, metal.state_name));
+        return Payment::Wait(format!("{id} is {} in MAAS", metal.state_name));
     }
     match power {
-        Some(Power::On | Power::Off) if ours && metal.state.is_releasable() => Payment::Release,
-        Some(Power::On | Power::Off) if !ours && metal.state.is_removable() => Payment::Remove,
-        Some(Power::On | Power::Off) => Payment::Wait(format!("{} is {} in MAAS", debt.machine, metal.state_name)),
+        Some(Power::On | Power::Off) if metal.state.is_removable() || ours && metal.state.is_releasable() => {
+            Payment::Remove
+        }
+        Some(Power::On | Power::Off) => Payment::Wait(format!("{id} is {} in MAAS", metal.state_name)),
         Some(Power::Unknown) | None => Payment::Wait(format!("the LXD host {} does not answer", debt.host)),
     }
 }

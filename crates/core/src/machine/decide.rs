@@ -7,11 +7,12 @@ use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, 
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
-use super::record::Record;
+use super::record::{RECORD_ANNOTATION, Record, whole_seconds};
 use super::status::{self, Said};
 use super::{Debt, Effect, Event, Eyes, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living, ownership};
 use crate::Lookup;
 use crate::credentials::{IDENTITY_ANNOTATION, Name};
+use crate::hosts::leaving::ASKED_ANNOTATION;
 use crate::origin::WrittenFor;
 
 /// What could not be found out is asked again after this.
@@ -97,7 +98,9 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         metadata.annotations.as_ref().is_some_and(|map| map.contains_key(key))
             || metadata.labels.as_ref().is_some_and(|map| map.contains_key(key))
     };
-    if has(MANAGED_BY) {
+    // What we allocated is released by us or by nobody, whoever has the object now (S13).
+    let ours_to_end = metadata.deletion_timestamp.is_some() && has(RECORD_ANNOTATION);
+    if has(MANAGED_BY) && !ours_to_end {
         return nothing("somebody else manages the object (cluster.x-k8s.io/managed-by)", Requeue::OnChange);
     }
     // Being moved: the other management cluster has it already (S15).
@@ -149,6 +152,7 @@ fn nothing(why: &str, requeue: Requeue) -> Plan {
         effect: None,
         record: None,
         identity: None,
+        asked: None,
         spec: SpecPatch::default(),
         debt: None,
         finalizer: Finalizer::Keep,
@@ -204,6 +208,7 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         effect: step.effect,
         record: step.record,
         identity,
+        asked: asked_in_the_future(observed, now),
         spec: step.spec,
         debt: step.debt,
         finalizer: step.finalizer,
@@ -220,6 +225,14 @@ pub(super) fn is_elsewhere(observed: &Observed) -> bool {
     let recorded = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
     let endpoint = |name: &str| Name::parts(name).map(|(endpoint, _)| endpoint.to_owned());
     recorded.is_none_or(|recorded| endpoint(recorded).is_none() || endpoint(recorded) != endpoint(name))
+}
+
+/// When a machine was going to be registered as VM host, if a clock that was ahead wrote that: now, so that nobody waits for it until
+/// then.
+fn asked_in_the_future(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+    let asked = observed.object.metadata.annotations.as_ref()?.get(ASKED_ANNOTATION)?;
+    let asked: Timestamp = asked.parse().ok()?;
+    (asked > now).then(|| whole_seconds(now))
 }
 
 /// A step that only says that something is not known.

@@ -95,7 +95,7 @@ pub enum Effect {
         /// The machine.
         machine: String,
     },
-    /// Turns swap off in the deployment to come. Lost: the machine shows it; doing it again changes nothing.
+    /// Turns swap off in the deployment to come, where the bootstrap data does not. Lost: the machine shows it; doing it again changes nothing.
     DisableSwap {
         /// The machine.
         machine: String,

@@ -8,6 +8,7 @@ use super::decide::{Step, after, is_elsewhere};
 use super::effect::Effect;
 use super::living::kept;
 use super::record::{Record, Write};
+use super::rising::once_more;
 use super::state::{Power, State};
 use super::status::Said;
 use super::{Event, Extra, Eyes, Metal, Observed};
@@ -19,6 +20,8 @@ use crate::intent::Wipe;
 pub(super) struct Followed {
     /// Something is to be done about one of them now.
     pub(super) step: Option<Step>,
+    /// The same, as far as it may be refused for ever: it waits until nothing else is to be done.
+    pub(super) try_out: Option<Step>,
     /// What is still waited for.
     pub(super) awaited: Option<String>,
     /// What there is to tell about those that are not followed any more.
@@ -28,8 +31,12 @@ pub(super) struct Followed {
 enum Next {
     /// It is nothing of ours any more; maybe a person should know.
     Over(Option<String>),
+    /// It is released and off.
+    Off,
     Wait(String),
     Do(Effect, String),
+    /// MAAS may refuse it for ever, so that it is only done while nothing else is to be done.
+    Try(Effect, String),
 }
 
 /// Looks after all of them, and strikes off the record those that are over.
@@ -37,7 +44,10 @@ pub(super) fn follow(observed: &Observed, record: &mut Record, now: Timestamp) -
     let mut followed = Followed::default();
     for id in std::mem::take(&mut record.extra) {
         match next(observed, record, &id) {
+            Next::Off if record.seen_off(&id, now) => continue,
+            Next::Off => followed.awaited = Some(once_more(&id)),
             Next::Over(told) => {
+                record.rising.remove(&id);
                 let told = told.map(|message| Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message });
                 followed.events.extend(told);
                 continue;
@@ -47,22 +57,42 @@ pub(super) fn follow(observed: &Observed, record: &mut Record, now: Timestamp) -
                 followed.awaited = Some(message.clone());
                 followed.step.get_or_insert_with(|| doing(observed, effect, message));
             }
+            Next::Try(effect, message) => {
+                followed.awaited = Some(message.clone());
+                followed.try_out.get_or_insert_with(|| doing(observed, effect, message));
+            }
         }
         record.extra.push(id);
     }
-    if let Some(step) = &mut followed.step {
+    for step in followed.step.iter_mut().chain(&mut followed.try_out) {
+        let mut record = record.clone();
+        note_power(observed, &mut record, step.effect.as_ref(), now);
         let write = match &step.effect {
             Some(Effect::Release { .. }) => Some(Write::Release),
             Some(Effect::Reclaim { .. }) => Some(Write::Allocate),
             _ => None,
         };
-        let record = record.clone();
         step.record = Some(match write {
             Some(write) => record.sending(write, now),
             None => record,
         });
     }
     followed
+}
+
+/// What the effect means for how the power of a machine is looked at afterwards (S14).
+fn note_power(observed: &Observed, record: &mut Record, effect: Option<&Effect>, now: Timestamp) {
+    match effect {
+        Some(Effect::Release { machine, .. }) => {
+            for extra in observed.extra.iter().filter(|extra| extra.id == *machine) {
+                if let Lookup::Found(metal) = &extra.seen {
+                    record.note_rising(metal, now);
+                }
+            }
+        }
+        Some(Effect::Reclaim { machine, .. }) => record.seen_on(machine),
+        _ => {}
+    }
 }
 
 fn doing(observed: &Observed, effect: Effect, message: String) -> Step {
@@ -79,7 +109,10 @@ fn next(observed: &Observed, record: &Record, id: &str) -> Next {
     let Some(Extra { seen, power, .. }) = observed.extra.iter().find(|extra| extra.id == id) else {
         return Next::Wait(format!("{id}, which was allocated as well, was not looked at"));
     };
-    let strange = matches!(&observed.eyes, Eyes::Open { strange: true, .. });
+    let (strange, user) = match &observed.eyes {
+        Eyes::Open { strange, user, .. } => (*strange, Some(user)),
+        Eyes::Closed { .. } => (false, None),
+    };
     let metal = match seen {
         Lookup::Found(metal) => metal,
         Lookup::Absent if !strange => return Next::Over(None),
@@ -105,7 +138,7 @@ fn next(observed: &Observed, record: &Record, id: &str) -> Next {
         }
         State::Releasing | State::DiskErasing => Next::Wait(format!("{id} is {} in MAAS", metal.state_name)),
         State::Ready | State::New => match power {
-            Some(Power::Off) => Next::Over(None),
+            Some(Power::Off) => Next::Off,
             Some(Power::On) => {
                 let message = format!("{id} is still on after its release; it is taken back and released once more");
                 Next::Do(Effect::Reclaim { key, machine }, message)
@@ -118,10 +151,19 @@ fn next(observed: &Observed, record: &Record, id: &str) -> Next {
             let message = format!("{id} was allocated as well; it is released");
             // The key goes as soon as the release begins, and the stamp stays until its end: only it tells a release that
             // failed from somebody else's machine (S7).
-            if metal.stamp.is_none() {
-                return Next::Do(Effect::Stamp { key, machine }, message);
+            let release = Effect::Release { machine: machine.clone(), erase: Some(Wipe::Nothing) };
+            match (&metal.stamp, &metal.owner) {
+                (Some(_), _) => Next::Do(release, message),
+                (None, owner) if owner.as_ref() == user => Next::Do(Effect::Stamp { key, machine }, message),
+                // MAAS takes a mark from the owner only, and a release from the owner or an administrator.
+                (None, owner) => {
+                    let whose = owner.as_deref().unwrap_or("nobody");
+                    let message = format!(
+                        "{id} was allocated as well, by {whose}; it is released, or has to be in MAAS if we may not"
+                    );
+                    Next::Try(release, message)
+                }
             }
-            Next::Do(Effect::Release { machine, erase: Some(Wipe::Nothing) }, message)
         }
         _ if ours => Next::Wait(format!(
             "{id} was allocated as well and is {}{} in MAAS; bring it to Ready there",

@@ -58,6 +58,7 @@ pub(super) fn before_release(observed: &Observed, record: &Record, metal: &Metal
 fn registration_may_land(observed: &Observed, now: Timestamp) -> Option<Step> {
     let asked = observed.object.metadata.annotations.as_ref()?.get(ASKED_ANNOTATION)?;
     let asked: Timestamp = asked.parse().ok()?;
+    // One in the future is written anew by this pass.
     (now.duration_since(asked) < IN_FLIGHT).then(|| {
         let message = "it was going to be registered as VM host; whether that still happens is awaited";
         Step::say(Said::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(15))

@@ -9,12 +9,13 @@ use super::effect::Effect;
 use super::host_leaving::before_release;
 use super::ownership::{self, Whose};
 use super::record::{ABANDON_ANNOTATION, Record, VmRecord, Write};
+use super::rising::{LOOK_AGAIN, once_more};
 use super::state::{Power, State};
 use super::status::Said;
 use super::vm::listed;
-use super::{Eyes, Metal, Observed, extra, stuck};
+use super::{Eyes, Metal, Observed, extra, stuck, wanted};
 use crate::Lookup;
-use crate::intent::{self, Wipe};
+use crate::intent::Wipe;
 
 pub(super) struct Leave<'a> {
     pub(super) observed: &'a Observed,
@@ -29,7 +30,7 @@ pub(super) struct Leave<'a> {
 pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     let spec = &observed.object.spec;
     let record = match Record::read(observed.object.metadata.annotations.as_ref()) {
-        Ok(Some(record)) => record,
+        Ok(Some(record)) => record.without_future(now),
         Ok(None) if spec.provider_id().is_none() => {
             // Nothing was ever intended: the record comes before the first effect (S3, S13). An unreadable spec may hide an
             // ID of the Go provider's.
@@ -50,10 +51,11 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
         Ok(None) => return adopt(observed),
         Err(why) => return kept(reasons::UNREADABLE_SPEC, why),
     };
-    let intent = intent::resolve(spec, true);
-    let is_vm = record.vm.is_some() || intent::asks_for_vm(spec) == Ok(true);
-    let erase = match intent {
-        Ok(intent) => intent.erase(),
+    // Of a machine that was taken over MAAS itself tells what it is.
+    let shown = matches!(&observed.on_record, Lookup::Found(metal) if metal.is_vm());
+    let is_vm = record.vm.is_some() || record.adopted && shown;
+    let erase = match wanted(&observed.object, Some(&record)) {
+        Ok(wanted) => wanted.intent.erase(),
         // Whatever else is wrong with the spec, the machine is given back; how its disks are wiped is then MAAS's setting.
         Err(_) => None,
     };
@@ -101,7 +103,7 @@ impl Leave<'_> {
         }
         let mut followed = extra::follow(self.observed, &mut self.record, self.now);
         let record = self.record.clone();
-        let mut step = self.go_on(followed.step.take());
+        let mut step = self.go_on(followed.step.take().or(followed.try_out.take()));
         if let Some(why) = followed.awaited.filter(|_| step.finalizer == super::Finalizer::Remove) {
             step = wait(reasons::MACHINE_RELEASING, why, 30);
         }
@@ -208,7 +210,9 @@ impl Leave<'_> {
             // What was made under the name is seen by it.
             Write::Compose => {
                 let vm = self.record.vm.as_ref();
-                listed(&self.observed.vm.by_name).iter().any(|metal| vm.is_some_and(|vm| metal.is_made_for(vm)))
+                listed(&self.observed.vm.by_name)
+                    .iter()
+                    .any(|metal| vm.is_some_and(|vm| metal.is_made_for(vm, &self.record.key)))
             }
             Write::Deploy => ours.iter().any(|metal| metal.state != State::Allocated && metal.state != State::Ready),
             Write::Release => {
@@ -243,6 +247,9 @@ impl Leave<'_> {
         if let Some(step) = self.dns(metal) {
             return step;
         }
+        if let Some(step) = self.remove_marked(metal) {
+            return step;
+        }
         let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
         let (reason, message) = if failed {
             (reasons::MACHINE_RELEASE_FAILED, format!("{id} is {} in MAAS; it is tried again", metal.state_name))
@@ -250,7 +257,7 @@ impl Leave<'_> {
             (reasons::MACHINE_RELEASING, format!("{id} is being released"))
         };
         let erase = self.erase;
-        let mut record = self.record.releasing(id, self.now);
+        let mut record = self.record.releasing(metal, self.now);
         record.machine.get_or_insert_with(|| id.clone());
         let step = wait(reason, message.clone(), if failed { 120 } else { 2 });
         step.recording(record).telling(failed, reason, message).doing(Effect::Release { machine: id.clone(), erase })
@@ -285,6 +292,9 @@ impl Leave<'_> {
                     return done(&format!("{id} is {} in MAAS and carries no mark of ours", metal.state_name));
                 }
                 match self.observed.power {
+                    Some(Power::Off) if !self.record.seen_off(id, self.now) => {
+                        wait(reasons::MACHINE_RELEASING, once_more(id), LOOK_AGAIN).recording(self.record)
+                    }
                     Some(Power::Off) => {
                         let message = format!("{id} was released");
                         done(&message).telling(false, "SuccessfulRelease", message)
@@ -293,13 +303,15 @@ impl Leave<'_> {
                         let message =
                             format!("{id} is still on after its release; it is taken back and released once more");
                         let effect = Effect::Reclaim { key: self.record.key.clone(), machine: id.clone() };
+                        self.record.seen_on(id);
                         let record = self.record.sending(Write::Allocate, self.now);
                         wait(reasons::MACHINE_RELEASING, message, 2).recording(record).doing(effect)
                     }
                     Some(Power::Unknown) | None => kept(
                         reasons::MACHINE_RELEASE_FAILED,
                         format!(
-                            "{id} is released, but nobody can tell whether it is off; see its power settings in MAAS"
+                            "{id} is released, but nobody can tell whether it is off; see its power settings in MAAS, or look at it \
+                             and give it up by the annotation {ABANDON_ANNOTATION}: {id}"
                         ),
                     ),
                 }

@@ -8,11 +8,12 @@ use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after, is_elsewhere, left_alone, unknown, unseen, waiting};
+use super::kind::with_change;
 use super::preparing::DEPLOY_POWER;
-use super::record::{Record, VmRecord, Write};
+use super::record::{Failure, Record, VmRecord, Write};
 use super::state::{Power, State};
 use super::status::Said;
-use super::{Eyes, Format, Metal, Observed, Requeue, extra, stuck};
+use super::{Eyes, Format, Metal, Observed, Requeue, SpecPatch, extra, stuck, wanted};
 use crate::Lookup;
 use crate::intent::{self, FixedAddress, Intent, Wipe};
 use crate::links::Wish;
@@ -45,22 +46,23 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
         return unknown(reasons::WAITING_FOR_OWNER, why);
     }
     let record = match Record::read(observed.object.metadata.annotations.as_ref()) {
-        Ok(record) => record,
+        Ok(record) => record.map(|record| record.without_future(now)),
         Err(why) => return left_alone(reasons::UNREADABLE_SPEC, why),
     };
     if matches!(observed.machine, Lookup::Absent) && record.is_none() {
         return waiting(reasons::WAITING_FOR_OWNER, "no Machine owns the object yet");
     }
-    let on_record = record.as_ref().is_some_and(|record| record.machine.is_some());
-    let intent = match intent::resolve(&observed.object.spec, on_record) {
-        Ok(intent) => intent,
+    let intent = match wanted(&observed.object, record.as_ref()) {
+        Ok(wanted) => wanted.intent,
         Err(problem) => return left_alone(problem.reason, problem.message),
     };
     let status = observed.object.status.as_ref();
     let latched = status.and_then(|status| status.initialization.as_ref()).and_then(|it| it.provisioned) == Some(true);
     let provisioned = latched || observed.object.spec.provider_id().is_some();
     let Some(record) = record else { return begin(observed, intent, now) };
-    Life { observed, record, intent, provisioned, now }.step()
+    let mut step = Life { observed, record, intent, provisioned, now }.step();
+    step.said.message = with_change(&observed.object, &step.said.message);
+    step
 }
 
 /// The record of a machine that nothing is remembered of and that may be asked for now: MAAS has to be asked first what it
@@ -137,7 +139,7 @@ pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option
         Lookup::Unknown(why) => return Some(unknown(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, why)),
     }
     match &observed.bootstrap {
-        Lookup::Found(Format::CloudConfig) => None,
+        Lookup::Found(Format::CloudConfig { .. }) => None,
         Lookup::Found(Format::Ignition) if takes_ignition(image) => None,
         Lookup::Found(Format::Ignition) => Some(left_alone(
             reasons::MACHINE_DEPLOY_FAILED,
@@ -208,10 +210,16 @@ impl Life<'_> {
         let mut followed = extra::follow(self.observed, &mut self.record, self.now);
         let free = !self.record.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(self.now));
         let record = self.record.clone();
-        let mut step = match followed.step.take() {
-            Some(step) if free && matches!(self.observed.eyes, Eyes::Open { .. }) => step,
-            _ => self.go_on(),
+        let free = free && matches!(self.observed.eyes, Eyes::Open { .. });
+        let mut step = match followed.step.take().filter(|_| free) {
+            Some(step) => step,
+            None => self.go_on(),
         };
+        let unchanged = step.record.as_ref().is_none_or(|after| *after == record) && step.spec == SpecPatch::default();
+        let idle = unchanged && step.effect.is_none() && step.requeue != after(0);
+        if let Some(trying) = followed.try_out.take().filter(|_| free && idle) {
+            step = trying;
+        }
         step.events.extend(followed.events);
         // What is over is struck off also where nothing else is to be written down.
         step.record.get_or_insert(record);
@@ -310,7 +318,7 @@ impl Life<'_> {
     pub(super) fn exhausted(&self, held: usize) -> Option<Step> {
         let failed = &self.record.failed;
         let by_image = failed.iter().filter(|failure| !failure.power && failure.image == self.intent.image()).count();
-        let names = failed.iter().map(|failure| failure.machine.as_str()).collect::<Vec<_>>().join(", ");
+        let names = listed(failed);
         if by_image >= IMAGE_FAILURES {
             let message = format!(
                 "the image {} failed on {names}; check it in MAAS, then roll out a new template",
@@ -321,7 +329,8 @@ impl Life<'_> {
         }
         if failed.len() + held >= ATTEMPTS {
             let message = format!(
-                "{ATTEMPTS} machines were tried and none could be used ({names}); delete the Machine to begin anew"
+                "{ATTEMPTS} attempts were made and no machine could be used ({names}); see in MAAS what is wrong with them, then \
+                 delete the Machine to begin anew"
             );
             let said = Said::not_yet(Severity::Error, reasons::ATTEMPTS_EXHAUSTED, message).terminal();
             return Some(Step::say(said, Requeue::OnChange).recording(self.record.clone()));
@@ -355,6 +364,20 @@ impl Life<'_> {
         let said = Said::not_yet(Severity::Warning, reasons::MACHINE_ALLOCATING, why);
         Step::say(said, after(0)).recording(self.record)
     }
+}
+
+/// Which machines failed, each once.
+fn listed(failed: &[Failure]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for (index, failure) in failed.iter().enumerate() {
+        let id = &failure.machine;
+        let times = failed.iter().filter(|other| other.machine == *id).count();
+        if failed.iter().take(index).any(|other| other.machine == *id) {
+            continue;
+        }
+        names.push(if times > 1 { format!("{id}, which MAAS handed out {times} times") } else { id.clone() });
+    }
+    names.join(", ")
 }
 
 /// A state that nobody planned for is left alone (S8).

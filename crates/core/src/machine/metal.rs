@@ -7,7 +7,7 @@ use super::effect::{Constraints, Effect, quarantine_tags};
 use super::leaving::may_be_an_earlier_users;
 use super::living::{ATTEMPTS, Life, first_things_first, kept, unplanned};
 use super::record::{Failure, Write};
-use super::state::{Power, State};
+use super::state::State;
 use super::status::Said;
 use super::{Event, Metal, extra, stuck};
 use crate::Lookup;
@@ -27,8 +27,14 @@ impl Life<'_> {
         // A live node of somebody else's, handed out by a MAAS that forgot (S6): neither deployed nor released, but kept.
         let (held, mut candidates): (Vec<&Metal>, Vec<&Metal>) =
             found.into_iter().partition(|metal| self.observed.is_held_by_another(&self.record, metal));
-        candidates.sort_by_key(|metal| (metal.state == State::Allocated, metal.id.clone()));
+        let failed = |metal: &Metal| self.record.failed.iter().any(|failure| failure.machine == metal.id);
+        candidates.sort_by_key(|metal| (failed(metal), metal.state == State::Allocated, metal.id.clone()));
         if let Some(metal) = candidates.first() {
+            if failed(metal) {
+                // Nothing kept it away: not being an administrator, or its quarantine is over. It is given back, and counts (S17).
+                let image = self.intent.image().to_owned();
+                self.record.failed.push(Failure { machine: metal.id.clone(), image, power: true });
+            }
             self.record.machine = Some(metal.id.clone());
             if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate) {
                 self.record.in_flight = None;
@@ -136,13 +142,7 @@ impl Life<'_> {
                 let said = Said::not_yet(Severity::Info, reasons::MACHINE_RELEASING, format!("{id} is being released"));
                 Step::say(said, after(20)).recording(self.record)
             }
-            (State::Ready | State::New, _) => {
-                let still_on = self.record.released.as_ref() == Some(id) && self.observed.power == Some(Power::On);
-                if still_on && self.record.in_flight.is_none() {
-                    return self.reclaim(id);
-                }
-                self.begin_anew(&format!("{id} was released; another machine is asked for"))
-            }
+            (State::Ready | State::New, _) => self.back(id),
             (State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment, _)
                 if self.record.released.as_ref() == Some(id) =>
             {
@@ -159,7 +159,7 @@ impl Life<'_> {
     }
 
     /// Released in the first second of its deployment, a machine stays on (S14).
-    fn reclaim(self, id: &str) -> Step {
+    pub(super) fn reclaim(self, id: &str) -> Step {
         let message = format!("{id} is still on after its release; it is taken back and released once more");
         let said = Said::not_yet(Severity::Warning, reasons::MACHINE_RELEASING, message);
         let effect = Effect::Reclaim { key: self.record.key.clone(), machine: id.to_owned() };
@@ -238,9 +238,9 @@ impl Life<'_> {
             Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is given back to MAAS"));
         match metal.state {
             State::Releasing | State::DiskErasing => Step::say(said, after(20)).recording(self.record),
-            State::Ready | State::New => self.begin_anew(&format!("{id} was released; another machine is asked for")),
+            State::Ready | State::New => self.back(id),
             state if state.is_releasable() && !metal.locked => {
-                let record = self.record.releasing(id, self.now);
+                let record = self.record.releasing(metal, self.now);
                 let erase = self.intent.erase();
                 Step::say(said, after(2)).recording(record).doing(Effect::Release { machine: id.clone(), erase })
             }

@@ -12,17 +12,21 @@ mod decide;
 mod effect;
 mod extra;
 mod host_leaving;
+mod kind;
 mod leaving;
 mod living;
 mod metal;
 mod ownership;
+mod past;
 mod preparing;
 mod record;
 mod removing;
+mod rising;
 mod running;
 mod state;
 mod status;
 mod stuck;
+mod swap;
 #[cfg(test)]
 mod tests;
 mod vm;
@@ -33,6 +37,7 @@ use std::time::Duration;
 
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasMachine, MaasMachineStatus};
+use jiff::Timestamp;
 
 use crate::Lookup;
 use crate::hosts::bridge::{BridgeWish, Network};
@@ -43,6 +48,7 @@ pub use conclude::{Conclusion, Outcome, Refusal, conclude};
 pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::decide;
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
+pub use kind::{Wanted, wanted};
 pub use living::{asks_power, first_record, takes_ignition};
 pub use ownership::may_be_served;
 pub use preparing::DEPLOY_DEADLINE;
@@ -51,6 +57,7 @@ pub use record::{
     RECORD_ANNOTATION, Record, TurnedOn, VmRecord, Write,
 };
 pub use state::{Power, State};
+pub use swap::ends_swap;
 
 /// Key of the stamp among a machine's workload annotations. MAAS takes no slash in it.
 pub const STAMP: &str = "capmaas-key";
@@ -176,7 +183,10 @@ pub struct Surroundings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// For cloud-init.
-    CloudConfig,
+    CloudConfig {
+        /// It [turns swap off](ends_swap) by itself.
+        ends_swap: bool,
+    },
     /// For Ignition.
     Ignition,
     /// Something else, in its own word.
@@ -256,6 +266,8 @@ pub struct Metal {
     pub tags: Vec<String>,
     /// The last thing that MAAS said about it.
     pub last_words: String,
+    /// The VLAN that it boots from, if MAAS neither serves DHCP there nor passes it on.
+    pub without_dhcp: Option<String>,
 }
 
 /// What is known about the machine's Node.
@@ -283,6 +295,8 @@ pub struct Plan {
     pub record: Option<Record>,
     /// The identity to note on the object; `None` if it stays.
     pub identity: Option<String>,
+    /// When the machine was asked to be registered as VM host, if that is to be written anew.
+    pub asked: Option<Timestamp>,
     /// What to fill in.
     pub spec: SpecPatch,
     /// A VM that the MaasCluster owes from now on.
@@ -362,9 +376,10 @@ impl Metal {
         ["power", "bmc"].iter().any(|word| self.last_words.to_lowercase().contains(word))
     }
 
-    /// It is the VM that was made under the name on record, where it was going to be made. Whose it is, is another question.
-    pub fn is_made_for(&self, vm: &VmRecord) -> bool {
-        let there = vm.place.as_ref().is_none_or(|place| self.vm_host == Some(place.host));
-        self.is_vm() && there && self.hostname == vm.name
+    /// It is the VM that was made under the name on record, where it was going to be made; and the name is one that only the object
+    /// of this key gives. Whose it is, is another question.
+    pub fn is_made_for(&self, vm: &VmRecord, key: &str) -> bool {
+        let there = vm.place.as_ref().is_some_and(|place| self.vm_host == Some(place.host));
+        self.is_vm() && there && self.hostname == vm.name && record::is_made_up(&vm.name, key)
     }
 }

@@ -9,7 +9,7 @@ use super::living::{Life, first_things_first};
 use super::record::{Failure, TurnedOn, Write, whole_seconds};
 use super::state::Power;
 use super::status::Said;
-use super::{Eyes, Metal, dead_host};
+use super::{Eyes, Format, Metal, dead_host};
 use crate::Lookup;
 use crate::intent::Intent;
 use crate::links::{self, Next};
@@ -19,6 +19,18 @@ use crate::links::{self, Next};
 pub const DEPLOY_DEADLINE: SignedDuration = SignedDuration::from_mins(75);
 /// A machine that is still off this long after its deployment began will not turn on by itself.
 pub(super) const DEPLOY_POWER: SignedDuration = SignedDuration::from_mins(2);
+/// From then on it is told what may be in the way.
+const DEPLOY_LONG: SignedDuration = SignedDuration::from_mins(10);
+
+/// What is told about a machine that may get no address to boot with. A DHCP server that MAAS does not know of may give it one, so it
+/// is deployed all the same.
+fn no_dhcp(metal: &Metal) -> Option<String> {
+    let vlan = metal.without_dhcp.as_ref()?;
+    Some(format!(
+        "{} boots from {vlan}, where MAAS neither serves nor relays DHCP: turn it on there, unless another server gives addresses",
+        metal.id
+    ))
+}
 
 impl Life<'_> {
     /// Allocated: stamp, swap, deploy, one at a time.
@@ -50,7 +62,7 @@ impl Life<'_> {
             let effect = Effect::Tag { machine: metal.id.clone(), tag };
             return Step::say(said, after(0)).recording(self.record).doing(effect);
         }
-        if !metal.swap_off && !self.record.swap_denied {
+        if !metal.swap_off && !self.record.swap_denied && !self.ends_swap() {
             return Step::say(said, after(0))
                 .recording(self.record)
                 .doing(Effect::DisableSwap { machine: metal.id.clone() });
@@ -104,6 +116,11 @@ impl Life<'_> {
         }
     }
 
+    /// What the bootstrap data does by itself need not be written to MAAS, where it would stay.
+    fn ends_swap(&self) -> bool {
+        matches!(self.observed.bootstrap, Lookup::Found(Format::CloudConfig { ends_swap: true }))
+    }
+
     /// A tag that a VM should carry and does not. It has those of its host already, as a rule.
     fn missing_tag(&self, metal: &Metal) -> Option<String> {
         let Intent::Vm(vm) = &self.intent else { return None };
@@ -121,11 +138,11 @@ impl Life<'_> {
         if self.is_vm() && dead_host::is_off(self.observed) {
             return self.failed(metal, true, &format!("its host is off while MAAS deploys {}", metal.id));
         }
-        let said = Said::not_yet(
-            Severity::Info,
-            reasons::MACHINE_DEPLOYING,
-            format!("MAAS is deploying {} ({})", metal.hostname, metal.id),
-        );
+        let mut message = format!("MAAS is deploying {} ({})", metal.hostname, metal.id);
+        if let Some(no_dhcp) = no_dhcp(metal).filter(|_| since >= DEPLOY_LONG) {
+            message = format!("{message}; {no_dhcp}");
+        }
+        let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOYING, message);
         // MAAS was killed between the two halves of a deployment: it never turns the machine on, and never gives up.
         if since >= DEPLOY_POWER && self.observed.power == Some(Power::Off) && self.record.turned_on.is_none() {
             self.record.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times: 1 });
@@ -143,6 +160,11 @@ impl Life<'_> {
 
     /// The machine failed and was never of use: kept away from others, released, and another is tried.
     pub(super) fn failed(mut self, metal: &Metal, power: bool, why: &str) -> Step {
+        // No image fails where nothing can boot (S17).
+        let (power, why) = match no_dhcp(metal) {
+            Some(no_dhcp) => (true, &format!("{why}; {no_dhcp}")),
+            None => (power, &why.to_owned()),
+        };
         if self.provisioned {
             return left_alone(reasons::MACHINE_DEPLOY_FAILED, why);
         }

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::Metal;
 use crate::hosts::leaving::Note;
 use crate::origin::{Origin, WrittenFor};
 
@@ -61,6 +62,9 @@ pub struct Record {
     /// When it was asked to, or when it was first seen on its way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_began: Option<Timestamp>,
+    /// Machines that were released on their way up, and when each of them was first seen off since (S14).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rising: BTreeMap<String, Option<Timestamp>>,
     /// Machines that were allocated under our key as well, and are followed until they are seen released (S4).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra: Vec<String>,
@@ -70,7 +74,7 @@ pub struct Record {
     /// The machine is a VM host on its way out (S11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Note>,
-    /// Machines that failed, and that are not tried again (S17).
+    /// Attempts that failed: machines that are not tried again, once for each time that MAAS handed one out (S17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failure>,
 }
@@ -123,7 +127,7 @@ pub struct Failure {
     pub machine: String,
     /// The image that was being deployed.
     pub image: String,
-    /// The machine's power is to blame, and not the image.
+    /// The image is not to blame: the machine has no power or no DHCP, or was never deployed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub power: bool,
 }
@@ -258,10 +262,27 @@ impl VmRecord {
 fn base_name(object: &str, uid: &str) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let label: String = object.chars().map(fit).take(48).collect();
-    // FNV-1a: any hash will do that stays the same for ever.
-    let hash = uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = short_hash(uid);
     let label = label.trim_matches('-');
     if label.is_empty() { format!("vm-{hash:08x}") } else { format!("{label}-{hash:08x}") }
+}
+
+/// FNV-1a: any hash will do that stays the same for ever.
+fn short_hash(uid: &str) -> u32 {
+    uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Whether we made a name up ourselves for the object of this key, so that a VM which carries it was made for that object. The name that
+/// an annotation of the Go provider gives is none: anybody can write it.
+pub(super) fn is_made_up(name: &str, key: &str) -> bool {
+    let hash = format!("-{:08x}", short_hash(uid_of(key)));
+    let again = name.rsplit_once('-').filter(|(_, tries)| tries.parse::<u32>().is_ok()).map(|(base, _)| base);
+    name.ends_with(&hash) || again.is_some_and(|base| base.ends_with(&hash))
+}
+
+/// The UID that a key was made of.
+fn uid_of(key: &str) -> &str {
+    key.strip_prefix(KEY_PREFIX).unwrap_or(key)
 }
 
 fn host_name(base: &str, tries: u32) -> String {
@@ -294,6 +315,7 @@ impl Record {
             swap_denied: false,
             released: None,
             release_began: None,
+            rising: BTreeMap::new(),
             extra: Vec::new(),
             owed: Vec::new(),
             leaving: None,
@@ -345,9 +367,10 @@ impl Record {
 
     /// The release of the machine on record is going to be sent.
     #[must_use]
-    pub fn releasing(self, id: &str, now: Timestamp) -> Self {
+    pub fn releasing(self, metal: &Metal, now: Timestamp) -> Self {
         let mut record = self.sending(Write::Release, now);
-        record.released = Some(id.to_owned());
+        record.note_rising(metal, now);
+        record.released = Some(metal.id.clone());
         record.release_began = Some(whole_seconds(now));
         record
     }
@@ -355,7 +378,9 @@ impl Record {
     /// Forgets the machine, and everything that was about it.
     #[must_use]
     pub fn without_machine(mut self) -> Self {
-        self.machine = None;
+        if let Some(id) = self.machine.take() {
+            self.rising.remove(&id);
+        }
         self.adopted = false;
         self.deploy_began = None;
         self.turned_on = None;
@@ -371,11 +396,15 @@ impl Record {
     #[must_use]
     pub fn without_vm(self) -> Self {
         let mut record = self.without_machine();
-        if let Some(vm) = &mut record.vm {
-            vm.tries += 1;
-            vm.name = host_name(&vm.base, vm.tries);
-            vm.place = None;
-            (vm.exists, vm.unanswered) = (false, false);
+        match &mut record.vm {
+            Some(vm) => {
+                vm.tries += 1;
+                vm.name = host_name(&vm.base, vm.tries);
+                vm.place = None;
+                (vm.exists, vm.unanswered) = (false, false);
+            }
+            // It was taken over, and the next one is a VM as well (S27).
+            None => record.vm = Some(VmRecord::new("", uid_of(&record.key))),
         }
         record
     }
@@ -383,6 +412,17 @@ impl Record {
     /// Whether the machine failed or was given back, so that it is only to be got rid of.
     pub fn is_to_go(&self, id: &str) -> bool {
         self.released.as_deref() == Some(id) || self.failed.iter().any(|failure| failure.machine == id)
+    }
+
+    /// Whether a VM that nobody has and nobody marked is provably the one of this journal: it was made for it. A line in the journal is
+    /// no proof, because people can write one.
+    pub(super) fn is_proven(&self, metal: &Metal) -> bool {
+        metal.stamp.is_none() && self.would_be_proven(metal)
+    }
+
+    /// The same of a VM that still carries a mark.
+    pub(super) fn would_be_proven(&self, metal: &Metal) -> bool {
+        self.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm, &self.key))
     }
 
     /// Where the VM is made or was made.

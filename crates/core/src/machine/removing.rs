@@ -5,8 +5,9 @@ use capmaas_api::reasons;
 use super::decide::{Step, unseen};
 use super::effect::Effect;
 use super::leaving::{Leave, done, kept, wait};
+use super::record::{Record, is_made_up};
 use super::state::{Power, State};
-use super::vm::is_anothers;
+use super::vm::{is_anothers, listed};
 use super::{Metal, stuck};
 use crate::Lookup;
 
@@ -18,7 +19,9 @@ impl Leave<'_> {
         }
         let made = match (&self.record.vm, &self.observed.vm.by_name) {
             (Some(_), Lookup::Unknown(why)) => return unseen(why),
-            (Some(vm), Lookup::Found(found)) => found.iter().find(|metal| metal.is_made_for(vm)).cloned(),
+            (Some(vm), Lookup::Found(found)) => {
+                found.iter().find(|metal| metal.is_made_for(vm, &self.record.key)).cloned()
+            }
             (None, _) | (_, Lookup::Absent) => None,
         };
         match made {
@@ -41,6 +44,9 @@ impl Leave<'_> {
                 if self.record.released.is_some() {
                     return step.telling(false, "SuccessfulRelease", "the VM was removed");
                 }
+                if let Some(left) = self.of_that_name(user) {
+                    return step.telling(true, reasons::NOT_OUR_MACHINE, left);
+                }
                 // MAAS may have died between LXD and its own database.
                 match (&self.record.vm, self.unanswered) {
                     (Some(vm), true) => step.telling(true, reasons::VM_CREATION_FAILED, vm.may_be_left()),
@@ -48,6 +54,36 @@ impl Leave<'_> {
                 }
             }
         }
+    }
+
+    /// A VM of the name that the Go provider noted, which nobody has. Nothing proves that it was made for this object: anybody can
+    /// write such a note, so it is left to a person.
+    fn of_that_name(&self, user: &str) -> Option<String> {
+        let vm = self.record.vm.as_ref().filter(|vm| !is_made_up(&vm.name, &self.record.key))?;
+        let metal =
+            listed(&self.observed.vm.by_name).iter().find(|metal| metal.is_vm() && !is_anothers(metal, user))?;
+        Some(format!(
+            "MAAS has a VM {} ({}) that nobody has, and nothing but an annotation says that it was made for this object; it is left: \
+             delete it in MAAS if it was",
+            vm.name, metal.id
+        ))
+    }
+
+    /// A VM that nothing would prove ours once MAAS has taken our mark off it, which its release does: it was taken over, or somebody
+    /// gave it another name or host. It is removed as it is, under our mark.
+    pub(super) fn remove_marked(&self, metal: &Metal) -> Option<Step> {
+        if !metal.is_vm() || self.record.would_be_proven(metal) || metal.stamp.as_ref() != Some(&self.record.key) {
+            return None;
+        }
+        let mut record = self.record.clone();
+        if record.machine.as_ref() != Some(&metal.id) {
+            // Its power is asked for once it is on record.
+            record.machine = Some(metal.id.clone());
+            let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
+            return Some(wait(reasons::MACHINE_RELEASING, message, 0).recording(record));
+        }
+        record.released = Some(metal.id.clone());
+        Some(remove_while_host_answers(self.observed.power, &metal.id, record))
     }
 
     /// Nobody has it: it is removed while its host answers, because MAAS forgets a VM even where it cannot remove it (727).
@@ -60,8 +96,7 @@ impl Leave<'_> {
             let message = format!("{id} is {} in MAAS", metal.state_name);
             return wait(reasons::MACHINE_RELEASING, message, 10).recording(self.record);
         }
-        let made_for_us = self.record.released.as_ref() == Some(id)
-            || self.record.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm));
+        let made_for_us = self.record.is_proven(metal);
         let claimed = self.observed.others.machines.contains(id) || metal.stamp.is_some();
         if metal.is_vm() && made_for_us && !claimed && metal.state.is_being_commissioned() && is_anothers(metal, user) {
             let whose = metal.owner.as_deref().unwrap_or("somebody");
@@ -75,20 +110,22 @@ impl Leave<'_> {
         if metal.locked {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
         }
-        match self.observed.power {
-            Some(Power::On | Power::Off) => {
-                let effect = Effect::DeleteVm { machine: id.clone() };
-                wait(reasons::MACHINE_RELEASING, format!("{id} is being removed"), 2)
-                    .recording(self.record)
-                    .doing(effect)
-            }
-            Some(Power::Unknown) | None => kept(
-                reasons::HOST_UNAVAILABLE,
-                format!(
-                    "LXD HostUnavailable: the host of {id} does not answer; a VM that is removed now would stay on it, so it \
-                     is waited for"
-                ),
-            ),
+        remove_while_host_answers(self.observed.power, id, self.record)
+    }
+}
+
+fn remove_while_host_answers(power: Option<Power>, id: &str, record: Record) -> Step {
+    match power {
+        Some(Power::On | Power::Off) => {
+            let effect = Effect::DeleteVm { machine: id.to_owned() };
+            wait(reasons::MACHINE_RELEASING, format!("{id} is being removed"), 2).recording(record).doing(effect)
         }
+        Some(Power::Unknown) | None => kept(
+            reasons::HOST_UNAVAILABLE,
+            format!(
+                "LXD HostUnavailable: the host of {id} does not answer; a VM that is removed now would stay on it, so it is waited \
+                 for"
+            ),
+        ),
     }
 }

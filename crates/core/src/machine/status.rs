@@ -13,10 +13,10 @@ use super::decide::Step;
 use super::record::Record;
 use super::state::Power;
 use super::vm_status;
-use super::{Metal, Observed};
+use super::{Metal, Observed, wanted};
 use crate::Lookup;
 use crate::conditions::Verdict;
-use crate::intent::{self, Intent};
+use crate::intent::Intent;
 use crate::text::beginning;
 
 /// What is said about the machine: the condition `MachineDeployed`, and through it `Ready`.
@@ -123,7 +123,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
         _ if id.is_none() => forget(&mut status),
         _ => {}
     }
-    status.provisioning_mode = match intent::resolve(&observed.object.spec, true) {
+    status.provisioning_mode = match wanted(&observed.object, record.as_ref()).map(|wanted| wanted.intent) {
         Ok(Intent::Metal(_)) => Some(ProvisioningMode::BareMetal),
         Ok(Intent::Vm(_)) => Some(ProvisioningMode::Lxd),
         Err(_) => status.provisioning_mode,

@@ -7,10 +7,10 @@ use jiff::SignedDuration;
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::Effect;
 use super::living::{Life, first_things_first, unplanned};
-use super::record::{Card, Failure, Place, VmRecord, Write, whole_seconds};
+use super::record::{Card, Failure, Place, VmRecord, Write, is_made_up, whole_seconds};
 use super::state::{Power, State};
 use super::status::Said;
-use super::{Metal, Requeue, dead_host, stuck};
+use super::{Eyes, Metal, Requeue, dead_host, stuck};
 use crate::Lookup;
 use crate::intent::{Intent, Wipe};
 use crate::placement::{Choice, Placement};
@@ -50,7 +50,8 @@ impl Life<'_> {
         let free = |metal: &&Metal| {
             !self.observed.is_held_by_another(&self.record, metal) && !self.record.owed.contains(&metal.id)
         };
-        let made = by_name.iter().filter(|metal| metal.is_made_for(&vm));
+        let made =
+            by_name.iter().filter(|metal| metal.is_made_for(&vm, &self.record.key) || self.is_go_providers(metal, &vm));
         let ours = by_key.iter().filter(|metal| self.observed.is_ours(&self.record, metal));
         if let Some(metal) = ours.filter(free).chain(made.filter(free)).min_by_key(|metal| &metal.id) {
             return self.adopt_vm(&metal.clone());
@@ -69,7 +70,9 @@ impl Life<'_> {
         }
         if !by_name.is_empty() {
             let message = format!("MAAS has another machine named {}; the VM gets another name", vm.name);
-            return creating(message, after(0)).recording(self.record.without_vm());
+            let told = message.clone();
+            let record = self.record.without_vm();
+            return creating(message, after(0)).recording(record).telling(true, reasons::NOT_OUR_MACHINE, told);
         }
         if let Some(step) = self.exhausted(0) {
             return step;
@@ -87,9 +90,18 @@ impl Life<'_> {
         }
     }
 
+    /// The VM that the Go provider was making under the name in its annotation, and has taken already. Anybody can write such an
+    /// annotation, so nothing else counts than a VM that our user has and nobody has marked (S24).
+    fn is_go_providers(&self, metal: &Metal, vm: &VmRecord) -> bool {
+        let Eyes::Open { user, .. } = &self.observed.eyes else { return false };
+        let taken = metal.owner.as_ref() == Some(user) && metal.stamp.is_none() && metal.state == State::Allocated;
+        metal.is_vm() && taken && metal.hostname == vm.name && !is_made_up(&vm.name, &self.record.key)
+    }
+
     /// MAAS has it: the answer was lost, or we were.
     fn adopt_vm(mut self, metal: &Metal) -> Step {
         self.record.machine = Some(metal.id.clone());
+        self.record.adopted = self.record.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm));
         if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose) {
             self.record.in_flight = None;
         }
@@ -243,6 +255,11 @@ impl Life<'_> {
         if self.is_to_go(&metal.id) {
             return self.discard(metal, ours, user);
         }
+        if self.record.adopted && !ours && self.record.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm)) {
+            let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
+            let message = format!("{} ({}) is being taken over", metal.hostname, metal.id);
+            return creating(message, after(1)).recording(self.record).doing(effect);
+        }
         if ours {
             if let Some(extra) = self.superfluous(&metal.id) {
                 return extra;
@@ -346,6 +363,10 @@ impl Life<'_> {
     /// A VM that is not going to be used: released, removed, and another one.
     fn discard(mut self, metal: &Metal, ours: bool, user: &str) -> Step {
         let id = &metal.id;
+        if !metal.is_vm() {
+            let message = format!("{id} is no VM of any VM host in MAAS, so it is not removed; look at it there");
+            return left_alone(reasons::NOT_OUR_MACHINE, message);
+        }
         if let Some(step) = self.left_on_dead_host(metal, ours) {
             return step;
         }
@@ -360,7 +381,11 @@ impl Life<'_> {
             if !metal.state.is_releasable() || metal.locked {
                 return unplanned(metal);
             }
-            let record = self.record.releasing(id, self.now);
+            // Without our mark nothing would prove later that it is ours.
+            if metal.stamp.as_ref() == Some(&self.record.key) && !self.record.would_be_proven(metal) {
+                return self.delete(id, said);
+            }
+            let record = self.record.releasing(metal, self.now);
             let effect = Effect::Release { machine: id.clone(), erase: Some(Wipe::Nothing) };
             return Step::say(said, after(2)).recording(record).doing(effect);
         }
@@ -370,16 +395,22 @@ impl Life<'_> {
             let message = format!("{id} is {} in MAAS; it is removed when nobody has it", metal.state_name);
             return creating(message, after(20)).recording(self.record);
         }
-        if is_anothers(metal, user) || claimed {
+        let unproven = !self.record.is_proven(metal);
+        if is_anothers(metal, user) || claimed || unproven {
             let message = format!("{id} is somebody else's now; another VM is made");
             return creating(message, after(0)).recording(self.record.without_vm());
         }
         if !metal.state.is_removable() || metal.locked {
             return unplanned(metal);
         }
+        self.delete(id, said)
+    }
+
+    /// A VM is removed while its host answers.
+    fn delete(self, id: &str, said: Said) -> Step {
         match self.observed.power {
             Some(Power::On | Power::Off) => {
-                let effect = Effect::DeleteVm { machine: id.clone() };
+                let effect = Effect::DeleteVm { machine: id.to_owned() };
                 Step::say(said, after(2)).recording(self.record).doing(effect)
             }
             Some(Power::Unknown) | None => {
@@ -396,7 +427,12 @@ impl Life<'_> {
             Lookup::Unknown(why) => return unseen(why),
             by_name => listed(by_name),
         };
-        let back = self.record.vm.as_ref().and_then(|vm| by_name.iter().find(|metal| metal.is_made_for(vm))).cloned();
+        let back = self
+            .record
+            .vm
+            .as_ref()
+            .and_then(|vm| by_name.iter().find(|metal| metal.is_made_for(vm, &self.record.key)))
+            .cloned();
         if let Some(back) = back {
             // A refresh of its host made a new machine of it.
             let to_go = self.is_to_go(id);

@@ -24,6 +24,7 @@ pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checkli
     // Where there is no key pair yet, one that is thrown away stands for it.
     let nowhere = tempfile::tempdir();
     let mut identity = kept.identity();
+    let mut new_key = None;
     match (&identity, &nowhere) {
         (Lookup::Found(_), _) => list.good(KEY_PAIR, format!("{} is there", kept.key_file().display())),
         (Lookup::Absent, Ok(folder)) => {
@@ -33,6 +34,7 @@ pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checkli
                 return;
             }
             identity = keys::load(folder.path());
+            new_key = super::certificate(&identity).found().map(|certificate| certificate.fingerprint.to_string());
             list.would(KEY_PAIR, format!("would make {}", kept.key_file().display()));
         }
         (Lookup::Absent, Err(error)) => {
@@ -53,20 +55,41 @@ pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checkli
     for _ in 0..8 {
         let plan = decide(&settings, &observed, Timestamp::now());
         let Some(effect) = plan.effect.clone().filter(|effect| imagine(&mut observed, effect)) else {
-            return tell(&plan, &would, list);
+            return tell(&plan, &would, new_key.is_some(), list);
         };
-        would.push((steps::step_of(effect.kind()), plan.message));
+        // The fingerprint of a key pair that is thrown away would be looked for in vain.
+        let message = match &new_key {
+            Some(print) => plan.message.replace(print, "of the new key pair"),
+            None => plan.message,
+        };
+        would.push((steps::step_of(effect.kind()), message));
     }
     list.failed("Plan", "it does not end", "report this as a bug");
 }
 
-fn tell(plan: &Plan, would: &[(Option<Step>, String)], list: &mut Checklist) {
+fn tell(plan: &Plan, would: &[(Option<Step>, String)], new_key: bool, list: &mut Checklist) {
     let mut plan = plan.clone();
     for (step, message) in would {
         list.would("Step", steps::in_flags(message));
         plan.conditions.retain(|condition| Some(condition.step) != *step);
     }
+    for condition in &mut plan.conditions {
+        if condition.status == "True" && rests_on(condition.step, would, new_key) {
+            condition.status = "Unknown";
+            condition.message = "is looked at once that is done".to_owned();
+        }
+    }
     steps::tell(&plan, &[], list);
+}
+
+/// Whether a step holds only in imagination: nobody has seen an LXD answer that does not listen yet, nor a certificate that is
+/// not made yet.
+fn rests_on(step: Step, would: &[(Option<Step>, String)], new_key: bool) -> bool {
+    match step {
+        Step::Certificate => new_key,
+        Step::Reachable => would.iter().any(|(step, _)| matches!(step, Some(Step::Listener | Step::Trust))),
+        _ => false,
+    }
 }
 
 /// The facts after an effect; whether it is one on LXD.

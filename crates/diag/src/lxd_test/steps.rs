@@ -14,7 +14,8 @@ const STEPS: [(Step, &str, &str); 9] = [
         "LXD",
         "install LXD (snap install lxd) and start it, or give its socket with --lxd-socket; run this as root",
     ),
-    (Step::Requirements, "Requirements", "see lxc info and lxc warning list; LXD 5.0 or newer with KVM is needed"),
+    // What is needed is said by the sentence itself, which knows what is missing.
+    (Step::Requirements, "Requirements", "see lxc info and lxc storage list for what this LXD has"),
     (
         Step::StoragePool,
         "Storage pool",

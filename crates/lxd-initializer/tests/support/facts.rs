@@ -45,6 +45,7 @@ pub(crate) fn server() -> ServerFacts {
         instances: Lookup::Found(vec![]),
         profiles: Lookup::Found(vec!["default".into()]),
         trust: Lookup::Found(TrustFacts { restricted: true, projects: vec!["maas".into()] }),
+        earlier: Lookup::Found(vec![]),
         door: Door::Trusted,
     }
 }

@@ -7,9 +7,13 @@ use lxd_initializer::{agent::Agent, settings::Settings};
 
 use super::{cluster::MemoryCluster, lxd::RealLxd};
 
-fn pair() -> Identity {
-    let pair = rcgen::generate_simple_self_signed(["manager".to_owned()]).unwrap();
-    Identity::new(pair.cert.pem(), pair.signing_key.serialize_pem().into())
+/// A key pair as the manager makes it for a cluster.
+pub(crate) fn pair(cluster: &str) -> Identity {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, format!("capmaas@{cluster}"));
+    Identity::new(params.self_signed(&key).unwrap().pem(), key.serialize_pem().into())
 }
 
 pub(crate) struct Scene {
@@ -21,7 +25,7 @@ pub(crate) struct Scene {
 
 /// A fresh LXD, and a manager that has given its certificate.
 pub(crate) async fn scene() -> Scene {
-    let (identity, cluster) = (pair(), Arc::new(MemoryCluster::default()));
+    let (identity, cluster) = (pair("c1"), Arc::new(MemoryCluster::default()));
     cluster.give_certificate(identity.certificate_pem());
     Scene { lxd: RealLxd::start().await, state: tempfile::tempdir().unwrap(), cluster, identity }
 }

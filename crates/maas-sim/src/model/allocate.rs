@@ -107,6 +107,11 @@ impl AllocateRequest {
             .map(str::to_owned)
             .collect()
     }
+
+    /// Repeated values as they are: names of zones and pools may hold blanks.
+    fn names(&self, name: &str) -> Vec<String> {
+        self.all(name).into_iter().filter(|value| !value.is_empty()).map(str::to_owned).collect()
+    }
 }
 
 impl Model {
@@ -190,10 +195,10 @@ impl Model {
             system_id: request.one("system_id").map(str::to_owned),
             tags: request.list("tags"),
             not_tags: request.list("not_tags"),
-            zone: request.list("zone"),
-            not_in_zone: request.list("not_in_zone"),
-            pool: request.list("pool"),
-            not_in_pool: request.list("not_in_pool"),
+            zone: request.names("zone"),
+            not_in_zone: request.names("not_in_zone"),
+            pool: request.names("pool"),
+            not_in_pool: request.names("not_in_pool"),
             pod: request.one("pod").map(str::to_owned),
             not_pod: request.list("not_pod"),
             pod_type: request.one("pod_type").map(str::to_owned),

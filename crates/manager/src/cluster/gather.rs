@@ -158,6 +158,7 @@ pub(super) fn ground<'a>(
     identity: &'a Identity,
 ) -> hosts::Ground<'a> {
     hosts::Ground {
+        home: context.identities.namespace(),
         kubernetes: context.kubernetes.as_ref(),
         memory: &context.memory.hosts,
         key,

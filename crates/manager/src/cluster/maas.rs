@@ -50,7 +50,10 @@ pub(super) async fn look(
             bound_to_leaving(record, machines, observed);
         }
         look_at_addresses(&eyes, observed).await;
-    } else if endpoint::needs_name(&observed.object, &owner) && !observed.object.deleting {
+    } else if endpoint::needs_name(&observed.object, &owner)
+        && !observed.object.deleting
+        && endpoint::not_a_domain(&observed.object.spec.dns_domain).is_none()
+    {
         let uid = object.uid().unwrap_or_default();
         observed.candidate = eyes.free_name(&owner.name, &uid, &observed.object.spec.dns_domain).await;
     }

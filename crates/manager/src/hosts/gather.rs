@@ -27,6 +27,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) kubernetes: &'a dyn Kubernetes,
     /// What is remembered.
     pub(crate) memory: &'a Memory,
+    /// The manager's own namespace.
+    pub(crate) home: &'a str,
     /// The MaasCluster.
     pub(crate) key: &'a Key,
     /// The Cluster.
@@ -45,7 +47,7 @@ pub(crate) struct Ground<'a> {
 
 /// Looks at everything.
 pub(crate) async fn gather(ground: &Ground<'_>, wish: Wish, machines: &[Arc<MaasMachine>]) -> Observed {
-    let Ground { kubernetes, memory, key, cluster, object, .. } = *ground;
+    let Ground { kubernetes, memory, home, key, cluster, .. } = *ground;
     let agent = match kubernetes.workload_object(cluster, &agent::daemon_set()).await {
         Ok(Some(found)) => {
             let facts = agent::facts(&found);
@@ -71,7 +73,7 @@ pub(crate) async fn gather(ground: &Ground<'_>, wish: Wish, machines: &[Arc<Maas
         wish,
         image: ground.image.cloned(),
         manifest: agent::version(),
-        pair: pair::read(kubernetes, key, object).await,
+        pair: pair::read(kubernetes, home, key).await,
         agent,
         handed_over,
         nodes,

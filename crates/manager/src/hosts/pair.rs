@@ -1,5 +1,5 @@
-//! The key pair with which MAAS comes to the hosts of one cluster. It stays in the management cluster; nodes get its
-//! certificate only (S22).
+//! The key pair with which MAAS comes to the hosts of one cluster. It stays in the manager's namespace, where no tenant reads it;
+//! nodes get its certificate only (S22). What `clusterctl move` leaves behind there is replaced by a new pair.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use lxd_client::Fingerprint;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384};
 use secrecy::SecretString;
 
-use super::secret_name;
+use super::{PAIR, PAIR_LABEL, PAIR_OF};
+use crate::identity::name_for;
 use crate::port::{Key, Kubernetes, NewSecret, SecretValues};
 
 const CERTIFICATE: &str = "tls.crt";
@@ -37,14 +38,19 @@ pub(super) fn is_ours(pem: &str, object: &MaasCluster) -> bool {
     der.windows(whole.len()).any(|window| window == whole)
 }
 
+/// Where the pair of a MaasCluster is.
+fn place(home: &str, key: &Key) -> Key {
+    Key::new(home, name_for(PAIR, key))
+}
+
 /// The public half.
-pub(super) async fn read(kubernetes: &dyn Kubernetes, key: &Key, object: &MaasCluster) -> Lookup<Pair> {
-    let name = secret_name(object);
-    match kubernetes.secret(&key.beside(&name)).await {
+pub(super) async fn read(kubernetes: &dyn Kubernetes, home: &str, key: &Key) -> Lookup<Pair> {
+    let place = place(home, key);
+    match kubernetes.secret(&place).await {
         Ok(Some(secret)) => match public(&secret) {
             Some(pair) => Lookup::Found(pair),
             None => Lookup::Unknown(format!(
-                "the Secret {name} holds no certificate with its key; delete it to have a new pair made"
+                "the Secret {place} holds no certificate with its key; delete it to have a new pair made"
             )),
         },
         Ok(None) => Lookup::Absent,
@@ -62,33 +68,47 @@ fn public(secret: &SecretValues) -> Option<Pair> {
 /// The whole pair, on its way to MAAS.
 pub(super) async fn whole(
     kubernetes: &dyn Kubernetes,
+    home: &str,
     key: &Key,
-    object: &MaasCluster,
 ) -> Result<(String, SecretString), String> {
-    let name = secret_name(object);
-    let secret = kubernetes.secret(&key.beside(&name)).await.map_err(|error| error.to_string())?;
-    let secret = secret.ok_or_else(|| format!("the Secret {name} is gone"))?;
-    match (secret.text(CERTIFICATE), secret.text(KEY)) {
-        (Some(certificate), Some(key)) => Ok((certificate.to_owned(), key.to_owned().into())),
-        _ => Err(format!("the Secret {name} holds no certificate with its key")),
-    }
+    let place = place(home, key);
+    let secret = kubernetes.secret(&place).await.map_err(|error| error.to_string())?;
+    let secret = secret.ok_or_else(|| format!("the Secret {place} is gone"))?;
+    halves(&secret).ok_or_else(|| format!("the Secret {place} holds no certificate with its key"))
 }
 
-/// Makes one, and keeps it where the cluster is, so that it moves along.
+fn halves(secret: &SecretValues) -> Option<(String, SecretString)> {
+    Some((secret.text(CERTIFICATE)?.to_owned(), secret.text(KEY)?.to_owned().into()))
+}
+
+/// The pair that an earlier release kept beside the MaasCluster, if it is fit for use and was made for this cluster.
+async fn earlier(
+    kubernetes: &dyn Kubernetes,
+    key: &Key,
+    object: &MaasCluster,
+) -> Result<Option<(String, SecretString)>, String> {
+    let name = format!("{}-lxd-hosts", object.name_any());
+    let secret = kubernetes.secret(&key.beside(name)).await.map_err(|error| error.to_string())?;
+    let fit = |secret: &SecretValues| public(secret).is_some_and(|pair| is_ours(&pair.certificate, object));
+    Ok(secret.filter(fit).as_ref().and_then(halves))
+}
+
+/// Makes one, or takes over what an earlier release made, and keeps it in the manager's namespace.
 pub(super) async fn make(
     kubernetes: &dyn Kubernetes,
+    home: &str,
     key: &Key,
     object: &MaasCluster,
     now: Timestamp,
 ) -> Result<(), String> {
-    let (certificate, private) = generate(&common_name(object), now).map_err(|error| error.to_string())?;
+    let (certificate, private) = match earlier(kubernetes, key, object).await? {
+        Some(pair) => pair,
+        None => generate(&common_name(object), now).map_err(|error| error.to_string())?,
+    };
     let secret = NewSecret {
-        key: key.beside(secret_name(object)),
-        labels: BTreeMap::from([
-            ("clusterctl.cluster.x-k8s.io/move".to_owned(), String::new()),
-            (capmaas_api::names::CLUSTER_NAME_LABEL.to_owned(), crate::cluster::cluster_name(object)),
-        ]),
-        owner: (object.name_any(), object.uid().unwrap_or_default()),
+        key: place(home, key),
+        labels: BTreeMap::from([(PAIR_LABEL.to_owned(), String::new())]),
+        annotations: BTreeMap::from([(PAIR_OF.to_owned(), key.to_string())]),
         values: BTreeMap::from([(CERTIFICATE.to_owned(), certificate.into()), (KEY.to_owned(), private)]),
     };
     match kubernetes.create_secret(&secret).await {

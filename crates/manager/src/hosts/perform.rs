@@ -5,6 +5,7 @@ use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::hosts::plan::{Effect, Registration};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use lxd_initializer::names;
 use maas_client::{NewVmHost, VmHostAuth, VmHostUpdate};
 use serde_json::json;
 
@@ -27,11 +28,11 @@ pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect) {
 }
 
 async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
-    let Ground { kubernetes, memory, key, cluster, object, now, .. } = *ground;
+    let Ground { kubernetes, memory, home, key, cluster, object, now, .. } = *ground;
     let hosts = ground.identity.client.vm_hosts();
     let words = |error: port::Error| error.to_string();
     match effect {
-        Effect::MakePair => pair::make(kubernetes, key, object, now).await,
+        Effect::MakePair => pair::make(kubernetes, home, key, object, now).await,
         Effect::ApplyAgent { image, wish, note } => {
             for manifest in agent::manifests(image, wish, note)? {
                 // What limits the agent comes before it.
@@ -47,7 +48,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
         }
         Effect::Register(registration) => register(ground, registration).await,
         Effect::Renew { id, address, .. } => {
-            let (certificate, private) = pair::whole(kubernetes, key, object).await?;
+            let (certificate, private) = pair::whole(kubernetes, home, key).await?;
             let update = VmHostUpdate {
                 power_address: Some(address.clone()),
                 certificate: Some(certificate),
@@ -65,6 +66,11 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
                 ..VmHostUpdate::default()
             };
             hosts.update(*id, &update).await.map(drop).map_err(|error| format!("cannot move VM host {id}: {error}"))
+        }
+        Effect::TellCertificate { node, fingerprint, .. } => {
+            let found = kubernetes.node(cluster, node).await.map_err(words)?;
+            let found = found.ok_or_else(|| format!("the Node {node} is gone"))?;
+            kubernetes.annotate_node(cluster, &found, names::MAAS_CERTIFICATE, fingerprint).await.map_err(words)
         }
         Effect::Refresh { id, .. } => {
             memory.made_look(key, *id, now);
@@ -94,7 +100,7 @@ async fn register(ground: &Ground<'_>, new: &Registration) -> Result<(), String>
     let machine = kubernetes.maas_machine(&key).await.map_err(words)?;
     let machine = machine.filter(|machine| machine.metadata.deletion_timestamp.is_none());
     let machine = machine.ok_or_else(|| format!("the MaasMachine {} is being deleted", new.host))?;
-    let (certificate, private) = pair::whole(kubernetes, ground.key, ground.object).await?;
+    let (certificate, private) = pair::whole(kubernetes, ground.home, ground.key).await?;
     let auth = VmHostAuth::Certificate { certificate, key: private };
     let note = |time: Option<String>| json!({ "metadata": { "annotations": { ASKED_ANNOTATION: time } } });
     let asked = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();

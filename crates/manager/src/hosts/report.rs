@@ -17,6 +17,8 @@ pub fn of(annotations: &BTreeMap<String, String>) -> Option<Report> {
         standalone: text(names::MODE).is_some_and(|mode| mode == "standalone"),
         address: text(names::ADDRESS),
         certificate: text(names::CERTIFICATE),
+        earlier: list(names::EARLIER).unwrap_or_default(),
+        told: text(names::MAAS_CERTIFICATE),
         project: text(names::PROJECT),
         instances: list(names::INSTANCES),
         profiles: list(names::PROFILES),

@@ -33,6 +33,16 @@ pub fn over_network(concurrency: usize, observer: impl maas_client::Observer + C
     })
 }
 
+/// What an answer says about whoever gave it, before that one has shown to be a MAAS: the endpoint is a tenant's to choose, and the
+/// words of something else in our network are none of its business (S28). What we say ourselves about a connection, a refused key
+/// or a redirect stays.
+fn unproven(error: maas_client::Error) -> maas_client::Error {
+    match error.status() {
+        None | Some(300..=399 | 401) => error,
+        Some(_) => error.without_words(),
+    }
+}
+
 /// How long a key that did not work is not tried again.
 const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 /// After this time without a question a connection is dropped: nobody's credentials are these any more. Longer than the longest
@@ -130,6 +140,8 @@ impl Connections {
             Problem::credentials(format!("the MAAS credentials in {place} cannot be used: {error}"))
         })?;
         let user = client.whoami().await.map_err(|error| {
+            tracing::debug!(%error, "the MAAS credentials in {place} do not work");
+            let error = unproven(error);
             let sentence = format!("MAAS does not accept the credentials in {place}: {error}");
             match error.kind() {
                 ErrorKind::Denied | ErrorKind::WrongEndpoint => Problem::credentials(sentence),

@@ -24,6 +24,10 @@ use crate::port::{Key, SecretValues};
 const LABEL: &str = "infrastructure.cluster.x-k8s.io/kept-identity";
 const MAAS_CLUSTER: &str = "infrastructure.cluster.x-k8s.io/maas-cluster";
 const CLUSTER: &str = "infrastructure.cluster.x-k8s.io/cluster";
+/// How the names of the copies begin.
+const COPY: &str = "capmaas-kept-identity-";
+/// How the names of all Secrets that the manager keeps for one cluster each begin. `spec.identityRef` reaches none of them.
+const KEPT: [&str; 2] = [COPY, crate::hosts::PAIR];
 const FIELD_MANAGER: &str = "capmaas-manager/identity";
 
 /// A copy, without what it holds.
@@ -105,7 +109,7 @@ impl Keeper for KubeKeeper {
         if self.known().get(maas_cluster) == Some(&fingerprint) {
             return Ok(());
         }
-        let name = copy_name(maas_cluster);
+        let name = name_for(COPY, maas_cluster);
         let mut data = BTreeMap::from([
             ("maasEndpoint", BASE64_STANDARD.encode(&credentials.endpoint)),
             ("apiKey", BASE64_STANDARD.encode(credentials.key.expose_secret())),
@@ -130,8 +134,11 @@ impl Keeper for KubeKeeper {
     }
 
     async fn kept(&self, maas_cluster: &Key) -> Result<Option<Credentials>, Problem> {
-        let found = self.secrets.get_opt(&copy_name(maas_cluster)).await;
+        let found = self.secrets.get_opt(&name_for(COPY, maas_cluster)).await;
         let found = found.map_err(|error| trouble("read the kept credentials", &error))?;
+        // Bound to its cluster by more than a name that is a digest.
+        let of = maas_cluster.to_string();
+        let found = found.filter(|secret| secret.annotations().get(MAAS_CLUSTER) == Some(&of));
         Ok(found.and_then(|secret| self.credentials(&secret)))
     }
 
@@ -155,7 +162,7 @@ impl Keeper for KubeKeeper {
 
     async fn forget(&self, maas_cluster: &Key) -> Result<(), Problem> {
         self.known().remove(maas_cluster);
-        match self.secrets.delete(&copy_name(maas_cluster), &DeleteParams::default()).await {
+        match self.secrets.delete(&name_for(COPY, maas_cluster), &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(trouble("drop the kept credentials", &error)),
@@ -164,14 +171,19 @@ impl Keeper for KubeKeeper {
 }
 
 /// A fixed name for any namespace and name: both may be 63 characters and more, and must not run into one another.
-fn copy_name(maas_cluster: &Key) -> String {
+pub(crate) fn name_for(prefix: &str, maas_cluster: &Key) -> String {
     use std::fmt::Write as _;
     let digest = Sha256::digest(maas_cluster.to_string());
-    digest.iter().take(10).fold("capmaas-kept-identity-".to_owned(), |mut name, byte| {
+    digest.iter().take(10).fold(prefix.to_owned(), |mut name, byte| {
         // Writing to a String does not fail.
         let _ = write!(name, "{byte:02x}");
         name
     })
+}
+
+/// Whether a Secret of this name in the manager's namespace is kept for one cluster.
+pub(super) fn is_kept(name: &str) -> bool {
+    KEPT.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn trouble(doing: &str, error: &kube::Error) -> Problem {

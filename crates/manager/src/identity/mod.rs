@@ -7,6 +7,7 @@
 //! 4. the environment: `MAAS_ENDPOINT`, `MAAS_API_KEY`.
 
 mod connections;
+mod endpoints;
 mod keeper;
 mod places;
 mod reader;
@@ -25,6 +26,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 pub use connections::{Connect, over_network};
+pub use endpoints::{AllowedEndpoint, AllowedEndpoints};
+pub(crate) use keeper::name_for;
 pub use keeper::{Keeper, Kept, KubeKeeper, MemoryKeeper};
 pub(crate) use places::{CONFIG_MAPS, SECRETS};
 pub use places::{Credentials, EnvironmentCredentials};
@@ -49,6 +52,8 @@ pub struct Settings {
     pub identity_namespaces: BTreeSet<String>,
     /// What the environment says.
     pub environment: EnvironmentCredentials,
+    /// The MAAS servers that may be asked.
+    pub allowed_endpoints: AllowedEndpoints,
 }
 
 /// One pair of MAAS server and user, ready for use. Clones share one client with one pool of connections.
@@ -236,6 +241,11 @@ impl Identities {
         lookup(self.identity(&credentials, recorded).await)
     }
 
+    /// The manager's own namespace, where it keeps what no tenant may read.
+    pub fn namespace(&self) -> &str {
+        &self.inner.settings.namespace
+    }
+
     /// What the manager's own credentials are, for its readiness and its log.
     pub async fn of_manager(&self) -> Result<Identity, Problem> {
         let credentials = self.credentials(&Whereabouts::Manager).await?;
@@ -279,6 +289,7 @@ impl Identities {
     }
 
     async fn identity(&self, credentials: &Credentials, recorded: Option<&str>) -> Result<Identity, Problem> {
+        self.inner.settings.allowed_endpoints.check(credentials)?;
         let mut identity = self.inner.connections.of(credentials, self.inner.clock.now()).await?;
         identity.standing = Standing::of(&identity.name, recorded);
         Ok(identity)
@@ -292,6 +303,14 @@ impl Identities {
             return Err(Problem::credentials(format!(
                 "spec.identityRef points into namespace {namespace}, which is neither the cluster's own nor on the list of \
                  --identity-namespaces"
+            )));
+        }
+        // What is kept for one cluster is nobody else's, however the reference is spelt (S28).
+        if namespace == self.inner.settings.namespace && keeper::is_kept(&reference.name) {
+            return Err(Problem::credentials(format!(
+                "spec.identityRef names the Secret {namespace}/{}, which the manager keeps for itself; name the Secret that you \
+                 made, with keys maasEndpoint and apiKey",
+                reference.name
             )));
         }
         Ok(Whereabouts::Secret(Key::new(namespace, &reference.name)))

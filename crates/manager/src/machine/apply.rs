@@ -7,6 +7,7 @@ use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
 use capmaas_core::Lookup;
 use capmaas_core::backoff::Request;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
+use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::{Event, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
@@ -134,6 +135,9 @@ fn patch_of(object: &MaasMachine, plan: &Plan) -> Option<Value> {
     }
     if let Some(identity) = &plan.identity {
         annotations.insert(IDENTITY_ANNOTATION.to_owned(), identity.clone().into());
+    }
+    if let Some(asked) = &plan.asked {
+        annotations.insert(ASKED_ANNOTATION.to_owned(), asked.to_string().into());
     }
     let mut metadata = Map::new();
     if !annotations.is_empty() {

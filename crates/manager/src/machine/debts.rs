@@ -2,12 +2,14 @@
 
 use capmaas_api::MaasCluster;
 use capmaas_core::Lookup;
-use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, Power, debts, pay};
-use maas_client::{Erase, PowerState, Release};
+use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, Power, STAMP, STAMPED_FOR, debts, pay};
+use maas_client::PowerState;
 use serde_json::json;
 
 use super::Context;
 use super::gather::metal;
+use super::remove::remove_vm;
+use crate::census::{Asker, stands_for};
 use crate::identity::Identity;
 use crate::lease::Fence;
 use crate::port::{self, Error, ErrorKind, Guard, Key, Kubernetes, Result};
@@ -58,8 +60,12 @@ pub(crate) async fn settle(
     let owed = read(cluster, object)?;
     let machines = identity.client.machines();
     for (index, debt) in owed.iter().enumerate() {
+        let mut hinders = None;
         let vm = match machines.read(&debt.machine).await {
-            Ok(machine) => Lookup::Found(metal(&machine)),
+            Ok(machine) => {
+                hinders = hindrance(port, cluster, identity.endpoint(), &machine).await?;
+                Lookup::Found(metal(&machine))
+            }
             Err(error) if error.is_not_found() => Lookup::Absent,
             Err(error) => Lookup::Unknown(error.to_string()),
         };
@@ -71,10 +77,13 @@ pub(crate) async fn settle(
             }),
             Lookup::Absent | Lookup::Unknown(_) => None,
         };
-        let payment = pay(debt, &vm, power, identity.user());
+        let payment = pay(debt, &vm, power, identity.user(), hinders);
         tracing::debug!(%cluster, machine = debt.machine, ?payment, "a debt");
         let result = match payment {
-            Payment::Wait(_) => continue,
+            Payment::Wait(why) => {
+                tracing::info!(%cluster, machine = debt.machine, %why, "a VM is still owed");
+                continue;
+            }
             Payment::Paid(why) => {
                 tracing::info!(%cluster, machine = debt.machine, %why, "nothing is owed any more");
                 let left: Vec<Debt> =
@@ -82,22 +91,41 @@ pub(crate) async fn settle(
                 write(port, cluster, object, &left).await?;
                 return Ok(Settled::Worked);
             }
-            Payment::Release | Payment::Remove => {
+            Payment::Remove => {
                 fence.check().map_err(|error| {
                     Error::new(ErrorKind::Denied, format!("pay what {cluster} owes"), error.to_string())
                 })?;
-                if payment == Payment::Release {
-                    let release = Release { erase: Erase::None, comment: Some("capmaas".into()) };
-                    machines.release(&debt.machine, &release).await.map(drop)
-                } else {
-                    machines.delete(&debt.machine).await
-                }
+                remove_vm(&identity.client, &debt.machine).await
             }
         };
         if let Err(error) = result {
-            tracing::warn!(%cluster, machine = debt.machine, %error, "a VM that is owed could not be removed");
+            tracing::warn!(%cluster, machine = debt.machine, ?error, "a VM that is owed could not be removed");
         }
         return Ok(Settled::Worked);
     }
     Ok(if owed.is_empty() { Settled::Even } else { Settled::Waiting })
+}
+
+/// What speaks against removing a VM although it seems to be that of a debt. Debts are text that people of the cluster's namespace can
+/// write, and the stamps on other people's VMs can be read (S27).
+async fn hindrance(
+    port: &dyn Kubernetes,
+    cluster: &Key,
+    maas: &str,
+    vm: &maas_client::Machine,
+) -> Result<Option<String>> {
+    let id = &vm.system_id;
+    let of = vm.workload_annotations.get(STAMPED_FOR).map(String::as_str).unwrap_or_default();
+    let marked = vm.workload_annotations.contains_key(STAMP);
+    if marked && of.split_once('/').is_none_or(|(namespace, _)| namespace != cluster.namespace) {
+        let whose = if of.is_empty() { "no object" } else { of };
+        return Ok(Some(format!("{id} is marked for {whose}, and not for one of this namespace; delete it in MAAS")));
+    }
+    let maas = Some(maas);
+    for holder in port.census().await?.others_holding(Asker { uid: None, maas }, id) {
+        if port.maas_machine(&holder).await?.is_some_and(|object| stands_for(&object, maas, id)) {
+            return Ok(Some(format!("the MaasMachine {holder} holds {id}, so it is not removed")));
+        }
+    }
+    Ok(None)
 }

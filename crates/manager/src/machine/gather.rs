@@ -11,10 +11,10 @@ use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
 use capmaas_core::hosts::bridge::{Interface, Network};
 use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::hosts::wish;
-use capmaas_core::intent::{Intent, resolve};
+use capmaas_core::intent::Intent;
 use capmaas_core::machine::{
-    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, Record, STAMP, STAMPED_FOR, State, Surroundings,
-    VmSight, asks_power, debts, first_record, may_be_served,
+    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, RECORD_ANNOTATION, Record, STAMP, STAMPED_FOR,
+    State, Surroundings, VmSight, asks_power, debts, ends_swap, first_record, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
@@ -138,9 +138,10 @@ pub(super) async fn gather(
 /// Whether nothing will be done whatever MAAS says, so that MAAS need not be asked.
 fn is_idle(observed: &Observed) -> bool {
     let has = |name: &str| observed.object.annotations().contains_key(name);
-    let labelled = observed.object.labels().contains_key(MANAGED_BY);
+    let ours_to_end = observed.object.metadata.deletion_timestamp.is_some() && has(RECORD_ANNOTATION);
+    let elsewhere = (has(MANAGED_BY) || observed.object.labels().contains_key(MANAGED_BY)) && !ours_to_end;
     let paused = matches!(&observed.cluster, Lookup::Found(cluster) if cluster.is_paused());
-    has(PAUSED_ANNOTATION) || has(DELETE_FOR_MOVE_ANNOTATION) || has(MANAGED_BY) || labelled || paused
+    has(PAUSED_ANNOTATION) || has(DELETE_FOR_MOVE_ANNOTATION) || elsewhere || paused
 }
 
 fn looked_up<T>(answer: Result<Option<T>>) -> Lookup<T> {
@@ -225,7 +226,9 @@ async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<
     match looked_up(context.kubernetes.secret(&key.beside(name)).await) {
         Lookup::Found(secret) if secret.bytes("value").is_none() => Lookup::Absent,
         Lookup::Found(secret) => Lookup::Found(match secret.text("format") {
-            None | Some("" | "cloud-config") => Format::CloudConfig,
+            None | Some("" | "cloud-config") => {
+                Format::CloudConfig { ends_swap: secret.text("value").is_some_and(ends_swap) }
+            }
             Some("ignition") => Format::Ignition,
             Some(other) => Format::Other(other.to_owned()),
         }),
@@ -353,7 +356,7 @@ async fn look_for_vm(
             observed.vm.host = super::hosts::sight(context, identity, place.host, orphan, census).await;
         }
         None => {
-            if let Ok(Intent::Vm(wanted)) = resolve(&observed.object.spec, false) {
+            if let Ok(Intent::Vm(wanted)) = wanted(&observed.object, Some(record)).map(|wanted| wanted.intent) {
                 let asked = (record, wanted.as_ref());
                 observed.vm.placement = super::hosts::placement(context, identity, observed, asked, census).await;
             }
@@ -394,6 +397,7 @@ pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
         vm_host: machine.pod.as_ref().map(|pod| pod.id),
         tags: machine.tag_names.clone(),
         last_words: described.or_else(|| said(&machine.status_message)).unwrap_or_default(),
+        without_dhcp: super::dhcp::missing(machine),
     }
 }
 

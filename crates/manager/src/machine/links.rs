@@ -1,17 +1,17 @@
 //! The interfaces of a machine, where addresses were asked for.
 
 use capmaas_core::Lookup;
-use capmaas_core::intent::resolve;
 use capmaas_core::links::Sight;
-use capmaas_core::machine::{Observed, State};
+use capmaas_core::machine::{Observed, Record, State, wanted};
 use maas_client::Client;
 
 /// Looks at the interfaces of an Allocated machine, if anything about them is asked for.
 pub(super) async fn sight(client: &Client, observed: &Observed) -> Lookup<Sight> {
     let Lookup::Found(machine) = &observed.on_record else { return Lookup::Absent };
     let leaving = observed.object.metadata.deletion_timestamp.is_some();
-    let Ok(intent) = resolve(&observed.object.spec, true) else { return Lookup::Absent };
-    let wish = intent.links();
+    let journal = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
+    let Ok(wanted) = wanted(&observed.object, journal.as_ref()) else { return Lookup::Absent };
+    let wish = wanted.intent.links();
     if leaving || machine.state != State::Allocated || wish.is_empty() {
         return Lookup::Absent;
     }

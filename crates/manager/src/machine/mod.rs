@@ -3,6 +3,7 @@
 mod apply;
 mod controller;
 pub(crate) mod debts;
+mod dhcp;
 #[cfg(test)]
 mod fixture;
 mod gather;
@@ -11,6 +12,7 @@ mod links;
 pub(crate) mod news;
 mod others;
 mod perform;
+mod remove;
 mod telling;
 
 use std::sync::Arc;
@@ -134,6 +136,7 @@ fn hold(context: &Context, key: &Key, sight: Option<&Sight>, plan: Plan) -> Plan
         identity: None,
         spec: SpecPatch::default(),
         debt: None,
+        asked: None,
         finalizer: plan.finalizer,
         status: None,
         events: Vec::new(),

@@ -15,6 +15,7 @@ use maas_client::{
 
 use super::Context;
 use super::gather::Sight;
+use super::remove::{NotRemoved, remove_vm};
 use crate::hosts;
 use crate::port::{self, Key};
 
@@ -63,9 +64,10 @@ pub(super) async fn perform(
         }
         Effect::ChangeLink { machine, change } => crate::links::perform(client, machine, change).await,
         Effect::Tag { machine, tag } => client.tags().update(tag, &[machine.as_str()], &[]).await.map(drop),
-        Effect::DeleteVm { machine } => match machines.delete(machine).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            result => result,
+        Effect::DeleteVm { machine } => match remove_vm(client, machine).await {
+            Ok(()) | Err(NotRemoved::Gone) => Ok(()),
+            Err(NotRemoved::NoVm(why)) => return Outcome::Refused(Refusal::Invalid, why),
+            Err(NotRemoved::Maas(error)) => Err(error),
         },
         Effect::Stamp { key: stamp, machine } => {
             let annotations =
@@ -160,18 +162,25 @@ fn composition(name: &str, place: &Place) -> Compose {
     }
 }
 
-/// MAAS answers trouble with a host by 5xx, although it says clearly that there is no VM.
+/// MAAS answers trouble with a host by 5xx, and does not always say whether LXD has the VM by then.
 fn not_composed(error: &maas_client::Error) -> Outcome {
     let why = error.to_string();
     let refusal = match error.kind() {
         ErrorKind::NoCapacity => Refusal::NoRoom,
-        ErrorKind::HostTrouble => Refusal::HostTrouble,
+        // Told before anything was asked of LXD, or by nobody knows what in the middle of it.
+        ErrorKind::HostTrouble if is_unreached(&why) => Refusal::HostTrouble,
+        ErrorKind::HostTrouble => Refusal::HalfWay,
         ErrorKind::AlreadyExists => Refusal::Exists,
         ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::UnknownReference => Refusal::Invalid,
-        _ if why.contains("Unable to compose") => Refusal::Invalid,
+        _ if why.contains("Unable to compose") => Refusal::HalfWay,
         _ => return outcome(error),
     };
     Outcome::Refused(refusal, why)
+}
+
+/// Whether MAAS never reached the LXD of the host, or found that it makes no VMs: then there is none.
+fn is_unreached(why: &str) -> bool {
+    ["Failed to connect to the LXD REST API", "does not support composability"].iter().any(|words| why.contains(words))
 }
 
 /// Never a VM, and none made up for us: `not_pod_type` keeps MAAS from composing one.

@@ -12,7 +12,7 @@ use capmaas_api::{GROUP, MaasCluster, MaasMachine, VERSION};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -319,17 +319,10 @@ impl Kubernetes for KubePort {
 
     async fn create_secret(&self, secret: &NewSecret) -> Result<()> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &secret.key.namespace);
-        let (name, uid) = &secret.owner;
         let metadata = ObjectMeta {
             name: Some(secret.key.name.clone()),
             labels: Some(secret.labels.clone()),
-            owner_references: Some(vec![OwnerReference {
-                api_version: format!("{GROUP}/{VERSION}"),
-                kind: Kind::MaasCluster.as_str().to_owned(),
-                name: name.clone(),
-                uid: uid.clone(),
-                ..OwnerReference::default()
-            }]),
+            annotations: Some(secret.annotations.clone()),
             ..ObjectMeta::default()
         };
         let value = |value: &secrecy::SecretString| value.expose_secret().to_owned();
@@ -417,19 +410,35 @@ pub(super) async fn within<T>(doing: String, call: impl Future<Output = kube::Re
     }
 }
 
+/// Whether the API server's answer is about one object. A kind that is not served is 404 as well.
+fn is_about_object(status: &kube::core::Status) -> bool {
+    status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+}
+
+/// Whether the API server says that the very object does not exist (S1).
+pub(crate) fn says_absent<T>(answer: &kube::Result<T>) -> bool {
+    matches!(answer, Err(kube::Error::Api(status)) if status.code == 404 && is_about_object(status))
+}
+
 fn sorted(doing: String, error: kube::Error) -> Error {
     let (kind, why) = match &error {
         kube::Error::Api(status) => {
             let kind = match status.code {
-                // Only the API server's word about the object. A kind that is not served is 404 as well.
-                404 if status.details.as_ref().is_some_and(|details| !details.name.is_empty()) => ErrorKind::NotFound,
+                404 if is_about_object(status) => ErrorKind::NotFound,
                 409 => ErrorKind::Conflict,
                 400 | 422 => ErrorKind::Refused,
                 401 | 403 => ErrorKind::Denied,
                 _ => ErrorKind::Unavailable,
             };
-            (kind, status.message.clone())
+            // Whoever is there speaks another language: its text is not ours to pass on (S28).
+            let foreign = status.reason == "Failed to parse error data";
+            let why = match foreign {
+                true => format!("it answers {} with something that no API server says", status.code),
+                false => status.message.clone(),
+            };
+            (kind, why)
         }
+        kube::Error::SerdeError(_) => (ErrorKind::Unavailable, "the answer cannot be understood".to_owned()),
         // "client error (Connect)" is all that the outermost one says.
         other => match innermost(other) {
             Some(cause) => (ErrorKind::Unavailable, format!("{other}: {cause}")),

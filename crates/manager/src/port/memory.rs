@@ -381,12 +381,9 @@ impl Kubernetes for MemoryPort {
     async fn create_secret(&self, secret: &NewSecret) -> Result<()> {
         let values: BTreeMap<&String, &str> =
             secret.values.iter().map(|(name, value)| (name, value.expose_secret())).collect();
-        let (name, uid) = &secret.owner;
-        let owner = json!([{
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster", "name": name, "uid": uid,
-        }]);
         let metadata = json!({
-            "name": secret.key.name, "namespace": secret.key.namespace, "labels": secret.labels, "ownerReferences": owner,
+            "name": secret.key.name, "namespace": secret.key.namespace, "labels": secret.labels,
+            "annotations": secret.annotations,
         });
         self.create(json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "immutable": true, "stringData": values,

@@ -5,6 +5,7 @@
 
 mod events;
 mod kube_port;
+mod kubeconfig;
 mod memory;
 mod memory_objects;
 mod together;
@@ -24,6 +25,7 @@ use serde_json::Value;
 
 use crate::census::Census;
 pub use kube_port::KubePort;
+pub(crate) use kube_port::says_absent;
 pub use memory::{MemoryPort, Version};
 
 /// Namespace and name of an object.
@@ -181,8 +183,8 @@ pub struct NewSecret {
     pub key: Key,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// The MaasCluster that it belongs to and goes with: name and uid.
-    pub owner: (String, String),
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
     /// What it holds.
     pub values: BTreeMap<String, SecretString>,
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::client::ClientBuilder;
+use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 
-use super::{Error, ErrorKind, Key, Result, SecretValues};
+use super::{Error, ErrorKind, Key, Result, SecretValues, kubeconfig};
 
 /// A workload cluster that is coming up does not answer; nobody waits long for it.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -15,46 +16,106 @@ const READ: Duration = Duration::from_secs(10);
 /// Clients are few and idle ones cost a connection each; a manager of very many clusters makes some of them anew.
 const KEPT: usize = 512;
 
+/// What was made of a Secret of this version: a client, or the reason why there is none.
+type Made = (String, std::result::Result<Client, String>);
+
 /// The clients, each kept until its Secret changes.
 #[derive(Clone, Default)]
 pub(super) struct Workloads {
-    clients: Arc<Mutex<HashMap<Key, (String, Client)>>>,
+    made: Arc<Mutex<HashMap<Key, Made>>>,
 }
 
 impl Workloads {
     pub(super) async fn client(&self, cluster: &Key, secret: &SecretValues) -> Result<Client> {
         let version = format!("{}/{}", secret.uid, secret.resource_version);
-        if let Some((made_from, client)) = self.clients().get(cluster)
-            && *made_from == version
-        {
-            return Ok(client.clone());
-        }
-        let client = client_of(cluster, secret).await?;
-        let mut clients = self.clients();
-        if clients.len() >= KEPT {
-            clients.clear();
-        }
-        clients.insert(cluster.clone(), (version, client.clone()));
-        Ok(client)
+        let known = self.made().get(cluster).filter(|(of, _)| *of == version).map(|(_, made)| made.clone());
+        let made = match known {
+            Some(made) => made,
+            None => {
+                let made = client_of(cluster, secret).await;
+                if let Err(why) = &made {
+                    tracing::warn!(%cluster, "the kubeconfig of the workload cluster is not used: {why}");
+                }
+                let mut all = self.made();
+                if all.len() >= KEPT {
+                    all.clear();
+                }
+                all.insert(cluster.clone(), (version, made.clone()));
+                made
+            }
+        };
+        made.map_err(|why| {
+            Error::new(ErrorKind::Unavailable, format!("use the kubeconfig of the cluster {cluster}"), why)
+        })
     }
 
-    fn clients(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (String, Client)>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    fn made(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Made>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn client_of(cluster: &Key, secret: &SecretValues) -> Result<Client> {
-    // The causes may repeat the file, which holds keys, so they are left out.
-    let unfit = |why: &str| {
-        let doing = format!("use the kubeconfig of the cluster {cluster}");
-        Error::new(ErrorKind::Unavailable, doing, why)
-    };
-    let text = secret.text("value").ok_or_else(|| unfit("its Secret has no key \"value\""))?;
-    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| unfit("it is no kubeconfig"))?;
+/// The causes may repeat the file, which holds keys, so they are left out.
+async fn client_of(cluster: &Key, secret: &SecretValues) -> std::result::Result<Client, String> {
+    let text = secret.text("value").ok_or("its Secret has no key \"value\"")?;
+    let kubeconfig = kubeconfig::read(text)?;
+    let unusable = "its certificates or keys cannot be used";
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
-        .map_err(|_| unfit("it does not name a cluster and a user that fit together"))?;
+        .map_err(|_| unusable.to_owned())?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
-    Client::try_from(config).map_err(|_| unfit("its certificates or keys cannot be used"))
+    let following = crate::answering::following(&config, cluster.to_string());
+    let builder = ClientBuilder::try_from(config).map_err(|_| unusable.to_owned())?;
+    Ok(builder.with_layer(&following).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(user: &str) -> SecretValues {
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {user}}}]\n"
+        );
+        SecretValues::new("u".into(), "1".into(), [("value".to_owned(), kubeconfig.into_bytes())])
+    }
+
+    async fn refusal(user: &str) -> String {
+        let cluster = Key::new("team", "c1");
+        Workloads::default().client(&cluster, &secret(user)).await.err().expect("no client").to_string()
+    }
+
+    #[tokio::test]
+    async fn s28_a_kubeconfig_does_not_make_the_manager_send_a_file_of_its_own() {
+        let file = std::env::temp_dir().join(format!("capmaas-token-{}", std::process::id()));
+        std::fs::write(&file, "CANARY").unwrap();
+        let why = refusal(&format!("{{tokenFile: '{}'}}", file.display())).await;
+        std::fs::remove_file(&file).unwrap();
+        assert!(why.contains("cluster team/c1") && why.contains("sets tokenFile"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn s28_a_kubeconfig_does_not_make_the_manager_run_a_program() {
+        let file = std::env::temp_dir().join(format!("capmaas-ran-{}", std::process::id()));
+        let exec = format!(
+            "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never, \
+             args: ['-c', 'touch {}']}}}}",
+            file.display()
+        );
+        let why = refusal(&exec).await;
+        assert!(!file.exists(), "the program ran");
+        assert!(why.contains("sets exec"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_with_a_token_becomes_a_client_that_is_kept() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let workloads = Workloads::default();
+        for _ in 0..2 {
+            assert!(workloads.client(&Key::new("team", "c1"), &secret("{token: t}")).await.is_ok());
+        }
+        assert_eq!(workloads.made().len(), 1);
+    }
 }

@@ -158,9 +158,70 @@ async fn go25_no_maas_key_and_no_private_key_reach_the_workload_cluster() {
         }
         assert_ne!(object["kind"], "Secret");
     }
-    let secret = stage.port.object("Secret", &Key::new("default", "c1-lxd-hosts")).unwrap();
+    let secret = pair(&stage);
     assert!(secret["stringData"]["tls.key"].as_str().unwrap().contains("PRIVATE KEY"));
-    assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "MaasCluster", "it moves and goes with its cluster");
+    let of = &secret["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/maas-cluster"];
+    assert_eq!(of, "default/c1", "it goes with its cluster");
+}
+
+/// The Secret with the key pair of the cluster's hosts.
+fn pair(stage: &Stage) -> Value {
+    let secrets = stage.port.objects("Secret").into_iter();
+    let mut pairs =
+        secrets.filter(|secret| secret["metadata"]["name"].as_str().unwrap().starts_with("capmaas-host-keys-"));
+    let found = pairs.next().unwrap();
+    assert!(pairs.next().is_none());
+    found
+}
+
+#[tokio::test]
+async fn s28_key_pairs_of_hosts_are_made_in_the_managers_namespace_and_nowhere_else() {
+    let (stage, _) = ready(json!({})).await;
+    assert_eq!(pair(&stage)["metadata"]["namespace"], "capmaas-system");
+    let elsewhere: Vec<Value> = stage.port.objects("Secret");
+    assert!(
+        elsewhere
+            .iter()
+            .all(|secret| secret["stringData"]["tls.key"].is_null()
+                || secret["metadata"]["namespace"] == "capmaas-system")
+    );
+}
+
+#[tokio::test]
+async fn the_key_pair_that_an_earlier_release_made_is_taken_over_and_nothing_is_renewed() {
+    let (stage, _) = ready(json!({})).await;
+    let (made, certificate) = (pair(&stage), certificate(&stage));
+    // As an earlier release left it: beside the cluster, and not in the manager's namespace.
+    let metadata = json!({ "name": "c1-lxd-hosts", "namespace": "default" });
+    let values = &made["stringData"];
+    stage
+        .port
+        .create(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values }))
+        .unwrap();
+    let key = Key::new("capmaas-system", made["metadata"]["name"].as_str().unwrap());
+    stage.port.delete("Secret", &key);
+    stage.forget_requests();
+    later(&stage, 400).await;
+    assert_eq!(pair(&stage)["stringData"], made["stringData"]);
+    assert_eq!(self::certificate(&stage), certificate);
+    assert!(stage.writes().is_empty(), "{:?}", stage.writes());
+    assert_eq!(stage.condition("LXDReady")["status"], "True", "{:#}", stage.condition("LXDReady"));
+}
+
+#[tokio::test]
+async fn s28_a_key_pair_that_a_tenant_lays_in_the_old_place_is_taken_only_if_it_is_the_clusters() {
+    let (stage, _) = ready(json!({})).await;
+    let made = pair(&stage);
+    let stranger = rcgen::generate_simple_self_signed(["capmaas@c10".to_owned()]).unwrap();
+    let values = json!({ "tls.crt": stranger.cert.pem(), "tls.key": stranger.signing_key.serialize_pem() });
+    let metadata = json!({ "name": "c1-lxd-hosts", "namespace": "default" });
+    stage
+        .port
+        .create(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values }))
+        .unwrap();
+    stage.port.delete("Secret", &Key::new("capmaas-system", made["metadata"]["name"].as_str().unwrap()));
+    later(&stage, 400).await;
+    assert_ne!(pair(&stage)["stringData"], values);
 }
 
 #[tokio::test]
@@ -283,7 +344,8 @@ async fn s12_a_node_with_instances_is_not_registered_and_they_are_named() {
 async fn a_lost_key_is_replaced_on_the_same_vm_host() {
     let (stage, address) = ready(json!({})).await;
     let before = (vm_hosts(&stage), certificate(&stage));
-    stage.port.delete("Secret", &Key::new("default", "c1-lxd-hosts"));
+    let name = pair(&stage)["metadata"]["name"].as_str().unwrap().to_owned();
+    stage.port.delete("Secret", &Key::new("capmaas-system", name));
     later(&stage, 400).await;
     assert_ne!(certificate(&stage), before.1, "the nodes are told to trust a new one");
     assert_eq!(stage.condition("LXDReady")["status"], "False");
@@ -294,6 +356,25 @@ async fn a_lost_key_is_replaced_on_the_same_vm_host() {
     let client = stage.identities.of_manager().await.unwrap().client;
     let parameters = client.vm_hosts().parameters(before.0[0].0).await.unwrap();
     assert_eq!(parameters.certificate.as_deref(), Some(certificate(&stage).as_str()));
+    assert_eq!(stage.condition("LXDReady")["status"], "True", "{:#}", stage.condition("LXDReady"));
+}
+
+#[tokio::test]
+async fn s22_the_agent_hears_of_the_new_key_only_after_maas_has_it() {
+    let (stage, address) = ready(json!({})).await;
+    let name = pair(&stage)["metadata"]["name"].as_str().unwrap().to_owned();
+    stage.port.delete("Secret", &Key::new("capmaas-system", name));
+    later(&stage, 400).await;
+    let told = || stage.port.node_of(&key(), "cp1").unwrap().annotations.get(names::MAAS_CERTIFICATE).cloned();
+    // The agent trusts both.
+    report(&stage, "cp1", &address, &[(names::EARLIER, r#"["before"]"#), (names::STATE, "Working")]);
+    later(&stage, 30).await;
+    assert_eq!(told(), None);
+    report(&stage, "cp1", &address, &[(names::EARLIER, r#"["before"]"#)]);
+    later(&stage, 30).await;
+    later(&stage, 60).await;
+    let print = Fingerprint::of_pem(&certificate(&stage)).unwrap().to_string();
+    assert_eq!(told(), Some(print));
     assert_eq!(stage.condition("LXDReady")["status"], "True", "{:#}", stage.condition("LXDReady"));
 }
 

@@ -1,6 +1,6 @@
 //! One life of the manager.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use capmaas_core::cluster::plan::Requeue as ClusterRequeue;
 use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::Clock;
 use capmaas_manager::cluster;
-use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine;
@@ -92,11 +92,7 @@ impl Manager {
                 .build()
         });
         let kubernetes = Arc::new(Mortal { port: around.port.clone(), crash: around.crash.clone() });
-        let settings = Settings {
-            namespace: "capmaas-system".into(),
-            identity_namespaces: BTreeSet::new(),
-            environment: EnvironmentCredentials::default(),
-        };
+        let settings = Settings { namespace: "capmaas-system".into(), ..Settings::default() };
         let clock = around.clock.clone();
         let identities = Identities::new(kubernetes.clone(), around.keeper.clone(), clock.clone(), settings, connect);
         let (fence, metrics, lxd_hosts) = (Fence::open(), Metrics::new(), LxdHosts::default());

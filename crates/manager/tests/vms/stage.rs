@@ -1,6 +1,5 @@
 //! One cluster, three LXD hosts in three zones, and VM machines.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use capmaas_core::machine::Requeue;
 use capmaas_manager::backoff::Backoff;
 use capmaas_manager::clock::{Clock, Driver};
-use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryKeeper, Settings};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine::{Context, reconcile};
@@ -89,11 +88,7 @@ fn context(
             .build()
     });
     let kubernetes = Arc::new(Mortal { port: port.clone(), crash: crash.clone() });
-    let settings = Settings {
-        namespace: "capmaas-system".into(),
-        identity_namespaces: BTreeSet::new(),
-        environment: EnvironmentCredentials::default(),
-    };
+    let settings = Settings { namespace: "capmaas-system".into(), ..Settings::default() };
     let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings, connect);
     Context {
         kubernetes,

@@ -2,6 +2,7 @@
 
 mod ending;
 mod living;
+mod odd;
 mod properties;
 mod world;
 

@@ -141,7 +141,10 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
         lookup(any::<bool>()),
         lookup(Just(())),
         lookup(any::<bool>()),
-        lookup(prop_oneof![Just(Format::CloudConfig), Just(Format::Ignition)]),
+        lookup(prop_oneof![
+            any::<bool>().prop_map(|ends_swap| Format::CloudConfig { ends_swap }),
+            Just(Format::Ignition)
+        ]),
         any::<[bool; 8]>(),
         proptest::option::of(any_record()),
     );

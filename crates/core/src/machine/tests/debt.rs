@@ -12,16 +12,20 @@ fn debt() -> Debt {
 }
 
 fn of(metal: Metal, power: Option<Power>) -> Payment {
-    pay(&debt(), &Lookup::Found(metal), power, "admin")
+    pay(&debt(), &Lookup::Found(metal), power, "admin", None)
 }
 
 #[test]
-fn s16_a_debt_is_paid_by_release_and_removal_once_the_host_answers() {
-    assert_eq!(of(vm(State::Deployed), Some(Power::On)), Payment::Release);
-    assert_eq!(of(vm(State::ReleasingFailed), Some(Power::Off)), Payment::Release);
+fn s16_a_debt_is_paid_by_removal_under_our_mark_once_the_host_answers() {
+    assert_eq!(of(vm(State::Deployed), Some(Power::On)), Payment::Remove);
+    assert_eq!(of(vm(State::ReleasingFailed), Some(Power::Off)), Payment::Remove);
+    assert_eq!(
+        of(unowned_vm(State::Ready), Some(Power::Off)),
+        Payment::Remove,
+        "its name is one that only our key gives"
+    );
     assert!(matches!(of(vm(State::Releasing), Some(Power::Off)), Payment::Wait(_)));
-    assert_eq!(of(unowned_vm(State::Ready), Some(Power::Off)), Payment::Remove);
-    assert!(matches!(pay(&debt(), &Lookup::Absent, None, "admin"), Payment::Paid(_)));
+    assert!(matches!(pay(&debt(), &Lookup::Absent, None, "admin", None), Payment::Paid(_)));
 }
 
 #[test]
@@ -32,7 +36,28 @@ fn s16_nothing_is_done_while_the_host_does_not_answer_or_maas_was_not_asked() {
             assert!(matches!(next, Payment::Wait(_)), "{state:?}: {next:?}");
         }
     }
-    assert!(matches!(pay(&debt(), &Lookup::Unknown("away".into()), None, "admin"), Payment::Wait(_)));
+    assert!(matches!(pay(&debt(), &Lookup::Unknown("away".into()), None, "admin", None), Payment::Wait(_)));
+}
+
+#[test]
+fn s27_a_debt_is_text_that_people_can_write_and_removes_neither_metal_nor_what_carries_no_mark() {
+    for state in State::ALL {
+        for power in [Some(Power::On), Some(Power::Off)] {
+            let name = vm(state).hostname;
+            let next = of(Metal { hostname: name, ..metal(state) }, power);
+            assert!(matches!(&next, Payment::Paid(why) if why.contains("no VM")), "{state:?}: {next:?}");
+            let by_hand = Metal { hostname: "database".into(), ..unowned_vm(state) };
+            let forged = Debt { name: "database".into(), ..debt() };
+            let next = pay(&forged, &Lookup::Found(by_hand.clone()), power, "admin", None);
+            assert!(!matches!(next, Payment::Remove), "{state:?}: {next:?}");
+            if state == State::Ready {
+                let words = "delete the VM in MAAS if it was";
+                assert!(matches!(&next, Payment::Wait(why) if why.contains(words)), "{next:?}");
+            }
+            let next = pay(&debt(), &Lookup::Found(vm(state)), power, "admin", Some("it is held".into()));
+            assert_eq!(next, Payment::Wait("it is held".into()), "{state:?}");
+        }
+    }
 }
 
 #[test]

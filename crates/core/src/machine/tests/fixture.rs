@@ -44,6 +44,7 @@ pub(super) fn metal(state: State) -> Metal {
         vm_host: None,
         tags: Vec::new(),
         last_words: "it broke".into(),
+        without_dhcp: None,
     }
 }
 
@@ -150,7 +151,7 @@ pub(super) fn fresh() -> Observed {
         cluster: Lookup::Found(cluster),
         machine: Lookup::Found(machine),
         maas_cluster: Lookup::Found(Surroundings { keeps_dns: true, bridge: Ok(None) }),
-        bootstrap: Lookup::Found(Format::CloudConfig),
+        bootstrap: Lookup::Found(Format::CloudConfig { ends_swap: false }),
         others: Others::default(),
         eyes: Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false },
         by_key: Lookup::Found(Vec::new()),

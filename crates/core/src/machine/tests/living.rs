@@ -264,6 +264,14 @@ fn an_allocated_machine_is_stamped_then_freed_of_swap_then_deployed() {
 }
 
 #[test]
+fn swap_is_not_turned_off_in_maas_where_the_bootstrap_data_does_it() {
+    let mut observed = fresh().with_record(&on_record()).seeing(Metal { swap_off: false, ..metal(State::Allocated) });
+    assert_eq!(effect(&decide(&observed, now())), "disable_swap");
+    observed.bootstrap = Lookup::Found(Format::CloudConfig { ends_swap: true });
+    assert_eq!(effect(&decide(&observed, now())), "deploy", "nothing stays behind on the machine");
+}
+
+#[test]
 fn go20_swap_that_the_account_may_not_change_stays_on_and_is_not_asked_for_again() {
     let observed = fresh().with_record(&on_record()).seeing(Metal { swap_off: false, ..metal(State::Allocated) });
     let plan = decide(&observed, now());
@@ -298,8 +306,9 @@ fn go05_a_machine_that_fails_is_quarantined_then_released_and_off_the_record_bef
     let released = Record { in_flight: None, ..plan.record.unwrap() };
     let mut observed = fresh().with_record(&released).seeing(foreign(State::Ready, None));
     observed.power = Some(Power::Off);
-    let plan = decide(&observed, now());
-    let anew = plan.record.unwrap();
+    let once = decide(&observed, now()).record.unwrap();
+    assert_eq!(once.machine.as_deref(), Some(ID), "s14: it was on its way up, and is looked at twice");
+    let anew = decide(&observed.with_record(&once), later(31)).record.unwrap();
     assert_eq!((anew.machine.as_ref(), anew.failed.len()), (None, 1));
     assert_eq!(effect(&decide(&fresh().with_record(&anew), now())), "allocate");
 }
@@ -397,9 +406,7 @@ fn s24_a_machine_of_the_go_provider_is_taken_over_by_a_stamp_and_nothing_else() 
 fn s15_paused_or_moved_nothing_is_done_and_no_finalizer_added() {
     let mut bare = fresh();
     bare.object.metadata.finalizers = None;
-    for name in
-        ["cluster.x-k8s.io/paused", "clusterctl.cluster.x-k8s.io/delete-for-move", "cluster.x-k8s.io/managed-by"]
-    {
+    for name in ["cluster.x-k8s.io/paused", "clusterctl.cluster.x-k8s.io/delete-for-move"] {
         for observed in [bare.clone(), fresh().with_record(&on_record()).seeing(metal(State::Deployed)).deleting()] {
             let plan = decide(&observed.with_annotation(name, ""), now());
             assert_eq!((plan.effect, plan.record, plan.finalizer), (None, None, Finalizer::Keep), "{name}");
@@ -410,6 +417,19 @@ fn s15_paused_or_moved_nothing_is_done_and_no_finalizer_added() {
     let plan = decide(&observed, now());
     assert_eq!((plan.effect.as_ref(), plan.finalizer), (None, Finalizer::Keep));
     assert_eq!(condition(&plan, "Paused").status, ConditionStatus::True);
+}
+
+#[test]
+fn s13_what_somebody_else_manages_is_left_alone_until_it_ends_with_a_machine_that_we_allocated() {
+    let managed = |observed: Observed| decide(&observed.with_annotation("cluster.x-k8s.io/managed-by", ""), now());
+    let mut never_ours = fresh().deleting();
+    never_ours.object.metadata.annotations = None;
+    for observed in [fresh(), never_ours, fresh().with_record(&on_record()).seeing(metal(State::Deployed))] {
+        let plan = managed(observed);
+        assert_eq!((plan.effect, plan.record, plan.finalizer), (None, None, Finalizer::Keep));
+    }
+    let plan = managed(fresh().with_record(&on_record()).seeing(metal(State::Deployed)).deleting());
+    assert_ne!(effect(&plan), "", "nobody else releases it");
 }
 
 #[test]

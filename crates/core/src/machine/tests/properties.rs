@@ -66,8 +66,12 @@ proptest! {
         if let Some(Effect::DeleteVm { machine }) = &plan.effect {
             let Lookup::Found(metal) = &observed.on_record else { panic!("it was not looked at") };
             prop_assert_eq!(&metal.id, machine);
-            prop_assert!(metal.is_vm() && metal.owner.as_deref().is_none_or(|owner| owner == "admin" || owner == "new"));
-            prop_assert!(metal.state.is_removable() && !metal.locked);
+            prop_assert!(metal.is_vm() && !metal.locked, "s27");
+            let marked = metal.stamp.as_deref() == Some(KEY);
+            let free = metal.owner.as_deref().is_none_or(|owner| owner == "admin" || owner == "new");
+            prop_assert!(marked || free && metal.state.is_removable());
+            let record = Record::read(observed.object.metadata.annotations.as_ref()).unwrap().unwrap();
+            prop_assert!(marked || record.vm.is_some_and(|vm| metal.is_made_for(&vm, KEY)), "s27");
             prop_assert!(matches!(observed.power, Some(Power::On | Power::Off)));
             prop_assert!(!observed.others.machines.contains(machine));
         }

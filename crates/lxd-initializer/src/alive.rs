@@ -1,0 +1,77 @@
+//! Whether an agent looks after this node, told by a lock beside its key pair: the kernel lets go of it with the process,
+//! however that ends. Agents share it; whoever unregisters the host wants it alone.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::Path,
+};
+
+const FILE: &str = "agent.lock";
+/// That a person had this node's host unregistered; only an agent that cannot read its Node goes by it.
+const UNREGISTERED: &str = "unregistered";
+
+fn open(state_dir: &Path) -> io::Result<File> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir)?;
+    OpenOptions::new().create(true).truncate(false).write(true).open(state_dir.join(FILE))
+}
+
+fn locked(file: File, lock: Result<(), TryLockError>) -> io::Result<Option<File>> {
+    match lock {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Says that an agent runs, for as long as the file is kept. `None` while the host is being unregistered.
+pub fn hold(state_dir: &Path) -> io::Result<Option<File>> {
+    let file = open(state_dir)?;
+    let lock = file.try_lock_shared();
+    locked(file, lock)
+}
+
+/// Keeps agents from beginning for as long as the file is kept. `None` if one runs.
+pub(crate) fn alone(state_dir: &Path) -> io::Result<Option<File>> {
+    let file = open(state_dir)?;
+    let lock = file.try_lock();
+    locked(file, lock)
+}
+
+/// Notes that the host is unregistered because a person wants that.
+pub(crate) fn mark_unregistered(state_dir: &Path) -> io::Result<()> {
+    File::create(state_dir.join(UNREGISTERED))?.sync_all()
+}
+
+/// Whether it is noted. What cannot be read may be a note.
+pub(crate) fn is_unregistered(state_dir: &Path) -> bool {
+    state_dir.join(UNREGISTERED).try_exists().unwrap_or(true)
+}
+
+/// The host shall be registered again.
+pub(crate) fn unmark(state_dir: &Path) -> io::Result<()> {
+    match fs::remove_file(state_dir.join(UNREGISTERED)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_seen_while_it_lives_and_none_begins_during_an_unregistration() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        let (one, two) = (hold(&state).unwrap(), hold(&state).unwrap());
+        assert!(one.is_some() && two.is_some(), "two agents of a rolling update");
+        assert!(alone(&state).unwrap().is_none());
+        drop((one, two));
+        let alone = alone(&state).unwrap();
+        assert!(alone.is_some() && hold(&state).unwrap().is_none());
+        drop(alone);
+        assert!(hold(&state).unwrap().is_some());
+    }
+}

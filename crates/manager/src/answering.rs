@@ -1,0 +1,205 @@
+//! Says once that an API server has gone away, and once that it is back, with the name of its cluster.
+//!
+//! kube logs every request that fails as an error, without saying which API server it was meant for: five machines whose API
+//! server is away made a hundred such lines a minute. Its log is off ([`crate::log_level`]), and what changes is told here.
+//! What was seen lives with the client that saw it, so it goes with the client when the cluster is deleted or made anew.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::future::{BoxFuture, FutureExt as _};
+use http::{Request, Response, StatusCode};
+use kube::Config;
+use kube::client::Body;
+use tower::{BoxError, Layer, Service};
+
+/// How an API server was seen last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Sight {
+    /// Nobody has asked it anything.
+    #[default]
+    Unasked,
+    /// It has never answered: its cluster is coming up.
+    NotYet,
+    /// It answers.
+    Answers,
+    /// It did answer, and does not any more.
+    Gone,
+}
+
+/// A change that people want to read of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    NotYet,
+    Up,
+    Gone,
+    Back,
+}
+
+impl Sight {
+    fn after(self, answered: bool) -> (Self, Option<News>) {
+        match (self, answered) {
+            (Self::Unasked, true) => (Self::Answers, None),
+            (Self::Unasked, false) => (Self::NotYet, Some(News::NotYet)),
+            (Self::NotYet, true) => (Self::Answers, Some(News::Up)),
+            (Self::Answers, false) => (Self::Gone, Some(News::Gone)),
+            (Self::Gone, true) => (Self::Answers, Some(News::Back)),
+            (same, _) => (same, None),
+        }
+    }
+}
+
+/// A layer for a client with this configuration, which follows its API server under the name of its cluster.
+pub fn following(config: &Config, cluster: impl Into<String>) -> Following {
+    let url = &config.cluster_url;
+    let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    // Whatever else the address holds may be a password.
+    let server = format!("{}{port}", url.host().unwrap_or_default());
+    Following(Arc::new(Follow { cluster: cluster.into(), server, sight: Mutex::default() }))
+}
+
+struct Follow {
+    cluster: String,
+    server: String,
+    sight: Mutex<Sight>,
+}
+
+impl Follow {
+    /// Takes note of how a request ended; what is new is for the log.
+    fn saw(&self, answered: bool) -> Option<News> {
+        let mut sight = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
+        let (after, news) = sight.after(answered);
+        *sight = after;
+        news
+    }
+
+    fn tell(&self, news: News, why: &str) {
+        let (cluster, server) = (&self.cluster, &self.server);
+        match news {
+            News::NotYet => tracing::info!(cluster, server, "the cluster's API server does not answer yet: {why}"),
+            News::Up => tracing::info!(cluster, server, "the cluster's API server answers"),
+            News::Gone => tracing::warn!(cluster, server, "the cluster's API server does not answer any more: {why}"),
+            News::Back => tracing::info!(cluster, server, "the cluster's API server answers again"),
+        }
+    }
+}
+
+/// See [`following`].
+#[derive(Clone)]
+pub struct Following(Arc<Follow>);
+
+impl<S> Layer<S> for Following {
+    type Service = Followed<S>;
+
+    fn layer(&self, inner: S) -> Followed<S> {
+        Followed { inner, follow: self.0.clone() }
+    }
+}
+
+/// Requests to an API server that is followed.
+pub struct Followed<S> {
+    inner: S,
+    follow: Arc<Follow>,
+}
+
+impl<S, B> Service<Request<Body>> for Followed<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (follow, sent) = (self.follow.clone(), self.inner.call(request));
+        async move {
+            let result = sent.await.map_err(Into::into);
+            let trouble = match &result {
+                Ok(response) => no_backend(response.status()).then(|| response.status().to_string()),
+                Err(error) => Some(in_full(error)),
+            };
+            if let Some(news) = follow.saw(trouble.is_none()) {
+                follow.tell(news, trouble.as_deref().unwrap_or_default());
+            }
+            result
+        }
+        .boxed()
+    }
+}
+
+/// What a load balancer says while no API server is behind it, or one that is just starting or stopping.
+fn no_backend(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
+}
+
+/// An error with its causes: "client error (Connect)" is half the story.
+fn in_full(error: &BoxError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// An API server that answers with this status, or with none at all.
+    async fn news(answers: &[Option<u16>]) -> Vec<News> {
+        let follow = Arc::new(Follow { cluster: "ns/c1".into(), server: String::new(), sight: Mutex::default() });
+        let status = Arc::new(AtomicU16::new(0));
+        let answer = status.clone();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let status = answer.load(Ordering::SeqCst);
+            async move {
+                if status == 0 {
+                    return Err(BoxError::from("connection refused"));
+                }
+                Ok(Response::builder().status(status).body(()).unwrap())
+            }
+        });
+        let mut told = Vec::new();
+        for answer in answers {
+            status.store(answer.unwrap_or(0), Ordering::SeqCst);
+            let before = *follow.sight.lock().unwrap();
+            let request = Request::builder().body(Body::empty()).unwrap();
+            let followed = Following(follow.clone()).layer(server.clone());
+            assert_eq!(followed.oneshot(request).await.is_ok(), answer.is_some(), "answers pass as they are");
+            told.extend(before.after(*follow.sight.lock().unwrap() == Sight::Answers).1);
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_goes_is_told_once_and_once_when_it_is_back() {
+        let away = [None; 100];
+        let answers = [[Some(200), Some(404)].as_slice(), &away, &[Some(200), Some(500), Some(403)], &away].concat();
+        assert_eq!(news(&answers).await, [News::Gone, News::Back, News::Gone]);
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_comes_up_is_no_alarm_and_one_that_answers_no_news() {
+        assert_eq!(news(&[None, Some(503), None, Some(401), Some(200)]).await, [News::NotYet, News::Up]);
+        assert_eq!(news(&[Some(200), Some(409), Some(500)]).await, []);
+    }
+
+    #[test]
+    fn causes_are_told_with_the_error() {
+        let refused = std::io::Error::other(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+        assert!(in_full(&BoxError::from(refused)).contains("refused"));
+    }
+}

@@ -1,0 +1,47 @@
+//! Key pairs that no cluster needs any more.
+
+use std::time::Duration;
+
+use capmaas_api::MaasCluster;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+
+use super::{PAIR_LABEL, PAIR_OF};
+use crate::lease::Fence;
+use crate::port::says_absent;
+
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// Drops the key pairs of MaasClusters that are gone. An owner reference cannot do it, because it does not reach over namespaces.
+pub(crate) async fn sweep_pairs(client: Client, home: &str, fence: Fence) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        if let Err(error) = sweep(&client, home, &fence).await {
+            tracing::warn!(%error, "key pairs of LXD hosts that nobody needs any more could not be dropped");
+        }
+    }
+}
+
+/// Drops those of which the API server says that their MaasCluster does not exist.
+///
+/// If this happened and we crashed: they are gone, and a MaasCluster of that name that comes later gets a new one.
+pub async fn sweep(client: &Client, home: &str, fence: &Fence) -> kube::Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), home);
+    // Metadata alone: nobody needs the keys for this.
+    let pairs: Vec<PartialObjectMeta<Secret>> =
+        secrets.list_metadata(&ListParams::default().labels(PAIR_LABEL)).await?.items;
+    for pair in pairs {
+        let of = pair.annotations().get(PAIR_OF).and_then(|of| of.split_once('/'));
+        let Some((namespace, name)) = of else { continue };
+        let clusters: Api<MaasCluster> = Api::namespaced(client.clone(), namespace);
+        // Only if the API server says so: a manager of one namespace may not even ask about others.
+        if says_absent(&clusters.get(name).await) && fence.check().is_ok() {
+            let preconditions = Preconditions { uid: pair.uid(), resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            secrets.delete(&pair.name_any(), &params).await?;
+            tracing::info!(cluster = %format!("{namespace}/{name}"), "dropped the key pair of its LXD hosts");
+        }
+    }
+    Ok(())
+}

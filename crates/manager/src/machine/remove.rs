@@ -1,0 +1,26 @@
+//! The one place from which a machine is deleted from MAAS (S27).
+
+use maas_client::{Client, Error};
+
+/// Why a VM was not removed.
+#[derive(Debug)]
+pub(crate) enum NotRemoved {
+    /// It is no VM of any VM host; the sentence says so.
+    NoVm(String),
+    /// MAAS does not know it; that is fine with whoever wants it gone.
+    Gone,
+    /// MAAS did not answer as it should.
+    Maas(Error),
+}
+
+/// Removes a VM from MAAS and from its host. What MAAS itself does not show as a VM of a VM host is left alone, whatever a journal, a
+/// debt or a spec says: metal that is deleted keeps running, and nobody knows it any more.
+pub(crate) async fn remove_vm(client: &Client, system_id: &str) -> Result<(), NotRemoved> {
+    let told = |error: Error| if error.is_not_found() { NotRemoved::Gone } else { NotRemoved::Maas(error) };
+    let machine = client.machines().read(system_id).await.map_err(told)?;
+    if !machine.is_vm() {
+        return Err(NotRemoved::NoVm(format!("{system_id} is no VM of any VM host in MAAS, and is never deleted")));
+    }
+    #[expect(clippy::disallowed_methods, reason = "the one place")]
+    client.machines().delete(system_id).await.map_err(told)
+}
