@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::MaasMachine;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
+use capmaas_core::machine::RECORD_ANNOTATION;
 use capmaas_manager::machine::fingerprint;
 use capmaas_manager::port::{Key, Node, Version};
 use serde_json::{Value, json};
 
+use crate::chance::Chance;
 use crate::law;
 use crate::manager::Subject;
-use crate::objects::{cluster_key, key};
+use crate::objects::{HOME, cluster_key, is_copied, key};
+use crate::torments::Torment;
 use crate::world::World;
 
 /// What was seen so far.
@@ -20,6 +23,8 @@ pub(crate) struct Watched {
     seen: BTreeMap<Key, u64>,
     /// Nodes that have joined.
     nodes: BTreeMap<(Key, String), Vec<String>>,
+    /// Machines whose deployment has begun.
+    deploying: BTreeSet<Key>,
 }
 
 impl World {
@@ -29,6 +34,7 @@ impl World {
         let mut concerned = BTreeSet::new();
         for version in self.port.take_versions() {
             self.heed_departures(&version);
+            self.somebody_thinks_better_of_it(&version);
             let key = &version.key;
             match version.kind.as_str() {
                 "MaasMachine" => {
@@ -76,6 +82,23 @@ impl World {
                 let object: MaasMachine = serde_json::from_value(object.clone()).unwrap();
                 let now = fingerprint(&object);
                 self.watched.seen.insert(version.key.clone(), now) != Some(now)
+            }
+        }
+    }
+
+    /// A machine is deleted while its BMC is still turning it on, now and then: that is when it may turn on after its release.
+    fn somebody_thinks_better_of_it(&mut self, version: &Version) {
+        if version.kind != "MaasMachine" || version.key.namespace != HOME.namespace || is_copied(&version.key) {
+            return;
+        }
+        let journal = version.object.as_ref().and_then(|it| it["metadata"]["annotations"][RECORD_ANNOTATION].as_str());
+        if !journal.is_some_and(|journal| journal.contains("deployBegan")) {
+            self.watched.deploying.remove(&version.key);
+        } else if self.watched.deploying.insert(version.key.clone()) && Torment::SlowBmcs.is_on() {
+            let mut chance = Chance::new(self.seed ^ self.time.unsigned_abs());
+            if self.mortality > 0 && chance.percent(15) {
+                self.tell(format!("somebody deletes {} right after its deployment began", version.key));
+                self.port.delete("MaasMachine", &version.key);
             }
         }
     }
