@@ -491,6 +491,8 @@ mod promises {
             }))
             .await;
         let uid = owner["metadata"]["uid"].as_str().unwrap().to_owned();
+        let clusters = stage.port().maas_clusters().await.unwrap();
+        assert!(clusters.iter().any(|cluster| cluster.uid().as_ref() == Some(&uid)), "it is among all MaasClusters");
         let secret = NewSecret {
             key: key("keeper-lxd-hosts"),
             labels: [("clusterctl.cluster.x-k8s.io/move".to_owned(), String::new())].into(),

@@ -16,13 +16,16 @@ use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Result};
 /// Applies a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan: Plan) -> Result<Requeue> {
     let kubernetes = context.kubernetes.as_ref();
-    let Gathered { mut object, cluster, identity, .. } = gathered;
+    let Gathered { mut object, cluster, identity, dns_name, .. } = gathered;
     let uid = object.uid().unwrap_or_default();
     if let Some(patch) = patch_of(&object, &plan.patch) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
     }
     if plan.patch.finalizer == Finalizer::Remove {
         context.memory.forget(key);
+        if let (Some(identity), Some(name)) = (&identity, &dns_name) {
+            identity.dns_names.drop_name(name);
+        }
         tell(context, key, &uid, &plan.events).await;
         return Ok(Requeue::OnChange);
     }
@@ -30,7 +33,7 @@ pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan
         if !is_still_wanted(context, key, cluster.as_ref(), &object).await? {
             return Ok(Requeue::seconds(1));
         }
-        if !act(context, key, &mut object, effect, identity).await? {
+        if !act(context, key, &mut object, effect, (identity, dns_name.as_deref())).await? {
             return Ok(Requeue::Now);
         }
     }
@@ -60,10 +63,10 @@ async fn act(
     key: &Key,
     object: &mut MaasCluster,
     effect: &Effect,
-    identity: &Identity,
+    (identity, dns_name): (&Identity, Option<&str>),
 ) -> Result<bool> {
     fenced(context, key)?;
-    match perform(&identity.client, effect).await {
+    match perform(identity, dns_name, effect, context.clock.now()).await {
         Ok(made) => {
             tracing::info!(cluster = %key, ?effect, "done");
             context.memory.worked(key);
