@@ -139,7 +139,8 @@ impl Observed {
     pub fn whose(&self, record: &Record, metal: &Metal) -> Whose {
         let stamped = metal.stamp.as_ref() == Some(&record.key);
         let found = matches!(&self.by_key, Lookup::Found(found) if found.iter().any(|other| other.id == metal.id));
-        if !stamped && !(found && metal.stamp.is_none()) {
+        let marked = stamped || found && metal.stamp.is_none();
+        if !marked {
             return Whose::Unmarked;
         }
         let named = metal.stamped_for.as_ref().filter(|_| stamped);
