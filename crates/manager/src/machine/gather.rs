@@ -75,7 +75,7 @@ pub(super) async fn gather(
     let census = kubernetes.census().await?;
     let journal = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
     if let Some(journal) = &journal {
-        observed.others = claims(&observed.object, journal, &census);
+        observed.others = claims(kubernetes, &observed.object, journal, &census).await?;
     }
     if !may_be_served(&observed) {
         return Ok(Some((observed, None)));
