@@ -154,17 +154,18 @@ impl Census {
         holders.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether another object has the same key on record, and is no copy by its own word.
-    pub fn is_key_of_another(&self, uid: Option<&str>, key: &str) -> bool {
+    /// Whether another object has the same key on record, and is no copy by its own word. An object is not another one because it
+    /// was made anew, which a watch may not have told yet.
+    pub fn is_key_of_another(&self, own: &Key, key: &str) -> bool {
         let inner = self.read();
-        let mut others = inner.keys.of(key).filter_map(|key| inner.objects.get(key));
-        others.any(|facts| facts.uid.as_deref() != uid && !facts.is_copy)
+        let mut others = inner.keys.of(key).filter(|other| *other != own).filter_map(|key| inner.objects.get(key));
+        others.any(|facts| !facts.is_copy)
     }
 
-    /// The object that a key was made for, if that is another one than the one with this UID.
-    pub fn original_of(&self, uid: Option<&str>, key: &str) -> Option<Key> {
-        let made_for = Record::uid_in(key).filter(|made_for| Some(*made_for) != uid)?;
-        self.read().uids.get(made_for).cloned()
+    /// The object that a key was made for, if that is another one.
+    pub fn original_of(&self, own: &Key, key: &str) -> Option<Key> {
+        let made_for = Record::uid_in(key)?;
+        self.read().uids.get(made_for).filter(|original| *original != own).cloned()
     }
 
     /// Whether another object of the same cluster has a provider ID in the Go provider's form.
@@ -333,10 +334,11 @@ mod tests {
             machine("b", 2, json!({"key": "k"}), None),
         );
         let census = Census::of([&one, &two]);
-        assert!(census.is_key_of_another(Some("uid-a"), "k") && census.is_key_of_another(Some("uid-b"), "k"));
+        let of_another = |name: &str| census.is_key_of_another(&Key::new("team", name), "k");
+        assert!(of_another("a") && of_another("b"));
         assert!(census.is_go_form_used_beside(&two) && !census.is_go_form_used_beside(&one));
         census.take(&Change::Replaced(&[two]));
-        assert!(!census.is_key_of_another(Some("uid-b"), "k"));
+        assert!(!census.is_key_of_another(&Key::new("team", "b"), "k"));
         assert_eq!(
             census.others_holding(Asker { uid: Some("uid-b"), maas: None }, "abc"),
             [],
@@ -360,8 +362,8 @@ mod tests {
             let census = Census::of([&original, &copy, &another]);
             let held_for = |uid| census.others_holding(Asker { uid: Some(uid), maas: None }, "abc");
             assert_eq!((held_for("uid-a"), held_for("uid-d")), (vec![], vec![Key::new("team", "a")]));
-            assert_eq!(census.original_of(Some("uid-c"), "capmaas-uid-a"), Some(Key::new("team", "a")));
-            assert_eq!(census.original_of(Some("uid-a"), "capmaas-uid-a"), None);
+            let original_of = |name: &str| census.original_of(&Key::new("team", name), "capmaas-uid-a");
+            assert_eq!((original_of("c"), original_of("a")), (Some(Key::new("team", "a")), None));
             assert_eq!(census.named("maas", &BTreeSet::from(["abc".into()])), BTreeSet::from([Key::new("team", "a")]));
             assert!(!census.is_go_form_used_beside(&another));
             assert_eq!(census.vms_of_others(Some("uid-d"), |others| others.count()), 1);
@@ -426,7 +428,7 @@ mod tests {
                 let says = |census: &Census| {
                     let ids = BTreeSet::from([id.clone()]);
                     let held = census.others_holding(Asker { uid: Some(&uid), maas: None }, &id);
-                    let shared = census.is_key_of_another(Some(&uid), &key);
+                    let shared = census.is_key_of_another(&Key::new("team", format!("m{n}")), &key);
                     let go = there.get(&format!("m{n}")).map(|object| census.is_go_form_used_beside(object));
                     (held, shared, go, census.holder("maas", &id), census.named("maas", &ids))
                 };

@@ -194,6 +194,7 @@ contract!(
     a_workload_cluster_without_a_kubeconfig_is_unavailable,
     nodes_are_listed_and_annotated_if_they_are_still_as_they_were_read,
     what_is_applied_to_a_workload_cluster_is_read_back_and_other_fields_stay,
+    every_maas_cluster_is_listed,
     a_secret_is_made_once_and_never_changes,
 );
 
@@ -482,6 +483,18 @@ mod promises {
         assert_eq!(port.workload_apply(&cluster, &broken).await.unwrap_err().kind, ErrorKind::Refused);
         assert!(port.workload_serves(&cluster, "v1", "ConfigMap").await.unwrap());
         assert!(port.workload_serves(&cluster, "apps/v1", "DaemonSet").await.unwrap());
+    }
+
+    pub(super) async fn every_maas_cluster_is_listed(stage: Stage) {
+        let made = stage
+            .create(json!({
+                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",
+                "metadata": { "name": "keeper", "namespace": "default" }, "spec": { "dnsDomain": "maas" },
+            }))
+            .await;
+        let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
+        let clusters = stage.port().maas_clusters().await.unwrap();
+        assert!(clusters.iter().any(|cluster| cluster.uid().as_ref() == Some(&uid)), "it is among all MaasClusters");
     }
 
     pub(super) async fn a_secret_is_made_once_and_never_changes(stage: Stage) {

@@ -122,6 +122,9 @@ impl Leave<'_> {
             Lookup::Absent => Vec::new(),
             Lookup::Unknown(why) => return unseen(why),
         };
+        if let Some(message) = self.observed.contested(&self.record) {
+            return kept(reasons::NOT_OUR_MACHINE, message);
+        }
         // A live node of somebody else's is left as it is (S6), and what the MaasCluster owes is its own to remove (S16).
         let is_ours = |metal: &Metal| {
             let left = self.observed.is_held_by_another(&self.record, metal) || self.record.owed.contains(&metal.id);

@@ -21,6 +21,9 @@ impl Life<'_> {
             Lookup::Absent => &Vec::new(),
             Lookup::Unknown(why) => return unseen(why),
         };
+        if let Some(message) = self.observed.contested(&self.record) {
+            return left_alone(reasons::NOT_OUR_MACHINE, message);
+        }
         // Not the answer to what we asked for: anybody may write our key.
         let (found, theirs): (Vec<&Metal>, Vec<&Metal>) =
             found.iter().partition(|metal| self.observed.is_ours(&self.record, metal));

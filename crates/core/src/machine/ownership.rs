@@ -124,8 +124,10 @@ pub(super) fn given_up(record: &Record) -> Step {
 pub enum Whose {
     /// It carries our mark, and nothing speaks against it.
     Ours,
-    /// It carries our key, and MAAS's stamp names another object, or does not tell which of two it is.
+    /// It carries our key, and MAAS's stamp names another object.
     AnotherObjects,
+    /// It carries our key, another object does so too, and nothing tells which of the two it belongs to.
+    Contested,
     /// It is under our key and belongs to a MAAS user that we never were: anybody may allocate under any `agent_name`.
     AnotherUsers,
     /// It carries no key of ours.
@@ -137,18 +139,30 @@ impl Observed {
     pub fn whose(&self, record: &Record, metal: &Metal) -> Whose {
         let stamped = metal.stamp.as_ref() == Some(&record.key);
         let found = matches!(&self.by_key, Lookup::Found(found) if found.iter().any(|other| other.id == metal.id));
-        if !stamped && !(found && metal.stamp.is_none()) {
+        let marked = stamped || found && metal.stamp.is_none();
+        if !marked {
             return Whose::Unmarked;
         }
         let named = metal.stamped_for.as_ref().filter(|_| stamped);
         match named {
             Some(named) if *named != WrittenFor::of(&self.object.metadata).object() => return Whose::AnotherObjects,
-            None if self.others.contested && !is_keys_own(self, record) => return Whose::AnotherObjects,
+            None if self.others.contested && !is_keys_own(self, record) => return Whose::Contested,
             // It was ours when it was written down, and stays so whoever of our users allocated it.
             Some(_) if record.machine.as_ref() == Some(&metal.id) => return Whose::Ours,
             Some(_) | None => {}
         }
         if self.is_our_users(record, metal) { Whose::Ours } else { Whose::AnotherUsers }
+    }
+
+    /// A machine under our key of which nobody can tell whether it is ours (S25).
+    pub(super) fn contested(&self, record: &Record) -> Option<String> {
+        let Lookup::Found(found) = &self.by_key else { return None };
+        let contested = found.iter().find(|metal| self.whose(record, metal) == Whose::Contested)?;
+        Some(format!(
+            "{} carries our key, and so does the journal of another MaasMachine; nobody can tell whose it is, so nobody \
+             touches it: delete the object whose journal was copied or written by hand",
+            contested.id
+        ))
     }
 
     /// Whether a machine carries our mark (S7).

@@ -47,6 +47,9 @@ impl Life<'_> {
             (Lookup::Unknown(why), _) | (_, Lookup::Unknown(why)) => return unseen(why),
             (by_key, by_name) => (listed(by_key), listed(by_name)),
         };
+        if let Some(message) = self.observed.contested(&self.record) {
+            return left_alone(reasons::NOT_OUR_MACHINE, message);
+        }
         let free = |metal: &&Metal| {
             !self.observed.is_held_by_another(&self.record, metal) && !self.record.owed.contains(&metal.id)
         };

@@ -7,6 +7,7 @@
 //! 4. the environment: `MAAS_ENDPOINT`, `MAAS_API_KEY`.
 
 mod connections;
+mod dns_names;
 mod endpoints;
 mod keeper;
 mod places;
@@ -26,6 +27,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 pub use connections::{Connect, over_network};
+pub use dns_names::DnsNames;
 pub use endpoints::{AllowedEndpoint, AllowedEndpoints};
 pub(crate) use keeper::name_for;
 pub use keeper::{Keeper, Kept, KubeKeeper, MemoryKeeper};
@@ -63,6 +65,8 @@ pub struct Identity {
     pub client: maas_client::Client,
     /// Reads machines by id, many at a time.
     pub machines: MachineReader,
+    /// Names in MAAS's DNS.
+    pub dns_names: DnsNames,
     /// Endpoint and user: what is recorded on objects (S5).
     pub name: Name,
     /// How this identity stands to the one that is recorded on the MaasCluster (S5).

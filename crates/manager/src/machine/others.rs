@@ -7,7 +7,7 @@ use capmaas_core::credentials::Name;
 use capmaas_core::machine::{Eyes, Observed, Others, Record};
 
 use crate::census::{Asker, Census, stands_for};
-use crate::port::{Kubernetes, Result};
+use crate::port::{Key, Kubernetes, Result};
 
 /// Looks it up.
 pub(super) async fn others(
@@ -21,7 +21,10 @@ pub(super) async fn others(
         Eyes::Closed { .. } => None,
     };
     let asker = Asker { uid: observed.object.metadata.uid.as_deref(), maas };
-    let claims = record.map(|record| claims(&observed.object, record, census)).unwrap_or_default();
+    let claims = match record {
+        Some(record) => claims(kubernetes, &observed.object, record, census).await?,
+        None => Others::default(),
+    };
     Ok(Others {
         machines: held(kubernetes, census, asker, observed.machines()).await?,
         use_go_form: census.is_go_form_used_beside(&observed.object),
@@ -29,14 +32,24 @@ pub(super) async fn others(
     })
 }
 
-/// Who else has the journal's key; nothing else is told.
-pub(super) fn claims(object: &MaasMachine, record: &Record, census: &Census) -> Others {
-    let uid = object.metadata.uid.as_deref();
-    Others {
-        original: census.original_of(uid, &record.key).map(|key| key.to_string()),
-        contested: census.is_key_of_another(uid, &record.key),
-        ..Others::default()
+/// Who else has the journal's key; nothing else is told. A copy is let go without a release, so whoever is said to be the
+/// original is read before that is believed: the census may be behind.
+pub(super) async fn claims(
+    kubernetes: &dyn Kubernetes,
+    object: &MaasMachine,
+    record: &Record,
+    census: &Census,
+) -> Result<Others> {
+    let own = Key::of(object);
+    let mut original = census.original_of(&own, &record.key);
+    if let Some(key) = &original {
+        let now = kubernetes.maas_machine(key).await?;
+        if now.and_then(|now| now.metadata.uid).as_deref() != Record::uid_in(&record.key) {
+            original = None;
+        }
     }
+    let original = original.map(|key| key.to_string());
+    Ok(Others { original, contested: census.is_key_of_another(&own, &record.key), ..Others::default() })
 }
 
 /// Those that other objects hold. The census may be behind: a machine that one object has given back and another one got would be
@@ -63,7 +76,7 @@ mod tests {
     use super::super::fixture::{noting, remembering};
     use super::*;
     use crate::clock::Clock;
-    use crate::port::{Key, MemoryPort};
+    use crate::port::MemoryPort;
 
     #[tokio::test]
     async fn s06_a_census_that_is_behind_is_not_believed_about_a_machine_that_was_given_back() {

@@ -268,3 +268,31 @@ async fn s25_a_forged_journal_in_the_same_cluster_neither_deploys_nor_releases_w
     assert_eq!(stage.mutations().len(), before);
     stage.until_ready(&["m"]).await;
 }
+
+#[tokio::test]
+async fn s25_a_watch_that_is_behind_makes_no_copy_of_a_restored_object() {
+    let stage = with_metal(&["bm01"]);
+    running(&stage).await;
+    stage.port.let_census_lag(true);
+    renew(&stage, true, true);
+    stage.some_passes(&key("m"), 3, 15).await;
+    assert_eq!(stage.reason("m", "MachineDeployed"), "MachineDeployed");
+    stage.until_gone(&["m"]).await;
+    assert_eq!(state(&stage, "bm01"), "Ready");
+}
+
+#[tokio::test]
+async fn s25_nobody_is_a_copy_of_an_object_that_is_gone() {
+    let stage = with_metal(&["bm01"]);
+    running(&stage).await;
+    forget_for_whom(&stage, "m");
+    let object = export(&stage, &key("m"), &key("m-copy"));
+    stage.some_passes(&key("m"), 1, 15).await;
+    stage.port.let_census_lag(true);
+    stage.port.edit("MaasMachine", &key("m"), &json!({ "metadata": { "finalizers": null } })).unwrap();
+    stage.port.delete("MaasMachine", &key("m"));
+    stage.create(object);
+    stage.port.delete("MaasMachine", &key("m-copy"));
+    stage.some_passes(&key("m-copy"), 5, 15).await;
+    assert_eq!(said(&stage, &key("m-copy"))["reason"], "UnprovenJournal", "it may be the last trace of the machine");
+}

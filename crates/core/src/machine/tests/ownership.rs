@@ -109,7 +109,12 @@ fn s25_a_forged_journal_gets_nothing_that_maas_says_is_anothers() {
     let allocated = Metal { stamp: None, stamped_for: None, ..metal(State::Allocated) };
     let observed = observed.seeing(allocated.clone()).under_key(vec![allocated]);
     assert_eq!(effect(&decide(&observed.clone(), now())), "");
-    assert_eq!(effect(&decide(&observed.deleting(), now())), "");
+    let plan = decide(&observed.clone().deleting(), now());
+    assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep));
+    // Nor is another one asked for, because it may be the answer to our own request.
+    let observed = observed.with_record(&Record { machine: None, ..forged });
+    assert_eq!(effect(&decide(&observed, now())), "");
+    assert_eq!(decide(&observed.deleting(), now()).finalizer, Finalizer::Keep);
 }
 
 #[test]
