@@ -109,6 +109,11 @@ fn imagine(observed: &mut Observed, effect: &Effect) -> bool {
             server.trust = Lookup::Found(TrustFacts { restricted: true, projects: vec![project.clone()] });
             server.door = Door::Trusted;
         }
+        Effect::Distrust { fingerprint } => {
+            if let Lookup::Found(earlier) = &mut server.earlier {
+                earlier.retain(|print| print != fingerprint);
+            }
+        }
         Effect::MakeKey | Effect::Register(_) | Effect::Renew { .. } | Effect::Refresh { .. } | Effect::Report(_) => {
             return false;
         }
