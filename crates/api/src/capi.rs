@@ -197,6 +197,14 @@ impl Machine {
     }
 }
 
+/// Whether a MaasMachine belongs to a control plane: its own label says so, or that of its Machine. Cluster API labels both of
+/// those that it makes; whoever makes a Machine by hand labels that one.
+pub fn is_control_plane(object: &crate::MaasMachine, machine: Option<&Machine>) -> bool {
+    let labels = object.metadata.labels.as_ref();
+    labels.is_some_and(|labels| labels.contains_key(names::CONTROL_PLANE_LABEL))
+        || machine.is_some_and(Machine::is_control_plane)
+}
+
 /// A reference in either form: with `apiVersion` (v1beta1) or `apiGroup` (v1beta2).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -27,6 +27,8 @@ pub const DELETE_FOR_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/delete
 /// Annotation on what Cluster API's topology controller applies only to see what would happen.
 pub const TOPOLOGY_DRY_RUN_ANNOTATION: &str = "topology.cluster.x-k8s.io/dry-run";
 
+/// Annotation on a `MaasCluster`: the object that the journal on it was written for, as JSON (S25).
+pub const WRITTEN_FOR_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/written-for";
 /// Annotation on a `MaasCluster`: who provides the name of its API server (`user`, `dns` or `adopted`). Written once.
 pub const ENDPOINT_SOURCE_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/endpoint-source";
 /// Annotation on a `MaasCluster`: the name of its API server in MAAS's DNS. Written before the record is made.

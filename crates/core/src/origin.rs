@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 /// The object that a journal was written for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrittenFor {
     /// Its namespace.
     pub namespace: String,
@@ -45,11 +45,15 @@ impl WrittenFor {
 
     /// Judges the object of this metadata by what its journal says.
     pub fn judge(journal: Option<&Self>, metadata: &ObjectMeta) -> Origin {
-        let own = Self::of(metadata);
+        Self::of(metadata).judge_of(journal)
+    }
+
+    /// What this object is to a journal that it carries.
+    pub fn judge_of(&self, journal: Option<&Self>) -> Origin {
         match journal {
             None => Origin::Unrecorded,
-            Some(journal) if *journal == own => Origin::Own,
-            Some(journal) if journal.namespace == own.namespace && journal.name == own.name => {
+            Some(journal) if journal == self => Origin::Own,
+            Some(journal) if journal.namespace == self.namespace && journal.name == self.name => {
                 Origin::Renewed(journal.clone())
             }
             Some(journal) => Origin::Copy(journal.clone()),

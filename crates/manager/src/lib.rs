@@ -134,6 +134,7 @@ async fn work(
             KubePort::new(client.clone(), core_version.clone())
                 .in_namespace(scope.namespace.clone())
                 .with_machines(watches.maas_machines.store(), watches.census.clone())
+                .with_clusters(watches.maas_clusters.store())
                 .with_core_machines(watches.machines.store()),
         );
         let kubernetes: Arc<dyn Kubernetes> = port.clone();

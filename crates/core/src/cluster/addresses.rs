@@ -68,8 +68,10 @@ pub fn published(observed: &Observed) -> Published {
     let remove: BTreeSet<IpAddr> =
         leaving.iter().flat_map(|machine| &machine.addresses).copied().filter(|address| !kept(address)).collect();
 
-    // After a move every status is lost for a while: a machine of which nothing is known may be in the record rightly.
-    let unseen = staying.iter().any(|machine| machine.provisioned && machine.state.is_none());
+    // After a move every status is lost for a while: a machine of which nothing is known may be in the record rightly. So may one
+    // that is up and has lost its address, or has none in the preferred subnets: the record keeps what it had.
+    let unseen = staying.iter().any(|machine| machine.provisioned && machine.state.is_none())
+        || up.iter().any(|machine| networks.best(&machine.addresses).is_none());
     let wanted = if !last.is_empty() {
         Wanted::Change { add: BTreeSet::new(), remove }
     } else if staying.is_empty() && (!leaving.is_empty() || observed.object.deleting) {
@@ -114,17 +116,22 @@ fn preference(object: &Object, config: &Lookup<String>) -> (Networks, Option<Str
 }
 
 fn remark(networks: &Networks, up: &[&Machine]) -> Option<String> {
-    let outside: Vec<&str> = up
-        .iter()
-        .filter(|machine| !machine.addresses.is_empty() && networks.best(&machine.addresses).is_none())
-        .map(|machine| machine.name.as_str())
-        .collect();
+    let named = |bare: bool| -> Vec<&str> {
+        let unpublished =
+            |machine: &&&Machine| machine.addresses.is_empty() == bare && networks.best(&machine.addresses).is_none();
+        up.iter().filter(unpublished).map(|machine| machine.name.as_str()).collect()
+    };
+    let (bare, outside) = (named(true), named(false));
     let mut remarks = Vec::new();
     if !networks.unreadable.is_empty() {
         remarks.push(format!("among the preferred subnets these are no networks: {}", networks.unreadable.join(", ")));
     }
     if !outside.is_empty() {
         remarks.push(format!("not published, because no address is in a preferred subnet: {}", outside.join(", ")));
+    }
+    if !bare.is_empty() {
+        let names = bare.join(", ");
+        remarks.push(format!("not published, because no link of an interface has an address in MAAS: {names}"));
     }
     (!remarks.is_empty()).then(|| remarks.join("; "))
 }

@@ -10,6 +10,7 @@ use super::addresses::published;
 use super::notes::{Notes, Source};
 use super::observed::{Observed, Record, Trouble};
 use super::plan::{Effect, Event, Requeue};
+use super::proof::{Whose, whose};
 use super::settle::{fault, verdict};
 use crate::Lookup;
 use crate::conditions::Verdict;
@@ -17,7 +18,7 @@ use crate::conditions::Verdict;
 /// When to ask MAAS again that did not answer.
 pub(super) const ASK_AGAIN: Requeue = Requeue::After(SignedDuration::from_secs(15));
 /// When to look again at something that a person has to see to.
-const PERSON: Requeue = Requeue::After(SignedDuration::from_mins(5));
+pub(super) const PERSON: Requeue = Requeue::After(SignedDuration::from_mins(5));
 /// Nothing that failed is waited with for longer.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
@@ -50,22 +51,19 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
     };
     match &observed.record {
         Lookup::Unknown(why) => return step.silent(observed, reasons::MAAS_UNAVAILABLE, why),
-        Lookup::Found(record) => match whose(&object.notes, source, record, known.standing.may_believe_absence()) {
-            Whose::Ours if source == Source::Dns && object.notes.record.is_none() => {
-                step.notes.record = Some(record.id);
+        Lookup::Found(record) => match whose(observed, source, record, known.standing.may_believe_absence(), name) {
+            Whose::Ours if object.notes.record.is_none() => {
+                step.notes = noted(&object.notes, source, name, record);
                 step.requeue = Requeue::Now;
             }
             Whose::Ours => keep_in_step(observed, record, name, &mut step),
-            Whose::Foreign => {
-                let message = format!(
-                    "the DNS record {name} ({}) in MAAS was not made for this object; it is left alone",
-                    record.id
-                );
+            Whose::Foreign(message) => {
                 step.verdict =
                     Some(fault(conditions::LOAD_BALANCER_READY, Severity::Error, reasons::DNS_NAME_TAKEN, message));
                 step.requeue = PERSON;
             }
-            Whose::Doubtful => {
+            Whose::Unclear(Some(why)) => return step.silent(observed, reasons::MAAS_UNAVAILABLE, &why),
+            Whose::Unclear(None) => {
                 let message = known.standing.problem(&known.name).unwrap_or_default();
                 return step.silent(observed, reasons::IDENTITY_CHANGED, &message);
             }
@@ -94,23 +92,9 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
     step.held_back(observed, now)
 }
 
-/// Whose a record is that was found under our name.
-pub(super) enum Whose {
-    Ours,
-    Foreign,
-    /// MAAS is another one than before, or we are somebody else there: only the very number counts.
-    Doubtful,
-}
-
-/// Without a number on it, a record under a name that was free when we wrote it down is ours (the answer to our request was
-/// lost); and so is the one that another provider left to us.
-pub(super) fn whose(notes: &Notes, source: Source, record: &Record, trusted: bool) -> Whose {
-    match notes.record {
-        Some(id) if id == record.id => Whose::Ours,
-        _ if !trusted => Whose::Doubtful,
-        None if source == Source::Adopted || notes.asked.is_some() => Whose::Ours,
-        _ => Whose::Foreign,
-    }
+/// The journal once a record has been proven to be ours: with its number, so that the proof is not needed again.
+pub(super) fn noted(notes: &Notes, source: Source, name: &str, record: &Record) -> Notes {
+    Notes { source: Some(source), name: Some(name.to_owned()), record: Some(record.id), ..notes.clone() }
 }
 
 fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Step) {

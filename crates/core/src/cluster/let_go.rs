@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use capmaas_api::{ConditionStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
-use super::dns::{self, ASK_AGAIN, Step, Whose, event, until, whose};
+use super::dns::{self, ASK_AGAIN, Step, event, until};
 use super::endpoint;
 use super::notes::Source;
 use super::observed::{Observed, Owner, Record};
-use super::plan::{Effect, Finalizer, Patch, Plan, Requeue};
+use super::plan::{Effect, Event, Finalizer, Patch, Plan, Requeue};
+use super::proof::{Whose, whose};
+use super::provenance::Doubt;
 use super::settle::{Draft, fault, verdict};
 use super::steps::identity_note;
 use crate::Lookup;
@@ -50,6 +52,29 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
             (Source::User, _) | (_, None) => finish(observed, &BTreeSet::new(), draft, now),
             (source, Some(name)) => record(observed, source, &name, draft, now),
         },
+    }
+}
+
+/// A copy goes as it came: what its journal speaks of is another object's (S25).
+pub(super) fn copy(doubt: &Doubt) -> Plan {
+    let mut plan = Plan::nothing(Requeue::OnChange, doubt.message.clone());
+    plan.patch.finalizer = Finalizer::Remove;
+    plan.events.push(event("CopyLetGo", format!("nothing in MAAS was touched: {}", doubt.message)));
+    plan
+}
+
+/// It cannot be told whether what the journal speaks of is this object's. Its machines, which have journals of their own, are
+/// awaited; then it goes, and a person is told what may be left.
+pub(super) fn doubtful(observed: &Observed, doubt: &Doubt, draft: Draft<'_>, now: Timestamp) -> Plan {
+    match &observed.machines {
+        Lookup::Found(machines) if machines.is_empty() => {
+            let mut plan = copy(doubt);
+            plan.events = vec![Event { warning: true, reason: "DNSRecordLeft", message: doubt.message.clone() }];
+            plan
+        }
+        Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => {
+            wait(draft, doubt.reason, doubt.message.clone(), Requeue::seconds(60), now)
+        }
     }
 }
 
@@ -122,19 +147,24 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
             }
             _ => finish(observed, &BTreeSet::new(), draft, now),
         },
-        Lookup::Found(record) => match whose(notes, source, record, trusted) {
-            Whose::Doubtful => doubt(draft),
-            // S18: only what we made is deleted.
-            Whose::Foreign => finish(observed, &record.addresses, draft, now),
-            Whose::Ours if source == Source::Adopted && notes.record.is_none() => {
-                empty(observed, name, record, draft, now)
+        Lookup::Found(record) => match whose(observed, source, record, trusted, name) {
+            Whose::Unclear(None) => doubt(draft),
+            Whose::Unclear(Some(why)) => wait(draft, reasons::MAAS_UNAVAILABLE, why, ASK_AGAIN, now),
+            // S18: only what is proven to be ours is emptied, and only what we made is deleted.
+            Whose::Foreign(why) => {
+                let mut plan = finish(observed, &record.addresses, draft, now);
+                if plan.patch.finalizer == Finalizer::Remove {
+                    plan.events.push(event("DNSRecordLeft", why));
+                }
+                plan
             }
             Whose::Ours if notes.record.is_none() => {
                 let mut step = idle(observed);
-                step.notes.record = Some(record.id);
+                step.notes = dns::noted(notes, source, name, record);
                 step.requeue = Requeue::Now;
-                act(observed, step, "noting the number of the record that we made")
+                act(observed, step, "noting the number of the record")
             }
+            Whose::Ours if source == Source::Adopted => empty(observed, name, record, draft, now),
             Whose::Ours => {
                 let mut step = idle(observed);
                 step.effect = Some(Effect::DeleteDnsRecord { id: record.id });

@@ -13,6 +13,8 @@ pub mod network;
 pub mod notes;
 pub mod observed;
 pub mod plan;
+mod proof;
+pub mod provenance;
 mod settle;
 mod steps;
 

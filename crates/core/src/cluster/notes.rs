@@ -7,6 +7,7 @@ use capmaas_api::names;
 use jiff::Timestamp;
 
 use crate::credentials::IDENTITY_ANNOTATION;
+use crate::origin::WrittenFor;
 
 /// Who provides the name of the API server. Decided once, before anything is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub enum Source {
     User,
     /// We: a name in MAAS's DNS that was free when we chose it.
     Dns,
-    /// Another provider made it in MAAS's DNS before us: kept in step, never deleted.
+    /// Another provider made it in MAAS's DNS before us: kept in step once it is proven to be this cluster's, never deleted.
     Adopted,
 }
 
@@ -41,7 +42,7 @@ pub struct Notes {
     pub source: Option<Source>,
     /// The name in MAAS's DNS.
     pub name: Option<String>,
-    /// The number of the record that we made under the name.
+    /// The number of the record under the name that we made, or that was proven to be another provider's for this cluster.
     pub record: Option<i64>,
     /// When the record was last asked for. Until the answer is known, in flight is not absent (S2).
     pub asked: Option<Timestamp>,
@@ -49,6 +50,8 @@ pub struct Notes {
     pub owed: BTreeSet<IpAddr>,
     /// The MAAS identity that everything was made with (S5).
     pub identity: Option<String>,
+    /// The object that all this was written for (S25). Absent in what earlier releases stored.
+    pub written_for: Option<WrittenFor>,
     /// Annotations of ours that somebody made unreadable: unknown, not absent.
     pub unreadable: Vec<String>,
 }
@@ -81,9 +84,21 @@ impl Notes {
         notes.owed = read(said(names::DNS_OWED_ANNOTATION), owed, || unreadable.push(names::DNS_OWED_ANNOTATION))
             .unwrap_or_default();
         notes.identity = said(IDENTITY_ANNOTATION).map(str::to_owned);
+        notes.written_for = read(
+            said(names::WRITTEN_FOR_ANNOTATION),
+            |text| serde_json::from_str(text).ok(),
+            || {
+                unreadable.push(names::WRITTEN_FOR_ANNOTATION);
+            },
+        );
         // They are written together: somebody took the others away.
         if notes.record.is_some() || notes.asked.is_some() {
-            if !matches!(notes.source, Some(Source::Dns)) {
+            let possible = match notes.source {
+                Some(Source::Dns) => true,
+                Some(Source::Adopted) => notes.asked.is_none(),
+                Some(Source::User) | None => false,
+            };
+            if !possible {
                 unreadable.push(names::ENDPOINT_SOURCE_ANNOTATION);
             }
             if notes.name.is_none() {
@@ -100,7 +115,12 @@ impl Notes {
         before.into_iter().zip(after).filter(|(old, new)| old != new).map(|(_, new)| new).collect()
     }
 
-    fn written(&self) -> [(&'static str, Option<String>); 6] {
+    /// Whether nothing at all is written down.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn written(&self) -> [(&'static str, Option<String>); 7] {
         let owed = self.owed.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         [
             (names::ENDPOINT_SOURCE_ANNOTATION, self.source.map(|source| source.as_str().to_owned())),
@@ -109,6 +129,7 @@ impl Notes {
             (names::DNS_ASKED_ANNOTATION, self.asked.map(|asked| asked.to_string())),
             (names::DNS_OWED_ANNOTATION, Some(owed).filter(|owed| !owed.is_empty())),
             (IDENTITY_ANNOTATION, self.identity.clone()),
+            (names::WRITTEN_FOR_ANNOTATION, self.written_for.as_ref().and_then(|it| serde_json::to_string(it).ok())),
         ]
     }
 }
@@ -135,6 +156,7 @@ mod tests {
             asked: Some(Timestamp::from_second(1_800_000_000).unwrap()),
             owed: BTreeSet::from(["10.0.0.9".parse().unwrap(), "fd00::1".parse().unwrap()]),
             identity: Some("http://maas/MAAS#admin".into()),
+            written_for: Some(WrittenFor { namespace: "n".into(), name: "c1".into(), uid: "u".into() }),
             unreadable: Vec::new(),
         };
         let annotations = |from: &Notes, to: &Notes| -> BTreeMap<String, String> {

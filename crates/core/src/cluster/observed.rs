@@ -10,6 +10,7 @@ use super::Notes;
 use super::plan::Effect;
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
+use crate::origin::WrittenFor;
 
 /// Everything that a decision about a `MaasCluster` rests on, read in one pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +19,8 @@ pub struct Observed {
     pub object: Object,
     /// Its Cluster. Absent: none owns it, or the one that does is gone.
     pub owner: Lookup<Owner>,
+    /// The other MaasClusters that claim the same record in the same MAAS.
+    pub rivals: Vec<Rival>,
     /// The MaasMachines of the cluster.
     pub machines: Lookup<Vec<Machine>>,
     /// Preferred subnets of the namespace, as its ConfigMap has them.
@@ -51,6 +54,10 @@ pub struct Observed {
 /// The object.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Object {
+    /// Which object it is.
+    pub itself: WrittenFor,
+    /// The name on record is one that only the UID of this object leads to: we made it up for this very object.
+    pub made_its_name: bool,
     /// `metadata.generation`.
     pub generation: Option<i64>,
     /// It is being deleted.
@@ -80,6 +87,8 @@ pub struct Object {
 pub struct Owner {
     /// Its name.
     pub name: String,
+    /// Its `infrastructureRef` names this very MaasCluster.
+    pub refers_here: bool,
     /// It is paused.
     pub paused: bool,
     /// Host of its endpoint, if it has one.
@@ -99,6 +108,8 @@ pub struct Machine {
     pub control_plane: bool,
     /// It is being deleted.
     pub deleting: bool,
+    /// The machine in MAAS that its provider ID names.
+    pub system_id: Option<String>,
     /// It has a provider ID: a machine stands behind it.
     pub provisioned: bool,
     /// MAAS may hold something for it: it has a provider ID, or its journal tells of a machine or of a request whose answer is not
@@ -139,8 +150,27 @@ pub struct Record {
     pub id: i64,
     /// Its addresses.
     pub addresses: BTreeSet<IpAddr>,
+    /// By address: the machines whose it is in MAAS's own words. Addresses that are only reserved are not in it.
+    pub bound: BTreeMap<IpAddr, BTreeSet<String>>,
     /// It is bound to a machine that has no address at the moment: it would follow that machine to its next owner (S18).
     pub dangling: bool,
+}
+
+/// Another MaasCluster that claims the same record, and does not say itself that it is a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rival {
+    /// Namespace and name.
+    pub who: String,
+    /// The name on record is one that only its UID leads to.
+    pub made_its_name: bool,
+    /// It has the number of the record.
+    pub numbered: bool,
+    /// Its journal was written for it.
+    pub own: bool,
+    /// A Cluster that lives owns it and names it.
+    pub owned: bool,
+    /// The machines in MAAS that its MaasMachines name.
+    pub machines: BTreeSet<String>,
 }
 
 /// Whether the cluster's API server answers.

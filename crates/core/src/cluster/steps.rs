@@ -9,6 +9,7 @@ use super::dns::{self, ASK_AGAIN, Step};
 use super::notes::{Notes, Source};
 use super::observed::{ApiServer, Observed, Owner};
 use super::plan::{Finalizer, Patch, Plan, Requeue};
+use super::provenance::{Doubt, Provenance, judge};
 use super::settle::{Draft, fault, verdict};
 use super::{endpoint, failure_domains, let_go, lxd};
 use crate::conditions::Verdict;
@@ -52,6 +53,14 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         plan.status = draft.finish(now);
         return plan;
     }
+    // Before anything that rests on the journal (S25). One that cannot be read stops everything below.
+    let provenance = judge(observed);
+    match (provenance, object.deleting) {
+        (Provenance::Copy(doubt) | Provenance::Doubtful(doubt), false) => return copied(draft, doubt, now),
+        (Provenance::Copy(doubt), true) => return let_go::copy(&doubt),
+        (Provenance::Doubtful(doubt), true) => return let_go::doubtful(observed, &doubt, draft, now),
+        (Provenance::Own | Provenance::Unwritten, _) => {}
+    }
     if object.deleting {
         return let_go::decide(observed, draft, now);
     }
@@ -74,6 +83,12 @@ fn unreadable(observed: &Observed) -> Option<String> {
     (!parts.is_empty()).then(|| format!("cannot read {}; nothing is done", parts.join(", ")))
 }
 
+fn copied(draft: Draft<'_>, doubt: Doubt, now: Timestamp) -> Plan {
+    let mut plan = report(draft, fault(conditions::READY, Severity::Error, doubt.reason, doubt.message), now);
+    plan.requeue = dns::PERSON;
+    plan
+}
+
 fn report(mut draft: Draft<'_>, ready: Verdict, now: Timestamp) -> Plan {
     let mut plan = Plan::nothing(Requeue::OnChange, ready.message.clone());
     draft.say(ready);
@@ -88,6 +103,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
     // What has to be written down before anything is done. One write, so that it is there as a whole or not at all.
     let mut notes = object.notes.clone();
     notes.source = Some(source);
+    notes.written_for = Some(object.itself.clone());
     notes.identity = identity_note(observed);
     notes.name = endpoint::name(object, owner);
     if let (true, Lookup::Found(candidate)) = (endpoint::needs_name(object, owner), &observed.candidate) {
@@ -150,7 +166,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
         draft.say(verdict);
     }
     requeue = requeue.min(lxd.requeue);
-    if wanted.is_some() && (source != Source::Dns || notes.record.is_some()) {
+    if wanted.is_some() && (source == Source::User || notes.record.is_some()) {
         draft.provisioned();
     }
     draft.status.network = wanted.map(|endpoint| NetworkStatus { dns_name: Some(endpoint.host) });

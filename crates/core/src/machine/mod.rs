@@ -104,6 +104,15 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// Whether the machine belongs to a control plane.
+    pub fn is_control_plane(&self) -> bool {
+        let machine = match &self.machine {
+            Lookup::Found(machine) => Some(machine),
+            Lookup::Absent | Lookup::Unknown(_) => None,
+        };
+        capmaas_api::capi::is_control_plane(&self.object, machine)
+    }
+
     /// The ids of all machines that are spoken of: those that MAAS showed, and those on record. A decision may ask about each of
     /// them whether another object holds it.
     pub fn machines(&self) -> BTreeSet<String> {

@@ -1,6 +1,5 @@
 //! A machine that runs, or ran once: it gets its name, its power is looked after, and nothing else is done to it (S9).
 
-use capmaas_api::names::CONTROL_PLANE_LABEL;
 use capmaas_api::provider_id::{ProviderId, Scheme, Slashes};
 use capmaas_api::{Severity, reasons};
 use jiff::SignedDuration;
@@ -130,8 +129,7 @@ impl Life<'_> {
 
     /// A control plane machine looks again until its address is in DNS; others wait for changes.
     fn dns_wait(&self) -> Requeue {
-        let labels = self.observed.object.metadata.labels.as_ref();
-        let control_plane = labels.is_some_and(|labels| labels.contains_key(CONTROL_PLANE_LABEL));
-        if control_plane && self.observed.in_dns == Lookup::Found(false) { after(10) } else { Requeue::OnChange }
+        let pending = self.observed.is_control_plane() && self.observed.in_dns == Lookup::Found(false);
+        if pending { after(10) } else { Requeue::OnChange }
     }
 }

@@ -17,7 +17,7 @@ use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Result};
 /// Applies a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan: Plan) -> Result<Requeue> {
     let kubernetes = context.kubernetes.as_ref();
-    let Gathered { mut object, cluster, identity, .. } = gathered;
+    let Gathered { mut object, cluster, identity, dns_name, .. } = gathered;
     // What is written down about a request counts from the decision (S2).
     let identity = identity.map(|identity| identity.with_client(identity.client.sending_within(SEND)));
     let uid = object.uid().unwrap_or_default();
@@ -26,6 +26,9 @@ pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan
     }
     if plan.patch.finalizer == Finalizer::Remove {
         context.memory.forget(key);
+        if let (Some(identity), Some(name)) = (&identity, &dns_name) {
+            identity.dns_names.drop_name(name);
+        }
         tell(context, key, &uid, &plan.events).await;
         return Ok(Requeue::OnChange);
     }
@@ -33,7 +36,7 @@ pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan
         if !is_still_wanted(context, key, cluster.as_ref(), &object).await? {
             return Ok(Requeue::seconds(1));
         }
-        if !act(context, key, &mut object, effect, identity).await? {
+        if !act(context, key, &mut object, effect, (identity, dns_name.as_deref())).await? {
             return Ok(Requeue::Now);
         }
     }
@@ -63,10 +66,10 @@ async fn act(
     key: &Key,
     object: &mut MaasCluster,
     effect: &Effect,
-    identity: &Identity,
+    (identity, dns_name): (&Identity, Option<&str>),
 ) -> Result<bool> {
     fenced(context, key)?;
-    match perform(&identity.client, effect).await {
+    match perform(identity, dns_name, effect, context.clock.now()).await {
         Ok(made) => {
             tracing::info!(cluster = %key, ?effect, "done");
             context.memory.worked(key, effect, context.clock.now());

@@ -14,13 +14,15 @@ use capmaas_api::tolerant::WHOLE_VALUE;
 use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal};
+use capmaas_core::cluster::provenance::is_plain_copy;
 use capmaas_core::cluster::{Notes, addresses, endpoint};
 use capmaas_core::credentials::Standing;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::{Record as MachineRecord, debts};
+use capmaas_core::origin::WrittenFor;
 use kube::ResourceExt as _;
 
-use super::{Context, maas};
+use super::{Context, maas, rivals};
 use crate::hosts;
 use crate::identity::Identity;
 use crate::port::{Key, Result};
@@ -35,16 +37,30 @@ pub(super) struct Gathered {
     /// The Cluster, if there is one.
     pub(super) cluster: Option<Key>,
     pub(super) identity: Option<Identity>,
+    /// The name in MAAS's DNS that was looked for.
+    pub(super) dns_name: Option<String>,
+    /// What is said about the record under it was not read in this pass.
+    pub(super) remembered: bool,
+}
+
+/// How MAAS is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eyes {
+    /// What was heard of a record not long ago need not be asked for again.
+    MayRemember,
+    /// All is read now.
+    Fresh,
 }
 
 /// Gathers; `None` if the object is gone.
-pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<Gathered>> {
+pub(super) async fn gather(context: &Context, key: &Key, eyes: Eyes) -> Result<Option<Gathered>> {
     let Some(object) = context.kubernetes.maas_cluster(key).await? else { return Ok(None) };
     let (cluster, owner) = owner_of(context, key, &object).await;
     let nobody_asked = || "MAAS was not asked".to_owned();
     let mut observed = Observed {
         object: object_of(&object),
         owner,
+        rivals: Vec::new(),
         machines: Lookup::Unknown("nobody asked for the machines".into()),
         preferred: Lookup::Unknown("nobody asked for the preferred subnets".into()),
         identity: Err(Refusal { reason: reasons::MAAS_UNAVAILABLE, message: nobody_asked() }),
@@ -61,8 +77,9 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<Gather
         contract: context.contract,
     };
     if nothing_will_be_done(&observed) {
-        return Ok(Some(Gathered { observed, object, cluster, identity: None }));
+        return Ok(Some(Gathered { observed, object, cluster, identity: None, dns_name: None, remembered: false }));
     }
+    observed.rivals = rivals::gather(context, key, &observed).await?;
     let machines = context.kubernetes.maas_machines(Some(&key.beside(cluster_name(&object)))).await;
     observed.machines = match &machines {
         Ok(machines) => Lookup::Found(machines.iter().map(|machine| machine_of(machine)).collect()),
@@ -81,13 +98,16 @@ pub(super) async fn gather(context: &Context, key: &Key) -> Result<Option<Gather
             None
         }
     };
+    let (mut dns_name, mut remembered) = (None, false);
     if let Some(identity) = &identity {
         observed.identity = Ok(Known { name: identity.name.clone(), standing: identity.standing.clone() });
-        maas::look(context, identity, &object, machines.as_deref().unwrap_or_default(), &mut observed).await;
+        dns_name = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner));
+        let machines = machines.as_deref().unwrap_or_default();
+        remembered = maas::look(context, identity, (&object, machines), &mut observed, eyes).await;
     }
     observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
     observed.hosts = hosts(context, key, cluster.as_ref(), &object, identity.as_ref(), &machines, &observed).await;
-    Ok(Some(Gathered { observed, object, cluster, identity }))
+    Ok(Some(Gathered { observed, object, cluster, identity, dns_name, remembered }))
 }
 
 /// VMs that are still to be removed hold the end of the cluster up as machines do (S16): with it would go the credentials, and
@@ -99,14 +119,8 @@ fn owe(object: &MaasCluster, observed: &mut Observed) {
     match (debts(object.metadata.annotations.as_ref()), &mut observed.machines) {
         (Ok(owed), Lookup::Found(machines)) => machines.extend(owed.iter().map(|debt| Machine {
             name: format!("the VM {} on the LXD host {}, which is off", debt.name, debt.host),
-            control_plane: false,
             deleting: true,
-            provisioned: false,
-            made: false,
-            state: None,
-            powered: false,
-            addresses: Vec::new(),
-            needs_the_name: false,
+            ..Machine::default()
         })),
         (Err(why), machines) => *machines = Lookup::Unknown(why),
         (Ok(_), Lookup::Absent | Lookup::Unknown(_)) => {}
@@ -172,11 +186,13 @@ pub(super) fn ground<'a>(
 }
 
 /// The Cluster that owns the object. One that was deleted and made again under the same name does not.
-async fn owner_of(context: &Context, key: &Key, object: &MaasCluster) -> (Option<Key>, Lookup<Owner>) {
+pub(super) async fn owner_of(context: &Context, key: &Key, object: &MaasCluster) -> (Option<Key>, Lookup<Owner>) {
     let Some(reference) = owner(&object.metadata, "Cluster") else { return (None, Lookup::Absent) };
     let key = key.beside(&reference.name);
     let found = match context.kubernetes.cluster(&key).await {
-        Ok(Some(cluster)) if cluster.metadata.uid.as_deref() == Some(reference.uid.as_str()) => facts_of(&cluster),
+        Ok(Some(cluster)) if cluster.metadata.uid.as_deref() == Some(reference.uid.as_str()) => {
+            facts_of(&cluster, &object.name_any())
+        }
         Ok(_) => Lookup::Absent,
         Err(error) => Lookup::Unknown(error.to_string()),
     };
@@ -184,7 +200,7 @@ async fn owner_of(context: &Context, key: &Key, object: &MaasCluster) -> (Option
 }
 
 /// What matters about a Cluster. One whose pause, or whose endpoint, cannot be read is not known.
-fn facts_of(cluster: &Cluster) -> Lookup<Owner> {
+fn facts_of(cluster: &Cluster, maas_cluster: &str) -> Lookup<Owner> {
     let matters = ["paused", "controlPlaneEndpoint", "clusterNetwork", WHOLE_VALUE];
     if let Some(path) = cluster.spec.unreadable.iter().find(|path| matters.contains(&path.as_str())) {
         return Lookup::Unknown(format!("cannot read spec of the Cluster {}: {path}", cluster.name_any()));
@@ -192,6 +208,11 @@ fn facts_of(cluster: &Cluster) -> Lookup<Owner> {
     let endpoint = cluster.endpoint();
     Lookup::Found(Owner {
         name: cluster.name_any(),
+        refers_here: cluster
+            .spec
+            .infrastructure_ref
+            .as_ref()
+            .is_some_and(|reference| reference.is_ours("MaasCluster") && reference.name == maas_cluster),
         paused: cluster.is_paused(),
         host: endpoint.map(|(host, _)| host.to_owned()),
         port: endpoint.map(|(_, port)| port),
@@ -201,12 +222,23 @@ fn facts_of(cluster: &Cluster) -> Lookup<Owner> {
 
 /// Whether the Cluster is paused as it is stored now, for a last look before something is changed.
 pub(super) fn is_paused(cluster: &Cluster) -> bool {
-    !matches!(facts_of(cluster), Lookup::Found(owner) if !owner.paused)
+    !matches!(facts_of(cluster, ""), Lookup::Found(owner) if !owner.paused)
 }
 
-fn object_of(object: &MaasCluster) -> Object {
+/// The owner as far as it is known.
+pub(super) fn owner_or_nobody(owner: &Lookup<Owner>) -> Owner {
+    match owner {
+        Lookup::Found(owner) => owner.clone(),
+        Lookup::Absent | Lookup::Unknown(_) => Owner::default(),
+    }
+}
+
+pub(super) fn object_of(object: &MaasCluster) -> Object {
     let (annotations, labels) = (object.annotations(), object.labels());
+    let (itself, notes) = (WrittenFor::of(&object.metadata), Notes::of(annotations));
     Object {
+        made_its_name: notes.name.as_ref().is_some_and(|name| maas::is_made_from(&itself.uid, name)),
+        itself,
         generation: object.metadata.generation,
         deleting: object.metadata.deletion_timestamp.is_some(),
         finalizer: object.finalizers().iter().any(|name| name == CLUSTER_FINALIZER),
@@ -217,7 +249,7 @@ fn object_of(object: &MaasCluster) -> Object {
         custom_endpoint: annotations.contains_key(CUSTOM_ENDPOINT_ANNOTATION),
         spec: object.spec.clone(),
         status: object.status.clone().unwrap_or_default(),
-        notes: Notes::of(annotations),
+        notes,
     }
 }
 
@@ -229,7 +261,8 @@ fn nothing_will_be_done(observed: &Observed) -> bool {
         Lookup::Absent => !object.deleting,
         Lookup::Unknown(_) => true,
     };
-    object.moving || object.paused || by_owner || object.managed_elsewhere && !object.deleting
+    let copy = is_plain_copy(&object.itself, object.notes.written_for.as_ref());
+    object.moving || object.paused || by_owner || copy || object.managed_elsewhere && !object.deleting
 }
 
 /// The name of the Cluster that an object belongs to: by its label, or, before Cluster API has set that, by its owner; its own
@@ -256,6 +289,7 @@ fn machine_of(machine: &MaasMachine) -> Machine {
         name: machine.name_any(),
         control_plane: machine.labels().contains_key(CONTROL_PLANE_LABEL),
         deleting: machine.metadata.deletion_timestamp.is_some(),
+        system_id: maas::system_id(machine),
         provisioned: machine.spec.provider_id().is_some(),
         made: is_made(machine),
         state: status.and_then(|status| status.machine_state.clone()).filter(|state| !state.is_empty()),
@@ -318,7 +352,7 @@ mod tests {
 
     #[test]
     fn s01_a_pause_that_cannot_be_read_is_unknown() {
-        let paused = |spec| match facts_of(&cluster(spec)) {
+        let paused = |spec| match facts_of(&cluster(spec), "c1") {
             Lookup::Found(owner) => Some(owner.paused),
             _ => None,
         };

@@ -1,6 +1,6 @@
 //! The reads of MAAS: the record, a free name, addresses, zones, and a machine where a changed identity has to prove itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,11 +11,13 @@ use capmaas_core::cluster::observed::{Observed, Record};
 use capmaas_core::cluster::{addresses, endpoint};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
 use capmaas_core::machine::{Record as MachineRecord, STAMP, debts};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
-use maas_client::{DnsFilter, DnsResource, Error, ErrorKind, IpAddressFilter, MachineFilter, MachineStatus};
+use maas_client::{DnsResource, Error, IpAddressFilter, MachineFilter, MachineStatus};
 use sha2::{Digest as _, Sha256};
 
 use super::Context;
+use super::gather::{self, owner_or_nobody};
 use super::memory::Zones;
 use crate::identity::Identity;
 
@@ -26,21 +28,23 @@ const MACHINES_TRIED: usize = 5;
 /// MAAS's number for an address that a user reserved.
 const USER_RESERVED: i64 = 4;
 
-/// Looks at everything in MAAS that the decision needs.
+/// Looks at everything in MAAS that the decision needs. Answers whether the record was not read but remembered.
 pub(super) async fn look(
     context: &Context,
     identity: &Identity,
-    object: &MaasCluster,
-    machines: &[Arc<MaasMachine>],
+    (object, machines): (&MaasCluster, &[Arc<MaasMachine>]),
     observed: &mut Observed,
-) {
+    how: gather::Eyes,
+) -> bool {
     let eyes = Eyes { context, identity };
-    let owner = match &observed.owner {
-        Lookup::Found(owner) => owner.clone(),
-        Lookup::Absent | Lookup::Unknown(_) => capmaas_core::cluster::observed::Owner::default(),
-    };
+    let owner = owner_or_nobody(&observed.owner);
+    let mut remembered = None;
     if let Some(name) = endpoint::name(&observed.object, &owner) {
-        let found = eyes.record(&name).await;
+        remembered = eyes.remembered(&name, observed).filter(|_| how == gather::Eyes::MayRemember);
+        let found = match &remembered {
+            Some(record) => Lookup::Found(record.clone()),
+            None => eyes.record(&name).await,
+        };
         observed.record = match &found {
             Lookup::Found(record) => Lookup::Found(facts_of(record)),
             Lookup::Absent => Lookup::Absent,
@@ -49,7 +53,10 @@ pub(super) async fn look(
         if let Lookup::Found(record) = &found {
             bound_to_leaving(record, machines, observed);
         }
-        look_at_addresses(&eyes, observed).await;
+        if remembered.is_none() {
+            let since = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            look_at_addresses(&eyes, observed, since).await;
+        }
     } else if endpoint::needs_name(&observed.object, &owner)
         && !observed.object.deleting
         && endpoint::not_a_domain(&observed.object.spec.dns_domain).is_none()
@@ -61,7 +68,7 @@ pub(super) async fn look(
         observed.sees_a_machine = eyes.sees_one_of(object, machines).await;
     }
     if observed.object.deleting {
-        return;
+        return remembered.is_some();
     }
     let spec = &observed.object.spec;
     if !spec.failure_domains.is_empty() {
@@ -69,13 +76,21 @@ pub(super) async fn look(
     } else if spec.discover_failure_domains == Some(true) {
         observed.usable_zones = Some(eyes.zones(Zones::Usable).await);
     }
+    remembered.is_some()
 }
 
 /// What matters about a record.
 fn facts_of(record: &DnsResource) -> Record {
     let entries = record.ip_addresses.as_deref().unwrap_or_default();
-    let parsed = |entry: &maas_client::IpAddress| entry.ip.as_deref().and_then(|ip| ip.parse().ok());
+    let parsed = |entry: &maas_client::IpAddress| entry.ip.as_deref().and_then(|ip| ip.parse::<IpAddr>().ok());
+    let mut bound: BTreeMap<IpAddr, BTreeSet<String>> = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| !entry.interface_set.is_empty()) {
+        let Some(address) = parsed(entry) else { continue };
+        let holders = entry.interface_set.iter().filter_map(|holder| holder.system_id.clone());
+        bound.entry(address).or_default().extend(holders);
+    }
     Record {
+        bound,
         id: record.id,
         addresses: entries.iter().filter_map(parsed).collect(),
         dangling: entries.iter().any(|entry| parsed(entry).is_none()),
@@ -99,12 +114,12 @@ fn bound_to_leaving(record: &DnsResource, machines: &[Arc<MaasMachine>], observe
     }
 }
 
-fn system_id(machine: &MaasMachine) -> Option<String> {
+pub(super) fn system_id(machine: &MaasMachine) -> Option<String> {
     let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
     provider_id.and_then(|id| id.system_id().map(str::to_owned))
 }
 
-async fn look_at_addresses(eyes: &Eyes<'_>, observed: &mut Observed) {
+async fn look_at_addresses(eyes: &Eyes<'_>, observed: &mut Observed, since: Option<Timestamp>) {
     let current = match &observed.record {
         Lookup::Found(record) => record.addresses.clone(),
         Lookup::Absent => BTreeSet::new(),
@@ -119,7 +134,7 @@ async fn look_at_addresses(eyes: &Eyes<'_>, observed: &mut Observed) {
     }
     for address in observed.object.notes.owed.clone() {
         if !current.contains(&address) && !wanted.contains(&address) {
-            observed.reserved.insert(address, eyes.is_reserved_for_us(address).await);
+            observed.reserved.insert(address, eyes.is_reserved_for_us(address, since).await);
         }
     }
 }
@@ -140,17 +155,21 @@ impl Eyes<'_> {
     }
 
     async fn record(&self, name: &str) -> Lookup<DnsResource> {
-        match self.identity.client.dns_resources().list(&DnsFilter::fqdn(name)).await {
-            Ok(records) => {
-                let ours = |record: &DnsResource| {
-                    record.id >= 0 && record.fqdn.as_deref().is_none_or(|fqdn| fqdn.eq_ignore_ascii_case(name))
-                };
-                records.into_iter().find(ours).map_or(Lookup::Absent, Lookup::Found)
-            }
-            // Without the domain there is no record: MAAS does not let go of a domain that has any.
-            Err(error) if matches!(error.kind(), ErrorKind::UnknownReference | ErrorKind::NotFound) => Lookup::Absent,
+        match self.identity.dns_names.read(name, self.context.clock.now()).await {
+            Ok(found) => found.map_or(Lookup::Absent, Lookup::Found),
             Err(error) => Lookup::Unknown(self.failed(&error)),
         }
+    }
+
+    /// The record as it was last heard of. Not where something rests on it: addresses that are to be given back, the end of the
+    /// cluster, and eyes that have to prove themselves.
+    fn remembered(&self, name: &str, observed: &Observed) -> Option<DnsResource> {
+        let ends = observed.object.deleting && !matches!(&observed.machines, Lookup::Found(left) if !left.is_empty());
+        let proves = matches!(self.identity.standing, Standing::Changed { .. });
+        if ends || proves || !observed.object.notes.owed.is_empty() {
+            return None;
+        }
+        self.identity.dns_names.remembered(name, self.context.clock.now())
     }
 
     /// The first name that nobody has. The same object tries the same names again, so that a crash leads to the same one.
@@ -171,7 +190,9 @@ impl Eyes<'_> {
         self.identity.client.ip_addresses().list(&filter).await
     }
 
-    async fn is_reserved_for_us(&self, address: IpAddr) -> Lookup<()> {
+    /// Whether MAAS may have reserved the address because a record of this cluster had it: for our user, for no machine, and
+    /// since the object is there. An annotation alone would let its writer free an address that people reserved long before.
+    async fn is_reserved_for_us(&self, address: IpAddr, since: Option<Timestamp>) -> Lookup<()> {
         match self.holders(address).await {
             Ok(holders) => {
                 let ours = |holder: &maas_client::IpAddress| {
@@ -179,6 +200,7 @@ impl Eyes<'_> {
                     holder.alloc_type == Some(USER_RESERVED)
                         && owner == Some(self.identity.user())
                         && holder.interface_set.is_empty()
+                        && since.is_none_or(|since| reserved_at(holder).is_none_or(|at| at >= since))
                 };
                 if holders.iter().any(ours) { Lookup::Found(()) } else { Lookup::Absent }
             }
@@ -253,6 +275,19 @@ const USABLE: [MachineStatus; 6] = [
     MachineStatus::Releasing,
     MachineStatus::DiskErasing,
 ];
+
+/// When MAAS stored an address. It says so in UTC, without saying that it does.
+fn reserved_at(address: &maas_client::IpAddress) -> Option<Timestamp> {
+    let time: jiff::civil::DateTime = address.created.as_deref()?.parse().ok()?;
+    time.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|time| time.timestamp())
+}
+
+/// Whether a name is one that we make up for the object with this UID and for no other.
+pub(super) fn is_made_from(uid: &str, name: &str) -> bool {
+    let label = name.split('.').next().unwrap_or_default();
+    let suffix = label.rsplit_once('-').map(|(_, suffix)| suffix);
+    !uid.is_empty() && (0..NAMES_TRIED).any(|attempt| suffix == Some(digits(uid, attempt).as_str()))
+}
 
 fn digits(uid: &str, attempt: u32) -> String {
     let digest = Sha256::digest(format!("{uid}/{attempt}"));

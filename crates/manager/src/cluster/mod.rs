@@ -6,6 +6,7 @@ mod gather;
 mod maas;
 mod memory;
 mod perform;
+mod rivals;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,13 @@ use capmaas_core::backoff::Request;
 use capmaas_core::cluster::decide;
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::cluster::plan::Requeue;
+use capmaas_core::cluster::provenance::{Provenance, judge};
 use capmaas_core::credentials::Standing;
 use capmaas_core::machine::DEBTS_ANNOTATION;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
 
-use self::gather::Gathered;
+use self::gather::{Eyes, Gathered};
 use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
@@ -66,7 +68,7 @@ pub fn contract_of(core_version: &str) -> Contract {
 
 /// One pass over one cluster. Whatever a crash cuts off in it, the next pass finds out and goes on.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
-    let Some(gathered) = gather::gather(context, key).await? else {
+    let Some(mut gathered) = gather::gather(context, key, Eyes::MayRemember).await? else {
         context.memory.forget(key);
         return Ok(Requeue::OnChange);
     };
@@ -86,6 +88,12 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     }
     let owes = matches!(settled, Ok(Settled::Waiting));
     let mut plan = decide(&gathered.observed, context.clock.now());
+    // What was remembered is good enough to see that nothing is to be done; what is done rests on what MAAS says now.
+    if plan.effect.is_some() && gathered.remembered {
+        let Some(fresh) = gather::gather(context, key, Eyes::Fresh).await? else { return Ok(Requeue::OnChange) };
+        gathered = fresh;
+        plan = decide(&gathered.observed, context.clock.now());
+    }
     if owes {
         plan.requeue = plan.requeue.min(Requeue::seconds(60));
     }
@@ -101,10 +109,13 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
 
 /// Removes a VM that the cluster owes, if its host is back. Only through the identity that is on record: another one may not see
 /// the VM, or see another machine of its ID, and the debt would be forgotten (S5). And only while the object and its Cluster
-/// still are what was looked at (S15).
+/// still are what was looked at (S15), and what they owe is theirs (S25).
 async fn settle(context: &Context, key: &Key, gathered: &Gathered) -> Result<Settled> {
     let Some(identity) = &gathered.identity else { return Ok(Settled::Even) };
-    if !gathered.object.annotations().contains_key(DEBTS_ANNOTATION) {
+    if !gathered.object.annotations().contains_key(DEBTS_ANNOTATION)
+        || !gathered.observed.object.notes.unreadable.is_empty()
+        || !matches!(judge(&gathered.observed), Provenance::Own | Provenance::Unwritten)
+    {
         return Ok(Settled::Even);
     }
     if matches!(identity.standing, Standing::Changed { .. })

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use maas_client::{Breaker, BuildError, Client, ErrorKind, EventQuery, Limiter};
 use secrecy::ExposeSecret as _;
 
-use super::{Credentials, Fingerprint, Identity, LogEnd, MachineReader, Problem};
+use super::{Credentials, DnsNames, Fingerprint, Identity, LogEnd, MachineReader, Problem};
 use crate::feed;
 use crate::lease::Fence;
 
@@ -151,6 +151,7 @@ impl Connections {
         let name = Name { endpoint: client.endpoint().to_string(), user: user.username };
         Ok(Identity {
             machines: MachineReader::new(client.clone()),
+            dns_names: DnsNames::new(client.clone()),
             log_end: self.log_end(&client, &name, now).await,
             name,
             standing: Standing::First,

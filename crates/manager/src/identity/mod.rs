@@ -8,6 +8,7 @@
 
 mod connections;
 mod endpoints;
+mod dns_names;
 mod keeper;
 mod places;
 mod reader;
@@ -28,6 +29,7 @@ use kube::ResourceExt as _;
 pub use connections::{Connect, over_network};
 pub use endpoints::{AllowedEndpoint, AllowedEndpoints};
 pub(crate) use keeper::name_for;
+pub use dns_names::DnsNames;
 pub use keeper::{Keeper, Kept, KubeKeeper, MemoryKeeper};
 pub(crate) use places::{CONFIG_MAPS, SECRETS};
 pub use places::{Credentials, EnvironmentCredentials};
@@ -63,6 +65,8 @@ pub struct Identity {
     pub client: maas_client::Client,
     /// Reads machines by id, many at a time.
     pub machines: MachineReader,
+    /// Names in MAAS's DNS.
+    pub dns_names: DnsNames,
     /// Endpoint and user: what is recorded on objects (S5).
     pub name: Name,
     /// How this identity stands to the one that is recorded on the MaasCluster (S5).

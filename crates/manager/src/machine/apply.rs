@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
+use capmaas_api::names::{CONTROL_PLANE_LABEL, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
 use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
 use capmaas_core::Lookup;
 use capmaas_core::backoff::Request;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::machine::{Event, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
+use capmaas_core::machine::{Event, Eyes, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
@@ -41,7 +41,7 @@ pub(super) async fn apply(
     let uid = object.uid().unwrap_or_default();
     let request = asked(&plan, sight);
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
-    if let Some(patch) = patch_of(&object, &plan) {
+    if let Some(patch) = patch_of(observed, &plan) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
         if let Some(status) = &mut plan.status {
             carry_over(status, observed.object.metadata.generation, object.metadata.generation);
@@ -128,7 +128,8 @@ fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
 }
 
 /// What the plan changes about metadata and spec, if anything.
-fn patch_of(object: &MaasMachine, plan: &Plan) -> Option<Value> {
+fn patch_of(observed: &Observed, plan: &Plan) -> Option<Value> {
+    let object = &observed.object;
     let mut annotations = Map::new();
     if let Some(record) = &plan.record {
         annotations.insert(RECORD_ANNOTATION.to_owned(), record.text().into());
@@ -142,6 +143,9 @@ fn patch_of(object: &MaasMachine, plan: &Plan) -> Option<Value> {
     let mut metadata = Map::new();
     if !annotations.is_empty() {
         metadata.insert("annotations".to_owned(), annotations.into());
+    }
+    if says_nothing_of_its_control_plane(observed, plan) {
+        metadata.insert("labels".to_owned(), json!({ CONTROL_PLANE_LABEL: "" }));
     }
     let before = object.finalizers().to_vec();
     let mut after = before.clone();
@@ -175,6 +179,15 @@ fn patch_of(object: &MaasMachine, plan: &Plan) -> Option<Value> {
         patch.insert("spec".to_owned(), spec.into());
     }
     (!patch.is_empty()).then(|| patch.into())
+}
+
+/// A control plane machine that somebody made by hand, with the label on its Machine alone. Everybody who looks at MaasMachines
+/// only (the MaasCluster, those who place VMs and spread machines) is told by the same label here, before anything is done.
+fn says_nothing_of_its_control_plane(observed: &Observed, plan: &Plan) -> bool {
+    let object = &observed.object;
+    let ours = plan.finalizer == Finalizer::Add || object.finalizers().iter().any(|name| name == MACHINE_FINALIZER);
+    let open = matches!(observed.eyes, Eyes::Open { .. });
+    ours && open && observed.is_control_plane() && !object.labels().contains_key(CONTROL_PLANE_LABEL)
 }
 
 /// Reads the object and its Cluster once more, right before a machine may lose something (S15).

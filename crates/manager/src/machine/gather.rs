@@ -2,8 +2,8 @@
 
 use capmaas_api::capi::{Cluster, Machine, owner};
 use capmaas_api::names::{
-    CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION,
-    DNS_NAME_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION, MANAGED_BY, PAUSED_ANNOTATION,
+    CLUSTER_NAME_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION, DNS_NAME_ANNOTATION,
+    ENDPOINT_SOURCE_ANNOTATION, MANAGED_BY, PAUSED_ANNOTATION,
 };
 use capmaas_api::{MaasCluster, MaasMachine, reasons};
 use capmaas_core::Lookup;
@@ -17,8 +17,9 @@ use capmaas_core::machine::{
     State, Surroundings, VmSight, asks_power, debts, ends_swap, first_record, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
-use maas_client::{DnsFilter, ErrorKind, MachineFilter, PowerState};
+use maas_client::{MachineFilter, PowerState};
 
+use super::addresses::linked_addresses;
 use super::others::{claims, others};
 use super::{Context, Known};
 use crate::census::Census;
@@ -121,7 +122,7 @@ pub(super) async fn gather(
         look_for_vm(context, &identity, record, &mut observed, &census).await;
         observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
-            observed.in_dns = in_dns(&identity, cluster, &observed).await;
+            observed.in_dns = in_dns(context, &identity, cluster, &observed).await;
         }
         observed.node = node(context, key, &observed).await;
         observed.as_host = crate::hosts::look(context, key, &observed, &identity).await;
@@ -388,7 +389,7 @@ pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
         stamped_for: machine.workload_annotations.get(STAMPED_FOR).cloned(),
         hostname: text(&machine.hostname),
         fqdn: text(&machine.fqdn),
-        addresses: machine.ip_addresses.clone(),
+        addresses: linked_addresses(machine),
         zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
         locked: machine.locked == Some(true),
         in_maintenance: machine.tag_names.iter().any(|tag| MAINTENANCE_TAGS.contains(&tag.as_str())),
@@ -427,27 +428,26 @@ fn dns_name(cluster: &MaasCluster) -> Option<String> {
     noted.or(endpoint).or(network).filter(|name| !name.is_empty())
 }
 
-/// Whether the cluster's record leads to the machine. Asked for control plane machines that run or leave.
-async fn in_dns(identity: &Identity, cluster: &MaasCluster, observed: &Observed) -> Lookup<bool> {
+/// Whether the cluster's record leads to the machine, of control plane machines that run or leave. The MaasCluster writes the
+/// record, and what MAAS answered to that is known here too: MAAS is asked after a restart and when the resync is due.
+async fn in_dns(context: &Context, identity: &Identity, cluster: &MaasCluster, observed: &Observed) -> Lookup<bool> {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    let control_plane = observed.object.labels().contains_key(CONTROL_PLANE_LABEL);
+    let control_plane = observed.is_control_plane();
     let (Lookup::Found(metal), true, Some(name)) = (&observed.on_record, control_plane, dns_name(cluster)) else {
         return Lookup::Absent;
     };
     if !deleting && metal.state != State::Deployed {
         return Lookup::Absent;
     }
-    match identity.client.dns_resources().list(&DnsFilter::fqdn(&name)).await {
-        Ok(records) => {
-            let addresses = records.iter().filter_map(|record| record.ip_addresses.as_ref()).flatten();
+    match identity.dns_names.look(&name, context.clock.now()).await {
+        Ok(record) => {
+            let addresses = record.iter().filter_map(|record| record.ip_addresses.as_ref()).flatten();
             let leads = |address: &maas_client::IpAddress| {
                 address.ip.as_ref().is_some_and(|ip| metal.addresses.contains(ip))
                     || address.interface_set.iter().any(|holder| holder.system_id.as_ref() == Some(&metal.id))
             };
             Lookup::Found(addresses.into_iter().any(leads))
         }
-        // Without the domain there is no record.
-        Err(error) if matches!(error.kind(), ErrorKind::UnknownReference | ErrorKind::NotFound) => Lookup::Found(false),
         Err(error) => Lookup::Unknown(error.to_string()),
     }
 }

@@ -1,5 +1,6 @@
 //! The reconciler of `MaasMachine`s: gather, let `capmaas_core::machine` decide, apply.
 
+mod addresses;
 mod apply;
 mod controller;
 pub(crate) mod debts;

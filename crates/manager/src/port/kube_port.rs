@@ -50,6 +50,7 @@ pub struct KubePort {
     workloads: Workloads,
     clusters: Together<Cluster>,
     maas_clusters: Together<MaasCluster>,
+    all_maas_clusters: Option<Store<MaasCluster>>,
 }
 
 impl fmt::Debug for KubePort {
@@ -72,6 +73,7 @@ impl KubePort {
             workloads: Workloads::default(),
             clusters: Together::default(),
             maas_clusters: Together::default(),
+            all_maas_clusters: None,
         }
     }
 
@@ -86,6 +88,13 @@ impl KubePort {
     #[must_use]
     pub fn with_machines(mut self, store: Store<MaasMachine>, census: Census) -> Self {
         self.machines = Some((store, census));
+        self
+    }
+
+    /// Lists of `MaasCluster`s are taken from what a watch keeps up to date.
+    #[must_use]
+    pub fn with_clusters(mut self, store: Store<MaasCluster>) -> Self {
+        self.all_maas_clusters = Some(store);
         self
     }
 
@@ -176,6 +185,18 @@ impl Kubernetes for KubePort {
                 None => return Ok(machines),
             }
         }
+    }
+
+    async fn maas_clusters(&self) -> Result<Vec<Arc<MaasCluster>>> {
+        if let Some(store) = &self.all_maas_clusters {
+            return Ok(store.state());
+        }
+        let api: Api<MaasCluster> = match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let list = within("list MaasClusters".to_owned(), api.list(&ListParams::default())).await?;
+        Ok(list.items.into_iter().map(Arc::new).collect())
     }
 
     async fn census(&self) -> Result<Census> {

@@ -256,6 +256,12 @@ impl Kubernetes for MemoryPort {
         found.map(|(key, object)| machine(decoded, key, object)).collect()
     }
 
+    async fn maas_clusters(&self) -> Result<Vec<Arc<MaasCluster>>> {
+        let state = self.state();
+        let found = state.objects.of_kind("MaasCluster");
+        found.map(|(key, object)| decode("MaasCluster", key, object.clone()).map(Arc::new)).collect()
+    }
+
     async fn census(&self) -> Result<Census> {
         let machines = self.maas_machines(None).await?;
         let state = self.state();

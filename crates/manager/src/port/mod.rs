@@ -295,6 +295,9 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     /// one, so it may lag behind.
     async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>>;
 
+    /// All `MaasCluster`s that this manager may see. From a cache where there is one, so it may lag behind.
+    async fn maas_clusters(&self) -> Result<Vec<Arc<MaasCluster>>>;
+
     /// What all `MaasMachine`s that this manager may see stand for. From a cache where there is one, so it may lag behind, but
     /// no further than [`maas_machines`](Self::maas_machines).
     async fn census(&self) -> Result<Census>;

@@ -168,6 +168,8 @@ async fn s24_an_object_of_the_go_provider_is_taken_over_without_a_write_to_maas(
 
     // The record was not made by us: it is emptied and stays.
     stage.port.delete("MaasCluster", &key());
+    stage.port.delete("MaasMachine", &Key::new("default", "cp1"));
+    stage.rest().await;
     stage.gone("cp1");
     stage.rest().await;
     assert!(stage.object().is_null());

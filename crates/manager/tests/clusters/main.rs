@@ -6,5 +6,7 @@ mod crash;
 mod crashes;
 mod hosts;
 mod life;
+mod proofs;
+mod reads;
 mod stage;
 mod trouble;

@@ -56,9 +56,12 @@ impl Stage {
         Self::with(Contract::List)
     }
 
+    /// Another management cluster with the same MAAS.
+    pub(crate) fn beside(other: &Self) -> Self {
+        Self::on(other.maas.clone(), Contract::List)
+    }
+
     pub(crate) fn with(contract: Contract) -> Self {
-        let start = Timestamp::from_second(START).unwrap();
-        let (clock, driver) = Clock::driven(start);
         let maas = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
         let stage_two = json!([
             {"user": {"name": "carol", "admin": true, "key": CAROL}},
@@ -70,6 +73,12 @@ impl Stage {
             {"ip_range": {"start_ip": "10.0.0.200", "end_ip": "10.0.0.250", "type": "dynamic"}},
         ]);
         maas.control().arrange(&serde_json::from_value::<Vec<_>>(stage_two).unwrap()).unwrap();
+        Self::on(maas, contract)
+    }
+
+    fn on(maas: Simulator, contract: Contract) -> Self {
+        let start = Timestamp::from_second(START).unwrap();
+        let (clock, driver) = Clock::driven(start);
         let port = MemoryPort::new(clock.clone());
         let (after_create, lose_answer) = (Hook::default(), Arc::new(Mutex::new(false)));
         let crash = Crash::default();

@@ -205,6 +205,8 @@ async fn a_record_that_somebody_deleted_is_made_anew() {
     stage.rest().await;
     let name = stage.records()[0].0.clone();
     stage.arrange(json!([{"absent": {"dns": name}}]));
+    // Nobody tells; the resync finds out.
+    stage.advance(600);
     stage.rest().await;
     assert_eq!(stage.records(), [(name, vec![address])]);
     stage.port.delete("MaasCluster", &key());

@@ -132,6 +132,10 @@ impl Kubernetes for Mortal {
         self.port.census().await
     }
 
+    async fn maas_clusters(&self) -> Result<Vec<Arc<MaasCluster>>> {
+        self.port.maas_clusters().await
+    }
+
     async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>> {
         self.port.maas_machines(of_cluster).await
     }

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 
 use super::super::decide;
 use super::super::notes::Source;
-use super::super::observed::{Record, Refusal};
+use super::super::observed::Refusal;
 use super::super::plan::{Effect, Finalizer, Requeue};
 use super::*;
 
@@ -55,11 +55,12 @@ fn s18_only_the_record_whose_number_we_stored_is_deleted() {
 
 #[test]
 fn s18_a_record_of_the_go_provider_is_emptied_and_left() {
-    let mut observed = ending(settled(&["10.0.0.1"], vec![]));
+    let mut observed = ending(settled(&["10.0.0.1"], vec![leaving(up("m1", &["10.0.0.1"]))]));
     observed.object.notes.source = Some(Source::Adopted);
-    (observed.object.notes.record, observed.object.notes.asked) = (None, None);
+    (observed.object.notes.asked, observed.object.made_its_name) = (None, false);
     assert_eq!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&[]) }));
-    observed.record = Lookup::Found(Record { id: 7, addresses: ips(&[]), dangling: false });
+    observed.machines = Lookup::Found(Vec::new());
+    observed.record = Lookup::Found(record(7, &[]));
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
     assert_eq!(plan.events[0].reason, "DNSRecordLeft");
@@ -67,9 +68,13 @@ fn s18_a_record_of_the_go_provider_is_emptied_and_left() {
 
 #[test]
 fn s24_a_go_object_that_is_deleted_before_we_ever_saw_it_is_let_go_the_same_way() {
-    let mut observed = ending(settled(&["10.0.0.1"], vec![]));
-    observed.object.notes = Notes::default();
+    let mut observed = ending(settled(&["10.0.0.1"], vec![leaving(up("m1", &["10.0.0.1"]))]));
+    (observed.object.notes, observed.object.made_its_name) = (Notes::default(), false);
     observed.identity = Ok(Known { standing: Standing::First, ..known() });
+    let plan = decide(&observed, now());
+    assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 3), "what was proven is noted: {plan:?}");
+    observed.object.notes =
+        Notes { source: Some(Source::Adopted), name: Some(NAME.into()), record: Some(7), ..Notes::default() };
     assert_eq!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&[]) }));
 }
 
@@ -112,7 +117,7 @@ fn s05_a_changed_identity_does_not_prove_that_the_record_is_gone() {
     observed.identity = Ok(changed());
     observed.record = Lookup::Absent;
     assert_eq!(waits_because(&observed), reasons::IDENTITY_CHANGED);
-    observed.record = Lookup::Found(Record { id: 7, addresses: ips(&[]), dangling: false });
+    observed.record = Lookup::Found(record(7, &[]));
     assert_eq!(decide(&observed, now()).effect, Some(Effect::DeleteDnsRecord { id: 7 }));
 }
 

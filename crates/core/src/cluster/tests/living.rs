@@ -115,7 +115,7 @@ fn s18_an_address_leaves_when_its_machine_is_being_deleted_or_is_off() {
 #[test]
 fn s18_a_record_that_is_bound_to_a_released_machine_is_written_anew() {
     let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
-    observed.record = Lookup::Found(Record { id: 7, addresses: ips(&["10.0.0.1"]), dangling: true });
+    observed.record = Lookup::Found(Record { dangling: true, ..record(7, &["10.0.0.1"]) });
     assert!(matches!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { .. })));
 }
 
@@ -237,7 +237,7 @@ fn a_record_that_vanished_is_made_anew_and_is_ours_then() {
 #[test]
 fn s24_taking_over_from_the_go_provider_changes_nothing_in_maas() {
     let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
-    observed.object.notes = Notes::default();
+    (observed.object.notes, observed.object.made_its_name) = (Notes::default(), false);
     observed.identity = Ok(Known { standing: Standing::First, ..known() });
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.endpoint.as_ref(), plan.patch.finalizer), (&None, None, Finalizer::Keep));
@@ -246,9 +246,13 @@ fn s24_taking_over_from_the_go_provider_changes_nothing_in_maas() {
         source: Some(Source::Adopted),
         name: Some(NAME.into()),
         identity: Some(known().name.to_string()),
+        written_for: Some(itself()),
         ..Notes::default()
     };
     observed.identity = Ok(known());
+    let plan = decide(&observed, now());
+    assert_eq!((&plan.effect, plan.patch.annotations[names::DNS_RECORD_ANNOTATION].as_deref()), (&None, Some("7")));
+    observed.object.notes.record = Some(7);
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
     assert!(plan.status.unwrap().ready);
@@ -266,6 +270,7 @@ fn go15_an_endpoint_of_the_user_is_never_fed_to_maas() {
     observed.object.finalizer = true;
     observed.object.spec.control_plane_endpoint = plan.patch.endpoint;
     observed.object.notes.source = Some(Source::User);
+    observed.object.notes.written_for = Some(itself());
     observed.object.notes.identity = Some(known().name.to_string());
     observed.machines = Lookup::Found(vec![up("m1", &["10.0.0.1"])]);
     observed.record = Lookup::Absent;
@@ -317,7 +322,7 @@ fn s05_after_a_change_of_identity_nothing_is_made_until_something_of_ours_was_se
     assert_eq!(reason(&plan.status.unwrap(), conditions::CREDENTIALS_VALID), reasons::IDENTITY_CHANGED);
 
     // The very record proves nothing about the machines: names are shown to everybody, machines are not.
-    observed.record = Lookup::Found(Record { id: 7, addresses: ips(&["10.0.0.1"]), dangling: false });
+    observed.record = Lookup::Found(record(7, &["10.0.0.1"]));
     let plan = decide(&observed, now());
     assert_eq!((plan.patch.is_empty(), plan.requeue), (true, Requeue::seconds(15)));
     observed.sees_a_machine = true;
@@ -330,7 +335,7 @@ fn s05_after_a_change_of_identity_nothing_is_made_until_something_of_ours_was_se
 fn s05_without_machines_the_record_is_proof_enough() {
     let mut observed = strange(settled(&[], vec![]));
     assert!(!decide(&observed, now()).patch.is_empty());
-    observed.record = Lookup::Found(Record { id: 8, addresses: ips(&[]), dangling: false });
+    observed.record = Lookup::Found(record(8, &[]));
     assert!(decide(&observed, now()).patch.is_empty());
 }
 

@@ -3,7 +3,9 @@
 mod ending;
 mod living;
 mod odd;
+mod proofs;
 mod properties;
+mod publishing;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use super::notes::{Notes, Source};
 use super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record};
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
+use crate::origin::WrittenFor;
 
 const NAME: &str = "c1-0abc12.maas";
 
@@ -45,11 +48,12 @@ fn changed() -> Known {
 
 /// A MaasCluster that was applied a moment ago.
 fn fresh() -> Observed {
-    let mut object = Object { generation: Some(1), ..Object::default() };
+    let mut object = Object { itself: itself(), generation: Some(1), ..Object::default() };
     object.spec.dns_domain = "maas".into();
     Observed {
         object,
-        owner: Lookup::Found(Owner { name: "c1".into(), ..Owner::default() }),
+        owner: Lookup::Found(Owner { name: "c1".into(), refers_here: true, ..Owner::default() }),
+        rivals: Vec::new(),
         machines: Lookup::Found(Vec::new()),
         preferred: Lookup::Absent,
         identity: Ok(Known { standing: Standing::First, ..known() }),
@@ -79,12 +83,24 @@ fn settled(addresses: &[&str], machines: Vec<Machine>) -> Observed {
         record: Some(7),
         asked: Some(now()),
         identity: Some(known().name.to_string()),
+        written_for: Some(itself()),
         ..Notes::default()
     };
+    observed.object.made_its_name = true;
     observed.identity = Ok(known());
-    observed.record = Lookup::Found(Record { id: 7, addresses: ips(addresses), dangling: false });
+    observed.record = Lookup::Found(record(7, addresses));
     observed.machines = Lookup::Found(machines);
     observed
+}
+
+fn itself() -> WrittenFor {
+    WrittenFor { namespace: "team".into(), name: "c1".into(), uid: "u1".into() }
+}
+
+/// A record with addresses that MAAS knows as those of the machine `at-<address>`.
+fn record(id: i64, addresses: &[&str]) -> Record {
+    let bound = addresses.iter().map(|address| (ip(address), BTreeSet::from([format!("at-{address}")]))).collect();
+    Record { id, addresses: ips(addresses), bound, dangling: false }
 }
 
 /// A control plane machine that is up.
@@ -93,6 +109,7 @@ fn up(name: &str, addresses: &[&str]) -> Machine {
         name: name.into(),
         control_plane: true,
         deleting: false,
+        system_id: addresses.first().map(|address| format!("at-{address}")),
         provisioned: true,
         made: true,
         state: Some("Deployed".into()),

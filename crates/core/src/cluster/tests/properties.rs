@@ -3,8 +3,10 @@
 use capmaas_api::cluster::ControlPlaneEndpoint;
 use proptest::prelude::*;
 
-use super::super::observed::{Machine, Refusal, Trouble};
+use super::super::observed::{Machine, Refusal, Rival, Trouble};
 use super::super::plan::{Effect, Finalizer};
+use super::super::proof::{Leads, leads};
+use super::super::provenance::{Provenance, judge};
 use super::super::{Plan, decide};
 use super::world::{Crash, World};
 use super::*;
@@ -20,6 +22,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
     let addresses = proptest::collection::vec(any_address(), 0..3);
     ("m[1-4]", any::<[bool; 5]>(), state, addresses).prop_map(
         |(name, [plane, deleting, provisioned, powered, host], state, addresses)| Machine {
+            system_id: Some(format!("sys-{name}")),
             name,
             control_plane: plane,
             deleting,
@@ -44,8 +47,12 @@ fn any_notes() -> impl Strategy<Value = Notes> {
     let source =
         proptest::option::of(prop_oneof![1 => Just(Source::User), 3 => Just(Source::Dns), 1 => Just(Source::Adopted)]);
     let owed = proptest::collection::btree_set(any_address(), 0..3);
-    (source, any::<[bool; 3]>(), 6i64..9, -400i64..100, owed).prop_map(
-        |(source, [name, record, asked], id, ago, owed)| {
+    let other = |uid: &str, name: &str| Some(WrittenFor { uid: uid.into(), name: name.into(), ..itself() });
+    let written_for = prop_oneof![
+        5 => Just(Some(itself())), 2 => Just(None), 1 => Just(other("u0", "c1")), 1 => Just(other("u0", "c0")),
+    ];
+    (source, any::<[bool; 3]>(), 6i64..9, -400i64..100, owed, written_for).prop_map(
+        |(source, [name, record, asked], id, ago, owed, written_for)| {
             let notes = Notes {
                 source,
                 name: name.then(|| NAME.to_owned()),
@@ -53,6 +60,7 @@ fn any_notes() -> impl Strategy<Value = Notes> {
                 asked: asked.then(|| later(ago)),
                 owed,
                 identity: Some(known().name.to_string()),
+                written_for,
                 unreadable: Vec::new(),
             };
             let written = Notes::default().difference(&notes);
@@ -67,6 +75,8 @@ fn any_object() -> impl Strategy<Value = Object> {
         |(notes, [deleting, finalizer], (moving, paused, managed, custom), host)| {
             let rarely = |number: u8| number < 25;
             let mut object = Object {
+                itself: itself(),
+                made_its_name: moving.is_multiple_of(2),
                 generation: Some(1),
                 deleting,
                 finalizer,
@@ -88,8 +98,26 @@ fn any_object() -> impl Strategy<Value = Object> {
 }
 
 fn any_record() -> impl Strategy<Value = Record> {
-    (6i64..9, proptest::collection::btree_set(any_address(), 0..4), any::<bool>())
-        .prop_map(|(id, addresses, dangling)| Record { id, addresses, dangling })
+    let holder = prop_oneof![4 => "sys-m[1-4]", 1 => Just("sys-other".to_owned())];
+    let bound = proptest::collection::btree_map(any_address(), holder.prop_map(|id| BTreeSet::from([id])), 0..6);
+    (6i64..9, proptest::collection::btree_set(any_address(), 0..4), bound, any::<bool>()).prop_map(
+        |(id, addresses, mut bound, dangling)| {
+            bound.retain(|address, _| addresses.contains(address));
+            Record { id, addresses, bound, dangling }
+        },
+    )
+}
+
+fn any_rival() -> impl Strategy<Value = Rival> {
+    let machines = proptest::collection::btree_set(prop_oneof!["sys-m[1-4]", Just("sys-other".to_owned())], 0..3);
+    (any::<[bool; 3]>(), 0u8..8, machines).prop_map(|([numbered, own, owned], made, machines)| Rival {
+        who: "other/c1".into(),
+        made_its_name: made == 0,
+        numbered,
+        own,
+        owned,
+        machines,
+    })
 }
 
 fn any_observed() -> impl Strategy<Value = Observed> {
@@ -98,7 +126,13 @@ fn any_observed() -> impl Strategy<Value = Observed> {
         1 => Just(Ok(changed())),
         1 => Just(Err(Refusal { reason: capmaas_api::reasons::CREDENTIALS_INVALID, message: "none".into() })),
     ];
-    let owner = any_lookup(any::<bool>().prop_map(|paused| Owner { name: "c1".into(), paused, ..Owner::default() }));
+    let owner = any_lookup(any::<[bool; 2]>().prop_map(|[paused, refers_here]| Owner {
+        name: "c1".into(),
+        paused,
+        refers_here,
+        ..Owner::default()
+    }));
+    let rivals = prop_oneof![4 => Just(Vec::new()), 1 => proptest::collection::vec(any_rival(), 1..3)];
     let reserved = proptest::collection::btree_map(any_address(), any_lookup(Just(())), 0..6);
     let trouble = proptest::option::of((-20i64..20).prop_map(|at| Trouble {
         effect: Effect::UpdateDnsRecord { id: 1, addresses: BTreeSet::new() },
@@ -109,14 +143,15 @@ fn any_observed() -> impl Strategy<Value = Observed> {
     (
         (any_object(), owner, machines, any_lookup(Just("10.0.0.0/30".to_owned()))),
         (identity, any::<bool>(), any_lookup(any_record()), any_lookup(Just(NAME.to_owned()))),
-        (proptest::collection::btree_set(any_address(), 0..3), reserved, trouble),
+        (proptest::collection::btree_set(any_address(), 0..3), reserved, trouble, rivals),
     )
         .prop_map(
             |(
                 (object, owner, machines, preferred),
                 (identity, seen, record, candidate),
-                (unheard_of, reserved, trouble),
+                (unheard_of, reserved, trouble, rivals),
             )| Observed {
+                rivals,
                 object,
                 owner,
                 machines,
@@ -195,19 +230,46 @@ proptest! {
     }
 
     #[test]
+    fn s25_what_was_not_written_for_an_object_changes_nothing_in_maas(observed in any_observed()) {
+        if matches!(judge(&observed), Provenance::Copy(_) | Provenance::Doubtful(_)) {
+            let plan = decide(&observed, now());
+            prop_assert!(plan.effect.is_none() && plan.hosts.is_none() && plan.patch.annotations.is_empty());
+        }
+    }
+
+    #[test]
+    fn s18_a_record_is_changed_only_if_more_than_an_annotation_says_whose_it_is(observed in any_observed()) {
+        if let (Some(Effect::UpdateDnsRecord { .. } | Effect::DeleteDnsRecord { .. }), Lookup::Found(record)) =
+            (decide(&observed, now()).effect, &observed.record)
+        {
+            let elsewhere = matches!(leads(&observed, record), Leads::Elsewhere(_) | Leads::Unknown(_));
+            prop_assert!(observed.object.made_its_name || !elsewhere);
+            prop_assert_eq!(observed.object.notes.record, Some(record.id));
+        }
+    }
+
+    #[test]
     fn the_finalizer_goes_only_when_nothing_of_ours_can_be_left(observed in any_observed()) {
         let plan = decide(&observed, now());
         if plan.patch.finalizer != Finalizer::Remove {
             return Ok(());
         }
-        prop_assert!(plan.effect.is_none() && no_machine_left(&observed));
+        prop_assert!(plan.effect.is_none());
+        if matches!(judge(&observed), Provenance::Copy(_) | Provenance::Doubtful(_)) {
+            return Ok(());
+        }
+        prop_assert!(no_machine_left(&observed));
         let notes = &observed.object.notes;
         if notes.source == Some(Source::User) || notes.name.is_none() && notes.source == Some(Source::Dns) {
             return Ok(());
         }
         match &observed.record {
             Lookup::Absent => {}
-            Lookup::Found(record) => prop_assert!(notes.record != Some(record.id)),
+            Lookup::Found(record) => {
+                let left = notes.source == Some(Source::Adopted) && record.addresses.is_empty();
+                let not_ours = !observed.object.made_its_name && matches!(leads(&observed, record), Leads::Elsewhere(_));
+                prop_assert!(notes.record != Some(record.id) || left || not_ours);
+            }
             Lookup::Unknown(_) => {
                 let user = observed.object.custom_endpoint || observed.object.spec.control_plane_endpoint.is_none()
                     || matches!(&observed.object.spec.control_plane_endpoint, Some(endpoint) if endpoint.host == "vip.example");
@@ -237,10 +299,12 @@ proptest! {
         script in proptest::collection::vec((crash(), 0i64..40, any::<bool>()), 0..40),
         machines in proptest::collection::vec(any_machine(), 0..4),
         known_to_maas in any::<bool>(),
+        made_its_name in any::<bool>(),
     ) {
-        let mut object = Object { generation: Some(1), ..Object::default() };
+        let mut object = Object { itself: itself(), generation: Some(1), ..Object::default() };
         object.spec.dns_domain = "maas".into();
         let mut world = World::new(object);
+        world.made_its_name = made_its_name;
         if known_to_maas {
             world.known_addresses = (1..6).map(|last| IpAddr::from([10, 0, 0, last])).collect();
         }

@@ -33,6 +33,8 @@ pub(super) struct World {
     pub(super) known_addresses: BTreeSet<IpAddr>,
     pub(super) reserved: BTreeSet<IpAddr>,
     pub(super) maas_answers: bool,
+    /// The UID of the object still leads to its name: it was not moved.
+    pub(super) made_its_name: bool,
     pub(super) seconds: i64,
     pub(super) effects: usize,
 }
@@ -48,6 +50,7 @@ impl World {
             known_addresses: BTreeSet::new(),
             reserved: BTreeSet::new(),
             maas_answers: true,
+            made_its_name: true,
             seconds: 0,
             effects: 0,
         }
@@ -58,13 +61,16 @@ impl World {
     }
 
     pub(super) fn observe(&self) -> Option<Observed> {
-        let object = self.object.clone()?;
+        let mut object = self.object.clone()?;
+        object.made_its_name = self.made_its_name && object.notes.name.is_some();
         let away = || Lookup::Unknown("MAAS is away".to_owned());
         let name = endpoint::name(&object, &self.owner);
         let record = match (&name, self.maas_answers) {
             (None, _) => Lookup::Unknown("no name yet".into()),
             (_, false) => Lookup::Unknown("MAAS is away".into()),
-            (Some(name), true) => self.records.get(name).cloned().map_or(Lookup::Absent, Lookup::Found),
+            (Some(name), true) => {
+                self.records.get(name).map_or(Lookup::Absent, |record| Lookup::Found(self.bound(record)))
+            }
         };
         let free = (0..5).map(|n| format!("c1-{n:06x}.maas")).find(|name| !self.records.contains_key(name));
         let candidate = if self.maas_answers { free.map_or(Lookup::Absent, Lookup::Found) } else { away() };
@@ -74,6 +80,7 @@ impl World {
         });
         let mut observed = Observed {
             owner: Lookup::Found(self.owner.clone()),
+            rivals: Vec::new(),
             machines: Lookup::Found(self.machines.clone()),
             preferred: Lookup::Absent,
             identity: Ok(Known { standing: Standing::of(&known().name, object.notes.identity.as_deref()), ..known() }),
@@ -98,6 +105,16 @@ impl World {
         let heard_of = |address: &&IpAddr| self.known_addresses.contains(*address) || self.reserved.contains(*address);
         observed.unheard_of = wanted.iter().filter(|address| !heard_of(address)).copied().collect();
         Some(observed)
+    }
+
+    /// The record with the machines whose its addresses are.
+    fn bound(&self, record: &Record) -> Record {
+        let holders = |address: &IpAddr| -> BTreeSet<String> {
+            let theirs = self.machines.iter().filter(|machine| machine.addresses.contains(address));
+            theirs.filter_map(|machine| machine.system_id.clone()).collect()
+        };
+        let known = record.addresses.iter().filter(|address| self.known_addresses.contains(*address));
+        Record { bound: known.map(|address| (*address, holders(address))).collect(), ..record.clone() }
     }
 
     /// Carries out a plan. A finalizer that goes takes the object with it if it is being deleted.
@@ -159,7 +176,8 @@ impl World {
                 assert!(!self.records.contains_key(name), "made twice: {name}");
                 self.reserve(addresses);
                 self.numbers += 1;
-                let record = Record { id: self.numbers, addresses: addresses.clone(), dangling: false };
+                let record =
+                    Record { id: self.numbers, addresses: addresses.clone(), bound: BTreeMap::new(), dangling: false };
                 self.records.insert(name.clone(), record);
                 return Some(self.numbers);
             }

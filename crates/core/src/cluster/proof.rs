@@ -1,0 +1,101 @@
+//! What shows that a record in MAAS's DNS is this cluster's (S18).
+//!
+//! A number in an annotation, a name of our form and a finalizer are things that anybody can write. Where the record leads is
+//! MAAS's own word.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::notes::Source;
+use super::observed::{Observed, Record};
+use crate::Lookup;
+
+/// Where a record leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Leads {
+    /// It has no address.
+    Nowhere,
+    /// To machines of this cluster alone.
+    Here,
+    /// To machines of this cluster and to others.
+    HereAndElsewhere,
+    /// To no machine of this cluster; this is one of its addresses.
+    Elsewhere(IpAddr),
+    /// The machines of this cluster are not known.
+    Unknown(String),
+}
+
+/// Where a record leads. An address that no machine has in MAAS is ours if a machine of ours has it in its status, or if we noted
+/// that MAAS reserved it for us.
+pub(super) fn leads(observed: &Observed, record: &Record) -> Leads {
+    let machines = match &observed.machines {
+        Lookup::Found(machines) => machines.as_slice(),
+        Lookup::Absent => &[],
+        Lookup::Unknown(why) => return Leads::Unknown(why.clone()),
+    };
+    let ids: BTreeSet<&str> = machines.iter().filter_map(|machine| machine.system_id.as_deref()).collect();
+    let is_ours = |address: &&IpAddr| match record.bound.get(*address) {
+        Some(holders) => holders.iter().any(|id| ids.contains(id.as_str())),
+        None => {
+            machines.iter().any(|machine| machine.addresses.contains(*address))
+                || observed.object.notes.owed.contains(*address)
+        }
+    };
+    let (here, elsewhere): (Vec<&IpAddr>, Vec<&IpAddr>) = record.addresses.iter().partition(is_ours);
+    match (here.is_empty(), elsewhere.first()) {
+        (true, None) => Leads::Nowhere,
+        (true, Some(address)) => Leads::Elsewhere(**address),
+        (false, None) => Leads::Here,
+        (false, Some(_)) => Leads::HereAndElsewhere,
+    }
+}
+
+/// Whose a record is that was found under our name.
+pub(super) enum Whose {
+    Ours,
+    /// Not ours, or nothing shows that it is; the sentence says what a person can do.
+    Foreign(String),
+    /// Nobody can tell now, for this reason. `None`: MAAS is another one than before, or we are somebody else there, and only the
+    /// very number counts.
+    Unclear(Option<String>),
+}
+
+/// Whose a record is. First the journal must claim it: by its number; or, without one, because the name was free when we wrote it
+/// down (the answer to our request was lost) or because it looks like another provider's. Then MAAS must agree: the name is one
+/// that only this object's UID leads to, or the record leads to this cluster's machines; what we claim to have made may also
+/// lead nowhere.
+pub(super) fn whose(observed: &Observed, source: Source, record: &Record, trusted: bool, name: &str) -> Whose {
+    let (object, notes) = (&observed.object, &observed.object.notes);
+    let id = record.id;
+    let claimed = match notes.record {
+        Some(noted) if noted == id => true,
+        _ if !trusted => return Whose::Unclear(None),
+        None if notes.asked.is_some() => true,
+        None if source == Source::Adopted => false,
+        _ => {
+            let message =
+                format!("the DNS record {name} ({id}) in MAAS was not made for this object; it is left alone");
+            return Whose::Foreign(message);
+        }
+    };
+    if claimed && object.made_its_name {
+        return Whose::Ours;
+    }
+    match leads(observed, record) {
+        Leads::Unknown(why) => Whose::Unclear(Some(why)),
+        Leads::Here => Whose::Ours,
+        Leads::Nowhere | Leads::HereAndElsewhere if claimed => Whose::Ours,
+        Leads::Nowhere => Whose::Foreign(format!(
+            "the DNS record {name} ({id}) in MAAS has no address that would show whose it is, so it is left alone; if it is \
+             nobody else's, delete it in MAAS, and it is made anew for this cluster"
+        )),
+        Leads::HereAndElsewhere => Whose::Foreign(format!(
+            "the DNS record {name} ({id}) in MAAS leads to machines of this cluster and to others, so it is left alone; take the \
+             others out of it in MAAS"
+        )),
+        Leads::Elsewhere(address) => Whose::Foreign(format!(
+            "the DNS record {name} ({id}) in MAAS leads to {address}, which is no address of this cluster's machines, so it is left \
+             alone; if it is nobody else's, delete it in MAAS, and it is made anew for this cluster"
+        )),
+    }
+}

@@ -1,0 +1,154 @@
+//! Whether a `MaasCluster` is the one that its journal was written for (S25).
+//!
+//! Annotations travel, and whoever may edit a `MaasCluster` may write any. So a claim to a record in MAAS's DNS is weighed
+//! against those of all other `MaasCluster`s; where it cannot be told whose the record is, nobody touches it.
+
+use capmaas_api::reasons;
+
+use super::endpoint;
+use super::notes::Source;
+use super::observed::{Observed, Owner, Rival};
+use super::proof::{self, Leads};
+use crate::Lookup;
+use crate::origin::{Origin, WrittenFor};
+
+/// What the object is to its journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Provenance {
+    /// It was written for this object.
+    Own,
+    /// It was rightly taken over, or there is none: from now on it says so.
+    Unwritten,
+    /// It is another object's. Nothing is done about this one, and it may go at any time.
+    Copy(Doubt),
+    /// It cannot be told. Nothing in MAAS is changed.
+    Doubtful(Doubt),
+}
+
+/// Why nothing is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// For the condition.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// Judges. A journal that cannot be read is nobody else's either; it stops all work on the object anyway.
+pub fn judge(observed: &Observed) -> Provenance {
+    let (object, notes) = (&observed.object, &observed.object.notes);
+    if !notes.unreadable.is_empty() {
+        return Provenance::Own;
+    }
+    match object.itself.judge_of(notes.written_for.as_ref()) {
+        Origin::Own => match contest(observed) {
+            Contest::Won => Provenance::Own,
+            // Somebody wrote into the journal; which of the two it was cannot be told.
+            Contest::Lost(rival) | Contest::Open(rival) => Provenance::Doubtful(contested(observed, rival)),
+        },
+        Origin::Copy(original) => Provenance::Copy(Doubt {
+            reason: reasons::COPIED_JOURNAL,
+            message: format!(
+                "this is a copy: its annotations were written for the MaasCluster {original}; nothing is done about it, and it \
+                 can be deleted; for a cluster of its own, create it without our annotations and without \
+                 spec.controlPlaneEndpoint"
+            ),
+        }),
+        Origin::Renewed(former) => {
+            let owned = matches!(&observed.owner, Lookup::Found(owner) if owner.refers_here);
+            match contest(observed) {
+                Contest::Won if owned => Provenance::Unwritten,
+                Contest::Won => Provenance::Doubtful(Doubt {
+                    reason: reasons::COPIED_JOURNAL,
+                    message: format!(
+                        "its annotations were written for {former}, an earlier object of this name; nothing is done until a \
+                         Cluster that lives and whose infrastructureRef names this one owns it"
+                    ),
+                }),
+                Contest::Lost(rival) => Provenance::Copy(contested(observed, rival)),
+                Contest::Open(rival) => Provenance::Doubtful(contested(observed, rival)),
+            }
+        }
+        Origin::Unrecorded => match contest(observed) {
+            Contest::Won => Provenance::Unwritten,
+            Contest::Lost(rival) => Provenance::Copy(contested(observed, rival)),
+            Contest::Open(rival) => Provenance::Doubtful(contested(observed, rival)),
+        },
+    }
+}
+
+/// Whether the journal alone says that it is another object's: then nobody else need be asked.
+pub fn is_plain_copy(itself: &WrittenFor, written_for: Option<&WrittenFor>) -> bool {
+    matches!(itself.judge_of(written_for), Origin::Copy(_))
+}
+
+fn contested(observed: &Observed, rival: &Rival) -> Doubt {
+    let nobody = Owner::default();
+    let owner = match &observed.owner {
+        Lookup::Found(owner) => owner,
+        Lookup::Absent | Lookup::Unknown(_) => &nobody,
+    };
+    let name = endpoint::name(&observed.object, owner).unwrap_or_default();
+    let copied = observed.object.notes.source.is_some();
+    Doubt {
+        reason: if copied { reasons::COPIED_JOURNAL } else { reasons::DNS_NAME_TAKEN },
+        message: format!(
+            "the MaasCluster {} claims the DNS record {name} too, and nothing shows that it is this object's; nothing is done \
+             about it: delete the one that is a copy, or give this cluster another endpoint",
+            rival.who
+        ),
+    }
+}
+
+enum Contest<'a> {
+    Won,
+    /// The name is the other one's beyond doubt.
+    Lost(&'a Rival),
+    /// The other one has as much right, or more, or nobody can tell now.
+    Open(&'a Rival),
+}
+
+/// Weighs the claim to the record against every other one; the first that it does not win decides.
+fn contest(observed: &Observed) -> Contest<'_> {
+    if observed.object.notes.source == Some(Source::User) {
+        return Contest::Won;
+    }
+    let outcomes = observed.rivals.iter().map(|rival| against(observed, rival));
+    let mut open = Contest::Won;
+    for outcome in outcomes {
+        match outcome {
+            Contest::Won => {}
+            Contest::Lost(rival) => return Contest::Lost(rival),
+            Contest::Open(rival) => open = Contest::Open(rival),
+        }
+    }
+    open
+}
+
+/// What counts, the strongest first: a name that only one UID leads to; machines, because a copy does not have them; the number
+/// of the record; a journal that names its object; a Cluster that names it. The last ones anybody can write, so they decide only
+/// where one side lacks them.
+fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
+    let (object, notes) = (&observed.object, &observed.object.notes);
+    let (leads_here, leads_there) = match &observed.record {
+        Lookup::Found(record) => {
+            let to_rival = record.bound.values().flatten().any(|id| rival.machines.contains(id));
+            (matches!(proof::leads(observed, record), Leads::Here | Leads::HereAndElsewhere), to_rival)
+        }
+        Lookup::Absent | Lookup::Unknown(_) => (false, false),
+    };
+    let unseen = matches!(observed.record, Lookup::Unknown(_)) || matches!(observed.machines, Lookup::Unknown(_));
+    let own = notes.written_for.as_ref() == Some(&object.itself);
+    let weights = [
+        (object.made_its_name, rival.made_its_name),
+        (leads_here, leads_there),
+        (notes.record.is_some(), rival.numbered),
+        (own, rival.own),
+        (matches!(&observed.owner, Lookup::Found(owner) if owner.refers_here), rival.owned),
+    ];
+    match weights.into_iter().find(|(mine, theirs)| mine != theirs) {
+        Some((true, _)) if object.made_its_name || !unseen => Contest::Won,
+        Some((false, _)) if rival.made_its_name => Contest::Lost(rival),
+        _ => Contest::Open(rival),
+    }
+}

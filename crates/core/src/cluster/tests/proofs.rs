@@ -1,0 +1,203 @@
+//! Whose a journal is, and whose a record.
+
+use capmaas_api::{conditions, reasons};
+
+use super::super::decide;
+use super::super::notes::Source;
+use super::super::observed::Rival;
+use super::super::plan::{Effect, Finalizer, Plan};
+use super::super::provenance::{Provenance, judge};
+use super::*;
+
+fn somebody(namespace: &str, name: &str, uid: &str) -> WrittenFor {
+    WrittenFor { namespace: namespace.into(), name: name.into(), uid: uid.into() }
+}
+
+fn rival() -> Rival {
+    Rival { who: "other/c1".into(), numbered: true, owned: true, ..Rival::default() }
+}
+
+/// The same after a move: the UID does not lead to the name any more.
+fn moved(mut observed: Observed) -> Observed {
+    observed.object.made_its_name = false;
+    observed
+}
+
+/// An object that looks as if the Go provider had served it.
+fn of_the_go_provider(addresses: &[&str], machines: Vec<Machine>) -> Observed {
+    let mut observed = moved(settled(addresses, machines));
+    observed.object.notes = Notes {
+        source: Some(Source::Adopted),
+        name: Some(NAME.into()),
+        identity: Some(known().name.to_string()),
+        written_for: Some(itself()),
+        ..Notes::default()
+    };
+    observed
+}
+
+fn deleted(mut observed: Observed) -> Plan {
+    observed.object.deleting = true;
+    decide(&observed, now())
+}
+
+fn says(plan: &Plan, type_: &str) -> String {
+    reason(plan.status.as_ref().unwrap(), type_).to_owned()
+}
+
+#[test]
+fn s25_a_copy_says_so_touches_nothing_and_may_go_at_any_time() {
+    let machines = vec![up("m1", &["10.0.0.1"])];
+    for original in [somebody("other", "c1", "u0"), somebody("team", "c0", "u0")] {
+        let mut observed = settled(&["10.0.0.9"], machines.clone());
+        observed.object.notes.written_for = Some(original.clone());
+        observed.object.notes.owed = ips(&["10.0.0.9"]);
+        let plan = decide(&observed, now());
+        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+        assert_eq!(says(&plan, conditions::READY), reasons::COPIED_JOURNAL);
+        let message = condition(plan.status.as_ref().unwrap(), conditions::READY).message.clone().unwrap();
+        assert!(message.contains(&original.to_string()), "{message}");
+        let plan = deleted(observed);
+        assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+    }
+}
+
+#[test]
+fn s25_an_object_in_a_new_life_needs_a_live_cluster_that_names_it() {
+    let mut observed = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
+    observed.object.notes.written_for = Some(somebody("team", "c1", "u0"));
+    let plan = decide(&observed, now());
+    assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 1), "it is written down whose it is now");
+    observed.owner = Lookup::Found(Owner { name: "c1".into(), ..Owner::default() });
+    let plan = decide(&observed, now());
+    assert_eq!((plan.patch.is_empty(), says(&plan, conditions::READY).as_str()), (true, reasons::COPIED_JOURNAL));
+    observed.owner = Lookup::Absent;
+    assert!(matches!(judge(&observed), Provenance::Doubtful(_)));
+    let plan = deleted(observed.clone());
+    assert_eq!(
+        (&plan.effect, plan.patch.finalizer),
+        (&None, Finalizer::Keep),
+        "its machines have journals of their own"
+    );
+    observed.machines = Lookup::Found(Vec::new());
+    let plan = deleted(observed);
+    assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+    assert!(plan.events[0].warning);
+}
+
+#[test]
+fn s24_a_journal_of_an_earlier_release_is_taken_over_without_a_change_in_maas() {
+    let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
+    observed.object.notes.written_for = None;
+    let plan = decide(&observed, now());
+    assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 1));
+    assert!(plan.patch.annotations.contains_key(capmaas_api::names::WRITTEN_FOR_ANNOTATION));
+}
+
+#[test]
+fn s25_of_two_that_claim_a_record_the_one_whose_uid_made_the_name_is_the_original() {
+    let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
+    for written_for in [Some(itself()), None] {
+        observed.object.notes.written_for = written_for;
+        // Whatever the other one has been made to say.
+        observed.rivals = vec![Rival { own: true, machines: ["at-10.0.0.1".to_owned()].into(), ..rival() }];
+        assert!(matches!(judge(&observed), Provenance::Own | Provenance::Unwritten));
+        observed.rivals[0].made_its_name = true;
+        observed.object.made_its_name = false;
+        assert!(!matches!(judge(&observed), Provenance::Own | Provenance::Unwritten));
+        observed.object.made_its_name = true;
+    }
+}
+
+#[test]
+fn s25_the_machines_that_a_record_leads_to_tell_the_original_from_the_copy() {
+    let mut observed = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
+    observed.rivals = vec![rival()];
+    assert_eq!(judge(&observed), Provenance::Own);
+    observed.machines = Lookup::Found(Vec::new());
+    observed.rivals[0].machines = ["at-10.0.0.1".to_owned()].into();
+    assert!(matches!(judge(&observed), Provenance::Doubtful(_)));
+    // Nor is it believed while nobody knows where the record leads, or which machines there are.
+    let mut unseen = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
+    unseen.rivals = vec![rival()];
+    unseen.machines = Lookup::Unknown("the API server is away".into());
+    assert!(matches!(judge(&unseen), Provenance::Doubtful(_)));
+}
+
+#[test]
+fn s25_where_nobody_can_tell_the_original_neither_touches_the_record() {
+    let both = vec![up("m1", &["10.0.0.1"]), up("m2", &["10.0.0.2"])];
+    let mut same_machines = moved(settled(&["10.0.0.1"], both.clone()));
+    same_machines.rivals = vec![Rival { own: true, machines: ["at-10.0.0.1".to_owned()].into(), ..rival() }];
+    let mut nobodys = moved(settled(&[], both));
+    nobodys.rivals = vec![Rival { own: true, ..rival() }];
+    for observed in [same_machines, nobodys] {
+        let plan = decide(&observed, now());
+        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+        let message = condition(plan.status.as_ref().unwrap(), conditions::READY).message.clone().unwrap();
+        assert!(message.contains("other/c1"), "{message}");
+    }
+}
+
+#[test]
+fn s25_a_claim_without_a_number_does_not_disturb_one_with_a_number() {
+    let mut observed = moved(settled(&[], Vec::new()));
+    observed.rivals = vec![Rival { own: true, numbered: false, ..rival() }];
+    assert_eq!(judge(&observed), Provenance::Own);
+}
+
+#[test]
+fn s18_a_forged_number_neither_redirects_nor_empties_nor_deletes_a_record() {
+    let forged = |machines: Vec<Machine>| moved(settled(&["10.0.0.77"], machines));
+    let plan = decide(&forged(vec![up("m1", &["10.0.0.1"])]), now());
+    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+    assert_eq!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
+    let plan = deleted(forged(vec![leaving(up("m1", &["10.0.0.1"]))]));
+    assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Keep));
+    let plan = deleted(forged(Vec::new()));
+    assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+    assert_eq!(plan.events[0].reason, "DNSRecordLeft");
+}
+
+#[test]
+fn s18_a_forged_time_of_asking_is_no_proof_either() {
+    let mut observed = moved(settled(&["10.0.0.77"], vec![up("m1", &["10.0.0.1"])]));
+    observed.object.notes.record = None;
+    let plan = decide(&observed, now());
+    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+}
+
+#[test]
+fn s18_after_a_move_the_record_is_kept_in_step_because_it_leads_to_the_clusters_machines() {
+    let machines = vec![up("m1", &["10.0.0.1"]), up("m2", &["10.0.0.2"])];
+    let expected = Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&["10.0.0.1", "10.0.0.2"]) });
+    for addresses in [&["10.0.0.1"][..], &[], &["10.0.0.1", "10.0.0.9"]] {
+        assert_eq!(decide(&moved(settled(addresses, machines.clone())), now()).effect, expected, "{addresses:?}");
+    }
+}
+
+#[test]
+fn s18_a_record_of_another_provider_is_ours_if_it_leads_to_this_clusters_machines_alone() {
+    let machines = || vec![up("m1", &["10.0.0.1"]), up("m2", &["10.0.0.2"])];
+    let plan = decide(&of_the_go_provider(&["10.0.0.1"], machines()), now());
+    let noted = plan.patch.annotations.get(capmaas_api::names::DNS_RECORD_ANNOTATION);
+    assert_eq!((&plan.effect, noted), (&None, Some(&Some("7".to_owned()))));
+    for addresses in [&["10.0.0.77"][..], &["10.0.0.1", "10.0.0.77"], &[]] {
+        let observed = of_the_go_provider(addresses, machines());
+        let plan = decide(&observed, now());
+        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true), "{addresses:?}");
+        assert_eq!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
+        assert!(!plan.status.as_ref().unwrap().ready, "nobody joins another cluster's API server");
+        let plan = deleted(of_the_go_provider(addresses, Vec::new()));
+        assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+    }
+}
+
+#[test]
+fn s01_whose_a_record_is_cannot_be_told_while_the_machines_are_not_known() {
+    let mut observed = moved(settled(&["10.0.0.1"], Vec::new()));
+    observed.machines = Lookup::Unknown("the API server is away".into());
+    let plan = decide(&observed, now());
+    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+    assert_ne!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
+}

@@ -1,0 +1,67 @@
+//! The other MaasClusters that claim the same record in MAAS's DNS (S25). Seldom any: copies, and names that people gave twice.
+
+use capmaas_api::MaasCluster;
+use capmaas_core::Lookup;
+use capmaas_core::cluster::endpoint;
+use capmaas_core::cluster::notes::Source;
+use capmaas_core::cluster::observed::{Observed, Owner, Rival};
+use capmaas_core::cluster::provenance::is_plain_copy;
+
+use super::gather::{cluster_name, object_of, owner_of, owner_or_nobody};
+use super::{Context, maas};
+use crate::port::{Key, Result};
+
+/// Finds them.
+pub(super) async fn gather(context: &Context, key: &Key, observed: &Observed) -> Result<Vec<Rival>> {
+    let Some(name) = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner)) else { return Ok(Vec::new()) };
+    let mut rivals = Vec::new();
+    for other in context.kubernetes.maas_clusters().await? {
+        let its_key = Key::of(other.as_ref());
+        if its_key != *key && speaks_of(&other, &name) {
+            rivals.extend(rival(context, its_key, &other, &name, observed).await?);
+        }
+    }
+    Ok(rivals)
+}
+
+/// Whether the name stands anywhere in the object. Cheap, because all objects are asked.
+fn speaks_of(object: &MaasCluster, name: &str) -> bool {
+    let noted = object.metadata.annotations.as_ref().and_then(|all| all.get(capmaas_api::names::DNS_NAME_ANNOTATION));
+    let endpoint = object.spec.control_plane_endpoint.as_ref().map(|endpoint| &endpoint.host);
+    let stored = object.status.as_ref().and_then(|status| status.network.as_ref()?.dns_name.as_ref());
+    [noted, endpoint, stored].into_iter().flatten().any(|said| said.eq_ignore_ascii_case(name))
+}
+
+async fn rival(
+    context: &Context,
+    key: Key,
+    object: &MaasCluster,
+    name: &str,
+    observed: &Observed,
+) -> Result<Option<Rival>> {
+    let facts = object_of(object);
+    let owner = Owner { name: cluster_name(object), ..Owner::default() };
+    let claims = endpoint::source(&facts, &owner) != Source::User
+        && endpoint::name(&facts, &owner).is_some_and(|claimed| claimed.eq_ignore_ascii_case(name));
+    let copy = is_plain_copy(&facts.itself, facts.notes.written_for.as_ref());
+    let (ours, theirs) = (observed.object.notes.identity.as_deref(), facts.notes.identity.as_deref());
+    let elsewhere = matches!((ours, theirs), (Some(ours), Some(theirs)) if maas_of(ours) != maas_of(theirs));
+    if !claims || copy || elsewhere {
+        return Ok(None);
+    }
+    let machines = context.kubernetes.maas_machines(Some(&key.beside(cluster_name(object)))).await?;
+    let (_, owner) = owner_of(context, &key, object).await;
+    Ok(Some(Rival {
+        who: key.to_string(),
+        made_its_name: facts.made_its_name,
+        numbered: facts.notes.record.is_some(),
+        own: facts.notes.written_for.as_ref() == Some(&facts.itself),
+        owned: matches!(owner, Lookup::Found(owner) if owner.refers_here),
+        machines: machines.iter().filter_map(|machine| maas::system_id(machine)).collect(),
+    }))
+}
+
+/// The MAAS of an identity as it is written down. Numbers and names of another one mean nothing here.
+fn maas_of(identity: &str) -> &str {
+    identity.rsplit_once('#').map_or(identity, |(endpoint, _)| endpoint)
+}
