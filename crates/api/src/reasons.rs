@@ -83,7 +83,6 @@ name_table! {
     LOAD_BALANCER_FAILED = "LoadBalancerFailed", "The DNS record could not be made or changed.", "Check that spec.dnsDomain exists in MAAS and that the credentials may change it.";
     WAIT_FOR_DNS_NAME = "WaitForDNSName", "The name of the API server is not known yet.", "Wait.";
     DNS_NAME_TAKEN = "DNSNameTaken", "The name exists in MAAS and was not made by this object, so it is left alone.", "Remove the record in MAAS, or use another name.";
-    COPIED_JOURNAL = "CopiedJournal", "The annotations in which we write things down were written for another object, so nothing is done about this one.", "Delete the copy; it is let go at once and nothing in MAAS is touched. To make something of its own of it, create it anew without our annotations.";
     CUSTOM_ENDPOINT = "CustomEndpoint", "The API server's address is provided by the user; nothing is done in MAAS's DNS.", "Nothing.";
     API_SERVER_AVAILABLE = "APIServerAvailable", "The API server answers.", "Nothing.";
     API_SERVER_NOT_READY = "APIServerNotReady", "The API server does not answer.", "Wait for the first control plane machine. If it is deployed, look at its console.";
