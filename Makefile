@@ -42,9 +42,13 @@ test-unit: ## All that needs neither root nor Go: decisions, clients, the simula
 	hack/cargo-test $(addprefix -p ,capmaas-core capmaas-api capmaas-hot maas-client lxd-client) --lib
 	hack/cargo-test -p capmaas-manager --lib --test vms --test clusters --test simulation --test identities --test change_feed
 
+# Optimised, a seed costs a fraction, once it is built: make simulate SEEDS=2000 VM_SEEDS=500 SIMULATE_PROFILE=rel-quick
+SIMULATE_PROFILE ?= dev
 .PHONY: simulate
-simulate: ## Torment the reconcilers under SEEDS=N seeds (200), or replay one with SEED=N
-	$(if $(SEEDS),CAPMAAS_SEEDS=$(SEEDS)) $(if $(SEED),CAPMAAS_SEED=$(SEED)) $(CARGO) test -p capmaas-manager --test simulation -- --nocapture
+simulate: ## Torment the reconcilers under SEEDS=N seeds (200) on all cores, telling how far it is, or replay one with SEED=N
+	$(if $(SEEDS),CAPMAAS_SEEDS=$(SEEDS)) $(if $(VM_SEEDS),CAPMAAS_VM_SEEDS=$(VM_SEEDS)) $(if $(SEED),CAPMAAS_SEED=$(SEED)) \
+		$(if $(TORMENTS),CAPMAAS_TORMENTS=$(TORMENTS)) \
+		$(CARGO) test --profile $(SIMULATE_PROFILE) -p capmaas-manager --test simulation -- --nocapture
 
 .PHONY: test-e2e
 test-e2e: tools ## Every scenario that an issue names, however long it takes, and the matrix of old versions

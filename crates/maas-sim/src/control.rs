@@ -112,6 +112,11 @@ impl Control {
         self.shared.lock().ledger.entries(kind)
     }
 
+    /// Requests that came after the one of this number.
+    pub fn ledger_after(&self, number: u64) -> Vec<Entry> {
+        self.shared.lock().ledger.after(number)
+    }
+
     /// How many requests of a kind changed something.
     pub fn effective(&self, kind: &str) -> usize {
         self.shared.lock().ledger.effective(kind)

@@ -60,6 +60,12 @@ impl Ledger {
         self.entries.iter().filter(fits).cloned().collect()
     }
 
+    /// Entries that came after the one of this number.
+    pub fn after(&self, number: u64) -> Vec<Entry> {
+        let first = self.entries.partition_point(|entry| entry.number <= number);
+        self.entries.range(first..).cloned().collect()
+    }
+
     /// How many requests of a kind changed something.
     pub fn effective(&self, kind: &str) -> usize {
         self.entries(Some(kind)).iter().filter(|entry| !entry.effects.is_empty()).count()

@@ -47,6 +47,11 @@ impl Driver {
     pub fn advance(&self, milliseconds: i64) {
         self.milliseconds.fetch_add(milliseconds.max(0), Ordering::SeqCst);
     }
+
+    /// Sets the clock forward or back, as somebody who corrects it does.
+    pub fn jump(&self, milliseconds: i64) {
+        self.milliseconds.fetch_add(milliseconds, Ordering::SeqCst);
+    }
 }
 
 #[cfg(test)]
@@ -61,5 +66,7 @@ mod tests {
         assert_eq!(clock.now().as_millisecond(), 1500);
         driver.advance(-9);
         assert_eq!(clock.now().as_millisecond(), 1500);
+        driver.jump(-500);
+        assert_eq!(clock.now().as_millisecond(), 1000);
     }
 }

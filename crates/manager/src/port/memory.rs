@@ -26,6 +26,17 @@ pub struct MemoryPort {
     state: Arc<Mutex<State>>,
 }
 
+/// An object as a write left it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Version {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub key: Key,
+    /// The object; none if it is gone.
+    pub object: Option<Value>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     objects: Objects,
@@ -87,9 +98,15 @@ impl MemoryPort {
         state.objects.collect_garbage(self.clock.now());
     }
 
-    /// Kinds and keys of objects that changed since the last call, in order: what watches would deliver.
+    /// Every version that was stored since the last call, in order, with its kind and key: what watches would deliver.
+    pub fn take_versions(&self) -> Vec<Version> {
+        let versions = self.state().objects.take_changes();
+        versions.into_iter().map(|((kind, key), object)| Version { kind, key, object }).collect()
+    }
+
+    /// Kinds and keys of objects that changed since the last call, in order.
     pub fn take_changes(&self) -> Vec<(String, Key)> {
-        self.state().objects.take_changes()
+        self.take_versions().into_iter().map(|version| (version.kind, version.key)).collect()
     }
 
     /// Everything that was published so far.

@@ -16,7 +16,8 @@ pub(super) struct Objects {
     stored: BTreeMap<Id, Value>,
     versions: u64,
     uids: u64,
-    changes: VecDeque<Id>,
+    /// Each object as every write left it; without one if it is gone.
+    changes: VecDeque<(Id, Option<Value>)>,
 }
 
 impl Objects {
@@ -28,7 +29,7 @@ impl Objects {
         self.stored.iter().filter(move |((of, _), _)| of == kind).map(|((_, key), object)| (key, object))
     }
 
-    pub(super) fn take_changes(&mut self) -> Vec<Id> {
+    pub(super) fn take_changes(&mut self) -> Vec<(Id, Option<Value>)> {
         self.changes.drain(..).collect()
     }
 
@@ -163,13 +164,13 @@ impl Objects {
         self.versions += 1;
         metadata(&mut object).insert("resourceVersion".into(), json!(self.versions.to_string()));
         self.stored.insert(id.clone(), object.clone());
-        self.changes.push_back(id);
+        self.changes.push_back((id, Some(object.clone())));
         object
     }
 
     fn remove(&mut self, id: &Id) {
         self.stored.remove(id);
-        self.changes.push_back(id.clone());
+        self.changes.push_back((id.clone(), None));
     }
 }
 

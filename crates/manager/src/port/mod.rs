@@ -26,7 +26,7 @@ use serde_json::Value;
 use crate::census::Census;
 pub use kube_port::KubePort;
 pub(crate) use kube_port::says_absent;
-pub use memory::MemoryPort;
+pub use memory::{MemoryPort, Version};
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

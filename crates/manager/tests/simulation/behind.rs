@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::chaos::inventory;
 use crate::law::{Seen, held};
-use crate::objects::{Endpoint, cluster, credentials, machine};
+use crate::objects::{Endpoint, HOME, cluster, credentials, machine};
 use crate::world::{ADMIN, Cast, World};
 
 /// No other world has this number: each has a MAAS of its own.
@@ -13,7 +13,7 @@ const SEED: u64 = u64::MAX;
 
 impl World {
     async fn comes(&mut self, name: &str) -> String {
-        machine(self, name, None, false, &json!({}));
+        machine(self, HOME, name, None, false, &json!({}));
         self.run_for(900).await;
         let object = self.port.object("MaasMachine", &Key::new("default", name)).unwrap();
         assert_eq!(object["status"]["ready"], true, "{name}: {object:#}");
@@ -33,7 +33,7 @@ async fn s06_what_the_watch_still_says_of_the_one_before_neither_stops_the_next_
     let mut world = World::new(SEED, Cast::Metal);
     inventory(&world, 1);
     credentials(&world, &world.endpoint(), ADMIN);
-    cluster(&world, Endpoint::Users);
+    cluster(&world, HOME, Endpoint::Users, &json!({}));
     world.after_last_pass = Seen::anew(&world);
     let only = world.comes("first").await;
     world.port.let_census_lag(true);

@@ -18,6 +18,11 @@ impl Chance {
         z ^ (z >> 31)
     }
 
+    /// Another one, which this one decides.
+    pub(crate) fn another(&mut self) -> Self {
+        Self(self.next())
+    }
+
     /// A number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)

@@ -7,11 +7,16 @@ use capmaas_core::machine::ABANDON_ANNOTATION;
 use maas_sim::faults::ServerState;
 use serde_json::{Value, json};
 
+use crate::chance::Chance;
 use crate::happenings::{Great, Story};
 use crate::law::{self, Seen, held, is_leaving};
-use crate::objects::{ADOPTED_NAME, Endpoint, cluster, cluster_key, credentials, go_machine, machine};
+use crate::objects::{ADOPTED_NAME, Endpoint, HOME, cluster, cluster_key, credentials, go_machine, machine};
+use crate::people::{self, People};
+use crate::sight::condition;
+use crate::tenants::{self, Others, is_namesake};
+use crate::torments::Torment;
 use crate::vms;
-use crate::world::{ADMIN, Cast, World, condition};
+use crate::world::{ADMIN, Cast, World};
 
 /// Requests worth losing.
 const KINDS: [&str; 14] = [
@@ -48,31 +53,49 @@ const ROUNDS: u64 = 24;
 pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     let mut world = World::new(seed, cast);
     let mut story = Story::of(&mut world.chance, cast, ROUNDS);
+    let mut people = People::of(seed);
+    let mut others = Others::of(seed, story.great, ROUNDS);
     inventory(&world, metal(&world));
+    slow_bmcs(&world);
     let endpoint = match story.great {
         Great::TakeOver => Endpoint::Adopted,
         _ if world.chance.percent(25) => Endpoint::Users,
         _ => Endpoint::Ours,
     };
     let reserved = law::reserved(&world);
+    let made_of_metal = world.inventory().into_iter().filter(|(_, machine)| !machine.is_vm).map(|(id, _)| id);
+    world.ledgers.metal = made_of_metal.collect();
     begin(&mut world, &mut story, endpoint);
     world.after_last_pass = Seen::anew(&world);
     world.mortality = [0, 5, 15, 40][usize::try_from(world.chance.below(4)).unwrap()];
     world.sluggishness = [0, 2, 10][usize::try_from(world.chance.below(3)).unwrap()];
-    torment(&mut world, &mut story).await;
+    torment(&mut world, &mut story, &mut people, &mut others).await;
     story.ends(&mut world);
+    people.heal(&mut world);
     heal(&world);
     (world.mortality, world.sluggishness) = (0, 0);
     world.port.let_census_lag(false);
     rest(&mut world, &story, endpoint).await;
     nothing_leaked(&world, &story);
+    others.heal(&mut world);
+    others_rest(&mut world).await;
     idle(&mut world).await;
     delete(&mut world, &story).await;
     nothing_leaked(&world, &story);
     law::nothing_named(&world, &reserved);
     vms::all_accounted_for(&world);
+    tenants::nothing_left(&world);
     story.check(&world);
     world
+}
+
+/// In some lives turning a machine on or off takes as long as with many a real BMC.
+fn slow_bmcs(world: &World) {
+    let mut chance = Chance::new(world.seed ^ 0x0b3c);
+    let seconds = *chance.one_of(&[1.0, 1.0, 8.0, 20.0]);
+    if Torment::SlowBmcs.is_on() {
+        world.maas.control().with_model(|model| model.durations.power = seconds);
+    }
 }
 
 /// What MAAS has: so many physical machines that anybody can have, and what is not ours.
@@ -107,7 +130,7 @@ fn metal(world: &World) -> u64 {
 
 fn begin(world: &mut World, story: &mut Story, endpoint: Endpoint) {
     credentials(world, &world.endpoint(), ADMIN);
-    cluster(world, endpoint);
+    cluster(world, HOME, endpoint, &json!({}));
     if endpoint == Endpoint::Adopted {
         let addresses: Vec<String> = (0..2).map(|number| go_machine(world, &format!("go{number}"))).collect();
         world.arrange(json!([{"dns": {"fqdn": ADOPTED_NAME, "ip_addresses": addresses}}]));
@@ -124,11 +147,11 @@ fn begin(world: &mut World, story: &mut Story, endpoint: Endpoint) {
 
 fn join(world: &mut World, name: &str, zone: Option<&str>, control_plane: bool) {
     let spec = if world.cast == Cast::Vms { vms::spec(&mut world.chance) } else { json!({}) };
-    machine(world, name, zone, control_plane, &spec);
+    machine(world, HOME, name, zone, control_plane, &spec);
 }
 
 /// Some twenty minutes in which anything may happen.
-async fn torment(world: &mut World, story: &mut Story) {
+async fn torment(world: &mut World, story: &mut Story, people: &mut People, others: &mut Others) {
     for round in 0..ROUNDS {
         let seconds = 10 + i64::try_from(world.chance.below(100)).unwrap();
         world.run_for(seconds).await;
@@ -140,6 +163,8 @@ async fn torment(world: &mut World, story: &mut Story) {
         if world.cast == Cast::Vms && world.chance.percent(60) {
             vms::blow(world);
         }
+        people.meddle(world);
+        others.go_on(world, round);
         story.goes_on(world, round).await;
     }
 }
@@ -186,6 +211,8 @@ fn fault(world: &mut World) {
         0 => json!({"do": "reset"}),
         1 => json!({"do": "hang"}),
         2 => json!({"do": "status", "status": 503, "body": "away"}),
+        // What comes late is waited for by the clock.
+        3 if Torment::ClockJumps.is_on() => json!({"do": "hang"}),
         3 => json!({"do": "late", "seconds": 1 + world.chance.below(90)}),
         4 => json!({"do": "kill", "down_seconds": world.chance.below(60)}),
         _ => json!({"do": "truncate"}),
@@ -218,6 +245,20 @@ fn heal(world: &World) {
     }
 }
 
+/// The second tenant comes to rest, once its MAAS answers.
+async fn others_rest(world: &mut World) {
+    for _ in 0..12 {
+        if tenants::unsettled(world).is_none() {
+            return;
+        }
+        world.run_for(300).await;
+    }
+    if let Some(why) = tenants::unsettled(world) {
+        world.fail(&format!("does not converge: {why}"));
+    }
+}
+
+/// The first tenant comes to rest, also while the second one's MAAS hangs.
 async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
     for _ in 0..24 {
         world.run_for(600).await;
@@ -244,7 +285,7 @@ fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String>
         let done = object["status"]["ready"] == true || given_up;
         (!done).then(|| format!("{name} is not ready: {reason}: {message}"))
     };
-    if let Some(why) = world.port.objects("MaasMachine").iter().find_map(of_machine) {
+    if let Some(why) = world.originals().iter().find_map(of_machine).or_else(|| people::unsettled(world)) {
         return Some(why);
     }
     let object = world.port.object("MaasCluster", &cluster_key()).unwrap();
@@ -260,7 +301,7 @@ fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String>
 
 /// At rest nothing is written, neither to MAAS nor to Kubernetes. One seed in four waits that long.
 async fn idle(world: &mut World) {
-    let all_run = world.port.objects("MaasMachine").iter().all(|object| object["status"]["ready"] == true);
+    let all_run = world.originals().iter().all(|object| object["status"]["ready"] == true);
     if !all_run || !world.seed.is_multiple_of(4) {
         return;
     }
@@ -285,7 +326,7 @@ async fn delete(world: &mut World, story: &Story) {
     if at_once {
         world.port.delete("MaasCluster", &cluster_key());
     }
-    for key in world.machines() {
+    for key in world.keys("MaasMachine") {
         world.port.delete("MaasMachine", &key);
     }
     for _ in 0..24 {
@@ -293,8 +334,10 @@ async fn delete(world: &mut World, story: &Story) {
         if story.great == Great::Restore {
             abandon(world);
         }
-        if world.machines().is_empty() {
-            world.port.delete("MaasCluster", &cluster_key());
+        if world.keys("MaasMachine").is_empty() {
+            for key in world.keys("MaasCluster") {
+                world.port.delete("MaasCluster", &key);
+            }
         }
         if world.subjects().is_empty() {
             return;
@@ -305,7 +348,7 @@ async fn delete(world: &mut World, story: &Story) {
 
 /// A MAAS that was restored calls live nodes what it likes; a person who has looked at them gives them up by name (S14).
 fn abandon(world: &World) {
-    for object in world.port.objects("MaasMachine") {
+    for object in world.originals() {
         let (reason, _) = condition(&object, "MachineDeployed");
         if let Some(id) = held(&object).filter(|_| reason == reasons::NOT_OUR_MACHINE) {
             let key = capmaas_manager::port::Key::new("default", object["metadata"]["name"].as_str().unwrap());
@@ -318,8 +361,13 @@ fn abandon(world: &World) {
 /// Every machine that is somebody's in MAAS is held by an object here; all others are free and off.
 fn nothing_leaked(world: &World, story: &Story) {
     foreign_is_untouched(world);
-    let held: BTreeSet<String> = world.port.objects("MaasMachine").iter().filter_map(held).collect();
+    let rivals = world.port.objects("MaasMachine").into_iter().filter(is_namesake);
+    let held: BTreeSet<String> =
+        world.originals().into_iter().chain(rivals).filter_map(|object| held(&object)).collect();
     for (id, machine) in world.inventory() {
+        if machine.hostname == vms::FOREIGN {
+            continue;
+        }
         if machine.owner == Some(bob(world)) || held.contains(&id) || story.excuses(&id) || vms::is_host(&machine) {
             continue;
         }

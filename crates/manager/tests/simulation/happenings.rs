@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use crate::chance::Chance;
 use crate::law::{Seen, held, is_leaving};
-use crate::objects::{cluster_key, credentials};
-use crate::world::{ADMIN, Cast, Subject, World};
+use crate::manager::Subject;
+use crate::objects::{HOME, cluster_key, credentials, is_copy};
+use crate::world::{ADMIN, Cast, World};
 
 /// Another administrator.
 pub(crate) const CAROL: &str = "cc:tc:CANARYcarol";
@@ -92,7 +93,7 @@ impl Story {
 
     /// Nothing of ours is there. Only where something is to be lost: a cluster that never did anything may begin there.
     fn leads_elsewhere(&mut self, world: &mut World) {
-        if world.port.objects("MaasMachine").iter().all(|object| held(object).is_none()) {
+        if world.originals().iter().all(|object| held(object).is_none()) {
             return;
         }
         // Its machines have the ids of ours.
@@ -135,6 +136,7 @@ impl Story {
         self.under_way = false;
         self.live = live(world);
         world.lenient = true;
+        world.ledgers.restored = true;
         world.after_last_pass = Seen::anew(world);
         world.tell(format!("MAAS is restored; it forgot something about {:?}", self.excused));
     }
@@ -148,7 +150,7 @@ impl Story {
         if self.live.is_empty() {
             return;
         }
-        let objects = world.port.objects("MaasMachine");
+        let objects = world.originals();
         for object in objects.iter().filter(|object| !is_leaving(object)) {
             if let Some((id, before)) = self.live.get(name(object))
                 && harm(world, id) > *before
@@ -165,7 +167,7 @@ fn name(object: &Value) -> &str {
 
 /// Live nodes: machines with a name in Kubernetes.
 fn live(world: &World) -> BTreeMap<String, (String, usize)> {
-    let objects = world.port.objects("MaasMachine");
+    let objects = world.originals();
     let named = objects.iter().filter(|object| object["spec"]["providerID"].is_string());
     named
         .filter_map(|object| held(object).map(|id| (name(object).to_owned(), (id.clone(), harm(world, &id)))))
@@ -183,14 +185,18 @@ fn harm(world: &World, id: &str) -> usize {
 /// `clusterctl move`: the Cluster is paused, everything is made anew without its status and with other UIDs, and what was there
 /// is deleted under an annotation and stripped of its finalizers. MAAS is not touched (S15).
 async fn moved(world: &mut World) {
-    let leaving = |kind| world.port.objects(kind).iter().any(is_leaving);
-    if leaving("MaasMachine") || leaving("MaasCluster") {
+    let of_kind = |kind: &str| {
+        let mut objects = world.port.objects(kind);
+        objects.retain(|object| object["metadata"]["namespace"] == HOME.namespace && !is_copy(object));
+        objects
+    };
+    if of_kind("MaasMachine").iter().chain(&of_kind("MaasCluster")).any(is_leaving) {
         return;
     }
     let paused = world.port.object("Cluster", &cluster_key()).unwrap()["spec"]["paused"] == true;
     world.port.edit("Cluster", &cluster_key(), &json!({ "spec": { "paused": true } })).unwrap();
     let kinds = ["Cluster", "Machine", "MaasCluster", "MaasMachine"];
-    let objects: Vec<Value> = kinds.iter().flat_map(|kind| world.port.objects(kind)).collect();
+    let objects: Vec<Value> = kinds.iter().flat_map(|kind| of_kind(kind)).collect();
     let key = |object: &Value| Key::new("default", name(object));
     let kind = |object: &Value| object["kind"].as_str().unwrap().to_owned();
     let writes = |world: &World| world.maas.control().ledger(None).iter().filter(|entry| entry.method != "GET").count();

@@ -9,6 +9,7 @@ use maas_sim::model::db::AllocType;
 use serde_json::Value;
 
 use crate::objects::ADOPTED_NAME;
+use crate::tenants::is_namesake;
 use crate::vms;
 use crate::world::{Cast, World};
 
@@ -102,7 +103,7 @@ pub(crate) fn after_a_pass(world: &World, before: &Seen, of_cluster: bool) -> Se
     // Only a cluster's pass writes records: the others need not look for it among all requests.
     let updates = if of_cluster { undisturbed(world, "dnsresource.update") } else { before.updates };
     let now = Seen { names: names(world), updates };
-    let objects = world.port.objects("MaasMachine");
+    let objects = world.originals();
     let mut named = BTreeSet::new();
     for object in &objects {
         if let Some(id) = object["spec"]["providerID"].as_str()
@@ -130,6 +131,9 @@ pub(crate) fn after_a_pass(world: &World, before: &Seen, of_cluster: bool) -> Se
     if now.updates > before.updates && was == is {
         world.fail("a record was written although nothing differed");
     }
+    if let Some(id) = is.and_then(|name| redirected(world, name)) {
+        world.fail(&format!("the record leads to {id}, which another cluster of this name has (S18)"));
+    }
     if let Some(id) = is.and_then(|name| given_back(world, name)).filter(|_| !world.lenient) {
         world.fail(&format!("{id} was given back while the record led to it (S18)"));
     }
@@ -147,6 +151,12 @@ fn runs_on(world: &World, objects: &[Value], id: &str) -> bool {
         && world.inventory().get(id).is_some_and(|machine| machine.state == "Deployed" && machine.on)
 }
 
+/// A machine of another cluster to which the name leads.
+fn redirected(world: &World, name: &Name) -> Option<String> {
+    let rivals = world.port.objects("MaasMachine").into_iter().filter(is_namesake);
+    rivals.filter_map(|object| held(&object)).find(|id| name.machines.contains(id))
+}
+
 /// A machine to which a name leads although nobody has it any more.
 fn given_back(world: &World, name: &Name) -> Option<String> {
     let machines = world.inventory();
@@ -161,7 +171,7 @@ pub(crate) fn unsettled_name(world: &World) -> Option<String> {
     if let Some(id) = given_back(world, name) {
         return Some(format!("the record leads to {id}, which was given back"));
     }
-    let objects = world.port.objects("MaasMachine");
+    let objects = world.originals();
     let up: Vec<&Value> = objects.iter().filter(|object| runs(object)).collect();
     let wanted: BTreeSet<String> = up.iter().filter_map(|object| addresses(object).next()).map(str::to_owned).collect();
     (!up.is_empty() && name.addresses != wanted).then(|| format!("the record has {:?}, not {wanted:?}", name.addresses))

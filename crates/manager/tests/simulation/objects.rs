@@ -22,8 +22,49 @@ pub(crate) enum Endpoint {
 /// The name that the Go provider made.
 pub(crate) const ADOPTED_NAME: &str = "c1-abc123.maas";
 
+/// Where the objects of a cluster are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) namespace: &'static str,
+    pub(crate) cluster: &'static str,
+}
+
+impl Home {
+    pub(crate) fn key(self, name: &str) -> Key {
+        Key::new(self.namespace, name)
+    }
+
+    pub(crate) fn cluster_key(self) -> Key {
+        self.key(self.cluster)
+    }
+}
+
+/// The first tenant's.
+pub(crate) const HOME: Home = Home { namespace: "default", cluster: "c1" };
+
+/// The namespace into which backups are restored beside what they are of.
+pub(crate) const RESTORED: &str = "restored";
+/// How copies beside the original are called.
+pub(crate) const COPY: &str = "copy-";
+
+/// Whether somebody made it of what another object says.
+pub(crate) fn is_copy(object: &Value) -> bool {
+    is_copied(&key(object))
+}
+
+/// The same, by its name.
+pub(crate) fn is_copied(key: &Key) -> bool {
+    key.namespace == RESTORED || key.name.starts_with(COPY)
+}
+
+/// The name of an object.
+pub(crate) fn key(object: &Value) -> Key {
+    let metadata = &object["metadata"];
+    Key::new(metadata["namespace"].as_str().unwrap(), metadata["name"].as_str().unwrap())
+}
+
 pub(crate) fn cluster_key() -> Key {
-    Key::new("default", "c1")
+    HOME.cluster_key()
 }
 
 /// The manager's credentials, in place of those that are there.
@@ -41,23 +82,24 @@ pub(crate) fn credentials(world: &World, endpoint: &str, api_key: &str) {
     create(world, json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(&config), "data": data }));
 }
 
-fn create(world: &World, object: Value) -> Value {
+pub(crate) fn create(world: &World, object: Value) -> Value {
     world.port.create(object).unwrap()
 }
 
-/// A Cluster and its MaasCluster.
-pub(crate) fn cluster(world: &World, endpoint: Endpoint) {
+/// A Cluster and its MaasCluster with this in its spec.
+pub(crate) fn cluster(world: &World, home: Home, endpoint: Endpoint, more: &Value) {
+    let Home { namespace, cluster } = home;
     let made = create(
         world,
         json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": { "name": "c1", "namespace": "default" },
-            "spec": { "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasCluster", "name": "c1" } },
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": { "name": cluster, "namespace": namespace },
+            "spec": { "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasCluster", "name": cluster } },
         }),
     );
     let mut metadata = json!({
-        "name": "c1", "namespace": "default", "labels": { CLUSTER_NAME_LABEL: "c1" },
+        "name": cluster, "namespace": namespace, "labels": { CLUSTER_NAME_LABEL: cluster },
         "ownerReferences": [{
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "c1", "uid": made["metadata"]["uid"],
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": cluster, "uid": made["metadata"]["uid"],
         }],
     });
     let mut spec = json!({ "dnsDomain": "maas" });
@@ -72,21 +114,23 @@ pub(crate) fn cluster(world: &World, endpoint: Endpoint) {
             spec["controlPlaneEndpoint"] = json!({ "host": ADOPTED_NAME, "port": 6443 });
         }
     }
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     create(
         world,
         json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster", "metadata": metadata, "spec": spec,
         }),
     );
-    world.port.workload_answers(&cluster_key(), true);
+    world.port.workload_answers(&home.cluster_key(), true);
 }
 
 /// A Machine and its start-up data; answers its owner reference.
-fn owner(world: &World, name: &str, zone: Option<&str>) -> Value {
+fn owner(world: &World, home: Home, name: &str, zone: Option<&str>) -> Value {
+    let Home { namespace, cluster } = home;
     create(
         world,
         json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" },
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": namespace },
             "stringData": { "value": "#cloud-config\n# CANARYbootstrap" },
         }),
     );
@@ -94,9 +138,9 @@ fn owner(world: &World, name: &str, zone: Option<&str>) -> Value {
         world,
         json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-            "metadata": { "name": name, "namespace": "default" },
+            "metadata": { "name": name, "namespace": namespace },
             "spec": {
-                "clusterName": "c1", "bootstrap": { "dataSecretName": name }, "failureDomain": zone,
+                "clusterName": cluster, "bootstrap": { "dataSecretName": name }, "failureDomain": zone,
                 "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasMachine", "name": name },
             },
         }),
@@ -104,8 +148,8 @@ fn owner(world: &World, name: &str, zone: Option<&str>) -> Value {
     json!([{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": name, "uid": made["metadata"]["uid"] }])
 }
 
-fn labels(control_plane: bool) -> Value {
-    let mut labels = json!({ CLUSTER_NAME_LABEL: "c1" });
+fn labels(home: Home, control_plane: bool) -> Value {
+    let mut labels = json!({ CLUSTER_NAME_LABEL: home.cluster });
     if control_plane {
         labels[CONTROL_PLANE_LABEL] = json!("");
     }
@@ -113,15 +157,17 @@ fn labels(control_plane: bool) -> Value {
 }
 
 /// A Machine, its start-up data and its MaasMachine with this in its spec.
-pub(crate) fn machine(world: &World, name: &str, zone: Option<&str>, control_plane: bool, spec: &Value) {
+pub(crate) fn machine(world: &World, home: Home, name: &str, zone: Option<&str>, control_plane: bool, spec: &Value) {
     let mut asked = json!({ "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024 });
     asked.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    let owners = owner(world, name, zone);
+    let owners = owner(world, home, name, zone);
     create(
         world,
         json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
-            "metadata": { "name": name, "namespace": "default", "labels": labels(control_plane), "ownerReferences": owners },
+            "metadata": {
+                "name": name, "namespace": home.namespace, "labels": labels(home, control_plane), "ownerReferences": owners,
+            },
             "spec": asked,
         }),
     );
@@ -137,13 +183,13 @@ pub(crate) fn go_machine(world: &World, name: &str) -> String {
         let machine = model.db.machines.get(&id).unwrap();
         (id, maas_sim::http::render::machine::addresses(model, machine)[0].clone())
     });
-    let owners = owner(world, name, Some("az1"));
+    let owners = owner(world, HOME, name, Some("az1"));
     create(
         world,
         json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
             "metadata": {
-                "name": name, "namespace": "default", "labels": labels(true), "ownerReferences": owners,
+                "name": name, "namespace": "default", "labels": labels(HOME, true), "ownerReferences": owners,
                 "finalizers": [MACHINE_FINALIZER],
             },
             "spec": {

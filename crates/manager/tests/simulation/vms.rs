@@ -11,7 +11,9 @@ use crate::chance::Chance;
 use crate::chaos::bob;
 use crate::law;
 use crate::lxd_host::{address, lxd_host};
-use crate::world::{Held, World};
+use crate::sight::Held;
+use crate::torments::Torment;
+use crate::world::World;
 
 /// Requests about VMs that are worth losing.
 pub(crate) const KINDS: [&str; 7] = [
@@ -30,12 +32,17 @@ const CORES: u32 = 4;
 const MEMORY: u32 = 8192;
 /// What a VM takes.
 const VM_CORES: i64 = 2;
+/// A VM that somebody made by hand and that nobody has taken yet.
+pub(crate) const FOREIGN: &str = "database";
 /// An address that more than one asks for.
 const FIXED: &str = "10.0.0.150";
 
 pub(crate) fn inventory(world: &World) {
     for number in 1..=HOSTS {
         world.arrange(lxd_host(number, &format!("az{number}"), (CORES, MEMORY)));
+    }
+    if Torment::NamedVms.is_on() {
+        world.arrange(json!([{"machine": {"hostname": FOREIGN, "vm_host": "host1", "cpu_count": 1, "memory": 1024}}]));
     }
 }
 
@@ -174,17 +181,34 @@ fn in_lxd(world: &World) -> Vec<(String, String)> {
 
 /// Holds after every pass: no host has more than it can carry, nobody's VM is touched, and no address is on two machines.
 pub(crate) fn after_a_pass(world: &World) {
+    foreign_is_untouched(world);
     if let Some((host, left)) = rooms(world).into_iter().find(|(_, left)| *left < 0) {
         world.fail(&format!("{host} carries more than it has: {left} cores are left"));
     }
     let mut given: BTreeMap<String, String> = BTreeMap::new();
-    for object in world.port.objects("MaasMachine") {
+    for object in world.originals() {
         let Some(id) = law::held(&object).filter(|_| object["status"]["ready"] == true) else { continue };
         for address in law::addresses(&object) {
             if let Some(other) = given.insert(address.to_owned(), id.clone()) {
                 world.fail(&format!("{address} was given to {other} and to {id}"));
             }
         }
+    }
+}
+
+/// Somebody's VM that nobody has taken is neither taken nor removed.
+fn foreign_is_untouched(world: &World) {
+    if !Torment::NamedVms.is_on() {
+        return;
+    }
+    let there = world.maas.control().with_model(|model| {
+        let id = model.db.by_hostname.get(FOREIGN)?;
+        let machine = model.db.machines.get(id)?;
+        let in_lxd = model.world.lxds.values().any(|lxd| lxd.instances.keys().any(|(_, name)| name == FOREIGN));
+        (machine.owner.is_none() && in_lxd).then(|| format!("{:?}", machine.status))
+    });
+    if there.as_deref() != Some("Ready") {
+        world.fail(&format!("{FOREIGN} is not ours, and was touched: {there:?}"));
     }
 }
 
@@ -215,7 +239,7 @@ pub(crate) fn all_accounted_for(world: &World) {
         entries.iter().flat_map(|entry| &entry.effects).filter(|effect| effect.contains(word)).count()
     };
     let (made, removed) = (of("vm-host.compose", "composed"), of("machine.delete", "deleted"));
-    let stolen = world.inventory().values().filter(|machine| machine.is_vm).count();
+    let stolen = world.inventory().values().filter(|machine| machine.is_vm && machine.hostname != FOREIGN).count();
     if made != removed + stolen {
         world.fail(&format!("{made} VMs were made, {removed} removed, and {stolen} are bob's"));
     }

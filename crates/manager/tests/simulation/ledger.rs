@@ -1,0 +1,159 @@
+//! Laws about single requests, each by the object whose pass sent it, and about machines whose objects are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use capmaas_api::names::DELETE_FOR_MOVE_ANNOTATION;
+use capmaas_core::machine::ABANDON_ANNOTATION;
+use capmaas_manager::port::{Key, Version};
+use maas_sim::Simulator;
+use maas_sim::ledger::Entry;
+
+use crate::chaos::bob;
+use crate::law::held;
+use crate::manager::Subject;
+use crate::objects::{HOME, is_copied, is_copy};
+use crate::torments::Torment;
+use crate::world::World;
+
+/// Nobody asks for what MAAS refused sooner than this, in milliseconds: the shortest back-off is 30 s, give or take a fifth.
+const BACK_OFF: i64 = 24_000;
+/// How much later a machine whose object is gone is looked at once more.
+const LATER: i64 = 60_000;
+
+/// What was asked for: kind, path, machine, and by whom.
+type Asked = (Key, String, String, Option<String>, String);
+
+#[derive(Default)]
+pub(crate) struct Ledgers {
+    /// The last request that was looked at.
+    read: u64,
+    /// When each was refused, and the generation of the object then.
+    refused: BTreeMap<Asked, (i64, Option<i64>)>,
+    /// Every machine that each object has held, as far as it has to answer for them.
+    held: BTreeMap<Key, BTreeSet<String>>,
+    /// Machines whose objects are gone, and when they are to be looked at.
+    gone: Vec<(i64, String, Key)>,
+    /// MAAS was restored from a backup: what objects held says nothing about machines.
+    pub(crate) restored: bool,
+    /// Machines that are made of metal.
+    pub(crate) metal: BTreeSet<String>,
+}
+
+impl Ledgers {
+    /// What comes from now on is the next pass's. What came late was somebody else's.
+    pub(crate) fn before_a_pass(&mut self, maas: &Simulator) {
+        if let Some(last) = maas.control().ledger_after(self.read).last() {
+            self.read = last.number;
+        }
+    }
+
+    /// What was refused is remembered for a life.
+    pub(crate) fn another_life(&mut self) {
+        self.refused.clear();
+    }
+}
+
+impl World {
+    /// Looks at what a pass has sent to MAAS.
+    pub(crate) fn heed_requests(&mut self, subject: &Subject) {
+        for entry in self.maas.control().ledger_after(self.ledgers.read) {
+            self.ledgers.read = entry.number;
+            if entry.method == "GET" {
+                continue;
+            }
+            if is_copied(subject.key()) {
+                self.fail(&format!("a copy touches MAAS: {subject:?} sent {entry:?} (S25)"));
+            }
+            self.may_be_sent(&entry);
+            if let Subject::Machine(key) = subject
+                && Torment::BackOff.is_on()
+            {
+                self.is_not_asked_again(key, &entry);
+            }
+        }
+    }
+
+    /// Metal stays in MAAS, and only our own machines get bootstrap data.
+    fn may_be_sent(&self, entry: &Entry) {
+        if entry.effects.is_empty() {
+            return;
+        }
+        let machine = entry.machine.as_deref().unwrap_or_default();
+        if entry.kind == "machine.delete" && self.ledgers.metal.contains(machine) {
+            self.fail(&format!("{machine} is metal, and was deleted from MAAS: {entry:?}"));
+        }
+        if entry.kind == "machine.deploy"
+            && let Some(held) = self.inventory().get(machine)
+            && held.owner == Some(bob(self))
+        {
+            self.fail(&format!("bob got the bootstrap data: {entry:?}"));
+        }
+    }
+
+    fn is_not_asked_again(&mut self, key: &Key, entry: &Entry) {
+        // A tag is made once it was found missing, by one effect.
+        if entry.kind.starts_with("tag") {
+            return;
+        }
+        let object = self.port.object("MaasMachine", key);
+        let generation = object.and_then(|object| object["metadata"]["generation"].as_i64());
+        let asked = (key.clone(), entry.kind.clone(), entry.path.clone(), entry.machine.clone(), entry.user.clone());
+        if let Some((at, of)) = self.ledgers.refused.remove(&asked)
+            && of == generation
+            && self.time - at < BACK_OFF
+        {
+            self.fail(&format!("{} ms after it was refused, {key} asks for the same: {entry:?} (S26)", self.time - at));
+        }
+        let refused = entry.status.is_some_and(|status| (400..500).contains(&status));
+        if refused && entry.faults.is_empty() {
+            self.ledgers.refused.insert(asked, (self.time, generation));
+        }
+    }
+
+    /// Looks at a version of an object: whoever goes has given back what it held.
+    pub(crate) fn heed_departures(&mut self, version: &Version) {
+        if version.kind != "MaasMachine" || version.key.namespace != HOME.namespace || !Torment::StaysOff.is_on() {
+            return;
+        }
+        match &version.object {
+            Some(object) if is_copy(object) => {}
+            Some(object) => {
+                let annotations = &object["metadata"]["annotations"];
+                let excused = |name: &&str| !annotations[*name].is_null();
+                let ids = self.ledgers.held.entry(version.key.clone()).or_default();
+                ids.extend(held(object));
+                if [DELETE_FOR_MOVE_ANNOTATION, ABANDON_ANNOTATION].iter().any(excused) {
+                    ids.clear();
+                }
+            }
+            None => {
+                let time = self.time;
+                let ids = self.ledgers.held.remove(&version.key).unwrap_or_default();
+                let twice = ids.into_iter().flat_map(|id| [(time, id.clone()), (time + LATER, id)]);
+                self.ledgers.gone.extend(twice.map(|(at, id)| (at, id, version.key.clone())));
+            }
+        }
+    }
+
+    /// A machine whose object is gone is Ready, unowned and off, unless somebody has it again.
+    pub(crate) fn heed_the_departed(&mut self) {
+        if !self.ledgers.gone.iter().any(|(at, ..)| *at <= self.time) {
+            return;
+        }
+        let (due, later) = std::mem::take(&mut self.ledgers.gone).into_iter().partition(|(at, ..)| *at <= self.time);
+        self.ledgers.gone = later;
+        let due: Vec<(i64, String, Key)> = due;
+        if self.ledgers.restored {
+            return;
+        }
+        let inventory = self.inventory();
+        let wanted: BTreeSet<String> = self.originals().iter().filter_map(held).collect();
+        for (_, id, key) in due {
+            let Some(machine) = inventory.get(&id) else { continue };
+            let free = machine.owner.is_none() && !machine.is_vm && !wanted.contains(&id);
+            if free && (machine.on || machine.state != "Ready") {
+                self.fail(&format!("{key} is gone, and its machine {id} is {machine:?} (S14)"));
+            }
+        }
+    }
+}

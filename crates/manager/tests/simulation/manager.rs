@@ -1,0 +1,151 @@
+//! One life of the manager.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use capmaas_core::cluster::observed::Contract;
+use capmaas_core::cluster::plan::Requeue as ClusterRequeue;
+use capmaas_core::machine::Requeue;
+use capmaas_manager::clock::Clock;
+use capmaas_manager::cluster;
+use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::lease::Fence;
+use capmaas_manager::lxd_hosts::LxdHosts;
+use capmaas_manager::machine;
+use capmaas_manager::metrics::Metrics;
+use capmaas_manager::port::{Key, MemoryPort};
+use maas_client::transport::in_process;
+use maas_client::{Client, Environment, RetryPolicy};
+use maas_sim::Simulator;
+use secrecy::ExposeSecret as _;
+
+use crate::crash::{Crash, Mortal};
+
+/// What is looked after.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Cluster(Key),
+    Machine(Key),
+}
+
+impl Subject {
+    pub(crate) fn key(&self) -> &Key {
+        match self {
+            Self::Cluster(key) | Self::Machine(key) => key,
+        }
+    }
+}
+
+/// When to look again.
+pub(crate) enum Next {
+    OnChange,
+    After(i64),
+}
+
+/// The computer's clock, by which the simulated MAAS judges signatures, and numbers that were not seen before.
+struct Driven {
+    counter: AtomicU64,
+}
+
+impl Environment for Driven {
+    fn unix_seconds(&self) -> u64 {
+        maas_client::SystemEnvironment.unix_seconds()
+    }
+
+    fn random(&self) -> u128 {
+        u128::from(self.counter.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+/// What outlives the manager.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) clock: Clock,
+    pub(crate) port: MemoryPort,
+    /// The way to each MAAS, by its endpoint.
+    pub(crate) ways: BTreeMap<String, Simulator>,
+    pub(crate) crash: Crash,
+    pub(crate) keeper: Arc<MemoryKeeper>,
+}
+
+/// One life of the manager.
+#[derive(Clone)]
+pub(crate) struct Manager {
+    machines: machine::Context,
+    clusters: cluster::Context,
+    /// What the last pass over each machine left for one that follows at once. Here all kinds of things happen in between.
+    known: Arc<Mutex<BTreeMap<Key, machine::Known>>>,
+}
+
+impl Manager {
+    pub(crate) fn new(around: &Surroundings, life: u64) -> Self {
+        let (ways, crashing) = (around.ways.clone(), around.crash.clone());
+        let lives = AtomicU64::new(life << 32);
+        let connect: Connect = Arc::new(move |credentials: &Credentials| {
+            let counter = AtomicU64::new(lives.fetch_add(1 << 24, Ordering::SeqCst));
+            let router = ways[&credentials.endpoint].router();
+            Client::builder(&credentials.endpoint, credentials.key.expose_secret())
+                .transport(crashing.on_the_way(in_process(router, 1 << 22)))
+                .environment(Driven { counter })
+                .retry(RetryPolicy::never())
+                .build()
+        });
+        let kubernetes = Arc::new(Mortal { port: around.port.clone(), crash: around.crash.clone() });
+        let settings = Settings { namespace: "capmaas-system".into(), ..Settings::default() };
+        let clock = around.clock.clone();
+        let identities = Identities::new(kubernetes.clone(), around.keeper.clone(), clock.clone(), settings, connect);
+        let (fence, metrics, lxd_hosts) = (Fence::open(), Metrics::new(), LxdHosts::default());
+        let reports = lxd_hosts.reports.clone();
+        Self {
+            known: Arc::default(),
+            machines: machine::Context {
+                kubernetes: kubernetes.clone(),
+                identities: identities.clone(),
+                clock: clock.clone(),
+                fence: fence.clone(),
+                metrics: metrics.clone(),
+                lxd_hosts,
+                backoff: capmaas_manager::backoff::Backoff::default(),
+            },
+            clusters: cluster::Context {
+                kubernetes,
+                identities,
+                clock,
+                fence,
+                metrics,
+                contract: Contract::List,
+                memory: cluster::Memory::default(),
+                agent_image: None,
+                reports,
+            },
+        }
+    }
+
+    /// Something in its own namespace changed.
+    pub(crate) fn hears_of_credentials(&self) {
+        self.machines.identities.changed();
+    }
+
+    pub(crate) async fn pass(&self, subject: &Subject) -> capmaas_manager::port::Result<Next> {
+        Ok(match subject {
+            Subject::Machine(key) => {
+                let mut known = self.known.lock().unwrap().remove(key).unwrap_or_default();
+                match machine::reconcile_knowing(&self.machines, key, &mut known).await? {
+                    Requeue::OnChange => Next::OnChange,
+                    Requeue::After(wait) => {
+                        if wait.is_zero() {
+                            self.known.lock().unwrap().insert(key.clone(), known);
+                        }
+                        Next::After(i64::try_from(wait.as_millis()).unwrap())
+                    }
+                }
+            }
+            Subject::Cluster(key) => match cluster::reconcile(&self.clusters, key).await? {
+                ClusterRequeue::OnChange => Next::OnChange,
+                ClusterRequeue::Now => Next::After(0),
+                ClusterRequeue::After(wait) => Next::After(i64::try_from(wait.as_millis()).unwrap()),
+            },
+        })
+    }
+}

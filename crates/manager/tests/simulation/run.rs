@@ -1,0 +1,112 @@
+//! Many seeds on all cores, with a line every few seconds that says how far they are.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::chaos;
+use crate::world::{Cast, World};
+
+/// How often it is told how far they are.
+const PACE: Duration = Duration::from_secs(5);
+/// After so many failures no further seed is begun: what is wrong shows in a few.
+const ENOUGH: usize = 10;
+
+/// Which seeds are tried.
+fn seeds(cast: Cast) -> Vec<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    if let Some(seed) = number("CAPMAAS_SEED") {
+        return vec![seed];
+    }
+    let count = match cast {
+        Cast::Metal => number("CAPMAAS_SEEDS").unwrap_or(200),
+        Cast::Vms => number("CAPMAAS_VM_SEEDS").or_else(|| number("CAPMAAS_SEEDS")).unwrap_or(60),
+    };
+    let first = number("CAPMAAS_FIRST_SEED").unwrap_or(0);
+    (first..first + count).collect()
+}
+
+/// Each seed has a runtime of its own with a clock that jumps to whatever is awaited.
+pub(crate) fn live(seed: u64, cast: Cast) -> World {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(chaos::life(seed, cast))
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct Tally {
+    next: AtomicUsize,
+    done: AtomicU64,
+    crashes: AtomicU64,
+    taken: AtomicU64,
+    failed: Mutex<Vec<u64>>,
+}
+
+/// As many at a time as there are cores: each is single-threaded, and they share nothing. One that fails is told at once, with
+/// its number; the others go on.
+pub(crate) fn live_all(cast: Cast) {
+    let seeds = &seeds(cast);
+    let tally = Tally::default();
+    let (began, over, told) = (Instant::now(), Mutex::new(false), Condvar::new());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(|| work(&tally, seeds, cast))).collect();
+        scope.spawn(|| {
+            let mut ended = over.lock().unwrap();
+            while !*ended {
+                let waited = told.wait_timeout(ended, PACE).unwrap();
+                ended = waited.0;
+                if waited.1.timed_out() {
+                    println!("{}", progress(&tally, seeds.len(), cast, began));
+                }
+            }
+        });
+        for worker in workers {
+            worker.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+        }
+        *over.lock().unwrap() = true;
+        told.notify_all();
+    });
+    println!("{}", progress(&tally, seeds.len(), cast, began));
+    let failed = tally.failed.into_inner().unwrap();
+    assert!(
+        failed.is_empty(),
+        "{cast:?}: {} of {} seeds failed: {failed:?}; replay one with: make simulate SEED={}",
+        failed.len(),
+        tally.done.into_inner(),
+        failed[0],
+    );
+}
+
+fn work(tally: &Tally, seeds: &[u64], cast: Cast) {
+    while let Some(seed) = seeds.get(tally.next.fetch_add(1, Ordering::SeqCst)) {
+        match catch_unwind(AssertUnwindSafe(|| live(*seed, cast))) {
+            Ok(world) => {
+                tally.crashes.fetch_add(u64::from(world.crashes), Ordering::SeqCst);
+                tally.taken.fetch_add(world.maas.control().effective("allocate") as u64, Ordering::SeqCst);
+            }
+            Err(_) => {
+                let mut failed = tally.failed.lock().unwrap();
+                failed.push(*seed);
+                println!("{cast:?}: seed {seed} failed; replay it with: make simulate SEED={seed}");
+                if failed.len() >= ENOUGH {
+                    tally.next.store(seeds.len(), Ordering::SeqCst);
+                }
+            }
+        }
+        tally.done.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn progress(tally: &Tally, all: usize, cast: Cast, began: Instant) -> String {
+    let done = tally.done.load(Ordering::SeqCst);
+    let (crashes, taken) = (tally.crashes.load(Ordering::SeqCst), tally.taken.load(Ordering::SeqCst));
+    let failed = tally.failed.lock().unwrap().len();
+    let seconds = began.elapsed().as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a pace for people")]
+    let pace = done as f64 / seconds.max(0.001);
+    format!(
+        "{cast:?}: {done} of {all} seeds, {failed} failed, {pace:.1} seeds/s, {seconds:.0} s; {crashes} crashes, {taken} allocations"
+    )
+}

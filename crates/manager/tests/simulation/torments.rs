@@ -1,0 +1,85 @@
+//! What befalls a world besides crashes and lost requests, and the laws that came with it. Each can be switched.
+
+/// A torment, or a law that not every state of the product keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Torment {
+    /// Law: nobody asks MAAS for the same refused thing sooner than its back-off (S26).
+    BackOff,
+    /// Law: a machine whose object is gone is free and off, also a minute later (S14).
+    StaysOff,
+    /// BMCs that need many seconds to turn a machine on or off.
+    SlowBmcs,
+    /// People change specs, and what they change calls for something that MAAS refuses.
+    Edits,
+    /// People break journals and mend them again.
+    BrokenJournals,
+    /// People change the mode of a machine, or write down debts that are none.
+    ForgedDebts,
+    /// Machines are copied with their annotations, beside the original or into another namespace, and the copies are deleted.
+    Copies,
+    /// The MaasCluster is copied with its annotations into another namespace, and the copy is deleted.
+    ClusterCopies,
+    /// Another cluster claims the name in DNS of this one.
+    Namesakes,
+    /// Another user of MAAS puts a machine of his own under the key of one of ours.
+    ForeignKeys,
+    /// Somebody names a VM that is not ours in an annotation, and deletes the object.
+    NamedVms,
+    /// A second tenant with a MAAS and an identity of its own.
+    Tenants,
+    /// The machines in the second tenant's MAAS have the ids of ours.
+    ClonedIds,
+    /// The second tenant's MAAS takes requests and never answers, until all others have come to rest.
+    Hanging,
+    /// The manager's clock is ahead or behind for a while.
+    ClockJumps,
+}
+
+use Torment::{
+    BackOff, BrokenJournals, ClockJumps, ClonedIds, ClusterCopies, Copies, Edits, ForeignKeys, ForgedDebts, Hanging,
+    NamedVms, Namesakes, SlowBmcs, StaysOff, Tenants,
+};
+
+const ALL: [Torment; 15] = [
+    BackOff,
+    StaysOff,
+    SlowBmcs,
+    Edits,
+    BrokenJournals,
+    ForgedDebts,
+    Copies,
+    ClusterCopies,
+    Namesakes,
+    ForeignKeys,
+    NamedVms,
+    Tenants,
+    ClonedIds,
+    Hanging,
+    ClockJumps,
+];
+
+/// Those that are left out because the product does not stand them yet. `CAPMAAS_TORMENTS` names others to be tried: `all`, or
+/// a list with commas that is all there is.
+const NOT_YET: &[Torment] = &[ClusterCopies, Namesakes];
+
+impl Torment {
+    pub(crate) fn is_on(self) -> bool {
+        static CHOSEN: std::sync::LazyLock<Vec<Torment>> = std::sync::LazyLock::new(chosen);
+        CHOSEN.contains(&self)
+    }
+}
+
+fn chosen() -> Vec<Torment> {
+    match std::env::var("CAPMAAS_TORMENTS").as_deref() {
+        Err(_) => ALL.into_iter().filter(|torment| !NOT_YET.contains(torment)).collect(),
+        Ok("all") => ALL.to_vec(),
+        Ok(names) => {
+            let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+            let known: Vec<String> = ALL.iter().map(|torment| format!("{torment:?}")).collect();
+            if let Some(unknown) = names.iter().find(|name| !known.iter().any(|known| known == *name)) {
+                panic!("CAPMAAS_TORMENTS: {unknown} is none of {known:?}");
+            }
+            ALL.into_iter().filter(|torment| names.contains(&format!("{torment:?}").as_str())).collect()
+        }
+    }
+}
