@@ -8,7 +8,7 @@ use maas_sim::replay::arrangement::Arrangements;
 use maas_sim::replay::compact::compact;
 use maas_sim::replay::exceptions::Exceptions;
 use maas_sim::replay::recording::read_folder;
-use maas_sim::replay::{own_simulator, replay};
+use maas_sim::replay::{own_simulator, recorded_version, replay};
 
 fn recordings() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")
@@ -20,7 +20,7 @@ async fn at_least_95_of_100_recorded_exchanges_agree_and_each_exception_has_a_re
     let mut recorded = read_folder(&folder).unwrap();
     let arrangements = Arrangements::beside(&folder).unwrap();
     let exceptions = Exceptions::read(&folder.join("exceptions.yaml")).unwrap();
-    let (target, key) = own_simulator();
+    let (target, key) = own_simulator(recorded_version(&recorded).unwrap());
     let report = replay(&mut recorded, &arrangements, &target, &key, |_| {}).await.unwrap();
 
     println!("{}", report.total());

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use http::HeaderMap;
 
 use super::{forms::Form, reply::Reply};
+use crate::version::Change;
 use crate::{config::Version, model::Model};
 
 /// Nonces that were used, by token. MAAS keeps them in its database; a restore brings old ones back, which no client
@@ -59,11 +60,12 @@ pub fn identify(
         },
         None => signed.query.pairs.iter().filter(|(key, _)| key.starts_with("oauth_")).cloned().collect(),
     };
-    let missing: Vec<&str> = PARAMETERS.iter().copied().filter(|name| !parameters.contains_key(*name)).collect();
-    if !missing.is_empty() {
-        if header.is_some() && model.version.at_least(5) {
-            return Err(Reply::text(400, &format!("Bad Request: Missing OAuth parameter(s): {}", missing.join(", "))));
-        }
+    // MAAS looks for the words anywhere in the header: `oauth_signature_method` passes for `oauth_signature`, too.
+    let named = |name: &str| match header {
+        Some(text) => text.contains(name),
+        None => parameters.contains_key(name),
+    };
+    if PARAMETERS.iter().any(|name| !named(name)) {
         return Ok(Identity::Anonymous);
     }
     check(model, nonces, &parameters, signed, wall)
@@ -98,6 +100,9 @@ fn check(
     if nonces.0.contains(&(token.to_owned(), nonce.to_owned())) {
         return Err(error(format!("'Nonce already used: {nonce}'")));
     }
+    if !parameters.contains_key("oauth_signature") {
+        return Err(error("'Missing signature.'".to_owned()));
+    }
     let signature = get("oauth_signature");
     let (right, base) = match get("oauth_signature_method") {
         // The consumer's secret is empty.
@@ -124,7 +129,11 @@ fn check(
 
 fn bad_timestamp(stamp: &str, version: Version) -> Reply {
     let text = format!("invalid literal for int() with base 10: '{stamp}'");
-    if version.at_least(8) { Reply::text(400, &format!("Bad Request: {text}")) } else { Reply::text(500, &text) }
+    if version.has(Change::StrictTimestamps) {
+        Reply::text(400, &format!("Bad Request: {text}"))
+    } else {
+        Reply::text(500, &text)
+    }
 }
 
 /// `name="value", …`, quotes optional, values escaped or not.

@@ -17,6 +17,7 @@ use self::{
     routes::{Resource, Route},
 };
 use crate::model::{Model, Outcome, Refusal};
+use crate::version::Change;
 
 /// nginx in front of MAAS takes bodies up to this size.
 pub const MAX_BODY: usize = 10 * 1024 * 1024;
@@ -112,7 +113,7 @@ pub fn target(model: &Model, incoming: &Incoming) -> Target {
     let Some(rest) = path.strip_prefix("/MAAS/api/2.0/") else {
         return answer(Reply::nginx(404, "Not Found"));
     };
-    match routes::find(rest, model.version.at_least(3)) {
+    match routes::find(rest, model.version.has(Change::OperationInPath)) {
         Some(found) => Target::Route(found),
         None => answer(Reply::unknown_endpoint(&path)),
     }

@@ -8,6 +8,7 @@ use super::{
     machines::Permission,
     refusal::FormCheck,
 };
+use crate::version::Change;
 
 /// Names of constraints, in the order in which MAAS checks them.
 const CONSTRAINTS: &[&str] = &[
@@ -86,6 +87,7 @@ struct Wanted {
     link_speed: Option<f64>,
     storage: Vec<i64>,
     interfaces: Vec<i64>,
+    diskless: bool,
 }
 
 impl AllocateRequest {
@@ -114,7 +116,7 @@ impl Model {
     pub fn allocate(&mut self, user: i64, request: &AllocateRequest) -> Outcome<String> {
         let wanted = self.parse_constraints(request)?;
         let found = self.cheapest(user, &wanted).map(|machine| machine.system_id.clone());
-        let may_compose = wanted.system_id.is_none() || !self.version.at_least(3);
+        let may_compose = wanted.system_id.is_none() || !self.version.has(Change::NoComposeById);
         let system_id = match found {
             Some(system_id) => system_id,
             None if may_compose => match self.compose_for(user, &wanted) {
@@ -181,7 +183,8 @@ impl Model {
     fn parse_constraints(&self, request: &AllocateRequest) -> Outcome<Wanted> {
         let mut check = FormCheck::default();
         for (key, _) in &request.data {
-            if !CONSTRAINTS.contains(&key.as_str()) && !OPTIONS.contains(&key.as_str()) {
+            let new = key == "deployment_target" && !self.version.has(Change::DeploymentTarget);
+            if new || (!CONSTRAINTS.contains(&key.as_str()) && !OPTIONS.contains(&key.as_str())) {
                 check.add(key, "No such constraint.");
             }
         }
@@ -219,6 +222,16 @@ impl Model {
             match text.parse() {
                 Ok(number) => wanted.mem = Some(number),
                 Err(_) => check.add("mem", "Invalid memory: number of MiB required."),
+            }
+        }
+        if let Some(text) = request.one("deployment_target") {
+            match text {
+                "disk" => {}
+                "memory" => wanted.diskless = true,
+                _ => check.add(
+                    "deployment_target",
+                    format!("Select a valid choice. {text} is not one of the available choices."),
+                ),
             }
         }
         if let Some(text) = request.one("link_speed") {
@@ -349,6 +362,7 @@ impl Model {
             && !host.is_some_and(|host| wanted.not_pod_type.contains(&host.kind))
             && self.network_fits(machine, wanted)
             && storage_fits(machine, &wanted.storage)
+            && (!wanted.diskless || machine.disks.is_empty())
     }
 
     fn network_fits(&self, machine: &Machine, wanted: &Wanted) -> bool {

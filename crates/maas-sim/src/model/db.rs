@@ -282,6 +282,9 @@ pub struct Machine {
     pub commissioning_set: Option<i64>,
     pub testing_set: Option<i64>,
     pub installation_set: Option<i64>,
+    pub enable_kernel_crash_dump: bool,
+    /// The file systems that it was allocated with exist: from the allocation until a release begins.
+    pub acquired_filesystems: bool,
     pub interfaces: Vec<Interface>,
     pub boot_interface: Option<i64>,
     pub gateway_link: Option<i64>,

@@ -7,6 +7,7 @@ use super::{
     db::{AllocType, Interface, InterfaceKind, Table},
     refusal::FormCheck,
 };
+use crate::version::Change;
 
 /// How a bridge is set up.
 #[derive(Clone, Debug)]
@@ -89,8 +90,11 @@ impl Model {
         if self.interfaces_changeable(status) {
             return Ok(());
         }
-        let allowed =
-            if self.version.at_least(3) { "New, Ready, Allocated, or Broken" } else { "Ready, Allocated, or Broken" };
+        let allowed = if self.version.has(Change::NewInterfacesMayChange) {
+            "New, Ready, Allocated, or Broken"
+        } else {
+            "Ready, Allocated, or Broken"
+        };
         Err(Refusal::conflict(format!("Cannot {operation} interface because the machine is not {allowed}.")))
     }
 

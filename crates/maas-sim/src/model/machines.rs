@@ -61,6 +61,8 @@ impl Machine {
             commissioning_set: None,
             testing_set: None,
             installation_set: None,
+            enable_kernel_crash_dump: false,
+            acquired_filesystems: false,
             interfaces: Vec::new(),
             boot_interface: None,
             gateway_link: None,
@@ -139,6 +141,7 @@ impl Model {
         self.user_event(system_id, "User acquiring node", user, comment);
         if let Some(machine) = self.db.machines.get_mut(system_id) {
             machine.owner = Some(user);
+            machine.acquired_filesystems = true;
             agent_name.clone_into(&mut machine.agent_name);
         }
         self.set_status(system_id, Status::Allocated);
@@ -202,7 +205,7 @@ impl Model {
             }
         }
         self.partition_boot_disk(system_id);
-        let vlan = self.dhcp_subnets().next().map(|subnet| subnet.vlan);
+        let vlan = self.booting_subnet().map(|subnet| subnet.vlan);
         let mut nics = Vec::new();
         if let Some(machine) = self.db.machines.get_mut(system_id) {
             machine.cpu_count = cores;
@@ -346,6 +349,8 @@ impl Model {
     /// Somebody pulled the plug.
     pub fn lose_power(&mut self, system_id: &str) {
         self.set_real_power(system_id, false);
-        self.event(system_id, Level::Debug, "Node powered off", "");
+        if !self.version.has(crate::version::Change::TemporalPower) {
+            self.event(system_id, Level::Debug, "Node powered off", "");
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::model::{
     refusal::FormCheck,
     release::ReleaseRequest,
 };
+use crate::version::Change;
 
 /// What a webhook BMC has when nothing else is said.
 const WEBHOOK_DEFAULTS: &[(&str, &str)] = &[
@@ -88,6 +89,9 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         }
         "deploy" => model.deploy(&system_id, user, &deploy_request(form))?,
         "release" => {
+            if model.version.has(Change::ReleaseScripts) {
+                check_release_scripts(form)?;
+            }
             let request =
                 ReleaseRequest { erase: form.flag("erase"), force: form.flag("force"), comment: form.text("comment") };
             model.release(&system_id, user, &request)?;
@@ -174,6 +178,20 @@ fn get_token(model: &Model, system_id: &str) -> Outcome<Reply> {
     })))
 }
 
+/// The only script for releases that MAAS brings along.
+const RELEASE_SCRIPT: &str = "wipe-disks";
+
+fn check_release_scripts(form: &Form) -> Outcome<()> {
+    let mut check = FormCheck::default();
+    let asked = form.all("scripts");
+    for name in
+        asked.iter().flat_map(|names| names.split(',')).filter(|name| !name.is_empty() && *name != RELEASE_SCRIPT)
+    {
+        check.add("scripts", format!("Select a valid choice. {name} is not one of the available choices."));
+    }
+    check.done()
+}
+
 fn deploy_request(form: &Form) -> DeployRequest {
     DeployRequest {
         distro_series: form.text("distro_series"),
@@ -182,6 +200,7 @@ fn deploy_request(form: &Form) -> DeployRequest {
         comment: form.text("comment"),
         ephemeral: form.flag("ephemeral_deploy"),
         enable_hw_sync: form.flag("enable_hw_sync"),
+        enable_kernel_crash_dump: form.flag("enable_kernel_crash_dump"),
         vm_host: form.flag("register_vmhost") || form.flag("install_kvm"),
         install_rackd: form.flag("install_rackd"),
         bridge_all: form.flag("bridge_all").then(|| super::interfaces::bridge_options(form)),

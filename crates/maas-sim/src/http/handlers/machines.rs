@@ -22,42 +22,39 @@ use crate::model::{
     refusal::FormCheck,
     release::ReleaseRequest,
 };
+use crate::version::Change;
 
-/// Filters of a list, and since which 3.x they exist.
-const FILTERS: &[(&str, u8)] = &[
-    ("hostname", 0),
-    ("id", 0),
-    ("mac_address", 0),
-    ("domain", 0),
-    ("agent_name", 0),
-    ("status", 0),
-    ("zone", 0),
-    ("pool", 0),
-    ("tags", 0),
-    ("not_tags", 0),
-    ("pod", 0),
-    ("not_pod", 0),
-    ("pod_type", 0),
-    ("not_pod_type", 0),
-    ("system_id", 3),
-    ("owner", 3),
-    ("arch", 0),
-    ("cpu_count", 0),
-    ("mem", 0),
-    ("not_in_zone", 0),
-    ("not_in_pool", 0),
-    ("subnets", 0),
-    ("not_subnets", 0),
-    ("fabrics", 0),
-    ("not_fabrics", 0),
-    ("vlans", 0),
-    ("not_vlans", 0),
-    ("link_speed", 3),
-    ("power_state", 3),
-    ("not_owner", 3),
-    ("not_id", 3),
-    ("not_hostname", 3),
+/// Filters of a list.
+const FILTERS: &[&str] = &[
+    "hostname",
+    "id",
+    "mac_address",
+    "domain",
+    "agent_name",
+    "status",
+    "zone",
+    "pool",
+    "tags",
+    "not_tags",
+    "pod",
+    "not_pod",
+    "pod_type",
+    "not_pod_type",
+    "arch",
+    "cpu_count",
+    "mem",
+    "not_in_zone",
+    "not_in_pool",
+    "subnets",
+    "not_subnets",
+    "fabrics",
+    "not_fabrics",
+    "vlans",
+    "not_vlans",
 ];
+/// Those that came later, all at once.
+const MANY_FILTERS: &[&str] =
+    &["system_id", "owner", "link_speed", "power_state", "not_owner", "not_id", "not_hostname"];
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     match call.action {
@@ -104,7 +101,8 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
     let query = &call.query;
     let mut check = FormCheck::default();
     for (key, _) in query.pairs.iter().filter(|(key, _)| key != "op" && !key.starts_with("oauth_")) {
-        let known = FILTERS.iter().any(|(name, since)| name == key && model.version.at_least(*since));
+        let known = FILTERS.contains(&key.as_str())
+            || (MANY_FILTERS.contains(&key.as_str()) && model.version.has(Change::ManyFilters));
         if !known {
             check.add(key, "No such constraint.");
         }
@@ -166,7 +164,7 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
         let pod_fits = query.get("pod").is_none_or(|wanted| {
             host.is_some_and(|host| {
                 // Up to 3.5 a part of the name is enough.
-                if model.version.at_least(3) && !model.version.at_least(6) {
+                if model.version.has(Change::ManyFilters) && !model.version.has(Change::ExactPodFilter) {
                     host.name.contains(wanted)
                 } else {
                     host.name == wanted
@@ -345,10 +343,11 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
         found
     });
     check.done()?;
-    let deployed = form.flag("deployed") && model.version.at_least(1);
+    let deployed = form.flag("deployed") && model.version.has(Change::CreateDeployed);
     let commission = call.admin && !deployed && form.get("commission").is_none_or(is_true);
-    if commission {
-        model.check_can_boot()?;
+    // Where a rack is needed for the images, its absence is noticed before anything is made.
+    if commission && !model.version.has(Change::TemporalPower) {
+        model.check_can_boot(architecture.unwrap_or_default())?;
     }
     let hostname = match hostname {
         Some(name) => name.to_owned(),

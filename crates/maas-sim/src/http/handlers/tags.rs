@@ -12,6 +12,7 @@ use crate::model::{
     machines::Permission,
     refusal::FormCheck,
 };
+use crate::version::Change;
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
@@ -114,7 +115,12 @@ fn check_definition(check: &mut FormCheck, definition: Option<&str>) {
 
 fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
     if !call.admin {
-        return Err(Refusal::text(403, "Must be a superuser or supply a rack_controller"));
+        let words = if model.version.has(Change::SilentTagRefusal) {
+            ""
+        } else {
+            "Must be a superuser or supply a rack_controller"
+        };
+        return Err(Refusal::text(403, words));
     }
     let (mut added, mut removed) = (0, 0);
     for id in call.body.all("add") {

@@ -12,6 +12,7 @@ use crate::model::{
     Model,
     db::{DnsResource, Domain, Event, Image, Named, Record, Tag, User, UserKey},
 };
+use crate::version::Change;
 
 /// Root of all addresses.
 pub const ROOT: &str = "/MAAS/api/2.0/";
@@ -144,11 +145,13 @@ pub fn image(model: &Model, image: &Image, with_sets: bool) -> Value {
         "type": if image.uploaded { "Uploaded" } else { "Synced" },
         "name": name,
         "architecture": architecture,
-        "title": image.title,
         "subarches": subarches,
         "resource_uri": uri(&format!("boot-resources/{}/", image.id)),
     });
-    if model.version.at_least(4) {
+    if !image.title.is_empty() {
+        value["title"] = json!(image.title);
+    }
+    if model.version.has(Change::LastDeployed) {
         value["last_deployed"] = json!(image.last_deployed.map(iso));
     }
     if !image.uploaded {
@@ -178,6 +181,9 @@ fn image_set(model: &Model, image: &Image) -> Value {
             });
             if !image.complete {
                 file["progress"] = json!(2.25);
+            }
+            if model.version.has(Change::FilesOnDisk) {
+                file["filename_on_disk"] = json!(sha.get(..7));
             }
             (name.to_owned(), file)
         })
