@@ -125,6 +125,10 @@ changes! {
     InstallationKept, 5, Recorded(&["481-released-read", "964-annotations-machine-ready-after-release"]);
     /// Files of images show the name that they have on the region's disk.
     FilesOnDisk, 5, Recorded(&["214-boot-resource-read"]);
+    /// Images are synchronised or uploaded, and no longer generated.
+    NoGeneratedImages, 5, Recorded(&["212-boot-resources-bad-type"]);
+    /// Times say that they are UTC.
+    ZonedTimes, 5, Recorded(&["146-ipaddresses-list-all"]);
     /// Numbers of VLANs begin at 5001.
     VlansFrom5001, 5, Recorded(&["100-fabrics-list"]);
     /// There are four more settings.

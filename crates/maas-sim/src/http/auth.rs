@@ -55,7 +55,15 @@ pub fn identify(
     let header = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let parameters = match header {
         Some(text) => match text.trim().split_once(' ') {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("OAuth") => parse_header(rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("OAuth") => {
+                let parsed = parse_header(rest);
+                // A header that does not name everything is not looked at any further.
+                if parsed.is_none() && PARAMETERS.iter().all(|name| rest.contains(name)) {
+                    let text = "'Unable to parse OAuth parameters from Authorization header.'";
+                    return Err(Reply::oauth(&format!("Authorization Error: {text}")));
+                }
+                parsed.unwrap_or_default()
+            }
             _ => return Ok(Identity::Anonymous),
         },
         None => signed.query.pairs.iter().filter(|(key, _)| key.starts_with("oauth_")).cloned().collect(),
@@ -136,12 +144,13 @@ fn bad_timestamp(stamp: &str, version: Version) -> Reply {
     }
 }
 
-/// `name="value", …`, quotes optional, values escaped or not.
-fn parse_header(text: &str) -> BTreeMap<String, String> {
+/// `name="value", …`, quotes optional, values escaped or not. Nothing if a part is not of that form.
+fn parse_header(text: &str) -> Option<BTreeMap<String, String>> {
     text.split(',')
-        .filter_map(|part| part.trim().split_once('='))
-        .map(|(name, value)| (name.trim().to_owned(), percent_decode(value.trim().trim_matches('"'))))
-        .filter(|(name, _)| name != "realm")
+        .map(str::trim)
+        .filter(|part| !part.contains("realm"))
+        .map(|part| part.split_once('='))
+        .map(|pair| pair.map(|(name, value)| (name.trim().to_owned(), percent_decode(value.trim().trim_matches('"')))))
         .collect()
 }
 

@@ -222,7 +222,8 @@ fn dispatch(model: &mut Model, call: &Call) -> Outcome<Reply> {
         R::BlockDevices | R::ScriptResults => h::machine::parts(model, call),
         R::Interfaces | R::Interface => h::interfaces::answer(model, call),
         R::VmHosts | R::VmHost | R::Pods | R::Pod => h::vm_hosts::answer(model, call),
-        R::VmClusters | R::Devices => Ok(Reply::json(&serde_json::json!([]))),
+        R::VmClusters => Ok(Reply::json(&serde_json::json!([]))),
+        R::Devices | R::Device => h::devices::answer(model, call),
         R::RackControllers | R::RackController | R::RegionControllers => h::misc::controllers(model, call),
     }
 }

@@ -57,6 +57,15 @@ pub struct Upload {
 }
 
 impl Model {
+    /// What machines may be: what there are images of Ubuntu for, whatever their kernels.
+    pub fn usable_architectures(&self) -> Vec<String> {
+        let of = |image: &Image| format!("{}/generic", image.architecture.split('/').next().unwrap_or_default());
+        let mut all: Vec<String> = self.db.images.values().filter(|image| !image.uploaded).map(of).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
     /// `POST boot-resources/`.
     pub fn upload_image(&mut self, upload: &Upload) -> Outcome<i64> {
         let mut check = FormCheck::default();

@@ -302,6 +302,15 @@ pub struct Machine {
     pub work: u64,
 }
 
+/// A device: a node that MAAS does not manage.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Device {
+    /// What it has in common with a machine.
+    pub node: Machine,
+    pub parent: Option<String>,
+}
+
 /// A storage pool of a VM host, as last discovered.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
@@ -403,6 +412,7 @@ pub struct Db {
     pub machines: BTreeMap<String, Machine>,
     /// Which machine has a host name; kept by `Model::rename`, `add_row` and `remove_machine`.
     pub by_hostname: BTreeMap<String, String>,
+    pub devices: BTreeMap<String, Device>,
     pub vm_hosts: BTreeMap<i64, VmHost>,
     pub events: Vec<Event>,
 }

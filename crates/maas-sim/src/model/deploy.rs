@@ -21,7 +21,7 @@ pub struct DeployRequest {
     pub enable_kernel_crash_dump: bool,
     pub vm_host: bool,
     pub install_rackd: bool,
-    pub bridge_all: Option<super::interfaces::BridgeOptions>,
+    pub bridge_all: Option<super::bridges::BridgeOptions>,
     /// As it was sent: base64.
     pub user_data: Option<String>,
 }
@@ -242,10 +242,7 @@ impl Model {
     pub fn commission(&mut self, system_id: &str, user: i64, test: bool) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         if !machine.status.may_become(Status::Commissioning) {
-            return Err(Refusal::conflict(format!(
-                "Commission is not available because of the current state of the node ({}).",
-                machine.status.name()
-            )));
+            return Err(Refusal::not_in_this_state("Commission"));
         }
         let known_on = self.real_power(system_id);
         self.check_boot(system_id)?;
@@ -284,10 +281,7 @@ impl Model {
         let machine = self.machine(system_id)?;
         let status = machine.status;
         if !status.may_become(Status::Testing) {
-            return Err(Refusal::conflict(format!(
-                "Test is not available because of the current state of the node ({}).",
-                status.name()
-            )));
+            return Err(Refusal::not_in_this_state("Test"));
         }
         let on = machine.power_state == PowerState::On;
         self.check_boot(system_id)?;
@@ -311,10 +305,7 @@ impl Model {
         let machine = self.machine(system_id)?;
         let status = machine.status;
         if !status.may_become(Status::EnteringRescueMode) {
-            return Err(Refusal::conflict(format!(
-                "Rescue mode is not available because of the current state of the node ({}).",
-                status.name()
-            )));
+            return Err(Refusal::invalid_transition(status.name(), Status::EnteringRescueMode.name()));
         }
         let on = machine.power_state == PowerState::On;
         self.check_boot(system_id)?;
@@ -335,10 +326,7 @@ impl Model {
     pub fn exit_rescue_mode(&mut self, system_id: &str, user: i64) -> Outcome<()> {
         let status = self.machine(system_id)?.status;
         if !status.may_become(Status::ExitingRescueMode) {
-            return Err(Refusal::conflict(format!(
-                "Cannot exit rescue mode: the machine is in the '{}' state.",
-                status.name()
-            )));
+            return Err(Refusal::invalid_transition(status.name(), Status::ExitingRescueMode.name()));
         }
         self.user_event(system_id, "User stopping rescue mode", user, None);
         self.set_status(system_id, Status::ExitingRescueMode);

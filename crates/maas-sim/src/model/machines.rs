@@ -76,6 +76,11 @@ impl Machine {
         }
     }
 
+    /// Whether one of its NICs has a MAC address.
+    pub fn has_mac(&self, mac: &str) -> bool {
+        self.interfaces.iter().any(|nic| nic.mac.eq_ignore_ascii_case(mac))
+    }
+
     /// Total size of the disks in MB, as MAAS shows it.
     pub fn storage_mb(&self) -> f64 {
         let bytes: i64 = self.disks.iter().map(|disk| disk.size).sum();
@@ -181,7 +186,13 @@ impl Model {
 
     /// The machine that has a MAC address.
     pub fn machine_with_mac(&self, mac: &str) -> Option<&Machine> {
-        self.db.machines.values().find(|machine| machine.interfaces.iter().any(|nic| nic.mac.eq_ignore_ascii_case(mac)))
+        self.db.machines.values().find(|machine| machine.has_mac(mac))
+    }
+
+    /// The machine or the device that has a MAC address.
+    pub fn mac_in_use(&self, mac: &str) -> Option<&Machine> {
+        let device = || self.db.devices.values().map(|device| &device.node).find(|node| node.has_mac(mac));
+        self.machine_with_mac(mac).or_else(device)
     }
 
     /// Commissioning has looked at the machine: hardware, links, an observed address.
@@ -227,6 +238,18 @@ impl Model {
             if self.interface(system_id, nic).is_ok_and(|interface| self.links_of(interface).is_empty()) {
                 self.add_default_link(system_id, nic);
             }
+        }
+    }
+
+    /// As `observe_address`, for the NIC that the machine boots from.
+    pub(super) fn observe_boot_address(&mut self, system_id: &str) {
+        let boot = self
+            .db
+            .machines
+            .get(system_id)
+            .and_then(|machine| machine.boot_interface.or_else(|| machine.interfaces.first().map(|nic| nic.id)));
+        if let Some(nic) = boot {
+            self.observe_address(system_id, nic);
         }
     }
 
@@ -341,9 +364,11 @@ impl Model {
         Ok(())
     }
 
-    /// Whether another machine has the host name.
+    /// Whether another machine or device has the host name.
     pub fn hostname_taken(&self, hostname: &str, except: Option<&str>) -> bool {
-        self.db.by_hostname.get(hostname).is_some_and(|id| Some(id.as_str()) != except)
+        let of_machine = self.db.by_hostname.get(hostname).is_some_and(|id| Some(id.as_str()) != except);
+        let mut devices = self.db.devices.values().map(|device| &device.node);
+        of_machine || devices.any(|node| node.hostname == hostname && Some(node.system_id.as_str()) != except)
     }
 
     /// Somebody pulled the plug.

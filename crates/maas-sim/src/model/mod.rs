@@ -6,7 +6,9 @@ mod arrange_machine;
 mod arrange_network;
 mod arrange_vm_hosts;
 pub mod boot;
+pub mod bridges;
 pub mod compose;
+mod constraints;
 pub mod db;
 pub mod deploy;
 mod discovery;
@@ -215,7 +217,9 @@ impl Model {
     pub fn new_system_id(&mut self) -> String {
         loop {
             let id = self.rng.system_id();
-            let free = !self.db.machines.contains_key(&id) && self.db.racks.iter().all(|rack| rack.system_id != id);
+            let free = !self.db.machines.contains_key(&id)
+                && !self.db.devices.contains_key(&id)
+                && self.db.racks.iter().all(|rack| rack.system_id != id);
             if free {
                 return id;
             }

@@ -295,10 +295,12 @@ pub(super) fn set_vm_power(machine: &mut Machine, host: &VmHost, name: &str) {
         ("certificate", host.certificate.as_str()),
         ("power_address", host.power_address.as_str()),
         ("key", host.key.as_str()),
-        ("password", ""),
         ("instance_name", name),
     ] {
         machine.power_parameters.insert(field.to_owned(), value.to_owned());
+    }
+    if !host.password.is_empty() {
+        machine.power_parameters.insert("password".to_owned(), host.password.clone());
     }
 }
 

@@ -9,13 +9,8 @@ use super::{
     list, unsupported,
 };
 use crate::model::{
-    Model, Outcome, Refusal, Status,
-    db::InterfaceKind,
-    deploy::DeployRequest,
-    machines::{Permission, hostname_error},
-    power::PowerAnswer,
-    refusal::FormCheck,
-    release::ReleaseRequest,
+    Model, Outcome, Refusal, Status, db::InterfaceKind, deploy::DeployRequest, machines::Permission,
+    power::PowerAnswer, refusal::FormCheck, release::ReleaseRequest,
 };
 use crate::version::Change;
 
@@ -225,13 +220,7 @@ fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome<()> {
     let form = &call.body;
     let given = |key: &str| form.get(key).filter(|text| !text.is_empty());
     let mut check = FormCheck::default();
-    if let Some(name) = given("hostname") {
-        if let Some(error) = hostname_error(name) {
-            check.add("hostname", error);
-        } else if model.hostname_taken(name, Some(system_id)) {
-            check.add("hostname", "Node with this Hostname already exists.");
-        }
-    }
+    super::machines::check_hostname(model, form, &mut check, Some(system_id));
     let choice = "Select a valid choice. That choice is not one of the available choices.";
     let zone = given("zone").map(|name| model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id));
     if zone == Some(None) {

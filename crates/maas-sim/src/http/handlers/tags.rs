@@ -26,11 +26,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         let mut check = FormCheck::default();
         let name = check.require("name", form.get("name"));
         if let Some(name) = name {
-            if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
-                check.add("name", "Enter a valid value.");
-            } else if model.db.tags.contains_key(name) {
-                check.add("name", "Tag with this Name already exists.");
-            }
+            check_tag_name(model, name, None, &mut check);
         }
         check_definition(&mut check, form.get("definition"));
         check.done()?;
@@ -54,6 +50,9 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "update" => {
             call.require_right()?;
             let mut check = FormCheck::default();
+            if let Some(new) = form.get("name").filter(|new| !new.is_empty()) {
+                check_tag_name(model, new, Some(&name), &mut check);
+            }
             check_definition(&mut check, form.get("definition"));
             check.done()?;
             let Some(mut tag) = model.db.tags.remove(&name) else { return Err(Refusal::NotFound("Tag")) };
@@ -100,6 +99,14 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "update_nodes" => update_nodes(model, call, &name),
         "rebuild" => Ok(Reply::json(&json!({"rebuilding": name}))),
         _ => Err(unsupported(call)),
+    }
+}
+
+fn check_tag_name(model: &Model, name: &str, own: Option<&str>, check: &mut FormCheck) {
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
+        check.add("name", "Enter a valid value.");
+    } else if model.db.tags.contains_key(name) && Some(name) != own {
+        check.add("name", "Tag with this Name already exists.");
     }
 }
 

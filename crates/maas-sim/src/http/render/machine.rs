@@ -69,8 +69,8 @@ fn identity(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
         put(
             out,
             json!({
-                "last_sync": machine.last_sync.map(iso),
-                "next_sync": next.map(iso),
+                "last_sync": machine.last_sync.map(|time| iso(model, time)),
+                "next_sync": next.map(|time| iso(model, time)),
                 "sync_interval": machine.enable_hw_sync.then_some(SYNC_SECONDS),
             }),
         );

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::model::{
     Model,
-    db::{DnsResource, Domain, Event, Image, Named, Record, Tag, User, UserKey},
+    db::{Device, DnsResource, Domain, Event, Image, Named, Record, Tag, User, UserKey},
 };
 use crate::version::Change;
 
@@ -22,9 +22,10 @@ pub fn uri(path: &str) -> String {
     format!("{ROOT}{path}")
 }
 
-/// Times of most objects: ISO without a zone.
-pub fn iso(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S%.3f").to_string()
+/// Times of most objects: ISO, for a long time without a zone.
+pub fn iso(model: &Model, time: Timestamp) -> String {
+    let zone = if model.version.has(Change::ZonedTimes) { "Z" } else { "" };
+    format!("{}{zone}", time.strftime("%Y-%m-%dT%H:%M:%S%.3f"))
 }
 
 /// Times of events and of `op=ip_addresses`.
@@ -37,6 +38,33 @@ pub fn zone(zone: &Named) -> Value {
     json!({
         "id": zone.id, "name": zone.name, "description": zone.description,
         "resource_uri": uri(&format!("zones/{}/", zone.name)),
+    })
+}
+
+/// A device.
+pub fn device(model: &Model, device: &Device) -> Value {
+    let node = &device.node;
+    let row = model.db.domains.get(&node.domain);
+    let domain_name = row.map_or("", |domain| domain.name.as_str());
+    let interfaces: Vec<Value> = node.interfaces.iter().map(|nic| network::interface(model, node, nic)).collect();
+    json!({
+        "system_id": node.system_id,
+        "hostname": node.hostname,
+        "fqdn": format!("{}.{domain_name}", node.hostname),
+        "description": node.description,
+        "domain": row.map(|row| domain(model, row)),
+        "zone": model.db.zones.get(&node.zone).map(zone),
+        "owner": node.owner.map(|owner| model.user_name(Some(owner)).to_owned()),
+        "owner_data": node.annotations,
+        "workload_annotations": node.annotations,
+        "parent": device.parent,
+        "tag_names": node.tags,
+        "address_ttl": null,
+        "ip_addresses": machine::addresses(model, node),
+        "interface_set": interfaces,
+        "node_type": 1,
+        "node_type_name": "Device",
+        "resource_uri": uri(&format!("devices/{}/", node.system_id)),
     })
 }
 
@@ -152,7 +180,7 @@ pub fn image(model: &Model, image: &Image, with_sets: bool) -> Value {
         value["title"] = json!(image.title);
     }
     if model.version.has(Change::LastDeployed) {
-        value["last_deployed"] = json!(image.last_deployed.map(iso));
+        value["last_deployed"] = json!(image.last_deployed.map(|time| iso(model, time)));
     }
     if !image.uploaded {
         value["platform"] = json!("generic");
