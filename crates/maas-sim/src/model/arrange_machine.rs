@@ -34,6 +34,10 @@ impl Model {
         }
         if let Some(nics) = &state.interfaces {
             self.arrange_interfaces(&system_id, nics)?;
+            let seen = nics.first().is_some_and(|nic| nic.discovered.is_none());
+            if is_new && seen && state.commissioned != Some(false) {
+                self.observe_boot_address(&system_id);
+            }
         }
         if let Some(reference) = &state.vm_host {
             self.arrange_as_vm(&system_id, reference, state)?;
@@ -280,6 +284,8 @@ impl Model {
             machine.distro_series.clear();
             machine.hwe_kernel = None;
         }
+        machine.acquired_filesystems =
+            installed || matches!(status, Status::Allocated | Status::DiskErasing | Status::FailedDiskErasing);
         if installed && machine.installation_set.is_none() {
             machine.installation_set = Some(self.db.sequences.take(Table::ScriptSet));
         }
