@@ -9,7 +9,6 @@
 mod connections;
 mod dns_names;
 mod endpoints;
-mod dns_names;
 mod keeper;
 mod places;
 mod reader;
@@ -31,7 +30,6 @@ pub use connections::{Connect, over_network};
 pub use dns_names::DnsNames;
 pub use endpoints::{AllowedEndpoint, AllowedEndpoints};
 pub(crate) use keeper::name_for;
-pub use dns_names::DnsNames;
 pub use keeper::{Keeper, Kept, KubeKeeper, MemoryKeeper};
 pub(crate) use places::{CONFIG_MAPS, SECRETS};
 pub use places::{Credentials, EnvironmentCredentials};
