@@ -199,7 +199,7 @@ async fn work(
                 joining.run(),
                 rotation.run(),
                 phases,
-                quarantine::run(identities.clone(), quarantine_clock, fence.clone()),
+                Box::pin(quarantine::run(identities.clone(), quarantine_clock, fence.clone())),
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
                 sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),
                 Box::pin(hosts::sweep_pairs(client.clone(), &args.pod_namespace, fence.clone())),

@@ -15,7 +15,7 @@ use crate::identity::Identities;
 use crate::lease::Fence;
 
 /// How often it is looked whether an identity is due. The first look comes after as long, when the rush of a start is over.
-const LOOK: Duration = Duration::from_mins(10);
+const LOOK: Duration = Duration::from_secs(600);
 /// How often MAAS is asked for its tags.
 const PERIOD: SignedDuration = SignedDuration::from_hours(24);
 /// After an error it is tried again a little earlier; nothing hangs on it.

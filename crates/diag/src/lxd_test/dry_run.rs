@@ -76,7 +76,7 @@ fn tell(plan: &Plan, would: &[(Option<Step>, String)], new_key: bool, list: &mut
     for condition in &mut plan.conditions {
         if condition.status == "True" && rests_on(condition.step, would, new_key) {
             condition.status = "Unknown";
-            condition.message = "is looked at once that is done".to_owned();
+            "is looked at once that is done".clone_into(&mut condition.message);
         }
     }
     steps::tell(&plan, &[], list);
