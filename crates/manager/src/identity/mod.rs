@@ -7,8 +7,8 @@
 //! 4. the environment: `MAAS_ENDPOINT`, `MAAS_API_KEY`.
 
 mod connections;
-mod endpoints;
 mod dns_names;
+mod endpoints;
 mod keeper;
 mod places;
 mod reader;
@@ -27,9 +27,9 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 pub use connections::{Connect, over_network};
+pub use dns_names::DnsNames;
 pub use endpoints::{AllowedEndpoint, AllowedEndpoints};
 pub(crate) use keeper::name_for;
-pub use dns_names::DnsNames;
 pub use keeper::{Keeper, Kept, KubeKeeper, MemoryKeeper};
 pub(crate) use places::{CONFIG_MAPS, SECRETS};
 pub use places::{Credentials, EnvironmentCredentials};
