@@ -101,7 +101,7 @@ changes! {
     /// Images show when they were last deployed.
     LastDeployed, 4, Recorded(&["210-boot-resources-list"]);
     /// A deployment that asks for a rack controller is refused.
-    NoRackControllers, 4, Recorded(&["1283-deploy-install-rackd"]);
+    NoRackControllers, 4, Source;
     /// Machines show `error_description`, which a failure sets and no release clears.
     ErrorDescription, 5, Recorded(&["762-machine-after-deploy-500", "1188-machine-right-after-deploy-with-bmc-error"]);
     /// Power goes through Temporal: no event of its own, a rack that is looked for by the BMC's address, other words for

@@ -34,10 +34,6 @@ impl Model {
         }
         if let Some(nics) = &state.interfaces {
             self.arrange_interfaces(&system_id, nics)?;
-            let seen = nics.first().is_some_and(|nic| nic.discovered.is_none());
-            if is_new && seen && state.commissioned != Some(false) {
-                self.observe_boot_address(&system_id);
-            }
         }
         if let Some(reference) = &state.vm_host {
             self.arrange_as_vm(&system_id, reference, state)?;

@@ -2,7 +2,7 @@
 
 use super::{
     Model, Outcome, Refusal, Status,
-    db::{AllocType, Interface, InterfaceKind, Table},
+    db::{Interface, InterfaceKind, Table},
     refusal::FormCheck,
 };
 

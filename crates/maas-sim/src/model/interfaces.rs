@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::{
-    Model, Outcome, Refusal, Status,
-    db::{AllocType, Interface, InterfaceKind, Table},
+    Model, Outcome, Refusal,
+    db::{AllocType, Interface, InterfaceKind},
     refusal::FormCheck,
 };
 use crate::version::Change;

@@ -241,18 +241,6 @@ impl Model {
         }
     }
 
-    /// As `observe_address`, for the NIC that the machine boots from.
-    pub(super) fn observe_boot_address(&mut self, system_id: &str) {
-        let boot = self
-            .db
-            .machines
-            .get(system_id)
-            .and_then(|machine| machine.boot_interface.or_else(|| machine.interfaces.first().map(|nic| nic.id)));
-        if let Some(nic) = boot {
-            self.observe_address(system_id, nic);
-        }
-    }
-
     /// MAAS saw the machine with an address from a dynamic range while it was commissioned.
     fn observe_address(&mut self, system_id: &str, nic: i64) {
         let Ok(interface) = self.interface(system_id, nic) else { return };
