@@ -51,10 +51,16 @@ simulate: ## Torment the reconcilers under SEEDS=N seeds (200) on all cores, tel
 		$(CARGO) test --profile $(SIMULATE_PROFILE) -p capmaas-manager --test simulation -- --nocapture
 
 .PHONY: test-e2e
-test-e2e: tools ## Every scenario that an issue names, however long it takes, and the matrix of old versions
+test-e2e: tools ## Every scenario that an issue names, however long it takes, the matrix of old versions, and MAAS 3.7
 	$(CARGO) build --workspace --bins
 	hack/cargo-test --workspace --all-features
 	$(MAKE) test-matrix
+	$(MAKE) test-maas-37
+
+.PHONY: test-maas-37
+test-maas-37: tools ## Every scenario on real parts once more, against a MAAS 3.7
+	$(CARGO) build --workspace --bins
+	CAPMAAS_MAAS_VERSION=3.7 hack/cargo-test -p capmaas-e2e --all-features
 
 .PHONY: test-matrix
 test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two older Cluster API cores

@@ -11,7 +11,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use capmaas_testbed::{
     BootedMachine, CertificateAuthority, KubernetesVersion, NodePlayerOptions, Role, WorkloadPlayer,
 };
-use maas_sim::config::{Config, Durations};
+use maas_sim::config::{Config, Durations, Version};
 use maas_sim::ledger::Entry;
 use maas_sim::model::db::AllocType;
 use maas_sim::model::{Status, statement::Statement};
@@ -31,6 +31,8 @@ pub const DOMAIN: &str = "k8s.example";
 pub const ZONES: [&str; 3] = ["az1", "az2", "az3"];
 /// Images are named after the Kubernetes version in them.
 const IMAGES: [&str; 2] = ["v1.35.8", "v1.36.4"];
+/// Names the MAAS that scenarios run against, such as "3.7".
+const MAAS_VERSION: &str = "CAPMAAS_MAAS_VERSION";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The image that holds a kubelet of this version.
@@ -93,7 +95,8 @@ impl Maas {
     /// Starts it.
     pub fn start() -> anyhow::Result<Self> {
         let key = ADMINISTRATOR.parse().map_err(anyhow::Error::new)?;
-        let simulator = Simulator::new(Config { durations: Durations::quick(), ..Config::new(key) });
+        let version = version()?;
+        let simulator = Simulator::new(Config { version, durations: Durations::quick(), ..Config::new(key) });
         let control = simulator.control();
         // Several tests may run at the same time; each has addresses of its own.
         let network: u8 = rand::random_range(20..50);
@@ -267,6 +270,14 @@ async fn listen(simulator: &Simulator, names: SocketAddr) -> anyhow::Result<(tok
         .await
         .with_context(|| format!("serve names on {names}, which takes root"))?;
     Ok(serve::listen("127.0.0.1:0".parse()?).await?)
+}
+
+/// Which MAAS is played: the one that the environment names, or else the simulator's own default.
+fn version() -> anyhow::Result<Version> {
+    match std::env::var(MAAS_VERSION) {
+        Ok(text) => text.parse().with_context(|| format!("{MAAS_VERSION} names no MAAS")),
+        Err(_) => Ok(Version::default()),
+    }
 }
 
 fn inventory(network: u8) -> Value {

@@ -1,6 +1,6 @@
 //! One agent on one node: observe, decide, apply, and again.
 
-use std::{sync::Arc, time::Duration};
+use std::{fs::File, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use lxd_client::Transport;
@@ -122,29 +122,30 @@ impl Agent {
         }
     }
 
+    /// Says beside the key pair that this agent runs, once nobody is unregistering the host: what was looked at before that would
+    /// count no more. An agent that cannot say so works all the same.
+    async fn announced(&self, stop: &mut watch::Receiver<bool>) -> Option<File> {
+        let folder = &self.settings.state_dir;
+        while !*stop.borrow() {
+            match alive::hold(folder) {
+                Ok(Some(lock)) => return Some(lock),
+                Ok(None) => tokio::select! {
+                    () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                    () = stopped(stop) => return None,
+                },
+                Err(error) => {
+                    tracing::warn!("that this agent runs cannot be noted in {}: {error}", folder.display());
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
     /// Runs until told to stop.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut alive = None;
+        let _alive = self.announced(&mut stop).await;
         while !*stop.borrow() {
-            if alive.is_none() {
-                match alive::hold(&self.settings.state_dir) {
-                    Ok(held) => alive = held.map(Some),
-                    Err(error) => {
-                        tracing::warn!(
-                            "whether this agent runs cannot be noted in {}: {error}",
-                            self.settings.state_dir.display()
-                        );
-                        alive = Some(None);
-                    }
-                }
-            }
-            if alive.is_none() {
-                // The host is being unregistered: what was looked at before that counts no more.
-                tokio::select! {
-                    () = tokio::time::sleep(Duration::from_secs(1)) => continue,
-                    () = stopped(&mut stop) => break,
-                }
-            }
             // A pass may be cut off at any point: the next one, here or in the next process, sees what was done.
             let pass = tokio::select! {
                 pass = self.pass() => pass,

@@ -5,60 +5,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-/// A MAAS release, 3.0 to 3.8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// The number after "3.".
-    pub minor: u8,
-    /// The number after that; only shown.
-    pub patch: u8,
-}
-
-impl Version {
-    /// The release whose recordings the simulator was held against.
-    pub const RECORDED: Version = Version { minor: 4, patch: 10 };
-
-    /// Whether this is 3.`minor` or newer.
-    pub fn at_least(self, minor: u8) -> bool {
-        self.minor >= minor
-    }
-}
-
-impl Default for Version {
-    fn default() -> Self {
-        Self::RECORDED
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "3.{}.{}", self.minor, self.patch)
-    }
-}
-
-/// A version that the simulator does not play.
-#[derive(Debug, thiserror::Error)]
-#[error("MAAS version '{0}' is not known here: give one from 3.0 to 3.8, such as 3.4 or 3.4.10")]
-pub struct UnknownVersion(String);
-
-impl FromStr for Version {
-    type Err = UnknownVersion;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unknown = || UnknownVersion(text.to_owned());
-        let mut parts = text.split('.');
-        if parts.next() != Some("3") {
-            return Err(unknown());
-        }
-        let minor: u8 = parts.next().and_then(|part| part.parse().ok()).filter(|m| *m <= 8).ok_or_else(unknown)?;
-        let patch = match parts.next() {
-            Some(part) => part.parse().map_err(|_| unknown())?,
-            None if minor == Self::RECORDED.minor => Self::RECORDED.patch,
-            None => 0,
-        };
-        Ok(Version { minor, patch })
-    }
-}
+pub use crate::version::Version;
 
 /// How long the hardware and MAAS take. All in seconds, so that an inventory file can hold them.
 #[derive(Clone, Debug, Deserialize)]

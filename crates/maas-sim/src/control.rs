@@ -41,6 +41,8 @@ pub struct ArrangeError {
 pub enum MachineFault {
     /// It goes off.
     LosePower,
+    /// The addresses of its AUTO links are taken away; the links stay.
+    LoseAddress,
     /// It is marked broken by somebody.
     Break,
     /// Its record is deleted by somebody.
@@ -165,6 +167,7 @@ impl Control {
         let id = model.machine_named(machine)?;
         match fault {
             MachineFault::LosePower => model.lose_power(&id),
+            MachineFault::LoseAddress => model.free_auto_addresses(&id),
             MachineFault::Break => model.break_machine(&id, "marked broken by a fault"),
             MachineFault::Vanish => model.remove_machine(&id, false),
             MachineFault::Steal => {

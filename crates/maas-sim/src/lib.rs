@@ -17,6 +17,7 @@ pub mod model;
 pub mod replay;
 pub mod serve;
 mod sim;
+pub mod version;
 
 pub use config::Config;
 pub use control::Control;

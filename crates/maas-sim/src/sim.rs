@@ -11,6 +11,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::version::Change;
 use crate::{
     config::{Config, LatencyMode, TimeMode, seconds},
     control::{self, Control},
@@ -197,8 +198,11 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
         .get(http::header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.parse::<usize>().ok());
-    let limit =
-        if shared.config.version.at_least(8) && path.contains("/boot-resources/") { usize::MAX } else { MAX_BODY };
+    let limit = if shared.config.version.has(Change::LargeUploads) && path.contains("/boot-resources/") {
+        usize::MAX
+    } else {
+        MAX_BODY
+    };
     let Some(body) = read_body(body, declared, limit).await else {
         return plain(Reply::nginx(413, "Request Entity Too Large"));
     };
@@ -212,7 +216,7 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
     let head = incoming.method == http::Method::HEAD;
     let delivery = respond(&shared, incoming).await;
     let mut response = deliver(&shared, delivery);
-    if shared.config.version.at_least(8) {
+    if shared.config.version.has(Change::TraceId) {
         let trace = format!("{:016x}", crate::model::rng::decide(shared.config.seed, &[&Timestamp::now().to_string()]));
         if let Ok(value) = http::HeaderValue::from_str(&trace) {
             response.headers_mut().insert("maas-trace-id", value);

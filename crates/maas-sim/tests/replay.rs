@@ -1,4 +1,4 @@
-//! The simulator is held against recorded exchanges with a real MAAS 3.4.10.
+//! The simulator is held against recorded exchanges with a real MAAS 3.4.10 and a real 3.7.3.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -8,19 +8,30 @@ use maas_sim::replay::arrangement::Arrangements;
 use maas_sim::replay::compact::compact;
 use maas_sim::replay::exceptions::Exceptions;
 use maas_sim::replay::recording::read_folder;
-use maas_sim::replay::{own_simulator, replay};
+use maas_sim::replay::{own_simulator, recorded_version, replay};
+use maas_sim::version::{Change, Evidence};
 
-fn recordings() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")
+fn recordings(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder)
 }
 
 #[tokio::test]
-async fn at_least_95_of_100_recorded_exchanges_agree_and_each_exception_has_a_reason() {
-    let folder = recordings();
+async fn at_least_99_of_100_exchanges_with_maas_3_4_agree_and_each_exception_has_a_reason() {
+    agree("recordings", "3.4.10", 1000).await;
+}
+
+#[tokio::test]
+async fn at_least_99_of_100_exchanges_with_maas_3_7_agree_and_each_exception_has_a_reason() {
+    agree("recordings-3.7.3", "3.7.3", 500).await;
+}
+
+async fn agree(folder: &str, version: &str, at_least: usize) {
+    let folder = recordings(folder);
     let mut recorded = read_folder(&folder).unwrap();
     let arrangements = Arrangements::beside(&folder).unwrap();
     let exceptions = Exceptions::read(&folder.join("exceptions.yaml")).unwrap();
-    let (target, key) = own_simulator();
+    assert_eq!(recorded_version(&recorded).unwrap().to_string(), version);
+    let (target, key) = own_simulator(recorded_version(&recorded).unwrap());
     let report = replay(&mut recorded, &arrangements, &target, &key, |_| {}).await.unwrap();
 
     println!("{}", report.total());
@@ -39,7 +50,30 @@ async fn at_least_95_of_100_recorded_exchanges_agree_and_each_exception_has_a_re
     let idle: BTreeSet<_> = report.idle_exceptions(&exceptions).collect();
     assert!(idle.is_empty(), "these are listed in exceptions.yaml, but agree or do not exist: {idle:?}");
     assert!(report.suffices(), "{}", report.total());
-    assert!(report.outcomes.len() > 1000, "only {} recordings are there", report.outcomes.len());
+    assert!(report.agreeing() * 100 >= report.outcomes.len() * 99, "{}", report.total());
+    assert!(report.outcomes.len() > at_least, "only {} recordings are there", report.outcomes.len());
+}
+
+/// Which release does what stands in one table, and the table says how that is known.
+#[test]
+fn every_difference_between_releases_has_a_recording_or_was_only_read_in_source() {
+    let names: BTreeSet<String> = ["recordings", "recordings-3.7.3"]
+        .iter()
+        .flat_map(|folder| read_folder(&recordings(folder)).unwrap())
+        .map(|recording| recording.name)
+        .collect();
+    for change in Change::ALL {
+        let (since, evidence) = change.since();
+        assert!((1..=8).contains(&since), "{change:?}");
+        if let Evidence::Recorded(cited) = evidence {
+            assert!(!cited.is_empty(), "{change:?} cites nothing");
+            for name in cited {
+                assert!(names.contains(*name), "{change:?} cites {name}, which is not among the recordings");
+            }
+        }
+    }
+    let source: Vec<_> = Change::ALL.iter().filter(|change| change.since().1 == Evidence::Source).collect();
+    assert!(source.len() <= 6, "more and more is not recorded: {source:?}");
 }
 
 #[test]

@@ -227,7 +227,8 @@ fn bad_request(asked: Asked, words: &Words) -> ErrorKind {
         Words::Text(text) => {
             if text.contains("must be removed first") || text.contains("are still allocated") {
                 ErrorKind::InUse
-            } else if text.contains("operating system") && text.ends_with("is unavailable.") {
+            } else if text.contains("operating system") && text.contains(" is unavailable") {
+                // Newer releases name the architecture, before these words or after them.
                 ErrorKind::ImageUnavailable
             } else if text.contains("already exist") {
                 ErrorKind::AlreadyExists
@@ -271,7 +272,7 @@ fn not_found(asked: Asked, headers: &HeaderMap, words: &Words) -> ErrorKind {
     }
 }
 
-/// A 500 is text of an exception. Some of them are mistakes in the request, one kind passes by itself, the others
+/// A 500 is text of an exception. Some of them are mistakes in the request, some pass by themselves, the others
 /// are a riddle: never repeated, never concluded from.
 fn server_error(words: &Words) -> ErrorKind {
     const MISTAKES: [&str; 7] = [
@@ -290,6 +291,9 @@ fn server_error(words: &Words) -> ErrorKind {
         ErrorKind::InUse
     } else if text.contains("Not enough space in") {
         ErrorKind::NoCapacity
+    } else if text.contains("Error determining BMC task queue") {
+        // No rack controller reaches the BMC at present, in the words of 3.5 and later.
+        ErrorKind::ServerTrouble
     } else if text.contains("connection to server") || text.contains("server closed the connection") {
         // PostgreSQL is away; MAAS answers again the moment it is back.
         ErrorKind::ServerTrouble

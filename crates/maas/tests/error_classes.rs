@@ -79,12 +79,29 @@ async fn a_500_is_a_mistake_a_lost_database_or_a_riddle() {
     for (response, kind) in [
         (text(500, "Invalid character in key name"), ErrorKind::Invalid),
         (text(500, "connection to server at \"localhost\" (127.0.0.1), port 5432 failed"), ErrorKind::ServerTrouble),
+        (text(500, "Error determining BMC task queue for machine abc123"), ErrorKind::ServerTrouble),
         (text(500, "'NoneType' object has no attribute 'x'"), ErrorKind::NotUnderstood),
         (page(500, "Server Error"), ErrorKind::NotUnderstood),
     ] {
         let error = deploy(response).await;
         assert_eq!((error.kind(), error.effect()), (kind, Effect::Unknown), "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_image_is_missing_in_the_words_of_every_release() {
+    for words in [
+        "Deployment operating system ubuntu jammy is unavailable.",
+        "Ephemeral operating system ubuntu/noble for amd64/generic is unavailable.",
+        // Only read in the source of 3.7.
+        "Deployment operating system ubuntu/jammy is unavailable for amd64/generic.",
+    ] {
+        let error = deploy(text(400, words)).await;
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::ImageUnavailable, Effect::None), "{error}");
+    }
+    // Recorded of 3.7.3, but not among the recordings here: a machine is made, and then no rack can start it.
+    let error = deploy(text(503, "No rack controllers can access the BMC of node bm9")).await;
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::ServerTrouble, Effect::Unknown), "{error}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Every answer that was recorded from a MAAS 3.4.10 goes through the client.
+//! Every answer that was recorded from a MAAS 3.4.10 or a 3.7.3 goes through the client.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::recordings::{self, Recording};
 use common::{Script, builder};
 use maas_client::{
-    Allocate, Client, Compose, Deploy, DnsFilter, EventQuery, IpAddressFilter, Link, LinkMode, MachineFilter,
-    MachineStatus, MachineUpdate, NewBridge, NewVmHost, PowerState, Release, Reserve, Result, RetryPolicy, StopMode,
-    VmHostAuth, VmHostUpdate,
+    Allocate, Client, Compose, Deploy, DnsFilter, ErrorKind, EventQuery, IpAddressFilter, Link, LinkMode,
+    MachineFilter, MachineStatus, MachineUpdate, NewBridge, NewVmHost, PowerState, Release, Reserve, Result,
+    RetryPolicy, StopMode, VmHostAuth, VmHostUpdate,
 };
 
 /// Makes the call that a recording is an answer to, with whatever arguments: the answer is fixed. None for requests
@@ -164,7 +164,8 @@ async fn outcome(recording: &Recording) -> Option<Result<()>> {
 async fn every_recorded_success_decodes() {
     let mut decoded = 0;
     let mut skipped = BTreeSet::new();
-    for recording in recordings::all().iter().filter(|recording| recording.status < 300) {
+    let both = recordings::all().iter().chain(recordings::newer());
+    for recording in both.filter(|recording| recording.status < 300) {
         match outcome(recording).await {
             Some(Ok(())) => decoded += 1,
             Some(Err(error)) => panic!("{}: {error}", recording.name),
@@ -173,23 +174,106 @@ async fn every_recorded_success_decodes() {
             }
         }
     }
-    assert!(decoded > 500, "only {decoded} answers went through the client");
+    assert!(decoded > 800, "only {decoded} answers went through the client");
     insta::assert_snapshot!("calls_that_the_client_does_not_make", Vec::from_iter(skipped).join("\n"));
 }
 
 /// The kind of each recorded refusal. The list is read by people: a line that moves is a change of behaviour.
 #[tokio::test]
 async fn every_recorded_refusal_has_its_kind() {
+    insta::assert_snapshot!("kinds_of_recorded_refusals", kinds(recordings::all()).await);
+}
+
+#[tokio::test]
+async fn every_recorded_refusal_of_a_newer_maas_has_its_kind() {
+    insta::assert_snapshot!("kinds_of_recorded_refusals_of_3_7", kinds(recordings::newer()).await);
+}
+
+async fn kinds(recordings: &[Recording]) -> String {
     let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for recording in recordings::all().iter().filter(|recording| recording.status >= 300) {
+    for recording in recordings.iter().filter(|recording| recording.status >= 300) {
         if let Some(result) = outcome(recording).await {
+            // A power query that fails says that the power is unknown.
+            if recording.op.as_deref() == Some("query_power_state") && result.is_ok() {
+                kinds.entry("power unknown".to_owned()).or_default().push(recording.name.clone());
+                continue;
+            }
             let error = result.expect_err(&recording.name);
             assert_eq!(error.status(), Some(recording.status), "{}", recording.name);
             kinds.entry(error.kind().to_string()).or_default().push(format!("{} {}", recording.status, recording.name));
         }
     }
     let list: Vec<String> = kinds.iter().map(|(kind, names)| format!("{kind}\n  {}", names.join("\n  "))).collect();
-    insta::assert_snapshot!("kinds_of_recorded_refusals", list.join("\n"));
+    list.join("\n")
+}
+
+/// A client that gets the answer of this number, from 3.7.3.
+fn newer_answering(number: &str) -> Client {
+    let script = Script::new([recordings::newer_numbered(number).response()]);
+    builder(script.transport()).retry(RetryPolicy::never()).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_rack_that_is_away_is_waited_for_in_the_words_of_every_release() {
+    let deploy = newer_answering("887").machines().deploy("x6hw8q", &Deploy::default()).await.unwrap_err();
+    assert_eq!((deploy.kind(), deploy.status()), (ErrorKind::ServerTrouble, Some(500)), "{deploy}");
+    let unrouted = newer_answering("761").machines().deploy("x6hw8q", &Deploy::default()).await.unwrap_err();
+    let release = newer_answering("889").machines().release("x6hw8q", &Release::default()).await.unwrap_err();
+    let compose = newer_answering("885").vm_hosts().compose(14, &Compose::default()).await.unwrap_err();
+    let refresh = newer_answering("888").vm_hosts().refresh(14).await.unwrap_err();
+    let query = newer_answering("760").machines().query_power_state("x6hw8q").await.unwrap_err();
+    for error in [deploy, unrouted, release, compose, refresh, query] {
+        assert!(error.is_transient(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_power_query_that_fails_says_that_the_power_is_unknown() {
+    let failed = newer_answering("1175").machines().query_power_state("x6hw8q").await.unwrap();
+    assert_eq!(failed, PowerState::Unknown);
+    let garbled = newer_answering("1172").machines().query_power_state("x6hw8q").await.unwrap();
+    assert_eq!(garbled, PowerState::Unknown);
+    let no_rack = newer_answering("752").machines().query_power_state("x6hw8q").await.unwrap_err();
+    assert!(no_rack.is_transient(), "whoever is not asked has not failed: {no_rack}");
+}
+
+#[tokio::test]
+async fn an_image_that_is_missing_is_waited_for_in_the_words_of_every_release() {
+    let older = answering("887").machines().deploy("x", &Deploy::default()).await.unwrap_err();
+    let newer = newer_answering("771").machines().deploy("qrg7tp", &Deploy::default()).await.unwrap_err();
+    let incomplete = newer_answering("774").machines().deploy("qrg7tp", &Deploy::default()).await.unwrap_err();
+    for error in [older, newer, incomplete] {
+        assert_eq!(error.kind(), ErrorKind::ImageUnavailable, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_abort_that_comes_too_early_for_older_releases_succeeds() {
+    let early = answering("502").machines().abort("x", "stop").await.unwrap_err();
+    assert!(early.is_transient(), "{early}");
+    let aborted = newer_answering("502").machines().abort("dx6cex", "stop").await.unwrap();
+    assert_eq!(aborted.status, Some(MachineStatus::Deploying), "the state follows");
+    let twice = newer_answering("502b").machines().abort("dx6cex", "stop").await.unwrap_err();
+    assert_eq!(twice.kind(), ErrorKind::WrongState, "{twice}");
+}
+
+#[tokio::test]
+async fn why_a_deployment_failed_is_decoded_and_stays_after_a_release() {
+    let failed = newer_answering("1189").machines().read("x6hw8q").await.unwrap();
+    assert_eq!(failed.error_description.as_deref(), Some("Activity task failed"));
+    let ready = newer_answering("762").machines().read("x6hw8q").await.unwrap();
+    assert_eq!(ready.status, Some(MachineStatus::Ready));
+    assert!(ready.error_description.is_some_and(|text| text.starts_with("Installation failed")));
+    let older = answering("960").machines().read("4ffqha").await.unwrap();
+    assert_eq!(older.error_description, None, "3.4 does not tell");
+}
+
+#[tokio::test]
+async fn who_may_not_change_a_tag_is_denied_with_and_without_words() {
+    for client in [answering("204"), newer_answering("204"), newer_answering("1196")] {
+        let error = client.tags().update("quarantine", &["qrg7tp"], &[]).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_unauthenticated()), (ErrorKind::Denied, false), "{error}");
+    }
 }
 
 /// A client that gets the answer of this number.

@@ -199,10 +199,10 @@ async fn work(
                 joining.run(),
                 rotation.run(),
                 phases,
-                quarantine::run(identities.clone(), quarantine_clock, fence.clone()),
+                Box::pin(quarantine::run(identities.clone(), quarantine_clock, fence.clone())),
                 follow_own_credentials(client.clone(), args.pod_namespace.clone(), identities, health.liveness.clone()),
                 sweep_kept_credentials(client.clone(), scope.clone(), keeper.clone(), fence.clone()),
-                hosts::sweep_pairs(client.clone(), &args.pod_namespace, fence.clone()),
+                Box::pin(hosts::sweep_pairs(client.clone(), &args.pod_namespace, fence.clone())),
             );
         };
         let until = async {

@@ -322,7 +322,8 @@ async fn s28_a_forged_note_of_an_identity_brings_nobody_the_credentials_of_anoth
     let stage = Stage::bare();
     stage.secret("team", "mine", &[("maasEndpoint", "http://two/MAAS"), ("apiKey", BOB)]);
     assert_eq!(stage.name(&cluster(json!({"name": "mine"}))).await, "http://two/MAAS#bob");
-    let noted = Some("http://two/MAAS#bob");
+    let name = "http://two/MAAS#bob";
+    let noted = Some(name);
 
     // A machine of another namespace that says it belongs to a cluster of that name, and was made with that identity.
     let orphan = stage.identities.resolve_orphan(&Key::new("other", "cluster-1"), noted).await;
@@ -330,7 +331,7 @@ async fn s28_a_forged_note_of_an_identity_brings_nobody_the_credentials_of_anoth
     // A cluster of the same name elsewhere, with a reference to the same name, that is being deleted.
     let mut theirs = cluster(json!({"name": "mine"}));
     theirs.metadata.namespace = Some("other".into());
-    theirs.metadata.annotations = Some([(IDENTITY_ANNOTATION.to_owned(), noted.unwrap().to_owned())].into());
+    theirs.metadata.annotations = Some([(IDENTITY_ANNOTATION.to_owned(), name.to_owned())].into());
     theirs.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-15T20:00:00Z")).unwrap();
     assert!(matches!(stage.identities.resolve(&theirs).await, Lookup::Absent));
     // With credentials of the manager's own, those are used, and the note only says that they are others.

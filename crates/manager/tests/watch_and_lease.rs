@@ -205,7 +205,7 @@ async fn a_key_pair_of_hosts_goes_when_its_cluster_is_gone_and_not_while_nobody_
     secrets.create(&PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
     let left = async || {
         let all = secrets.list(&ListParams::default()).await.unwrap().items;
-        all.iter().map(|secret| secret.name_any()).collect::<Vec<_>>()
+        all.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>()
     };
     // The kinds are not served yet: nobody says that the clusters are gone (S1).
     hosts::sweep(&client, "kube-public", &Fence::open()).await.unwrap();

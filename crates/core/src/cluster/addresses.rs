@@ -130,8 +130,8 @@ fn remark(networks: &Networks, up: &[&Machine]) -> Option<String> {
         remarks.push(format!("not published, because no address is in a preferred subnet: {}", outside.join(", ")));
     }
     if !bare.is_empty() {
-        let names = bare.join(", ");
-        remarks.push(format!("not published, because no link of an interface has an address in MAAS: {names}"));
+        let why = "not published, because no link of an interface has an address in MAAS";
+        remarks.push(format!("{why}: {}", bare.join(", ")));
     }
     (!remarks.is_empty()).then(|| remarks.join("; "))
 }

@@ -68,7 +68,7 @@ pub(super) fn whose(observed: &Observed, source: Source, record: &Record, truste
     let (object, notes) = (&observed.object, &observed.object.notes);
     let id = record.id;
     let claimed = match notes.record {
-        Some(noted) if noted == id => true,
+        Some(number) if number == id => true,
         _ if !trusted => return Whose::Unclear(None),
         None if notes.asked.is_some() => true,
         None if source == Source::Adopted => false,

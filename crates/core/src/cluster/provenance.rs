@@ -130,7 +130,7 @@ fn contest(observed: &Observed) -> Contest<'_> {
 /// where one side lacks them.
 fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
     let (object, notes) = (&observed.object, &observed.object.notes);
-    let (leads_here, leads_there) = match &observed.record {
+    let (to_us, to_them) = match &observed.record {
         Lookup::Found(record) => {
             let to_rival = record.bound.values().flatten().any(|id| rival.machines.contains(id));
             (matches!(proof::leads(observed, record), Leads::Here | Leads::HereAndElsewhere), to_rival)
@@ -141,7 +141,7 @@ fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
     let own = notes.written_for.as_ref() == Some(&object.itself);
     let weights = [
         (object.made_its_name, rival.made_its_name),
-        (leads_here, leads_there),
+        (to_us, to_them),
         (notes.record.is_some(), rival.numbered),
         (own, rival.own),
         (matches!(&observed.owner, Lookup::Found(owner) if owner.refers_here), rival.owned),

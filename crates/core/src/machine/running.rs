@@ -129,7 +129,7 @@ impl Life<'_> {
 
     /// A control plane machine looks again until its address is in DNS; others wait for changes.
     fn dns_wait(&self) -> Requeue {
-        let awaited = self.observed.is_control_plane() && self.observed.in_dns == Lookup::Found(false);
-        if awaited { after(10) } else { Requeue::OnChange }
+        let pending = self.observed.is_control_plane() && self.observed.in_dns == Lookup::Found(false);
+        if pending { after(10) } else { Requeue::OnChange }
     }
 }

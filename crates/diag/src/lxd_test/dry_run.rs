@@ -76,7 +76,7 @@ fn tell(plan: &Plan, would: &[(Option<Step>, String)], new_key: bool, list: &mut
     for condition in &mut plan.conditions {
         if condition.status == "True" && rests_on(condition.step, would, new_key) {
             condition.status = "Unknown";
-            condition.message = "is looked at once that is done".to_owned();
+            "is looked at once that is done".clone_into(&mut condition.message);
         }
     }
     steps::tell(&plan, &[], list);
@@ -108,6 +108,11 @@ fn imagine(observed: &mut Observed, effect: &Effect) -> bool {
         Effect::Trust { project, .. } => {
             server.trust = Lookup::Found(TrustFacts { restricted: true, projects: vec![project.clone()] });
             server.door = Door::Trusted;
+        }
+        Effect::Distrust { fingerprint } => {
+            if let Lookup::Found(earlier) = &mut server.earlier {
+                earlier.retain(|print| print != fingerprint);
+            }
         }
         Effect::MakeKey | Effect::Register(_) | Effect::Renew { .. } | Effect::Refresh { .. } | Effect::Report(_) => {
             return false;

@@ -54,6 +54,7 @@ pub(super) fn step_of(kind: EffectKind) -> Option<Step> {
         EffectKind::CreateProject => Some(Step::Project),
         EffectKind::Listen => Some(Step::Listener),
         EffectKind::Trust => Some(Step::Trust),
+        EffectKind::Distrust => Some(Step::Earlier),
         EffectKind::StopListening
         | EffectKind::MakeKey
         | EffectKind::Register

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use http::HeaderMap;
 
 use super::{forms::Form, reply::Reply};
+use crate::version::Change;
 use crate::{config::Version, model::Model};
 
 /// Nonces that were used, by token. MAAS keeps them in its database; a restore brings old ones back, which no client
@@ -54,16 +55,25 @@ pub fn identify(
     let header = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let parameters = match header {
         Some(text) => match text.trim().split_once(' ') {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("OAuth") => parse_header(rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("OAuth") => {
+                let parsed = parse_header(rest);
+                // A header that does not name everything is not looked at any further.
+                if parsed.is_none() && PARAMETERS.iter().all(|name| rest.contains(name)) {
+                    let text = "'Unable to parse OAuth parameters from Authorization header.'";
+                    return Err(Reply::oauth(&format!("Authorization Error: {text}")));
+                }
+                parsed.unwrap_or_default()
+            }
             _ => return Ok(Identity::Anonymous),
         },
         None => signed.query.pairs.iter().filter(|(key, _)| key.starts_with("oauth_")).cloned().collect(),
     };
-    let missing: Vec<&str> = PARAMETERS.iter().copied().filter(|name| !parameters.contains_key(*name)).collect();
-    if !missing.is_empty() {
-        if header.is_some() && model.version.at_least(5) {
-            return Err(Reply::text(400, &format!("Bad Request: Missing OAuth parameter(s): {}", missing.join(", "))));
-        }
+    // MAAS looks for the words anywhere in the header: `oauth_signature_method` passes for `oauth_signature`, too.
+    let named = |name: &str| match header {
+        Some(text) => text.contains(name),
+        None => parameters.contains_key(name),
+    };
+    if PARAMETERS.iter().any(|name| !named(name)) {
         return Ok(Identity::Anonymous);
     }
     check(model, nonces, &parameters, signed, wall)
@@ -98,6 +108,9 @@ fn check(
     if nonces.0.contains(&(token.to_owned(), nonce.to_owned())) {
         return Err(error(format!("'Nonce already used: {nonce}'")));
     }
+    if !parameters.contains_key("oauth_signature") {
+        return Err(error("'Missing signature.'".to_owned()));
+    }
     let signature = get("oauth_signature");
     let (right, base) = match get("oauth_signature_method") {
         // The consumer's secret is empty.
@@ -124,15 +137,20 @@ fn check(
 
 fn bad_timestamp(stamp: &str, version: Version) -> Reply {
     let text = format!("invalid literal for int() with base 10: '{stamp}'");
-    if version.at_least(8) { Reply::text(400, &format!("Bad Request: {text}")) } else { Reply::text(500, &text) }
+    if version.has(Change::StrictTimestamps) {
+        Reply::text(400, &format!("Bad Request: {text}"))
+    } else {
+        Reply::text(500, &text)
+    }
 }
 
-/// `name="value", …`, quotes optional, values escaped or not.
-fn parse_header(text: &str) -> BTreeMap<String, String> {
+/// `name="value", …`, quotes optional, values escaped or not. Nothing if a part is not of that form.
+fn parse_header(text: &str) -> Option<BTreeMap<String, String>> {
     text.split(',')
-        .filter_map(|part| part.trim().split_once('='))
-        .map(|(name, value)| (name.trim().to_owned(), percent_decode(value.trim().trim_matches('"'))))
-        .filter(|(name, _)| name != "realm")
+        .map(str::trim)
+        .filter(|part| !part.contains("realm"))
+        .map(|part| part.split_once('='))
+        .map(|pair| pair.map(|(name, value)| (name.trim().to_owned(), percent_decode(value.trim().trim_matches('"')))))
         .collect()
 }
 

@@ -17,6 +17,7 @@ use self::{
     routes::{Resource, Route},
 };
 use crate::model::{Model, Outcome, Refusal};
+use crate::version::Change;
 
 /// nginx in front of MAAS takes bodies up to this size.
 pub const MAX_BODY: usize = 10 * 1024 * 1024;
@@ -112,7 +113,7 @@ pub fn target(model: &Model, incoming: &Incoming) -> Target {
     let Some(rest) = path.strip_prefix("/MAAS/api/2.0/") else {
         return answer(Reply::nginx(404, "Not Found"));
     };
-    match routes::find(rest, model.version.at_least(3)) {
+    match routes::find(rest, model.version.has(Change::OperationInPath)) {
         Some(found) => Target::Route(found),
         None => answer(Reply::unknown_endpoint(&path)),
     }
@@ -221,7 +222,8 @@ fn dispatch(model: &mut Model, call: &Call) -> Outcome<Reply> {
         R::BlockDevices | R::ScriptResults => h::machine::parts(model, call),
         R::Interfaces | R::Interface => h::interfaces::answer(model, call),
         R::VmHosts | R::VmHost | R::Pods | R::Pod => h::vm_hosts::answer(model, call),
-        R::VmClusters | R::Devices => Ok(Reply::json(&serde_json::json!([]))),
+        R::VmClusters => Ok(Reply::json(&serde_json::json!([]))),
+        R::Devices | R::Device => h::devices::answer(model, call),
         R::RackControllers | R::RackController | R::RegionControllers => h::misc::controllers(model, call),
     }
 }

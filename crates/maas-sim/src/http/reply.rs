@@ -4,6 +4,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use serde_json::{Value, ser::PrettyFormatter};
 
+use crate::version::Change;
 use crate::{
     config::Version,
     model::{Refusal, refusal::FieldErrors},
@@ -125,7 +126,7 @@ impl Reply {
     /// The answer to a refusal.
     pub fn refused(refusal: &Refusal, version: Version) -> Self {
         match refusal {
-            Refusal::NotFound(what) if version.at_least(3) => {
+            Refusal::NotFound(what) if version.has(Change::NamedNotFound) => {
                 Self::handler(404, &format!("No {what} matches the given query."))
             }
             Refusal::NotFound(_) => Self::handler(404, "Not Found"),
@@ -177,7 +178,11 @@ impl Reply {
 
 /// 3.8 names the permission that is missing.
 fn forbidden_words(version: Version) -> &'static str {
-    if version.at_least(8) { "Forbidden: the user lacks the permission can_edit_machines." } else { "" }
+    if version.has(Change::NamedPermissions) {
+        "Forbidden: the user lacks the permission can_edit_machines."
+    } else {
+        ""
+    }
 }
 
 fn field_json(fields: &FieldErrors) -> Vec<u8> {

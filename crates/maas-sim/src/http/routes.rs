@@ -43,6 +43,7 @@ resources! {
     BootResources, "BootResourcesHandler", "boot-resources/", crud ["create" "read"], get ["is_importing"], post ["import" "stop_import"];
     BootResource, "BootResourceHandler", "boot-resources/{id}/", crud ["read" "delete"], get [], post [];
     Devices, "DevicesHandler", "devices/", crud ["create" "read"], get ["is_registered"], post ["set_zone"];
+    Device, "DeviceHandler", "devices/{system_id}/", crud ["read" "delete" "update"], get ["details" "power_parameters"], post ["restore_default_configuration" "restore_networking_configuration" "set_owner_data" "set_workload_annotations"];
     DnsRecords, "DNSResourceRecordsHandler", "dnsresourcerecords/", crud ["create" "read"], get [], post [];
     DnsRecord, "DNSResourceRecordHandler", "dnsresourcerecords/{id}/", crud ["read" "delete" "update"], get [], post [];
     DnsResources, "DNSResourcesHandler", "dnsresources/", crud ["create" "read"], get [], post [];

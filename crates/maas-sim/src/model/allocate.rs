@@ -2,12 +2,14 @@
 
 use super::{
     Model, Outcome, Refusal, Status,
+    bridges::BridgeOptions,
     compose::ComposeRequest,
+    constraints::{INTERFACE_KEYS, parse_labelled},
     db::{AllocType, Machine},
-    interfaces::BridgeOptions,
     machines::Permission,
     refusal::FormCheck,
 };
+use crate::version::Change;
 
 /// Names of constraints, in the order in which MAAS checks them.
 const CONSTRAINTS: &[&str] = &[
@@ -18,10 +20,12 @@ const CONSTRAINTS: &[&str] = &[
     "mem",
     "tags",
     "not_tags",
-    "networks",
-    "not_networks",
-    "connected_to",
-    "not_connected_to",
+    "not_arch",
+    "cpu_speed",
+    "owner",
+    "not_owner",
+    "power_state",
+    "not_power_state",
     "zone",
     "not_in_zone",
     "pool",
@@ -86,6 +90,7 @@ struct Wanted {
     link_speed: Option<f64>,
     storage: Vec<i64>,
     interfaces: Vec<i64>,
+    diskless: bool,
 }
 
 impl AllocateRequest {
@@ -97,12 +102,12 @@ impl AllocateRequest {
         self.all(name).last().copied().filter(|value| !value.is_empty())
     }
 
-    /// Repeated values, and values with commas.
+    /// Repeated values. Tags may also be many in one value, with commas or blanks in between.
     fn list(&self, name: &str) -> Vec<String> {
+        let many = name == "tags";
         self.all(name)
             .iter()
-            .flat_map(|value| value.split([',', ' ']))
-            .map(str::trim)
+            .flat_map(|value| value.split(|c: char| many && (c == ',' || c.is_whitespace())))
             .filter(|value| !value.is_empty())
             .map(str::to_owned)
             .collect()
@@ -119,7 +124,7 @@ impl Model {
     pub fn allocate(&mut self, user: i64, request: &AllocateRequest) -> Outcome<String> {
         let wanted = self.parse_constraints(request)?;
         let found = self.cheapest(user, &wanted).map(|machine| machine.system_id.clone());
-        let may_compose = wanted.system_id.is_none() || !self.version.at_least(3);
+        let may_compose = wanted.system_id.is_none() || !self.version.has(Change::NoComposeById);
         let system_id = match found {
             Some(system_id) => system_id,
             None if may_compose => match self.compose_for(user, &wanted) {
@@ -159,17 +164,31 @@ impl Model {
                 format!("('{key}', [{}])", values.join(", "))
             })
             .collect();
+        let ids = |ids: &[i64]| {
+            let mut ids = ids.to_vec();
+            ids.sort_unstable();
+            ids.dedup();
+            let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            (!texts.is_empty()).then(|| texts.join(","))
+        };
         let mut resolved: Vec<String> = Vec::new();
         for key in CONSTRAINTS {
             let text = match *key {
                 "cpu_count" => wanted.cpu_count.map(|value| format!("{value:?}")),
                 "mem" => wanted.mem.map(|value| format!("{value:?}")),
-                "tags" | "not_tags" | "zone" | "not_in_zone" | "pool" | "not_in_pool" | "not_pod" | "not_pod_type"
-                | "fabrics" | "not_fabrics" | "subnets" | "not_subnets" => {
+                "subnets" => ids(&wanted.subnets),
+                "not_subnets" => ids(&wanted.not_subnets),
+                "vlans" => ids(&wanted.vlans),
+                "tags" => {
+                    let mut values = request.list(key);
+                    values.sort();
+                    (!values.is_empty()).then(|| values.join(","))
+                }
+                "storage" | "interfaces" | "devices" | "deployment_target" => request.one(key).map(str::to_owned),
+                _ => {
                     let values = request.list(key);
                     (!values.is_empty()).then(|| values.join(","))
                 }
-                _ => request.one(key).map(str::to_owned),
             };
             if let Some(text) = text {
                 resolved.push(format!("{key}={text}"));
@@ -186,7 +205,8 @@ impl Model {
     fn parse_constraints(&self, request: &AllocateRequest) -> Outcome<Wanted> {
         let mut check = FormCheck::default();
         for (key, _) in &request.data {
-            if !CONSTRAINTS.contains(&key.as_str()) && !OPTIONS.contains(&key.as_str()) {
+            let new = key == "deployment_target" && !self.version.has(Change::DeploymentTarget);
+            if new || (!CONSTRAINTS.contains(&key.as_str()) && !OPTIONS.contains(&key.as_str())) {
                 check.add(key, "No such constraint.");
             }
         }
@@ -226,19 +246,38 @@ impl Model {
                 Err(_) => check.add("mem", "Invalid memory: number of MiB required."),
             }
         }
+        if let Some(text) = request.one("deployment_target") {
+            match text {
+                "disk" => {}
+                "memory" => wanted.diskless = true,
+                _ => check.add(
+                    "deployment_target",
+                    format!("Select a valid choice. {text} is not one of the available choices."),
+                ),
+            }
+        }
         if let Some(text) = request.one("link_speed") {
             match text.parse() {
                 Ok(number) => wanted.link_speed = Some(number),
                 Err(_) => check.add("link_speed", "Invalid link speed: number required."),
             }
         }
-        self.check_names(&wanted, &mut check);
+        for (field, names) in [("zone", &wanted.zone), ("not_in_zone", &wanted.not_in_zone)] {
+            self.check_zones(field, names, &mut check);
+        }
+        for (field, names) in [("pool", &wanted.pool), ("not_in_pool", &wanted.not_in_pool)] {
+            self.check_pools(field, names, &mut check);
+        }
+        // Tags of VM hosts count too: a VM composed there would carry them.
+        let of_hosts = |name: &str| self.db.vm_hosts.values().any(|host| host.tags.iter().any(|tag| tag == name));
+        let tags: Vec<String> = wanted.tags.iter().filter(|name| !of_hosts(name)).cloned().collect();
+        self.check_tags(&tags, &mut check);
+        self.check_owners(&request.list("owner"), &mut check);
         for (field, into) in [("subnets", &mut wanted.subnets), ("not_subnets", &mut wanted.not_subnets)] {
-            for text in request.list(field) {
-                match self.find_subnet(&text) {
-                    Some(subnet) => into.push(subnet.id),
-                    None => check.add(field, "No matching subnets found."),
-                }
+            let asked = request.list(field);
+            into.extend(asked.iter().filter_map(|text| self.find_subnet(text)).map(|subnet| subnet.id));
+            if into.is_empty() && !asked.is_empty() {
+                check.add(field, "No matching subnets found.");
             }
         }
         for text in request.list("vlans") {
@@ -257,8 +296,8 @@ impl Model {
         }
         if let Some(text) = request.one("interfaces") {
             match self.parse_interfaces(text) {
-                Some(subnets) => wanted.interfaces = subnets,
-                None => check.add("interfaces", format!("Malformed interface constraint, \"{text}\".")),
+                Ok(subnets) => wanted.interfaces = subnets,
+                Err(words) => check.add("interfaces", words),
             }
         }
         check.done()?;
@@ -266,52 +305,22 @@ impl Model {
     }
 
     /// Subnets of "label:key=value,…;…". Keys that do not lead to one subnet are read and not matched.
-    fn parse_interfaces(&self, text: &str) -> Option<Vec<i64>> {
+    fn parse_interfaces(&self, text: &str) -> Result<Vec<i64>, String> {
         let mut subnets = Vec::new();
-        for item in text.split(';').map(str::trim).filter(|item| !item.is_empty()) {
-            let (_, pairs) = item.split_once(':')?;
-            for pair in pairs.split(',') {
-                let (key, value) = pair.split_once('=')?;
-                let found = match key.trim() {
-                    "subnet" | "subnet_cidr" => self.find_subnet(value),
-                    "ip" => value.parse().ok().and_then(|ip| self.subnet_of(ip)),
-                    _ => continue,
-                };
-                // No subnet of that name: no machine can match.
-                subnets.push(found.map_or(-1, |subnet| subnet.id));
+        for (key, value) in parse_labelled(text)? {
+            if !INTERFACE_KEYS.contains(&key) {
+                // The quotation mark that is missing is MAAS's.
+                return Err(format!("Unknown interfaces constraint: '{key}"));
             }
+            let found = match key {
+                "subnet" | "subnet_cidr" => self.find_subnet(value),
+                "ip" => value.parse().ok().and_then(|ip| self.subnet_of(ip)),
+                _ => continue,
+            };
+            // No subnet of that name: no machine can match.
+            subnets.push(found.map_or(-1, |subnet| subnet.id));
         }
-        Some(subnets)
-    }
-
-    /// Zones, pools and tags must exist; a tag that is only excluded need not.
-    fn check_names(&self, wanted: &Wanted, check: &mut FormCheck) {
-        let unknown = |names: &[String], known: &dyn Fn(&str) -> bool| -> Vec<String> {
-            names.iter().filter(|name| !known(name)).cloned().collect()
-        };
-        let zone = |name: &str| self.db.zones.values().any(|zone| zone.name == name);
-        let pool = |name: &str| self.db.pools.values().any(|pool| pool.name == name);
-        for (field, names) in [("zone", &wanted.zone), ("not_in_zone", &wanted.not_in_zone)] {
-            let missing = unknown(names, &zone);
-            if !missing.is_empty() {
-                check.add(field, format!("No such zone(s): {}.", missing.join(", ")));
-            }
-        }
-        for (field, names) in [("pool", &wanted.pool), ("not_in_pool", &wanted.not_in_pool)] {
-            let missing = unknown(names, &pool);
-            if !missing.is_empty() {
-                check.add(field, format!("No such pool(s): {}.", missing.join(", ")));
-            }
-        }
-        // Tags of VM hosts count too: a VM composed there would carry them.
-        let tag = |name: &str| {
-            self.db.tags.contains_key(name) || self.db.vm_hosts.values().any(|host| host.tags.iter().any(|t| t == name))
-        };
-        let missing = unknown(&wanted.tags, &tag);
-        if !missing.is_empty() {
-            let quoted: Vec<String> = missing.iter().map(|name| format!("'{name}'")).collect();
-            check.add("tags", format!("No such tag(s): {}.", quoted.join(", ")));
-        }
+        Ok(subnets)
     }
 
     fn cheapest(&self, user: i64, wanted: &Wanted) -> Option<&Machine> {
@@ -354,6 +363,7 @@ impl Model {
             && !host.is_some_and(|host| wanted.not_pod_type.contains(&host.kind))
             && self.network_fits(machine, wanted)
             && storage_fits(machine, &wanted.storage)
+            && (!wanted.diskless || machine.disks.is_empty())
     }
 
     fn network_fits(&self, machine: &Machine, wanted: &Wanted) -> bool {

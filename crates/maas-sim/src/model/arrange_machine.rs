@@ -280,6 +280,8 @@ impl Model {
             machine.distro_series.clear();
             machine.hwe_kernel = None;
         }
+        machine.acquired_filesystems =
+            installed || matches!(status, Status::Allocated | Status::DiskErasing | Status::FailedDiskErasing);
         if installed && machine.installation_set.is_none() {
             machine.installation_set = Some(self.db.sequences.take(Table::ScriptSet));
         }

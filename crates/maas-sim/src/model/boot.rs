@@ -9,6 +9,7 @@ use super::{
     db::{Image, Table},
     refusal::FormCheck,
 };
+use crate::version::{Change, Version};
 
 impl Image {
     /// An image of Ubuntu as the region synchronises it.
@@ -56,6 +57,15 @@ pub struct Upload {
 }
 
 impl Model {
+    /// What machines may be: what there are images of Ubuntu for, whatever their kernels.
+    pub fn usable_architectures(&self) -> Vec<String> {
+        let of = |image: &Image| format!("{}/generic", image.architecture.split('/').next().unwrap_or_default());
+        let mut all: Vec<String> = self.db.images.values().filter(|image| !image.uploaded).map(of).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
     /// `POST boot-resources/`.
     pub fn upload_image(&mut self, upload: &Upload) -> Outcome<i64> {
         let mut check = FormCheck::default();
@@ -108,7 +118,26 @@ impl Model {
 }
 
 /// Names of all settings, in MAAS's order: its refusal lists them.
-pub const SETTING_NAMES: &[&str] = &[
+pub fn setting_names(version: Version) -> Vec<&'static str> {
+    let more = version.has(Change::MoreSettings);
+    SETTING_NAMES
+        .iter()
+        .flat_map(|name| {
+            let next = NEWER_SETTINGS.iter().find(|(after, _)| after == name).filter(|_| more);
+            std::iter::once(*name).chain(next.map(|(_, newer)| *newer))
+        })
+        .collect()
+}
+
+/// Settings that came later, each after the one that it follows in the list.
+const NEWER_SETTINGS: &[(&str, &str)] = &[
+    ("ntp_external_only", "allow_only_trusted_transfers"),
+    ("active_discovery_interval", "default_boot_interface_link_type"),
+    ("default_min_hwe_kernel", "enable_kernel_crash_dump"),
+    ("max_node_installation_results", "max_node_release_results"),
+];
+
+const SETTING_NAMES: &[&str] = &[
     "maas_name",
     "theme",
     "kernel_opts",
@@ -174,12 +203,13 @@ pub const SETTING_NAMES: &[&str] = &[
 ];
 
 /// Settings of a fresh installation that somebody may ask for.
-pub fn default_settings() -> BTreeMap<String, Value> {
+pub fn default_settings(version: Version) -> BTreeMap<String, Value> {
+    let series = if version.has(Change::NobleByDefault) { "noble" } else { "jammy" };
     [
         ("maas_name", json!("maas-sim")),
         ("default_osystem", json!("ubuntu")),
-        ("default_distro_series", json!("jammy")),
-        ("commissioning_distro_series", json!("jammy")),
+        ("default_distro_series", json!(series)),
+        ("commissioning_distro_series", json!(series)),
         ("default_min_hwe_kernel", json!("")),
         ("default_storage_layout", json!("flat")),
         ("default_dns_ttl", json!(30)),

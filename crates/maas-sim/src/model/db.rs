@@ -282,6 +282,9 @@ pub struct Machine {
     pub commissioning_set: Option<i64>,
     pub testing_set: Option<i64>,
     pub installation_set: Option<i64>,
+    pub enable_kernel_crash_dump: bool,
+    /// The file systems that it was allocated with exist: from the allocation until a release begins.
+    pub acquired_filesystems: bool,
     pub interfaces: Vec<Interface>,
     pub boot_interface: Option<i64>,
     pub gateway_link: Option<i64>,
@@ -297,6 +300,15 @@ pub struct Machine {
     pub status_expires: Option<Timestamp>,
     /// Raised by whatever ends or replaces the work under way, so that what is due for older work is forgotten.
     pub work: u64,
+}
+
+/// A device: a node that MAAS does not manage.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Device {
+    /// What it has in common with a machine.
+    pub node: Machine,
+    pub parent: Option<String>,
 }
 
 /// A storage pool of a VM host, as last discovered.
@@ -400,6 +412,7 @@ pub struct Db {
     pub machines: BTreeMap<String, Machine>,
     /// Which machine has a host name; kept by `Model::rename`, `add_row` and `remove_machine`.
     pub by_hostname: BTreeMap<String, String>,
+    pub devices: BTreeMap<String, Device>,
     pub vm_hosts: BTreeMap<i64, VmHost>,
     pub events: Vec<Event>,
 }

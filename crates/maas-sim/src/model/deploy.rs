@@ -6,6 +6,7 @@ use super::{
     power::{PowerAction, Then},
     world::Work,
 };
+use crate::version::Change;
 
 /// Parameters of `op=deploy` that the model looks at.
 #[derive(Clone, Debug, Default)]
@@ -17,9 +18,10 @@ pub struct DeployRequest {
     pub comment: Option<String>,
     pub ephemeral: bool,
     pub enable_hw_sync: bool,
+    pub enable_kernel_crash_dump: bool,
     pub vm_host: bool,
     pub install_rackd: bool,
-    pub bridge_all: Option<super::interfaces::BridgeOptions>,
+    pub bridge_all: Option<super::bridges::BridgeOptions>,
     /// As it was sent: base64.
     pub user_data: Option<String>,
 }
@@ -38,20 +40,26 @@ impl Model {
         if request.vm_host && !admin {
             return Err(Refusal::text(403, "Only administratros can deploy VM hosts"));
         }
-        if request.install_rackd && self.version.at_least(4) {
+        if request.install_rackd && self.version.has(Change::NoRackControllers) {
             return Err(Refusal::bad_request("Rack controllers can no longer be installed by deploying a machine."));
         }
         let (osystem, series) = self.resolve_series(request.distro_series.as_deref())?;
         let kernel = self.resolve_kernel(&osystem, &series, request.hwe_kernel.as_deref(), &architecture)?;
+        let any_to_memory = self.version.has(Change::EphemeralCustom);
         if request.ephemeral && request.vm_host {
-            return Err(Refusal::bad_request("Cannot deploy as a VM host for ephemeral deployments."));
+            return Err(Refusal::bad_request(if any_to_memory {
+                "A machine can not be a VM host if it is deployed to memory."
+            } else {
+                "Cannot deploy as a VM host for ephemeral deployments."
+            }));
         }
-        if request.ephemeral && osystem != "ubuntu" {
+        if request.ephemeral && osystem != "ubuntu" && !any_to_memory {
             return Err(Refusal::bad_request("Ephemeral deployments only supported on Ubuntu Bionic 18.04+"));
         }
-        self.check_image_on_racks(&osystem, &series)?;
-        if !self.has_usable_address_family(system_id) {
-            return Err(Refusal::validation("network", "Node has no address family in common with the server"));
+        self.check_deployable(&osystem, &series, &architecture)?;
+        self.check_network(system_id)?;
+        if !self.is_manual(system_id) && self.version.has(Change::TemporalPower) {
+            self.check_bmc_reached(system_id, false)?;
         }
         if status == Status::Ready {
             self.acquire(system_id, user, "", None);
@@ -66,7 +74,7 @@ impl Model {
         machine.ephemeral_deploy = request.ephemeral;
         machine.enable_hw_sync = request.enable_hw_sync;
         machine.becomes_vm_host = request.vm_host;
-        machine.error_description.clear();
+        machine.enable_kernel_crash_dump = request.enable_kernel_crash_dump;
         if let Some(agent_name) = &request.agent_name {
             machine.agent_name.clone_from(agent_name);
         }
@@ -82,11 +90,14 @@ impl Model {
         self.new_work(system_id);
         let set = self.db.sequences.take(Table::ScriptSet);
         if let Some(machine) = self.db.machines.get_mut(system_id) {
-            machine.installation_set = Some(set);
+            // Nothing is installed on a machine that runs from memory.
+            if !machine.ephemeral_deploy {
+                machine.installation_set = Some(set);
+            }
             machine.netboot = true;
         }
         self.event(system_id, Level::Info, "Deploying", "");
-        self.limit_status(system_id, self.durations.node_timeout);
+        self.limit_status(system_id, self.deploy_limit());
         let action = if known_on { PowerAction::Cycle } else { PowerAction::On };
         if self.is_manual(system_id) {
             self.assign_auto_addresses(system_id);
@@ -94,6 +105,12 @@ impl Model {
         } else {
             self.plan_power(system_id, action, Then::Work(Work::Deploy));
         }
+    }
+
+    /// How long a deployment may last.
+    pub(super) fn deploy_limit(&self) -> f64 {
+        let times = if self.version.has(Change::LongDeployments) { 2.0 } else { 1.0 };
+        times * self.durations.node_timeout
     }
 
     fn is_manual(&self, system_id: &str) -> bool {
@@ -114,7 +131,7 @@ impl Model {
         let default = self.db.settings.get("default_distro_series").and_then(|v| v.as_str()).unwrap_or("jammy");
         let asked = asked.filter(|series| !series.is_empty());
         let wanted = asked.unwrap_or(default);
-        let wanted = if self.version.at_least(6) { series_alias(wanted) } else { wanted };
+        let wanted = if self.version.has(Change::SeriesAliases) { series_alias(wanted) } else { wanted };
         let found = self
             .db
             .images
@@ -174,40 +191,61 @@ impl Model {
             .map_or_else(|| "ga-22.04".to_owned(), super::db::Image::kernel)
     }
 
-    fn check_image_on_racks(&self, osystem: &str, series: &str) -> Outcome<()> {
-        let there = self
-            .db
-            .images
-            .values()
-            .any(|image| image.osystem == osystem && image.series == series && image.on_racks && image.complete);
-        if there && self.rack_connected() {
+    /// Whether machines can boot an image: from the racks, or where the region serves images from the region.
+    fn is_served(&self, osystem: &str, series: &str) -> bool {
+        let in_region = self.version.has(Change::ImagesInRegion);
+        let mut images = self.db.images.values().filter(|image| image.osystem == osystem && image.series == series);
+        (in_region || self.rack_connected()) && images.any(|image| image.complete && (in_region || image.on_racks))
+    }
+
+    fn check_deployable(&self, osystem: &str, series: &str, architecture: &str) -> Outcome<()> {
+        // An image without a kernel of its own boots with that of the ephemeral system.
+        if osystem != "ubuntu" && self.version.has(Change::ImagesInRegion) {
+            self.check_can_boot(architecture)?;
+        }
+        if self.is_served(osystem, series) {
             return Ok(());
         }
-        Err(Refusal::bad_request(format!("Deployment operating system {osystem} {series} is unavailable.")))
+        Err(Refusal::bad_request(if self.version.has(Change::ImagesInRegion) {
+            // Only read in source: what is recorded is refused before it comes to this.
+            format!("Deployment operating system {osystem}/{series} is unavailable for {architecture}.")
+        } else {
+            format!("Deployment operating system {osystem} {series} is unavailable.")
+        }))
     }
 
     /// The ephemeral system is needed to commission, test, erase and rescue.
-    pub fn check_can_boot(&self) -> Outcome<()> {
+    pub fn check_can_boot(&self, architecture: &str) -> Outcome<()> {
         let series =
             self.db.settings.get("commissioning_distro_series").and_then(|value| value.as_str()).unwrap_or("jammy");
-        let there = self.db.images.values().any(|image| image.series == series && image.on_racks && image.complete);
-        if there && self.rack_connected() {
+        if self.is_served("ubuntu", series) {
             return Ok(());
         }
-        Err(Refusal::bad_request(format!("Ephemeral operating system ubuntu {series} is unavailable.")))
+        Err(Refusal::bad_request(if self.version.has(Change::ImagesInRegion) {
+            format!("Ephemeral operating system ubuntu/{series} for {architecture} is unavailable.")
+        } else {
+            format!("Ephemeral operating system ubuntu {series} is unavailable.")
+        }))
+    }
+
+    /// What has to be there before a machine is booted for MAAS's own purposes.
+    fn check_boot(&self, system_id: &str) -> Outcome<()> {
+        let machine = self.machine(system_id)?;
+        self.check_can_boot(&machine.architecture)?;
+        if self.version.has(Change::TemporalPower) && !self.is_manual(system_id) {
+            self.check_bmc_reached(system_id, true)?;
+        }
+        Ok(())
     }
 
     /// `op=commission`, and what happens to new and discovered machines.
     pub fn commission(&mut self, system_id: &str, user: i64, test: bool) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         if !machine.status.may_become(Status::Commissioning) {
-            return Err(Refusal::conflict(format!(
-                "Commission is not available because of the current state of the node ({}).",
-                machine.status.name()
-            )));
+            return Err(Refusal::not_in_this_state("Commission"));
         }
         let known_on = self.real_power(system_id);
-        self.check_can_boot()?;
+        self.check_boot(system_id)?;
         let commissioning_set = self.db.sequences.take(Table::ScriptSet);
         let testing_set = test.then(|| self.db.sequences.take(Table::ScriptSet));
         self.user_event(system_id, "User starting node commissioning", user, None);
@@ -243,13 +281,10 @@ impl Model {
         let machine = self.machine(system_id)?;
         let status = machine.status;
         if !status.may_become(Status::Testing) {
-            return Err(Refusal::conflict(format!(
-                "Test is not available because of the current state of the node ({}).",
-                status.name()
-            )));
+            return Err(Refusal::not_in_this_state("Test"));
         }
         let on = machine.power_state == PowerState::On;
-        self.check_can_boot()?;
+        self.check_boot(system_id)?;
         let set = self.db.sequences.take(Table::ScriptSet);
         self.user_event(system_id, "User starting node testing", user, None);
         self.event(system_id, Level::Info, "Testing", "");
@@ -270,13 +305,10 @@ impl Model {
         let machine = self.machine(system_id)?;
         let status = machine.status;
         if !status.may_become(Status::EnteringRescueMode) {
-            return Err(Refusal::conflict(format!(
-                "Rescue mode is not available because of the current state of the node ({}).",
-                status.name()
-            )));
+            return Err(Refusal::invalid_transition(status.name(), Status::EnteringRescueMode.name()));
         }
         let on = machine.power_state == PowerState::On;
-        self.check_can_boot()?;
+        self.check_boot(system_id)?;
         self.user_event(system_id, "User starting rescue mode", user, None);
         let machine = self.machine_mut(system_id)?;
         if !matches!(status, Status::RescueMode | Status::FailedEnteringRescueMode | Status::FailedExitingRescueMode) {
@@ -294,10 +326,7 @@ impl Model {
     pub fn exit_rescue_mode(&mut self, system_id: &str, user: i64) -> Outcome<()> {
         let status = self.machine(system_id)?.status;
         if !status.may_become(Status::ExitingRescueMode) {
-            return Err(Refusal::conflict(format!(
-                "Cannot exit rescue mode: the machine is in the '{}' state.",
-                status.name()
-            )));
+            return Err(Refusal::invalid_transition(status.name(), Status::ExitingRescueMode.name()));
         }
         self.user_event(system_id, "User stopping rescue mode", user, None);
         self.set_status(system_id, Status::ExitingRescueMode);
@@ -318,7 +347,7 @@ impl Model {
             Status::Testing => ("User aborting node testing", "Aborted testing", machine.previous_status),
             other => {
                 return Err(Refusal::conflict(format!(
-                    "Cannot abort in current state: node {system_id} is in state '{}'.",
+                    "Cannot abort in current state: node {system_id} is in state {}.",
                     other.name()
                 )));
             }

@@ -3,6 +3,7 @@
 use super::{
     Model, Status,
     db::{AllocType, InterfaceKind, PowerState, Table, VirtualMachine, VmRef},
+    machines::hostname_error,
     vm_hosts::{connection_refused, set_vm_power},
     world::{Instance, Lxd, Trust, lxd_key},
 };
@@ -82,9 +83,16 @@ impl Model {
         let by_name = lxd.host.as_ref().and_then(|text| self.machine_named(text).ok());
         let by_mac =
             || lxd.macs.iter().find_map(|mac| self.machine_with_mac(mac)).map(|machine| machine.system_id.clone());
-        let found = by_name.or(known).or_else(by_mac);
+        let by_registration = || {
+            let key = |host: &super::db::VmHost| lxd_key(&host.power_address);
+            let own = self.db.vm_hosts.get(&id).map(key)?;
+            self.db.vm_hosts.values().filter(|host| key(host) == own).find_map(|host| host.host.clone())
+        };
+        let found = by_name.or(known).or_else(by_mac).or_else(by_registration);
+        let name = self.db.vm_hosts.get(&id).map(|host| host.name.clone()).unwrap_or_default();
         let system_id = found.unwrap_or_else(|| {
-            let hostname = self.new_hostname();
+            let taken = self.hostname_taken(&name, None) || hostname_error(&name).is_some();
+            let hostname = if taken { self.new_hostname() } else { name };
             let system_id = self.add_machine(&hostname, &lxd.macs);
             if let Some(machine) = self.db.machines.get_mut(&system_id) {
                 "manual".clone_into(&mut machine.power_type);

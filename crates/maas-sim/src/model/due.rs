@@ -10,6 +10,7 @@ use super::{
     power::{PowerAction, Then},
     world::Work,
 };
+use crate::version::Change;
 
 /// Something that is due at some moment.
 #[derive(Clone, Debug)]
@@ -132,7 +133,11 @@ impl Model {
                 let same =
                     self.db.machines.get(&machine).is_some_and(|m| m.status == status && m.status_expires.is_some());
                 if current && same {
-                    let minutes = if status == Status::Releasing { 5 } else { 30 };
+                    let minutes = match status {
+                        Status::Releasing => 5,
+                        Status::Deploying if self.version.has(Change::LongDeployments) => 60,
+                        _ => 30,
+                    };
                     let text = format!("Node operation '{}' timed out after {minutes} minutes.", status.name());
                     self.mark_failed(&machine, &text);
                 }
@@ -221,7 +226,7 @@ impl Model {
         }
         self.set_status(system_id, failed);
         self.new_work(system_id);
-        if let Some(machine) = self.db.machines.get_mut(system_id) {
+        if let Some(machine) = self.db.machines.get_mut(system_id).filter(|_| !why.is_empty()) {
             why.clone_into(&mut machine.error_description);
         }
     }

@@ -61,6 +61,8 @@ impl Machine {
             commissioning_set: None,
             testing_set: None,
             installation_set: None,
+            enable_kernel_crash_dump: false,
+            acquired_filesystems: false,
             interfaces: Vec::new(),
             boot_interface: None,
             gateway_link: None,
@@ -72,6 +74,11 @@ impl Machine {
             status_expires: None,
             work: 0,
         }
+    }
+
+    /// Whether one of its NICs has a MAC address.
+    pub fn has_mac(&self, mac: &str) -> bool {
+        self.interfaces.iter().any(|nic| nic.mac.eq_ignore_ascii_case(mac))
     }
 
     /// Total size of the disks in MB, as MAAS shows it.
@@ -139,6 +146,7 @@ impl Model {
         self.user_event(system_id, "User acquiring node", user, comment);
         if let Some(machine) = self.db.machines.get_mut(system_id) {
             machine.owner = Some(user);
+            machine.acquired_filesystems = true;
             agent_name.clone_into(&mut machine.agent_name);
         }
         self.set_status(system_id, Status::Allocated);
@@ -178,7 +186,13 @@ impl Model {
 
     /// The machine that has a MAC address.
     pub fn machine_with_mac(&self, mac: &str) -> Option<&Machine> {
-        self.db.machines.values().find(|machine| machine.interfaces.iter().any(|nic| nic.mac.eq_ignore_ascii_case(mac)))
+        self.db.machines.values().find(|machine| machine.has_mac(mac))
+    }
+
+    /// The machine or the device that has a MAC address.
+    pub fn mac_in_use(&self, mac: &str) -> Option<&Machine> {
+        let device = || self.db.devices.values().map(|device| &device.node).find(|node| node.has_mac(mac));
+        self.machine_with_mac(mac).or_else(device)
     }
 
     /// Commissioning has looked at the machine: hardware, links, an observed address.
@@ -202,7 +216,7 @@ impl Model {
             }
         }
         self.partition_boot_disk(system_id);
-        let vlan = self.dhcp_subnets().next().map(|subnet| subnet.vlan);
+        let vlan = self.booting_subnet().map(|subnet| subnet.vlan);
         let mut nics = Vec::new();
         if let Some(machine) = self.db.machines.get_mut(system_id) {
             machine.cpu_count = cores;
@@ -338,14 +352,18 @@ impl Model {
         Ok(())
     }
 
-    /// Whether another machine has the host name.
+    /// Whether another machine or device has the host name.
     pub fn hostname_taken(&self, hostname: &str, except: Option<&str>) -> bool {
-        self.db.by_hostname.get(hostname).is_some_and(|id| Some(id.as_str()) != except)
+        let of_machine = self.db.by_hostname.get(hostname).is_some_and(|id| Some(id.as_str()) != except);
+        let mut devices = self.db.devices.values().map(|device| &device.node);
+        of_machine || devices.any(|node| node.hostname == hostname && Some(node.system_id.as_str()) != except)
     }
 
     /// Somebody pulled the plug.
     pub fn lose_power(&mut self, system_id: &str) {
         self.set_real_power(system_id, false);
-        self.event(system_id, Level::Debug, "Node powered off", "");
+        if !self.version.has(crate::version::Change::TemporalPower) {
+            self.event(system_id, Level::Debug, "Node powered off", "");
+        }
     }
 }

@@ -6,7 +6,9 @@ mod arrange_machine;
 mod arrange_network;
 mod arrange_vm_hosts;
 pub mod boot;
+pub mod bridges;
 pub mod compose;
+mod constraints;
 pub mod db;
 pub mod deploy;
 mod discovery;
@@ -39,7 +41,10 @@ use self::{
     world::{LxdCommand, World},
 };
 pub use self::{refusal::Refusal, status::Status};
-use crate::config::{Config, Durations, Version, seconds};
+use crate::{
+    config::{Config, Durations, seconds},
+    version::{Change, Version},
+};
 
 /// What operations of the model answer.
 pub type Outcome<T> = Result<T, Refusal>;
@@ -125,11 +130,12 @@ impl Model {
             Domain { id: DEFAULT_DOMAIN, name: "maas".to_owned(), authoritative: true, ttl: None },
         );
         db.fabrics.insert(0, Fabric { id: 0, name: "fabric-0".to_owned(), class_type: None });
+        let vlan = if config.version.has(Change::VlansFrom5001) { 5001 } else { 1 };
         db.vlans.insert(
-            1,
-            Vlan { id: 1, fabric: 0, vid: 0, name: "untagged".to_owned(), mtu: 1500, dhcp_on: false, space: None },
+            vlan,
+            Vlan { id: vlan, fabric: 0, vid: 0, name: "untagged".to_owned(), mtu: 1500, dhcp_on: false, space: None },
         );
-        db.sequences.used(Table::Vlan, 1);
+        db.sequences.used(Table::Vlan, vlan);
         for (name, kernel_opts) in [("virtual", ""), ("pod-console-logging", "console=tty1 console=ttyS0")] {
             let id = db.sequences.take(Table::Tag);
             db.tags.insert(
@@ -145,11 +151,16 @@ impl Model {
         }
         let rack_id = self.rng.system_id();
         db.racks.push(Rack { system_id: rack_id, hostname: "rack-1".to_owned(), connected: true });
-        for (series, title, version) in [("jammy", "22.04 LTS", "20261101"), ("focal", "20.04 LTS", "20261101")] {
+        let second = if config.version.has(Change::NobleByDefault) {
+            ("noble", "24.04 LTS", "20261101")
+        } else {
+            ("focal", "20.04 LTS", "20261101")
+        };
+        for (series, title, version) in [("jammy", "22.04 LTS", "20261101"), second] {
             let id = db.sequences.take(Table::Image);
             db.images.insert(id, Image::synced(id, series, title, version));
         }
-        db.settings = boot::default_settings();
+        db.settings = boot::default_settings(config.version);
     }
 
     /// Lets time pass until `until`: whatever is due happens, in order.
@@ -206,7 +217,9 @@ impl Model {
     pub fn new_system_id(&mut self) -> String {
         loop {
             let id = self.rng.system_id();
-            let free = !self.db.machines.contains_key(&id) && self.db.racks.iter().all(|rack| rack.system_id != id);
+            let free = !self.db.machines.contains_key(&id)
+                && !self.db.devices.contains_key(&id)
+                && self.db.racks.iter().all(|rack| rack.system_id != id);
             if free {
                 return id;
             }

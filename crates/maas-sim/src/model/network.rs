@@ -7,6 +7,7 @@ use super::{
     db::{Address, AllocType, IpRange, Named, Subnet, Table, Vlan},
     net::{from_number, to_number},
 };
+use crate::version::Change;
 
 /// What `ipaddresses op=reserve` asks for.
 #[derive(Clone, Debug, Default)]
@@ -214,16 +215,36 @@ impl Model {
     }
 
     /// Whether a machine could talk to MAAS after a deployment.
-    pub fn has_usable_address_family(&self, system_id: &str) -> bool {
-        let Some(machine) = self.db.machines.get(system_id) else { return false };
-        machine.interfaces.iter().flat_map(|nic| nic.addresses.iter()).any(|id| {
-            self.db.addresses.get(id).is_some_and(|row| row.subnet.is_some() && is_link_with_subnet(row.alloc, row.ip))
-        })
+    pub fn check_network(&self, system_id: &str) -> Outcome<()> {
+        let machine = self.machine(system_id)?;
+        let rows = || {
+            machine.interfaces.iter().flat_map(|nic| nic.addresses.iter()).filter_map(|id| self.db.addresses.get(id))
+        };
+        if rows().any(|row| row.subnet.is_some() && is_link_with_subnet(row.alloc, row.ip)) {
+            return Ok(());
+        }
+        // An address that was only seen is enough for MAAS to look further.
+        let words = if rows().any(|row| row.subnet.is_some()) {
+            "Node has no address family in common with the server"
+        } else {
+            "Node must be configured to use a network"
+        };
+        Err(Refusal::validation("network", words))
     }
 
     /// Subnets on which MAAS gives out addresses by DHCP.
     pub fn dhcp_subnets(&self) -> impl Iterator<Item = &Subnet> {
         self.db.subnets.values().filter(|subnet| self.vlan_of(subnet).is_some_and(|vlan| vlan.dhcp_on))
+    }
+
+    /// Where a machine finds itself that boots from the network: where MAAS serves DHCP, or else where addresses are set
+    /// aside for somebody who does.
+    pub fn booting_subnet(&self) -> Option<&Subnet> {
+        let set_aside = || {
+            let range = self.db.ranges.values().find(|range| range.dynamic)?;
+            self.db.subnets.get(&range.subnet)
+        };
+        self.dhcp_subnets().next().or_else(set_aside)
     }
 
     /// `ipaddresses op=reserve`. Returns the row.
@@ -317,7 +338,7 @@ impl Model {
     pub fn interfaces_changeable(&self, status: Status) -> bool {
         match status {
             Status::Ready | Status::Allocated | Status::Broken => true,
-            Status::New => self.version.at_least(3),
+            Status::New => self.version.has(Change::NewInterfacesMayChange),
             _ => false,
         }
     }

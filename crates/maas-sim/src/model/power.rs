@@ -6,6 +6,7 @@ use super::{
     due::Due,
     world::{BmcMode, LxdCommand, Work, lxd_key},
 };
+use crate::version::Change;
 
 /// What is asked of a BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl Model {
             PowerAction::Off => "Powering off",
             PowerAction::Cycle => "Power cycling",
         };
-        self.event(system_id, Level::Info, kind, "");
+        self.power_event(system_id, Level::Info, kind, "");
         let (after, failure) = self.bmc_reaction(system_id);
         let failure = failure.or_else(|| {
             let release = then == Then::Released && self.fails(system_id, Work::Release);
@@ -90,7 +91,7 @@ impl Model {
         }
         let mode = self.world.bodies.get(system_id).map_or(BmcMode::Ok, |body| body.bmc.mode);
         match mode {
-            BmcMode::Ok | BmcMode::Garbage => (slow.power, None),
+            BmcMode::Ok | BmcMode::Garbage | BmcMode::Unrouted => (slow.power, None),
             BmcMode::Hangs => (slow.bmc_hang, Some(HANGING.to_owned())),
             BmcMode::Closes => (slow.power, Some(format!("Failed to complete power action: {CLOSED}"))),
             BmcMode::Error => (slow.bmc_error, Some(format!("Failed to complete power action: {STATUS_500}"))),
@@ -112,12 +113,16 @@ impl Model {
         let on = action != PowerAction::Off;
         if let Some(why) = failure {
             let direction = if on { "on" } else { "off" };
-            let text = format!("Power {direction} for the node failed: {why}");
+            let text = if self.version.has(Change::TemporalPower) {
+                "Activity task failed".to_owned()
+            } else {
+                format!("Power {direction} for the node failed: {why}")
+            };
             if current && then != Then::Nothing {
                 self.mark_failed(system_id, &text);
             }
             let kind = if on { "Failed to power on node" } else { "Failed to power off node" };
-            self.event(system_id, Level::Error, kind, &text);
+            self.power_event(system_id, Level::Error, kind, &text);
             return;
         }
         self.set_real_power(system_id, on);
@@ -127,14 +132,43 @@ impl Model {
             return;
         }
         if on {
-            self.event(system_id, Level::Debug, "Node powered on", "");
+            self.power_event(system_id, Level::Debug, "Node powered on", "");
         }
         if current {
             self.after_power(system_id, then);
         }
         if !on && self.db.machines.contains_key(system_id) {
-            self.event(system_id, Level::Debug, "Node powered off", "");
+            self.power_event(system_id, Level::Debug, "Node powered off", "");
         }
+    }
+
+    /// What a power action leaves in the log, where it leaves anything.
+    fn power_event(&mut self, system_id: &str, level: Level, kind: &'static str, text: &str) {
+        if !self.version.has(Change::TemporalPower) {
+            self.event(system_id, level, kind, text);
+        }
+    }
+
+    /// The error of a power action for whose BMC no rack can be found. `connected`: whether a connection to a rack is
+    /// looked for first, which all actions do but a deployment.
+    pub fn check_bmc_reached(&self, system_id: &str, connected: bool) -> Outcome<()> {
+        let temporal = self.version.has(Change::TemporalPower);
+        let machine = self.machine(system_id)?;
+        if connected && !self.rack_connected() {
+            let boot = machine.interfaces.iter().find(|nic| Some(nic.id) == machine.boot_interface);
+            let vlan = boot.and_then(|nic| nic.vlan).and_then(|id| self.db.vlans.get(&id));
+            // A VLAN with DHCP has a primary rack, which is then missed by its name.
+            if temporal && !vlan.is_some_and(|vlan| vlan.dhcp_on) {
+                let text = format!("No rack controllers can access the BMC of node {}", machine.hostname);
+                return Err(Refusal::unavailable(text));
+            }
+            return Err(self.no_rack());
+        }
+        let mode = self.world.bodies.get(system_id).map_or(BmcMode::Ok, |body| body.bmc.mode);
+        if temporal && (mode == BmcMode::Unrouted || !self.rack_connected()) {
+            return Err(Refusal::crash(format!("Error determining BMC task queue for machine {system_id}")));
+        }
+        Ok(())
     }
 
     fn after_power(&mut self, system_id: &str, then: Then) {
@@ -165,7 +199,10 @@ impl Model {
             }
             Then::Released => self.finalize_release(system_id),
             Then::Aborted(status) => {
-                self.free_auto_addresses(system_id);
+                // Later releases leave the addresses where they are.
+                if !self.version.has(Change::TemporalPower) {
+                    self.free_auto_addresses(system_id);
+                }
                 self.set_status(system_id, status);
                 self.new_work(system_id);
             }
@@ -231,9 +268,7 @@ impl Model {
 
     /// `op=query_power_state`: asks the hardware and notes the answer.
     pub fn query_power(&mut self, system_id: &str) -> Outcome<PowerAnswer> {
-        if !self.rack_connected() {
-            return Err(self.no_rack());
-        }
+        self.check_bmc_reached(system_id, true)?;
         let machine = self.machine(system_id)?;
         if machine.power_type == "manual" || machine.power_type.is_empty() {
             return Ok(PowerAnswer::State(PowerState::Unknown));
@@ -252,7 +287,11 @@ impl Model {
         let mode = self.world.bodies.get(system_id).map_or(BmcMode::Ok, |body| body.bmc.mode);
         let state = match mode {
             _ if is_vm => truth,
-            BmcMode::Ok => truth,
+            BmcMode::Ok | BmcMode::Unrouted => truth,
+            // Not even what MAAS believes changes then.
+            BmcMode::Closes | BmcMode::Error if self.version.has(Change::TemporalPower) => {
+                return Err(Refusal::crash("exit status 1"));
+            }
             BmcMode::Garbage => PowerState::Unknown,
             BmcMode::Hangs => return Ok(PowerAnswer::Timeout),
             BmcMode::Closes => {
@@ -271,22 +310,21 @@ impl Model {
     /// The error of a second power action while one is in progress.
     pub fn check_power_free(&self, system_id: &str, wanted: &str) -> Outcome<()> {
         let busy = self.world.bodies.get(system_id).is_some_and(|body| body.bmc.busy);
-        if !busy {
+        if !busy || self.version.has(Change::TemporalPower) {
             return Ok(());
         }
         let hostname = self.machine(system_id)?.hostname.clone();
         let text = format!(
             "Unable to change power state to '{wanted}' for node {hostname}: another action is already in progress for that node."
         );
-        let status = if self.version.at_least(6) { 500 } else { 503 };
-        Err(Refusal::text(status, text).late())
+        Err(Refusal::text(503, text).late())
     }
 
     /// `op=power_off`.
     pub fn power_off(&mut self, system_id: &str, user: i64, comment: Option<&str>) -> Outcome<()> {
         let manual = self.machine(system_id)?.power_type == "manual";
-        if !manual && !self.rack_connected() {
-            return Err(self.no_rack().late());
+        if !manual {
+            self.check_bmc_reached(system_id, true).map_err(Refusal::late)?;
         }
         self.user_event(system_id, "User powering down node", user, comment);
         if !manual {
@@ -304,9 +342,7 @@ impl Model {
         }
         let status = machine.status;
         let known_on = machine.power_state == PowerState::On;
-        if !self.rack_connected() {
-            return Err(self.no_rack().late());
-        }
+        self.check_bmc_reached(system_id, true).map_err(Refusal::late)?;
         self.user_event(system_id, "User powering up node", user, comment);
         self.effect(format!("{system_id}: power on"));
         if status == Status::Allocated {

@@ -75,6 +75,16 @@ impl Refusal {
         Self::field(name, "This field is required.")
     }
 
+    /// 400 of a form for something that the state of the machine does not allow.
+    pub fn not_in_this_state(what: &str) -> Self {
+        Self::field("__all__", format!("{what} is not available because of the current state of the node."))
+    }
+
+    /// 409 for a change of state that MAAS does not know.
+    pub fn invalid_transition(from: &str, to: &str) -> Self {
+        Self::conflict(format!("Invalid transition: {from} -> {to}."))
+    }
+
     /// 400 with one message for one field, from a rule behind the form.
     pub fn validation(name: &str, message: impl Into<String>) -> Self {
         Refusal::Validation(vec![(name.to_owned(), vec![message.into()])])

@@ -7,6 +7,7 @@ use super::{
     power::{PowerAction, Then},
     world::{LxdCommand, Work},
 };
+use crate::version::Change;
 
 /// Parameters of `op=release`.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +41,10 @@ impl Model {
         if erase && status != Status::Broken && !self.machine(system_id)?.disks.is_empty() {
             return self.erase(system_id, user, request.comment.as_deref());
         }
-        if needs_power_off && !self.rack_connected() {
-            return Err(self.no_rack().late());
+        if needs_power_off && let Err(refusal) = self.check_bmc_reached(system_id, true) {
+            // The state comes back, but not what the release had already taken down.
+            self.machine_mut(system_id)?.acquired_filesystems = false;
+            return Err(refusal.late());
         }
         if power_known_on {
             self.check_power_free(system_id, "off")?;
@@ -52,7 +55,7 @@ impl Model {
     }
 
     fn erase(&mut self, system_id: &str, user: i64, comment: Option<&str>) -> Outcome<()> {
-        self.check_can_boot()?;
+        self.check_can_boot(&self.machine(system_id)?.architecture)?;
         self.user_event(system_id, "User erasing disk", user, comment);
         self.set_status(system_id, Status::DiskErasing);
         self.new_work(system_id);
@@ -78,7 +81,10 @@ impl Model {
         machine.last_sync = None;
         machine.locked = false;
         machine.becomes_vm_host = false;
-        machine.installation_set = None;
+        machine.acquired_filesystems = false;
+        if !self.version.has(Change::InstallationKept) {
+            machine.installation_set = None;
+        }
         let (dynamic, manual) = (machine.dynamic, machine.power_type == "manual");
         // MAAS goes by what it believes: a machine whose power-on is still in flight counts as off, and stays on.
         let off = machine.power_state == PowerState::Off || manual;

@@ -202,6 +202,29 @@ impl Status {
         )
     }
 
+    /// Whether a machine in this state counts as somebody's.
+    pub fn is_allocated(self) -> bool {
+        use Status as S;
+        matches!(
+            self,
+            S::Allocated
+                | S::Deploying
+                | S::Deployed
+                | S::FailedDeployment
+                | S::Releasing
+                | S::ReleasingFailed
+                | S::DiskErasing
+                | S::FailedDiskErasing
+                | S::RescueMode
+                | S::EnteringRescueMode
+                | S::FailedEnteringRescueMode
+                | S::ExitingRescueMode
+                | S::FailedExitingRescueMode
+                | S::Testing
+                | S::FailedTesting
+        )
+    }
+
     /// Whether `op=release` starts something in this state.
     pub fn is_releasable(self) -> bool {
         use Status as S;

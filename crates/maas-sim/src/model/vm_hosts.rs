@@ -6,6 +6,7 @@ use super::{
     refusal::FormCheck,
     world::{Instance, LxdCommand, lxd_key},
 };
+use crate::version::Change;
 
 /// Parameters of registering and updating.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +96,7 @@ impl Model {
         let looks_like_pem = |text: &str| text.contains("-----BEGIN") || text.starts_with('<');
         if certificate.is_some() || key.is_some() {
             let pem = certificate.is_some_and(looks_like_pem) && key.is_some_and(looks_like_pem);
-            if !pem && self.version.at_least(1) {
+            if !pem && self.version.has(Change::VmHostCertificates) {
                 return Err(Refusal::crash("Invalid PEM material"));
             }
         }
@@ -159,7 +160,7 @@ impl Model {
         }
         let outcome = self.discover(id, user, given);
         if let Err(text) = outcome
-            && !self.version.at_least(1)
+            && !self.version.has(Change::VmHostCertificates)
         {
             self.db.vm_hosts.remove(&id);
             return Err(Refusal::unavailable(format!("Failed talking to pod: {text}")));
@@ -294,10 +295,12 @@ pub(super) fn set_vm_power(machine: &mut Machine, host: &VmHost, name: &str) {
         ("certificate", host.certificate.as_str()),
         ("power_address", host.power_address.as_str()),
         ("key", host.key.as_str()),
-        ("password", ""),
         ("instance_name", name),
     ] {
         machine.power_parameters.insert(field.to_owned(), value.to_owned());
+    }
+    if !host.password.is_empty() {
+        machine.power_parameters.insert("password".to_owned(), host.password.clone());
     }
 }
 

@@ -14,6 +14,8 @@ pub enum BmcMode {
     Closes,
     Error,
     Garbage,
+    /// In no network that MAAS knows. It works, but newer releases find no rack that would reach it.
+    Unrouted,
 }
 
 impl BmcMode {
@@ -25,6 +27,7 @@ impl BmcMode {
             "closes" => Self::Closes,
             "error" => Self::Error,
             "garbage" => Self::Garbage,
+            "unrouted" => Self::Unrouted,
             _ => return None,
         })
     }

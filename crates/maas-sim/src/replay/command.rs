@@ -13,6 +13,7 @@ use super::request::Key;
 use super::run::{Outcome, Replay, ReplayError};
 use super::target::Target;
 use crate::config::{ApiKey, Config};
+use crate::version::Version;
 
 /// The administrator's key in a simulator of the replay's own.
 const ADMIN: [&str; 3] = ["consumeradmin", "tokenadmin", "secretadmin"];
@@ -36,6 +37,9 @@ pub struct ReplayArgs {
     /// Further arrangement files, besides those in the folder
     #[arg(long, value_name = "DIR")]
     pub arrangements: Option<PathBuf>,
+    /// Which MAAS answers; by default the one that was recorded
+    #[arg(long, conflicts_with = "endpoint")]
+    pub maas_version: Option<Version>,
     /// A running simulator, such as http://127.0.0.1:5240, instead of one of the replay's own
     #[arg(long, requires = "api_key")]
     pub endpoint: Option<String>,
@@ -128,11 +132,21 @@ pub async fn replay(
 }
 
 /// The simulator that recordings are replayed against if no other is named: in this process, its clock driven.
-pub fn own_simulator() -> (Target, ApiKey) {
+pub fn own_simulator(version: Version) -> (Target, ApiKey) {
     let [consumer, token, secret] = ADMIN.map(str::to_owned);
     let key = ApiKey { consumer, token, secret };
-    let simulator = crate::Simulator::new(Config::driven(key.clone()));
+    let simulator = crate::Simulator::new(Config { version, ..Config::driven(key.clone()) });
     (Target::InProcess(simulator.router()), key)
+}
+
+/// The release that all recordings of a folder speak of.
+pub fn recorded_version(recordings: &[Recording]) -> anyhow::Result<Version> {
+    let mut versions = recordings.iter().filter_map(Recording::version);
+    let first = versions.next().unwrap_or_default();
+    match versions.find(|version| *version != first) {
+        Some(other) => bail!("recordings of MAAS {first} and of MAAS {other} lie in one folder: give each its own"),
+        None => Ok(first),
+    }
 }
 
 impl ReplayArgs {
@@ -146,7 +160,7 @@ impl ReplayArgs {
         };
         let (target, key) = match (&self.endpoint, &self.api_key) {
             (Some(endpoint), Some(key)) => (endpoint_target(endpoint)?, key.clone()),
-            _ => own_simulator(),
+            _ => own_simulator(self.maas_version.map_or_else(|| recorded_version(&recordings), Ok)?),
         };
         let mut lines = Vec::new();
         let report = replay(&mut recordings, &arrangements, &target, &key, |outcome| {

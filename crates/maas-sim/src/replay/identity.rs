@@ -164,6 +164,13 @@ impl Identities {
         }
     }
 
+    /// Forgets the partner of an object that is no more: one that is made again may be another.
+    pub fn part(&mut self, kind: Kind, recorded: &str) {
+        if let Some(former) = self.simulated.remove(&(kind, recorded.to_owned())) {
+            self.recorded.remove(&(kind, former));
+        }
+    }
+
     /// Pairs two identities unless the recorded one has a partner already.
     fn pair_if_new(&mut self, kind: Kind, recorded: &str, simulated: &str) {
         if self.known(kind, recorded).is_none() {

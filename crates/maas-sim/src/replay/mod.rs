@@ -15,5 +15,5 @@ mod sentence;
 pub mod target;
 pub mod words;
 
-pub use command::{CompactArgs, ReplayArgs, Report, own_simulator, replay};
+pub use command::{CompactArgs, ReplayArgs, Report, own_simulator, recorded_version, replay};
 pub use run::{Outcome, ReplayError};

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{compact, fields};
+use crate::version::Version;
 
 /// What can be wrong with a folder of recordings.
 #[derive(Debug, thiserror::Error)]
@@ -168,6 +169,8 @@ pub struct Recording {
     pub response: Response,
     /// How long the answer took.
     pub seconds: f64,
+    /// The server in its recorder's words, such as "MAAS 3.4.10".
+    pub server: Option<String>,
 }
 
 /// A recording as it stands in a file.
@@ -178,20 +181,22 @@ struct Raw {
     response: Response,
     #[serde(default)]
     seconds: Option<f64>,
+    #[serde(default)]
+    server: Option<String>,
 }
 
 impl TryFrom<Raw> for Recording {
     type Error = String;
 
     fn try_from(raw: Raw) -> Result<Self, Self::Error> {
-        let Raw { name, mut request, response, seconds } = raw;
+        let Raw { name, mut request, response, seconds, server } = raw;
         if let Some((path, query)) = request.path.clone().split_once('?') {
             let mut fields: Pairs = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
             fields.append(&mut request.query);
             path.clone_into(&mut request.path);
             request.query = fields;
         }
-        Ok(Self { position: name.parse()?, name, request, response, seconds: seconds.unwrap_or(0.0) })
+        Ok(Self { position: name.parse()?, name, request, response, seconds: seconds.unwrap_or(0.0), server })
     }
 }
 
@@ -214,7 +219,13 @@ impl Recording {
             },
             response: Response { status: 200, headers: BTreeMap::new(), body: Value::Null },
             seconds: 0.0,
+            server: None,
         }
+    }
+
+    /// The release that was recorded, if the recording names it.
+    pub fn version(&self) -> Option<Version> {
+        self.server.as_deref()?.rsplit(' ').next()?.parse().ok()
     }
 
     /// The operation that was asked for, wherever it was named.

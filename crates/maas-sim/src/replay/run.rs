@@ -132,7 +132,11 @@ impl<'a> Replay<'a> {
         if recording.seconds > 0.0 {
             self.target.control("advance", &json!({"seconds": recording.seconds})).await?;
         }
-        let sent = self.target.send(&request.method, &request.path, &request.headers, request.body).await;
+        let mut headers = request.headers;
+        if let Some(host) = quoted_host(&recording.response.body) {
+            headers.push(("host".to_owned(), host));
+        }
+        let sent = self.target.send(&request.method, &request.path, &headers, request.body).await;
         let answer = match sent {
             Ok(answer) => answer,
             // A server may well break off one connection and answer on the next.
@@ -164,13 +168,11 @@ impl<'a> Replay<'a> {
         };
         let Credentials { key, about, wrong } = self.arrangements.credentials(&recording.position);
         let mut key = self.key_of(&user, key.as_deref()).await?;
-        let part = wrong.map(|part| match part {
-            WrongPart::Consumer => &mut key.consumer,
-            WrongPart::Token => &mut key.token,
-            WrongPart::Secret => &mut key.secret,
-        });
-        if let Some(part) = part {
-            "wrong".clone_into(part);
+        match wrong {
+            Some(WrongPart::Consumer) => "wrongconsumer".clone_into(&mut key.consumer),
+            Some(WrongPart::Token) => "wrongtoken".clone_into(&mut key.token),
+            Some(WrongPart::Secret) => "wrongsecret".clone_into(&mut key.secret),
+            None => {}
         }
         let about = match &about {
             Some(label) => self.key_of(&user, Some(label)).await?,
@@ -215,9 +217,9 @@ impl<'a> Replay<'a> {
             self.callers.clear();
         }
         self.callers.extend(entry.callers.clone());
-        for statement in &entry.statements {
-            self.recognise(statement).await?;
-            let mut statement = self.map_statement(statement);
+        for original in &entry.statements {
+            self.recognise(original).await?;
+            let mut statement = self.map_statement(original);
             if let Some(machine) = statement.get_mut("machine").and_then(Value::as_object_mut)
                 && let Some(status) = machine.get("status").and_then(Value::as_str).map(str::to_owned)
                 && self.comes_to(&entry.before, machine, &status).await?
@@ -225,6 +227,9 @@ impl<'a> Replay<'a> {
                 machine.remove("status");
             }
             self.state(entry, &statement).await?;
+            if let Some(gone) = original.pointer("/absent/machine").and_then(Value::as_str) {
+                self.identities.part(Kind::System, gone);
+            }
         }
         Ok(())
     }
@@ -366,6 +371,12 @@ fn outcome(recording: &Recording, differences: Vec<Difference>, drift: Vec<Strin
     Outcome { name: recording.name.clone(), request, differences, drift, answer }
 }
 
+/// The host that a request was sent to, if the answer quotes it in the text that a signature covers.
+fn quoted_host(body: &Value) -> Option<String> {
+    let (_, rest) = body.as_str()?.split_once("http%3A%2F%2F")?;
+    Some(rest.split_once("%2F")?.0.replace("%3A", ":"))
+}
+
 /// Signatures are made with the computer's clock, whatever clock drives the simulator: so do all clients.
 fn now() -> i64 {
     Timestamp::now().as_second()
@@ -400,6 +411,11 @@ fn id_by_name(list: Option<&Value>, key: &str, name: &str) -> Option<String> {
 fn map_identities(kind: &str, value: &mut Value, identities: &Identities) {
     let Value::Object(fields) = value else { return };
     for (key, value) in fields {
+        if key == "interfaces" {
+            let interfaces = value.as_array_mut().into_iter().flatten();
+            interfaces.for_each(|interface| map_identities("interface", interface, identities));
+            continue;
+        }
         if key == "instances" {
             let instances = value.as_array_mut().into_iter().flatten();
             instances.for_each(|instance| map_instance(instance, identities));

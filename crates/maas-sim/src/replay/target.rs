@@ -96,9 +96,13 @@ impl Target {
         body: Vec<u8>,
     ) -> Result<Answer, TargetError> {
         let what = || format!("{method} {path}");
+        let host = if headers.iter().any(|(name, _)| name == "host") { None } else { Some(HOST) };
         match self {
             Self::InProcess(router) => {
-                let mut request = Request::builder().method(method).uri(path).header("host", HOST);
+                let mut request = Request::builder().method(method).uri(path);
+                if let Some(host) = host {
+                    request = request.header("host", host);
+                }
                 for (name, value) in headers {
                     request = request.header(name, value);
                 }
@@ -120,7 +124,10 @@ impl Target {
                 let unreachable = |source| TargetError::Unreachable { what: what(), source };
                 let method = reqwest::Method::from_bytes(method.as_bytes())
                     .map_err(|source| TargetError::Request { what: what(), source: source.into() })?;
-                let mut request = client.request(method, format!("{base}{path}")).header("host", HOST);
+                let mut request = client.request(method, format!("{base}{path}"));
+                if let Some(host) = host {
+                    request = request.header("host", host);
+                }
                 for (name, value) in headers {
                     request = request.header(name, value);
                 }

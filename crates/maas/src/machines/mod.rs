@@ -13,7 +13,7 @@ pub use status::{MachineStatus, PowerState};
 use self::model::PowerAnswer;
 use crate::Client;
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// MAAS's words for what `machines/{system_id}/` names.
 const OBJECT: &[&str] = &["Machine", "Node"];
@@ -126,7 +126,14 @@ impl Machines<'_> {
     /// error.
     pub async fn query_power_state(&self, system_id: &str) -> Result<PowerState> {
         let call = Call::get("machines.query_power_state", "machines/{system_id}/?op=query_power_state", &[system_id])?;
-        self.client.json(call.of(OBJECT)).await.map(|answer: PowerAnswer| answer.state)
+        match self.client.json(call.of(OBJECT)).await {
+            Ok(PowerAnswer { state }) => Ok(state),
+            // From 3.5 on a BMC that fails is told so, in whatever words its driver has; before, by a state.
+            Err(error) if error.kind() == ErrorKind::NotUnderstood && error.status() == Some(500) => {
+                Ok(PowerState::Unknown)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Sets annotations; an empty value removes one, others stay. Only the owner may, and only after allocation.

@@ -1,4 +1,4 @@
-//! The client against the simulator: every call and every kind of error, as MAAS 3.0, 3.4 and 3.8. The two share no code,
+//! The client against the simulator: every call and every kind of error, as MAAS 3.0, 3.4, 3.7 and 3.8. The two share no code,
 //! so that two mistakes cannot cancel each other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -14,6 +14,7 @@ macro_rules! for_each_version {
     ($($module:ident :: $scenario:ident),+ $(,)?) => {
         mod maas_3_0 { $( #[tokio::test(start_paused = true)] async fn $scenario() { super::$module::$scenario("3.0").await; } )+ }
         mod maas_3_4 { $( #[tokio::test(start_paused = true)] async fn $scenario() { super::$module::$scenario("3.4").await; } )+ }
+        mod maas_3_7 { $( #[tokio::test(start_paused = true)] async fn $scenario() { super::$module::$scenario("3.7").await; } )+ }
         mod maas_3_8 { $( #[tokio::test(start_paused = true)] async fn $scenario() { super::$module::$scenario("3.8").await; } )+ }
     };
 }

@@ -40,7 +40,7 @@ impl World {
                 {"subnet": {"cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.1"}},
                 {"ip_range": {"start_ip": "10.0.0.200", "end_ip": "10.0.0.250", "type": "dynamic"}},
                 {"image": {"name": "ubuntu/jammy"}},
-                {"image": {"name": "custom/late", "on_racks": false}},
+                {"image": {"name": "custom/late", "complete": false}},
                 {"machine": {"hostname": "bm01", "zone": "az1", "cpu_count": 4, "memory": 16384}},
                 {"machine": {"hostname": "bm02", "zone": "az1", "cpu_count": 4, "memory": 16384}},
                 {"machine": {"hostname": "bm03", "status": "New"}},

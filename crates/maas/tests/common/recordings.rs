@@ -1,4 +1,4 @@
-//! Exchanges recorded from a MAAS 3.4.10, kept beside the simulator that is held against them as well.
+//! Exchanges recorded from a MAAS 3.4.10 and from a 3.7.3, kept beside the simulator that is held against them as well.
 //!
 //! One JSON value a line. `{"$": N}` stands for the N-th object of the first line's `shared` list.
 
@@ -42,16 +42,22 @@ impl Recording {
     }
 }
 
-/// All recordings. Their absence is a failure: this crate's promises rest on them.
+/// All recordings of 3.4.10. Their absence is a failure: this crate's promises rest on them.
 pub fn all() -> &'static [Recording] {
     static ALL: OnceLock<Vec<Recording>> = OnceLock::new();
-    ALL.get_or_init(read)
+    ALL.get_or_init(|| read("recordings", &["from-000.jsonl", "from-900.jsonl"], 1000))
 }
 
-fn read() -> Vec<Recording> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../maas-sim/tests/recordings");
+/// All recordings of 3.7.3.
+pub fn newer() -> &'static [Recording] {
+    static NEWER: OnceLock<Vec<Recording>> = OnceLock::new();
+    NEWER.get_or_init(|| read("recordings-3.7.3", &["from-001.jsonl", "from-900.jsonl"], 500))
+}
+
+fn read(folder: &str, files: &[&str], at_least: usize) -> Vec<Recording> {
+    let folder = format!("{}/../maas-sim/tests/{folder}", env!("CARGO_MANIFEST_DIR"));
     let mut recordings = Vec::new();
-    for file in ["from-000.jsonl", "from-900.jsonl"] {
+    for file in files {
         let path = format!("{folder}/{file}");
         let text = std::fs::read_to_string(&path)
             .unwrap_or_else(|error| panic!("the recordings of a real MAAS are missing: {path}: {error}"));
@@ -69,14 +75,23 @@ fn read() -> Vec<Recording> {
             }
         }
     }
-    assert!(recordings.len() > 1000, "only {} recordings", recordings.len());
+    assert!(recordings.len() > at_least, "only {} recordings", recordings.len());
     recordings
 }
 
-/// The recording of this number.
+/// The recording of 3.4.10 that has this number.
 pub fn numbered(number: &str) -> &'static Recording {
+    find(all(), number)
+}
+
+/// The recording of 3.7.3 that has this number.
+pub fn newer_numbered(number: &str) -> &'static Recording {
+    find(newer(), number)
+}
+
+fn find(recordings: &'static [Recording], number: &str) -> &'static Recording {
     let prefix = format!("{number}-");
-    all().iter().find(|recording| recording.name.starts_with(&prefix)).expect("a recording of this number")
+    recordings.iter().find(|recording| recording.name.starts_with(&prefix)).expect("a recording of this number")
 }
 
 fn expand(value: &Value, shared: &[Value]) -> Value {

@@ -114,7 +114,12 @@ fn bound_to_leaving(record: &DnsResource, machines: &[Arc<MaasMachine>], observe
     }
 }
 
+/// The machine in MAAS that an object names, unless it is a copy (S25).
 pub(super) fn system_id(machine: &MaasMachine) -> Option<String> {
+    let journal = MachineRecord::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    if journal.is_some_and(|journal| journal.is_anothers(&machine.metadata)) {
+        return None;
+    }
     let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
     provider_id.and_then(|id| id.system_id().map(str::to_owned))
 }

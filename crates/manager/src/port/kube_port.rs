@@ -452,10 +452,10 @@ fn sorted(doing: String, error: kube::Error) -> Error {
                 _ => ErrorKind::Unavailable,
             };
             // Whoever is there speaks another language: its text is not ours to pass on (S28).
-            let foreign = status.reason == "Failed to parse error data";
-            let why = match foreign {
-                true => format!("it answers {} with something that no API server says", status.code),
-                false => status.message.clone(),
+            let why = if status.reason == "Failed to parse error data" {
+                format!("it answers {} with something that no API server says", status.code)
+            } else {
+                status.message.clone()
             };
             (kind, why)
         }

@@ -29,20 +29,19 @@ impl Workloads {
     pub(super) async fn client(&self, cluster: &Key, secret: &SecretValues) -> Result<Client> {
         let version = format!("{}/{}", secret.uid, secret.resource_version);
         let known = self.made().get(cluster).filter(|(of, _)| *of == version).map(|(_, made)| made.clone());
-        let made = match known {
-            Some(made) => made,
-            None => {
-                let made = client_of(cluster, secret).await;
-                if let Err(why) = &made {
-                    tracing::warn!(%cluster, "the kubeconfig of the workload cluster is not used: {why}");
-                }
-                let mut all = self.made();
-                if all.len() >= KEPT {
-                    all.clear();
-                }
-                all.insert(cluster.clone(), (version, made.clone()));
-                made
+        let made = if let Some(made) = known {
+            made
+        } else {
+            let made = client_of(cluster, secret).await;
+            if let Err(why) = &made {
+                tracing::warn!(%cluster, "the kubeconfig of the workload cluster is not used: {why}");
             }
+            let mut all = self.made();
+            if all.len() >= KEPT {
+                all.clear();
+            }
+            all.insert(cluster.clone(), (version, made.clone()));
+            made
         };
         made.map_err(|why| {
             Error::new(ErrorKind::Unavailable, format!("use the kubeconfig of the cluster {cluster}"), why)

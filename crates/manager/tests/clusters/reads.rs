@@ -91,6 +91,23 @@ async fn s18_a_machine_learns_from_its_cluster_that_its_address_has_left_dns() {
     assert!(reads(&stage) <= 2, "{}", reads(&stage));
 }
 
+/// A Machine of the control plane that owns the MaasMachine.
+fn owned(stage: &Stage, name: &str) {
+    let machine = stage.create(json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": { "name": name, "namespace": "default",
+            "labels": { "cluster.x-k8s.io/cluster-name": "c1", "cluster.x-k8s.io/control-plane": "" } },
+        "spec": { "clusterName": "c1", "bootstrap": { "dataSecretName": name } },
+    }));
+    let owner = json!([{
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": name, "uid": machine["metadata"]["uid"],
+    }]);
+    stage
+        .port
+        .edit("MaasMachine", &Key::new("default", name), &json!({ "metadata": { "ownerReferences": owner } }))
+        .unwrap();
+}
+
 #[tokio::test]
 async fn a_control_plane_made_by_hand_is_known_by_the_label_of_its_machine() {
     let stage = Stage::new();
@@ -100,16 +117,7 @@ async fn a_control_plane_made_by_hand_is_known_by_the_label_of_its_machine() {
     let cp1 = Key::new("default", "cp1");
     let labelled = |labels| json!({ "metadata": { "labels": labels } });
     stage.port.edit("MaasMachine", &cp1, &labelled(json!({ "cluster.x-k8s.io/control-plane": null }))).unwrap();
-    let machine = stage.create(json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-        "metadata": { "name": "cp1", "namespace": "default",
-            "labels": { "cluster.x-k8s.io/cluster-name": "c1", "cluster.x-k8s.io/control-plane": "" } },
-        "spec": { "clusterName": "c1", "bootstrap": { "dataSecretName": "cp1" } },
-    }));
-    let owner = json!([{
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "cp1", "uid": machine["metadata"]["uid"],
-    }]);
-    stage.port.edit("MaasMachine", &cp1, &json!({ "metadata": { "ownerReferences": owner } })).unwrap();
+    owned(&stage, "cp1");
     stage.rest().await;
     assert!(stage.records()[0].1.is_empty());
     let machines = stage.for_machines();
@@ -139,6 +147,7 @@ async fn an_address_of_commissioning_is_not_published_when_a_link_loses_its_own(
     let client = stage.identities.of_manager().await.unwrap().client;
     let id = stage.maas.control().with_model(|model| model.machine_named("cp2").unwrap());
     assert_eq!(client.machines().read(&id).await.unwrap().ip_addresses, ["10.0.0.201"]);
+    owned(&stage, "cp2");
     let machines = stage.for_machines();
     for _ in 0..4 {
         machine::reconcile(&machines, &Key::new("default", "cp2")).await.unwrap();

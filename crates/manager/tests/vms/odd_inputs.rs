@@ -55,7 +55,11 @@ fn cases() -> Vec<Case> {
             "is not a size",
         ),
         case(vm(json!({ "lxdConfig": { "vmHost": "nosuch" } })), "HostUnavailable", "lxdConfig.vmHost names"),
-        case(vm(json!({ "lxdConfig": { "storage": { "pool": "a(b)" } } })), "InsufficientResources", "a(b)"),
+        case(
+            vm(json!({ "lxdConfig": { "storage": { "pool": "a(b)" } } })),
+            "InsufficientResources",
+            "without the storage pool",
+        ),
     ]
 }
 

@@ -99,16 +99,21 @@ async fn hosts_that_do_not_answer_are_host_unavailable_and_another_one_takes_ove
 }
 
 #[tokio::test]
-async fn a_vm_that_cannot_be_made_is_vm_creation_failed_and_another_host_takes_over() {
+async fn a_vm_that_cannot_be_made_is_asked_for_once_more_and_then_another_host_takes_over() {
     let stage = Stage::new();
     stage.vm("cp-0");
-    stage.fault(json!({
-        "match": { "kind": "vm-host.compose" }, "do": "status", "status": 503, "content_type": "text/plain",
-        "body": "Unable to compose machine because: No host network to attach VM interfaces to",
-    }));
+    for _ in 0..2 {
+        stage.fault(json!({
+            "match": { "kind": "vm-host.compose" }, "do": "status", "status": 503, "content_type": "text/plain",
+            "body": "Unable to compose machine because: No host network to attach VM interfaces to",
+        }));
+    }
     let condition = refused(&stage, "LXDVMCreated", "VMCreationFailed", RETRY).await;
     says(&condition, "Warning", "LXD VMCreationFailed: ");
+    let first = stage.record("cp-0")["vm"]["place"]["host"].clone();
+    assert!(first.is_number(), "the host is asked once more, because LXD may have the VM: {}", stage.record("cp-0"));
     stage.until_ready(&["cp-0"]).await;
+    assert_ne!(stage.record("cp-0")["vm"]["place"]["host"], first);
     assert_eq!(stage.in_lxd().len(), 1);
 }
 

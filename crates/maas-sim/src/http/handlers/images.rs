@@ -6,7 +6,10 @@ use super::{
     super::{Call, render, reply::Reply},
     is_item, list, numeric, unsupported,
 };
-use crate::model::{Model, Outcome, Refusal, boot::Upload, db::Image};
+use crate::{
+    model::{Model, Outcome, Refusal, boot::Upload, db::Image},
+    version::Change,
+};
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if is_item(call) {
@@ -25,9 +28,16 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     match call.action {
         "read" => {
             let wanted = call.query.get("type").filter(|text| !text.is_empty());
-            if let Some(kind) = wanted.filter(|kind| !["synced", "generated", "uploaded", "all"].contains(kind)) {
+            let kinds: &[&str] = if model.version.has(Change::NoGeneratedImages) {
+                &["synced", "uploaded"]
+            } else {
+                &["synced", "generated", "uploaded"]
+            };
+            if let Some(kind) = wanted.filter(|kind| *kind != "all" && !kinds.contains(kind)) {
+                let quoted: Vec<String> = kinds.iter().map(|kind| format!("'{kind}'")).collect();
                 return Err(Refusal::bad_request(format!(
-                    "'{kind}' is not a valid boot resource type. Available types: ['synced', 'generated', 'uploaded']"
+                    "'{kind}' is not a valid boot resource type. Available types: [{}]",
+                    quoted.join(", ")
                 )));
             }
             let mut images: Vec<&Image> = model

@@ -6,8 +6,9 @@ use super::{
 };
 use crate::model::{
     Model, Outcome, Refusal, Status,
+    bridges::BridgeOptions,
     db::{Interface, Table},
-    interfaces::{BridgeOptions, LinkRequest},
+    interfaces::LinkRequest,
     machines::Permission,
     refusal::FormCheck,
 };
@@ -119,7 +120,7 @@ fn create(model: &mut Model, call: &Call, system_id: &str) -> Outcome<Reply> {
             let mac = check.require("mac_address", form.get("mac_address"));
             check.done()?;
             let mac = mac.unwrap_or_default();
-            if let Some(other) = model.machine_with_mac(mac) {
+            if let Some(other) = model.mac_in_use(mac) {
                 return Err(Refusal::field(
                     "mac_address",
                     format!("This MAC address is already in use by {}.", other.hostname),

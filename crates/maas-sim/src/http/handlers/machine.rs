@@ -9,14 +9,10 @@ use super::{
     list, unsupported,
 };
 use crate::model::{
-    Model, Outcome, Refusal, Status,
-    db::InterfaceKind,
-    deploy::DeployRequest,
-    machines::{Permission, hostname_error},
-    power::PowerAnswer,
-    refusal::FormCheck,
-    release::ReleaseRequest,
+    Model, Outcome, Refusal, Status, db::InterfaceKind, deploy::DeployRequest, machines::Permission,
+    power::PowerAnswer, refusal::FormCheck, release::ReleaseRequest,
 };
+use crate::version::Change;
 
 /// What a webhook BMC has when nothing else is said.
 const WEBHOOK_DEFAULTS: &[(&str, &str)] = &[
@@ -88,6 +84,9 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         }
         "deploy" => model.deploy(&system_id, user, &deploy_request(form))?,
         "release" => {
+            if model.version.has(Change::ReleaseScripts) {
+                check_release_scripts(form)?;
+            }
             let request =
                 ReleaseRequest { erase: form.flag("erase"), force: form.flag("force"), comment: form.text("comment") };
             model.release(&system_id, user, &request)?;
@@ -174,6 +173,20 @@ fn get_token(model: &Model, system_id: &str) -> Outcome<Reply> {
     })))
 }
 
+/// The only script for releases that MAAS brings along.
+const RELEASE_SCRIPT: &str = "wipe-disks";
+
+fn check_release_scripts(form: &Form) -> Outcome<()> {
+    let mut check = FormCheck::default();
+    let asked = form.all("scripts");
+    for name in
+        asked.iter().flat_map(|names| names.split(',')).filter(|name| !name.is_empty() && *name != RELEASE_SCRIPT)
+    {
+        check.add("scripts", format!("Select a valid choice. {name} is not one of the available choices."));
+    }
+    check.done()
+}
+
 fn deploy_request(form: &Form) -> DeployRequest {
     DeployRequest {
         distro_series: form.text("distro_series"),
@@ -182,6 +195,7 @@ fn deploy_request(form: &Form) -> DeployRequest {
         comment: form.text("comment"),
         ephemeral: form.flag("ephemeral_deploy"),
         enable_hw_sync: form.flag("enable_hw_sync"),
+        enable_kernel_crash_dump: form.flag("enable_kernel_crash_dump"),
         vm_host: form.flag("register_vmhost") || form.flag("install_kvm"),
         install_rackd: form.flag("install_rackd"),
         bridge_all: form.flag("bridge_all").then(|| super::interfaces::bridge_options(form)),
@@ -206,13 +220,7 @@ fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome<()> {
     let form = &call.body;
     let given = |key: &str| form.get(key).filter(|text| !text.is_empty());
     let mut check = FormCheck::default();
-    if let Some(name) = given("hostname") {
-        if let Some(error) = hostname_error(name) {
-            check.add("hostname", error);
-        } else if model.hostname_taken(name, Some(system_id)) {
-            check.add("hostname", "Node with this Hostname already exists.");
-        }
-    }
+    super::machines::check_hostname(model, form, &mut check, Some(system_id));
     let choice = "Select a valid choice. That choice is not one of the available choices.";
     let zone = given("zone").map(|name| model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id));
     if zone == Some(None) {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     super::{
         Call,
-        forms::{Encoding, is_true},
+        forms::{Encoding, Form, is_true},
         render,
         reply::Reply,
         routes::Resource,
@@ -17,47 +17,46 @@ use super::{
 use crate::model::{
     Model, Outcome, Refusal, Status,
     allocate::AllocateRequest,
-    db::{Machine, ScriptStatus, Table},
+    db::{Machine, PowerState, ScriptStatus, Table},
     machines::{Permission, hostname_error, is_mac},
     refusal::FormCheck,
     release::ReleaseRequest,
 };
+use crate::version::Change;
 
-/// Filters of a list, and since which 3.x they exist.
-const FILTERS: &[(&str, u8)] = &[
-    ("hostname", 0),
-    ("id", 0),
-    ("mac_address", 0),
-    ("domain", 0),
-    ("agent_name", 0),
-    ("status", 0),
-    ("zone", 0),
-    ("pool", 0),
-    ("tags", 0),
-    ("not_tags", 0),
-    ("pod", 0),
-    ("not_pod", 0),
-    ("pod_type", 0),
-    ("not_pod_type", 0),
-    ("system_id", 3),
-    ("owner", 3),
-    ("arch", 0),
-    ("cpu_count", 0),
-    ("mem", 0),
-    ("not_in_zone", 0),
-    ("not_in_pool", 0),
-    ("subnets", 0),
-    ("not_subnets", 0),
-    ("fabrics", 0),
-    ("not_fabrics", 0),
-    ("vlans", 0),
-    ("not_vlans", 0),
-    ("link_speed", 3),
-    ("power_state", 3),
-    ("not_owner", 3),
-    ("not_id", 3),
-    ("not_hostname", 3),
+/// Filters of a list.
+const FILTERS: &[&str] = &[
+    "hostname",
+    "id",
+    "mac_address",
+    "domain",
+    "agent_name",
+    "status",
+    "zone",
+    "pool",
+    "tags",
+    "not_tags",
+    "pod",
+    "not_pod",
+    "pod_type",
+    "not_pod_type",
+    "arch",
+    "cpu_count",
+    "mem",
+    "not_in_zone",
+    "not_in_pool",
+    "subnets",
+    "not_subnets",
+    "fabrics",
+    "not_fabrics",
+    "vlans",
+    "not_vlans",
 ];
+/// Parameters of `op=allocate` that are no constraints: no form of MAAS minds them.
+const IGNORED: &[&str] = &["comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd", "dry_run", "verbose"];
+/// Those that came later, all at once.
+const MANY_FILTERS: &[&str] =
+    &["system_id", "owner", "link_speed", "power_state", "not_owner", "not_id", "not_hostname"];
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     match call.action {
@@ -70,7 +69,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             let Some(mac) = call.query.get("mac_address") else {
                 return Err(Refusal::bad_request("No provided mac_address!"));
             };
-            Ok(Reply::json(&json!(model.machine_with_mac(mac).is_some())))
+            Ok(Reply::json(&json!(model.mac_in_use(mac).is_some())))
         }
         "is_action_in_progress" => Ok(Reply::json(&json!(false))),
         "list_allocated" => {
@@ -104,39 +103,45 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
     let query = &call.query;
     let mut check = FormCheck::default();
     for (key, _) in query.pairs.iter().filter(|(key, _)| key != "op" && !key.starts_with("oauth_")) {
-        let known = FILTERS.iter().any(|(name, since)| name == key && model.version.at_least(*since));
+        let known = FILTERS.contains(&key.as_str())
+            || IGNORED.contains(&key.as_str())
+            || (MANY_FILTERS.contains(&key.as_str()) && model.version.has(Change::ManyFilters));
         if !known {
             check.add(key, "No such constraint.");
         }
     }
+    // Tags may be many in one value, all else is what it is.
     let words = |key: &str| -> Vec<String> {
-        query
-            .all(key)
-            .iter()
-            .flat_map(|text| text.split(','))
-            .map(str::trim)
-            .filter(|t| !t.is_empty())
-            .map(str::to_owned)
-            .collect()
+        let many = key == "tags";
+        let values = query.all(key);
+        let parts = values.iter().flat_map(|text| text.split(|c: char| many && (c == ',' || c.is_whitespace())));
+        parts.filter(|text| !text.is_empty()).map(str::to_owned).collect()
     };
     let zones = words("zone");
     let pools = words("pool");
     let tags = words("tags");
-    let missing = |names: &[String], known: &dyn Fn(&str) -> bool| -> Vec<String> {
-        names.iter().filter(|name| !known(name)).cloned().collect()
-    };
-    let unknown = missing(&zones, &|name| model.db.zones.values().any(|zone| zone.name == name));
-    if !unknown.is_empty() {
-        check.add("zone", format!("No such zone(s): {}.", unknown.join(", ")));
+    let (not_zones, not_pools) = (words("not_in_zone"), words("not_in_pool"));
+    for (field, names) in [("zone", &zones), ("not_in_zone", &not_zones)] {
+        model.check_zones(field, names, &mut check);
     }
-    let unknown = missing(&pools, &|name| model.db.pools.values().any(|pool| pool.name == name));
-    if !unknown.is_empty() {
-        check.add("pool", format!("No such pool(s): {}.", unknown.join(", ")));
+    for (field, names) in [("pool", &pools), ("not_in_pool", &not_pools)] {
+        model.check_pools(field, names, &mut check);
     }
-    let unknown = missing(&tags, &|name| model.db.tags.contains_key(name));
-    if !unknown.is_empty() {
-        let quoted: Vec<String> = unknown.iter().map(|name| format!("'{name}'")).collect();
-        check.add("tags", format!("No such tag(s): {}.", quoted.join(", ")));
+    model.check_tags(&tags, &mut check);
+    model.check_owners(&words("owner"), &mut check);
+    let numbers = [
+        ("cpu_count", "Invalid CPU count: number required."),
+        ("cpu_speed", "Invalid CPU speed: number required."),
+        ("mem", "Invalid memory: number of MiB required."),
+        ("link_speed", "Invalid link speed: number required."),
+    ];
+    for (field, words) in numbers {
+        if query.all(field).iter().any(|text| !text.is_empty() && text.parse::<f64>().is_err()) {
+            check.add(field, words);
+        }
+    }
+    for state in query.all("power_state").iter().filter(|state| PowerState::parse(state).is_none()) {
+        check.add("power_state", format!("Select a valid choice. {state} is not one of the available choices."));
     }
     let mut statuses = Vec::new();
     for word in query.all("status") {
@@ -152,8 +157,18 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
     let ids: BTreeSet<&str> = query.all("id").into_iter().chain(query.all("system_id")).collect();
     let not_tags = words("not_tags");
     // Read once: there may be ten thousand machines.
-    let [hostnames, domains, agents, owners, powers, macs] =
-        ["hostname", "domain", "agent_name", "owner", "power_state", "mac_address"].map(|key| query.all(key));
+    let [hostnames, domains, agents, owners, powers, macs, not_names, not_ids, not_owners] = [
+        "hostname",
+        "domain",
+        "agent_name",
+        "owner",
+        "power_state",
+        "mac_address",
+        "not_hostname",
+        "not_id",
+        "not_owner",
+    ]
+    .map(|key| query.all(key));
     let one_of = |wanted: &[&str], value: &str| wanted.is_empty() || wanted.contains(&value);
     let fits = |machine: &Machine| -> bool {
         let name = |rows: &std::collections::BTreeMap<i64, crate::model::db::Named>, id: i64| {
@@ -161,12 +176,14 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
         };
         let host = machine.vm.as_ref().and_then(|vm| model.db.vm_hosts.get(&vm.vm_host));
         let domain = model.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
-        let number =
-            |key: &str, have: i64| query.get(key).and_then(|t| t.parse::<i64>().ok()).is_none_or(|want| have >= want);
+        #[allow(clippy::cast_precision_loss)]
+        let number = |key: &str, have: i64| {
+            query.get(key).and_then(|text| text.parse::<f64>().ok()).is_none_or(|want| have as f64 >= want)
+        };
         let pod_fits = query.get("pod").is_none_or(|wanted| {
             host.is_some_and(|host| {
                 // Up to 3.5 a part of the name is enough.
-                if model.version.at_least(3) && !model.version.at_least(6) {
+                if model.version.has(Change::ManyFilters) && !model.version.has(Change::ExactPodFilter) {
                     host.name.contains(wanted)
                 } else {
                     host.name == wanted
@@ -191,6 +208,12 @@ fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
             && query.get("not_pod_type").is_none_or(|wanted| host.is_none_or(|host| host.kind != wanted))
             && number("cpu_count", machine.cpu_count)
             && number("mem", machine.memory)
+            && number("cpu_speed", machine.cpu_speed)
+            && !not_zones.contains(&name(&model.db.zones, machine.zone))
+            && !not_pools.contains(&name(&model.db.pools, machine.pool))
+            && !not_names.contains(&machine.hostname.as_str())
+            && !not_ids.contains(&machine.system_id.as_str())
+            && !not_owners.contains(&model.user_name(machine.owner))
     };
     let machines = &model.db.machines;
     let mut found: Vec<&Machine> = if ids.is_empty() {
@@ -284,13 +307,8 @@ fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::json(&Value::Null))
 }
 
-fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let form = &call.body;
-    if call.route.resource == Resource::Nodes {
-        return Err(unsupported(call));
-    }
-    let mut check = FormCheck::default();
-    let architecture = check.require("architecture", form.get("architecture"));
+/// The MAC addresses of a new node, and whether one of them is in use.
+pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck) -> (Vec<String>, bool) {
     let macs: Vec<String> = form
         .all("mac_addresses")
         .iter()
@@ -301,34 +319,49 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if macs.is_empty() {
         check.add("mac_addresses", "This field is required.");
     }
-    let known = ["amd64", "i386", "arm64", "armhf", "ppc64el", "s390x"];
-    if let Some(text) = architecture.filter(|text| !known.contains(&text.split('/').next().unwrap_or_default())) {
-        check.add(
-            "architecture",
-            format!("'{text}' is not a valid architecture.  It should be one of: 'amd64/generic'."),
-        );
-    }
-    let mut mac_taken = false;
+    let mut taken = false;
     for mac in &macs {
         if !is_mac(mac) {
             check.add("mac_addresses", format!("'{mac}' is not a valid MAC address."));
-        } else if let Some(other) = model.machine_with_mac(mac) {
-            mac_taken = true;
+        } else if let Some(other) = model.mac_in_use(mac) {
+            taken = true;
             check.add("mac_addresses", format!("MAC address {mac} already in use on {}.", other.hostname));
         }
     }
+    (macs, taken)
+}
+
+/// The host name that a form gives to a node, which may have it already.
+pub(super) fn check_hostname(model: &Model, form: &Form, check: &mut FormCheck, node: Option<&str>) -> Option<String> {
+    let name = form.get("hostname").filter(|name| !name.is_empty())?;
+    if let Some(error) = hostname_error(name) {
+        check.add("hostname", error);
+    } else if model.hostname_taken(name, node) {
+        check.add("hostname", "Node with this Hostname already exists.");
+    }
+    Some(name.to_owned())
+}
+
+fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    if call.route.resource == Resource::Nodes {
+        return Err(unsupported(call));
+    }
+    let mut check = FormCheck::default();
+    let architecture = check.require("architecture", form.get("architecture"));
+    let full = architecture.map(|text| if text.contains('/') { text.to_owned() } else { format!("{text}/generic") });
+    let usable = model.usable_architectures();
+    if let Some(text) = full.as_ref().filter(|text| !usable.contains(text)) {
+        let quoted: Vec<String> = usable.iter().map(|name| format!("'{name}'")).collect();
+        let words = format!("'{text}' is not a valid architecture.  It should be one of: {}.", quoted.join(", "));
+        check.add("architecture", words);
+    }
+    let (macs, mac_taken) = check_macs(model, form, &mut check);
     let power_type = form.text("power_type").unwrap_or_default();
     if mac_taken && power_type == "manual" {
         check.add("power_type", "Can't set power type to manual without network interfaces");
     }
-    let hostname = form.get("hostname").filter(|name| !name.is_empty());
-    if let Some(name) = hostname {
-        if let Some(error) = hostname_error(name) {
-            check.add("hostname", error);
-        } else if model.hostname_taken(name, None) {
-            check.add("hostname", "Node with this Hostname already exists.");
-        }
-    }
+    let hostname = check_hostname(model, form, &mut check, None);
     let choice = "Select a valid choice. That choice is not one of the available choices.";
     let zone = form.get("zone").filter(|text| !text.is_empty()).map(|name| {
         let found = model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id);
@@ -345,22 +378,20 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
         found
     });
     check.done()?;
-    let deployed = form.flag("deployed") && model.version.at_least(1);
+    let deployed = form.flag("deployed") && model.version.has(Change::CreateDeployed);
     let commission = call.admin && !deployed && form.get("commission").is_none_or(is_true);
-    if commission {
-        model.check_can_boot()?;
+    // Where a rack is needed for the images, its absence is noticed before anything is made.
+    if commission && !model.version.has(Change::TemporalPower) {
+        model.check_can_boot(full.as_deref().unwrap_or_default())?;
     }
-    let hostname = match hostname {
-        Some(name) => name.to_owned(),
-        None => model.new_hostname(),
-    };
+    let hostname = hostname.unwrap_or_else(|| model.new_hostname());
     let label = hostname.split('.').next().unwrap_or_default().to_owned();
     let domain = hostname.split_once('.').and_then(|(_, domain)| model.find_domain(domain)).map(|domain| domain.id);
     let system_id = model.add_machine(&label, &macs);
     let parameters = super::machine::power_parameters(form, &power_type);
     let set = deployed.then(|| model.db.sequences.take(Table::ScriptSet));
     let machine = model.machine_mut(&system_id)?;
-    architecture.unwrap_or_default().clone_into(&mut machine.architecture);
+    machine.architecture = full.unwrap_or_default();
     machine.power_type = power_type;
     machine.power_parameters = parameters;
     machine.zone = zone.flatten().unwrap_or(machine.zone);

@@ -6,7 +6,7 @@ use super::{
     super::{Call, render::uri, reply::Reply, routes::Resource},
     is_item, unsupported,
 };
-use crate::model::{Model, Outcome, Refusal, boot::SETTING_NAMES};
+use crate::model::{Model, Outcome, Refusal, boot::setting_names};
 
 const CAPABILITIES: &[&str] = &[
     "networks-management",
@@ -33,8 +33,9 @@ pub(crate) fn settings(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let Some(name) = form.get("name").filter(|name| !name.is_empty()) else {
         return Err(Refusal::bad_request("No provided name!"));
     };
-    if !SETTING_NAMES.contains(&name) {
-        let text = format!("{name} is not a valid config setting (valid settings are: {}).", SETTING_NAMES.join(", "));
+    let known = setting_names(model.version);
+    if !known.contains(&name) {
+        let text = format!("{name} is not a valid config setting (valid settings are: {}).", known.join(", "));
         return Err(Refusal::validation(name, text));
     }
     if call.action == "get_config" {

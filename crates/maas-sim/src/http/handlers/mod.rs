@@ -1,5 +1,6 @@
 //! One file for each family of addresses.
 
+pub(super) mod devices;
 pub(super) mod dns;
 pub(super) mod events;
 pub(super) mod fabrics;

@@ -1,5 +1,7 @@
 //! Zones, resource pools and domains.
 
+use std::collections::BTreeMap;
+
 use super::{
     super::{Call, forms::is_true, render, reply::Reply},
     is_item, list, numeric, unsupported,
@@ -16,6 +18,9 @@ fn valid_model_name(name: &str) -> bool {
     name.chars().next().is_some_and(word) && name.chars().all(|c| word(c) || c == ' ' || c == '-')
 }
 
+/// The longest name of a zone or a pool.
+const MAX_NAME: usize = 256;
+
 fn check_name<'a>(
     check: &mut FormCheck,
     name: Option<&'a str>,
@@ -23,8 +28,11 @@ fn check_name<'a>(
     exists: &dyn Fn(&str) -> bool,
 ) -> Option<&'a str> {
     let name = check.require("name", name)?;
+    let length = name.chars().count();
     if !valid_model_name(name) {
         check.add("name", "Enter a valid value.");
+    } else if length > MAX_NAME {
+        check.add("name", format!("Ensure this value has at most {MAX_NAME} characters (it has {length})."));
     } else if let Some(noun) = taken.filter(|_| exists(name)) {
         check.add("name", format!("{noun} with this Name already exists."));
     }
@@ -80,25 +88,35 @@ pub(crate) fn zones(model: &mut Model, call: &Call) -> Outcome<Reply> {
         }
         "update" => {
             call.require_admin()?;
-            let zone = found.and_then(|id| model.db.zones.get_mut(&id)).ok_or(Refusal::NotFound("Zone"))?;
-            update_named(zone, call)?;
+            let id = found.ok_or(Refusal::NotFound("Zone"))?;
+            let zone = update_named(&mut model.db.zones, id, "Physical zone", call)?;
             Ok(Reply::json(&render::zone(zone)))
         }
         _ => Err(unsupported(call)),
     }
 }
 
-fn update_named(row: &mut Named, call: &Call) -> Outcome<()> {
-    if let Some(name) = call.body.get("name").filter(|name| !name.is_empty()) {
-        if !valid_model_name(name) {
-            return Err(Refusal::field("name", "Enter a valid value."));
-        }
+fn update_named<'a>(
+    rows: &'a mut BTreeMap<i64, Named>,
+    id: i64,
+    noun: &'static str,
+    call: &Call,
+) -> Outcome<&'a Named> {
+    let name = call.body.get("name").filter(|name| !name.is_empty());
+    if name.is_some() {
+        let mut check = FormCheck::default();
+        let exists = |name: &str| rows.values().any(|row| row.name == name && row.id != id);
+        check_name(&mut check, name, Some(noun), &exists);
+        check.done()?;
+    }
+    let row = rows.get_mut(&id).ok_or(Refusal::NotFound("Zone"))?;
+    if let Some(name) = name {
         name.clone_into(&mut row.name);
     }
     if let Some(text) = call.body.get("description") {
         text.clone_into(&mut row.description);
     }
-    Ok(())
+    Ok(row)
 }
 
 pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
@@ -140,8 +158,7 @@ pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
             .ok_or(Refusal::NotFound("ResourcePool")),
         "update" => {
             call.require_right()?;
-            let pool = model.db.pools.get_mut(&id).ok_or(Refusal::NotFound("ResourcePool"))?;
-            update_named(pool, call)?;
+            let pool = update_named(&mut model.db.pools, id, "Resource pool", call)?;
             Ok(Reply::json(&render::pool(pool)))
         }
         "delete" => {
@@ -166,6 +183,17 @@ fn ttl(text: Option<&str>, field: &str) -> Outcome<Option<i64>> {
     }
 }
 
+fn check_domain_name(model: &Model, name: &str, own: Option<i64>, check: &mut FormCheck) {
+    let label_ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    if !name.chars().all(label_ok) {
+        let label = name.split('.').find(|label| !label.chars().all(label_ok)).unwrap_or(name);
+        check.add("name", "Domain name contains invalid characters.");
+        check.add("name", format!("Label contains disallowed characters: '{label}'."));
+    } else if model.db.domains.values().any(|domain| domain.name == name && Some(domain.id) != own) {
+        check.add("name", "Domain with this Name already exists.");
+    }
+}
+
 pub(crate) fn domains(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     if !is_item(call) {
@@ -179,14 +207,7 @@ pub(crate) fn domains(model: &mut Model, call: &Call) -> Outcome<Reply> {
         let mut check = FormCheck::default();
         let name = check.require("name", form.get("name"));
         if let Some(name) = name {
-            let label_ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-            if !name.chars().all(label_ok) {
-                let label = name.split('.').find(|label| !label.chars().all(label_ok)).unwrap_or(name);
-                check.add("name", "Domain name contains invalid characters.");
-                check.add("name", format!("Label contains disallowed characters: '{label}'."));
-            } else if model.db.domains.values().any(|domain| domain.name == name) {
-                check.add("name", "Domain with this Name already exists.");
-            }
+            check_domain_name(model, name, None, &mut check);
         }
         check.done()?;
         let row = Domain {
@@ -206,6 +227,11 @@ pub(crate) fn domains(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "update" => {
             call.require_right()?;
             let ttl = ttl(form.get("ttl"), "ttl")?;
+            if let Some(name) = form.get("name").filter(|name| !name.is_empty()) {
+                let mut check = FormCheck::default();
+                check_domain_name(model, name, Some(id), &mut check);
+                check.done()?;
+            }
             let domain = model.db.domains.get_mut(&id).ok_or(Refusal::NotFound("Domain"))?;
             if let Some(name) = form.get("name").filter(|name| !name.is_empty()) {
                 name.clone_into(&mut domain.name);

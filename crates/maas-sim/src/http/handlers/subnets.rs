@@ -19,7 +19,9 @@ use crate::model::{
     db::{AllocType, IpRange, Subnet, Table},
     net::{from_number, to_number},
     network::ReserveRequest,
+    refusal::FormCheck,
 };
+use crate::version::Change;
 
 fn render_subnet(model: &Model, id: i64) -> Outcome<Reply> {
     let row = model.db.subnets.get(&id).ok_or(Refusal::NotFound("Subnet"))?;
@@ -37,7 +39,12 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         };
         let cidr = text.parse().map_err(|_| Refusal::field("cidr", "Required format: <network>/<prefixlen>."))?;
         if model.db.subnets.values().any(|subnet| subnet.cidr == cidr) {
-            return Err(Refusal::field("cidr", "Subnet with this Cidr already exists."));
+            let mut check = FormCheck::default();
+            check.add("cidr", "Subnet with this Cidr already exists.");
+            if model.version.has(Change::OverlapTold) {
+                check.add("__all__", format!("Subnet {cidr} would overlap with existing subnets."));
+            }
+            check.done()?;
         }
         let vlan = choose_vlan(model, call)?.or_else(|| model.db.vlans.keys().next().copied()).unwrap_or(1);
         let id = model.db.sequences.take(Table::Subnet);

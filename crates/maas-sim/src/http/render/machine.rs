@@ -7,6 +7,7 @@ use crate::model::{
     Model,
     db::{AllocType, Machine, ScriptStatus},
 };
+use crate::version::Change;
 
 const SYNC_SECONDS: i64 = 900;
 
@@ -57,30 +58,30 @@ fn identity(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
             "resource_uri": uri(&format!("machines/{}/", machine.system_id)),
         }),
     );
-    if model.version.at_least(3) {
+    if model.version.has(Change::ParentShown) {
         out.insert("parent".to_owned(), json!(parent));
         out.insert("ephemeral_deploy".to_owned(), json!(machine.ephemeral_deploy));
         out.insert("enable_hw_sync".to_owned(), json!(machine.enable_hw_sync));
     }
-    if model.version.at_least(2) {
+    if model.version.has(Change::HardwareSync) {
         let next =
             machine.last_sync.and_then(|last| last.checked_add(jiff::SignedDuration::from_secs(SYNC_SECONDS)).ok());
         put(
             out,
             json!({
-                "last_sync": machine.last_sync.map(iso),
-                "next_sync": next.map(iso),
+                "last_sync": machine.last_sync.map(|time| iso(model, time)),
+                "next_sync": next.map(|time| iso(model, time)),
                 "sync_interval": machine.enable_hw_sync.then_some(SYNC_SECONDS),
             }),
         );
     }
-    if model.version.at_least(5) {
+    if model.version.has(Change::ErrorDescription) {
         out.insert("error_description".to_owned(), json!(machine.error_description));
     }
-    if model.version.at_least(6) {
-        out.insert("enable_kernel_crash_dump".to_owned(), json!(false));
+    if model.version.has(Change::KernelCrashDump) {
+        out.insert("enable_kernel_crash_dump".to_owned(), json!(machine.enable_kernel_crash_dump));
     }
-    if model.version.at_least(7) {
+    if model.version.has(Change::DpuShown) {
         out.insert("is_dpu".to_owned(), json!(false));
     }
 }

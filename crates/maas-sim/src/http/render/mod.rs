@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::model::{
     Model,
-    db::{DnsResource, Domain, Event, Image, Named, Record, Tag, User, UserKey},
+    db::{Device, DnsResource, Domain, Event, Image, Named, Record, Tag, User, UserKey},
 };
+use crate::version::Change;
 
 /// Root of all addresses.
 pub const ROOT: &str = "/MAAS/api/2.0/";
@@ -21,9 +22,10 @@ pub fn uri(path: &str) -> String {
     format!("{ROOT}{path}")
 }
 
-/// Times of most objects: ISO without a zone.
-pub fn iso(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S%.3f").to_string()
+/// Times of most objects: ISO, for a long time without a zone.
+pub fn iso(model: &Model, time: Timestamp) -> String {
+    let zone = if model.version.has(Change::ZonedTimes) { "Z" } else { "" };
+    format!("{}{zone}", time.strftime("%Y-%m-%dT%H:%M:%S%.3f"))
 }
 
 /// Times of events and of `op=ip_addresses`.
@@ -36,6 +38,33 @@ pub fn zone(zone: &Named) -> Value {
     json!({
         "id": zone.id, "name": zone.name, "description": zone.description,
         "resource_uri": uri(&format!("zones/{}/", zone.name)),
+    })
+}
+
+/// A device.
+pub fn device(model: &Model, device: &Device) -> Value {
+    let node = &device.node;
+    let row = model.db.domains.get(&node.domain);
+    let domain_name = row.map_or("", |domain| domain.name.as_str());
+    let interfaces: Vec<Value> = node.interfaces.iter().map(|nic| network::interface(model, node, nic)).collect();
+    json!({
+        "system_id": node.system_id,
+        "hostname": node.hostname,
+        "fqdn": format!("{}.{domain_name}", node.hostname),
+        "description": node.description,
+        "domain": row.map(|row| domain(model, row)),
+        "zone": model.db.zones.get(&node.zone).map(zone),
+        "owner": node.owner.map(|owner| model.user_name(Some(owner)).to_owned()),
+        "owner_data": node.annotations,
+        "workload_annotations": node.annotations,
+        "parent": device.parent,
+        "tag_names": node.tags,
+        "address_ttl": null,
+        "ip_addresses": machine::addresses(model, node),
+        "interface_set": interfaces,
+        "node_type": 1,
+        "node_type_name": "Device",
+        "resource_uri": uri(&format!("devices/{}/", node.system_id)),
     })
 }
 
@@ -144,12 +173,14 @@ pub fn image(model: &Model, image: &Image, with_sets: bool) -> Value {
         "type": if image.uploaded { "Uploaded" } else { "Synced" },
         "name": name,
         "architecture": architecture,
-        "title": image.title,
         "subarches": subarches,
         "resource_uri": uri(&format!("boot-resources/{}/", image.id)),
     });
-    if model.version.at_least(4) {
-        value["last_deployed"] = json!(image.last_deployed.map(iso));
+    if !image.title.is_empty() {
+        value["title"] = json!(image.title);
+    }
+    if model.version.has(Change::LastDeployed) {
+        value["last_deployed"] = json!(image.last_deployed.map(|time| iso(model, time)));
     }
     if !image.uploaded {
         value["platform"] = json!("generic");
@@ -178,6 +209,9 @@ fn image_set(model: &Model, image: &Image) -> Value {
             });
             if !image.complete {
                 file["progress"] = json!(2.25);
+            }
+            if model.version.has(Change::FilesOnDisk) {
+                file["filename_on_disk"] = json!(sha.get(..7));
             }
             (name.to_owned(), file)
         })

@@ -136,7 +136,7 @@ pub fn address(model: &Model, row: &Address) -> Value {
         "subnet": subnet_by_id(model, row.subnet),
         "owner": user_by_id(model, row.user),
         "interface_set": interfaces,
-        "created": iso(row.created),
+        "created": iso(model, row.created),
         "resource_uri": uri("ipaddresses/"),
     })
 }

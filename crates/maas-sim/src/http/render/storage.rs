@@ -58,6 +58,8 @@ fn partition(model: &Model, machine: &Machine, disk: &Disk, part: &Partition, in
     let (fstype, label, mount) = if part.efi { ("fat32", "efi", "/boot/efi") } else { ("ext4", "root", "/") };
     let number = if disk.partitions.len() == 1 { 2 } else { index + 1 };
     let key = part.id.to_string();
+    // Somebody's machine shows the file systems that were made for it, any other those of its layout.
+    let formatted = machine.acquired_filesystems || !machine.status.is_allocated();
     json!({
         "id": part.id,
         "device_id": disk.id,
@@ -67,11 +69,15 @@ fn partition(model: &Model, machine: &Machine, disk: &Disk, part: &Partition, in
         "tags": [],
         "type": "partition",
         "path": format!("/dev/disk/by-dname/{}-part{number}", disk.name),
-        "filesystem": {
+        "filesystem": formatted.then(|| json!({
             "fstype": fstype, "label": label, "mount_point": mount, "mount_options": null,
             "uuid": uuid_from(model.seed, &["filesystem", &machine.system_id, &key]),
+        })),
+        "used_for": if formatted {
+            format!("{fstype} formatted filesystem mounted at {mount}")
+        } else {
+            "Unused".to_owned()
         },
-        "used_for": format!("{fstype} formatted filesystem mounted at {mount}"),
         "system_id": machine.system_id,
         "resource_uri": uri(&format!("nodes/{}/blockdevices/{}/partition/{}", machine.system_id, disk.id, part.id)),
     })

@@ -1,0 +1,160 @@
+//! Devices: what MAAS names and gives addresses to, but does not manage.
+
+use serde_json::Value;
+
+use super::{
+    super::{Call, forms::Form, render, reply::Reply},
+    is_item, list,
+    machines::{check_hostname, check_macs},
+    unsupported,
+};
+use crate::model::{
+    Model, Outcome, Refusal,
+    db::{Device, Interface, Machine, Table},
+    machines::{Permission, is_mac},
+    refusal::FormCheck,
+};
+
+const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
+
+pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    if is_item(call) {
+        return item(model, call);
+    }
+    match call.action {
+        "read" => list(listed(model, call)?.into_iter().map(|device| render::device(model, device)).collect()),
+        "create" => create(model, call),
+        "is_registered" => {
+            let Some(mac) = call.query.get("mac_address") else {
+                return Err(Refusal::bad_request("No provided mac_address!"));
+            };
+            Ok(Reply::json(&Value::from(model.mac_in_use(mac).is_some())))
+        }
+        _ => Err(unsupported(call)),
+    }
+}
+
+fn listed<'a>(model: &'a Model, call: &Call) -> Outcome<Vec<&'a Device>> {
+    let query = &call.query;
+    let macs = query.all("mac_address");
+    let mut check = FormCheck::default();
+    for mac in macs.iter().filter(|mac| !is_mac(mac)) {
+        check.add("mac_address", format!("'{mac}' is not a valid MAC address."));
+    }
+    check.done()?;
+    let one_of = |key: &str, value: &str| {
+        let wanted = query.all(key);
+        wanted.is_empty() || wanted.contains(&value)
+    };
+    let mut found: Vec<&Device> = model
+        .db
+        .devices
+        .values()
+        .filter(|device| model.may(call.user, &device.node, Permission::View))
+        .filter(|device| {
+            let node = &device.node;
+            let domain = model.db.domains.get(&node.domain).map_or("", |domain| domain.name.as_str());
+            let zone = model.db.zones.get(&node.zone).map_or("", |zone| zone.name.as_str());
+            one_of("id", &node.system_id)
+                && one_of("hostname", &node.hostname)
+                && one_of("domain", domain)
+                && one_of("zone", zone)
+                && (macs.is_empty() || macs.iter().any(|mac| node.has_mac(mac)))
+        })
+        .collect();
+    found.sort_by_key(|device| device.node.id);
+    Ok(found)
+}
+
+/// Where a form puts a device, and under whom.
+struct Place {
+    domain: Option<i64>,
+    zone: Option<i64>,
+    parent: Option<String>,
+}
+
+fn place(model: &Model, form: &Form, check: &mut FormCheck) -> Place {
+    let given = |key: &str| form.get(key).filter(|text| !text.is_empty());
+    let domain = given("domain").map(|name| model.find_domain(name).map(|domain| domain.id));
+    if domain == Some(None) {
+        check.add("domain", format!("Unable to find domain {}", given("domain").unwrap_or_default()));
+    }
+    let zone = given("zone").map(|name| model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id));
+    if zone == Some(None) {
+        check.add("zone", CHOICE);
+    }
+    let parent = given("parent");
+    if parent.is_some_and(|id| !model.db.machines.contains_key(id)) {
+        check.add("parent", CHOICE);
+    }
+    Place { domain: domain.flatten(), zone: zone.flatten(), parent: parent.map(str::to_owned) }
+}
+
+fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let form = &call.body;
+    let mut check = FormCheck::default();
+    let hostname = check_hostname(model, form, &mut check, None);
+    let (macs, _) = check_macs(model, form, &mut check);
+    let Place { domain, zone, parent } = place(model, form, &mut check);
+    check.done()?;
+    let hostname = hostname.unwrap_or_else(|| model.new_hostname());
+    let system_id = model.new_system_id();
+    let id = model.db.sequences.take(Table::Machine);
+    let (label, of_name) = match hostname.split_once('.') {
+        Some((label, domain)) => (label, model.find_domain(domain).map(|domain| domain.id)),
+        None => (hostname.as_str(), None),
+    };
+    let mut node = Machine::empty(id, &system_id, label);
+    node.owner = Some(call.user);
+    node.domain = domain.or(of_name).unwrap_or(node.domain);
+    node.zone = zone.unwrap_or(node.zone);
+    node.description = form.text("description").unwrap_or_default();
+    for (index, mac) in macs.iter().enumerate() {
+        let nic = model.db.sequences.take(Table::Interface);
+        node.interfaces.push(Interface::physical(nic, &format!("eth{index}"), mac, None));
+    }
+    let device = Device { node, parent };
+    let reply = Reply::json(&render::device(model, &device));
+    model.effect(format!("device {system_id} ({label}) created"));
+    model.db.devices.insert(system_id, device);
+    Ok(reply)
+}
+
+fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let system_id = call.parameter(0).to_owned();
+    let device = model.db.devices.get(&system_id).ok_or(Refusal::NotFound("Device"))?;
+    let wanted = match call.action {
+        "read" => Permission::View,
+        _ => Permission::Edit,
+    };
+    if !model.may(call.user, &device.node, wanted) {
+        return Err(Refusal::Forbidden);
+    }
+    match call.action {
+        "read" => {}
+        "delete" => {
+            model.db.devices.remove(&system_id);
+            model.effect(format!("device {system_id} deleted"));
+            return Ok(Reply::deleted());
+        }
+        "update" => {
+            let form = &call.body;
+            let mut check = FormCheck::default();
+            let hostname = check_hostname(model, form, &mut check, Some(&system_id));
+            let Place { domain, zone, parent } = place(model, form, &mut check);
+            check.done()?;
+            let device = model.db.devices.get_mut(&system_id).ok_or(Refusal::NotFound("Device"))?;
+            let node = &mut device.node;
+            if let Some(name) = hostname {
+                name.split('.').next().unwrap_or(&name).clone_into(&mut node.hostname);
+            }
+            node.domain = domain.unwrap_or(node.domain);
+            node.zone = zone.unwrap_or(node.zone);
+            node.description = form.text("description").unwrap_or_else(|| node.description.clone());
+            device.parent = parent.or(device.parent.take());
+        }
+        _ => return Err(unsupported(call)),
+    }
+    let device = model.db.devices.get(&system_id).ok_or(Refusal::NotFound("Device"))?;
+    Ok(Reply::json(&render::device(model, device)))
+}

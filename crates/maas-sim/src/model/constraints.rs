@@ -1,0 +1,107 @@
+//! What constraints of `op=allocate` and filters of lists have in common: names that must exist, and a little language.
+
+use super::{Model, refusal::FormCheck};
+
+/// What may be asked of an interface, and the opposite of it with "not_" before.
+pub(super) const INTERFACE_KEYS: &[&str] = &[
+    "id",
+    "not_id",
+    "fabric",
+    "not_fabric",
+    "fabric_class",
+    "not_fabric_class",
+    "ip",
+    "not_ip",
+    "mode",
+    "name",
+    "not_name",
+    "hostname",
+    "not_hostname",
+    "subnet",
+    "not_subnet",
+    "space",
+    "not_space",
+    "subnet_cidr",
+    "not_subnet_cidr",
+    "type",
+    "vlan",
+    "not_vlan",
+    "vid",
+    "not_vid",
+    "tag",
+    "not_tag",
+    "link_speed",
+];
+
+/// Keys and values of "label:key=value,…;…", or what is wrong with it, in MAAS's words.
+pub(super) fn parse_labelled(text: &str) -> Result<Vec<(&str, &str)>, String> {
+    let mut labels: Vec<&str> = Vec::new();
+    let mut all = Vec::new();
+    for constraint in text.split(';') {
+        let Some((label, pairs)) = constraint.split_once(':') else {
+            return Err(format!(
+                "Malformed constraint: '{constraint}' (required format: '<label>:<key>=<value>[,<key2>=<value2>[,...]]')"
+            ));
+        };
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if !label.starts_with(|c: char| c.is_ascii_alphanumeric()) || !label.chars().all(fits) {
+            return Err(format!(
+                "Invalid label name: '{label}' (Must begin with an alphanumeric character, and include only \
+                 alphanumeric characters, dashes, and underscores.)"
+            ));
+        }
+        if labels.contains(&label) {
+            return Err(format!("Constraint label defined more than once: '{label}'"));
+        }
+        labels.push(label);
+        for pair in pairs.split(',') {
+            let Some(pair) = pair.split_once('=') else {
+                return Err(format!("Malformed key/value pair in constraint: '{pair}'"));
+            };
+            all.push(pair);
+        }
+    }
+    Ok(all)
+}
+
+fn missing(names: &[String], known: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut missing: Vec<String> = names.iter().filter(|name| !known(name)).cloned().collect();
+    missing.sort();
+    missing.dedup();
+    missing
+}
+
+impl Model {
+    /// Zones must exist.
+    pub fn check_zones(&self, field: &str, names: &[String], check: &mut FormCheck) {
+        let missing = missing(names, |name| self.db.zones.values().any(|zone| zone.name == name));
+        if !missing.is_empty() {
+            check.add(field, format!("No such zone(s): {}.", missing.join(", ")));
+        }
+    }
+
+    /// Pools must exist.
+    pub fn check_pools(&self, field: &str, names: &[String], check: &mut FormCheck) {
+        let missing = missing(names, |name| self.db.pools.values().any(|pool| pool.name == name));
+        if !missing.is_empty() {
+            check.add(field, format!("No such pool(s): {}.", missing.join(", ")));
+        }
+    }
+
+    /// Tags must exist; one that is only excluded need not, and is not asked about here.
+    pub fn check_tags(&self, names: &[String], check: &mut FormCheck) {
+        let missing = missing(names, |name| self.db.tags.contains_key(name));
+        if !missing.is_empty() {
+            let quoted: Vec<String> = missing.iter().map(|name| format!("'{name}'")).collect();
+            check.add("tags", format!("No such tag(s): {}.", quoted.join(", ")));
+        }
+    }
+
+    /// Owners must exist.
+    pub fn check_owners(&self, names: &[String], check: &mut FormCheck) {
+        let missing = missing(names, |name| self.db.users.values().any(|user| user.name == name));
+        if let Some(first) = missing.first() {
+            check.add("owner", format!("No such owner: '{first}'."));
+        }
+    }
+}
