@@ -162,6 +162,10 @@ impl State {
         let backup = self.backups.get(name).ok_or_else(|| format!("there is no backup '{name}'"))?;
         self.model.db = backup.db.clone();
         self.model.queue.forget(|due| matches!(due, Due::LateRequest { .. }));
+        // What a BMC was at ends without anybody who waits for it.
+        for body in self.model.world.bodies.values_mut() {
+            body.bmc.busy = false;
+        }
         Ok(())
     }
 

@@ -40,6 +40,7 @@ pub(super) async fn apply(
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
     let request = asked(&plan, sight);
+    warn(context, key, &uid, &mut plan.events).await;
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
     if let Some(patch) = patch_of(observed, &plan) {
         object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
@@ -66,7 +67,8 @@ pub(super) async fn apply(
         let performing = perform(context, key, observed, &effect, sight);
         let outcome = while_waiting(kubernetes, key, &mut object, plan.status.as_ref(), performing).await;
         tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
-        let conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
+        let mut conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
+        warn(context, key, &uid, &mut conclusion.events).await;
         if let Some(record) = &conclusion.record {
             object = remember(kubernetes, key, object, record).await?;
         }
@@ -208,6 +210,14 @@ async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, obje
         Lookup::Absent => Ok(true),
         Lookup::Unknown(_) => Ok(false),
     }
+}
+
+/// Tells what a person should look at before it is written down that it is over: a crash in between tells it twice, the other way
+/// round nobody would ever hear of it (S12).
+async fn warn(context: &Context, key: &Key, uid: &str, events: &mut Vec<Event>) {
+    let (warnings, others) = std::mem::take(events).into_iter().partition::<Vec<_>, _>(|event| event.warning);
+    *events = others;
+    tell(context, key, uid, &warnings).await;
 }
 
 async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {

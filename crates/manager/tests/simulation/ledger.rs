@@ -47,8 +47,8 @@ impl Ledgers {
         }
     }
 
-    /// What was refused is remembered for a life.
-    pub(crate) fn another_life(&mut self) {
+    /// What was refused is remembered for a life, and by one clock.
+    pub(crate) fn forget_refusals(&mut self) {
         self.refused.clear();
     }
 }

@@ -121,7 +121,8 @@ impl People {
     /// A debt that is none, of metal or of a VM that is not ours; or another mode.
     fn forge(&mut self, world: &mut World, object: Option<&Value>, chance: &mut Chance) {
         if let Some(object) = object.filter(|_| chance.percent(50)) {
-            if object["spec"]["providerID"].is_null() && object["spec"]["provisioningMode"].is_null() {
+            let begun = object["metadata"]["annotations"][RECORD_ANNOTATION].is_string();
+            if begun && object["spec"]["provisioningMode"].is_null() {
                 self.change(world, object, "provisioningMode", &json!("lxd"));
             }
             return;

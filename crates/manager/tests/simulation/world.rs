@@ -144,6 +144,8 @@ impl World {
     pub(crate) fn set_clock(&mut self, seconds: i64) {
         self.tell(format!("the manager's clock is set by {seconds} s"));
         self.manager_clock.jump(seconds * 1000);
+        // How long ago something was refused is not known then, and it may be asked for once.
+        self.ledgers.forget_refusals();
     }
 
     /// What is under way goes on meanwhile.
@@ -195,7 +197,7 @@ impl World {
         self.manager = Manager::new(&self.around, self.lives);
         self.under_way.clear();
         self.busy.clear();
-        self.ledgers.another_life();
+        self.ledgers.forget_refusals();
         // A restart lists everything.
         self.port.let_census_lag(false);
         let back = self.time + 3_000;
