@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// Tells the time of day. Decisions get it as an argument and read no clock of their own.
 #[derive(Clone)]
@@ -36,6 +36,13 @@ impl fmt::Debug for Clock {
     }
 }
 
+/// Whether it is less than so long ago. A time in the future was told by a clock that was ahead and has been set right: nobody
+/// knows how long ago that was, and what was kept in memory since then is found out anew.
+pub(crate) fn is_recent(at: Timestamp, lasts: SignedDuration, now: Timestamp) -> bool {
+    let age = now.duration_since(at);
+    !age.is_negative() && age < lasts
+}
+
 /// Moves a driven clock.
 #[derive(Clone, Debug)]
 pub struct Driver {
@@ -57,6 +64,13 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_clock_that_was_ahead_told_is_not_recent() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let recent = |then| is_recent(at(then), SignedDuration::from_secs(10), at(100));
+        assert_eq!([90, 91, 100, 101].map(recent), [false, true, true, false]);
+    }
 
     #[test]
     fn a_driven_clock_moves_only_when_it_is_told_to() {

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::census::Census;
-use crate::clock::Clock;
+use crate::clock::{Clock, is_recent};
 use crate::identity::{Identities, Identity};
 use crate::metrics::Metrics;
 
@@ -143,7 +143,7 @@ impl Feeds {
     fn beginning(&self, identity: &Identity) -> Feed {
         let now = self.clock.now();
         match &identity.log_end {
-            Some(end) if now.duration_since(end.at) < FRESH => Feed::after(end.events.to_vec(), end.at),
+            Some(end) if is_recent(end.at, FRESH, now) => Feed::after(end.events.to_vec(), end.at),
             _ => Feed::new(),
         }
     }

@@ -40,7 +40,7 @@ fn only(standing: Standing) -> Step {
 /// Does it, unless it failed a moment ago.
 fn attempt(observed: &Observed, effect: Effect, message: &str, now: Timestamp) -> Step {
     match observed.trouble.get(effect.target()) {
-        Some(trouble) if trouble.retry_at > now => only(Standing::Failed(trouble.message.clone())),
+        Some(trouble) if trouble.holds(now) => only(Standing::Failed(trouble.message.clone())),
         _ => Step { effect: Some(effect), standing: Standing::Pending(message.to_owned()), registered: 0 },
     }
 }
@@ -118,7 +118,7 @@ fn machines(observed: &Observed, pair: &Pair, nodes: &[Node], rollout: Option<St
         let node = nodes.iter().find(|node| node.provider_id.as_ref() == Some(&host.provider_id));
         let (mut wanted, mut standing) = registration::step(observed, pair, host, node, now);
         if let (Some(trouble), true) = (observed.trouble.get(&host.name), wanted.is_some())
-            && trouble.retry_at > now
+            && trouble.holds(now)
         {
             wanted = None;
             standing = Standing::Failed(trouble.message.clone());

@@ -162,3 +162,14 @@ pub struct Trouble {
     /// When it may be tried again.
     pub retry_at: Timestamp,
 }
+
+/// Nobody waits longer than this for another try.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(10);
+
+impl Trouble {
+    /// Whether it is too early for another try. A time far ahead was told by a clock that has been set right meanwhile.
+    pub(super) fn holds(&self, now: Timestamp) -> bool {
+        let left = self.retry_at.duration_since(now);
+        left > SignedDuration::ZERO && left <= LONGEST_WAIT
+    }
+}

@@ -346,6 +346,10 @@ fn what_failed_is_said_and_tried_again_later_and_holds_up_no_other_machine() {
     let trouble = Trouble { message: "no such zone".into(), retry_at: ago(-5) };
     observed.trouble.insert("m1".into(), trouble);
     assert_eq!((effect(&observed), sentence(&observed).as_str()), ("", "failed: node n1: no such zone"));
+    let ahead = observed.trouble.get("m1").map(|trouble| Trouble { retry_at: ago(-90_000), ..trouble.clone() });
+    let set_right =
+        Observed { trouble: ahead.map(|trouble| ("m1".into(), trouble)).into_iter().collect(), ..observed.clone() };
+    assert_ne!(effect(&set_right), "", "the clock was ahead, and nobody waits a day");
     let second = Host {
         name: "m2".into(),
         provider_id: "maas://az2/def456".into(),

@@ -11,6 +11,7 @@ use capmaas_core::cluster::plan::Effect;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::Backoff;
+use crate::clock::is_recent;
 use crate::hosts;
 use crate::identity::Fingerprint;
 use crate::port::Key;
@@ -89,7 +90,7 @@ impl Memory {
     /// Whether the API server of a cluster may be asked now; if so, that counts as asked.
     pub(super) fn may_probe(&self, key: &Key, now: Timestamp) -> bool {
         let mut state = self.state();
-        let early = state.probes.get(key).is_some_and(|last| now.duration_since(*last) < PROBE);
+        let early = state.probes.get(key).is_some_and(|last| is_recent(*last, PROBE, now));
         if !early {
             state.probes.insert(key.clone(), now);
         }
@@ -103,12 +104,12 @@ impl Memory {
         };
         let state = self.state();
         let (at, zones) = state.zones.get(&(of, which))?;
-        (now.duration_since(*at) < lasts).then(|| zones.clone())
+        is_recent(*at, lasts, now).then(|| zones.clone())
     }
 
     pub(super) fn keep_zones(&self, of: Fingerprint, which: Zones, zones: BTreeSet<String>, now: Timestamp) {
         let mut state = self.state();
-        state.zones.retain(|_, (at, _)| now.duration_since(*at) < USABLE_ZONES);
+        state.zones.retain(|_, (at, _)| is_recent(*at, USABLE_ZONES, now));
         state.zones.insert((of, which), (now, zones));
     }
 }

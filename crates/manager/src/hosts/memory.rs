@@ -10,6 +10,7 @@ use capmaas_core::hosts::observed::Trouble;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::Backoff;
+use crate::clock::is_recent;
 use crate::port::Key;
 
 /// The hosts of a cluster are not looked at more often than this, unless something was just done about them.
@@ -52,7 +53,7 @@ impl Memory {
     pub(crate) fn may_look(&self, key: &Key, now: Timestamp) -> bool {
         let mut state = self.state();
         let of = state.entry(key.clone()).or_default();
-        let early = of.looked.is_some_and(|last| now.duration_since(last) < LOOK);
+        let early = of.looked.is_some_and(|last| is_recent(last, LOOK, now));
         if !early {
             of.looked = Some(now);
         }

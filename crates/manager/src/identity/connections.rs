@@ -9,6 +9,7 @@ use maas_client::{Breaker, BuildError, Client, ErrorKind, EventQuery, Limiter};
 use secrecy::ExposeSecret as _;
 
 use super::{Credentials, DnsNames, Fingerprint, Identity, LogEnd, MachineReader, Problem};
+use crate::clock::is_recent;
 use crate::feed;
 use crate::lease::Fence;
 
@@ -105,7 +106,7 @@ impl Connections {
                 return Ok(identity.clone());
             }
             if let Some((at, problem)) = &known.failed
-                && now.duration_since(*at) < TRY_AGAIN
+                && is_recent(*at, TRY_AGAIN, now)
             {
                 return Err(problem.clone());
             }

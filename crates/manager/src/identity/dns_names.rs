@@ -11,6 +11,8 @@ use capmaas_core::machine::IN_FLIGHT;
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Client, DnsFilter, DnsResource, Error, ErrorKind};
 
+use crate::clock::is_recent;
+
 /// How long an answer is taken for current.
 const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 
@@ -59,7 +61,7 @@ impl DnsNames {
     pub fn remembered(&self, name: &str, now: Timestamp) -> Option<DnsResource> {
         let state = self.state();
         let (at, record) = state.get(&name.to_lowercase())?.record.as_ref()?;
-        (now.duration_since(*at) < RESYNC).then(|| record.clone())
+        is_recent(*at, RESYNC, now).then(|| record.clone())
     }
 
     /// The record under a name as MAAS has it now.

@@ -35,7 +35,7 @@ pub(crate) use places::{CONFIG_MAPS, SECRETS};
 pub use places::{Credentials, EnvironmentCredentials};
 pub use reader::MachineReader;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, is_recent};
 use crate::port::{Key, Kubernetes};
 use connections::Connections;
 
@@ -324,7 +324,7 @@ impl Identities {
         let now = self.inner.clock.now();
         if let Some(look) = self.looks().get(whereabouts) {
             let lasts = if look.found.is_ok() { READ_AGAIN } else { LOOK_AGAIN };
-            if now.duration_since(look.at) < lasts {
+            if is_recent(look.at, lasts, now) {
                 return look.found.clone();
             }
         }

@@ -29,6 +29,7 @@ pub use ledger::{Seen, group};
 pub use reports::{Report, Reports};
 
 use crate::census::Census;
+use crate::clock::is_recent;
 use crate::identity::{Fingerprint, Identity};
 use ledger::{Ledger, Moment};
 
@@ -144,7 +145,7 @@ impl LxdHosts {
             Arc::clone(lists.entry(identity.fingerprint).or_default())
         };
         let mut list = shared.lock().await;
-        if let Some(listed) = list.as_ref().filter(|listed| now.duration_since(listed.at) < SHARED) {
+        if let Some(listed) = list.as_ref().filter(|listed| is_recent(listed.at, SHARED, now)) {
             return Ok(listed.clone());
         }
         let asked = self.ledger().moment();
@@ -176,7 +177,7 @@ impl LxdHosts {
         {
             let known = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((at, project)) = known.get(&key)
-                && now.duration_since(*at) < PROJECT_KEPT
+                && is_recent(*at, PROJECT_KEPT, now)
             {
                 return Lookup::Found(project.clone());
             }
@@ -187,7 +188,7 @@ impl LxdHosts {
         };
         let Some(project) = project.filter(|project| !project.is_empty()) else { return Lookup::Absent };
         let mut known = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, (at, _)| now.duration_since(*at) < PROJECT_KEPT);
+        known.retain(|_, (at, _)| is_recent(*at, PROJECT_KEPT, now));
         known.insert(key, (now, project.clone()));
         Lookup::Found(project)
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::clock::is_recent;
 use crate::identity::Identity;
 
 /// How long a report counts. The hosts of a cluster that is well are looked at every five minutes; one that is older comes from
@@ -35,7 +36,7 @@ impl Reports {
     pub fn note(&self, identity: &Identity, system_id: &str, report: Option<Report>, now: Timestamp) {
         let key = (identity.endpoint().to_owned(), system_id.to_owned());
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        reports.retain(|_, (read, _)| now.duration_since(*read) < KEPT);
+        reports.retain(|_, (read, _)| is_recent(*read, KEPT, now));
         match report {
             Some(report) => drop(reports.insert(key, (now, report))),
             None => drop(reports.remove(&key)),
@@ -47,6 +48,6 @@ impl Reports {
         let key = (identity.endpoint().to_owned(), system_id.to_owned());
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let (read, report) = reports.get(&key)?;
-        (now.duration_since(*read) < KEPT).then(|| report.clone())
+        is_recent(*read, KEPT, now).then(|| report.clone())
     }
 }

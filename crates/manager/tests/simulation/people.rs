@@ -145,8 +145,9 @@ impl People {
             world.port.delete("MaasMachine", &of);
             return;
         }
-        if object["metadata"]["annotations"][RECORD_ANNOTATION].is_null() {
-            // Without a journal it would be one more object.
+        let journal = object["metadata"]["annotations"][RECORD_ANNOTATION].as_str();
+        if !journal.is_some_and(|journal| serde_json::from_str::<Value>(journal).is_ok()) {
+            // Without a journal it would be one more object, and with a broken one a person has to mend it.
             return;
         }
         let mut copy = object.clone();

@@ -60,7 +60,7 @@ const ALL: [Torment; 15] = [
 
 /// Those that are left out because the product does not stand them yet. `CAPMAAS_TORMENTS` names others to be tried: `all`, or
 /// a list with commas that is all there is.
-const NOT_YET: &[Torment] = &[ClusterCopies, Namesakes];
+const NOT_YET: &[Torment] = &[];
 
 impl Torment {
     pub(crate) fn is_on(self) -> bool {
