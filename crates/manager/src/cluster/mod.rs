@@ -68,7 +68,8 @@ pub fn contract_of(core_version: &str) -> Contract {
 
 /// One pass over one cluster. Whatever a crash cuts off in it, the next pass finds out and goes on.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
-    let Some(mut gathered) = gather::gather(context, key, Eyes::MayRemember).await? else {
+    // On the heap: everything that a pass holds across its many calls is large.
+    let Some(mut gathered) = Box::pin(gather::gather(context, key, Eyes::MayRemember)).await? else {
         context.memory.forget(key);
         return Ok(Requeue::OnChange);
     };
@@ -90,7 +91,8 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     let mut plan = decide(&gathered.observed, context.clock.now());
     // What was remembered is good enough to see that nothing is to be done; what is done rests on what MAAS says now.
     if plan.effect.is_some() && gathered.remembered {
-        let Some(fresh) = gather::gather(context, key, Eyes::Fresh).await? else { return Ok(Requeue::OnChange) };
+        let gathering = Box::pin(gather::gather(context, key, Eyes::Fresh));
+        let Some(fresh) = gathering.await? else { return Ok(Requeue::OnChange) };
         gathered = fresh;
         plan = decide(&gathered.observed, context.clock.now());
     }
