@@ -100,7 +100,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
         plan.requeue = plan.requeue.min(Requeue::seconds(60));
     }
     tracing::debug!(cluster = %key, effect = ?plan.effect, hosts = ?plan.hosts.as_ref().map(capmaas_core::hosts::plan::Effect::name), why = %plan.why, "decided");
-    match apply::apply(context, key, gathered, plan).await {
+    match Box::pin(apply::apply(context, key, gathered, plan)).await {
         // Somebody else wrote in between: look again.
         Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::seconds(1)),
         // Deleted meanwhile: there is nothing left to look after.
