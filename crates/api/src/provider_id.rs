@@ -13,7 +13,7 @@
 //! MAAS takes blanks and letters of every script in the name of a zone. In what we write they are percent-encoded, as in a URL; in
 //! what the Go provider wrote they stand as they are.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, fmt::Write as _, str::FromStr};
 
 /// The scheme says what kind of machine it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,7 +168,8 @@ fn encoded(zone: &str) -> String {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/') {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            // Cannot fail: it is a String.
+            let _ = write!(text, "%{byte:02X}");
         }
     }
     text

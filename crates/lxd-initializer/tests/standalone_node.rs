@@ -98,7 +98,7 @@ async fn a_lost_key_is_replaced_on_the_vm_host_that_is_there() {
     let (lost, before) = (scene.own_fingerprint(), scene.maas.only_host().id);
     scene.lose_key();
     let done = until_right(&mut scene.agent()).await;
-    assert_eq!(done, [EffectKind::MakeKey, EffectKind::Trust, EffectKind::Renew]);
+    assert_eq!(done, [EffectKind::MakeKey, EffectKind::Trust, EffectKind::Renew, EffectKind::Distrust]);
     let host = scene.maas.only_host();
     assert_eq!(host.id, before);
     assert_eq!(Fingerprint::of_pem(&host.certificate).unwrap(), scene.own_fingerprint());

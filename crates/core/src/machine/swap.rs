@@ -30,8 +30,8 @@ mod tests {
     #[test]
     fn our_own_templates_turn_swap_off_by_themselves() {
         let script = include_str!("../../../../templates/parts/prepare-node.sh");
-        let lines: String = script.lines().map(|line| format!("      {line}\n")).collect();
-        assert!(ends_swap(&format!("#cloud-config\nwrite_files:\n-   path: /x\n    content: |\n{lines}")));
+        let lines = script.replace('\n', "\n      ");
+        assert!(ends_swap(&format!("#cloud-config\nwrite_files:\n-   path: /x\n    content: |\n      {lines}")));
     }
 
     #[test]

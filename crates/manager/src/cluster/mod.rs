@@ -68,7 +68,8 @@ pub fn contract_of(core_version: &str) -> Contract {
 
 /// One pass over one cluster. Whatever a crash cuts off in it, the next pass finds out and goes on.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
-    let Some(mut gathered) = gather::gather(context, key, Eyes::MayRemember).await? else {
+    // On the heap: everything that a pass holds across its many calls is large.
+    let Some(mut gathered) = Box::pin(gather::gather(context, key, Eyes::MayRemember)).await? else {
         context.memory.forget(key);
         return Ok(Requeue::OnChange);
     };
@@ -90,7 +91,8 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     let mut plan = decide(&gathered.observed, context.clock.now());
     // What was remembered is good enough to see that nothing is to be done; what is done rests on what MAAS says now.
     if plan.effect.is_some() && gathered.remembered {
-        let Some(fresh) = gather::gather(context, key, Eyes::Fresh).await? else { return Ok(Requeue::OnChange) };
+        let gathering = Box::pin(gather::gather(context, key, Eyes::Fresh));
+        let Some(fresh) = gathering.await? else { return Ok(Requeue::OnChange) };
         gathered = fresh;
         plan = decide(&gathered.observed, context.clock.now());
     }
@@ -98,7 +100,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
         plan.requeue = plan.requeue.min(Requeue::seconds(60));
     }
     tracing::debug!(cluster = %key, effect = ?plan.effect, hosts = ?plan.hosts.as_ref().map(capmaas_core::hosts::plan::Effect::name), why = %plan.why, "decided");
-    match apply::apply(context, key, gathered, plan).await {
+    match Box::pin(apply::apply(context, key, gathered, plan)).await {
         // Somebody else wrote in between: look again.
         Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::seconds(1)),
         // Deleted meanwhile: there is nothing left to look after.

@@ -420,6 +420,7 @@ async fn s11_a_host_with_a_vm_is_not_given_back_until_the_vm_is_gone() {
     assert_eq!(node.annotations.get(names::LEAVE).map(String::as_str), Some("true"));
 
     let vm = client.machines().list(&maas_client::MachineFilter::hostname("vm1")).await.unwrap().remove(0);
+    #[expect(clippy::disallowed_methods, reason = "a person removes the VM")]
     client.machines().delete(&vm.system_id).await.unwrap();
     report(&stage, "cp1", &address, &[(names::STATE, "Left")]);
     machine_passes(&stage, "cp1", 30).await;

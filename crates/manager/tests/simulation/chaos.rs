@@ -77,7 +77,7 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     world.port.let_census_lag(false);
     rest(&mut world, &story, endpoint).await;
     nothing_leaked(&world, &story);
-    others.heal(&mut world);
+    tenants::heal(&mut world);
     others_rest(&mut world).await;
     idle(&mut world).await;
     delete(&mut world, &story).await;

@@ -147,7 +147,7 @@ impl People {
             return;
         }
         let journal = object["metadata"]["annotations"][RECORD_ANNOTATION].as_str();
-        if !journal.is_some_and(|journal| serde_json::from_str::<Value>(journal).is_ok()) {
+        if journal.is_none_or(|journal| serde_json::from_str::<Value>(journal).is_err()) {
             // Without a journal it would be one more object, and with a broken one a person has to mend it.
             return;
         }

@@ -81,18 +81,15 @@ pub(crate) fn live_all(cast: Cast) {
 
 fn work(tally: &Tally, seeds: &[u64], cast: Cast) {
     while let Some(seed) = seeds.get(tally.next.fetch_add(1, Ordering::SeqCst)) {
-        match catch_unwind(AssertUnwindSafe(|| live(*seed, cast))) {
-            Ok(world) => {
-                tally.crashes.fetch_add(u64::from(world.crashes), Ordering::SeqCst);
-                tally.taken.fetch_add(world.maas.control().effective("allocate") as u64, Ordering::SeqCst);
-            }
-            Err(_) => {
-                let mut failed = tally.failed.lock().unwrap();
-                failed.push(*seed);
-                println!("{cast:?}: seed {seed} failed; replay it with: make simulate SEED={seed}");
-                if failed.len() >= ENOUGH {
-                    tally.next.store(seeds.len(), Ordering::SeqCst);
-                }
+        if let Ok(world) = catch_unwind(AssertUnwindSafe(|| live(*seed, cast))) {
+            tally.crashes.fetch_add(u64::from(world.crashes), Ordering::SeqCst);
+            tally.taken.fetch_add(world.maas.control().effective("allocate") as u64, Ordering::SeqCst);
+        } else {
+            let mut failed = tally.failed.lock().unwrap();
+            failed.push(*seed);
+            println!("{cast:?}: seed {seed} failed; replay it with: make simulate SEED={seed}");
+            if failed.len() >= ENOUGH {
+                tally.next.store(seeds.len(), Ordering::SeqCst);
             }
         }
         tally.done.fetch_add(1, Ordering::SeqCst);

@@ -29,7 +29,7 @@ pub(crate) fn is_namesake(object: &Value) -> bool {
 
 /// The second tenant's MAAS: its machines have ids of their own, or those of the first one's, as in a clone.
 pub(crate) fn config(first: Config) -> Config {
-    if Torment::ClonedIds.is_on() && first.seed % 2 == 0 {
+    if Torment::ClonedIds.is_on() && first.seed.is_multiple_of(2) {
         return first;
     }
     Config { seed: first.seed ^ 0x5eed, ..first }
@@ -71,12 +71,12 @@ impl Others {
             self.namesake = None;
         }
     }
+}
 
-    /// The second tenant's MAAS answers again.
-    pub(crate) fn heal(&self, world: &mut World) {
-        world.theirs.control().set_server(ServerState::Up);
-        world.hangs = false;
-    }
+/// The second tenant's MAAS answers again.
+pub(crate) fn heal(world: &mut World) {
+    world.theirs.control().set_server(ServerState::Up);
+    world.hangs = false;
 }
 
 fn tenant_comes(world: &mut World) {
@@ -103,7 +103,7 @@ fn tenant_comes(world: &mut World) {
 fn namesake_comes(world: &mut World, with_finalizer: bool) -> bool {
     let Some(first) = world.port.object("MaasCluster", &cluster_key()) else { return false };
     let endpoint = &first["spec"]["controlPlaneEndpoint"];
-    if !endpoint["host"].as_str().is_some_and(|host| host.ends_with(".maas")) {
+    if endpoint["host"].as_str().is_none_or(|host| host.rsplit('.').next() != Some("maas")) {
         return false;
     }
     world.tell("another cluster claims the name".to_owned());

@@ -300,13 +300,12 @@ impl World {
         for (subject, result) in over {
             self.is_over(&subject, &result);
         }
-        match result {
-            Some(result) => self.is_over(subject, &result),
-            None => {
-                self.tell(format!("died | {}", self.story(subject)));
-                self.crashes += 1;
-                self.restart();
-            }
+        if let Some(result) = result {
+            self.is_over(subject, &result);
+        } else {
+            self.tell(format!("died | {}", self.story(subject)));
+            self.crashes += 1;
+            self.restart();
         }
         self.after_last_pass = law::after_a_pass(self, &self.after_last_pass, matches!(subject, Subject::Cluster(_)));
     }

@@ -102,12 +102,10 @@ async fn hosts_that_do_not_answer_are_host_unavailable_and_another_one_takes_ove
 async fn a_vm_that_cannot_be_made_is_asked_for_once_more_and_then_another_host_takes_over() {
     let stage = Stage::new();
     stage.vm("cp-0");
-    for _ in 0..2 {
-        stage.fault(json!({
-            "match": { "kind": "vm-host.compose" }, "do": "status", "status": 503, "content_type": "text/plain",
-            "body": "Unable to compose machine because: No host network to attach VM interfaces to",
-        }));
-    }
+    stage.fault(json!({
+        "match": { "kind": "vm-host.compose" }, "do": "status", "status": 503, "content_type": "text/plain", "times": 2,
+        "body": "Unable to compose machine because: No host network to attach VM interfaces to",
+    }));
     let condition = refused(&stage, "LXDVMCreated", "VMCreationFailed", RETRY).await;
     says(&condition, "Warning", "LXD VMCreationFailed: ");
     let first = stage.record("cp-0")["vm"]["place"]["host"].clone();
