@@ -35,6 +35,8 @@ pub(crate) struct Ledgers {
     gone: Vec<(i64, String, Key)>,
     /// MAAS was restored from a backup: what objects held says nothing about machines.
     pub(crate) restored: bool,
+    /// When the manager's clock was last set.
+    pub(crate) clock_set_at: Option<i64>,
     /// Machines that are made of metal.
     pub(crate) metal: BTreeSet<String>,
 }
@@ -129,6 +131,10 @@ impl World {
             None => {
                 let time = self.time;
                 let ids = self.ledgers.held.remove(&version.key).unwrap_or_default();
+                // Half a minute between two looks cannot be told by a clock that is set meanwhile.
+                if self.ledgers.clock_set_at.is_some_and(|at| time - at < LATER) {
+                    return;
+                }
                 let twice = ids.into_iter().flat_map(|id| [(time, id.clone()), (time + LATER, id)]);
                 self.ledgers.gone.extend(twice.map(|(at, id)| (at, id, version.key.clone())));
             }

@@ -1,6 +1,7 @@
 //! Others beside the first tenant: one with a MAAS and an identity of its own, and a cluster that claims this one's name.
 
 use capmaas_api::names::CLUSTER_FINALIZER;
+use capmaas_api::reasons;
 use capmaas_manager::port::Key;
 use maas_sim::Config;
 use maas_sim::faults::ServerState;
@@ -120,7 +121,9 @@ fn namesake_comes(world: &mut World, with_finalizer: bool) -> bool {
 pub(crate) fn unsettled(world: &World) -> Option<String> {
     let objects = ["MaasCluster", "MaasMachine"].into_iter().flat_map(|kind| world.port.objects(kind));
     let mut theirs = objects.filter(|object| object["metadata"]["namespace"] == THEIRS.namespace);
-    let late = theirs.find(|object| object["status"]["ready"] != true)?;
+    // Where the clock was ahead, a deployment may have seemed to take too long, and a machine that failed is kept out for a day.
+    let given_up = |object: &Value| condition(object, "MachineDeployed").0 == reasons::NO_MACHINE_AVAILABLE;
+    let late = theirs.find(|object| object["status"]["ready"] != true && !given_up(object))?;
     let (reason, message) = condition(&late, "Ready");
     let (other, words) = condition(&late, "MachineDeployed");
     let name = late["metadata"]["name"].as_str().unwrap();

@@ -146,6 +146,7 @@ impl World {
         self.manager_clock.jump(seconds * 1000);
         // How long ago something was refused is not known then, and it may be asked for once.
         self.ledgers.forget_refusals();
+        self.ledgers.clock_set_at = Some(self.time);
     }
 
     /// What is under way goes on meanwhile.
@@ -254,15 +255,15 @@ impl World {
     }
 
     pub(crate) async fn pass(&mut self, subject: &Subject) {
-        self.passes += 1;
-        if self.passes > MOST_PASSES {
-            self.fail("runs in circles");
-        }
         self.due.remove(subject);
         if self.busy.contains(subject) {
             // Never two passes over one object.
             self.schedule(subject.clone(), self.time + 1_000);
             return;
+        }
+        self.passes += 1;
+        if self.passes > MOST_PASSES {
+            self.fail("runs in circles");
         }
         let (manager, of) = (self.manager.clone(), subject.clone());
         let mut passing: Passing = Box::pin(async move {
