@@ -176,7 +176,7 @@ fn given_back(world: &World, name: &Name) -> Option<String> {
 pub(crate) fn unsettled_name(world: &World) -> Option<String> {
     let names = names(world);
     let Some((_, name)) = ours(&names).pop() else { return Some("there is no record".to_owned()) };
-    if let Some(id) = given_back(world, name) {
+    if let Some(id) = given_back(world, name).filter(|_| !world.ledgers.restored) {
         return Some(format!("the record leads to {id}, which was given back"));
     }
     let objects = world.originals();

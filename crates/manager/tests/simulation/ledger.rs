@@ -37,6 +37,8 @@ pub(crate) struct Ledgers {
     pub(crate) restored: bool,
     /// When the manager's clock was last set.
     pub(crate) clock_set_at: Option<i64>,
+    /// Machines that may be on because of that.
+    pub(crate) untold: BTreeSet<String>,
     /// Machines that are made of metal.
     pub(crate) metal: BTreeSet<String>,
 }
@@ -133,6 +135,7 @@ impl World {
                 let ids = self.ledgers.held.remove(&version.key).unwrap_or_default();
                 // Half a minute between two looks cannot be told by a clock that is set meanwhile.
                 if self.ledgers.clock_set_at.is_some_and(|at| time - at < LATER) {
+                    self.ledgers.untold.extend(ids);
                     return;
                 }
                 let twice = ids.into_iter().flat_map(|id| [(time, id.clone()), (time + LATER, id)]);
