@@ -37,7 +37,7 @@ const KINDS: [&str; 14] = [
 ];
 
 /// Ends of a machine that only a person changes.
-const ENDS: [&str; 4] = [
+pub(crate) const ENDS: [&str; 4] = [
     reasons::IMAGE_SUSPECTED,
     reasons::ATTEMPTS_EXHAUSTED,
     reasons::NO_MACHINE_AVAILABLE,
@@ -263,6 +263,9 @@ async fn others_rest(world: &mut World) {
 async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
     for _ in 0..24 {
         world.run_for(600).await;
+        if story.great == Great::Restore {
+            abandon(world);
+        }
         if unsettled(world, story, endpoint).is_none() {
             return;
         }
@@ -351,7 +354,7 @@ async fn delete(world: &mut World, story: &Story) {
 
 /// A MAAS that was restored calls live nodes what it likes; a person who has looked at them gives them up by name (S14).
 fn abandon(world: &World) {
-    for object in world.originals() {
+    for object in world.originals().into_iter().filter(is_leaving) {
         let (reason, _) = condition(&object, "MachineDeployed");
         if let Some(id) = held(&object).filter(|_| reason == reasons::NOT_OUR_MACHINE) {
             let key = capmaas_manager::port::Key::new("default", object["metadata"]["name"].as_str().unwrap());

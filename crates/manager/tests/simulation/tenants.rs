@@ -1,13 +1,13 @@
 //! Others beside the first tenant: one with a MAAS and an identity of its own, and a cluster that claims this one's name.
 
 use capmaas_api::names::CLUSTER_FINALIZER;
-use capmaas_api::reasons;
 use capmaas_manager::port::Key;
 use maas_sim::Config;
 use maas_sim::faults::ServerState;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
+use crate::chaos::ENDS;
 use crate::happenings::Great;
 use crate::objects::{Endpoint, HOME, Home, cluster, cluster_key, create, machine};
 use crate::sight::{condition, inventory};
@@ -122,7 +122,7 @@ pub(crate) fn unsettled(world: &World) -> Option<String> {
     let objects = ["MaasCluster", "MaasMachine"].into_iter().flat_map(|kind| world.port.objects(kind));
     let mut theirs = objects.filter(|object| object["metadata"]["namespace"] == THEIRS.namespace);
     // Where the clock was ahead, a deployment may have seemed to take too long, and a machine that failed is kept out for a day.
-    let given_up = |object: &Value| condition(object, "MachineDeployed").0 == reasons::NO_MACHINE_AVAILABLE;
+    let given_up = |object: &Value| ENDS.contains(&condition(object, "MachineDeployed").0.as_str());
     let late = theirs.find(|object| object["status"]["ready"] != true && !given_up(object))?;
     let (reason, message) = condition(&late, "Ready");
     let (other, words) = condition(&late, "MachineDeployed");
