@@ -56,7 +56,7 @@ async fn every_odd_credential_gets_a_sentence_that_names_it_and_shows_no_secret(
         (secret("https://bob:CANARY@maas.example/MAAS", KEY, None), &own, "API key instead"),
         (secret("maas.example:5240/MAAS", KEY, None), &own, "no scheme"),
         (secret("https://maas.example/MAAS/api/1.0/", KEY, None), &own, "only 2.0 exists"),
-        (secret(ENDPOINT, KEY, Some("CANARY garbage")), &own, "ca.crt"),
+        (secret(ENDPOINT, KEY, Some("CANARY garbage")), &own, "no PEM bundle of certificates"),
     ] {
         let said = sentence(&data, reference).await;
         assert!(said.contains(words), "{words}: {said}");
