@@ -26,6 +26,8 @@ pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
 const START: i64 = 1_794_772_800;
 /// Passes of one seed. More means that something runs in circles.
 const MOST_PASSES: u32 = 20_000;
+/// A watch that is behind for longer is noticed: `/healthz` fails, and the manager is started anew.
+const STALLED: i64 = 120_000;
 /// Stands in for the change feed and the slow resync.
 const WAKE_ALL: i64 = 90_000;
 
@@ -74,6 +76,8 @@ pub(crate) struct World {
     busy: BTreeSet<Subject>,
     /// The second tenant's MAAS does not answer.
     pub(crate) hangs: bool,
+    /// Since when the watch brings nothing new.
+    behind_since: Option<i64>,
     /// The share of passes in which the manager dies, in percent.
     pub(crate) mortality: u64,
     /// The share of passes before which the watch falls behind or catches up, in percent.
@@ -125,6 +129,7 @@ impl World {
             under_way: FuturesUnordered::new(),
             busy: BTreeSet::new(),
             hangs: false,
+            behind_since: None,
             mortality: 0,
             sluggishness: 0,
         }
@@ -200,9 +205,15 @@ impl World {
         self.busy.clear();
         self.ledgers.forget_refusals();
         // A restart lists everything.
-        self.port.let_census_lag(false);
+        self.let_watch_lag(false);
         let back = self.time + 3_000;
         self.due = self.subjects().into_iter().map(|subject| (subject, back)).collect();
+    }
+
+    /// Whether the watch brings nothing new from now on.
+    fn let_watch_lag(&mut self, behind: bool) {
+        self.behind_since = behind.then(|| self.behind_since.unwrap_or(self.time));
+        self.port.let_census_lag(behind);
     }
 
     /// Everything that is looked after.
@@ -277,7 +288,9 @@ impl World {
         }
         if self.chance.percent(self.sluggishness) {
             let behind = self.chance.percent(70);
-            self.port.let_census_lag(behind);
+            self.let_watch_lag(behind);
+        } else if self.behind_since.is_some_and(|since| self.time - since > STALLED) {
+            self.let_watch_lag(false);
         }
         let crash = self.around.crash.clone();
         if self.chance.percent(self.mortality) {
