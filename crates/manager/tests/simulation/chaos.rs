@@ -212,7 +212,7 @@ fn fault(world: &mut World) {
         1 => json!({"do": "hang"}),
         2 => json!({"do": "status", "status": 503, "body": "away"}),
         // What comes late is waited for by the clock.
-        3 if Torment::ClockJumps.is_on() => json!({"do": "hang"}),
+        3 if people::sets_clocks(world.seed) => json!({"do": "hang"}),
         3 => json!({"do": "late", "seconds": 1 + world.chance.below(90)}),
         4 => json!({"do": "kill", "down_seconds": world.chance.below(60)}),
         _ => json!({"do": "truncate"}),

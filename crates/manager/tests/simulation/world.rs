@@ -27,7 +27,7 @@ const START: i64 = 1_794_772_800;
 /// Passes of one seed. More means that something runs in circles.
 const MOST_PASSES: u32 = 20_000;
 /// A watch that is behind for longer is noticed: `/healthz` fails, and the manager is started anew.
-const STALLED: i64 = 120_000;
+const STALLED: i64 = 600_000;
 /// Stands in for the change feed and the slow resync.
 const WAKE_ALL: i64 = 90_000;
 
@@ -212,6 +212,9 @@ impl World {
 
     /// Whether the watch brings nothing new from now on.
     fn let_watch_lag(&mut self, behind: bool) {
+        if behind != self.behind_since.is_some() {
+            self.tell(format!("the watch is behind: {behind}"));
+        }
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(self.time));
         self.port.let_census_lag(behind);
     }
