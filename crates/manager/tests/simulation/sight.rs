@@ -75,8 +75,19 @@ impl World {
     pub(crate) fn fail(&self, why: &str) -> ! {
         let last = self.trace.iter().rev().take(60).rev().cloned().collect::<Vec<_>>().join("\n");
         let inventory = self.inventory();
+        let writes = self.maas.control().ledger(None).into_iter().filter(|entry| entry.method != "GET");
+        let writes: Vec<String> = writes
+            .map(|it| {
+                format!(
+                    "{} {} {} {:?} {:?} {:?} {:?}",
+                    it.at, it.user, it.kind, it.machine, it.status, it.effects, it.faults
+                )
+            })
+            .collect();
+        let writes = writes.join("\n");
         panic!(
-            "{:?} seed {}: {why}\nreplay it with: make simulate SEED={}\nMAAS: {inventory:#?}\nthe last passes:\n{last}",
+            "{:?} seed {}: {why}\nreplay it with: make simulate SEED={}\nMAAS: {inventory:#?}\nwhat was sent:\n{writes}\n\
+             the last passes:\n{last}",
             self.cast, self.seed, self.seed
         );
     }
