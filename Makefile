@@ -82,9 +82,9 @@ bench-floor: tools ## What the API server alone takes for N= machines (1000) and
 .PHONY: bench-check
 bench-check: ## Count the instructions of hot functions; fails when one needs a tenth more than recorded (RECORD=1 records)
 	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools --set packages
-	$(CARGO) build --quiet --workspace --bin bench
+	$(CARGO) build --quiet --workspace --bin xtask
 	$(CARGO) build --quiet --profile counted -p capmaas-hot
-	"$${CARGO_TARGET_DIR:-target}/debug/bench" instructions --hot "$${CARGO_TARGET_DIR:-target}/counted/hot" $(if $(RECORD),--record)
+	"$${CARGO_TARGET_DIR:-target}/debug/xtask" instructions --hot "$${CARGO_TARGET_DIR:-target}/counted/hot" $(if $(RECORD),--record)
 
 .PHONY: soak
 soak: tools ## Churn with faults and kills for SECONDS= (1800), SEED= to repeat one; at the end MAAS and Kubernetes must agree exactly
@@ -190,7 +190,7 @@ check-docker:
 .PHONY: release
 release: ## clusterctl's assets of both series into dist/release: REGISTRY= says where the images are, TAG= which release
 	@test -n "$(REGISTRY)" || { echo "REGISTRY is missing (clusterctl takes no image that does not say where it is): make release REGISTRY=<your-registry> TAG=$(TAG)" >&2; exit 1; }
-	PATH="$(CACHE)/tools/kubernetes-v1.36.4:$$PATH" $(CARGO) run --quiet -p capmaas-release -- assets --version "$(TAG)" --image "$(IMAGE)" --out dist/release
+	PATH="$(CACHE)/tools/kubernetes-v1.36.4:$$PATH" $(CARGO) run --quiet -p xtask -- assets --version "$(TAG)" --image "$(IMAGE)" --out dist/release
 
 .PHONY: help
 help:

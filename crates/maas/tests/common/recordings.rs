@@ -55,7 +55,7 @@ pub fn newer() -> &'static [Recording] {
 }
 
 fn read(folder: &str, files: &[&str], at_least: usize) -> Vec<Recording> {
-    let folder = format!("{}/../maas-sim/tests/{folder}", env!("CARGO_MANIFEST_DIR"));
+    let folder = format!("{}/../../lab/maas-sim/tests/{folder}", env!("CARGO_MANIFEST_DIR"));
     let mut recordings = Vec::new();
     for file in files {
         let path = format!("{folder}/{file}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use capmaas_bench::capi::Kind;
 use capmaas_bench::maas::{Latency, Speed};
 use capmaas_bench::run::{Plan, measure};
-use capmaas_bench::{budgets, floor, instructions, provider, report, situations, soak, targets, tell, tenants};
+use capmaas_bench::{budgets, floor, provider, report, situations, soak, targets, tell, tenants};
 use clap::{Args, Parser, Subcommand};
 
 /// Numbers: what a provider costs.
@@ -40,18 +40,6 @@ enum Command {
     Tenants(TenantsArgs),
     /// Measures what the API server alone takes for machines and for the writes of a provider, without any provider.
     Floor(FloorArgs),
-    /// Counts the instructions of the pure functions that run most, and fails when one needs a tenth more than recorded.
-    Instructions {
-        /// The program that runs them: the crate capmaas-hot, built with the profile `counted`.
-        #[arg(long, default_value = "target/counted/hot")]
-        hot: PathBuf,
-        /// Where the counts are recorded.
-        #[arg(long, default_value = "crates/bench/instructions.json")]
-        baseline: PathBuf,
-        /// Record these counts instead of comparing with those that are there.
-        #[arg(long)]
-        record: bool,
-    },
 }
 
 #[derive(Args)]
@@ -178,7 +166,6 @@ async fn main() -> ExitCode {
         Command::Situations { provider, crds, out } => show_situations(provider, &crds, &out).await,
         Command::Tenants(args) => show_tenants(args).await,
         Command::Floor(args) => find_floor(args).await,
-        Command::Instructions { hot, baseline, record } => count_instructions(&hot, &baseline, record),
     };
     match done {
         Ok(code) => code,
@@ -219,11 +206,6 @@ async fn find_floor(args: FloorArgs) -> anyhow::Result<ExitCode> {
     let writes = floor::Writes { patches, statuses, events };
     let plan = floor::Plan { crds, machines, writes, at_once, patience: Duration::from_secs(patience) };
     println!("{}", serde_json::to_string(&floor::measure(&plan).await?)?);
-    Ok(ExitCode::SUCCESS)
-}
-
-fn count_instructions(hot: &Path, baseline: &Path, record: bool) -> anyhow::Result<ExitCode> {
-    print!("{}", instructions::check(hot, baseline, record)?);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::TestBinary;
-use crate::binary::Ended;
+use super::binary::Ended;
+use super::binary::TestBinary;
 
 /// The sum over all binaries.
 #[derive(Default)]

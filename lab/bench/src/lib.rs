@@ -5,7 +5,6 @@ pub mod audit;
 pub mod budgets;
 pub mod capi;
 pub mod floor;
-pub mod instructions;
 pub mod maas;
 pub mod phases;
 pub mod plot;

@@ -1,17 +1,20 @@
 //! What a release consists of, made without a container daemon and without a network: images as an OCI layout, a bill of
 //! materials for each, and the files that clusterctl looks for. The same input makes the same bytes.
 
-pub mod assets;
-pub mod oci;
-pub mod sbom;
+mod assets;
+mod command;
+mod oci;
+mod sbom;
 mod tar;
+
+pub(crate) use command::{Command, run};
 
 use std::path::Path;
 
 use anyhow::Context as _;
 
 /// The SHA-256 of some bytes in hexadecimal digits.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest as _;
     use std::fmt::Write as _;
 
@@ -23,7 +26,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 }
 
 /// Writes a file and the folders above it.
-pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
+fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
     }
@@ -31,6 +34,6 @@ pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> 
 }
 
 /// Reads a text file.
-pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
 }

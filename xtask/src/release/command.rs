@@ -1,24 +1,18 @@
-//! Makes what a release consists of.
+//! The commands that make what a release consists of.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command as Process;
 
 use anyhow::{Context as _, ensure};
-use capmaas_release::assets::{Contract, Version, write_release, write_templates};
-use capmaas_release::oci::{Image, Platform, write_layout};
-use capmaas_release::sbom::bill;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 
-/// Makes what a release of capmaas consists of.
-#[derive(Parser)]
-#[command(name = "release", version)]
-struct Cli {
-    #[command(subcommand)]
-    command: What,
-}
+use super::assets::{Contract, Version, write_release, write_templates};
+use super::oci::{Image, Platform, write_layout};
+use super::sbom::bill;
+use crate::root;
 
 #[derive(Subcommand)]
-enum What {
+pub(crate) enum Command {
     /// Images as an OCI layout, with a bill of materials in each and beside them.
     Images(Images),
     /// The files that clusterctl looks for, for both contracts.
@@ -35,7 +29,7 @@ enum What {
 }
 
 #[derive(Args)]
-struct Images {
+pub(crate) struct Images {
     /// The folder of the layout.
     #[arg(long)]
     out: PathBuf,
@@ -54,7 +48,7 @@ struct Images {
 }
 
 #[derive(Args)]
-struct Assets {
+pub(crate) struct Assets {
     /// The folder to write to: one folder for each of the two releases.
     #[arg(long)]
     out: PathBuf,
@@ -87,24 +81,12 @@ fn triple(architecture: &str) -> Option<&'static str> {
     }
 }
 
-fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        What::Images(options) => images(&options),
-        What::Assets(options) => assets(&options),
-        What::Templates { contract, out } => write_templates(&out, &root().join("templates"), contract),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("release: {error:#}");
-            ExitCode::FAILURE
-        }
+pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Images(options) => images(options),
+        Command::Assets(options) => assets(options),
+        Command::Templates { contract, out } => write_templates(out, &root().join("templates"), *contract),
     }
-}
-
-/// The checkout that this was built from.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn images(options: &Images) -> anyhow::Result<()> {
@@ -143,7 +125,7 @@ fn images(options: &Images) -> anyhow::Result<()> {
 
 fn metadata(target: &str) -> anyhow::Result<serde_json::Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = Process::new(cargo)
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", target])
         .current_dir(root())
         .output()
@@ -166,7 +148,7 @@ fn assets(options: &Assets) -> anyhow::Result<()> {
 }
 
 fn kustomize(kubectl: &Path, folder: &str) -> anyhow::Result<String> {
-    let output = Command::new(kubectl)
+    let output = Process::new(kubectl)
         .arg("kustomize")
         .arg(root().join(folder))
         .output()

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 ///
 /// `metadata` is the output of `cargo metadata --format-version 1 --filter-platform <target>`. There is no time and no
 /// random number in the bill, so that the same lock file makes the same bill.
-pub fn bill(metadata: &Value, package: &str, target: &str) -> anyhow::Result<Value> {
+pub(crate) fn bill(metadata: &Value, package: &str, target: &str) -> anyhow::Result<Value> {
     let packages: BTreeMap<&str, &Value> =
         list(&metadata["packages"]).filter_map(|it| Some((it["id"].as_str()?, it))).collect();
     let nodes: BTreeMap<&str, &Value> =

@@ -147,7 +147,7 @@ impl Maas {
         &self.control
     }
 
-    /// Puts it into a state (crates/maas-sim/ARRANGE.md).
+    /// Puts it into a state (lab/maas-sim/ARRANGE.md).
     pub fn arrange(&self, statements: Value) -> anyhow::Result<()> {
         let statements: Vec<Statement> = serde_json::from_value(statements)?;
         self.control.arrange(&statements)?;

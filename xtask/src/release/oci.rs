@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::{sha256, tar::Tar, write};
+use super::{sha256, tar::Tar, write};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -14,7 +14,7 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// One program for one architecture.
-pub struct Platform {
+pub(crate) struct Platform {
     /// As OCI calls it: `amd64`, `arm64`.
     pub architecture: String,
     /// The static program.
@@ -24,7 +24,7 @@ pub struct Platform {
 }
 
 /// An image from scratch: a program, the authorities that it trusts, its bill of materials, nothing else.
-pub struct Image {
+pub(crate) struct Image {
     /// With registry and tag, for instance `registry.example/capmaas/manager:v0.1.0`.
     pub reference: String,
     /// The program's name in the image's root.
@@ -40,7 +40,7 @@ pub struct Image {
 /// Writes the images into one layout and answers the digest of each.
 ///
 /// `authorities` is a PEM bundle, because an image from scratch has no store of its own.
-pub fn write_layout(folder: &Path, images: &[Image], authorities: &[u8]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn write_layout(folder: &Path, images: &[Image], authorities: &[u8]) -> anyhow::Result<Vec<String>> {
     let blobs = Blobs { folder: folder.join("blobs/sha256") };
     let (mut entries, mut digests) = (Vec::new(), Vec::new());
     for image in images {

@@ -10,35 +10,22 @@ mod binary;
 mod order;
 mod report;
 
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
-use binary::TestBinary;
 use report::Summary;
 
 /// Each binary runs up to two tests at once on our two cores, and each of those may start an API server.
 const AT_ONCE: usize = 3;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("the tests could not be run: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<bool> {
-    let all: Vec<String> = std::env::args().skip(1).collect();
+pub(crate) fn run(all: &[String]) -> Result<bool> {
     let split = all.iter().position(|argument| argument == "--");
     let (to_cargo, to_tests) = match split {
         Some(at) => (&all[..at], &all[at + 1..]),
-        None => (&all[..], &[][..]),
+        None => (all, &[][..]),
     };
     let mut binaries = binary::build(to_cargo)?;
     order::longest_first(&mut binaries);

@@ -34,14 +34,14 @@ async fn kubernetes(name: &'static str) -> anyhow::Result<PathBuf> {
 /// Makes both releases.
 pub async fn make_releases(testbed: &Testbed) -> anyhow::Result<Vec<InfrastructureProvider>> {
     let out = testbed.sandbox().dir().join("release");
-    let output = Command::new(program("release")?)
+    let output = Command::new(program("xtask")?)
         .args(["assets", "--version", RELEASES[0].0, "--image", &format!("{REGISTRY}{MANAGER_IMAGE}v0.1.0"), "--out"])
         .arg(&out)
         .arg("--kubectl")
         .arg(kubernetes("kubectl").await?)
         .output()
         .await
-        .context("start the release program")?;
+        .context("start xtask, which makes releases")?;
     ensure!(output.status.success(), "no release: {}", String::from_utf8_lossy(&output.stderr));
     RELEASES.iter().map(|(version, _)| read_release(&out.join(version), version)).collect()
 }

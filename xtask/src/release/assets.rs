@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::{read, write};
+use super::{read, write};
 
 /// What the manifests call the manager's image, up to the tag.
 const MANAGER_IMAGE: &str = "capmaas/manager:";
@@ -23,7 +23,7 @@ const DEEPEST: usize = 6;
 
 /// What Cluster API and a provider agreed upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contract {
+pub(crate) enum Contract {
     /// Cluster API 1.5 to 1.15.
     V1beta1,
     /// Cluster API 1.11 and later.
@@ -32,7 +32,7 @@ pub enum Contract {
 
 impl Contract {
     /// Both, the older first.
-    pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1beta2];
+    pub(crate) const ALL: [Self; 2] = [Self::V1beta1, Self::V1beta2];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl FromStr for Contract {
 
 /// The number of a release of the v1beta1 series, for instance v0.1.0. The other series follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub(crate) struct Version {
     major: u32,
     minor: u32,
     patch: u32,
@@ -67,13 +67,13 @@ pub struct Version {
 
 impl Version {
     /// What this build is called for a contract.
-    pub fn of(self, contract: Contract) -> String {
+    pub(crate) fn of(self, contract: Contract) -> String {
         let minor = if contract == Contract::V1beta1 { self.minor } else { self.minor + 1 };
         format!("v{}.{minor}.{}", self.major, self.patch)
     }
 
     /// `metadata.yaml`: every series up to this release and its contract.
-    pub fn metadata(self) -> String {
+    pub(crate) fn metadata(self) -> String {
         use std::fmt::Write as _;
 
         let mut text = "apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3\nkind: Metadata\nreleaseSeries:\n".to_owned();
@@ -107,7 +107,7 @@ impl FromStr for Version {
 /// Writes the release of one contract into `<out>/<version>/`.
 ///
 /// `components` are the rendered manifests; `image` is the manager's, with registry and tag.
-pub fn write_release(
+pub(crate) fn write_release(
     out: &Path,
     templates: &Path,
     version: Version,
@@ -122,7 +122,7 @@ pub fn write_release(
 }
 
 /// Writes the templates of every flavor and the ClusterClass.
-pub fn write_templates(folder: &Path, templates: &Path, contract: Contract) -> anyhow::Result<()> {
+pub(crate) fn write_templates(folder: &Path, templates: &Path, contract: Contract) -> anyhow::Result<()> {
     for flavor in FLAVORS {
         let name = format!("cluster-template{flavor}.yaml");
         write(&folder.join(&name), template(templates, &name, contract)?)?;
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn templates() -> std::path::PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../templates")
     }
 
     #[test]
