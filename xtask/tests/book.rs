@@ -213,8 +213,8 @@ fn every_sentence_of_the_security_model_names_tests_that_are_there() {
     let (_, table) = text.split_once("## What a writer of each kind can do").unwrap();
     let rows: Vec<&str> = table.lines().skip_while(|line| !line.starts_with("|---")).skip(1).collect();
     let rows = rows.into_iter().take_while(|line| line.starts_with('|'));
-    let code: String =
-        sources(&repository().join("crates")).iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let folders = ["crates", "lab"].map(|folder| sources(&repository().join(folder)));
+    let code: String = folders.iter().flatten().map(|path| std::fs::read_to_string(path).unwrap()).collect();
     let mut named = BTreeSet::new();
     for row in rows {
         let last = row.trim_end_matches('|').rsplit('|').next().unwrap();
