@@ -13,7 +13,7 @@ pub(crate) const MANAGER_IMAGE: &str = "registry.invalid/capmaas/manager:unset";
 /// The same of the node agent's.
 pub(crate) const AGENT_IMAGE: &str = "registry.invalid/capmaas/lxd-initializer:unset";
 
-/// Writes the release of one contract into `<out>/<version>/`.
+/// Writes the release of one contract into `<out>/infrastructure-maas/<version>/`, as clusterctl wants it in a folder.
 ///
 /// `components` are the rendered manifests; `image` is the manager's, with registry and tag.
 pub(crate) fn write_release(
@@ -24,7 +24,7 @@ pub(crate) fn write_release(
     components: &str,
     image: &str,
 ) -> anyhow::Result<()> {
-    let folder = out.join(version.of(contract));
+    let folder = out.join("infrastructure-maas").join(version.of(contract));
     write(&folder.join("infrastructure-components.yaml"), with_image(components, image)?)?;
     write(&folder.join("metadata.yaml"), version.metadata()?)?;
     write_templates(&folder, sources, contract)

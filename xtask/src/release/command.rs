@@ -178,7 +178,7 @@ pub(super) fn assets(out: &Path, version: Version, image: &str, kubectl: &Path) 
         let components =
             if contract == Contract::V1beta1 { everything.clone() } else { format!("{everything}---\n{policy}") };
         write_release(out, &root().join("templates/src"), version, contract, &components, image)?;
-        println!("{} (contract {contract})", out.join(version.of(contract)).display());
+        println!("{} (contract {contract})", out.join("infrastructure-maas").join(version.of(contract)).display());
     }
     Ok(())
 }
