@@ -206,6 +206,15 @@ release: $(KUBECTL) ## A whole release into dist/release: REGISTRY= says where t
 	PATH="$(dir $(KUBECTL)):$$PATH" REGISTRY="$(REGISTRY)" TAG="$(TAG)" PROFILE="$(PROFILE)" KEY="$(KEY)" DOWNLOADS="$(DOWNLOADS)" \
 		hack/release $(or $(ARCHS),amd64 arm64)
 
+.PHONY: version
+version: ## The version of this checkout
+	@echo $(VERSION)
+
+.PHONY: picture
+picture: ## Draw a recorded demo, LOG=<file> that `make demo` wrote, into docs/pictures/demo.svg
+	@test -r "$(LOG)" || { echo "LOG is missing: make demo >demo.log, then make picture LOG=demo.log" >&2; exit 1; }
+	hack/demo-log "$(LOG)" | $(CARGO) run --quiet -p xtask -- picture --title "make demo" >docs/pictures/demo.svg
+
 .PHONY: help
 help:
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
