@@ -208,11 +208,14 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_sentence_of_the_security_model_names_tests_that_are_there() {
-    let text = std::fs::read_to_string(docs().join("security.md")).unwrap();
-    let (_, table) = text.split_once("## What a writer of each kind can do").unwrap();
-    let rows: Vec<&str> = table.lines().skip_while(|line| !line.starts_with("|---")).skip(1).collect();
-    let rows = rows.into_iter().take_while(|line| line.starts_with('|'));
+fn every_sentence_of_the_security_model_and_the_upgrades_names_tests_that_are_there() {
+    let text = |page: &str| std::fs::read_to_string(docs().join(page)).unwrap();
+    let (security, upgrade) = (text("security.md"), text("upgrade.md"));
+    let (_, table) = security.split_once("## What a writer of each kind can do").unwrap();
+    let rows = [table, &upgrade].into_iter().flat_map(|page| {
+        let rows = page.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        rows.take_while(|line| line.starts_with('|'))
+    });
     let folders = ["crates", "lab"].map(|folder| sources(&repository().join(folder)));
     let code: String = folders.iter().flatten().map(|path| std::fs::read_to_string(path).unwrap()).collect();
     let mut named = BTreeSet::new();

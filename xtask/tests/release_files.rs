@@ -40,7 +40,7 @@ fn no_manifest_names_an_image_that_somebody_else_could_own() {
     let mut seen = 0;
     for path in ["config", "lxd-initializer", "charts"].iter().flat_map(|folder| files(folder)) {
         let name = path.display().to_string();
-        if !name.ends_with(".yaml") || name.contains("/crd") {
+        if path.extension().is_none_or(|extension| extension != "yaml") || name.contains("/crd") {
             continue;
         }
         for line in std::fs::read_to_string(&path).unwrap().lines() {

@@ -210,12 +210,12 @@ async fn review(State(reviewer): State<Reviewer>, request: Request, next: Next) 
         return (StatusCode::UNAUTHORIZED, challenge, "a bearer token is missing").into_response();
     };
     let (verb, path) = (request.method().as_str().to_lowercase(), request.uri().path().to_owned());
-    let reviewed = async {
+    let verdict = async {
         let _place = reviewer.places.acquire().await;
         let Some(user) = reviewer.user(&token).await? else { return Ok(StatusCode::UNAUTHORIZED) };
         Ok(if reviewer.may(user, &verb, &path).await? { StatusCode::OK } else { StatusCode::FORBIDDEN })
     };
-    match reviewed.await {
+    match verdict.await {
         Ok(StatusCode::OK) => next.run(request).await,
         Ok(StatusCode::FORBIDDEN) => (
             StatusCode::FORBIDDEN,

@@ -103,9 +103,16 @@ async fn kubernetes_1_29_gets_everything_but_the_policies_that_it_does_not_serve
         ])
         .await
         .unwrap();
+    // Another release, by the same command.
     let (again, said) =
-        hack(&testbed, "deploy", &[("TIMEOUT", "0"), ("IMAGE", "registry.example/capmaas/manager:v9")]).await;
+        hack(&testbed, "deploy", &[("TIMEOUT", "0"), ("IMAGE", "registry.example/capmaas/manager:v10")]).await;
     assert!(again && said.contains("has its MAAS credentials"), "{said}");
+    let deployed = testbed.kubectl(["get", "deployments", "-n", "capmaas-system", "-o", "yaml"]).await.unwrap();
+    for image in ["manager", "lxd-initializer"] {
+        assert!(deployed.contains(&format!(": registry.example/capmaas/{image}:v10\n")), "{deployed}");
+    }
+    let (nameless, said) = hack(&testbed, "deploy", &[("TIMEOUT", "0")]).await;
+    assert!(!nameless && said.contains("IMAGE is missing: say which image"), "{said}");
     let (removed, said) = hack(&testbed, "undeploy", &[]).await;
     assert!(removed, "{said}");
     testbed.stop().await;

@@ -35,7 +35,7 @@ fn by_name(yaml: &str) -> BTreeMap<String, Value> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         format!("{} {}/{}", text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
     };
-    let objects = parse_yaml(yaml).unwrap().into_iter().filter(|object| object.is_object());
+    let objects = parse_yaml(yaml).unwrap().into_iter().filter(Value::is_object);
     let is_part =
         |object: &Value| !["Namespace", "CustomResourceDefinition"].contains(&object["kind"].as_str().unwrap());
     objects.filter(is_part).map(|object| (name(&object), object)).collect()
@@ -64,7 +64,7 @@ fn options<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn helm_installs_what_config_holds_and_leaves_kinds_and_objects_when_it_goes() {
+async fn helm_installs_what_config_holds_upgrades_rolls_back_and_leaves_objects() {
     let testbed = Testbed::builder().cluster_api(Some(CapiVersion::V1_14)).start().await.unwrap();
 
     // Without a registry nothing is installed, and a sentence says why.
@@ -95,6 +95,21 @@ async fn helm_installs_what_config_holds_and_leaves_kinds_and_objects_when_it_go
                          "spec": {"image": "ubuntu/noble", "minCPU": 1, "minMemory": 1024}});
     machines.apply("m1", machine).await.unwrap();
     machines.wait_for_condition("m1", "Paused", "True").await.unwrap();
+
+    // Another setting and back again; the manager runs each time.
+    let arguments = || async {
+        let path = "jsonpath={.items[*].spec.template.spec.containers[*].args}";
+        testbed.kubectl(["get", "deployments", "-n", "capmaas-system", "-o", path]).await.unwrap()
+    };
+    let upgrade = ["upgrade", "capmaas", "charts/capmaas", "--namespace", "capmaas-system", "--reuse-values"];
+    let more = ["--set", "extraArgs={--sync-period=1h}", "--wait", "--timeout", "2m"];
+    let (done, said) = helm(&testbed, &[&upgrade[..], &more[..]].concat()).await;
+    assert!(done, "{said}");
+    assert!(arguments().await.contains("--sync-period=1h"));
+    let back = ["rollback", "capmaas", "1", "--namespace", "capmaas-system", "--wait", "--timeout", "2m"];
+    let (done, said) = helm(&testbed, &back).await;
+    assert!(done, "{said}");
+    assert!(!arguments().await.contains("--sync-period=1h"));
 
     let (done, said) = helm(&testbed, &["uninstall", "capmaas", "--namespace", "capmaas-system", "--wait"]).await;
     assert!(done, "{said}");

@@ -54,6 +54,63 @@ fn install(bin: &Path, name: &str, target: &Path) {
     std::os::unix::fs::symlink(target, bin.join(name)).unwrap();
 }
 
+/// The clusterctl of a user without a network: beside what the page tells it, it knows where Cluster API's own parts are.
+fn install_clusterctl(testbed: &Testbed, home: &Path, program: &Path) {
+    let known = std::fs::read(testbed.sandbox().dir().join("clusterctl/clusterctl.yaml")).unwrap();
+    let known: Value = serde_json::from_slice(&known).unwrap();
+    let others = known["providers"].as_array().unwrap().iter().filter(|provider| provider["name"] != "maas");
+    let others = others.map(|provider| format!("  - {provider}\n")).collect::<Vec<_>>().concat();
+    let beside = home.join("beside.yaml");
+    std::fs::write(&beside, format!("{others}cert-manager: {}\n", known["cert-manager"])).unwrap();
+    let wrapper = format!(
+        "#!/bin/bash\nif [[ -f clusterctl.yaml ]] && ! grep -q cert-manager clusterctl.yaml; then\n\
+         cat '{}' >>clusterctl.yaml\nfi\nexec {} \"$@\"\n",
+        beside.display(),
+        program.display()
+    );
+    let path = home.join("bin/clusterctl");
+    std::fs::write(&path, wrapper).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A user with the programs and the variables that the page asks for.
+async fn user(testbed: &Testbed, maas: &Maas, page: &str, port: u16) -> Shell {
+    let home = testbed.sandbox().dir().join("user");
+    let bin = home.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let tools = |set: ToolSet| tokio::task::spawn_blocking(move || set.ensure());
+    let kubernetes = tools(ToolSet::Kubernetes(KubernetesVersion::V1_36)).await.unwrap().unwrap();
+    let cluster_api = tools(ToolSet::ClusterApi(CapiVersion::V1_14)).await.unwrap().unwrap();
+    install(&bin, "kubectl", &kubernetes.program("kubectl"));
+    install(&bin, "kubectl-maas", &program("kubectl-maas").unwrap());
+    install_clusterctl(testbed, &home, &cluster_api.program("clusterctl"));
+
+    // The first block is the user's own: it says which variables there are.
+    let values = [
+        ("RELEASE", testbed.sandbox().dir().join("release").display().to_string()),
+        ("MAAS_ENDPOINT", maas.endpoint.clone()),
+        ("MAAS_API_KEY", API_KEY.to_owned()),
+        ("MAAS_DNS_DOMAIN", DOMAIN.to_owned()),
+    ];
+    let first = &blocks(page, "In your own cluster")[0];
+    let named: Vec<&str> = first.lines().filter_map(|line| line.strip_prefix("export ")?.split('=').next()).collect();
+    assert_eq!(named, values.clone().map(|(name, _)| name));
+    let more = [
+        ("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())),
+        ("HOME", home.display().to_string()),
+        ("XDG_CONFIG_HOME", home.join("config").display().to_string()),
+        ("KUBECONFIG", testbed.kubeconfig_path().display().to_string()),
+        ("CLUSTERCTL_DISABLE_VERSIONCHECK", "true".to_owned()),
+        ("GOPROXY", "off".to_owned()),
+        // Variables of the templates: images and the port of the played machines.
+        ("API_SERVER_PORT", port.to_string()),
+        ("CONTROL_PLANE_MACHINE_IMAGE", image(VERSION)),
+        ("WORKER_MACHINE_IMAGE", image(VERSION)),
+    ];
+    let variables = values.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect();
+    Shell { folder: home, resolv_conf: testbed.sandbox().dir().join("resolv.conf"), variables }
+}
+
 #[tokio::test]
 async fn the_quick_start_works_word_for_word() {
     let page = std::fs::read_to_string(repository().join("docs/quick-start.md")).unwrap();
@@ -68,59 +125,8 @@ async fn the_quick_start_works_word_for_word() {
     testbed.start_cluster_api(&CapiOptions { cluster_topology: true, ..CapiOptions::new(core) }).await.unwrap();
     let expected = maas.expect_cluster(KubernetesVersion::V1_36).await.unwrap();
     // The played API server has an authority of its own; kubeadm would make one.
-    let plan = ClusterPlan::new(core, "c1");
-    testbed.apply_objects(plan.secrets(&expected)).await.unwrap();
-
-    let home = testbed.sandbox().dir().join("user");
-    let bin = home.join("bin");
-    std::fs::create_dir_all(&bin).unwrap();
-    let tools = |set: ToolSet| tokio::task::spawn_blocking(move || set.ensure());
-    let kubernetes = tools(ToolSet::Kubernetes(KubernetesVersion::V1_36)).await.unwrap().unwrap();
-    let cluster_api = tools(ToolSet::ClusterApi(core)).await.unwrap().unwrap();
-    install(&bin, "kubectl", &kubernetes.program("kubectl"));
-    install(&bin, "kubectl-maas", &program("kubectl-maas").unwrap());
-    // Without a network, clusterctl is told where Cluster API's own parts are, beside what the page tells it.
-    let known = std::fs::read(testbed.sandbox().dir().join("clusterctl/clusterctl.yaml")).unwrap();
-    let known: Value = serde_json::from_slice(&known).unwrap();
-    let others = known["providers"].as_array().unwrap().iter().filter(|provider| provider["name"] != "maas");
-    let others: String = others.map(|provider| format!("  - {provider}\n")).collect();
-    let beside = home.join("beside.yaml");
-    std::fs::write(&beside, format!("{others}cert-manager: {}\n", known["cert-manager"])).unwrap();
-    let wrapper = format!(
-        "#!/bin/bash\nif [[ -f clusterctl.yaml ]] && ! grep -q cert-manager clusterctl.yaml; then\n\
-         cat '{}' >>clusterctl.yaml\nfi\nexec {} \"$@\"\n",
-        beside.display(),
-        cluster_api.program("clusterctl").display()
-    );
-    std::fs::write(bin.join("clusterctl"), wrapper).unwrap();
-    std::fs::set_permissions(bin.join("clusterctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
-
-    // The first block is the user's own: it says which variables there are.
-    let first = blocks(&page, "In your own cluster");
-    let values = [
-        ("RELEASE", testbed.sandbox().dir().join("release").display().to_string()),
-        ("MAAS_ENDPOINT", maas.endpoint.clone()),
-        ("MAAS_API_KEY", API_KEY.to_owned()),
-        ("MAAS_DNS_DOMAIN", DOMAIN.to_owned()),
-    ];
-    let named: Vec<&str> =
-        first[0].lines().filter_map(|line| line.strip_prefix("export ")?.split('=').next()).collect();
-    assert_eq!(named, values.clone().map(|(name, _)| name));
-    let more = [
-        ("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())),
-        ("HOME", home.display().to_string()),
-        ("XDG_CONFIG_HOME", home.join("config").display().to_string()),
-        ("KUBECONFIG", testbed.kubeconfig_path().display().to_string()),
-        ("CLUSTERCTL_DISABLE_VERSIONCHECK", "true".to_owned()),
-        ("GOPROXY", "off".to_owned()),
-        // Variables of the templates: images and the port of the played machines.
-        ("API_SERVER_PORT", expected.port.to_string()),
-        ("CONTROL_PLANE_MACHINE_IMAGE", image(VERSION)),
-        ("WORKER_MACHINE_IMAGE", image(VERSION)),
-    ];
-    let variables = values.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect();
-    let resolv_conf = testbed.sandbox().dir().join("resolv.conf");
-    let shell = Shell { folder: home.clone(), resolv_conf, variables };
+    testbed.apply_objects(ClusterPlan::new(core, "c1").secrets(&expected)).await.unwrap();
+    let shell = user(&testbed, &maas, &page, expected.port).await;
 
     let install = blocks(&page, "Install it");
     assert_eq!(install.len(), 2);
@@ -130,15 +136,14 @@ async fn the_quick_start_works_word_for_word() {
     let (said, player) = (said.unwrap(), player.unwrap());
     assert!(said.contains("[ ok ] Manager") && !said.contains("[FAIL]"), "{said}");
 
-    let make = blocks(&page, "Make a cluster");
-    let made = shell.run(&make[0]).await;
-    if made.is_err() {
+    let printed = shell.run(&blocks(&page, "Make a cluster")[0]).await;
+    if printed.is_err() {
         let kinds = "clusters,machines,maasclusters,maasmachines,kubeadmcontrolplanes,machinedeployments";
-        panic!("{made:?}\n{}", testbed.kubectl(["get", "-A", kinds, "-o", "yaml"]).await.unwrap());
+        panic!("{printed:?}\n{}", testbed.kubectl(["get", "-A", kinds, "-o", "yaml"]).await.unwrap());
     }
-    let made = made.unwrap();
-    assert!(made.contains("MaasCluster"), "clusterctl describes it: {made}");
-    assert!(made.contains("c1-md-0-") && made.contains("c1-control-plane-"), "both machines are Nodes: {made}");
+    let printed = printed.unwrap();
+    assert!(printed.contains("MaasCluster"), "clusterctl describes it: {printed}");
+    assert!(printed.contains("c1-md-0-") && printed.contains("c1-control-plane-"), "both machines: {printed}");
 
     shell.run(&blocks(&page, "Remove it")[0]).await.unwrap();
     eventually("every machine free again", || async {

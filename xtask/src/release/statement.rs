@@ -52,7 +52,8 @@ pub(crate) fn write_statements(folder: &Path, build: &Build, key: Option<&str>) 
     ensure!(!subjects.is_empty(), "{} holds nothing that could be released", folder.display());
     let statement = format!("{:#}\n", provenance(&subjects, build));
     write(&folder.join(PROVENANCE), &statement)?;
-    let lines: String = sums(folder)?.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
+    let lines: Vec<String> = sums(folder)?.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
+    let lines = lines.concat();
     write(&folder.join(SUMS), &lines)?;
     if let Some(key) = key {
         let key = read_key(key)?;

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Everything with its version and its sum.
-const REQUIREMENTS: &str = include_str!("../../../../hack/tools/python-libmaas/requirements.txt");
+const REQUIREMENTS: &str = include_str!("../../../../hack/python-libmaas/requirements.txt");
 /// The first of them; the requirements name it as well.
 const VERSION: &str = "0.6.8";
 /// Written last: with it the environment is complete.

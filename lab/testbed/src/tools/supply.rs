@@ -1,15 +1,20 @@
 //! All that is downloaded, built or installed for the tests, so that no test has to: `testbed tools` brings it.
 
-use std::fmt;
+use std::{fmt, process::Command};
 
 use super::{LXD_PACKAGES, TEST_PACKAGES, ToolSet, ensure_packages, packages, python, unpacked};
 use crate::{
     error::Result,
+    process::run,
     versions::{CapiVersion, KubernetesVersion},
 };
 
 /// Packages that are unpacked instead of being installed.
 const UNPACKED: [&str; 2] = ["cloud-init", "openssh-server"];
+
+fn static_target() -> String {
+    format!("{}-unknown-linux-musl", std::env::consts::ARCH)
+}
 
 /// Something that is brought once and kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +29,8 @@ pub enum Supply {
     Set(ToolSet),
     /// A Python with python-libmaas.
     Python,
+    /// Rust's standard library for static programs of this architecture.
+    StaticRust,
 }
 
 impl Supply {
@@ -32,7 +39,7 @@ impl Supply {
         let mut all = vec![Self::LxdPackages, Self::TestPackages];
         all.extend(ToolSet::all().into_iter().map(Self::Set));
         all.extend(UNPACKED.map(Self::Unpacked));
-        all.push(Self::Python);
+        all.extend([Self::Python, Self::StaticRust]);
         all
     }
 
@@ -54,6 +61,11 @@ impl Supply {
             Self::Unpacked(package) => Ok(unpacked::folder(package)?.exists()),
             Self::Set(set) => set.is_there(),
             Self::Python => python::is_there(),
+            Self::StaticRust => {
+                let mut listed = Command::new("rustup");
+                listed.args(["target", "list", "--installed"]);
+                Ok(run(listed)?.lines().any(|line| line == static_target()))
+            }
         }
     }
 
@@ -65,6 +77,11 @@ impl Supply {
             Self::Unpacked(package) => unpacked::unpacked(package).map(drop),
             Self::Set(set) => set.ensure().map(drop),
             Self::Python => python::python_with_libmaas().map(drop),
+            Self::StaticRust => {
+                let mut add = Command::new("rustup");
+                add.args(["target", "add", &static_target()]);
+                run(add).map(drop)
+            }
         }
     }
 
@@ -82,6 +99,7 @@ impl fmt::Display for Supply {
             Self::Unpacked(package) => f.write_str(package),
             Self::Set(set) => f.write_str(&set.to_string().replace(' ', "-")),
             Self::Python => f.write_str("python-libmaas"),
+            Self::StaticRust => f.write_str("static-rust"),
         }
     }
 }
