@@ -97,3 +97,17 @@ fn every_template_of_the_checkout_is_yaml_with_a_kind() {
     }
     assert_eq!(seen, 12, "six for each contract");
 }
+
+#[test]
+fn a_release_that_lacks_something_is_refused_in_a_sentence_before_anything_is_built() {
+    let release = |variables: &[(&str, &str)]| {
+        let mut command = std::process::Command::new(root().join("hack/release"));
+        command.arg("amd64").env_remove("REGISTRY").env_remove("TAG").envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(release(&[("TAG", "v1")]).starts_with("release: REGISTRY or TAG is missing"));
+    let (registry, tag) = (("REGISTRY", "registry.example"), ("TAG", "v1"));
+    assert_eq!(release(&[registry, tag, ("KEY", "/nowhere.pem")]), "release: the key /nowhere.pem cannot be read\n");
+}
