@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod clock;
 pub mod cluster;
 pub mod credential_rotation;
+pub mod diagnostics;
 pub mod discovery;
 mod dispatch;
 pub mod feed;
@@ -59,15 +60,14 @@ pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
     let stop = stop_signal()?;
 
     let show_metrics = async {
-        match args.metrics_bind_addr.0 {
-            Some(address) => metrics::serve(address, metrics.clone()).await,
-            None => std::future::pending().await,
-        }
+        let Some(address) = args.diagnostics_address.0 else { return std::future::pending().await };
+        let protection = diagnostics::Protection::new(&args, &config)?;
+        diagnostics::serve(address, metrics::router(metrics.clone()), protection).await
     };
     tokio::select! {
         result = health::serve(args.health_addr, health.clone()) => result,
         result = show_metrics => result,
-        result = lead(&args, config, &health, &metrics, stop) => {
+        result = lead(&args, config.clone(), &health, &metrics, stop) => {
             result?;
             tracing::info!("stopped");
             Ok(())

@@ -9,13 +9,17 @@ mod cache;
 mod cloud_init;
 mod packages;
 mod progress;
+mod python;
+mod supply;
 mod unpacked;
 
 use std::path::{Path, PathBuf};
 
 pub use cache::cache_root;
 pub use cloud_init::CloudInit;
-pub use packages::{PACKAGES, ensure_packages};
+pub use packages::{LXD_PACKAGES, TEST_PACKAGES, ensure_packages};
+pub use python::python_with_libmaas;
+pub use supply::Supply;
 pub use unpacked::unpacked;
 
 use crate::{
@@ -26,6 +30,10 @@ use crate::{
 /// The etcd that belongs to the API servers. 3.4 has no watch progress, without which streaming lists fail.
 const ETCD_VERSION: &str = "v3.5.21";
 
+const HELM_VERSION: &str = "v3.22.0";
+const COSIGN_VERSION: &str = "v2.6.5";
+const GOMAASCLIENT_VERSION: &str = "v0.12.0";
+
 /// Programs of one version that are built from one Go module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolSet {
@@ -35,6 +43,12 @@ pub enum ToolSet {
     Kubernetes(KubernetesVersion),
     /// `core`, `bootstrap`, `control-plane`; `clusterctl` in the newest only. With their rendered components.
     ClusterApi(CapiVersion),
+    /// `helm`
+    Helm,
+    /// `cosign`
+    Cosign,
+    /// `gomaasclient`: a program of ours that uses Canonical's client of MAAS.
+    GoMaasClient,
 }
 
 /// How a set is built.
@@ -45,6 +59,8 @@ struct Recipe {
     revision: u32,
     go_mod: &'static str,
     go_sum: &'static str,
+    /// The program's source, where it is ours.
+    main_go: Option<&'static str>,
     /// File name and Go package of each program.
     programs: &'static [(&'static str, &'static str)],
 }
@@ -75,7 +91,19 @@ impl ToolSet {
         let mut sets = vec![Self::Etcd];
         sets.extend(KubernetesVersion::ALL.into_iter().rev().map(Self::Kubernetes));
         sets.extend(CapiVersion::ALL.into_iter().rev().map(Self::ClusterApi));
+        sets.extend([Self::Helm, Self::Cosign, Self::GoMaasClient]);
         sets
+    }
+
+    /// About how many minutes its build takes on two cores that have nothing else to do.
+    fn minutes(self) -> u32 {
+        match self {
+            Self::Etcd | Self::GoMaasClient => 1,
+            Self::Kubernetes(KubernetesVersion::V1_36) => 8,
+            Self::Kubernetes(KubernetesVersion::V1_29) => 6,
+            Self::ClusterApi(CapiVersion::V1_14) | Self::Cosign => 4,
+            Self::ClusterApi(CapiVersion::V1_10 | CapiVersion::V1_5) | Self::Helm => 3,
+        }
     }
 
     fn recipe(self) -> Recipe {
@@ -102,8 +130,19 @@ impl ToolSet {
             Self::ClusterApi(version @ CapiVersion::V1_5) => {
                 ("cluster-api", version.as_str(), module!("cluster-api-1.5"), &[OLD_CORE, BOOTSTRAP, CONTROL_PLANE])
             }
+            Self::Helm => ("helm", HELM_VERSION, module!("helm"), &[("helm", "helm.sh/helm/v3/cmd/helm")]),
+            Self::Cosign => {
+                ("cosign", COSIGN_VERSION, module!("cosign"), &[("cosign", "github.com/sigstore/cosign/v2/cmd/cosign")])
+            }
+            Self::GoMaasClient => {
+                ("gomaasclient", GOMAASCLIENT_VERSION, module!("gomaasclient"), &[("gomaasclient", ".")])
+            }
         };
-        Recipe { name, version, revision: 1, go_mod, go_sum, programs }
+        let ours = include_str!("../../../../hack/tools/gomaasclient/main.go");
+        let main_go = (self == Self::GoMaasClient).then_some(ours);
+        // The second revision of gomaasclient is the one that is built here and no longer by its test.
+        let revision = if self == Self::GoMaasClient { 2 } else { 1 };
+        Recipe { name, version, revision, go_mod, go_sum, main_go, programs }
     }
 
     /// Makes sure that the set is there, building what is missing, which takes minutes. Blocks.
@@ -111,6 +150,11 @@ impl ToolSet {
     /// One run builds, others wait for it and say so.
     pub fn ensure(self) -> Result<Tools> {
         build::ensure(self)
+    }
+
+    /// Whether it is there already.
+    fn is_there(self) -> Result<bool> {
+        build::is_there(self)
     }
 
     /// As [`ToolSet::ensure`], off the runtime's threads.

@@ -5,21 +5,28 @@ use std::process::{Command, Stdio};
 use super::{cache, progress::Progress};
 use crate::error::{Doing, Error, Result, create_dir};
 
-/// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs and lvm2, its networks
-/// the rest; Python is for cloud-init's check of user data and for a third-party client of MAAS, valgrind counts instructions, musl-tools makes static programs, and
-/// they are copied by ssh to a server that needs libwrap0.
-pub const PACKAGES: [&str; 23] = [
+/// What LXD needs from Debian, which is all that the demo needs: its VMs take qemu and ovmf, its pools btrfs-progs and lvm2, its
+/// networks the rest.
+pub const LXD_PACKAGES: &[&str] = &[
     "btrfs-progs",
     "dnsmasq-base",
     "iproute2",
-    "libwrap0",
     "lvm2",
     "lxd",
     "mount",
-    "musl-tools",
     "nftables",
-    "openssh-client",
     "ovmf",
+    "qemu-system-x86",
+    "util-linux",
+];
+
+/// What else tests call: Python for cloud-init's check of user data and for a third-party client of MAAS, valgrind to count
+/// instructions, musl-tools to make static programs, ssh to copy them to a server that needs libwrap0, openssl to check signatures.
+pub const TEST_PACKAGES: &[&str] = &[
+    "libwrap0",
+    "musl-tools",
+    "openssh-client",
+    "openssl",
     "python3-configobj",
     "python3-jinja2",
     "python3-jsonpatch",
@@ -29,20 +36,18 @@ pub const PACKAGES: [&str; 23] = [
     "python3-requests",
     "python3-venv",
     "python3-yaml",
-    "qemu-system-x86",
-    "util-linux",
     "valgrind",
 ];
 
-/// Installs what is absent of [`PACKAGES`]. Blocks.
-pub fn ensure_packages() -> Result<()> {
-    if missing()?.is_empty() {
+/// Installs those that are absent. Blocks.
+pub fn ensure_packages(packages: &[&str]) -> Result<()> {
+    if missing(packages)?.is_empty() {
         return Ok(());
     }
     let root = cache::cache_root()?;
     create_dir(&root)?;
     let _lock = cache::lock(&root.join(".packages.lock"), "Debian packages")?;
-    let missing = missing()?;
+    let missing = missing(packages)?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -56,21 +61,22 @@ pub fn ensure_packages() -> Result<()> {
     Ok(())
 }
 
-fn missing() -> Result<Vec<&'static str>> {
+/// Those that are not installed.
+pub(super) fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let output = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${Package} ${db:Status-Status}\n"])
-        .args(PACKAGES)
+        .args(packages)
         .stderr(Stdio::null())
         .output()
         .map_err(|_| {
             Error::Missing(format!(
                 "dpkg-query is not here: this is no Debian, so install the likes of {} by hand",
-                PACKAGES.join(" ")
+                packages.join(" ")
             ))
         })?;
     let installed = String::from_utf8_lossy(&output.stdout);
     let is_missing = |package: &&str| !installed.lines().any(|line| line == format!("{package} installed"));
-    Ok(PACKAGES.into_iter().filter(is_missing).collect())
+    Ok(packages.iter().copied().filter(is_missing).collect())
 }
 
 fn apt_get(args: &[&str], progress: &mut Progress) -> Result<()> {
