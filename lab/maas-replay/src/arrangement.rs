@@ -1,4 +1,4 @@
-//! Arrangement files: what a recording presupposes and no earlier one made, in words of state. See REPLAY.md.
+//! Arrangement files: what a recording presupposes and no earlier one made, in words of state. See README.md.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::recording::{Position, ReadError, Recording, files_of};
-use super::sentence;
+use crate::recording::{Position, ReadError, Recording, files_of};
+use crate::sentence;
 
 /// What can be wrong with an arrangement.
 #[derive(Debug, thiserror::Error)]

@@ -1,29 +1,28 @@
-//! The commands `maas-sim replay` and `maas-sim compact`.
+//! What the program does, and what its tests share with it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use super::arrangement::Arrangements;
-use super::compact::compact;
-use super::exceptions::Exceptions;
-use super::recording::{Position, Recording, read_folder};
-use super::request::Key;
-use super::run::{Outcome, Replay, ReplayError};
-use super::target::Target;
-use crate::config::{ApiKey, Config};
-use crate::version::Version;
+use crate::arrangement::Arrangements;
+use crate::exceptions::Exceptions;
+use crate::recording::{Position, Recording, read_folder};
+use crate::request::Key;
+use crate::run::{Outcome, Replay, ReplayError};
+use crate::target::Target;
+use maas_sim::config::{ApiKey, Config};
+use maas_sim::version::Version;
 
 /// The administrator's key in a simulator of the replay's own.
 const ADMIN: [&str; 3] = ["consumeradmin", "tokenadmin", "secretadmin"];
 /// Exchanges of a hundred that must agree.
 const REQUIRED: usize = 95;
 
-/// `maas-sim replay`
+/// The arguments of the program.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReplayArgs {
-    /// Folder of recordings: JSON files, one exchange each, or their compact form (*.jsonl)
+    /// Folder of recordings: one exchange a file (*.json) or a line (*.jsonl)
     pub folder: PathBuf,
     /// Below each exchange that differs, show the simulator's whole answer
     #[arg(long)]
@@ -52,28 +51,6 @@ pub struct ReplayArgs {
     /// Report only the exchanges from this number on (all are replayed)
     #[arg(long, value_name = "NUMBER", default_value = "0")]
     pub from: Position,
-}
-
-/// `maas-sim compact`
-#[derive(Clone, Debug, clap::Args)]
-pub struct CompactArgs {
-    /// Folder of recordings, one JSON file each
-    pub folder: PathBuf,
-    /// Folder to write to
-    pub out: PathBuf,
-    /// A further file begins with this number (may be repeated)
-    #[arg(long = "series", value_name = "NUMBER")]
-    pub series: Vec<Position>,
-}
-
-impl CompactArgs {
-    /// Runs the command.
-    pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        for (file, count) in compact(&self.folder, &self.out, &self.series)? {
-            writeln!(out, "{file}: {count} recordings")?;
-        }
-        Ok(())
-    }
 }
 
 /// The result of a replay.
@@ -135,7 +112,7 @@ pub async fn replay(
 pub fn own_simulator(version: Version) -> (Target, ApiKey) {
     let [consumer, token, secret] = ADMIN.map(str::to_owned);
     let key = ApiKey { consumer, token, secret };
-    let simulator = crate::Simulator::new(Config { version, ..Config::driven(key.clone()) });
+    let simulator = maas_sim::Simulator::new(Config { version, ..Config::driven(key.clone()) });
     (Target::InProcess(simulator.router()), key)
 }
 

@@ -9,10 +9,10 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::identity::{Identities, Kind};
-use super::recording::Response;
-use super::target::Answer;
-use super::words;
+use crate::identity::{Identities, Kind};
+use crate::recording::Response;
+use crate::target::Answer;
+use crate::words;
 
 /// Headers that clients act on.
 const HEADERS: [&str; 3] = ["allow", "retry-after", "www-authenticate"];
@@ -41,7 +41,7 @@ impl Difference {
 
 impl Difference {
     /// There was no answer.
-    pub(super) fn silence(recorded: u16, why: &dyn std::error::Error) -> Self {
+    pub(crate) fn silence(recorded: u16, why: &dyn std::error::Error) -> Self {
         Self::new("status", recorded, format!("none: {why}"))
     }
 }

@@ -5,19 +5,19 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::identity::Kind;
-use super::recording::Recording;
+use crate::identity::Kind;
+use crate::recording::Recording;
 
 /// Names by kind and recorded id, with the place of the recording that tells them.
 #[derive(Debug, Default)]
-pub(super) struct Directory {
+pub(crate) struct Directory {
     names: HashMap<(Kind, String), Vec<(usize, String)>>,
     /// The machine of an interface.
     owners: HashMap<String, Vec<(usize, String)>>,
 }
 
 impl Directory {
-    pub(super) fn of(recordings: &[Recording]) -> Self {
+    pub(crate) fn of(recordings: &[Recording]) -> Self {
         let mut directory = Self::default();
         for (at, recording) in recordings.iter().enumerate() {
             directory.read(at, &recording.response.body);
@@ -58,12 +58,12 @@ impl Directory {
     }
 
     /// The name of an object: as the first recording from `at` on tells it, else the last one before.
-    pub(super) fn name(&self, kind: Kind, id: &str, at: usize) -> Option<&str> {
+    pub(crate) fn name(&self, kind: Kind, id: &str, at: usize) -> Option<&str> {
         nearest(self.names.get(&(kind, id.to_owned()))?, at)
     }
 
     /// The recorded system id of the machine that an interface belongs to.
-    pub(super) fn machine_of_interface(&self, id: &str, at: usize) -> Option<&str> {
+    pub(crate) fn machine_of_interface(&self, id: &str, at: usize) -> Option<&str> {
         nearest(self.owners.get(id)?, at)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::arrangement::ArrangementError;
-use super::recording::ReadError;
+use crate::arrangement::ArrangementError;
+use crate::recording::ReadError;
 
 /// Exceptions by the name of the recording.
 #[derive(Clone, Debug, Default)]

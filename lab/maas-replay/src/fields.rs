@@ -6,13 +6,13 @@ use std::fmt;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::recording::{Body, Pairs};
+use crate::recording::{Body, Pairs};
 
-pub(super) fn no_body() -> Body {
+pub(crate) fn no_body() -> Body {
     Body::None
 }
 
-pub(super) fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
+pub(crate) fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
     match deserializer.deserialize_any(Fields)? {
         Body::None => Ok(Vec::new()),
         Body::Form(pairs) => Ok(pairs),
@@ -23,12 +23,12 @@ pub(super) fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs,
     }
 }
 
-pub(super) fn body<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Body, D::Error> {
+pub(crate) fn body<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Body, D::Error> {
     deserializer.deserialize_any(Fields)
 }
 
 /// Headers that are no text (a recording may shorten them to null) are left out.
-pub(super) fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+pub(crate) fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let headers: Option<BTreeMap<String, Value>> = serde::Deserialize::deserialize(deserializer)?;
     let text = |(name, value): (String, Value)| Some((name.to_lowercase(), value.as_str()?.to_owned()));
     Ok(headers.unwrap_or_default().into_iter().filter_map(text).collect())

@@ -58,7 +58,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kind of the things under a collection of the API.
-    pub(super) fn of_collection(collection: &str) -> Option<Self> {
+    pub(crate) fn of_collection(collection: &str) -> Option<Self> {
         Some(match collection {
             "machines" | "nodes" | "devices" | "rackcontrollers" | "regioncontrollers" => Self::System,
             "interfaces" => Self::Interface,

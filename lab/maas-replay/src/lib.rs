@@ -1,8 +1,7 @@
-//! Replaying recorded exchanges with a real MAAS against a simulator. See REPLAY.md.
+//! Recorded exchanges with a real MAAS, held against a simulator. See README.md.
 
 pub mod arrangement;
 mod command;
-pub mod compact;
 pub mod compare;
 mod directory;
 pub mod exceptions;
@@ -15,5 +14,5 @@ mod sentence;
 pub mod target;
 pub mod words;
 
-pub use command::{CompactArgs, ReplayArgs, Report, own_simulator, recorded_version, replay};
+pub use command::{ReplayArgs, Report, own_simulator, recorded_version, replay};
 pub use run::{Outcome, ReplayError};

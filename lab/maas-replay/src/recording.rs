@@ -10,8 +10,9 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{compact, fields};
-use crate::version::Version;
+use maas_sim::version::Version;
+
+use crate::fields;
 
 /// What can be wrong with a folder of recordings.
 #[derive(Debug, thiserror::Error)]
@@ -32,16 +33,8 @@ pub enum ReadError {
         /// The parser's answer.
         source: serde_json::Error,
     },
-    /// A file is JSON, but something in it makes no sense.
-    #[error("{place}: {what}")]
-    Shape {
-        /// File, and line where there are several.
-        place: String,
-        /// What is missing or odd.
-        what: String,
-    },
     /// Two recordings have one name.
-    #[error("two recordings are called {0}; keep either the folder or its compact form")]
+    #[error("two recordings are called {0}; keep either its file or its line")]
     Twice(String),
     /// There is nothing to replay.
     #[error("no recordings (*.json or *.jsonl with a request and a response) in {}", .0.display())]
@@ -202,7 +195,7 @@ impl TryFrom<Raw> for Recording {
 
 impl Recording {
     /// A request that no recording made, in the form of one.
-    pub(super) fn asking(method: &str, path: &str) -> Self {
+    pub(crate) fn asking(method: &str, path: &str) -> Self {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         Self {
             name: String::new(),
@@ -254,9 +247,11 @@ pub fn read_folder(folder: &Path) -> Result<Vec<Recording>, ReadError> {
                 }
             }
             Some("jsonl") => {
-                for value in compact::expand(&read()?, &place)? {
-                    let recording = serde_json::from_value(value);
-                    recordings.push(recording.map_err(|source| ReadError::Json { place: place.clone(), source })?);
+                let text = read()?;
+                for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+                    let place = || format!("{place} line {}", number + 1);
+                    let recording = serde_json::from_str(line);
+                    recordings.push(recording.map_err(|source| ReadError::Json { place: place(), source })?);
                 }
             }
             _ => {}
@@ -273,14 +268,14 @@ pub fn read_folder(folder: &Path) -> Result<Vec<Recording>, ReadError> {
 }
 
 /// Whether a JSON file holds an exchange at all.
-pub(super) fn is_exchange(text: &str, place: &str) -> Result<bool, ReadError> {
+pub(crate) fn is_exchange(text: &str, place: &str) -> Result<bool, ReadError> {
     let value: Value =
         serde_json::from_str(text).map_err(|source| ReadError::Json { place: place.to_owned(), source })?;
     Ok(value.get("request").is_some() && value.get("response").is_some())
 }
 
 /// The files of a folder, sorted by name.
-pub(super) fn files_of(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
+pub(crate) fn files_of(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let io = |source| ReadError::Io { path: folder.to_owned(), source };
     let mut paths = fs::read_dir(folder)
         .map_err(io)?

@@ -2,8 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::identity::{Identities, Kind};
-use super::recording::{Body, Pairs, Recording};
+use crate::identity::{Identities, Kind};
+use crate::recording::{Body, Pairs, Recording};
 
 /// Where relative paths of recordings begin.
 const ROOT: &str = "/MAAS/";
@@ -13,49 +13,49 @@ const PASSWORD: &str = "replayed";
 
 /// An API key, and whose it is.
 #[derive(Clone)]
-pub(super) struct Key {
-    pub(super) consumer: String,
-    pub(super) token: String,
-    pub(super) secret: String,
+pub(crate) struct Key {
+    pub(crate) consumer: String,
+    pub(crate) token: String,
+    pub(crate) secret: String,
 }
 
 impl Key {
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!("{}:{}:{}", self.consumer, self.token, self.secret)
     }
 }
 
 /// A certificate and its key, in PEM, for those that the recording left out.
-pub(super) struct Pem {
-    pub(super) certificate: String,
-    pub(super) key: String,
+pub(crate) struct Pem {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 /// What a request is made with.
-pub(super) struct Context<'a> {
-    pub(super) identities: &'a Identities,
+pub(crate) struct Context<'a> {
+    pub(crate) identities: &'a Identities,
     /// Signs.
-    pub(super) key: &'a Key,
+    pub(crate) key: &'a Key,
     /// Fills the gaps that keys have left in forms.
-    pub(super) about: &'a Key,
-    pub(super) pem: &'a Pem,
+    pub(crate) about: &'a Key,
+    pub(crate) pem: &'a Pem,
     /// Seconds since the epoch.
-    pub(super) now: i64,
+    pub(crate) now: i64,
     /// Seconds since the epoch when the recording was made, where that can be told.
-    pub(super) recorded_now: Option<i64>,
+    pub(crate) recorded_now: Option<i64>,
     /// For the nonce.
-    pub(super) number: usize,
+    pub(crate) number: usize,
 }
 
 /// A request ready to be sent.
-pub(super) struct Prepared {
-    pub(super) method: String,
-    pub(super) path: String,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Prepared {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
-pub(super) fn prepare(recording: &Recording, context: &Context<'_>) -> Prepared {
+pub(crate) fn prepare(recording: &Recording, context: &Context<'_>) -> Prepared {
     let request = &recording.request;
     let mut path = map_path(&request.path, context.identities);
     if !path.starts_with('/') {
@@ -91,7 +91,7 @@ fn encode(fields: &Pairs) -> String {
 }
 
 /// Ids in a path, mapped. `fabrics/ID/vlans/VID/` ends in a VLAN's tag, which is no id.
-pub(super) fn map_path(path: &str, identities: &Identities) -> String {
+pub(crate) fn map_path(path: &str, identities: &Identities) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     let mapped = parts.iter().enumerate().map(|(at, part)| {
         let kind = at.checked_sub(1).and_then(|before| Kind::of_collection(parts[before]));
@@ -260,7 +260,7 @@ fn authorization(recording: &Recording, context: &Context<'_>) -> Option<String>
 }
 
 /// The moment at which a recording was made, as its neighbours' signatures tell: most are signed with the time of the day.
-pub(super) fn recorded_now(recordings: &[Recording], at: usize) -> Option<i64> {
+pub(crate) fn recorded_now(recordings: &[Recording], at: usize) -> Option<i64> {
     const NEIGHBOURS: usize = 20;
     let window = &recordings[at.saturating_sub(NEIGHBOURS)..recordings.len().min(at + NEIGHBOURS)];
     let mut stamps: Vec<i64> = window.iter().filter_map(signed_at).collect();

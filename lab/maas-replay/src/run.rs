@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::arrangement::{Arrangements, Credentials, Entry, WrongPart};
-use super::command::Report;
-use super::compare::{Difference, compare, drift};
-use super::directory::Directory;
-use super::identity::{Identities, Kind};
-use super::recording::{Body, Position, Recording};
-use super::request::{Context, Key, Pem, prepare, recorded_now};
-use super::target::{Target, TargetError};
+use crate::arrangement::{Arrangements, Credentials, Entry, WrongPart};
+use crate::command::Report;
+use crate::compare::{Difference, compare, drift};
+use crate::directory::Directory;
+use crate::identity::{Identities, Kind};
+use crate::recording::{Body, Position, Recording};
+use crate::request::{Context, Key, Pem, prepare, recorded_now};
+use crate::target::{Target, TargetError};
 
 /// The user of recordings that name none.
 const FIRST_ADMIN: &str = "admin";
@@ -61,7 +61,7 @@ impl Outcome {
 }
 
 /// A replay under way.
-pub(super) struct Replay<'a> {
+pub(crate) struct Replay<'a> {
     target: &'a Target,
     arrangements: &'a Arrangements,
     identities: Identities,
@@ -77,7 +77,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub(super) fn new(target: &'a Target, arrangements: &'a Arrangements, admin: Key) -> Result<Self, ReplayError> {
+    pub(crate) fn new(target: &'a Target, arrangements: &'a Arrangements, admin: Key) -> Result<Self, ReplayError> {
         let pair = rcgen::generate_simple_self_signed(["replay".to_owned()])?;
         let pem = Pem { certificate: pair.cert.pem(), key: pair.signing_key.serialize_pem() };
         Ok(Self {
@@ -95,7 +95,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Replays all recordings; `tell` hears of every outcome as it comes.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         mut self,
         recordings: &[Recording],
         mut tell: impl FnMut(&Outcome),

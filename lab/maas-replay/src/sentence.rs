@@ -36,7 +36,7 @@ const STATES: [(&str, &str, &str, bool); 10] = [
 ];
 
 /// A statement for the simulator from an element of `state`.
-pub(super) fn statement(value: &Value) -> Result<Value, String> {
+pub(crate) fn statement(value: &Value) -> Result<Value, String> {
     match value {
         Value::String(sentence) => parse(sentence).map_err(|what| format!("{sentence:?}: {what}")),
         Value::Object(fields) if fields.len() == 1 => Ok(value.clone()),

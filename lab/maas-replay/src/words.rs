@@ -1,6 +1,6 @@
 //! Texts of errors: compared word by word, ids, times and whatever the recording left out masked.
 
-use super::identity::Identities;
+use crate::identity::Identities;
 
 /// Whether the simulator's text says the same as the recorded one.
 pub fn same(recorded: &str, simulated: &str, identities: &Identities) -> bool {
@@ -103,8 +103,8 @@ fn is_fingerprint(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::identity::Kind;
     use super::*;
+    use crate::identity::Kind;
 
     fn agree(recorded: &str, simulated: &str) -> bool {
         let mut identities = Identities::default();

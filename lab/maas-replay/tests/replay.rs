@@ -4,11 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use maas_sim::replay::arrangement::Arrangements;
-use maas_sim::replay::compact::compact;
-use maas_sim::replay::exceptions::Exceptions;
-use maas_sim::replay::recording::read_folder;
-use maas_sim::replay::{own_simulator, recorded_version, replay};
+use maas_replay::arrangement::Arrangements;
+use maas_replay::exceptions::Exceptions;
+use maas_replay::recording::read_folder;
+use maas_replay::{own_simulator, recorded_version, replay};
 use maas_sim::version::{Change, Evidence};
 
 fn recordings(folder: &str) -> PathBuf {
@@ -77,29 +76,36 @@ fn every_difference_between_releases_has_a_recording_or_was_only_read_in_source(
 }
 
 #[test]
-fn the_compact_form_of_a_folder_reads_as_the_folder_does() {
-    let original = tempfile::tempdir().unwrap();
-    let out = tempfile::tempdir().unwrap();
-    let body = r#"{"zone": {"name": "default", "description": "a zone that is long enough to be shared", "id": 1}}"#;
-    for number in ["001", "002", "900"] {
-        let text = format!(
+fn a_file_of_lines_reads_as_the_files_do() {
+    let files = tempfile::tempdir().unwrap();
+    let lines = tempfile::tempdir().unwrap();
+    let recording = |number: &str| {
+        format!(
             r#"{{"name": "{number}-x", "request": {{"method": "POST", "path": "/MAAS/api/2.0/machines/?op=allocate",
             "body": {{"zone": "b", "arch": "a"}}, "content_type": "application/x-www-form-urlencoded"}},
-            "response": {{"status": 200, "headers": {{"Content-Type": "application/json", "Vary": "Cookie"}}, "body": {body}}}, "seconds": 0.5}}"#
-        );
-        std::fs::write(original.path().join(format!("{number}-x.json")), text).unwrap();
+            "response": {{"status": 200, "headers": {{"Content-Type": "application/json"}}, "body": {{"id": 1}}}}}}"#
+        )
+        .replace('\n', " ")
+    };
+    let numbers = ["002", "001", "900"];
+    for number in numbers {
+        std::fs::write(files.path().join(format!("{number}-x.json")), recording(number)).unwrap();
     }
-    std::fs::write(original.path().join("describe.json"), "{}").unwrap();
-    let written = compact(original.path(), out.path(), &["900".parse().unwrap()]).unwrap();
-    assert_eq!(written.values().copied().collect::<Vec<_>>(), [2, 1]);
-    let before = read_folder(original.path()).unwrap();
-    let after = read_folder(out.path()).unwrap();
-    assert_eq!(before.len(), 3);
-    for (before, after) in before.iter().zip(&after) {
-        assert_eq!(before.name, after.name);
-        assert_eq!(before.response.body, after.response.body);
-        assert_eq!(before.request.query, after.request.query);
-        assert_eq!(before.request.body, after.request.body, "the order of the fields is kept");
-        assert_eq!(after.response.headers.keys().collect::<Vec<_>>(), ["content-type"]);
+    std::fs::write(files.path().join("describe.json"), "{}").unwrap();
+    std::fs::write(lines.path().join("all.jsonl"), numbers.map(recording).join("\n")).unwrap();
+    let (files, lines) = (read_folder(files.path()).unwrap(), read_folder(lines.path()).unwrap());
+    assert_eq!(files.iter().map(|recording| recording.name.as_str()).collect::<Vec<_>>(), ["001-x", "002-x", "900-x"]);
+    for (file, line) in files.iter().zip(&lines) {
+        assert_eq!(file.name, line.name);
+        assert_eq!(file.request.body, line.request.body, "the order of the fields is kept");
+        assert_eq!(file.response.body, line.response.body);
     }
+}
+
+#[test]
+fn a_line_that_is_no_recording_is_named_with_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("all.jsonl"), "\n{\"name\": \"1-x\"}\n").unwrap();
+    let error = read_folder(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("all.jsonl line 2"), "{error}");
 }

@@ -1,56 +1,22 @@
-//! `maas-sim replay` as people and CI call it.
+//! `maas-replay` as people and CI call it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_maas-sim");
+use maas_sim::{Config, Simulator, serve};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_maas-replay");
 
 fn recordings() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")
 }
 
 fn replay(arguments: &[&str], folder: &Path) -> (Output, Vec<String>) {
-    let output = Command::new(PROGRAM).arg("replay").args(arguments).arg(folder).env("NO_PROXY", "*").output().unwrap();
+    let output = Command::new(PROGRAM).args(arguments).arg(folder).env("NO_PROXY", "*").output().unwrap();
     let lines = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
     (output, lines)
-}
-
-/// A simulator in a process of its own that ends with the test.
-struct Simulator {
-    process: Child,
-    url: String,
-}
-
-impl Simulator {
-    fn start() -> Self {
-        let mut process = Command::new(PROGRAM)
-            .args(["--listen", "127.0.0.1:0", "--api-key", "a:b:c", "--time", "driven"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap());
-        let mut line = String::new();
-        let url = loop {
-            line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the simulator ended before it said where it listens");
-            if let Some((_, rest)) = line.split_once("http://") {
-                break format!("http://{}", rest.split("/MAAS").next().unwrap());
-            }
-        };
-        // Nobody reads on: the log goes nowhere, but its writer must not block.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Self { process, url }
-    }
-}
-
-impl Drop for Simulator {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 #[test]
@@ -67,10 +33,14 @@ fn every_exchange_gets_a_line_and_the_last_line_is_the_total() {
     assert_eq!(known, exchanges.len() - agreeing, "every difference is a known one");
 }
 
-#[test]
-fn a_simulator_that_runs_elsewhere_can_be_driven_as_well() {
-    let simulator = Simulator::start();
-    let (output, lines) = replay(&["--quiet", "--endpoint", &simulator.url, "--api-key", "a:b:c"], &recordings());
+#[tokio::test(flavor = "multi_thread")]
+async fn a_simulator_that_runs_elsewhere_can_be_driven_as_well() {
+    let simulator = Simulator::new(Config::driven("a:b:c".parse().unwrap()));
+    let (listener, address) = serve::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    tokio::spawn(serve::serve(simulator, listener));
+    let url = format!("http://{address}");
+    let replayed = move || replay(&["--quiet", "--endpoint", &url, "--api-key", "a:b:c"], &recordings());
+    let (output, lines) = tokio::task::spawn_blocking(replayed).await.unwrap();
     assert!(output.status.success(), "{lines:#?}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 

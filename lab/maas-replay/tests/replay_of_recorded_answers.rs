@@ -9,11 +9,11 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use maas_replay::arrangement::Arrangements;
+use maas_replay::recording::{Recording, read_folder};
+use maas_replay::replay;
+use maas_replay::target::Target;
 use maas_sim::config::ApiKey;
-use maas_sim::replay::arrangement::Arrangements;
-use maas_sim::replay::recording::{Recording, read_folder};
-use maas_sim::replay::replay;
-use maas_sim::replay::target::Target;
 use serde_json::{Value, json};
 
 /// A server that plays recorded answers to the requests that they were recorded for; else it only knows machines by name.
@@ -118,7 +118,7 @@ async fn differing(
     let target = Target::InProcess(router.with_state(player));
     let key: ApiKey = "a:b:c".parse().unwrap();
     let report = replay(&mut recordings, &Arrangements::default(), &target, &key, |_| {}).await.unwrap();
-    let told = |outcome: &maas_sim::replay::Outcome| {
+    let told = |outcome: &maas_replay::Outcome| {
         let what: Vec<_> = outcome.differences.iter().map(ToString::to_string).collect();
         format!("{}: {}", outcome.name, what.join("; "))
     };

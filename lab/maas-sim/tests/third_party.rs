@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use maas_sim::config::{ApiKey, Config, Durations};
-use maas_sim::replay::target::Target;
+use maas_sim::model::statement::Statement;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -37,7 +37,8 @@ async fn simulator() -> SocketAddr {
         machine("bm2", "az1"),
         machine("bm3", "az1"),
     ]);
-    Target::InProcess(simulator.router()).control("arrange", &statements).await.unwrap();
+    let statements: Vec<Statement> = serde_json::from_value(statements).unwrap();
+    simulator.control().arrange(&statements).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, simulator.router()).await });
