@@ -52,6 +52,8 @@ struct RawEntry {
     #[serde(default)]
     state: Vec<Value>,
     #[serde(default)]
+    forces: Vec<String>,
+    #[serde(default)]
     credentials: Option<Credentials>,
     #[serde(default)]
     order: Vec<String>,
@@ -105,6 +107,8 @@ pub struct Entry {
     pub callers: BTreeMap<String, String>,
     /// Statements for the simulator, in order.
     pub statements: Vec<Value>,
+    /// Machines that do not come by themselves to where the statements say, although they are on their way somewhere.
+    pub forces: Vec<String>,
 }
 
 /// Everything that the arrangement files of a folder say.
@@ -184,8 +188,8 @@ impl Arrangements {
                 return Err("credentials belong to single requests: write for: instead of before:".to_owned());
             }
             let statements = entry.state.iter().map(sentence::statement).collect::<Result<_, _>>()?;
-            let before = before.parse()?;
-            self.entries.push(Entry { before, reset: entry.reset, callers: entry.callers, statements });
+            let (before, forces) = (before.parse()?, entry.forces);
+            self.entries.push(Entry { before, reset: entry.reset, callers: entry.callers, statements, forces });
         } else if let Some(range) = entry.range {
             let credentials = entry.credentials.ok_or("for: is followed by credentials")?;
             let (first, last) = range.split_once('-').unwrap_or((&range, &range));

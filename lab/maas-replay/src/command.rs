@@ -45,7 +45,7 @@ pub struct ReplayArgs {
     /// The administrator's key at the endpoint
     #[arg(long, value_name = "C:T:S", env = "MAAS_SIM_API_KEY", hide_env_values = true)]
     pub api_key: Option<ApiKey>,
-    /// Tell where answers agree but show machines in other states than recorded
+    /// Tell where lists agree in form but have another length than recorded
     #[arg(long)]
     pub drift: bool,
     /// Report only the exchanges from this number on (all are replayed)
@@ -60,8 +60,11 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
     /// Statements of arrangements that the simulator refused.
     pub refused: Vec<String>,
-    /// Machines that were on their way and did not come by themselves to where a statement says.
+    /// Machines that were on their way and did not come by themselves to where a statement says, although its entry
+    /// does not say so (`forces`).
     pub forced: Vec<String>,
+    /// Machines that came by themselves, although the entry says that they do not.
+    pub unforced: Vec<String>,
 }
 
 impl Report {
@@ -156,11 +159,8 @@ impl ReplayArgs {
         for line in lines {
             writeln!(out, "{line}")?;
         }
-        for forced in report.forced.iter().filter(|_| self.drift) {
-            writeln!(out, "    drift: {forced}")?;
-        }
-        for refused in &report.refused {
-            writeln!(out, "{refused}")?;
+        for what in report.refused.iter().chain(&report.forced).chain(&report.unforced) {
+            writeln!(out, "{what}")?;
         }
         for name in report.idle_exceptions(&exceptions) {
             writeln!(out, "{name}: listed as an exception, but it agrees or does not exist: take it off the list")?;
@@ -169,6 +169,10 @@ impl ReplayArgs {
         let surprises = report.surprises(&exceptions).count();
         if !report.refused.is_empty() {
             bail!("{} statements of arrangements were refused", report.refused.len());
+        }
+        let wrong = report.forced.len() + report.unforced.len();
+        if wrong > 0 {
+            bail!("{wrong} machines do not come to where arrangements say as those say (forces)");
         }
         if !report.suffices() {
             bail!("fewer than {REQUIRED} of a hundred exchanges agree");

@@ -1,8 +1,8 @@
 //! What differs between a recorded answer and the simulator's.
 //!
 //! Compared are the status, the content type, the headers that clients act on, the words of errors and, in answers that
-//! are no errors, the keys and types. A recorded null or empty list says nothing about what may stand there, so anything
-//! may; the other way round is a difference.
+//! are no errors, the keys and types, and the values of what tells in which state a machine is. Elsewhere a recorded null
+//! or empty list says nothing about what may stand there, so anything may; the other way round is a difference.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -76,7 +76,10 @@ pub fn compare(recorded: &Response, simulated: &Answer, identities: &Identities)
     let is_json = recorded.headers.get("content-type").is_some_and(|kind| kind.contains("json"));
     if is_json {
         match simulated.json() {
-            Some(body) if recorded.status < 400 => shape(&recorded.body, &body, "body", identities, &mut found),
+            Some(body) if recorded.status < 400 => {
+                shape(&recorded.body, &body, "body", identities, &mut found);
+                states(&recorded.body, &body, identities, &mut found);
+            }
             Some(body) => errors(&recorded.body, &body, "body", identities, &mut found),
             None => found.push(Difference::new("body", "JSON", simulated.text())),
         }
@@ -189,30 +192,39 @@ fn list(recorded: &[Value], simulated: &[Value], place: &str, identities: &Ident
     }
 }
 
-/// Machines that are in other states than the recorded ones. That is no difference in the form of an answer, but the
-/// replay has left the recorded path.
-pub fn drift(recorded: &Value, simulated: &Value, identities: &Identities) -> Vec<String> {
-    const STATE: [&str; 4] = ["status_name", "owner", "power_state", "locked"];
-    let as_list = |value: &Value| match value {
-        Value::Array(items) => items.clone(),
-        single => vec![single.clone()],
-    };
-    let (ours, theirs) = (as_list(recorded), as_list(simulated));
-    let mut found = Vec::new();
-    for (ours, theirs) in identities.couples(&ours, &theirs) {
-        let Some(name) = ours.get("hostname").and_then(Value::as_str) else { continue };
+/// Fields whose values tell in which state a machine is; `state` is that of its power.
+const STATE: [&str; 6] = ["status", "status_name", "owner", "power_state", "locked", "state"];
+
+/// The machines of an answer must be in the recorded states.
+fn states(recorded: &Value, simulated: &Value, identities: &Identities, found: &mut Vec<Difference>) {
+    for (ours, theirs) in identities.couples(&as_list(recorded), &as_list(simulated)) {
+        let is_power = ours.as_object().is_some_and(|fields| fields.len() == 1 && fields.contains_key("state"));
+        let name = ours.get("hostname").and_then(Value::as_str);
+        if name.is_none() && !is_power {
+            continue;
+        }
         for key in STATE {
             if let (Some(ours), Some(theirs)) = (ours.get(key), theirs.get(key))
                 && ours != theirs
             {
-                found.push(format!("{name}: {key} recorded {ours}, simulated {theirs}"));
+                found.push(Difference::new(&format!("{key} of {}", name.unwrap_or("the power")), ours, theirs));
             }
         }
     }
-    if ours.len() != theirs.len() {
-        found.push(format!("recorded {} elements, simulated {}", ours.len(), theirs.len()));
+}
+
+fn as_list(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items.clone(),
+        single => vec![single.clone()],
     }
-    found
+}
+
+/// Lists that have another length than the recorded ones. That is no difference in the form of an answer, but the
+/// replay has left the recorded path.
+pub fn drift(recorded: &Value, simulated: &Value) -> Option<String> {
+    let (ours, theirs) = (recorded.as_array()?.len(), simulated.as_array()?.len());
+    (ours != theirs).then(|| format!("recorded {ours} elements, simulated {theirs}"))
 }
 
 /// Keys that are ids or dates become comparable.
@@ -290,6 +302,26 @@ mod tests {
         let ours = json!([{"name": "a", "x": 1}, {"name": "b", "x": "t"}]);
         assert!(differences(&ours, &json!([{"name": "b", "x": "u"}, {"name": "a", "x": 5}])).is_empty());
         assert_eq!(differences(&ours, &json!([{"name": "a", "x": "t"}, {"name": "b", "x": "u"}])).len(), 1);
+    }
+
+    #[test]
+    fn status_owner_and_power_are_compared_by_value() {
+        let machine = |status: &str, owner: Value, power: &str| json!({"hostname": "bm1", "status_name": status, "owner": owner, "power_state": power});
+        let differing = |ours: &Value, theirs: &Value| {
+            let mut found = Vec::new();
+            states(ours, theirs, &Identities::default(), &mut found);
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let ready = machine("Ready", Value::Null, "off");
+        assert!(differing(&ready, &ready).is_empty());
+        let found = differing(&json!([ready]), &json!([machine("Allocated", json!("alice"), "on")]));
+        let told = [
+            r#"status_name of bm1: recorded "Ready", simulated "Allocated""#,
+            r#"owner of bm1: recorded null, simulated "alice""#,
+            r#"power_state of bm1: recorded "off", simulated "on""#,
+        ];
+        assert_eq!(found, told);
+        assert_eq!(differing(&json!({"state": "on"}), &json!({"state": "off"})).len(), 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::command::Report;
 use crate::compare::{Difference, compare, drift};
 use crate::directory::Directory;
 use crate::identity::{Identities, Kind};
-use crate::recording::{Body, Position, Recording};
+use crate::recording::{Body, Recording};
 use crate::request::{Context, Key, Pem, prepare, recorded_now};
 use crate::target::{Target, TargetError};
 
@@ -47,8 +47,8 @@ pub struct Outcome {
     pub request: String,
     /// What differs; nothing if the exchange agrees.
     pub differences: Vec<Difference>,
-    /// Where the answers agree and yet show machines in different states; a hint that an arrangement is missing.
-    pub drift: Vec<String>,
+    /// Where lists agree in form and yet have different lengths; a hint that an arrangement is missing.
+    pub drift: Option<String>,
     /// The simulator's answer: status and body.
     pub answer: String,
 }
@@ -72,8 +72,10 @@ pub(crate) struct Replay<'a> {
     number: usize,
     /// Statements that the simulator refused. The replay goes on: the rest may well agree.
     refused: Vec<String>,
-    /// Machines that were on their way and did not come to where a statement says.
+    /// Machines that were on their way and did not come to where a statement says, unless their entry says so.
     forced: Vec<String>,
+    /// Machines of which an entry says so, and that came by themselves.
+    unforced: Vec<String>,
 }
 
 impl<'a> Replay<'a> {
@@ -91,6 +93,7 @@ impl<'a> Replay<'a> {
             number: 0,
             refused: Vec::new(),
             forced: Vec::new(),
+            unforced: Vec::new(),
         })
     }
 
@@ -112,7 +115,7 @@ impl<'a> Replay<'a> {
             tell(&outcome);
             outcomes.push(outcome);
         }
-        Ok(Report { outcomes, refused: self.refused, forced: self.forced })
+        Ok(Report { outcomes, refused: self.refused, forced: self.forced, unforced: self.unforced })
     }
 
     async fn exchange(&mut self, recording: &Recording, recorded_now: Option<i64>) -> Result<Outcome, ReplayError> {
@@ -142,7 +145,7 @@ impl<'a> Replay<'a> {
             // A server may well break off one connection and answer on the next.
             Err(error @ (TargetError::Unreachable { .. } | TargetError::Broken { .. })) => {
                 let difference = Difference::silence(recording.response.status, &error);
-                return Ok(outcome(recording, vec![difference], Vec::new(), "no answer".to_owned()));
+                return Ok(outcome(recording, vec![difference], None, "no answer".to_owned()));
             }
             Err(error) => return Err(error.into()),
         };
@@ -153,7 +156,7 @@ impl<'a> Replay<'a> {
             self.identities.learn(&recording.response.body, body);
         }
         let differences = compare(&recording.response, &answer, &self.identities);
-        let drift = body.map(|body| drift(&recording.response.body, &body, &self.identities)).unwrap_or_default();
+        let drift = body.and_then(|body| drift(&recording.response.body, &body));
         let answer = format!("{} {}", answer.status, answer.text());
         Ok(outcome(recording, differences, drift, answer))
     }
@@ -217,20 +220,30 @@ impl<'a> Replay<'a> {
             self.callers.clear();
         }
         self.callers.extend(entry.callers.clone());
+        let mut forced = Vec::new();
         for original in &entry.statements {
             self.recognise(original).await?;
             let mut statement = self.map_statement(original);
             if let Some(machine) = statement.get_mut("machine").and_then(Value::as_object_mut)
                 && let Some(status) = machine.get("status").and_then(Value::as_str).map(str::to_owned)
-                && self.comes_to(&entry.before, machine, &status).await?
             {
-                machine.remove("status");
+                match self.way_to(machine, &status).await? {
+                    Way::Arrived => drop(machine.remove("status")),
+                    Way::Absent | Way::Resting => {}
+                    Way::Elsewhere { reached } => forced.push((name_of(original), format!("{reached}, not {status}"))),
+                }
             }
             self.state(entry, &statement).await?;
             if let Some(gone) = original.pointer("/absent/machine").and_then(Value::as_str) {
                 self.identities.part(Kind::System, gone);
             }
         }
+        let before = &entry.before;
+        let is_said = |name: &str| entry.forces.iter().any(|said| said == name);
+        let unsaid = forced.iter().filter(|(name, _)| !is_said(name));
+        self.forced.extend(unsaid.map(|(name, what)| format!("before {before}: {name} comes by itself to {what}")));
+        let idle = entry.forces.iter().filter(|said| !forced.iter().any(|(name, _)| name == *said));
+        self.unforced.extend(idle.map(|name| format!("before {before}: {name} needs no force")));
         Ok(())
     }
 
@@ -265,25 +278,18 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Whether a machine reaches a status by itself: one that is on its way is waited for.
-    async fn comes_to(
-        &mut self,
-        before: &Position,
-        machine: &serde_json::Map<String, Value>,
-        wanted: &str,
-    ) -> Result<bool, ReplayError> {
-        let Some((id, status)) = self.find(machine).await? else { return Ok(false) };
-        if status == wanted || !PASSING.contains(&status.as_str()) {
-            return Ok(status == wanted);
+    /// How a machine comes to a status: one that is on its way is waited for.
+    async fn way_to(&mut self, machine: &serde_json::Map<String, Value>, wanted: &str) -> Result<Way, ReplayError> {
+        let Some((id, status)) = self.find(machine).await? else { return Ok(Way::Absent) };
+        if status == wanted {
+            return Ok(Way::Arrived);
+        }
+        if !PASSING.contains(&status.as_str()) {
+            return Ok(Way::Resting);
         }
         self.target.control("arrange", &json!([{"settle": {"machine": id}}])).await?;
         let reached = self.find(machine).await?.map(|(_, status)| status).unwrap_or_default();
-        if reached != wanted {
-            self.forced.push(format!(
-                "before {before}: {id} was {status}, came to {reached:?} by itself and is set to {wanted}"
-            ));
-        }
-        Ok(reached == wanted)
+        Ok(if reached == wanted { Way::Arrived } else { Way::Elsewhere { reached } })
     }
 
     /// System id and status of the machine that a statement speaks of, as MAAS shows them to an administrator.
@@ -365,7 +371,25 @@ impl<'a> Replay<'a> {
     }
 }
 
-fn outcome(recording: &Recording, differences: Vec<Difference>, drift: Vec<String>, answer: String) -> Outcome {
+/// How a machine comes to the status that a statement gives it.
+enum Way {
+    /// It does not exist yet.
+    Absent,
+    /// Nothing is under way for it, so that only the statement brings it there.
+    Resting,
+    /// It is there by itself.
+    Arrived,
+    /// It was on its way and came to another one.
+    Elsewhere { reached: String },
+}
+
+/// What a statement calls its machine.
+fn name_of(statement: &Value) -> String {
+    let text = |key: &str| statement.pointer(&format!("/machine/{key}")).and_then(Value::as_str);
+    text("hostname").or_else(|| text("system_id")).unwrap_or_default().to_owned()
+}
+
+fn outcome(recording: &Recording, differences: Vec<Difference>, drift: Option<String>, answer: String) -> Outcome {
     let operation = recording.operation().map(|op| format!(" {op}")).unwrap_or_default();
     let request = format!("{} {}{operation}", recording.request.method, recording.request.path);
     Outcome { name: recording.name.clone(), request, differences, drift, answer }

@@ -35,6 +35,8 @@ async fn agree(folder: &str, version: &str, at_least: usize) {
 
     println!("{}", report.total());
     assert!(report.refused.is_empty(), "{}", report.refused.join("\n"));
+    assert!(report.forced.is_empty(), "set by force and not said so:\n{}", report.forced.join("\n"));
+    assert!(report.unforced.is_empty(), "said to be set by force:\n{}", report.unforced.join("\n"));
     let surprises: Vec<_> = report
         .surprises(&exceptions)
         .map(|outcome| {

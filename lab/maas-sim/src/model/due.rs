@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     Model, Status,
-    db::{Level, PowerState, ScriptStatus},
+    db::{Level, ScriptStatus},
     power::{PowerAction, Then},
     world::Work,
 };
@@ -26,8 +26,10 @@ pub enum Due {
     TestAfterCommission { machine: String, work: u64 },
     /// A state lasted too long.
     Expire { machine: String, work: u64, status: Status },
-    /// The machine turned itself off, and MAAS polls it.
+    /// The machine turned itself off. MAAS does not know that before it asks the BMC.
     PoweredItselfOff { machine: String, work: u64 },
+    /// MAAS asks the BMC.
+    PowerPolled { machine: String },
     /// A VM host's totals are known.
     VmHostTotals { vm_host: i64 },
     /// A dynamic VM is deleted after its release.
@@ -65,7 +67,13 @@ impl Queue {
 
     /// When the next thing is due that is not a mere time limit.
     pub fn next_work_at(&self) -> Option<Timestamp> {
-        self.entries.iter().find(|(_, due)| !matches!(due, Due::Expire { .. })).map(|((at, _), _)| *at)
+        let is_work = |due: &Due| !matches!(due, Due::Expire { .. } | Due::PowerPolled { .. });
+        self.entries.iter().find(|(_, due)| is_work(due)).map(|((at, _), _)| *at)
+    }
+
+    /// Takes every look at the power of a machine that is still to come.
+    pub fn take_polls(&mut self) -> Vec<Due> {
+        self.entries.extract_if(.., |_, due| matches!(due, Due::PowerPolled { .. })).map(|(_, due)| due).collect()
     }
 
     /// When the last thing is due for one machine, time limits apart.
@@ -88,7 +96,7 @@ impl Due {
             | Due::TestAfterCommission { machine, .. }
             | Due::PoweredItselfOff { machine, .. }
             | Due::RemoveDynamic { machine, .. } => machine == system_id,
-            Due::Expire { .. } | Due::VmHostTotals { .. } | Due::LateRequest { .. } => false,
+            Due::Expire { .. } | Due::PowerPolled { .. } | Due::VmHostTotals { .. } | Due::LateRequest { .. } => false,
         }
     }
 }
@@ -145,11 +153,10 @@ impl Model {
             Due::PoweredItselfOff { machine, work } => {
                 if self.is_current(&machine, work) {
                     self.set_real_power(&machine, false);
-                    if let Some(machine) = self.db.machines.get_mut(&machine) {
-                        machine.power_state = PowerState::Off;
-                    }
+                    self.later(self.durations.power_poll, Due::PowerPolled { machine });
                 }
             }
+            Due::PowerPolled { machine } => self.poll_power(&machine),
             Due::VmHostTotals { vm_host } => self.fill_vm_host_totals(vm_host),
             Due::RemoveDynamic { machine, work } => {
                 if self.is_current(&machine, work) {

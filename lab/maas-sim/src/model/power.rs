@@ -307,6 +307,16 @@ impl Model {
         Ok(PowerAnswer::State(state))
     }
 
+    /// MAAS asks the BMC of its own accord. What it is doing to the power itself it hears of anyway.
+    pub(super) fn poll_power(&mut self, system_id: &str) {
+        let Some(body) = self.world.bodies.get(system_id) else { return };
+        let answers = !body.bmc.busy && body.bmc.mode == BmcMode::Ok && self.rack_connected();
+        let state = if self.real_power(system_id) { PowerState::On } else { PowerState::Off };
+        if let Some(machine) = self.db.machines.get_mut(system_id).filter(|_| answers) {
+            machine.power_state = state;
+        }
+    }
+
     /// The error of a second power action while one is in progress.
     pub fn check_power_free(&self, system_id: &str, wanted: &str) -> Outcome<()> {
         let busy = self.world.bodies.get(system_id).is_some_and(|body| body.bmc.busy);
