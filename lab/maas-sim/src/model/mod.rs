@@ -18,6 +18,7 @@ pub mod events;
 pub mod interfaces;
 pub mod inventory;
 mod kinds;
+pub mod links;
 pub mod machines;
 pub mod net;
 pub mod network;

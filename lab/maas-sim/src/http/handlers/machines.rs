@@ -7,12 +7,13 @@ use serde_json::{Map, Value, json};
 use super::{
     super::{
         Call,
-        forms::{Encoding, Form, is_true},
+        forms::{Encoding, Form},
         render,
         reply::Reply,
         routes::Resource,
     },
-    unsupported,
+    machine_form::{self, Fields},
+    scripts, unsupported,
 };
 use crate::model::{
     Model, Outcome, Refusal, Status,
@@ -64,6 +65,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "create" => create(model, call),
         "allocate" => allocate(model, call),
         "release" => release(model, call),
+        "accept" | "accept_all" => accept(model, call),
         "set_zone" => set_zone(model, call),
         "is_registered" => {
             let Some(mac) = call.query.get("mac_address") else {
@@ -231,13 +233,17 @@ fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if form.encoding == Encoding::Json {
         return Err(Refusal::crash("'dict' object has no attribute 'getlist'"));
     }
+    for key in ["install_rackd", "install_kvm", "register_vmhost", "ephemeral_deploy"] {
+        form.boolean(key)?;
+    }
+    let bridge_all = super::machine::bridging(form)?;
     let request = AllocateRequest {
         data: form.pairs.iter().filter(|(key, _)| key != "op").cloned().collect(),
         agent_name: form.text("agent_name").unwrap_or_default(),
         comment: form.text("comment"),
-        dry_run: form.flag("dry_run"),
-        verbose: form.flag("verbose"),
-        bridge_all: form.flag("bridge_all").then(|| super::interfaces::bridge_options(form)),
+        dry_run: form.boolean("dry_run")?,
+        verbose: form.boolean("verbose")?,
+        bridge_all,
     };
     let system_id = model.allocate(call.user, &request)?;
     let mut value = render::machine::machine(model, model.machine(&system_id)?);
@@ -249,31 +255,15 @@ fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
 fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     let ids = form.all_texts("machines");
-    let unknown: Vec<&str> = ids.iter().filter(|id| !model.db.machines.contains_key(*id)).map(String::as_str).collect();
-    if !unknown.is_empty() {
-        return Err(Refusal::bad_request(format!("Unknown machine(s): {}.", unknown.join(", "))));
-    }
-    let refused: Vec<&str> = ids
-        .iter()
-        .filter(|id| model.machine_for(id, call.user, Permission::Edit).is_err())
-        .map(String::as_str)
-        .collect();
-    if !refused.is_empty() {
-        return Err(Refusal::text(
-            403,
-            format!(
-                "You don't have the required permission to release the following machine(s): {}.",
-                refused.join(", ")
-            ),
-        ));
-    }
+    check_known(model, &ids)?;
+    check_permitted(model, call, &ids, Permission::Edit, "release")?;
     let mut wrong: Vec<String> = Vec::new();
     let mut wanted: Vec<String> = Vec::new();
     for id in &ids {
         let status = model.machine(id)?.status;
         if status.is_releasable() {
             wanted.push(id.clone());
-        } else if !matches!(status, Status::Ready | Status::Releasing) {
+        } else if status != Status::Ready {
             wrong.push(format!("{id} ('{}')", status.name()));
         }
     }
@@ -288,6 +278,46 @@ fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
         model.release(id, call.user, &request)?;
     }
     Ok(Reply::json(&json!(wanted)))
+}
+
+/// Only read in source.
+fn accept(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let all = call.action == "accept_all";
+    let ids = if all {
+        let new = |machine: &&Machine| call.admin && !machine.locked && machine.status == Status::New;
+        model.machines_in_order().into_iter().filter(new).map(|machine| machine.system_id.clone()).collect()
+    } else {
+        let ids = call.body.all_texts("machines");
+        check_known(model, &ids)?;
+        check_permitted(model, call, &ids, Permission::Admin, "accept")?;
+        ids
+    };
+    let mut accepted = Vec::new();
+    for id in ids {
+        if model.accept(&id, call.user)? {
+            accepted.push(id);
+        }
+    }
+    Ok(Reply::machines(accepted))
+}
+
+fn check_known(model: &Model, ids: &[String]) -> Outcome<()> {
+    let unknown: Vec<&str> = ids.iter().filter(|id| !model.db.machines.contains_key(*id)).map(String::as_str).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(format!("Unknown machine(s): {}.", unknown.join(", "))))
+}
+
+fn check_permitted(model: &Model, call: &Call, ids: &[String], permission: Permission, what: &str) -> Outcome<()> {
+    let refused: Vec<&str> =
+        ids.iter().filter(|id| model.machine_for(id, call.user, permission).is_err()).map(String::as_str).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let words =
+        format!("You don't have the required permission to {what} the following machine(s): {}.", refused.join(", "));
+    Err(Refusal::text(403, words))
 }
 
 fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
@@ -307,7 +337,20 @@ fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::json(&Value::Null))
 }
 
-/// The MAC addresses of a new node, and whether one of them is in use.
+/// Kernels are named in a field of their own, which is read before the form.
+fn check_kernel(form: &Form) -> Outcome<()> {
+    let is_kernel = |text: &str| text.contains("hwe-") || text.contains("ga-");
+    let in_architecture = ["architecture", "subarchitecture"].iter().filter_map(|key| form.get(key)).any(is_kernel);
+    if in_architecture {
+        return Err(Refusal::bad_request("hwe kernel must be specified using the min_hwe_kernel argument."));
+    }
+    match form.get("min_hwe_kernel").filter(|text| !text.is_empty() && !is_kernel(text)) {
+        Some(_) => Err(Refusal::bad_request("min_hwe_kernel must start with \"hwe-\" or \"ga-\"")),
+        None => Ok(()),
+    }
+}
+
+/// The MAC addresses of a new node, and whether they can be had.
 pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck) -> (Vec<String>, bool) {
     let macs: Vec<String> = form
         .all("mac_addresses")
@@ -319,16 +362,15 @@ pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck) -> (
     if macs.is_empty() {
         check.add("mac_addresses", "This field is required.");
     }
-    let mut taken = false;
     for mac in &macs {
         if !is_mac(mac) {
             check.add("mac_addresses", format!("'{mac}' is not a valid MAC address."));
         } else if let Some(other) = model.mac_in_use(mac) {
-            taken = true;
             check.add("mac_addresses", format!("MAC address {mac} already in use on {}.", other.hostname));
         }
     }
-    (macs, taken)
+    let fine = !check.is_wrong("mac_addresses");
+    (macs, fine)
 }
 
 /// The host name that a form gives to a node, which may have it already.
@@ -347,56 +389,41 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if call.route.resource == Resource::Nodes {
         return Err(unsupported(call));
     }
+    let commission = form.get("commission").is_none() || form.boolean("commission")?;
+    check_kernel(form)?;
     let mut check = FormCheck::default();
-    let architecture = check.require("architecture", form.get("architecture"));
-    let full = architecture.map(|text| if text.contains('/') { text.to_owned() } else { format!("{text}/generic") });
-    let usable = model.usable_architectures();
-    if let Some(text) = full.as_ref().filter(|text| !usable.contains(text)) {
-        let quoted: Vec<String> = usable.iter().map(|name| format!("'{name}'")).collect();
-        let words = format!("'{text}' is not a valid architecture.  It should be one of: {}.", quoted.join(", "));
-        check.add("architecture", words);
+    let (macs, macs_fine) = check_macs(model, form, &mut check);
+    check.require("architecture", form.get("architecture"));
+    let fields = machine_form::read(model, form, &mut check, None, call.admin)?;
+    if let Some(power_type) = fields.power_type.as_deref().filter(|kind| *kind != "ipmi" && !macs_fine)
+        && !check.is_wrong("power_type")
+    {
+        check.add("power_type", format!("Can't set power type to {power_type} without network interfaces"));
     }
-    let (macs, mac_taken) = check_macs(model, form, &mut check);
-    let power_type = form.text("power_type").unwrap_or_default();
-    if mac_taken && power_type == "manual" {
-        check.add("power_type", "Can't set power type to manual without network interfaces");
-    }
-    let hostname = check_hostname(model, form, &mut check, None);
-    let choice = "Select a valid choice. That choice is not one of the available choices.";
-    let zone = form.get("zone").filter(|text| !text.is_empty()).map(|name| {
-        let found = model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id);
-        if found.is_none() {
-            check.add("zone", choice);
-        }
-        found
-    });
-    let pool = form.get("pool").filter(|text| !text.is_empty()).map(|name| {
-        let found = model.db.pools.values().find(|pool| pool.name == name).map(|pool| pool.id);
-        if found.is_none() {
-            check.add("pool", choice);
-        }
-        found
-    });
     check.done()?;
     let deployed = form.flag("deployed") && model.version.has(Change::CreateDeployed);
-    let commission = call.admin && !deployed && form.get("commission").is_none_or(is_true);
+    // Scripts that do not exist are not told: the machine is made, and not commissioned.
+    let scripts = scripts::check_commissioning(form, true);
+    let commission = call.admin && !deployed && commission && scripts.is_ok();
+    let Fields { hostname, domain, zone, pool, architecture, power_type, .. } = fields;
+    let power_type = power_type.unwrap_or_default();
     // Where a rack is needed for the images, its absence is noticed before anything is made.
     if commission && !model.version.has(Change::TemporalPower) {
-        model.check_can_boot(full.as_deref().unwrap_or_default())?;
+        model.check_can_boot(architecture.as_deref().unwrap_or_default())?;
     }
     let hostname = hostname.unwrap_or_else(|| model.new_hostname());
     let label = hostname.split('.').next().unwrap_or_default().to_owned();
-    let domain = hostname.split_once('.').and_then(|(_, domain)| model.find_domain(domain)).map(|domain| domain.id);
+    let of_name = hostname.split_once('.').and_then(|(_, domain)| model.find_domain(domain)).map(|domain| domain.id);
     let system_id = model.add_machine(&label, &macs);
     let parameters = super::machine::power_parameters(form, &power_type);
     let set = deployed.then(|| model.db.sequences.take(Table::ScriptSet));
     let machine = model.machine_mut(&system_id)?;
-    machine.architecture = full.unwrap_or_default();
+    machine.architecture = architecture.unwrap_or_default();
     machine.power_type = power_type;
     machine.power_parameters = parameters;
-    machine.zone = zone.flatten().unwrap_or(machine.zone);
-    machine.pool = pool.flatten().unwrap_or(machine.pool);
-    machine.domain = domain.unwrap_or(machine.domain);
+    machine.zone = zone.unwrap_or(machine.zone);
+    machine.pool = pool.unwrap_or(machine.pool);
+    machine.domain = domain.or(of_name).unwrap_or(machine.domain);
     machine.description = form.text("description").unwrap_or_default();
     if let Some(text) = form.text("distro_series").filter(|_| deployed) {
         machine.distro_series = text;
@@ -409,8 +436,7 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     }
     model.effect(format!("machine {system_id} ({label}) created"));
     if commission {
-        let test = form.get("testing_scripts").is_none_or(|scripts| scripts != "none");
-        model.commission(&system_id, call.user, test)?;
+        model.commission(&system_id, call.user, scripts?)?;
     }
     let machine = model.machine(&system_id)?;
     Ok(Reply::json(&render::machine::machine(model, machine)))
