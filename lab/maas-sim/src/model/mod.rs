@@ -31,6 +31,7 @@ pub mod statement;
 mod status;
 pub mod users;
 pub mod vm_hosts;
+pub mod wanted;
 pub mod world;
 
 use jiff::{SignedDuration, Timestamp};

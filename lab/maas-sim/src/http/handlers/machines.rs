@@ -17,47 +17,19 @@ use super::{
 };
 use crate::model::{
     Model, Outcome, Refusal, Status,
-    allocate::AllocateRequest,
-    db::{Machine, PowerState, ScriptStatus, Table},
+    allocate::{AllocateRequest, OPTIONS},
+    db::{Machine, ScriptStatus, Table},
     machines::{Permission, hostname_error, is_mac},
     refusal::FormCheck,
     release::ReleaseRequest,
+    wanted::{Parameters, no_choice},
 };
 use crate::version::Change;
 
-/// Filters of a list.
-const FILTERS: &[&str] = &[
-    "hostname",
-    "id",
-    "mac_address",
-    "domain",
-    "agent_name",
-    "status",
-    "zone",
-    "pool",
-    "tags",
-    "not_tags",
-    "pod",
-    "not_pod",
-    "pod_type",
-    "not_pod_type",
-    "arch",
-    "cpu_count",
-    "mem",
-    "not_in_zone",
-    "not_in_pool",
-    "subnets",
-    "not_subnets",
-    "fabrics",
-    "not_fabrics",
-    "vlans",
-    "not_vlans",
-];
-/// Parameters of `op=allocate` that are no constraints: no form of MAAS minds them.
-const IGNORED: &[&str] = &["comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd", "dry_run", "verbose"];
+/// Filters of a list that are no constraints of an allocation.
+const FILTERS: &[&str] = &["hostname", "id", "mac_address", "domain", "agent_name", "status"];
 /// Those that came later, all at once.
-const MANY_FILTERS: &[&str] =
-    &["system_id", "owner", "link_speed", "power_state", "not_owner", "not_id", "not_hostname"];
+const MANY_FILTERS: &[&str] = &["system_id", "not_id", "not_hostname", "not_domain", "not_agent_name", "not_status"];
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     match call.action {
@@ -104,119 +76,44 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
 fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
     let query = &call.query;
     let mut check = FormCheck::default();
-    for (key, _) in query.pairs.iter().filter(|(key, _)| key != "op" && !key.starts_with("oauth_")) {
-        let known = FILTERS.contains(&key.as_str())
-            || IGNORED.contains(&key.as_str())
-            || (MANY_FILTERS.contains(&key.as_str()) && model.version.has(Change::ManyFilters));
-        if !known {
-            check.add(key, "No such constraint.");
-        }
-    }
-    // Tags may be many in one value, all else is what it is.
-    let words = |key: &str| -> Vec<String> {
-        let many = key == "tags";
-        let values = query.all(key);
-        let parts = values.iter().flat_map(|text| text.split(|c: char| many && (c == ',' || c.is_whitespace())));
-        parts.filter(|text| !text.is_empty()).map(str::to_owned).collect()
+    let known = |key: &str| {
+        FILTERS.contains(&key)
+            || OPTIONS.contains(&key)
+            || key.starts_with("oauth_")
+            || (MANY_FILTERS.contains(&key) && model.version.has(Change::ManyFilters))
     };
-    let zones = words("zone");
-    let pools = words("pool");
-    let tags = words("tags");
-    let (not_zones, not_pools) = (words("not_in_zone"), words("not_in_pool"));
-    for (field, names) in [("zone", &zones), ("not_in_zone", &not_zones)] {
-        model.check_zones(field, names, &mut check);
-    }
-    for (field, names) in [("pool", &pools), ("not_in_pool", &not_pools)] {
-        model.check_pools(field, names, &mut check);
-    }
-    model.check_tags(&tags, &mut check);
-    model.check_owners(&words("owner"), &mut check);
-    let numbers = [
-        ("cpu_count", "Invalid CPU count: number required."),
-        ("cpu_speed", "Invalid CPU speed: number required."),
-        ("mem", "Invalid memory: number of MiB required."),
-        ("link_speed", "Invalid link speed: number required."),
-    ];
-    for (field, words) in numbers {
-        if query.all(field).iter().any(|text| !text.is_empty() && text.parse::<f64>().is_err()) {
-            check.add(field, words);
-        }
-    }
-    for state in query.all("power_state").iter().filter(|state| PowerState::parse(state).is_none()) {
-        check.add("power_state", format!("Select a valid choice. {state} is not one of the available choices."));
-    }
-    let mut statuses = Vec::new();
-    for word in query.all("status") {
-        match Status::ALL.iter().copied().find(|status| status.filter_word() == word) {
-            Some(status) => statuses.push(status),
-            None => check.add("status", format!("Select a valid choice. {word} is not one of the available choices.")),
-        }
-    }
+    let wanted = model.parse_wanted(Parameters(&query.pairs), known, &mut check);
+    let mut statuses = |field: &str| -> Vec<Status> {
+        let words = query.all_texts(field);
+        let read = |word: &str| Status::ALL.iter().copied().find(|status| status.filter_word() == word);
+        no_choice(&mut check, field, words.iter().find(|word| read(word).is_none()));
+        words.iter().filter_map(|word| read(word)).collect()
+    };
+    let (is, is_not) = (statuses("status"), statuses("not_status"));
     for mac in query.all("mac_address").iter().filter(|mac| !is_mac(mac)) {
         check.add("mac_address", format!("'{mac}' is not a valid MAC address."));
     }
     check.done()?;
-    let ids: BTreeSet<&str> = query.all("id").into_iter().chain(query.all("system_id")).collect();
-    let not_tags = words("not_tags");
     // Read once: there may be ten thousand machines.
-    let [hostnames, domains, agents, owners, powers, macs, not_names, not_ids, not_owners] = [
-        "hostname",
-        "domain",
-        "agent_name",
-        "owner",
-        "power_state",
-        "mac_address",
-        "not_hostname",
-        "not_id",
-        "not_owner",
-    ]
-    .map(|key| query.all(key));
+    let [hostnames, domains, agents, macs, not_names, not_domains, not_agents, not_ids] =
+        ["hostname", "domain", "agent_name", "mac_address", "not_hostname", "not_domain", "not_agent_name", "not_id"]
+            .map(|key| query.all(key));
     let one_of = |wanted: &[&str], value: &str| wanted.is_empty() || wanted.contains(&value);
     let fits = |machine: &Machine| -> bool {
-        let name = |rows: &std::collections::BTreeMap<i64, crate::model::db::Named>, id: i64| {
-            rows.get(&id).map(|row| row.name.clone()).unwrap_or_default()
-        };
-        let host = machine.vm.as_ref().and_then(|vm| model.db.vm_hosts.get(&vm.vm_host));
         let domain = model.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
-        #[allow(clippy::cast_precision_loss)]
-        let number = |key: &str, have: i64| {
-            query.get(key).and_then(|text| text.parse::<f64>().ok()).is_none_or(|want| have as f64 >= want)
-        };
-        let pod_fits = query.get("pod").is_none_or(|wanted| {
-            host.is_some_and(|host| {
-                // Up to 3.5 a part of the name is enough.
-                if model.version.has(Change::ManyFilters) && !model.version.has(Change::ExactPodFilter) {
-                    host.name.contains(wanted)
-                } else {
-                    host.name == wanted
-                }
-            })
-        });
         one_of(&hostnames, &machine.hostname)
             && one_of(&domains, domain)
             && one_of(&agents, &machine.agent_name)
-            && one_of(&owners, model.user_name(machine.owner))
-            && one_of(&powers, machine.power_state.word())
-            && (macs.is_empty()
-                || machine.interfaces.iter().any(|nic| macs.iter().any(|mac| nic.mac.eq_ignore_ascii_case(mac))))
-            && (statuses.is_empty() || statuses.contains(&machine.status))
-            && (zones.is_empty() || zones.contains(&name(&model.db.zones, machine.zone)))
-            && (pools.is_empty() || pools.contains(&name(&model.db.pools, machine.pool)))
-            && tags.iter().all(|tag| machine.tags.contains(tag))
-            && !not_tags.iter().any(|tag| machine.tags.contains(tag))
-            && pod_fits
-            && query.get("not_pod").is_none_or(|wanted| host.is_none_or(|host| host.name != wanted))
-            && query.get("pod_type").is_none_or(|wanted| host.is_some_and(|host| host.kind == wanted))
-            && query.get("not_pod_type").is_none_or(|wanted| host.is_none_or(|host| host.kind != wanted))
-            && number("cpu_count", machine.cpu_count)
-            && number("mem", machine.memory)
-            && number("cpu_speed", machine.cpu_speed)
-            && !not_zones.contains(&name(&model.db.zones, machine.zone))
-            && !not_pools.contains(&name(&model.db.pools, machine.pool))
+            && (macs.is_empty() || macs.iter().any(|mac| machine.has_mac(mac)))
+            && (is.is_empty() || is.contains(&machine.status))
+            && !is_not.contains(&machine.status)
             && !not_names.contains(&machine.hostname.as_str())
+            && !not_domains.contains(&domain)
+            && !not_agents.contains(&machine.agent_name.as_str())
             && !not_ids.contains(&machine.system_id.as_str())
-            && !not_owners.contains(&model.user_name(machine.owner))
+            && model.fits(machine, &wanted)
     };
+    let ids: BTreeSet<&str> = query.all("id").into_iter().collect();
     let machines = &model.db.machines;
     let mut found: Vec<&Machine> = if ids.is_empty() {
         machines.values().collect()
