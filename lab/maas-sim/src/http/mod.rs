@@ -210,7 +210,7 @@ fn dispatch(model: &mut Model, call: &Call) -> Outcome<Reply> {
             h::fabrics::answer(model, call)
         }
         R::Subnets | R::Subnet => h::subnets::answer(model, call),
-        R::IpRanges | R::IpRange => h::subnets::ranges(model, call),
+        R::IpRanges | R::IpRange => h::ranges::answer(model, call),
         R::IpAddresses => h::subnets::addresses(model, call),
         R::DnsResources | R::DnsResource | R::DnsRecords | R::DnsRecord => h::dns::answer(model, call),
         R::Tags | R::Tag => h::tags::answer(model, call),

@@ -152,8 +152,8 @@ impl Model {
             .collect();
         for host in candidates {
             let request = ComposeRequest {
-                cores: Some(cores),
-                memory: Some(memory),
+                cores: Some(cores.to_string()),
+                memory: Some(memory.to_string()),
                 skip_commissioning: true,
                 dynamic: true,
                 ..ComposeRequest::default()

@@ -69,7 +69,7 @@ fn collection(model: &mut Model, call: &Call) -> Outcome<Reply> {
         })
         .collect();
     let mut values: Vec<Value> = shown.into_iter().map(|dns| render::dns(model, dns)).collect();
-    if query.flag("all") {
+    if query.boolean("all")? {
         let mut all = implicit(model, name.as_deref(), domain);
         all.extend(values);
         values = all;

@@ -12,6 +12,7 @@ pub(super) mod machines;
 pub(super) mod misc;
 mod nics;
 pub(super) mod places;
+pub(super) mod ranges;
 mod scripts;
 pub(super) mod subnets;
 pub(super) mod tags;
