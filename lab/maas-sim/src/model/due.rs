@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     Model, Status,
     db::{Level, ScriptStatus},
-    power::{PowerAction, Then},
+    power::{PowerAction, PowerFailure, Then},
     world::Work,
 };
 use crate::version::Change;
@@ -18,8 +18,8 @@ use crate::version::Change;
 pub enum Due {
     /// The background work of a request starts a power action.
     PowerStart { machine: String, work: u64, action: PowerAction, then: Then },
-    /// A power action ends, well or with a sentence.
-    PowerEnd { machine: String, work: u64, action: PowerAction, then: Then, failure: Option<String> },
+    /// A power action ends, well or not.
+    PowerEnd { machine: String, work: u64, action: PowerAction, then: Then, failure: Option<PowerFailure> },
     /// The machine itself has finished something.
     Finish { machine: String, work: u64, what: Work },
     /// Testing that follows commissioning.

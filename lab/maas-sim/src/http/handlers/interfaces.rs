@@ -4,7 +4,9 @@ use super::{
     super::{Call, render::network, reply::Reply, routes::Resource},
     list, nics, unsupported,
 };
-use crate::model::{Model, Outcome, Refusal, Status, bridges::BridgeOptions, links::LinkRequest, machines::Permission};
+use crate::model::{
+    Model, Outcome, Refusal, Status, bridges::BridgeOptions, db::Machine, links::LinkRequest, machines::Permission,
+};
 
 /// The bridge parameters of a form.
 pub(super) fn bridge_options(form: &super::super::forms::Form) -> BridgeOptions {
@@ -24,6 +26,9 @@ fn rendered(model: &Model, system_id: &str, nic: i64) -> Outcome<Reply> {
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
+    if let Some(device) = model.db.devices.get(&system_id).filter(|_| call.action == "read") {
+        return of_device(model, call, &device.node);
+    }
     let machine = model.db.machines.get(&system_id).ok_or(Refusal::NotFound("Node"))?;
     if call.route.resource == Resource::Interfaces {
         if call.action == "read" {
@@ -94,6 +99,18 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         _ => return Err(unsupported(call)),
     }
     rendered(model, &system_id, nic)
+}
+
+fn of_device(model: &Model, call: &Call, node: &Machine) -> Outcome<Reply> {
+    if !model.may(call.user, node, Permission::View) {
+        return Err(Refusal::Forbidden);
+    }
+    if call.route.resource == Resource::Interfaces {
+        return list(node.interfaces.iter().map(|nic| network::interface(model, node, nic)).collect());
+    }
+    let wanted = call.parameter(1);
+    let nic = node.interfaces.iter().find(|nic| nic.id.to_string() == wanted || nic.name == wanted);
+    nic.map(|nic| Reply::json(&network::interface(model, node, nic))).ok_or(Refusal::NotFound("Interface"))
 }
 
 fn create(model: &mut Model, call: &Call, system_id: &str) -> Outcome<Reply> {

@@ -70,9 +70,6 @@ fn required(action: &str) -> Permission {
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
-    if call.route.resource == Resource::Node && !model.db.machines.contains_key(&system_id) {
-        return Err(Refusal::NotFound("Node"));
-    }
     let form = call.data();
     if call.action == "release" && !model.version.has(Change::ReleaseScripts) {
         // MAAS reads these before it looks for the machine.

@@ -1,7 +1,5 @@
 //! The collection of machines: lists, making, allocating.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -10,26 +8,20 @@ use super::{
         forms::{Encoding, Form},
         render,
         reply::Reply,
-        routes::Resource,
     },
+    filter::Filter,
     machine_form::{self, Fields},
     scripts, unsupported,
 };
 use crate::model::{
     Model, Outcome, Refusal, Status,
-    allocate::{AllocateRequest, OPTIONS},
+    allocate::AllocateRequest,
     db::{Machine, ScriptStatus, Table},
     machines::{Permission, hostname_error, is_mac},
     refusal::FormCheck,
     release::ReleaseRequest,
-    wanted::{Parameters, no_choice},
 };
 use crate::version::Change;
-
-/// Filters of a list that are no constraints of an allocation.
-const FILTERS: &[&str] = &["hostname", "id", "mac_address", "domain", "agent_name", "status"];
-/// Those that came later, all at once.
-const MANY_FILTERS: &[&str] = &["system_id", "not_id", "not_hostname", "not_domain", "not_agent_name", "not_status"];
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     match call.action {
@@ -73,54 +65,15 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     }
 }
 
-fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
-    let query = &call.query;
-    let mut check = FormCheck::default();
-    let known = |key: &str| {
-        FILTERS.contains(&key)
-            || OPTIONS.contains(&key)
-            || key.starts_with("oauth_")
-            || (MANY_FILTERS.contains(&key) && model.version.has(Change::ManyFilters))
-    };
-    let wanted = model.parse_wanted(Parameters(&query.pairs), known, &mut check);
-    let mut statuses = |field: &str| -> Vec<Status> {
-        let words = query.all_texts(field);
-        let read = |word: &str| Status::ALL.iter().copied().find(|status| status.filter_word() == word);
-        no_choice(&mut check, field, words.iter().find(|word| read(word).is_none()));
-        words.iter().filter_map(|word| read(word)).collect()
-    };
-    let (is, is_not) = (statuses("status"), statuses("not_status"));
-    for mac in query.all("mac_address").iter().filter(|mac| !is_mac(mac)) {
-        check.add("mac_address", format!("'{mac}' is not a valid MAC address."));
-    }
-    check.done()?;
-    // Read once: there may be ten thousand machines.
-    let [hostnames, domains, agents, macs, not_names, not_domains, not_agents, not_ids] =
-        ["hostname", "domain", "agent_name", "mac_address", "not_hostname", "not_domain", "not_agent_name", "not_id"]
-            .map(|key| query.all(key));
-    let one_of = |wanted: &[&str], value: &str| wanted.is_empty() || wanted.contains(&value);
-    let fits = |machine: &Machine| -> bool {
-        let domain = model.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
-        one_of(&hostnames, &machine.hostname)
-            && one_of(&domains, domain)
-            && one_of(&agents, &machine.agent_name)
-            && (macs.is_empty() || macs.iter().any(|mac| machine.has_mac(mac)))
-            && (is.is_empty() || is.contains(&machine.status))
-            && !is_not.contains(&machine.status)
-            && !not_names.contains(&machine.hostname.as_str())
-            && !not_domains.contains(&domain)
-            && !not_agents.contains(&machine.agent_name.as_str())
-            && !not_ids.contains(&machine.system_id.as_str())
-            && model.fits(machine, &wanted)
-    };
-    let ids: BTreeSet<&str> = query.all("id").into_iter().collect();
+/// The machines that a list shows.
+pub(super) fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
+    let filter = Filter::read(model, &call.query)?;
     let machines = &model.db.machines;
-    let mut found: Vec<&Machine> = if ids.is_empty() {
-        machines.values().collect()
-    } else {
-        ids.into_iter().filter_map(|id| machines.get(id)).collect()
+    let mut found: Vec<&Machine> = match filter.ids() {
+        Some(ids) => ids.into_iter().filter_map(|id| machines.get(id)).collect(),
+        None => machines.values().collect(),
     };
-    found.retain(|machine| model.may(call.user, machine, Permission::View) && fits(machine));
+    found.retain(|machine| model.may(call.user, machine, Permission::View) && filter.fits(model, machine));
     found.sort_by_key(|machine| machine.id);
     Ok(found.into_iter().map(|machine| machine.system_id.clone()).collect())
 }
@@ -217,18 +170,22 @@ fn check_permitted(model: &Model, call: &Call, ids: &[String], permission: Permi
     Err(Refusal::text(403, words))
 }
 
-fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(super) fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     let zone = form.get("zone").and_then(|name| model.db.zones.values().find(|zone| zone.name == name)).map(|z| z.id);
     let Some(zone) = zone else {
         return Err(Refusal::field("zone", "Select a valid choice. That choice is not one of the available choices."));
     };
     let ids = form.all_texts("nodes");
-    if ids.iter().any(|id| !model.db.machines.contains_key(id)) || !call.admin {
+    let known = |id: &String| model.db.machines.contains_key(id) || model.db.devices.contains_key(id);
+    if !ids.iter().all(known) || !call.admin {
         return Err(Refusal::field("system_id", "Some of the given system ids are invalid system ids."));
     }
     for id in &ids {
-        model.machine_mut(id)?.zone = zone;
+        match model.db.devices.get_mut(id) {
+            Some(device) => device.node.zone = zone,
+            None => model.machine_mut(id)?.zone = zone,
+        }
     }
     model.effect(format!("zone of {} machines set", ids.len()));
     Ok(Reply::json(&Value::Null))
@@ -283,9 +240,6 @@ pub(super) fn check_hostname(model: &Model, form: &Form, check: &mut FormCheck, 
 
 fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
-    if call.route.resource == Resource::Nodes {
-        return Err(unsupported(call));
-    }
     let commission = form.get("commission").is_none() || form.boolean("commission")?;
     check_kernel(form)?;
     let mut check = FormCheck::default();
