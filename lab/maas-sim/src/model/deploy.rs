@@ -71,6 +71,7 @@ impl Model {
         machine.osystem = osystem;
         machine.distro_series = series;
         machine.hwe_kernel = kernel;
+        machine.min_hwe_kernel.get_or_insert_default();
         machine.ephemeral_deploy = request.ephemeral;
         machine.enable_hw_sync = request.enable_hw_sync;
         machine.becomes_vm_host = request.vm_host;
@@ -250,10 +251,7 @@ impl Model {
         let testing_set = test.then(|| self.db.sequences.take(Table::ScriptSet));
         self.user_event(system_id, "User starting node commissioning", user, None);
         self.event(system_id, Level::Info, "Commissioning", "");
-        let is_vm_with_links = self.machine(system_id)?.vm.is_some();
-        if !is_vm_with_links {
-            self.clear_links(system_id);
-        }
+        self.clear_configuration(system_id);
         let machine = self.machine_mut(system_id)?;
         machine.owner = Some(user);
         machine.commissioning = ScriptStatus::Pending;

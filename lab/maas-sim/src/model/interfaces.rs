@@ -90,6 +90,15 @@ impl Model {
         }
     }
 
+    /// Takes a row off an interface for good; a default gateway that it led to is forgotten.
+    pub fn remove_link(&mut self, system_id: &str, nic: i64, address: i64) {
+        self.detach_address(system_id, nic, address);
+        self.drop_address(address);
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.gateway_link = machine.gateway_link.filter(|link| *link != address);
+        }
+    }
+
     /// Ids of an interface's links, observed addresses apart.
     pub fn links_of(&self, nic: &Interface) -> Vec<i64> {
         nic.addresses
@@ -102,15 +111,15 @@ impl Model {
     pub(crate) fn drop_links(&mut self, system_id: &str, nic: i64) {
         let Ok(interface) = self.interface(system_id, nic) else { return };
         for id in self.links_of(interface) {
-            self.detach_address(system_id, nic, id);
-            self.drop_address(id);
+            self.remove_link(system_id, nic, id);
         }
     }
 
-    /// Before commissioning: all links go.
-    pub fn clear_links(&mut self, system_id: &str) {
-        let nics: Vec<i64> =
-            self.db.machines.get(system_id).map_or_else(Vec::new, |m| m.interfaces.iter().map(|nic| nic.id).collect());
+    /// Before commissioning: links and partitions go. Those of a VM, which MAAS made itself, stay.
+    pub fn clear_configuration(&mut self, system_id: &str) {
+        let Some(machine) = self.db.machines.get_mut(system_id).filter(|machine| machine.vm.is_none()) else { return };
+        machine.disks.iter_mut().for_each(|disk| disk.partitions.clear());
+        let nics: Vec<i64> = machine.interfaces.iter().map(|nic| nic.id).collect();
         for nic in nics {
             self.drop_links(system_id, nic);
         }
@@ -142,8 +151,7 @@ impl Model {
     pub fn disconnect(&mut self, system_id: &str, nic: i64) -> Outcome<()> {
         let all = self.interface(system_id, nic)?.addresses.clone();
         for id in all {
-            self.detach_address(system_id, nic, id);
-            self.drop_address(id);
+            self.remove_link(system_id, nic, id);
         }
         self.interface_mut(system_id, nic)?.vlan = None;
         Ok(())
@@ -186,8 +194,7 @@ impl Model {
             self.delete_interface(system_id, child)?;
         }
         for id in self.interface(system_id, nic)?.addresses.clone() {
-            self.detach_address(system_id, nic, id);
-            self.drop_address(id);
+            self.remove_link(system_id, nic, id);
         }
         self.remove_interface_row(system_id, nic);
         if let Some(machine) = self.db.machines.get_mut(system_id) {

@@ -179,8 +179,7 @@ impl Model {
                 _ => false,
             };
             if !keep {
-                self.detach_address(system_id, nic, id);
-                self.drop_address(id);
+                self.remove_link(system_id, nic, id);
             }
         }
         Ok(())
@@ -192,8 +191,7 @@ impl Model {
         let link = choose_link("id", id, &choices)?.ok_or_else(|| Refusal::required("id"))?;
         let subnet = self.db.addresses.get(&link).and_then(|row| row.subnet);
         let was_link_up = self.is_link_up(link);
-        self.detach_address(system_id, nic, link);
-        self.drop_address(link);
+        self.remove_link(system_id, nic, link);
         let left = self.links_of(self.interface(system_id, nic)?);
         if left.is_empty() {
             self.add_link_up(system_id, nic, if was_link_up { None } else { subnet });

@@ -76,7 +76,7 @@ impl Model {
         machine.osystem.clear();
         machine.distro_series.clear();
         machine.hwe_kernel = None;
-        machine.ephemeral_deploy = false;
+        machine.ephemeral_deploy &= self.version.has(Change::EphemeralKept);
         machine.enable_hw_sync = false;
         machine.last_sync = None;
         machine.locked = false;
@@ -166,6 +166,7 @@ impl Model {
             machine.distro_series.clear();
             machine.hwe_kernel = None;
             machine.netboot = true;
+            machine.ephemeral_deploy &= self.version.has(Change::EphemeralKept);
             machine.gateway_link = None;
             why.clone_into(&mut machine.error_description);
         }

@@ -178,6 +178,7 @@ impl Model {
             self.ensure_tag(tag);
         }
         if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.min_hwe_kernel = None;
             machine.vm = Some(VmRef { vm_host: host.id, vm_id: Some(vm_id) });
             machine.pool = host.pool;
             machine.tags.clone_from(&host.tags);

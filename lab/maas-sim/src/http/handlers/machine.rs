@@ -211,8 +211,8 @@ fn get_token(model: &Model, system_id: &str) -> Outcome<Reply> {
 }
 
 /// Options that allocating and deploying have in common.
-pub(super) fn bridging(form: &Form) -> Outcome<Option<BridgeOptions>> {
-    let wanted = form.boolean("bridge_all")?;
+pub(super) fn bridging(form: &Form, by_default: bool) -> Outcome<Option<BridgeOptions>> {
+    let wanted = form.boolean("bridge_all")? || (by_default && form.get("bridge_all").is_none());
     form.boolean("bridge_stp")?;
     form.whole_number("bridge_fd")?;
     Ok(wanted.then(|| super::interfaces::bridge_options(form)))
@@ -223,7 +223,8 @@ fn deploy_request(form: &Form) -> Outcome<DeployRequest> {
     let install_kvm = form.boolean("install_kvm")?;
     let register_vmhost = form.boolean("register_vmhost")?;
     let ephemeral = form.boolean("ephemeral_deploy")?;
-    let bridge_all = bridging(form)?;
+    // VMs on a host need bridges.
+    let bridge_all = bridging(form, (install_kvm || register_vmhost) && !ephemeral)?;
     Ok(DeployRequest {
         distro_series: form.text("distro_series"),
         hwe_kernel: form.text("hwe_kernel"),

@@ -159,9 +159,8 @@ pub(super) fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome
     if let Some(text) = fields.architecture {
         machine.architecture = text;
     }
-    if let Some(text) = form.text("min_hwe_kernel") {
-        machine.min_hwe_kernel = Some(text);
-    }
+    machine.min_hwe_kernel =
+        form.text("min_hwe_kernel").or(machine.min_hwe_kernel.take()).or_else(|| Some(String::new()));
     if let Some(power_type) = fields.power_type
         && power_type != machine.power_type
     {

@@ -86,7 +86,7 @@ fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
     for key in ["install_rackd", "install_kvm", "register_vmhost", "ephemeral_deploy"] {
         form.boolean(key)?;
     }
-    let bridge_all = super::machine::bridging(form)?;
+    let bridge_all = super::machine::bridging(form, false)?;
     let request = AllocateRequest {
         data: form.pairs.iter().filter(|(key, _)| key != "op").cloned().collect(),
         agent_name: form.text("agent_name").unwrap_or_default(),

@@ -214,7 +214,8 @@ pub fn interface(model: &Model, machine: &Machine, nic: &Interface) -> Value {
         "children": children,
         "params": params,
         "tags": nic.tags,
-        "link_connected": true,
+        // MAAS has never seen a bridge that it was only told of.
+        "link_connected": !(nic.kind == InterfaceKind::Bridge && nic.has_params),
         "interface_speed": nic.speed,
         "link_speed": nic.speed,
         "effective_mtu": mtu,
