@@ -313,3 +313,26 @@ async fn maas_believes_that_a_commissioned_machine_is_on_until_it_asks() {
     arrange(&sim, r#"[{"advance": {"seconds": 301}}]"#);
     assert_eq!(shown(get(&sim, ADMIN, &path).await.json()), (json!("Ready"), json!("off")));
 }
+
+#[tokio::test]
+async fn records_of_a_name_are_read_by_their_types() {
+    let sim = lab();
+    let named = |rrtype: &'static str, rrdata: &'static str| {
+        [("fqdn", "svc.k8s.example"), ("rrtype", rrtype), ("rrdata", rrdata)]
+    };
+    for (form, body) in [
+        (named("A", "10.0.0.1"), json!({"rrtype": ["A is not one of CNAME MX NS SRV SSHFP TXT."]})),
+        (
+            named("mx", "mail"),
+            json!({"__all__": ["Invalid MX: Should be '<preference> <server>'. Range for preference is 0-65535."]}),
+        ),
+        (named("CNAME", "no blanks"), json!({"__all__": ["Invalid CNAME: Should be '<server>'."]})),
+    ] {
+        refused(&sim, ADMIN, "POST", "dnsresourcerecords/", &form, 400, body).await;
+    }
+    assert_eq!(post(&sim, ADMIN, "dnsresourcerecords/", &named("CNAME", "other.example")).await.status, 200);
+    let one = json!({"__all__": ["Only one CNAME can be associated with a name."]});
+    refused(&sim, ADMIN, "POST", "dnsresourcerecords/", &named("CNAME", "third.example"), 400, one).await;
+    let alone = json!({"__all__": ["CNAME records for a name cannot coexist with non-CNAME records."]});
+    refused(&sim, ADMIN, "POST", "dnsresourcerecords/", &named("TXT", "hello"), 400, alone).await;
+}

@@ -11,7 +11,7 @@ use super::{
 use crate::model::{
     Model, Outcome, Refusal,
     db::{AllocType, DnsResource},
-    dns::DnsRequest,
+    dns::{DnsRequest, check_record},
 };
 
 fn request(call: &Call) -> DnsRequest {
@@ -199,13 +199,12 @@ fn records(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => render_record(model, dns, id),
         "update" => {
             call.require_right()?;
+            let given = |key: &str| call.body.text(key).filter(|text| !text.is_empty());
             if let Some(record) = model.db.dns.get_mut(&dns).and_then(|dns| dns.records.get_mut(at)) {
-                if let Some(text) = call.body.get("rrtype") {
-                    record.rrtype = text.to_uppercase();
-                }
-                if let Some(text) = call.body.text("rrdata") {
-                    record.rrdata = text;
-                }
+                let rrtype = given("rrtype").map_or_else(|| record.rrtype.clone(), |text| text.to_uppercase());
+                let rrdata = given("rrdata").unwrap_or_else(|| record.rrdata.clone());
+                check_record(&rrtype, &rrdata)?;
+                (record.rrtype, record.rrdata) = (rrtype, rrdata);
                 if let Some(ttl) = call.body.get("ttl") {
                     record.ttl = ttl.parse().ok();
                 }
