@@ -1,13 +1,13 @@
 //! MAAS is watched, not polled: one change feed for each identity over its event log wakes just the machines named there, and a
 //! slow, spread resync catches what a log may miss (deletions are not logged).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
-use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due};
+use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due, is_on_the_way, is_worth_a_look};
 use capmaas_core::machine::{RECORD_ANNOTATION, Record};
 use futures::Stream;
 use futures::channel::mpsc;
@@ -22,6 +22,7 @@ use crate::census::Census;
 use crate::clock::{Clock, is_recent};
 use crate::identity::{Identities, Identity};
 use crate::metrics::Metrics;
+use crate::port::Key;
 
 /// Machines that are woken together are read together, so this is the size of a read.
 const GROUP: usize = 50;
@@ -36,8 +37,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Into how many parts the distance between two questions falls: after each it is looked whether a machine is on its way.
 const PARTS: u32 = 4;
-/// States that end by themselves, in MAAS's words: the news of it may come any moment.
-const ON_THE_WAY: [&str; 5] = ["Commissioning", "Testing", "Deploying", "Releasing", "Disk erasing"];
 
 /// How often MAAS is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +176,7 @@ impl Feeds {
     async fn rest(&self, name: &Name) {
         for _ in 0..PARTS {
             tokio::time::sleep(self.pace.interval / PARTS).await;
-            if self.machines.state().iter().any(|machine| is_on_the_way(machine) && may_be_of(machine, name)) {
+            if self.machines.state().iter().any(|machine| is_under_way(machine) && may_be_of(machine, name)) {
                 return;
             }
         }
@@ -204,14 +203,22 @@ impl Feeds {
                 tokio::time::sleep(GROUP_PAUSE).await;
             }
         }
-        if news.system_ids.is_empty() {
-            return;
+        let mut woken = BTreeSet::new();
+        for (id, kinds) in &news.machines {
+            let named = self.census.named(identity.endpoint(), id);
+            woken
+                .extend(named.into_iter().filter(|machine| is_worth_a_look(kinds, self.last_seen(machine).as_deref())));
         }
-        let woken = self.census.named(identity.endpoint(), &news.system_ids);
         self.metrics.woken(u64::try_from(woken.len()).unwrap_or(u64::MAX));
         for machine in &woken {
             self.waker.wake(&ObjectRef::new(&machine.name).within(&machine.namespace));
         }
+    }
+
+    /// The state of a machine in MAAS, as its object says.
+    fn last_seen(&self, machine: &Key) -> Option<String> {
+        let machine = self.machines.get(&ObjectRef::new(&machine.name).within(&machine.namespace))?;
+        machine.status.as_ref()?.machine_state.clone()
     }
 
     /// Wakes every machine once in each period, fifty at a time, evenly spread.
@@ -269,9 +276,9 @@ fn is_waiting(machine: &MaasMachine) -> bool {
     !leaves && machine.spec.provider_id().is_none() && record.is_some_and(|record| record.machine.is_none())
 }
 
-fn is_on_the_way(machine: &MaasMachine) -> bool {
+fn is_under_way(machine: &MaasMachine) -> bool {
     let state = machine.status.as_ref().and_then(|status| status.machine_state.as_deref());
-    state.is_some_and(|state| ON_THE_WAY.contains(&state))
+    state.is_some_and(is_on_the_way)
 }
 
 /// Asks the log once.
@@ -291,7 +298,8 @@ pub(crate) fn entry(event: Event) -> Entry {
     let part = |part: Option<String>| part.unwrap_or_default();
     Entry {
         id: event.id,
-        mark: format!("{}|{}|{}", part(event.created), part(event.kind), part(event.node.clone())),
+        mark: format!("{}|{}|{}", part(event.created), part(event.kind.clone()), part(event.node.clone())),
+        kind: part(event.kind),
         system_id: event.node,
     }
 }
