@@ -216,13 +216,13 @@ async fn vlan_interfaces_and_bonds_are_made_from_nics() {
     let nics = get(&sim, ADMIN, &interfaces).await.json();
     let (eth0, vlan) = (nics[0]["id"].to_string(), nics[0]["vlan"].clone());
     let tagged = post(&sim, ADMIN, &format!("fabrics/{}/vlans/", vlan["fabric_id"]), &[("vid", "42")]).await.json();
-    let make = format!("{interfaces}?op=create_vlan");
+    let create = format!("{interfaces}?op=create_vlan");
     let untagged = json!({
         "vlan": ["A VLAN interface can only belong to a tagged VLAN."],
         "parent": ["A VLAN interface must have exactly one parent."],
     });
-    refused(&sim, ADMIN, "POST", &make, &[("vlan", &vlan["id"].to_string())], 400, untagged).await;
-    let made = post(&sim, ADMIN, &make, &[("vlan", &tagged["id"].to_string()), ("parent", &eth0)]).await.json();
+    refused(&sim, ADMIN, "POST", &create, &[("vlan", &vlan["id"].to_string())], 400, untagged).await;
+    let made = post(&sim, ADMIN, &create, &[("vlan", &tagged["id"].to_string()), ("parent", &eth0)]).await.json();
     assert_eq!((made["name"].clone(), made["type"].clone()), (json!("eth0.42"), json!("vlan")));
     let words = json!({"mac_address": ["This field is required."], "mtu": ["Ensure this value is greater than or equal to 552."]});
     refused(&sim, ADMIN, "POST", &format!("{interfaces}?op=create_physical"), &[("mtu", "9")], 400, words).await;

@@ -9,6 +9,7 @@ use super::{
     refusal::FormCheck,
     wanted::{CONSTRAINTS, Parameters, Wanted},
 };
+use crate::ledger::Effect;
 use crate::version::Change;
 
 /// Parameters that are no constraints: no form of MAAS minds them.
@@ -48,7 +49,7 @@ impl Model {
         if !request.dry_run {
             self.acquire(&system_id, user, &request.agent_name, request.comment.as_deref());
             let name = self.user_name(Some(user)).to_owned();
-            self.effect(format!("allocated {system_id} to {name}"));
+            self.effect(Effect::Allocated { machine: system_id.clone(), user: name });
             if let Some(options) = &request.bridge_all {
                 self.bridge_all(&system_id, options);
             }

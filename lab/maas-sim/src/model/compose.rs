@@ -10,6 +10,7 @@ use super::{
     vm_hosts::{connection_refused, pool_used, used},
     world::Instance,
 };
+use crate::ledger::Effect;
 
 /// Parameters of `op=compose`.
 #[derive(Clone, Debug, Default)]
@@ -151,7 +152,7 @@ impl Model {
         let vm_id = self.note_vm(id, &host.project, &hostname, &instance, Some(system_id.clone()));
         self.fill_vm(&system_id, &host, &hostname, &instance, vm_id);
         self.finish_compose(&system_id, user, request, &nics, &checked);
-        self.effect(format!("composed {system_id} ({hostname}) on vm host {id}"));
+        self.effect(Effect::Composed { machine: system_id.clone(), vm_host: id });
         Ok(system_id)
     }
 

@@ -6,6 +6,7 @@ use super::{
     power::{PowerAction, Then},
     world::Work,
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
 /// Parameters of `op=deploy` that the model looks at.
@@ -363,7 +364,7 @@ impl Model {
         }
         self.new_work(system_id);
         self.plan_power(system_id, PowerAction::Off, Then::Aborted(target));
-        self.effect(format!("{system_id}: abort"));
+        self.effect(Effect::machine(system_id, MachineChange::Aborted));
         Ok(())
     }
 }

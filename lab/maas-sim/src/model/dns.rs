@@ -7,6 +7,7 @@ use super::{
     db::{AllocType, DnsResource, Domain, Record, Table},
     refusal::FormCheck,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 
 /// Parameters of a DNS resource.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +86,7 @@ impl Model {
         }
         let addresses = self.address_rows(user, &ips);
         let id = self.db.sequences.take(Table::Dns);
-        self.effect(format!("dns {name} created"));
+        self.effect(Effect::object(ObjectKind::Dns, &name, ObjectChange::Created));
         self.db.dns.insert(id, DnsResource { id, name, domain, address_ttl: ttl, addresses, records: Vec::new() });
         Ok(id)
     }
@@ -121,7 +122,7 @@ impl Model {
         if let Some(rows) = rows {
             dns.addresses = rows;
         }
-        self.effect(format!("dns {id} updated"));
+        self.effect(Effect::object(ObjectKind::Dns, id, ObjectChange::Updated));
         Ok(())
     }
 

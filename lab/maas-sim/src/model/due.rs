@@ -10,6 +10,7 @@ use super::{
     power::{PowerAction, PowerFailure, Then},
     world::Work,
 };
+use crate::ledger::Effect;
 use crate::version::Change;
 
 /// Something that is due at some moment.
@@ -73,7 +74,9 @@ impl Queue {
 
     /// Takes every look at the power of a machine that is still to come.
     pub fn take_polls(&mut self) -> Vec<Due> {
-        self.entries.extract_if(.., |_, due| matches!(due, Due::PowerPolled { .. })).map(|(_, due)| due).collect()
+        let polls = self.entries.iter().filter(|(_, due)| matches!(due, Due::PowerPolled { .. }));
+        let keys: Vec<_> = polls.map(|(key, _)| *key).collect();
+        keys.iter().filter_map(|key| self.entries.remove(key)).collect()
     }
 
     /// When the last thing is due for one machine, time limits apart.
@@ -195,7 +198,7 @@ impl Model {
             text = format!("{text} (to {})", self.user_name(owner));
         }
         self.event(system_id, Level::Debug, "Node changed status", &text);
-        self.effect(format!("{system_id}: {} to {}", before.name(), next.name()));
+        self.effect(Effect::Status { machine: system_id.to_owned(), from: before, to: next });
         true
     }
 

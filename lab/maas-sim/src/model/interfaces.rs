@@ -4,6 +4,7 @@ use super::{
     Model, Outcome, Refusal,
     db::{AllocType, Interface, InterfaceKind},
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
 impl Interface {
@@ -202,7 +203,7 @@ impl Model {
                 other.parents.retain(|parent| *parent != nic);
             }
         }
-        self.effect(format!("{system_id}: interface {nic} deleted"));
+        self.effect(Effect::machine(system_id, MachineChange::Interfaces));
         Ok(())
     }
 }

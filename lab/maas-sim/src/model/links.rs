@@ -7,6 +7,7 @@ use super::{
     db::{AllocType, Subnet},
     refusal::FormCheck,
 };
+use crate::ledger::{Effect, MachineChange};
 
 /// The modes of a link, in MAAS's order.
 const MODES: &[&str] = &["auto", "dhcp", "static", "link_up"];
@@ -76,7 +77,7 @@ impl Model {
         if request.default_gateway {
             self.machine_mut(system_id)?.gateway_link = Some(id);
         }
-        self.effect(format!("{system_id}: link {mode} on interface {nic}"));
+        self.effect(Effect::machine(system_id, MachineChange::Interfaces));
         Ok(())
     }
 

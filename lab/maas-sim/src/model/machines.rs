@@ -7,6 +7,7 @@ use super::{
     db::{AllocType, Disk, Interface, Level, Machine, Partition, PowerState, ScriptStatus, Table},
     world::Body,
 };
+use crate::ledger::{Effect, MachineChange};
 
 /// What a user wants to do with a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,9 +131,8 @@ impl Model {
         let own = machine.owner == Some(user);
         let free = machine.owner.is_none();
         match permission {
-            Permission::View => admin || own || free,
+            Permission::View | Permission::Lock => admin || own || free,
             Permission::Edit => !machine.locked && (admin || own || free),
-            Permission::Lock => admin || own || free,
             Permission::Admin => admin && !machine.locked,
             Permission::AdminRead => admin,
         }
@@ -334,7 +334,7 @@ impl Model {
             }
         }
         if !pairs.is_empty() {
-            self.effect(format!("{system_id}: annotations"));
+            self.effect(Effect::machine(system_id, MachineChange::Annotated));
         }
         Ok(())
     }
@@ -353,7 +353,7 @@ impl Model {
         let kind = if locked { "User locking node" } else { "User unlocking node" };
         self.user_event(system_id, kind, user, comment);
         self.machine_mut(system_id)?.locked = locked;
-        self.effect(format!("{system_id}: {}", if locked { "locked" } else { "unlocked" }));
+        self.effect(Effect::machine(system_id, if locked { MachineChange::Locked } else { MachineChange::Unlocked }));
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use super::{
     due::Due,
     world::{BmcMode, LxdCommand, Work, lxd_key},
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
 /// What is asked of a BMC.
@@ -371,7 +372,7 @@ impl Model {
         if !manual {
             self.plan_power(system_id, PowerAction::Off, Then::Nothing);
         }
-        self.effect(format!("{system_id}: power off"));
+        self.effect(Effect::machine(system_id, MachineChange::PowerOff));
         Ok(())
     }
 
@@ -385,7 +386,7 @@ impl Model {
         let known_on = machine.power_state == PowerState::On;
         self.check_bmc_reached(system_id, true).map_err(Refusal::late)?;
         self.user_event(system_id, "User powering up node", user, comment);
-        self.effect(format!("{system_id}: power on"));
+        self.effect(Effect::machine(system_id, MachineChange::PowerOn));
         if status == Status::Allocated {
             self.begin_deploying(system_id, known_on);
         } else {

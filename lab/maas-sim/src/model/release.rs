@@ -7,6 +7,7 @@ use super::{
     power::{PowerAction, Then},
     world::{LxdCommand, Work},
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
 /// Parameters of `op=release`.
@@ -215,7 +216,7 @@ impl Model {
     pub fn delete_machine(&mut self, system_id: &str, force: bool) -> Outcome<()> {
         self.machine(system_id)?;
         self.remove_vm_hosts_of(system_id, force)?;
-        self.effect(format!("{system_id}: deleted"));
+        self.effect(Effect::machine(system_id, MachineChange::Deleted));
         self.remove_machine(system_id, true);
         Ok(())
     }

@@ -9,6 +9,7 @@ use super::{
     machines::{check_hostname, check_macs, set_zone},
     unsupported,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     Model, Outcome, Refusal,
     db::{Device, Interface, Machine, Table},
@@ -100,7 +101,7 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     }
     let device = Device { node, parent };
     let reply = Reply::json(&render::device(model, &device));
-    model.effect(format!("device {system_id} ({label}) created"));
+    model.effect(Effect::object(ObjectKind::Device, &system_id, ObjectChange::Created));
     model.db.devices.insert(system_id, device);
     Ok(reply)
 }
@@ -119,7 +120,7 @@ fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => {}
         "delete" => {
             model.db.devices.remove(&system_id);
-            model.effect(format!("device {system_id} deleted"));
+            model.effect(Effect::object(ObjectKind::Device, &system_id, ObjectChange::Deleted));
             return Ok(Reply::deleted());
         }
         "update" => {

@@ -8,6 +8,7 @@ use super::{
     super::{Call, render, reply::Reply, routes::Resource},
     list, numeric, unsupported,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     Model, Outcome, Refusal,
     db::{AllocType, DnsResource},
@@ -151,7 +152,7 @@ fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
             call.require_right()?;
             // Its addresses stay reserved.
             model.db.dns.remove(&id);
-            model.effect(format!("dns {id} deleted"));
+            model.effect(Effect::object(ObjectKind::Dns, id, ObjectChange::Deleted));
             Ok(Reply::deleted())
         }
         _ => Err(unsupported(call)),

@@ -189,6 +189,7 @@ fn read_mtu(form: &Form, check: &mut FormCheck) -> Option<i64> {
 }
 
 /// The space that a form names; none if it names none.
+#[allow(clippy::option_option)]
 fn read_space(model: &Model, form: &Form, check: &mut FormCheck) -> Option<Option<i64>> {
     let text = form.get("space")?;
     if matches!(text, "" | "undefined") {

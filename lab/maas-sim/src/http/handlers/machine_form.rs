@@ -5,6 +5,7 @@ use super::{
     machine::power_parameters,
     machines::check_hostname,
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::model::{Model, Outcome, Refusal, refusal::FormCheck};
 
 const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
@@ -172,6 +173,6 @@ pub(super) fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome
             machine.power_parameters.insert(name.to_owned(), value.clone());
         }
     }
-    model.effect(format!("{system_id}: updated"));
+    model.effect(Effect::machine(system_id, MachineChange::Updated));
     Ok(())
 }

@@ -13,6 +13,7 @@ use super::{
     machine_form::{self, Fields},
     scripts, unsupported,
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::model::{
     Model, Outcome, Refusal, Status,
     allocate::AllocateRequest,
@@ -187,7 +188,9 @@ pub(super) fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
             None => model.machine_mut(id)?.zone = zone,
         }
     }
-    model.effect(format!("zone of {} machines set", ids.len()));
+    for id in &ids {
+        model.effect(Effect::machine(id, MachineChange::Zone));
+    }
     Ok(Reply::json(&Value::Null))
 }
 
@@ -285,7 +288,7 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
         machine.commissioning = ScriptStatus::Pending;
         machine.commissioning_set = set;
     }
-    model.effect(format!("machine {system_id} ({label}) created"));
+    model.effect(Effect::machine(&system_id, MachineChange::Created));
     if commission {
         model.commission(&system_id, call.user, scripts?)?;
     }

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use super::super::forms::{Form, is_true};
+use crate::ledger::{Effect, MachineChange};
 use crate::model::{
     Model, Outcome, Refusal, Status,
     db::{Interface, InterfaceKind, Table},
@@ -21,6 +22,7 @@ const LACP_RATES: &[&str] = &["slow", "fast"];
 const HASH_POLICIES: &[&str] = &["layer2", "layer2+3", "layer3+4", "encap2+3", "encap3+4"];
 
 /// What all kinds have in common.
+#[allow(clippy::option_option)]
 struct Common {
     /// The VLAN, if one is named; none if it is named as nothing.
     vlan: Option<Option<i64>>,
@@ -93,7 +95,7 @@ fn add(model: &mut Model, system_id: &str, mut nic: Interface, form: &Form, comm
     if connected {
         model.add_link_up(system_id, id, None);
     }
-    model.effect(format!("{system_id}: interface {id} created"));
+    model.effect(Effect::machine(system_id, MachineChange::Interfaces));
     Ok(id)
 }
 
@@ -112,7 +114,7 @@ pub(super) fn create_physical(model: &mut Model, form: &Form, system_id: &str) -
     }
     check.done()?;
     let taken = &model.machine(system_id)?.interfaces;
-    let free = || (0..).map(|n| format!("eth{n}")).find(|name| !taken.iter().any(|nic| nic.name == *name));
+    let free = || (0..=taken.len()).map(|n| format!("eth{n}")).find(|name| !taken.iter().any(|nic| nic.name == *name));
     let name = given(form, "name").map(str::to_owned).or_else(free).unwrap_or_default();
     let id = model.db.sequences.take(Table::Interface);
     let mac = form.get("mac_address").unwrap_or_default();

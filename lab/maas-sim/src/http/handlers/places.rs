@@ -6,6 +6,7 @@ use super::{
     super::{Call, forms::is_true, render, reply::Reply},
     is_item, list, numeric, unsupported,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     DEFAULT_POOL, DEFAULT_ZONE, Model, Outcome, Refusal,
     db::{Domain, Named, Table},
@@ -59,7 +60,7 @@ pub(crate) fn zones(model: &mut Model, call: &Call) -> Outcome<Reply> {
             description: form.text("description").unwrap_or_default(),
         };
         let reply = Reply::json(&render::zone(&zone));
-        model.effect(format!("zone {} created", zone.name));
+        model.effect(Effect::object(ObjectKind::Zone, &zone.name, ObjectChange::Created));
         model.db.zones.insert(id, zone);
         return Ok(reply);
     }
@@ -137,7 +138,7 @@ pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
             description: form.text("description").unwrap_or_default(),
         };
         let reply = Reply::json(&render::pool(&pool));
-        model.effect(format!("pool {} created", pool.name));
+        model.effect(Effect::object(ObjectKind::Pool, &pool.name, ObjectChange::Created));
         model.db.pools.insert(id, pool);
         return Ok(reply);
     }

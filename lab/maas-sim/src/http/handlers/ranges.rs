@@ -85,23 +85,17 @@ fn read(model: &Model, form: &Form, old: Option<IpRange>) -> Outcome<IpRange> {
     };
     let start = address("start_ip", old.as_ref().map(|row| row.start));
     let end = address("end_ip", old.as_ref().map(|row| row.end));
-    let subnet = match given("subnet") {
-        Some(text) => {
-            let found = model.find_subnet(text).map(|subnet| subnet.id);
-            if found.is_none() {
-                check.add("subnet", "Select a valid choice. That choice is not one of the available choices.");
-            }
-            found
-        }
-        None => {
-            let known = old.as_ref().map(|row| row.subnet);
-            let found = known.or_else(|| start.and_then(|ip| model.subnet_of(ip)).map(|subnet| subnet.id));
-            if found.is_none() {
-                check.add("subnet", "This field is required.");
-            }
-            found
-        }
+    let (subnet, words) = if let Some(text) = given("subnet") {
+        let found = model.find_subnet(text).map(|subnet| subnet.id);
+        (found, "Select a valid choice. That choice is not one of the available choices.")
+    } else {
+        let known = old.as_ref().map(|row| row.subnet);
+        let found = known.or_else(|| start.and_then(|ip| model.subnet_of(ip)).map(|subnet| subnet.id));
+        (found, "This field is required.")
     };
+    if subnet.is_none() {
+        check.add("subnet", words);
+    }
     let (Some(start), Some(end)) = (start, end) else {
         for field in BOTH.iter().filter(|_| start.is_none() || end.is_none()) {
             check.add(field, "Start IP address and end IP address are both required.");

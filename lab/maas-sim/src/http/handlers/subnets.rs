@@ -168,6 +168,7 @@ fn choose_vlan(model: &Model, call: &Call, check: &mut FormCheck) -> Option<i64>
 }
 
 /// What a form says about a subnet besides its network and its VLAN.
+#[allow(clippy::option_option)]
 struct SubnetFields {
     gateway_ip: Option<Option<IpAddr>>,
     dns_servers: Option<Vec<String>>,
