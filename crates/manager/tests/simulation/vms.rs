@@ -136,7 +136,7 @@ pub(crate) fn is_end(world: &World, object: &Value, reason: &str) -> bool {
         reasons::STATIC_IP_FAILED => object["spec"]["staticIP"] == FIXED && holds_fixed(world) == Some(true),
         reasons::INSUFFICIENT_RESOURCES => {
             let zone = object["metadata"]["name"].as_str().and_then(|name| {
-                let machine = world.port.object("Machine", &capmaas_manager::port::Key::new("default", name))?;
+                let machine = world.port.object("Machine", &capmaas_manager::kubernetes::Key::new("default", name))?;
                 machine["spec"]["failureDomain"].as_str().map(str::to_owned)
             });
             !rooms(world).iter().any(|(host, left)| {

@@ -3,12 +3,12 @@
 //! Two things stand behind it: [`KubePort`] speaks to an API server, [`MemoryPort`] is one in memory for simulations. One
 //! suite of contract tests (`tests/port_contract.rs`) runs against both, so that they cannot drift apart.
 
+mod coalesced_reads;
 mod events;
-mod kube_port;
+mod kube_client;
 mod kubeconfig;
 mod memory;
 mod memory_objects;
-mod together;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::census::Census;
-pub use kube_port::KubePort;
-pub(crate) use kube_port::says_absent;
-pub use memory::{MemoryPort, Version};
+use crate::machine_index::MachineIndex;
+pub use kube_client::KubeClient;
+pub(crate) use kube_client::says_absent;
+pub use memory::{MemoryKubernetes, Version};
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -146,7 +146,7 @@ impl SecretValues {
 
 /// Something that happened, for `kubectl get events`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Happening {
+pub struct ObjectEvent {
     /// Kind of the object that it is about.
     pub kind: Kind,
     /// The object that it is about.
@@ -300,7 +300,7 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
 
     /// What all `MaasMachine`s that this manager may see stand for. From a cache where there is one, so it may lag behind, but
     /// no further than [`maas_machines`](Self::maas_machines).
-    async fn census(&self) -> Result<Census>;
+    async fn machine_index(&self) -> Result<MachineIndex>;
 
     /// The data of a Secret as it is stored now.
     async fn secret(&self, key: &Key) -> Result<Option<SecretValues>>;
@@ -318,7 +318,7 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard>;
 
     /// Tells that something happened.
-    async fn publish(&self, happening: &Happening) -> Result<()>;
+    async fn publish(&self, happening: &ObjectEvent) -> Result<()>;
 
     /// Asks the API server of a workload cluster for its version; an error means that it does not answer.
     async fn workload_version(&self, cluster: &Key) -> Result<String>;

@@ -7,19 +7,19 @@ use jiff::Timestamp;
 use super::decide::{Step, after, is_elsewhere, unknown, unseen};
 use super::effect::Effect;
 use super::host_leaving::before_release;
+use super::journal::{ABANDON_ANNOTATION, Journal, VmJournal, Write};
 use super::ownership::{self, Whose};
-use super::record::{ABANDON_ANNOTATION, Record, VmRecord, Write};
 use super::rising::{LOOK_AGAIN, once_more};
-use super::state::{Power, State};
-use super::status::Said;
+use super::status::Progress;
 use super::vm::listed;
-use super::{Eyes, Metal, Observed, extra, stuck, wanted};
+use super::{Access, Observed, stuck, surplus, wanted};
 use crate::Lookup;
 use crate::intent::Wipe;
+use crate::maas::{self, Power, State};
 
-pub(super) struct Leave<'a> {
+pub(super) struct Releasing<'a> {
     pub(super) observed: &'a Observed,
-    pub(super) record: Record,
+    pub(super) journal: Journal,
     pub(super) erase: Option<Wipe>,
     pub(super) is_vm: bool,
     /// A VM was asked for, and what became of that was never seen.
@@ -29,10 +29,10 @@ pub(super) struct Leave<'a> {
 
 pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     let spec = &observed.object.spec;
-    let record = match Record::read(observed.object.metadata.annotations.as_ref()) {
-        Ok(Some(record)) => record.without_future(now),
+    let journal = match Journal::read(observed.object.metadata.annotations.as_ref()) {
+        Ok(Some(journal)) => journal.without_future(now),
         Ok(None) if spec.provider_id().is_none() => {
-            // Nothing was ever intended: the record comes before the first effect (S3, S13). An unreadable spec may hide an
+            // Nothing was ever intended: the journal comes before the first effect (S3, S13). An unreadable spec may hide an
             // ID of the Go provider's.
             let hidden = spec.unreadable.iter().any(|path| path == "." || path.starts_with("providerID"));
             if hidden {
@@ -42,9 +42,9 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
             if let Some(begun) = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION)) {
                 // The Go provider was making a VM of this name.
                 let uid = metadata.uid.as_deref().unwrap_or_default();
-                let mut record = Record::new(uid);
-                record.vm = Some(VmRecord::named(begun, metadata.name.as_deref().unwrap_or_default(), uid));
-                return taking_over().recording(record);
+                let mut journal = Journal::new(uid);
+                journal.vm = Some(VmJournal::named(begun, metadata.name.as_deref().unwrap_or_default(), uid));
+                return taking_over().writing(journal);
             }
             return done("nothing was ever allocated");
         }
@@ -53,138 +53,138 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     };
     // Of a machine that was taken over MAAS itself tells what it is.
     let shown = matches!(&observed.on_record, Lookup::Found(metal) if metal.is_vm());
-    let is_vm = record.vm.is_some() || record.adopted && shown;
-    let erase = match wanted(&observed.object, Some(&record)) {
+    let is_vm = journal.vm.is_some() || journal.adopted && shown;
+    let erase = match wanted(&observed.object, Some(&journal)) {
         Ok(wanted) => wanted.intent.erase(),
         // Whatever else is wrong with the spec, the machine is given back; how its disks are wiped is then MAAS's setting.
         Err(_) => None,
     };
     // The disk of a VM goes with it.
     let erase = erase.or(is_vm.then_some(Wipe::Nothing));
-    Leave { observed, record, erase, is_vm, unanswered: false, now }.step()
+    Releasing { observed, journal, erase, is_vm, unanswered: false, now }.step()
 }
 
 /// Deleted before we saw it for the first time: taken over, then released.
 fn adopt(observed: &Observed) -> Step {
     let spec = &observed.object.spec;
-    let mut record = Record::new(observed.object.metadata.uid.as_deref().unwrap_or_default());
+    let mut journal = Journal::new(observed.object.metadata.uid.as_deref().unwrap_or_default());
     let id = spec.provider_id().and_then(|id| id.parse::<capmaas_api::ProviderId>().ok());
     let id = id.and_then(|id| id.system_id().map(str::to_owned)).or_else(|| spec.system_id().map(str::to_owned));
     let Some(id) = id else {
         return kept(reasons::MACHINE_NOT_FOUND, "spec.providerID names no machine to be looked up");
     };
-    record.machine = Some(id);
-    record.adopted = true;
-    taking_over().recording(record)
+    journal.machine = Some(id);
+    journal.adopted = true;
+    taking_over().writing(journal)
 }
 
 fn taking_over() -> Step {
-    Step::say(Said::not_yet(Severity::Info, reasons::DELETING, "the machine is being taken over"), after(0))
+    Step::say(Progress::not_yet(Severity::Info, reasons::DELETING, "the machine is being taken over"), after(0))
 }
 
 pub(super) fn done(why: &str) -> Step {
-    Step::say(Said::not_yet(Severity::Info, reasons::DELETED, why), super::Requeue::OnChange).letting_go()
+    Step::say(Progress::not_yet(Severity::Info, reasons::DELETED, why), super::Requeue::OnChange).letting_go()
 }
 
 /// The finalizer stays until a person acts.
 pub(super) fn kept(reason: &'static str, message: impl Into<String>) -> Step {
-    Step::say(Said::not_yet(Severity::Error, reason, message), after(120))
+    Step::say(Progress::not_yet(Severity::Error, reason, message), after(120))
 }
 
 pub(super) fn wait(reason: &'static str, message: impl Into<String>, seconds: u64) -> Step {
-    Step::say(Said::not_yet(Severity::Info, reason, message), after(seconds))
+    Step::say(Progress::not_yet(Severity::Info, reason, message), after(seconds))
 }
 
-impl Leave<'_> {
+impl Releasing<'_> {
     /// Machines that were allocated as well are looked after last, and hold the finalizer (S4, S14).
     fn step(mut self) -> Step {
-        if ownership::is_given_up(self.observed, &self.record) {
-            return ownership::given_up(&self.record);
+        if ownership::is_given_up(self.observed, &self.journal) {
+            return ownership::given_up(&self.journal);
         }
-        let mut followed = extra::follow(self.observed, &mut self.record, self.now);
-        let record = self.record.clone();
+        let mut followed = surplus::follow(self.observed, &mut self.journal, self.now);
+        let journal = self.journal.clone();
         let mut step = self.go_on(followed.step.take().or(followed.try_out.take()));
         if let Some(why) = followed.awaited.filter(|_| step.finalizer == super::Finalizer::Remove) {
             step = wait(reasons::MACHINE_RELEASING, why, 30);
         }
         step.events.extend(followed.events);
-        step.record.get_or_insert(record);
+        step.journal.get_or_insert(journal);
         step
     }
 
     fn go_on(mut self, about_extra: Option<Step>) -> Step {
-        let (user, strange) = match &self.observed.eyes {
-            Eyes::Open { user, strange, .. } => (user.clone(), *strange),
-            Eyes::Closed { reason, message } => return unknown(reason, message),
+        let (user, identity_changed) = match &self.observed.access {
+            Access::Granted { user, identity_changed, .. } => (user.clone(), *identity_changed),
+            Access::Denied { reason, message } => return unknown(reason, message),
         };
         let found = match &self.observed.by_key {
             Lookup::Found(found) => found.clone(),
             Lookup::Absent => Vec::new(),
-            Lookup::Unknown(_) if is_sent_back(&self.record, &self.observed.on_record) => Vec::new(),
+            Lookup::Unknown(_) if is_sent_back(&self.journal, &self.observed.on_record) => Vec::new(),
             Lookup::Unknown(why) => return unseen(why),
         };
-        if let Some(message) = self.observed.contested(&self.record) {
+        if let Some(message) = self.observed.contested(&self.journal) {
             return kept(reasons::NOT_OUR_MACHINE, message);
         }
         // A live node of somebody else's is left as it is (S6), and what the MaasCluster owes is its own to remove (S16).
-        let is_ours = |metal: &Metal| {
-            let left = self.observed.is_held_by_another(&self.record, metal) || self.record.owed.contains(&metal.id);
-            !left && self.observed.is_ours(&self.record, metal)
+        let is_ours = |metal: &maas::Machine| {
+            let left = self.observed.is_held_by_another(&self.journal, metal) || self.journal.owed.contains(&metal.id);
+            !left && self.observed.is_ours(&self.journal, metal)
         };
-        let on_record = match (&self.record.machine, &self.observed.on_record) {
+        let on_record = match (&self.journal.machine, &self.observed.on_record) {
             (None, _) | (Some(_), Lookup::Absent) => None,
             (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.clone()),
             (Some(_), Lookup::Unknown(why)) => return unseen(why),
             (Some(_), Lookup::Found(_)) => return unseen("MAAS answered with another machine"),
         };
-        let extra = self.observed.extra.iter().filter_map(|extra| match &extra.seen {
+        let surplus = self.observed.surplus.iter().filter_map(|surplus| match &surplus.seen {
             Lookup::Found(metal) => Some(metal),
             Lookup::Absent | Lookup::Unknown(_) => None,
         });
         // Of two looks at one machine that by its id counts.
-        let mut seen: Vec<Metal> = on_record.iter().chain(extra).cloned().collect();
+        let mut seen: Vec<maas::Machine> = on_record.iter().chain(surplus).cloned().collect();
         seen.extend(
             found.into_iter().filter(|metal| seen.iter().all(|other| other.id != metal.id)).collect::<Vec<_>>(),
         );
-        let mut ours: Vec<Metal> = seen.into_iter().filter(is_ours).collect();
+        let mut ours: Vec<maas::Machine> = seen.into_iter().filter(is_ours).collect();
         self.note_what_landed(&ours, on_record.as_ref());
-        if let Some(sent) = &self.record.in_flight
+        if let Some(sent) = &self.journal.in_flight
             && sent.may_still_land(self.now)
         {
             return wait(reasons::MACHINE_RELEASING, "the answer of MAAS to an earlier request is awaited", 10);
         }
-        self.unanswered = self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose)
-            || self.record.vm.as_ref().is_some_and(|vm| vm.exists || vm.unanswered);
-        self.record.in_flight = None;
+        self.unanswered = self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose)
+            || self.journal.vm.as_ref().is_some_and(|vm| vm.exists || vm.unanswered);
+        self.journal.in_flight = None;
         if let Some(step) = self.fenced(on_record.as_ref(), &ours) {
             return step;
         }
         ours.sort_by(|a, b| a.id.cmp(&b.id));
-        let is_on_record = |metal: &&Metal| self.record.machine.as_ref().is_none_or(|id| *id == metal.id);
-        let held = |metal: &&Metal| !metal.state.is_leaving();
+        let is_on_record = |metal: &&maas::Machine| self.journal.machine.as_ref().is_none_or(|id| *id == metal.id);
+        let held = |metal: &&maas::Machine| !metal.state.is_leaving();
         if let Some(metal) = ours.iter().filter(held).find(is_on_record) {
             // Written down together with the release, so that nobody has to look for them once more.
-            let surplus = |other: &&Metal| other.id != metal.id && !self.record.extra.contains(&other.id);
+            let surplus = |other: &&maas::Machine| other.id != metal.id && !self.journal.surplus.contains(&other.id);
             let surplus: Vec<String> = ours.iter().filter(held).filter(surplus).map(|other| other.id.clone()).collect();
-            self.record.extra.extend(surplus);
+            self.journal.surplus.extend(surplus);
             return self.release(metal);
         }
         if let Some(step) = about_extra {
             return step;
         }
-        if let Some(metal) = ours.iter().filter(held).find(|metal| !self.record.extra.contains(&metal.id)) {
-            self.record.extra.push(metal.id.clone());
+        if let Some(metal) = ours.iter().filter(held).find(|metal| !self.journal.surplus.contains(&metal.id)) {
+            self.journal.surplus.push(metal.id.clone());
             let message = format!("{} was allocated as well; it is going to be released", metal.id);
-            return wait(reasons::MACHINE_RELEASING, message, 0).recording(self.record);
+            return wait(reasons::MACHINE_RELEASING, message, 0).writing(self.journal);
         }
         if let Some(metal) = ours.iter().find(|metal| matches!(metal.state, State::Releasing | State::DiskErasing)) {
             let message = format!("{} is {} in MAAS", metal.id, metal.state_name);
-            if self.record.machine.as_ref() == Some(&metal.id)
-                && let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now)
+            if self.journal.machine.as_ref() == Some(&metal.id)
+                && let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now)
             {
                 return step;
             }
-            return wait(reasons::MACHINE_RELEASING, message, 20).recording(self.record);
+            return wait(reasons::MACHINE_RELEASING, message, 20).writing(self.journal);
         }
         if let Some(metal) = on_record.as_ref().filter(|_| is_elsewhere(self.observed)) {
             let message =
@@ -192,35 +192,35 @@ impl Leave<'_> {
             return kept(reasons::IDENTITY_CHANGED, message);
         }
         if self.is_vm {
-            return self.remove(on_record, &user, strange);
+            return self.remove(on_record, &user, identity_changed);
         }
         match on_record {
             Some(metal) => self.see_off(&metal, &user),
-            None if strange => kept(
+            None if identity_changed => kept(
                 reasons::IDENTITY_CHANGED,
                 format!(
                     "the MAAS endpoint or user changed, so what MAAS does not show may still exist; go back to the former \
                      credentials, or give it up by the annotation {ABANDON_ANNOTATION}: {}",
-                    self.record.machine.as_ref().unwrap_or(&self.record.key)
+                    self.journal.machine.as_ref().unwrap_or(&self.journal.key)
                 ),
             ),
             None => done("MAAS holds no machine for this object"),
         }
     }
 
-    fn note_what_landed(&mut self, ours: &[Metal], on_record: Option<&Metal>) {
-        let Some(sent) = &self.record.in_flight else { return };
+    fn note_what_landed(&mut self, ours: &[maas::Machine], on_record: Option<&maas::Machine>) {
+        let Some(sent) = &self.journal.in_flight else { return };
         let landed = match sent.write {
             // One that was allocated as well was there before, and one that leaves is not what was asked for.
             Write::Allocate => {
-                ours.iter().any(|metal| !metal.state.is_leaving() && !self.record.extra.contains(&metal.id))
+                ours.iter().any(|metal| !metal.state.is_leaving() && !self.journal.surplus.contains(&metal.id))
             }
             // What was made under the name is seen by it.
             Write::Compose => {
-                let vm = self.record.vm.as_ref();
+                let vm = self.journal.vm.as_ref();
                 listed(&self.observed.vm.by_name)
                     .iter()
-                    .any(|metal| vm.is_some_and(|vm| metal.is_made_for(vm, &self.record.key)))
+                    .any(|metal| vm.is_some_and(|vm| metal.is_made_for(vm, &self.journal.key)))
             }
             Write::Deploy => ours.iter().any(|metal| metal.state != State::Allocated && metal.state != State::Ready),
             Write::Release => {
@@ -229,12 +229,12 @@ impl Leave<'_> {
             }
         };
         if landed {
-            self.record.in_flight = None;
+            self.journal.in_flight = None;
         }
     }
 
     /// Ours, and not on its way back yet.
-    fn release(self, metal: &Metal) -> Step {
+    fn release(self, metal: &maas::Machine) -> Step {
         let id = &metal.id;
         if !metal.state.is_releasable() {
             let message = format!(
@@ -247,8 +247,8 @@ impl Leave<'_> {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
         }
         // In this order: its agent is asked through the API server, to which the name leads.
-        if self.record.machine.as_ref() == Some(id)
-            && let Some(step) = before_release(self.observed, &self.record, metal, self.now)
+        if self.journal.machine.as_ref() == Some(id)
+            && let Some(step) = before_release(self.observed, &self.journal, metal, self.now)
         {
             return step;
         }
@@ -265,17 +265,17 @@ impl Leave<'_> {
             (reasons::MACHINE_RELEASING, format!("{id} is being released"))
         };
         let erase = self.erase;
-        let mut record = self.record.releasing(metal, self.now);
-        record.machine.get_or_insert_with(|| id.clone());
+        let mut journal = self.journal.releasing(metal, self.now);
+        journal.machine.get_or_insert_with(|| id.clone());
         let step = wait(reason, message.clone(), if failed { 120 } else { 2 });
-        step.recording(record).telling(failed, reason, message).doing(Effect::Release { machine: id.clone(), erase })
+        step.writing(journal).telling(failed, reason, message).doing(Effect::Release { machine: id.clone(), erase })
     }
 
     /// The address leaves DNS before the machine does: a record would follow the machine to its next owner (S18). Only while
     /// somebody keeps the record; else there is nobody to wait for. Of a VM host the cluster takes this reason for the word that
     /// its address may go.
-    pub(super) fn dns(&self, metal: &Metal) -> Option<Step> {
-        if self.record.machine.as_ref() != Some(&metal.id) {
+    pub(super) fn dns(&self, metal: &maas::Machine) -> Option<Step> {
+        if self.journal.machine.as_ref() != Some(&metal.id) {
             return None;
         }
         match (&self.observed.maas_cluster, &self.observed.in_dns) {
@@ -289,19 +289,19 @@ impl Leave<'_> {
     }
 
     /// Not ours any more: released means seen released, and off (S14).
-    fn see_off(mut self, metal: &Metal, user: &str) -> Step {
+    fn see_off(mut self, metal: &maas::Machine, user: &str) -> Step {
         let id = &metal.id;
-        if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+        if let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now) {
             return step;
         }
         match metal.state {
             State::Ready | State::New => {
-                if self.record.released.as_ref() != Some(id) {
+                if self.journal.released.as_ref() != Some(id) {
                     return done(&format!("{id} is {} in MAAS and carries no mark of ours", metal.state_name));
                 }
                 match self.observed.power {
-                    Some(Power::Off) if !self.record.seen_off(id, self.now) => {
-                        wait(reasons::MACHINE_RELEASING, once_more(id), LOOK_AGAIN).recording(self.record)
+                    Some(Power::Off) if !self.journal.seen_off(id, self.now) => {
+                        wait(reasons::MACHINE_RELEASING, once_more(id), LOOK_AGAIN).writing(self.journal)
                     }
                     Some(Power::Off) => {
                         let message = format!("{id} was released");
@@ -310,10 +310,10 @@ impl Leave<'_> {
                     Some(Power::On) => {
                         let message =
                             format!("{id} is still on after its release; it is taken back and released once more");
-                        let effect = Effect::Reclaim { key: self.record.key.clone(), machine: id.clone() };
-                        self.record.seen_on(id);
-                        let record = self.record.sending(Write::Allocate, self.now);
-                        wait(reasons::MACHINE_RELEASING, message, 2).recording(record).doing(effect)
+                        let effect = Effect::Reclaim { key: self.journal.key.clone(), machine: id.clone() };
+                        self.journal.seen_on(id);
+                        let journal = self.journal.sending(Write::Allocate, self.now);
+                        wait(reasons::MACHINE_RELEASING, message, 2).writing(journal).doing(effect)
                     }
                     Some(Power::Unknown) | None => kept(
                         reasons::MACHINE_RELEASE_FAILED,
@@ -326,21 +326,21 @@ impl Leave<'_> {
             }
             State::Releasing | State::DiskErasing => {
                 wait(reasons::MACHINE_RELEASING, format!("{id} is {} in MAAS", metal.state_name), 20)
-                    .recording(self.record)
+                    .writing(self.journal)
             }
             _ => self.stranger(metal, user),
         }
     }
 
     /// Somebody has it, and it carries no mark of ours.
-    pub(super) fn stranger(self, metal: &Metal, user: &str) -> Step {
+    pub(super) fn stranger(self, metal: &maas::Machine, user: &str) -> Step {
         let id = &metal.id;
-        let unclaimed = metal.stamp.is_none() && !self.observed.others.machines.contains(id);
-        if self.record.adopted && unclaimed && metal.owner.as_deref() == Some(user) {
-            let effect = Effect::Stamp { key: self.record.key.clone(), machine: id.clone() };
+        let unclaimed = metal.stamp.is_none() && !self.observed.held_elsewhere.machines.contains(id);
+        if self.journal.adopted && unclaimed && metal.owner.as_deref() == Some(user) {
+            let effect = Effect::Stamp { key: self.journal.key.clone(), machine: id.clone() };
             return wait(reasons::DELETING, format!("{id} is being taken over"), 1).doing(effect);
         }
-        if may_be_an_earlier_users(&self.record, metal) && unclaimed {
+        if may_be_an_earlier_users(&self.journal, metal) && unclaimed {
             return kept(
                 reasons::NOT_OUR_MACHINE,
                 format!(
@@ -353,9 +353,9 @@ impl Leave<'_> {
         // Released, free for a moment, and taken by another object of the same user: our key would still be on it else.
         let taken =
             matches!(metal.state, State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment);
-        let of_another = (self.record.released.as_ref() == Some(id) && taken)
-            || self.observed.whose(&self.record, metal) == Whose::AnotherObjects
-            || metal.stamp.as_ref().is_some_and(|stamp| *stamp != self.record.key)
+        let of_another = (self.journal.released.as_ref() == Some(id) && taken)
+            || self.observed.whose(&self.journal, metal) == Whose::AnotherObjects
+            || metal.stamp.as_ref().is_some_and(|stamp| *stamp != self.journal.key)
             || metal.owner.as_deref().is_some_and(|owner| owner != user);
         if of_another {
             return done(&format!("{id} is somebody else's now")).telling(
@@ -377,20 +377,20 @@ impl Leave<'_> {
 
 /// Whether what MAAS holds under our key need not be asked for once more: it was before the release was sent, nothing can have come
 /// to it since, and the one machine is seen by its id on its way back.
-pub fn is_sent_back(record: &Record, on_record: &Lookup<Metal>) -> bool {
+pub fn is_sent_back(journal: &Journal, on_record: &Lookup<maas::Machine>) -> bool {
     let Lookup::Found(metal) = on_record else { return false };
-    record.vm.is_none()
-        && record.in_flight.is_none()
-        && record.extra.is_empty()
-        && record.machine.as_ref() == Some(&metal.id)
-        && record.released.as_ref() == Some(&metal.id)
+    journal.vm.is_none()
+        && journal.in_flight.is_none()
+        && journal.surplus.is_empty()
+        && journal.machine.as_ref() == Some(&metal.id)
+        && journal.released.as_ref() == Some(&metal.id)
         && metal.state.is_leaving()
 }
 
 /// Whether an owner that is not us tells nothing: the machine was taken over before there was a mark on it, or its release
 /// failed, and the user may have changed since (S5).
-pub(super) fn may_be_an_earlier_users(record: &Record, metal: &Metal) -> bool {
+pub(super) fn may_be_an_earlier_users(journal: &Journal, metal: &maas::Machine) -> bool {
     let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
-    let released = record.released.as_ref() == Some(&metal.id);
-    metal.stamp.is_none() && metal.owner.is_some() && (record.adopted && !released || released && failed)
+    let released = journal.released.as_ref() == Some(&metal.id);
+    metal.stamp.is_none() && metal.owner.is_some() && (journal.adopted && !released || released && failed)
 }

@@ -1,4 +1,6 @@
-//! The states of a machine in MAAS, and what they mean to us.
+//! A machine as MAAS shows it: its states, and what they mean to us.
+
+use crate::hosts::bridge::Network;
 
 /// All 23 states, and whatever else MAAS may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -144,5 +146,60 @@ mod tests {
         for code in [-1, 23, 24, i64::MAX] {
             assert_eq!(State::from_code(code), State::Unheard, "{code}");
         }
+    }
+}
+
+/// A machine as MAAS shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// Its system ID.
+    pub id: String,
+    /// Its state.
+    pub state: State,
+    /// Its state in MAAS's words.
+    pub state_name: String,
+    /// What MAAS last knew about its power.
+    pub power: Power,
+    /// Who has it.
+    pub owner: Option<String>,
+    /// The key that is stamped on it.
+    pub stamp: Option<String>,
+    /// The object that the stamp names.
+    pub stamped_for: Option<String>,
+    /// First part of its name.
+    pub hostname: String,
+    /// Its whole name.
+    pub fqdn: String,
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// Its zone.
+    pub zone: String,
+    /// It is protected from release.
+    pub locked: bool,
+    /// It is marked for maintenance by a tag.
+    pub in_maintenance: bool,
+    /// Swap is off already.
+    pub swap_off: bool,
+    /// Its interfaces.
+    pub network: Network,
+    /// The VM host that it is a VM of.
+    pub vm_host: Option<i64>,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// The last thing that MAAS said about it.
+    pub last_words: String,
+    /// The VLAN that it boots from, if MAAS neither serves DHCP there nor passes it on.
+    pub without_dhcp: Option<String>,
+}
+
+impl Machine {
+    /// It is a VM.
+    pub fn is_vm(&self) -> bool {
+        self.vm_host.is_some()
+    }
+
+    /// What MAAS said last is about its power: the image is not to blame.
+    pub fn failed_for_want_of_power(&self) -> bool {
+        ["power", "bmc"].iter().any(|word| self.last_words.to_lowercase().contains(word))
     }
 }

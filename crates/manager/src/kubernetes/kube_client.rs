@@ -22,12 +22,14 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use super::coalesced_reads::CoalescedReads;
 use super::events::Recorder;
-use super::together::Together;
 use super::workload::Workloads;
-use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, NewSecret, Node, Result, SecretValues, Which};
-use crate::census::Census;
+use super::{
+    Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
+};
 use crate::joining::Nodes;
+use crate::machine_index::MachineIndex;
 
 /// Who owns the fields that we write, in the words of server-side apply.
 pub(super) const FIELD_MANAGER: &str = "capmaas-manager";
@@ -40,26 +42,26 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Kubernetes over its API server.
 #[derive(Clone)]
-pub struct KubePort {
+pub struct KubeClient {
     client: Client,
     core_version: watch::Receiver<String>,
     namespace: Option<String>,
-    machines: Option<(Store<MaasMachine>, Census)>,
+    machines: Option<(Store<MaasMachine>, MachineIndex)>,
     core_machines: Option<Store<Machine>>,
     recorder: Recorder,
     workloads: Workloads,
-    clusters: Together<Cluster>,
-    maas_clusters: Together<MaasCluster>,
+    clusters: CoalescedReads<Cluster>,
+    maas_clusters: CoalescedReads<MaasCluster>,
     all_maas_clusters: Option<Store<MaasCluster>>,
 }
 
-impl fmt::Debug for KubePort {
+impl fmt::Debug for KubeClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KubePort").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }
 
-impl KubePort {
+impl KubeClient {
     /// A port that reads Cluster API's kinds in the version that `core_version` says at the time.
     pub fn new(client: Client, core_version: watch::Receiver<String>) -> Self {
         let recorder = Recorder::new(client.clone(), std::env::var("POD_NAME").ok());
@@ -71,8 +73,8 @@ impl KubePort {
             core_machines: None,
             recorder,
             workloads: Workloads::default(),
-            clusters: Together::default(),
-            maas_clusters: Together::default(),
+            clusters: CoalescedReads::default(),
+            maas_clusters: CoalescedReads::default(),
             all_maas_clusters: None,
         }
     }
@@ -86,8 +88,8 @@ impl KubePort {
 
     /// Lists of `MaasMachine`s, and what they stand for, are taken from what a watch keeps up to date.
     #[must_use]
-    pub fn with_machines(mut self, store: Store<MaasMachine>, census: Census) -> Self {
-        self.machines = Some((store, census));
+    pub fn with_machines(mut self, store: Store<MaasMachine>, machine_index: MachineIndex) -> Self {
+        self.machines = Some((store, machine_index));
         self
     }
 
@@ -129,7 +131,7 @@ impl KubePort {
 }
 
 #[async_trait]
-impl Kubernetes for KubePort {
+impl Kubernetes for KubeClient {
     async fn maas_machine(&self, key: &Key) -> Result<Option<MaasMachine>> {
         let api: Api<MaasMachine> = Api::namespaced(self.client.clone(), &key.namespace);
         read(format!("read the MaasMachine {key}"), api.get(&key.name)).await
@@ -199,10 +201,10 @@ impl Kubernetes for KubePort {
         Ok(list.items.into_iter().map(Arc::new).collect())
     }
 
-    async fn census(&self) -> Result<Census> {
+    async fn machine_index(&self) -> Result<MachineIndex> {
         match &self.machines {
-            Some((_, census)) => Ok(census.clone()),
-            None => Ok(Census::of(self.maas_machines(None).await?.iter().map(Arc::as_ref))),
+            Some((_, machine_index)) => Ok(machine_index.clone()),
+            None => Ok(MachineIndex::of(self.maas_machines(None).await?.iter().map(Arc::as_ref))),
         }
     }
 
@@ -252,7 +254,7 @@ impl Kubernetes for KubePort {
         Ok(Guard::of_version(stored.resource_version()))
     }
 
-    async fn publish(&self, happening: &Happening) -> Result<()> {
+    async fn publish(&self, happening: &ObjectEvent) -> Result<()> {
         within(format!("publish an event about {}", happening.key), self.recorder.publish(happening)).await
     }
 
@@ -359,7 +361,7 @@ impl Kubernetes for KubePort {
 }
 
 #[async_trait]
-impl Nodes for KubePort {
+impl Nodes for KubeClient {
     async fn names(&self, cluster: &Key) -> Result<BoxStream<'static, String>> {
         let nodes: Api<PartialObjectMeta<k8s_openapi::api::core::v1::Node>> = Api::all(self.workload(cluster).await?);
         let changes = watcher::watcher(nodes, watcher::Config::default().timeout(NODE_WATCH_SECONDS).page_size(PAGE));

@@ -17,9 +17,9 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::places::complete;
+use super::credential_sources::complete;
 use super::{Credentials, Fingerprint, Problem};
-use crate::port::{Key, SecretValues};
+use crate::kubernetes::{Key, SecretValues};
 
 const LABEL: &str = "infrastructure.cluster.x-k8s.io/kept-identity";
 const MAAS_CLUSTER: &str = "infrastructure.cluster.x-k8s.io/maas-cluster";
@@ -41,7 +41,7 @@ pub struct Kept {
 
 /// Keeps the credentials that clusters bring along.
 #[async_trait]
-pub trait Keeper: Send + Sync + fmt::Debug {
+pub trait CredentialCopies: Send + Sync + fmt::Debug {
     /// Keeps a copy for this MaasCluster, which belongs to the Cluster of this name. Free of cost if it is kept already.
     ///
     /// If this happened and we crashed: the copy has a fixed name and is written again as it is.
@@ -61,14 +61,14 @@ pub trait Keeper: Send + Sync + fmt::Debug {
 }
 
 /// Keeps copies as Secrets.
-pub struct KubeKeeper {
+pub struct KubeCredentialCopies {
     secrets: Api<Secret>,
     namespace: String,
     /// What was written or seen last, so that nothing is sent when nothing changed.
     known: Mutex<HashMap<Key, Fingerprint>>,
 }
 
-impl KubeKeeper {
+impl KubeCredentialCopies {
     /// Copies in this namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { secrets: Api::namespaced(client, namespace), namespace: namespace.to_owned(), known: Mutex::default() }
@@ -96,14 +96,14 @@ impl KubeKeeper {
     }
 }
 
-impl fmt::Debug for KubeKeeper {
+impl fmt::Debug for KubeCredentialCopies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KubeKeeper").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Keeper for KubeKeeper {
+impl CredentialCopies for KubeCredentialCopies {
     async fn keep(&self, maas_cluster: &Key, cluster: String, credentials: &Credentials) -> Result<(), Problem> {
         let fingerprint = credentials.fingerprint();
         if self.known().get(maas_cluster) == Some(&fingerprint) {
@@ -192,18 +192,18 @@ fn trouble(doing: &str, error: &kube::Error) -> Problem {
 
 /// Keeps copies in memory, for simulations and tests.
 #[derive(Debug, Default)]
-pub struct MemoryKeeper {
+pub struct MemoryCredentialCopies {
     copies: Mutex<Vec<(Kept, Credentials)>>,
 }
 
-impl MemoryKeeper {
+impl MemoryCredentialCopies {
     fn copies(&self) -> std::sync::MutexGuard<'_, Vec<(Kept, Credentials)>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
-impl Keeper for MemoryKeeper {
+impl CredentialCopies for MemoryCredentialCopies {
     async fn keep(&self, maas_cluster: &Key, cluster: String, credentials: &Credentials) -> Result<(), Problem> {
         let kept = Kept { maas_cluster: maas_cluster.clone(), cluster: maas_cluster.beside(cluster) };
         let mut copies = self.copies();

@@ -14,14 +14,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::memory_objects::{Id, Objects};
-use super::{Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, NewSecret, Node, Result, SecretValues, Which};
-use crate::census::Census;
+use super::{
+    Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
+};
 use crate::clock::Clock;
+use crate::machine_index::MachineIndex;
 
 /// Kubernetes in memory: objects with versions, generations, finalizers, owners and a status of their own, and the Nodes
 /// of workload clusters. Clones share the same objects, which therefore survive a simulated crash of the manager.
 #[derive(Clone, Debug)]
-pub struct MemoryPort {
+pub struct MemoryKubernetes {
     clock: Clock,
     state: Arc<Mutex<State>>,
 }
@@ -40,11 +42,11 @@ pub struct Version {
 #[derive(Debug, Default)]
 struct State {
     objects: Objects,
-    happenings: Vec<Happening>,
+    happenings: Vec<ObjectEvent>,
     secrets_are_hidden: bool,
     /// MaasMachines as they were decoded last, with their versions: every pass asks for all of them.
     decoded: BTreeMap<Key, (Value, Arc<MaasMachine>)>,
-    census: Census,
+    machine_index: MachineIndex,
     census_is_behind: bool,
     answering: BTreeSet<Key>,
     nodes: BTreeMap<(Key, String), Node>,
@@ -53,7 +55,7 @@ struct State {
     workloads: BTreeMap<(Key, Which), Value>,
 }
 
-impl MemoryPort {
+impl MemoryKubernetes {
     /// An empty one. Time stamps are taken from `clock`.
     pub fn new(clock: Clock) -> Self {
         Self { clock, state: Arc::default() }
@@ -110,11 +112,11 @@ impl MemoryPort {
     }
 
     /// Everything that was published so far.
-    pub fn happenings(&self) -> Vec<Happening> {
+    pub fn happenings(&self) -> Vec<ObjectEvent> {
         self.state().happenings.clone()
     }
 
-    /// Whether the census stays as it is from now on, as if the watch brought nothing new.
+    /// Whether the machine index stays as it is from now on, as if the watch brought nothing new.
     pub fn let_census_lag(&self, behind: bool) {
         self.state().census_is_behind = behind;
     }
@@ -242,7 +244,7 @@ fn id(kind: Kind, key: &Key) -> Id {
 }
 
 #[async_trait]
-impl Kubernetes for MemoryPort {
+impl Kubernetes for MemoryKubernetes {
     async fn maas_machine(&self, key: &Key) -> Result<Option<MaasMachine>> {
         let State { objects, decoded, .. } = &mut *self.state();
         let object = objects.get("MaasMachine", key);
@@ -279,13 +281,13 @@ impl Kubernetes for MemoryPort {
         found.map(|(key, object)| decode("MaasCluster", key, object.clone()).map(Arc::new)).collect()
     }
 
-    async fn census(&self) -> Result<Census> {
+    async fn machine_index(&self) -> Result<MachineIndex> {
         let machines = self.maas_machines(None).await?;
         let state = self.state();
         if !state.census_is_behind {
-            state.census.be(machines.iter().map(Arc::as_ref));
+            state.machine_index.be(machines.iter().map(Arc::as_ref));
         }
-        Ok(state.census.clone())
+        Ok(state.machine_index.clone())
     }
 
     async fn secret(&self, key: &Key) -> Result<Option<SecretValues>> {
@@ -324,7 +326,7 @@ impl Kubernetes for MemoryPort {
         self.state().objects.apply_status(&id(kind, key), Some(guard), status)
     }
 
-    async fn publish(&self, happening: &Happening) -> Result<()> {
+    async fn publish(&self, happening: &ObjectEvent) -> Result<()> {
         self.state().happenings.push(happening.clone());
         Ok(())
     }

@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
 use super::{Fingerprint, Problem, Settings};
-use crate::port::{Key, Kubernetes, SecretValues};
+use crate::kubernetes::{Key, Kubernetes, SecretValues};
 
 const SECRET: &str = "maas-credentials";
 const CONFIG: &str = "capmaas-config";

@@ -8,15 +8,15 @@ use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after, is_elsewhere, left_alone, unknown, unseen, waiting};
+use super::journal::{Failure, Journal, VmJournal, Write};
 use super::kind::with_change;
 use super::preparing::DEPLOY_POWER;
-use super::record::{Failure, Record, VmRecord, Write};
-use super::state::{Power, State};
-use super::status::Said;
-use super::{Eyes, Format, Metal, Observed, Requeue, SpecPatch, extra, stuck, wanted};
+use super::status::Progress;
+use super::{Access, Format, Observed, Requeue, SpecPatch, stuck, surplus, wanted};
 use crate::Lookup;
 use crate::intent::{self, FixedAddress, Intent, Wipe};
-use crate::links::Wish;
+use crate::links::DesiredLinks;
+use crate::maas::{self, Power, State};
 
 /// At most so many machines are tried for one object (S17).
 pub(super) const ATTEMPTS: usize = 3;
@@ -33,9 +33,9 @@ const BOOTSTRAP_DATA: Duration = Duration::from_secs(15);
 const MAKING: SignedDuration = SignedDuration::from_mins(5);
 
 /// What every step here needs.
-pub(super) struct Life<'a> {
+pub(super) struct Provisioning<'a> {
     pub(super) observed: &'a Observed,
-    pub(super) record: Record,
+    pub(super) journal: Journal,
     pub(super) intent: Intent,
     pub(super) provisioned: bool,
     pub(super) now: Timestamp,
@@ -45,38 +45,38 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     if let Lookup::Unknown(why) = &observed.machine {
         return unknown(reasons::WAITING_FOR_OWNER, why);
     }
-    let record = match Record::read(observed.object.metadata.annotations.as_ref()) {
-        Ok(record) => record.map(|record| record.without_future(now)),
+    let journal = match Journal::read(observed.object.metadata.annotations.as_ref()) {
+        Ok(journal) => journal.map(|journal| journal.without_future(now)),
         Err(why) => return left_alone(reasons::UNREADABLE_SPEC, why),
     };
-    if matches!(observed.machine, Lookup::Absent) && record.is_none() {
+    if matches!(observed.machine, Lookup::Absent) && journal.is_none() {
         return waiting(reasons::WAITING_FOR_OWNER, "no Machine owns the object yet");
     }
-    let intent = match wanted(&observed.object, record.as_ref()) {
+    let intent = match wanted(&observed.object, journal.as_ref()) {
         Ok(wanted) => wanted.intent,
         Err(problem) => return left_alone(problem.reason, problem.message),
     };
     let status = observed.object.status.as_ref();
     let latched = status.and_then(|status| status.initialization.as_ref()).and_then(|it| it.provisioned) == Some(true);
     let provisioned = latched || observed.object.spec.provider_id().is_some();
-    let Some(record) = record else { return begin(observed, intent, now) };
-    let mut step = Life { observed, record, intent, provisioned, now }.step();
-    step.said.message = with_change(&observed.object, &step.said.message);
+    let Some(journal) = journal else { return begin(observed, intent, now) };
+    let mut step = Provisioning { observed, journal, intent, provisioned, now }.step();
+    step.progress.message = with_change(&observed.object, &step.progress.message);
     step
 }
 
-/// The record of a machine that nothing is remembered of and that may be asked for now: MAAS has to be asked first what it
+/// The journal of a machine that nothing is remembered of and that may be asked for now: MAAS has to be asked first what it
 /// holds under its key.
-pub fn first_record(observed: &Observed) -> Option<Record> {
+pub fn first_journal(observed: &Observed) -> Option<Journal> {
     let metadata = &observed.object.metadata;
     let begins = metadata.deletion_timestamp.is_none()
         && observed.object.spec.provider_id().is_none()
         && matches!(observed.machine, Lookup::Found(_))
-        && matches!(Record::read(metadata.annotations.as_ref()), Ok(None));
+        && matches!(Journal::read(metadata.annotations.as_ref()), Ok(None));
     let intent = intent::resolve(&observed.object.spec, false).ok()?;
     let metal = matches!(intent, Intent::Metal(_));
     let comes_first = first_things_first(observed, &intent);
-    (begins && metal && comes_first.is_none()).then(|| Record::new(metadata.uid.as_deref().unwrap_or_default()))
+    (begins && metal && comes_first.is_none()).then(|| Journal::new(metadata.uid.as_deref().unwrap_or_default()))
 }
 
 /// The first step: wait for what must come first, then the key. It is stored before anything is asked for under it (S3); for metal
@@ -84,7 +84,7 @@ pub fn first_record(observed: &Observed) -> Option<Record> {
 fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
     let metadata = &observed.object.metadata;
     let (name, uid) = (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
-    let mut record = Record::new(uid);
+    let mut journal = Journal::new(uid);
     let spec = &observed.object.spec;
     if let Some(provider_id) = spec.provider_id() {
         // The Go provider's: it wrote the ID when it allocated the machine, and no mark at all (S24).
@@ -93,35 +93,35 @@ fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
             let message = format!("spec.providerID {provider_id:?} names no machine that could be looked up");
             return left_alone(reasons::MACHINE_NOT_FOUND, message);
         };
-        record.machine = Some(id);
-        record.adopted = true;
-        return Step::say(kept(observed, "the machine is being taken over"), after(0)).recording(record);
+        journal.machine = Some(id);
+        journal.adopted = true;
+        return Step::say(kept(observed, "the machine is being taken over"), after(0)).writing(journal);
     }
     if let Some(step) = first_things_first(observed, &intent) {
         return step;
     }
-    if let Eyes::Closed { reason, message } = &observed.eyes {
+    if let Access::Denied { reason, message } = &observed.access {
         return unknown(reason, message);
     }
     if !matches!(intent, Intent::Vm(_)) {
-        return Life { observed, record, intent, provisioned: false, now }.step();
+        return Provisioning { observed, journal, intent, provisioned: false, now }.step();
     }
     let begun = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION));
-    record.vm = Some(match begun.filter(|name| !name.is_empty()) {
-        Some(begun) => VmRecord::named(begun, name, uid),
-        None => VmRecord::new(name, uid),
+    journal.vm = Some(match begun.filter(|name| !name.is_empty()) {
+        Some(begun) => VmJournal::named(begun, name, uid),
+        None => VmJournal::new(name, uid),
     });
-    let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, "a machine is going to be asked for");
-    Step::say(said, after(0)).recording(record)
+    let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, "a machine is going to be asked for");
+    Step::say(progress, after(0)).writing(journal)
 }
 
 /// What was said about an adopted machine stays until it has been seen.
-pub(super) fn kept(observed: &Observed, message: &str) -> Said {
+pub(super) fn kept(observed: &Observed, message: &str) -> Progress {
     let ready = observed.object.status.as_ref().is_some_and(|status| status.ready);
-    if ready { Said::deployed() } else { Said::unknown(reasons::MACHINE_DEPLOYING, message) }
+    if ready { Progress::deployed() } else { Progress::unknown(reasons::MACHINE_DEPLOYING, message) }
 }
 
-/// The cluster's infrastructure and the start-up data come before any machine.
+/// The cluster's infrastructure and the bootstrap data come before any machine.
 pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option<Step> {
     let image = intent.image();
     if intent.address() == Some(&FixedAddress::Awaited) {
@@ -144,13 +144,13 @@ pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option
         Lookup::Found(Format::Ignition) => Some(left_alone(
             reasons::MACHINE_DEPLOY_FAILED,
             format!(
-                "the start-up data is for Ignition, and the image {image} does not read it; set format: cloud-config in \
+                "the bootstrap data is for Ignition, and the image {image} does not read it; set format: cloud-config in \
                  the bootstrap configuration, or use a Flatcar or CoreOS image"
             ),
         )),
         Lookup::Found(Format::Other(word)) => Some(left_alone(
             reasons::MACHINE_DEPLOY_FAILED,
-            format!("the start-up data has the format {word:?}, which is not known here; use cloud-config"),
+            format!("the bootstrap data has the format {word:?}, which is not known here; use cloud-config"),
         )),
         Lookup::Absent => Some(without_bootstrap_data(observed)),
         Lookup::Unknown(why) => Some(unknown(reasons::WAITING_FOR_BOOTSTRAP_DATA, why)),
@@ -169,7 +169,7 @@ fn without_bootstrap_data(observed: &Observed) -> Step {
         return waiting(reason, "the bootstrap provider has not made the bootstrap data yet");
     };
     let message = format!("the Secret {name} with the bootstrap data is not there yet, or has no key \"value\"");
-    Step::say(Said::not_yet(Severity::Info, reason, message), Requeue::After(BOOTSTRAP_DATA))
+    Step::say(Progress::not_yet(Severity::Info, reason, message), Requeue::After(BOOTSTRAP_DATA))
 }
 
 /// Whether an image is started by Ignition rather than by cloud-init.
@@ -179,50 +179,51 @@ pub fn takes_ignition(image: &str) -> bool {
 }
 
 /// Whether the power driver must be asked before anything is decided: it costs MAAS a call to the BMC.
-pub fn asks_power(record: &Record, metal: &Metal, deleting: bool, now: Timestamp) -> bool {
+pub fn asks_power(journal: &Journal, metal: &maas::Machine, deleting: bool, now: Timestamp) -> bool {
     match metal.state {
         // Also tells whether its host lives (S16).
-        state if metal.is_vm() && state.is_releasable() && (deleting || record.is_to_go(&metal.id)) => true,
+        state if metal.is_vm() && state.is_releasable() && (deleting || journal.is_to_go(&metal.id)) => true,
         State::Deployed => !deleting && metal.power != Power::On,
         State::Deploying => {
-            let began = record.deploy_began.unwrap_or(now);
+            let began = journal.deploy_began.unwrap_or(now);
             !deleting && metal.power != Power::On && now.duration_since(began) >= DEPLOY_POWER
         }
         // A VM is only removed while its host answers. One that is long in the making may be on a host that died.
         state if metal.is_vm() && state.is_removable() => {
             let on_its_way = state.is_being_commissioned() && metal.power != Power::On;
-            deleting || record.is_to_go(&metal.id) || on_its_way && is_long_in_the_making(record, now)
+            deleting || journal.is_to_go(&metal.id) || on_its_way && is_long_in_the_making(journal, now)
         }
-        State::Releasing | State::DiskErasing => stuck::is_overdue(record, now),
-        State::Ready | State::New => record.released.as_deref() == Some(metal.id.as_str()),
+        State::Releasing | State::DiskErasing => stuck::is_overdue(journal, now),
+        State::Ready | State::New => journal.released.as_deref() == Some(metal.id.as_str()),
         _ => false,
     }
 }
 
 /// Whether MAAS usually knows a VM by now.
-fn is_long_in_the_making(record: &Record, now: Timestamp) -> bool {
-    record.place().is_some_and(|place| now.duration_since(place.at) >= MAKING)
+fn is_long_in_the_making(journal: &Journal, now: Timestamp) -> bool {
+    journal.place().is_some_and(|place| now.duration_since(place.at) >= MAKING)
 }
 
-impl Life<'_> {
+impl Provisioning<'_> {
     /// Machines that were allocated as well are looked after on the way (S4); they hold nothing up.
     fn step(mut self) -> Step {
-        let mut followed = extra::follow(self.observed, &mut self.record, self.now);
-        let free = !self.record.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(self.now));
-        let record = self.record.clone();
-        let free = free && matches!(self.observed.eyes, Eyes::Open { .. });
+        let mut followed = surplus::follow(self.observed, &mut self.journal, self.now);
+        let free = !self.journal.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(self.now));
+        let journal = self.journal.clone();
+        let free = free && matches!(self.observed.access, Access::Granted { .. });
         let mut step = match followed.step.take().filter(|_| free) {
             Some(step) => step,
             None => self.go_on(),
         };
-        let unchanged = step.record.as_ref().is_none_or(|after| *after == record) && step.spec == SpecPatch::default();
+        let unchanged =
+            step.journal.as_ref().is_none_or(|after| *after == journal) && step.spec == SpecPatch::default();
         let idle = unchanged && step.effect.is_none() && step.requeue != after(0);
         if let Some(trying) = followed.try_out.take().filter(|_| free && idle) {
             step = trying;
         }
         step.events.extend(followed.events);
         // What is over is struck off also where nothing else is to be written down.
-        step.record.get_or_insert(record);
+        step.journal.get_or_insert(journal);
         if followed.awaited.is_some() {
             step.requeue = step.requeue.at_the_latest(EXTRA);
         }
@@ -230,23 +231,23 @@ impl Life<'_> {
     }
 
     fn go_on(mut self) -> Step {
-        let Eyes::Open { user, strange, .. } = &self.observed.eyes else {
-            let Eyes::Closed { reason, message } = &self.observed.eyes else { return unseen("MAAS was not asked") };
+        let Access::Granted { user, identity_changed, .. } = &self.observed.access else {
+            let Access::Denied { reason, message } = &self.observed.access else { return unseen("MAAS was not asked") };
             return unknown(reason, message);
         };
-        let Some(id) = self.record.machine.clone() else {
-            return if self.is_vm() { self.find_vm(*strange) } else { self.find(*strange) };
+        let Some(id) = self.journal.machine.clone() else {
+            return if self.is_vm() { self.find_vm(*identity_changed) } else { self.find(*identity_changed) };
         };
         let metal = match &self.observed.on_record {
             Lookup::Found(metal) if metal.id == id => metal,
-            Lookup::Absent if *strange => {
+            Lookup::Absent if *identity_changed => {
                 return unseen("the MAAS identity changed, so the machine may still exist (S5)");
             }
             Lookup::Absent => return self.gone(&id),
             Lookup::Unknown(why) => return unseen(why),
             Lookup::Found(_) => return unseen("MAAS answered with another machine"),
         };
-        let ours = self.observed.is_ours(&self.record, metal);
+        let ours = self.observed.is_ours(&self.journal, metal);
         if !ours && is_elsewhere(self.observed) {
             return unseen(
                 "the MAAS endpoint changed, so what has the id of the machine there may be another one (S5)",
@@ -261,7 +262,7 @@ impl Life<'_> {
             return self.not_ours(metal, &user);
         }
         if self.landed(metal) {
-            self.record.in_flight = None;
+            self.journal.in_flight = None;
         }
         if let Some(step) = self.in_flight() {
             return step;
@@ -280,7 +281,7 @@ impl Life<'_> {
 
     /// A write whose answer was lost: until it can no longer land, nothing else is sent (S2).
     pub(super) fn in_flight(&mut self) -> Option<Step> {
-        let sent = self.record.in_flight.clone()?;
+        let sent = self.journal.in_flight.clone()?;
         if sent.may_still_land(self.now) {
             let what = match sent.write {
                 Write::Allocate => "allocation",
@@ -289,34 +290,34 @@ impl Life<'_> {
                 Write::Compose => "making of the VM",
             };
             let message = format!("the answer of MAAS to the {what} is awaited");
-            let said = if self.provisioned {
+            let progress = if self.provisioned {
                 kept(self.observed, &message)
             } else {
-                Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message)
+                Progress::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message)
             };
-            return Some(Step::say(said, after(10)));
+            return Some(Step::say(progress, after(10)));
         }
-        self.record.in_flight = None;
-        if let (Write::Compose, Some(vm)) = (sent.write, &mut self.record.vm) {
+        self.journal.in_flight = None;
+        if let (Write::Compose, Some(vm)) = (sent.write, &mut self.journal.vm) {
             vm.unanswered = true;
         }
         None
     }
 
     /// Whether the write in flight shows in the machine's state.
-    pub(super) fn landed(&self, metal: &Metal) -> bool {
-        self.record.in_flight.as_ref().is_some_and(|sent| match sent.write {
+    pub(super) fn landed(&self, metal: &maas::Machine) -> bool {
+        self.journal.in_flight.as_ref().is_some_and(|sent| match sent.write {
             Write::Allocate | Write::Compose => true,
             Write::Deploy => metal.state != State::Allocated && metal.state != State::Ready,
-            Write::Release if self.record.released.as_deref() == Some(metal.id.as_str()) => metal.state.is_leaving(),
+            Write::Release if self.journal.released.as_deref() == Some(metal.id.as_str()) => metal.state.is_leaving(),
             // It was sent for another one, which was allocated as well.
-            Write::Release => extra::are_leaving(self.observed),
+            Write::Release => surplus::are_leaving(self.observed),
         })
     }
 
     /// Enough machines were tried (S17).
     pub(super) fn exhausted(&self, held: usize) -> Option<Step> {
-        let failed = &self.record.failed;
+        let failed = &self.journal.failed;
         let by_image = failed.iter().filter(|failure| !failure.power && failure.image == self.intent.image()).count();
         let names = listed(failed);
         if by_image >= IMAGE_FAILURES {
@@ -324,21 +325,21 @@ impl Life<'_> {
                 "the image {} failed on {names}; check it in MAAS, then roll out a new template",
                 self.intent.image()
             );
-            let said = Said::not_yet(Severity::Error, reasons::IMAGE_SUSPECTED, message).terminal();
-            return Some(Step::say(said, Requeue::OnChange).recording(self.record.clone()));
+            let progress = Progress::not_yet(Severity::Error, reasons::IMAGE_SUSPECTED, message).terminal();
+            return Some(Step::say(progress, Requeue::OnChange).writing(self.journal.clone()));
         }
         if failed.len() + held >= ATTEMPTS {
             let message = format!(
                 "{ATTEMPTS} attempts were made and no machine could be used ({names}); see in MAAS what is wrong with them, then \
                  delete the Machine to begin anew"
             );
-            let said = Said::not_yet(Severity::Error, reasons::ATTEMPTS_EXHAUSTED, message).terminal();
-            return Some(Step::say(said, Requeue::OnChange).recording(self.record.clone()));
+            let progress = Progress::not_yet(Severity::Error, reasons::ATTEMPTS_EXHAUSTED, message).terminal();
+            return Some(Step::say(progress, Requeue::OnChange).writing(self.journal.clone()));
         }
         None
     }
 
-    /// MAAS says that the machine on record does not exist.
+    /// MAAS says that the machine in the journal does not exist.
     fn gone(self, id: &str) -> Step {
         if self.provisioned {
             let message = format!("MAAS does not know {id} any more; delete the Machine to get another one");
@@ -356,13 +357,13 @@ impl Life<'_> {
 
     /// Whether it failed or was given back, so that it is only to be got rid of.
     pub(super) fn is_to_go(&self, id: &str) -> bool {
-        self.record.is_to_go(id)
+        self.journal.is_to_go(id)
     }
 
     pub(super) fn begin_anew(mut self, why: &str) -> Step {
-        self.record = self.record.without_machine();
-        let said = Said::not_yet(Severity::Warning, reasons::MACHINE_ALLOCATING, why);
-        Step::say(said, after(0)).recording(self.record)
+        self.journal = self.journal.without_machine();
+        let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_ALLOCATING, why);
+        Step::say(progress, after(0)).writing(self.journal)
     }
 }
 
@@ -381,7 +382,7 @@ fn listed(failed: &[Failure]) -> String {
 }
 
 /// A state that nobody planned for is left alone (S8).
-pub(super) fn unplanned(metal: &Metal) -> Step {
+pub(super) fn unplanned(metal: &maas::Machine) -> Step {
     let message =
         format!("{} is {} in MAAS; it is left alone, bring it back or delete the Machine", metal.id, metal.state_name);
     left_alone(reasons::MACHINE_STATE_UNDEFINED, message)
@@ -405,10 +406,10 @@ impl Intent {
     }
 
     /// What is asked for on the machine's interfaces.
-    pub fn links(&self) -> Wish<'_> {
+    pub fn links(&self) -> DesiredLinks<'_> {
         match self {
-            Self::Metal(metal) => Wish { address: metal.address.as_ref(), nics: &[] },
-            Self::Vm(vm) => Wish { address: vm.address.as_ref(), nics: &vm.nics },
+            Self::Metal(metal) => DesiredLinks { address: metal.address.as_ref(), nics: &[] },
+            Self::Vm(vm) => DesiredLinks { address: vm.address.as_ref(), nics: &vm.nics },
         }
     }
 

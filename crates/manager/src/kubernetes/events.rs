@@ -17,8 +17,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::Happening;
-use super::kube_port::FIELD_MANAGER;
+use super::ObjectEvent;
+use super::kube_client::FIELD_MANAGER;
 
 /// What happens again within this time is counted instead of told anew, as client-go does it.
 const LASTING: SignedDuration = SignedDuration::from_mins(6);
@@ -50,7 +50,7 @@ impl Recorder {
     }
 
     /// Tells that something happened, or that it happened again.
-    pub(super) async fn publish(&self, happening: &Happening) -> kube::Result<()> {
+    pub(super) async fn publish(&self, happening: &ObjectEvent) -> kube::Result<()> {
         let now = Timestamp::now();
         let events: Api<Event> = Api::namespaced(self.client.clone(), &happening.key.namespace);
         let before = self.told().lately(happening, now);
@@ -73,8 +73,8 @@ impl Recorder {
         Ok(())
     }
 
-    fn event(&self, happening: &Happening, name: String, now: Timestamp) -> Event {
-        let Happening { kind, key, uid, warning, reason, message } = happening;
+    fn event(&self, happening: &ObjectEvent, name: String, now: Timestamp) -> Event {
+        let ObjectEvent { kind, key, uid, warning, reason, message } = happening;
         Event {
             metadata: ObjectMeta { name: Some(name), namespace: Some(key.namespace.clone()), ..ObjectMeta::default() },
             event_time: Some(MicroTime(now)),
@@ -101,7 +101,7 @@ impl Recorder {
     }
 }
 
-fn name(happening: &Happening, now: Timestamp) -> String {
+fn name(happening: &ObjectEvent, now: Timestamp) -> String {
     let object = beginning(&happening.key.name, LONGEST_NAME).trim_end_matches(['.', '-']);
     format!("{object}.{:x}", now.as_nanosecond())
 }
@@ -109,11 +109,11 @@ fn name(happening: &Happening, now: Timestamp) -> String {
 /// What was told of late, within bounds: what is forgotten too early is only told anew instead of being counted.
 #[derive(Debug, Default)]
 struct Told {
-    younger: HashMap<Happening, Line>,
-    older: HashMap<Happening, Line>,
+    younger: HashMap<ObjectEvent, Line>,
+    older: HashMap<ObjectEvent, Line>,
 }
 
-/// The event that tells of a happening.
+/// The event as Kubernetes takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     name: String,
@@ -122,12 +122,12 @@ struct Line {
 }
 
 impl Told {
-    fn lately(&self, happening: &Happening, now: Timestamp) -> Option<Line> {
+    fn lately(&self, happening: &ObjectEvent, now: Timestamp) -> Option<Line> {
         let line = self.younger.get(happening).or_else(|| self.older.get(happening))?;
         (now.duration_since(line.last) < LASTING).then(|| line.clone())
     }
 
-    fn note(&mut self, happening: Happening, line: Line) {
+    fn note(&mut self, happening: ObjectEvent, line: Line) {
         if self.younger.len() >= REMEMBERED && !self.younger.contains_key(&happening) {
             self.older = std::mem::take(&mut self.younger);
         }
@@ -140,8 +140,8 @@ mod tests {
     use super::super::{Key, Kind};
     use super::*;
 
-    fn happening(message: &str) -> Happening {
-        Happening {
+    fn happening(message: &str) -> ObjectEvent {
+        ObjectEvent {
             kind: Kind::MaasMachine,
             key: Key::new("team", "m1"),
             uid: "u1".into(),

@@ -11,10 +11,10 @@ use capmaas_api::names::{
     DNS_ASKED_ANNOTATION, DNS_NAME_ANNOTATION, DNS_OWED_ANNOTATION, DNS_RECORD_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION,
 };
 use capmaas_api::{MaasCluster, MaasMachine};
-use capmaas_core::cluster::Notes;
+use capmaas_core::cluster;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::machine::{RECORD_ANNOTATION, Record};
+use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -54,22 +54,22 @@ where
 pub fn fingerprint(machine: &MaasMachine) -> u64 {
     let metadata = &machine.metadata;
     let annotations = metadata.annotations.as_ref();
-    let journal = annotations.and_then(|annotations| annotations.get(RECORD_ANNOTATION));
-    let unreadable = journal.filter(|_| Record::read(annotations).is_err());
+    let journal = annotations.and_then(|annotations| annotations.get(JOURNAL_ANNOTATION));
+    let unreadable = journal.filter(|_| Journal::read(annotations).is_err());
     hash_own(metadata, &(metadata.generation, journal.is_some(), unreadable))
 }
 
 /// Of a MaasCluster, for itself: the same.
 pub(crate) fn of_own_cluster(cluster: &MaasCluster) -> u64 {
     let metadata = &cluster.metadata;
-    let notes = Notes::of(cluster.annotations());
-    let kept = (notes.source.is_some(), notes.record.is_some(), notes.identity.is_some());
-    hash_own(metadata, &(metadata.generation, kept, notes.unreadable))
+    let journal = cluster::Journal::of(cluster.annotations());
+    let kept = (journal.source.is_some(), journal.record.is_some(), journal.identity.is_some());
+    hash_own(metadata, &(metadata.generation, kept, journal.unreadable))
 }
 
 /// Annotations that only we write.
 const OURS: [&str; 8] = [
-    RECORD_ANNOTATION,
+    JOURNAL_ANNOTATION,
     IDENTITY_ANNOTATION,
     ASKED_ANNOTATION,
     ENDPOINT_SOURCE_ANNOTATION,
@@ -188,24 +188,24 @@ mod tests {
             });
             fingerprint(&serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": status})).unwrap())
         };
-        let record = Record::new("u");
-        let sending = record.clone().sending(capmaas_core::machine::Write::Allocate, jiff::Timestamp::UNIX_EPOCH);
+        let journal = Journal::new("u");
+        let sending = journal.clone().sending(capmaas_core::machine::Write::Allocate, jiff::Timestamp::UNIX_EPOCH);
         let ours = json!([capmaas_api::names::MACHINE_FINALIZER]);
-        let with = |text: &str| machine(json!({RECORD_ANNOTATION: text}), json!({}), ours.clone());
-        let before = with(&record.text());
+        let with = |text: &str| machine(json!({JOURNAL_ANNOTATION: text}), json!({}), ours.clone());
+        let before = with(&journal.text());
         assert_eq!(with(&sending.text()), before, "an effect that is going to be sent, or was refused");
         let noted =
-            json!({RECORD_ANNOTATION: record.text(), IDENTITY_ANNOTATION: "http://maas#me", ASKED_ANNOTATION: "now"});
-        assert_eq!(machine(noted, json!({"ready": true}), ours.clone()), before, "notes and the status");
+            json!({JOURNAL_ANNOTATION: journal.text(), IDENTITY_ANNOTATION: "http://maas#me", ASKED_ANNOTATION: "now"});
+        assert_eq!(machine(noted, json!({"ready": true}), ours.clone()), before, "journal and the status");
         assert_ne!(with("{"), before, "somebody broke the journal");
         assert_ne!(with("{"), with("["), "somebody tries to mend it");
         assert_ne!(machine(json!({}), json!({}), ours.clone()), before, "somebody removed it");
         assert_ne!(
-            machine(json!({RECORD_ANNOTATION: record.text()}), json!({}), json!([])),
+            machine(json!({JOURNAL_ANNOTATION: journal.text()}), json!({}), json!([])),
             before,
             "or the finalizer"
         );
-        let theirs = json!({RECORD_ANNOTATION: record.text(), "team": "a"});
+        let theirs = json!({JOURNAL_ANNOTATION: journal.text(), "team": "a"});
         assert_ne!(machine(theirs, json!({}), ours.clone()), before, "what others write counts");
     }
 

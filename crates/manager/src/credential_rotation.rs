@@ -14,7 +14,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 use crate::feed::Waker;
 use crate::identity::{Identities, Mark, cluster_of};
-use crate::port::Key;
+use crate::kubernetes::Key;
 
 /// How often it is looked; what was read is taken for current for half a minute besides.
 const PACE: Duration = Duration::from_secs(15);

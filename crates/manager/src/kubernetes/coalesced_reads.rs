@@ -11,17 +11,17 @@ const KEPT: usize = 256;
 /// Reads of objects of one kind, put together. Every answer belongs to a read that began after its question, so that it shows
 /// every write that came before, as if everybody had read alone.
 #[derive(Debug)]
-pub(super) struct Together<T> {
+pub(super) struct CoalescedReads<T> {
     reads: Arc<Mutex<HashMap<Key, Arc<Read<T>>>>>,
 }
 
-impl<T> Clone for Together<T> {
+impl<T> Clone for CoalescedReads<T> {
     fn clone(&self) -> Self {
         Self { reads: self.reads.clone() }
     }
 }
 
-impl<T> Default for Together<T> {
+impl<T> Default for CoalescedReads<T> {
     fn default() -> Self {
         Self { reads: Arc::default() }
     }
@@ -51,7 +51,7 @@ impl<T> Read<T> {
     }
 }
 
-impl<T: Clone> Together<T> {
+impl<T: Clone> CoalescedReads<T> {
     /// Reads, or waits for somebody else's read that begins after this.
     pub(super) async fn read(&self, key: &Key, read: impl Future<Output = Result<Option<T>>>) -> Result<Option<T>> {
         let shared = self.of(key);
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_who_ask_at_once_cost_two_reads_and_each_sees_what_was_written_before_it_asked() {
-        let (key, together, stored, reads) = (key(), Together::default(), AtomicU64::new(1), AtomicU64::new(0));
+        let (key, together, stored, reads) = (key(), CoalescedReads::default(), AtomicU64::new(1), AtomicU64::new(0));
         let early = together.read(&key, slow(&stored, &reads));
         let late = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -127,7 +127,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_not_kept_for_those_who_ask_later() {
-        let (key, together, stored, reads) = (key(), Together::default(), AtomicU64::new(1), AtomicU64::new(0));
+        let (key, together, stored, reads) = (key(), CoalescedReads::default(), AtomicU64::new(1), AtomicU64::new(0));
         assert_eq!(together.read(&key, slow(&stored, &reads)).await.unwrap(), Some(1));
         stored.store(2, Ordering::SeqCst);
         assert_eq!(together.read(&key, slow(&stored, &reads)).await.unwrap(), Some(2));
@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_everybodys_and_a_read_that_was_broken_off_nobodys() {
-        let (key, together, reads) = (key(), Together::<u64>::default(), AtomicU64::new(0));
+        let (key, together, reads) = (key(), CoalescedReads::<u64>::default(), AtomicU64::new(0));
         let failing = || async {
             reads.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_secs(30)).await;

@@ -14,7 +14,7 @@ use secrecy::SecretString;
 
 use super::{PAIR, PAIR_LABEL, PAIR_OF};
 use crate::identity::name_for;
-use crate::port::{Key, Kubernetes, NewSecret, SecretValues};
+use crate::kubernetes::{Key, Kubernetes, NewSecret, SecretValues};
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
@@ -113,7 +113,7 @@ pub(super) async fn make(
     };
     match kubernetes.create_secret(&secret).await {
         // Somebody was faster: theirs is as good.
-        Err(error) if error.kind == crate::port::ErrorKind::Conflict => Ok(()),
+        Err(error) if error.kind == crate::kubernetes::ErrorKind::Conflict => Ok(()),
         result => result.map_err(|error| error.to_string()),
     }
 }

@@ -6,12 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::Metal;
 use crate::hosts::leaving::Note;
+use crate::maas;
 use crate::origin::{Origin, WrittenFor};
 
 /// The annotation that holds the [`Record`].
-pub const RECORD_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/maas-record";
+pub const JOURNAL_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/maas-record";
 /// Annotation by which a person gives a machine up: its value is the system ID (S14).
 pub const ABANDON_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/abandon-machine";
 /// Annotation by which a person asks that the machine is never turned on by us; its presence counts (S20).
@@ -26,7 +26,7 @@ pub const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(150);
 /// What is remembered. Written before the first effect; the key is never computed again (S3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
+pub struct Journal {
     /// The key: `agent_name` in MAAS, and the stamp on the machine.
     pub key: String,
     /// The object that this was written for (S25). Absent: by a release that did not say so; then the UID in the key tells.
@@ -37,7 +37,7 @@ pub struct Record {
     pub earlier_users: Vec<String>,
     /// What is remembered about a VM besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vm: Option<VmRecord>,
+    pub vm: Option<VmJournal>,
     /// System ID of the machine that is ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
@@ -66,8 +66,8 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rising: BTreeMap<String, Option<Timestamp>>,
     /// Machines that were allocated under our key as well, and are followed until they are seen released (S4).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub extra: Vec<String>,
+    #[serde(rename = "extra", default, skip_serializing_if = "Vec::is_empty")]
+    pub surplus: Vec<String>,
     /// VMs on hosts that died before they were of use: the MaasCluster owes their removal, and they are none of ours (S16).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owed: Vec<String>,
@@ -135,7 +135,7 @@ pub struct Failure {
 /// What is remembered about a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct VmRecord {
+pub struct VmJournal {
     /// The host name of the VM: its key in MAAS and in LXD until it is allocated. Written before the VM is made (S3).
     pub name: String,
     /// What every name of this object's VMs begins with.
@@ -178,7 +178,7 @@ pub struct Place {
     pub storage_pool: Option<String>,
     /// Its network cards; none leaves them to MAAS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cards: Vec<Card>,
+    pub cards: Vec<VmNic>,
     /// Cores.
     pub cores: u32,
     /// MiB.
@@ -192,7 +192,7 @@ pub struct Place {
 /// A network card of a VM to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Card {
+pub struct VmNic {
     /// `eth0`, …
     pub name: String,
     /// The subnet that it is attached to, as `10.0.0.0/24`.
@@ -212,7 +212,7 @@ pub struct Avoided {
 /// A host that failed for a machine is not chosen again for this long: others are tried first, and it may recover.
 pub const AVOIDED: SignedDuration = SignedDuration::from_mins(30);
 
-impl VmRecord {
+impl VmJournal {
     /// What a person has to know before the name is given up: LXD may have a VM that MAAS does not know. Nothing in MAAS
     /// shows it, and a refresh may harm others (S12).
     pub(super) fn may_be_left(&self) -> String {
@@ -224,7 +224,7 @@ impl VmRecord {
         )
     }
 
-    /// The record of a VM to be, whose names begin with this object's name.
+    /// The journal of a VM to be, whose names begin with this object's name.
     pub fn new(object: &str, uid: &str) -> Self {
         let base = base_name(object, uid);
         Self {
@@ -238,7 +238,7 @@ impl VmRecord {
         }
     }
 
-    /// The record of a VM that the Go provider was making under this name.
+    /// The journal of a VM that the Go provider was making under this name.
     pub fn named(name: &str, object: &str, uid: &str) -> Self {
         Self { name: name.to_owned(), ..Self::new(object, uid) }
     }
@@ -299,8 +299,8 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-impl Record {
-    /// A new record with a key that nobody else has. `uid` is the object's; it is used here and never again (S3).
+impl Journal {
+    /// A new journal with a key that nobody else has. `uid` is the object's; it is used here and never again (S3).
     pub fn new(uid: &str) -> Self {
         Self {
             key: format!("{KEY_PREFIX}{uid}"),
@@ -316,7 +316,7 @@ impl Record {
             released: None,
             release_began: None,
             rising: BTreeMap::new(),
-            extra: Vec::new(),
+            surplus: Vec::new(),
             owed: Vec::new(),
             leaving: None,
             failed: Vec::new(),
@@ -333,22 +333,22 @@ impl Record {
         matches!(WrittenFor::judge(self.written_for.as_ref(), metadata), Origin::Copy(_))
     }
 
-    /// Whether MAAS may hold something under the key: a machine is on record, or one may be on its way. While that is so, the
+    /// Whether MAAS may hold something under the key: a machine is in the journal, or one may be on its way. While that is so, the
     /// identity that it was asked for with is not given up (S5).
     pub fn may_hold_something(&self) -> bool {
         let made = self.vm.as_ref().is_some_and(|vm| vm.exists || vm.unanswered);
-        self.machine.is_some() || self.in_flight.is_some() || !self.extra.is_empty() || made
+        self.machine.is_some() || self.in_flight.is_some() || !self.surplus.is_empty() || made
     }
 
-    /// What the annotations say: nothing yet, a record, or something that cannot be read, which is not nothing.
+    /// What the annotations say: nothing yet, a journal, or something that cannot be read, which is not nothing.
     pub fn read(annotations: Option<&BTreeMap<String, String>>) -> Result<Option<Self>, String> {
-        let Some(text) = annotations.and_then(|annotations| annotations.get(RECORD_ANNOTATION)) else {
+        let Some(text) = annotations.and_then(|annotations| annotations.get(JOURNAL_ANNOTATION)) else {
             return Ok(None);
         };
         match serde_json::from_str::<Self>(text) {
-            Ok(record) if !record.key.is_empty() => Ok(Some(record)),
-            Ok(_) => Err(format!("the annotation {RECORD_ANNOTATION} has an empty key; restore it")),
-            Err(error) => Err(format!("cannot read the annotation {RECORD_ANNOTATION}: {error}; restore it")),
+            Ok(journal) if !journal.key.is_empty() => Ok(Some(journal)),
+            Ok(_) => Err(format!("the annotation {JOURNAL_ANNOTATION} has an empty key; restore it")),
+            Err(error) => Err(format!("cannot read the annotation {JOURNAL_ANNOTATION}: {error}; restore it")),
         }
     }
 
@@ -365,14 +365,14 @@ impl Record {
         self
     }
 
-    /// The release of the machine on record is going to be sent.
+    /// The release of the machine in the journal is going to be sent.
     #[must_use]
-    pub fn releasing(self, metal: &Metal, now: Timestamp) -> Self {
-        let mut record = self.sending(Write::Release, now);
-        record.note_rising(metal, now);
-        record.released = Some(metal.id.clone());
-        record.release_began = Some(whole_seconds(now));
-        record
+    pub fn releasing(self, metal: &maas::Machine, now: Timestamp) -> Self {
+        let mut journal = self.sending(Write::Release, now);
+        journal.note_rising(metal, now);
+        journal.released = Some(metal.id.clone());
+        journal.release_began = Some(whole_seconds(now));
+        journal
     }
 
     /// Forgets the machine, and everything that was about it.
@@ -395,8 +395,8 @@ impl Record {
     /// the old one can be taken for it.
     #[must_use]
     pub fn without_vm(self) -> Self {
-        let mut record = self.without_machine();
-        match &mut record.vm {
+        let mut journal = self.without_machine();
+        match &mut journal.vm {
             Some(vm) => {
                 vm.tries += 1;
                 vm.name = host_name(&vm.base, vm.tries);
@@ -404,9 +404,9 @@ impl Record {
                 (vm.exists, vm.unanswered) = (false, false);
             }
             // It was taken over, and the next one is a VM as well (S27).
-            None => record.vm = Some(VmRecord::new("", uid_of(&record.key))),
+            None => journal.vm = Some(VmJournal::new("", uid_of(&journal.key))),
         }
-        record
+        journal
     }
 
     /// Whether the machine failed or was given back, so that it is only to be got rid of.
@@ -416,12 +416,12 @@ impl Record {
 
     /// Whether a VM that nobody has and nobody marked is provably the one of this journal: it was made for it. A line in the journal is
     /// no proof, because people can write one.
-    pub(super) fn is_proven(&self, metal: &Metal) -> bool {
+    pub(super) fn is_proven(&self, metal: &maas::Machine) -> bool {
         metal.stamp.is_none() && self.would_be_proven(metal)
     }
 
     /// The same of a VM that still carries a mark.
-    pub(super) fn would_be_proven(&self, metal: &Metal) -> bool {
+    pub(super) fn would_be_proven(&self, metal: &maas::Machine) -> bool {
         self.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm, &self.key))
     }
 
@@ -436,28 +436,37 @@ pub(super) fn whole_seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
+impl maas::Machine {
+    /// It is the VM that was made under the name in the journal, where it was going to be made; and the name is one that only the object
+    /// of this key gives. Whose it is, is another question.
+    pub fn is_made_for(&self, vm: &VmJournal, key: &str) -> bool {
+        let there = vm.place.as_ref().is_some_and(|place| self.vm_host == Some(place.host));
+        self.is_vm() && there && self.hostname == vm.name && is_made_up(&vm.name, key)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn annotations(text: &str) -> BTreeMap<String, String> {
-        BTreeMap::from([(RECORD_ANNOTATION.to_owned(), text.to_owned())])
+        BTreeMap::from([(JOURNAL_ANNOTATION.to_owned(), text.to_owned())])
     }
 
     #[test]
     fn what_is_written_is_read_again() {
-        let mut record = Record::new("u-1").sending(Write::Deploy, Timestamp::UNIX_EPOCH);
-        record.machine = Some("abc123".into());
-        record.failed.push(Failure { machine: "def456".into(), image: "jammy".into(), power: true });
-        assert_eq!(Record::read(Some(&annotations(&record.text()))), Ok(Some(record)));
-        assert_eq!(Record::read(None), Ok(None));
-        assert_eq!(Record::read(Some(&BTreeMap::new())), Ok(None));
+        let mut journal = Journal::new("u-1").sending(Write::Deploy, Timestamp::UNIX_EPOCH);
+        journal.machine = Some("abc123".into());
+        journal.failed.push(Failure { machine: "def456".into(), image: "jammy".into(), power: true });
+        assert_eq!(Journal::read(Some(&annotations(&journal.text()))), Ok(Some(journal)));
+        assert_eq!(Journal::read(None), Ok(None));
+        assert_eq!(Journal::read(Some(&BTreeMap::new())), Ok(None));
     }
 
     #[test]
     fn s01_a_record_that_cannot_be_read_is_not_absent() {
         for text in ["", "{", "{}", "[]", "{\"key\":\"\"}", "{\"key\":\"k\",\"inFlight\":{\"write\":\"sing\"}}"] {
-            assert!(Record::read(Some(&annotations(text))).is_err(), "{text}");
+            assert!(Journal::read(Some(&annotations(text))).is_err(), "{text}");
         }
     }
 

@@ -12,16 +12,16 @@ use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::provider_id::Slashes;
 use capmaas_api::{MaasMachine, ProviderId};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
-use capmaas_core::machine::Record;
+use capmaas_core::machine::Journal;
 use kube::ResourceExt as _;
 
+use crate::kubernetes::Key;
 use crate::lxd_hosts::Seen;
-use crate::port::Key;
 use crate::watch::Change;
 
 /// Everything that is looked up, about all objects. Cheap to clone; clones share everything.
 #[derive(Clone, Debug, Default)]
-pub struct Census {
+pub struct MachineIndex {
     inner: Arc<RwLock<Inner>>,
 }
 
@@ -43,7 +43,7 @@ struct Inner {
     holders: Index<String>,
     /// By a system ID under which MAAS may name the machine of an object in its event log.
     named: Index<String>,
-    /// By the key on record.
+    /// By the key on journal.
     keys: Index<String>,
     /// By cluster: who has a provider ID in the Go provider's form.
     go_form: Index<Key>,
@@ -54,7 +54,7 @@ struct Inner {
 struct Facts {
     uid: Option<String>,
     version: Option<String>,
-    /// The MAAS that its ids are of, if that is on record.
+    /// The MAAS that its ids are of, if that is on journal.
     maas: Option<String>,
     /// Its journal was written for another object (S25).
     is_copy: bool,
@@ -68,15 +68,15 @@ struct Facts {
 
 impl Facts {
     fn of(machine: &MaasMachine) -> Self {
-        let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+        let journal = Journal::read(machine.metadata.annotations.as_ref()).ok().flatten();
         let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
         let by_provider_id = provider_id.as_ref().and_then(|id| id.system_id().map(str::to_owned));
         // A machine that was given back is nobody's live node, although the object that is going still names it.
-        let given_back = record.as_ref().and_then(|record| record.released.as_ref());
-        let recorded = record.as_ref().and_then(|record| record.machine.clone());
-        let extra = record.iter().flat_map(|record| record.extra.iter().cloned());
+        let given_back = journal.as_ref().and_then(|journal| journal.released.as_ref());
+        let recorded = journal.as_ref().and_then(|journal| journal.machine.clone());
+        let surplus = journal.iter().flat_map(|journal| journal.surplus.iter().cloned());
         let pinned = machine.spec.system_id().map(str::to_owned);
-        let named = pinned.into_iter().chain(by_provider_id.clone()).chain(recorded.clone()).chain(extra);
+        let named = pinned.into_iter().chain(by_provider_id.clone()).chain(recorded.clone()).chain(surplus);
         Self {
             uid: machine.uid(),
             version: machine.resource_version(),
@@ -85,11 +85,11 @@ impl Facts {
                 .get(IDENTITY_ANNOTATION)
                 .and_then(|name| Name::parts(name))
                 .map(|(endpoint, _)| endpoint.to_owned()),
-            is_copy: record.as_ref().is_some_and(|record| record.is_anothers(&machine.metadata)),
+            is_copy: journal.as_ref().is_some_and(|journal| journal.is_anothers(&machine.metadata)),
             named: named.collect(),
             stands_for: by_provider_id.into_iter().chain(recorded).filter(|id| given_back != Some(id)).collect(),
-            vm: Seen::of(machine, record.as_ref()),
-            key: record.map(|record| record.key),
+            vm: Seen::of(machine, journal.as_ref()),
+            key: journal.map(|journal| journal.key),
             cluster: cluster_of(machine),
             go_form: provider_id.is_some_and(|id| id.slashes() == Slashes::Three),
         }
@@ -115,12 +115,12 @@ fn cluster_of(machine: &MaasMachine) -> Key {
     Key::of(machine).beside(machine.labels().get(CLUSTER_NAME_LABEL).cloned().unwrap_or_default())
 }
 
-impl Census {
+impl MachineIndex {
     /// What these objects say.
     pub fn of<'a>(machines: impl IntoIterator<Item = &'a MaasMachine>) -> Self {
-        let census = Self::default();
-        census.be(machines);
-        census
+        let machine_index = Self::default();
+        machine_index.be(machines);
+        machine_index
     }
 
     /// Takes a change of what is there.
@@ -154,7 +154,7 @@ impl Census {
         holders.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether another object has the same key on record, and is no copy by its own word. An object is not another one because it
+    /// Whether another object has the same key on journal, and is no copy by its own word. An object is not another one because it
     /// was made anew, which a watch may not have told yet.
     pub fn is_key_of_another(&self, own: &Key, key: &str) -> bool {
         let inner = self.read();
@@ -164,7 +164,7 @@ impl Census {
 
     /// The object that a key was made for, if that is another one.
     pub fn original_of(&self, own: &Key, key: &str) -> Option<Key> {
-        let made_for = Record::uid_in(key)?;
+        let made_for = Journal::uid_in(key)?;
         self.read().uids.get(made_for).filter(|original| *original != own).cloned()
     }
 
@@ -211,7 +211,7 @@ impl Inner {
     /// made for (S25).
     fn originals<'a>(&'a self, keys: impl Iterator<Item = &'a Key>) -> impl Iterator<Item = (&'a Key, &'a Facts)> {
         let is_copy = |facts: &Facts| {
-            let made_for = facts.key.as_deref().and_then(Record::uid_in);
+            let made_for = facts.key.as_deref().and_then(Journal::uid_in);
             let elsewhere = made_for.filter(|made_for| Some(*made_for) != facts.uid.as_deref());
             facts.is_copy || elsewhere.is_some_and(|made_for| self.uids.contains_key(made_for))
         };
@@ -284,19 +284,19 @@ impl<K: Hash + Eq + Clone> Index<K> {
 
 #[cfg(test)]
 mod tests {
-    use capmaas_core::machine::RECORD_ANNOTATION;
+    use capmaas_core::machine::JOURNAL_ANNOTATION;
     use serde_json::{Value, json};
 
     use super::*;
 
-    /// An object whose record says this.
-    fn machine(name: &str, version: u64, record: Value, provider_id: Option<&str>) -> MaasMachine {
+    /// An object whose journal says this.
+    fn machine(name: &str, version: u64, journal: Value, provider_id: Option<&str>) -> MaasMachine {
         let mut metadata = json!({
             "name": name, "namespace": "team", "uid": format!("uid-{name}"), "resourceVersion": version.to_string(),
             "labels": { CLUSTER_NAME_LABEL: "c1" },
         });
-        if !record.is_null() {
-            metadata["annotations"] = json!({ RECORD_ANNOTATION: record.to_string() });
+        if !journal.is_null() {
+            metadata["annotations"] = json!({ JOURNAL_ANNOTATION: journal.to_string() });
         }
         serde_json::from_value(json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
@@ -307,20 +307,20 @@ mod tests {
 
     #[test]
     fn s06_a_machine_is_held_by_its_object_until_that_has_given_it_back() {
-        let census = Census::default();
-        let say = |version, record| census.take(&Change::Applied(&machine("a", version, record, None)));
+        let machine_index = MachineIndex::default();
+        let say = |version, journal| machine_index.take(&Change::Applied(&machine("a", version, journal, None)));
         say(1, json!({"key": "k"}));
-        let held_for = |uid| census.others_holding(Asker { uid: Some(uid), maas: Some("maas") }, "abc");
+        let held_for = |uid| machine_index.others_holding(Asker { uid: Some(uid), maas: Some("maas") }, "abc");
         assert_eq!(held_for("uid-b"), []);
         say(2, json!({"key": "k", "machine": "abc"}));
         assert_eq!(held_for("uid-b"), [Key::new("team", "a")]);
         assert_eq!(held_for("uid-a"), [], "its own");
-        assert_eq!(census.holder("maas", "abc"), Some((Key::new("team", "a"), Key::new("team", "c1"))));
+        assert_eq!(machine_index.holder("maas", "abc"), Some((Key::new("team", "a"), Key::new("team", "c1"))));
         say(3, json!({"key": "k", "machine": "abc", "released": "abc"}));
         assert_eq!(held_for("uid-b"), []);
-        assert_eq!(census.named("maas", "abc").len(), 1, "what happens to it is still of interest");
-        census.take(&Change::Deleted(&machine("a", 3, Value::Null, None)));
-        assert!(census.named("maas", "abc").is_empty());
+        assert_eq!(machine_index.named("maas", "abc").len(), 1, "what happens to it is still of interest");
+        machine_index.take(&Change::Deleted(&machine("a", 3, Value::Null, None)));
+        assert!(machine_index.named("maas", "abc").is_empty());
     }
 
     #[test]
@@ -329,14 +329,14 @@ mod tests {
             machine("a", 1, json!({"key": "k", "machine": "abc"}), Some("maas:///az1/abc")),
             machine("b", 2, json!({"key": "k"}), None),
         );
-        let census = Census::of([&one, &two]);
-        let of_another = |name: &str| census.is_key_of_another(&Key::new("team", name), "k");
+        let machine_index = MachineIndex::of([&one, &two]);
+        let of_another = |name: &str| machine_index.is_key_of_another(&Key::new("team", name), "k");
         assert!(of_another("a") && of_another("b"));
-        assert!(census.is_go_form_used_beside(&two) && !census.is_go_form_used_beside(&one));
-        census.take(&Change::Replaced(&[two]));
-        assert!(!census.is_key_of_another(&Key::new("team", "b"), "k"));
+        assert!(machine_index.is_go_form_used_beside(&two) && !machine_index.is_go_form_used_beside(&one));
+        machine_index.take(&Change::Replaced(&[two]));
+        assert!(!machine_index.is_key_of_another(&Key::new("team", "b"), "k"));
         assert_eq!(
-            census.others_holding(Asker { uid: Some("uid-b"), maas: None }, "abc"),
+            machine_index.others_holding(Asker { uid: Some("uid-b"), maas: None }, "abc"),
             [],
             "an object that is in no list any more is gone"
         );
@@ -355,14 +355,14 @@ mod tests {
         for copied in [journal, unrecorded, forged] {
             let (copy, another) =
                 (machine("c", 2, copied, Some("maas:///az1/abc")), machine("d", 3, Value::Null, None));
-            let census = Census::of([&original, &copy, &another]);
-            let held_for = |uid| census.others_holding(Asker { uid: Some(uid), maas: None }, "abc");
+            let machine_index = MachineIndex::of([&original, &copy, &another]);
+            let held_for = |uid| machine_index.others_holding(Asker { uid: Some(uid), maas: None }, "abc");
             assert_eq!((held_for("uid-a"), held_for("uid-d")), (vec![], vec![Key::new("team", "a")]));
-            let original_of = |name: &str| census.original_of(&Key::new("team", name), "capmaas-uid-a");
+            let original_of = |name: &str| machine_index.original_of(&Key::new("team", name), "capmaas-uid-a");
             assert_eq!((original_of("c"), original_of("a")), (Some(Key::new("team", "a")), None));
-            assert_eq!(census.named("maas", "abc"), BTreeSet::from([Key::new("team", "a")]));
-            assert!(!census.is_go_form_used_beside(&another));
-            assert_eq!(census.vms_of_others(Some("uid-d"), |others| others.count()), 1);
+            assert_eq!(machine_index.named("maas", "abc"), BTreeSet::from([Key::new("team", "a")]));
+            assert!(!machine_index.is_go_form_used_beside(&another));
+            assert_eq!(machine_index.vms_of_others(Some("uid-d"), |others| others.count()), 1);
         }
     }
 
@@ -372,17 +372,17 @@ mod tests {
         let identity = (IDENTITY_ANNOTATION.to_owned(), "http://staging#admin".to_owned());
         staging.metadata.annotations.as_mut().unwrap().extend([identity]);
         let unknown = machine("b", 2, Value::Null, Some("maas://az1/abc"));
-        let census = Census::of([&staging, &unknown]);
-        let held_in = |maas| census.others_holding(Asker { uid: None, maas }, "abc").len();
+        let machine_index = MachineIndex::of([&staging, &unknown]);
+        let held_in = |maas| machine_index.others_holding(Asker { uid: None, maas }, "abc").len();
         assert_eq!((held_in(Some("http://staging")), held_in(Some("http://production")), held_in(None)), (2, 1, 2));
         assert!(stands_for(&staging, Some("http://staging"), "abc"));
         assert!(!stands_for(&staging, Some("http://production"), "abc"));
         assert!(stands_for(&unknown, Some("http://production"), "abc"), "it may mean any");
-        let woken = census.named("http://production", "abc");
+        let woken = machine_index.named("http://production", "abc");
         assert_eq!(woken, BTreeSet::from([Key::new("team", "b")]));
     }
 
-    /// However it came about, a census says what one that is made of the same objects says.
+    /// However it came about, an index says what one that is made of the same objects says.
     #[test]
     fn after_any_changes_it_is_the_same_as_a_new_one() {
         let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -390,49 +390,50 @@ mod tests {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (dice >> 33) % sides
         };
-        let (census, mut there) = (Census::default(), std::collections::BTreeMap::<String, MaasMachine>::new());
+        let (machine_index, mut there) =
+            (MachineIndex::default(), std::collections::BTreeMap::<String, MaasMachine>::new());
         for version in 1..=2000 {
             let name = format!("m{}", roll(6));
             match roll(8) {
                 0 => {
                     if let Some(gone) = there.remove(&name) {
-                        census.take(&Change::Deleted(&gone));
+                        machine_index.take(&Change::Deleted(&gone));
                     }
                 }
                 1 => {
                     there.retain(|_, _| roll(3) > 0);
-                    census.take(&Change::Replaced(&there.values().cloned().collect::<Vec<_>>()));
+                    machine_index.take(&Change::Replaced(&there.values().cloned().collect::<Vec<_>>()));
                 }
                 _ => {
                     let id = format!("id{}", roll(4));
-                    let mut record = json!({"key": format!("k{}", roll(5))});
+                    let mut journal = json!({"key": format!("k{}", roll(5))});
                     if roll(2) == 0 {
-                        record["machine"] = json!(id);
+                        journal["machine"] = json!(id);
                     }
                     if roll(4) == 0 {
-                        record["released"] = json!(id);
+                        journal["released"] = json!(id);
                     }
                     let provider_id = format!("maas:{}z/id{}", if roll(2) == 0 { "//" } else { "///" }, roll(4));
-                    let object = machine(&name, version, record, (roll(2) == 0).then_some(provider_id.as_str()));
-                    census.take(&Change::Applied(&object));
+                    let object = machine(&name, version, journal, (roll(2) == 0).then_some(provider_id.as_str()));
+                    machine_index.take(&Change::Applied(&object));
                     there.insert(name, object);
                 }
             }
-            let new = Census::of(there.values());
+            let new = MachineIndex::of(there.values());
             for n in 0..6 {
                 let (uid, id, key) = (format!("uid-m{n}"), format!("id{n}"), format!("k{n}"));
-                let says = |census: &Census| {
-                    let held = census.others_holding(Asker { uid: Some(&uid), maas: None }, &id);
-                    let shared = census.is_key_of_another(&Key::new("team", format!("m{n}")), &key);
-                    let go = there.get(&format!("m{n}")).map(|object| census.is_go_form_used_beside(object));
-                    (held, shared, go, census.holder("maas", &id), census.named("maas", &id))
+                let says = |machine_index: &MachineIndex| {
+                    let held = machine_index.others_holding(Asker { uid: Some(&uid), maas: None }, &id);
+                    let shared = machine_index.is_key_of_another(&Key::new("team", format!("m{n}")), &key);
+                    let go = there.get(&format!("m{n}")).map(|object| machine_index.is_go_form_used_beside(object));
+                    (held, shared, go, machine_index.holder("maas", &id), machine_index.named("maas", &id))
                 };
-                assert_eq!(says(&census), says(&new), "after {version} changes");
+                assert_eq!(says(&machine_index), says(&new), "after {version} changes");
             }
         }
-        let left = census.read().holders.0.len();
-        census.take(&Change::Replaced(&[]));
-        let inner = census.read();
+        let left = machine_index.read().holders.0.len();
+        machine_index.take(&Change::Replaced(&[]));
+        let inner = machine_index.read();
         let indices = [inner.holders.0.len(), inner.named.0.len(), inner.keys.0.len(), inner.go_form.0.len()];
         let empty = [indices.iter().sum(), inner.uids.len()];
         assert!(left > 0 && empty == [0; 2], "nothing is left behind: {left}, {empty:?}");

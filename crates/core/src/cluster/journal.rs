@@ -37,7 +37,7 @@ impl Source {
 
 /// What is written down.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct Journal {
     /// Who provides the name of the API server.
     pub source: Option<Source>,
     /// The name in MAAS's DNS.
@@ -56,57 +56,57 @@ pub struct Notes {
     pub unreadable: Vec<String>,
 }
 
-impl Notes {
+impl Journal {
     /// Reads them.
     pub fn of(annotations: &BTreeMap<String, String>) -> Self {
-        let mut notes = Self::default();
+        let mut journal = Self::default();
         let mut unreadable = Vec::new();
-        let said = |key: &str| annotations.get(key).map(String::as_str).filter(|text| !text.is_empty());
-        notes.source = read(said(names::ENDPOINT_SOURCE_ANNOTATION), Source::parse, || {
+        let progress = |key: &str| annotations.get(key).map(String::as_str).filter(|text| !text.is_empty());
+        journal.source = read(progress(names::ENDPOINT_SOURCE_ANNOTATION), Source::parse, || {
             unreadable.push(names::ENDPOINT_SOURCE_ANNOTATION);
         });
-        notes.name = said(names::DNS_NAME_ANNOTATION).map(str::to_owned);
-        notes.record = read(
-            said(names::DNS_RECORD_ANNOTATION),
+        journal.name = progress(names::DNS_NAME_ANNOTATION).map(str::to_owned);
+        journal.record = read(
+            progress(names::DNS_RECORD_ANNOTATION),
             |text| text.parse().ok(),
             || {
                 unreadable.push(names::DNS_RECORD_ANNOTATION);
             },
         );
-        notes.asked = read(
-            said(names::DNS_ASKED_ANNOTATION),
+        journal.asked = read(
+            progress(names::DNS_ASKED_ANNOTATION),
             |text| text.parse().ok(),
             || {
                 unreadable.push(names::DNS_ASKED_ANNOTATION);
             },
         );
         let owed = |text: &str| text.split(',').map(|word| word.trim().parse().ok()).collect::<Option<BTreeSet<_>>>();
-        notes.owed = read(said(names::DNS_OWED_ANNOTATION), owed, || unreadable.push(names::DNS_OWED_ANNOTATION))
+        journal.owed = read(progress(names::DNS_OWED_ANNOTATION), owed, || unreadable.push(names::DNS_OWED_ANNOTATION))
             .unwrap_or_default();
-        notes.identity = said(IDENTITY_ANNOTATION).map(str::to_owned);
-        notes.written_for = read(
-            said(names::WRITTEN_FOR_ANNOTATION),
+        journal.identity = progress(IDENTITY_ANNOTATION).map(str::to_owned);
+        journal.written_for = read(
+            progress(names::WRITTEN_FOR_ANNOTATION),
             |text| serde_json::from_str(text).ok(),
             || {
                 unreadable.push(names::WRITTEN_FOR_ANNOTATION);
             },
         );
         // They are written together: somebody took the others away.
-        if notes.record.is_some() || notes.asked.is_some() {
-            let possible = match notes.source {
+        if journal.record.is_some() || journal.asked.is_some() {
+            let possible = match journal.source {
                 Some(Source::Dns) => true,
-                Some(Source::Adopted) => notes.asked.is_none(),
+                Some(Source::Adopted) => journal.asked.is_none(),
                 Some(Source::User) | None => false,
             };
             if !possible {
                 unreadable.push(names::ENDPOINT_SOURCE_ANNOTATION);
             }
-            if notes.name.is_none() {
+            if journal.name.is_none() {
                 unreadable.push(names::DNS_NAME_ANNOTATION);
             }
         }
-        notes.unreadable = unreadable.into_iter().map(str::to_owned).collect();
-        notes
+        journal.unreadable = unreadable.into_iter().map(str::to_owned).collect();
+        journal
     }
 
     /// The annotations to write so that `after` is written down instead; `None` takes one away.
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_is_written_down_is_read_back() {
-        let notes = Notes {
+        let journal = Journal {
             source: Some(Source::Dns),
             name: Some("c1-abc123.maas".into()),
             record: Some(7),
@@ -159,13 +159,13 @@ mod tests {
             written_for: Some(WrittenFor { namespace: "n".into(), name: "c1".into(), uid: "u".into() }),
             unreadable: Vec::new(),
         };
-        let annotations = |from: &Notes, to: &Notes| -> BTreeMap<String, String> {
+        let annotations = |from: &Journal, to: &Journal| -> BTreeMap<String, String> {
             from.difference(to).into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
         };
-        assert_eq!(Notes::of(&annotations(&Notes::default(), &notes)), notes);
-        assert!(notes.difference(&notes).is_empty());
-        let without = Notes { record: None, ..notes.clone() };
-        assert_eq!(notes.difference(&without), BTreeMap::from([(names::DNS_RECORD_ANNOTATION, None)]));
+        assert_eq!(Journal::of(&annotations(&Journal::default(), &journal)), journal);
+        assert!(journal.difference(&journal).is_empty());
+        let without = Journal { record: None, ..journal.clone() };
+        assert_eq!(journal.difference(&without), BTreeMap::from([(names::DNS_RECORD_ANNOTATION, None)]));
     }
 
     #[test]
@@ -174,12 +174,12 @@ mod tests {
             (names::DNS_RECORD_ANNOTATION.to_owned(), "seven".to_owned()),
             (names::DNS_OWED_ANNOTATION.to_owned(), "10.0.0.1, x".to_owned()),
         ]);
-        assert_eq!(Notes::of(&stored).unreadable, [names::DNS_RECORD_ANNOTATION, names::DNS_OWED_ANNOTATION]);
+        assert_eq!(Journal::of(&stored).unreadable, [names::DNS_RECORD_ANNOTATION, names::DNS_OWED_ANNOTATION]);
     }
 
     #[test]
     fn a_record_without_its_name_is_not_understood() {
         let stored = BTreeMap::from([(names::DNS_RECORD_ANNOTATION.to_owned(), "7".to_owned())]);
-        assert_eq!(Notes::of(&stored).unreadable, [names::ENDPOINT_SOURCE_ANNOTATION, names::DNS_NAME_ANNOTATION]);
+        assert_eq!(Journal::of(&stored).unreadable, [names::ENDPOINT_SOURCE_ANNOTATION, names::DNS_NAME_ANNOTATION]);
     }
 }

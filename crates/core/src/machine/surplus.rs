@@ -1,4 +1,4 @@
-//! Machines that were allocated under our key as well, because an answer of MAAS was lost: the one on record stays, the others
+//! Machines that were allocated under our key as well, because an answer of MAAS was lost: the one in the journal stays, the others
 //! are written down, released, and followed until they are seen released (S4).
 
 use capmaas_api::{Severity, reasons};
@@ -6,14 +6,14 @@ use jiff::Timestamp;
 
 use super::decide::{Step, after, is_elsewhere};
 use super::effect::Effect;
-use super::living::kept;
-use super::record::{Record, Write};
+use super::journal::{Journal, Write};
+use super::provisioning::kept;
 use super::rising::once_more;
-use super::state::{Power, State};
-use super::status::Said;
-use super::{Event, Extra, Eyes, Metal, Observed};
+use super::status::Progress;
+use super::{Access, Event, Observed, Surplus};
 use crate::Lookup;
 use crate::intent::Wipe;
+use crate::maas::{self, Power, State};
 
 /// What became of them.
 #[derive(Default)]
@@ -39,15 +39,15 @@ enum Next {
     Try(Effect, String),
 }
 
-/// Looks after all of them, and strikes off the record those that are over.
-pub(super) fn follow(observed: &Observed, record: &mut Record, now: Timestamp) -> Followed {
+/// Looks after all of them, and strikes off the journal those that are over.
+pub(super) fn follow(observed: &Observed, journal: &mut Journal, now: Timestamp) -> Followed {
     let mut followed = Followed::default();
-    for id in std::mem::take(&mut record.extra) {
-        match next(observed, record, &id) {
-            Next::Off if record.seen_off(&id, now) => continue,
+    for id in std::mem::take(&mut journal.surplus) {
+        match next(observed, journal, &id) {
+            Next::Off if journal.seen_off(&id, now) => continue,
             Next::Off => followed.awaited = Some(once_more(&id)),
             Next::Over(told) => {
-                record.rising.remove(&id);
+                journal.rising.remove(&id);
                 let told = told.map(|message| Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message });
                 followed.events.extend(told);
                 continue;
@@ -62,74 +62,74 @@ pub(super) fn follow(observed: &Observed, record: &mut Record, now: Timestamp) -
                 followed.try_out.get_or_insert_with(|| doing(observed, effect, message));
             }
         }
-        record.extra.push(id);
+        journal.surplus.push(id);
     }
     for step in followed.step.iter_mut().chain(&mut followed.try_out) {
-        let mut record = record.clone();
-        note_power(observed, &mut record, step.effect.as_ref(), now);
+        let mut journal = journal.clone();
+        note_power(observed, &mut journal, step.effect.as_ref(), now);
         let write = match &step.effect {
             Some(Effect::Release { .. }) => Some(Write::Release),
             Some(Effect::Reclaim { .. }) => Some(Write::Allocate),
             _ => None,
         };
-        step.record = Some(match write {
-            Some(write) => record.sending(write, now),
-            None => record,
+        step.journal = Some(match write {
+            Some(write) => journal.sending(write, now),
+            None => journal,
         });
     }
     followed
 }
 
 /// What the effect means for how the power of a machine is looked at afterwards (S14).
-fn note_power(observed: &Observed, record: &mut Record, effect: Option<&Effect>, now: Timestamp) {
+fn note_power(observed: &Observed, journal: &mut Journal, effect: Option<&Effect>, now: Timestamp) {
     match effect {
         Some(Effect::Release { machine, .. }) => {
-            for extra in observed.extra.iter().filter(|extra| extra.id == *machine) {
-                if let Lookup::Found(metal) = &extra.seen {
-                    record.note_rising(metal, now);
+            for surplus in observed.surplus.iter().filter(|surplus| surplus.id == *machine) {
+                if let Lookup::Found(metal) = &surplus.seen {
+                    journal.note_rising(metal, now);
                 }
             }
         }
-        Some(Effect::Reclaim { machine, .. }) => record.seen_on(machine),
+        Some(Effect::Reclaim { machine, .. }) => journal.seen_on(machine),
         _ => {}
     }
 }
 
 fn doing(observed: &Observed, effect: Effect, message: String) -> Step {
-    let said = if observed.object.metadata.deletion_timestamp.is_some() {
-        Said::not_yet(Severity::Info, reasons::MACHINE_RELEASING, message)
+    let progress = if observed.object.metadata.deletion_timestamp.is_some() {
+        Progress::not_yet(Severity::Info, reasons::MACHINE_RELEASING, message)
     } else {
-        // About the machine on record nothing new is known.
+        // About the machine in the journal nothing new is known.
         kept(observed, &message)
     };
-    Step::say(said, after(1)).doing(effect)
+    Step::say(progress, after(1)).doing(effect)
 }
 
-fn next(observed: &Observed, record: &Record, id: &str) -> Next {
-    let Some(Extra { seen, power, .. }) = observed.extra.iter().find(|extra| extra.id == id) else {
+fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
+    let Some(Surplus { seen, power, .. }) = observed.surplus.iter().find(|surplus| surplus.id == id) else {
         return Next::Wait(format!("{id}, which was allocated as well, was not looked at"));
     };
-    let (strange, user) = match &observed.eyes {
-        Eyes::Open { strange, user, .. } => (*strange, Some(user)),
-        Eyes::Closed { .. } => (false, None),
+    let (identity_changed, user) = match &observed.access {
+        Access::Granted { identity_changed, user, .. } => (*identity_changed, Some(user)),
+        Access::Denied { .. } => (false, None),
     };
     let metal = match seen {
         Lookup::Found(metal) => metal,
-        Lookup::Absent if !strange => return Next::Over(None),
+        Lookup::Absent if !identity_changed => return Next::Over(None),
         Lookup::Absent => return Next::Wait(format!("the MAAS identity changed, so {id} may still exist")),
         Lookup::Unknown(why) => return Next::Wait(why.clone()),
     };
-    if observed.is_held_by_another(record, metal) {
+    if observed.is_held_by_another(journal, metal) {
         return Next::Over(None);
     }
     if let Lookup::Unknown(why) = &observed.by_key {
         return Next::Wait(why.clone());
     }
-    let ours = observed.is_ours(record, metal);
+    let ours = observed.is_ours(journal, metal);
     if !ours && is_elsewhere(observed) {
         return Next::Wait(format!("the MAAS endpoint changed, so {id} may be another machine there"));
     }
-    let (key, machine) = (record.key.clone(), id.to_owned());
+    let (key, machine) = (journal.key.clone(), id.to_owned());
     let stays = observed.object.metadata.deletion_timestamp.is_none();
     match metal.state {
         // Not by us: it was Allocated when it was written down, and is none that we deploy.
@@ -179,19 +179,19 @@ fn next(observed: &Observed, record: &Record, id: &str) -> Next {
 
 /// Whether a release that was sent for one of them shows: none of them is held any more.
 pub(super) fn are_leaving(observed: &Observed) -> bool {
-    observed.extra.iter().all(|extra| match &extra.seen {
+    observed.surplus.iter().all(|surplus| match &surplus.seen {
         Lookup::Found(metal) => metal.state.is_leaving(),
         Lookup::Absent => true,
         Lookup::Unknown(_) => false,
     })
 }
 
-/// Those under our key besides the one on record, as far as they are not written down yet and are nobody else's live node (S6).
-pub(super) fn unwritten<'a>(observed: &'a Observed, record: &Record, id: &str) -> Vec<&'a Metal> {
+/// Those under our key besides the one in the journal, as far as they are not written down yet and are nobody else's live node (S6).
+pub(super) fn unwritten<'a>(observed: &'a Observed, journal: &Journal, id: &str) -> Vec<&'a maas::Machine> {
     let Lookup::Found(found) = &observed.by_key else { return Vec::new() };
-    let unknown = |metal: &&Metal| {
-        let written = record.extra.contains(&metal.id) || record.owed.contains(&metal.id);
-        metal.id != id && !written && !observed.is_held_by_another(record, metal)
+    let unknown = |metal: &&maas::Machine| {
+        let written = journal.surplus.contains(&metal.id) || journal.owed.contains(&metal.id);
+        metal.id != id && !written && !observed.is_held_by_another(journal, metal)
     };
     found.iter().filter(unknown).collect()
 }
