@@ -31,6 +31,8 @@ pub struct Durations {
     pub bmc_hang: f64,
     /// Until an action on a BMC that answers with errors is given up.
     pub bmc_error: f64,
+    /// Until MAAS asks the BMC of a machine for its power, which it does every now and then.
+    pub power_poll: f64,
     /// MAAS's `node_timeout`: Commissioning, Deploying and Testing fail after it.
     pub node_timeout: f64,
 }
@@ -48,6 +50,7 @@ impl Default for Durations {
             vm_host_totals: 2.0,
             bmc_hang: 302.0,
             bmc_error: 36.0,
+            power_poll: 300.0,
             node_timeout: 1800.0,
         }
     }
@@ -65,6 +68,7 @@ impl Durations {
             erase: 0.3,
             rescue: 0.2,
             vm_host_totals: 0.3,
+            power_poll: 1.0,
             ..Self::default()
         }
     }

@@ -9,7 +9,6 @@ use maas_sim::{
     config::{ApiKey, Config, Durations, LatencyMode, TimeMode, Version},
     dns_server,
     model::inventory::{Inventory, generate},
-    replay::{CompactArgs, ReplayArgs},
     serve,
 };
 
@@ -31,10 +30,6 @@ enum Command {
         #[arg(long, default_value_t = 10)]
         machines: usize,
     },
-    /// Replays recorded exchanges against a simulator.
-    Replay(ReplayArgs),
-    /// Writes recordings in a compact form.
-    Compact(CompactArgs),
 }
 
 #[derive(Args)]
@@ -98,14 +93,6 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Some(Command::Generate { machines }) => {
             print!("{}", generate(machines));
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(Command::Replay(args)) => {
-            args.run(&mut std::io::stdout()).await?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(Command::Compact(args)) => {
-            args.run(&mut std::io::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
         None => serve_forever(cli.serve).await,

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use capmaas_testbed::tools::{ToolSet, python_with_libmaas};
 use maas_sim::config::{ApiKey, Config, Durations};
-use maas_sim::replay::target::Target;
+use maas_sim::model::statement::Statement;
 use serde_json::json;
 
 const KEY: &str = "consumer:token:secret";
@@ -32,7 +32,8 @@ async fn simulator() -> SocketAddr {
         machine("bm2", "az1"),
         machine("bm3", "az1"),
     ]);
-    Target::InProcess(simulator.router()).control("arrange", &statements).await.unwrap();
+    let statements: Vec<Statement> = serde_json::from_value(statements).unwrap();
+    simulator.control().arrange(&statements).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, simulator.router()).await });

@@ -18,6 +18,7 @@ pub mod events;
 pub mod interfaces;
 pub mod inventory;
 mod kinds;
+pub mod links;
 pub mod machines;
 pub mod net;
 pub mod network;
@@ -30,6 +31,7 @@ pub mod statement;
 mod status;
 pub mod users;
 pub mod vm_hosts;
+pub mod wanted;
 pub mod world;
 
 use jiff::{SignedDuration, Timestamp};
@@ -41,6 +43,7 @@ use self::{
     world::{LxdCommand, World},
 };
 pub use self::{refusal::Refusal, status::Status};
+use crate::ledger::Effect;
 use crate::{
     config::{Config, Durations, seconds},
     version::{Change, Version},
@@ -71,7 +74,7 @@ pub struct Model {
     /// What real LXD daemons are to be told.
     pub outbox: Vec<LxdCommand>,
     /// What the current request has changed, in words, for the ledger.
-    pub effects: Vec<String>,
+    pub effects: Vec<Effect>,
     /// Make up LXD daemons at unknown addresses.
     pub invent_lxd: bool,
 }
@@ -187,8 +190,8 @@ impl Model {
     }
 
     /// Notes a change, for the ledger.
-    pub fn effect(&mut self, what: impl Into<String>) {
-        self.effects.push(what.into());
+    pub fn effect(&mut self, what: Effect) {
+        self.effects.push(what);
     }
 
     /// A machine by system id.
