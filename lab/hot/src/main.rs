@@ -112,8 +112,9 @@ fn decisions(times: u32) -> anyhow::Result<()> {
         without_dhcp: None,
     };
     let others = (0..1000).map(|id| format!("sys{id}")).collect();
-    let observed = Observed {
+    let mut observed = Observed {
         object: serde_json::from_value(object)?,
+        journal: Ok(None),
         cluster: Lookup::Found(serde_json::from_value(json!({"spec": {}, "status": {"infrastructureReady": true}}))?),
         machine: Lookup::Found(serde_json::from_value(json!({
             "spec": {"bootstrap": {"dataSecretName": "s"}, "failureDomain": "az1"},
@@ -136,6 +137,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
     };
     let now = "2026-11-15T12:00:00Z".parse()?;
     for _ in 0..times {
+        observed.journal = Journal::read(observed.object.metadata.annotations.as_ref());
         let plan = decide(black_box(&observed), now);
         anyhow::ensure!(black_box(plan).effect.is_none(), "a machine that runs needs nothing");
     }

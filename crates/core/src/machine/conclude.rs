@@ -60,8 +60,7 @@ pub struct Conclusion {
 
 /// Draws the conclusion. The journal is the one that was stored before the effect.
 pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Outcome, now: Timestamp) -> Conclusion {
-    let stored =
-        plan.journal.clone().or_else(|| Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten());
+    let stored = plan.journal.clone().or_else(|| observed.journal().cloned());
     let mut journal = stored.clone();
     let mut conclusion =
         Conclusion { journal: None, status: plan.status.clone(), requeue: plan.requeue, events: Vec::new() };
@@ -248,7 +247,7 @@ fn say(
     }
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let generation = observed.object.metadata.generation;
-    let why = if deleting { why.to_owned() } else { with_change(&observed.object, why) };
+    let why = if deleting { why.to_owned() } else { with_change(observed, why) };
     let false_ = |type_| Verdict {
         type_,
         status: ConditionStatus::False,

@@ -184,14 +184,14 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         step.finalizer = Finalizer::Add;
     }
     let noted = metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
-    let stored = Journal::read(metadata.annotations.as_ref()).ok().flatten();
+    let stored = observed.journal();
     let identity = match (&observed.access, step.journal.is_some() || stored.is_some()) {
         (Access::Granted { name, identity_changed: false, .. }, true) => (noted != Some(name)).then(|| name.clone()),
         _ => None,
     };
     let status = status::of(observed, &step, now);
     if identity.is_some() {
-        step.journal = step.journal.or_else(|| stored.clone());
+        step.journal = step.journal.or_else(|| stored.cloned());
     }
     if let Some(journal) = &mut step.journal {
         journal.written_for = Some(WrittenFor::of(metadata));
@@ -204,7 +204,7 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
             journal.earlier_users.push(before);
         }
     }
-    step.journal = step.journal.filter(|journal| stored.as_ref() != Some(journal));
+    step.journal = step.journal.filter(|journal| stored != Some(journal));
     Plan {
         why: step.progress.message.clone(),
         effect: step.effect,

@@ -3,6 +3,7 @@
 
 use capmaas_api::MaasMachine;
 
+use super::Observed;
 use super::journal::Journal;
 use crate::intent::{self, Intent, Problem};
 
@@ -32,9 +33,8 @@ pub fn wanted(object: &MaasMachine, journal: Option<&Journal>) -> Result<Wanted,
 }
 
 /// What is said, and after it what whoever changed the mode of the object has to know.
-pub(super) fn with_change(object: &MaasMachine, progress: &str) -> String {
-    let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten();
-    let changed = journal.and_then(|journal| wanted(object, Some(&journal)).ok()?.changed);
+pub(super) fn with_change(observed: &Observed, progress: &str) -> String {
+    let changed = observed.journal().and_then(|journal| wanted(&observed.object, Some(journal)).ok()?.changed);
     match changed {
         Some(changed) if progress.is_empty() => changed,
         Some(changed) => format!("{progress}; {changed}"),

@@ -72,6 +72,8 @@ pub const STAMPED_FOR: &str = "capmaas-machine";
 pub struct Observed {
     /// The object, read live, or as the pass right before stored it.
     pub object: MaasMachine,
+    /// Its journal, read once in a pass; the sentence says why it cannot be read.
+    pub journal: Result<Option<Journal>, String>,
     /// The Cluster that it belongs to, read live. `Absent`: it belongs to none, or its Cluster is gone.
     pub cluster: Lookup<Cluster>,
     /// The Machine that owns it, maybe from a watch. `Absent`: none does, or it is gone.
@@ -107,6 +109,11 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// What must survive a crash, as far as it can be read.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref().ok()?.as_ref()
+    }
+
     /// Whether the machine belongs to a control plane.
     pub fn is_control_plane(&self) -> bool {
         let machine = match &self.machine {
@@ -128,8 +135,8 @@ impl Observed {
             ids.insert(metal.id.clone());
         }
         ids.extend(self.surplus.iter().map(|surplus| surplus.id.clone()));
-        if let Ok(Some(journal)) = Journal::read(self.object.metadata.annotations.as_ref()) {
-            ids.extend(journal.machine.into_iter().chain(journal.released).chain(journal.surplus));
+        if let Some(journal) = self.journal() {
+            ids.extend(journal.machine.iter().chain(&journal.released).chain(&journal.surplus).cloned());
         }
         ids
     }

@@ -64,21 +64,17 @@ fn is_named_by_its_machine(observed: &Observed) -> bool {
     })
 }
 
-fn journal(observed: &Observed) -> Option<Journal> {
-    Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten()
-}
-
 /// Whether the object may be served at all, so that MAAS has to be asked about it.
 pub fn may_be_served(observed: &Observed) -> bool {
-    journal(observed).is_none_or(|journal| matches!(claim(observed, &journal), Claim::Own))
+    observed.journal().is_none_or(|journal| matches!(claim(observed, journal), Claim::Own))
 }
 
 /// What is said about an object whose journal is not its own, or may not be. Nothing is done to MAAS for it, whatever its journal
 /// says; `None` if it may be served.
 pub(super) fn foreign(observed: &Observed) -> Option<Step> {
-    let journal = journal(observed)?;
+    let journal = observed.journal()?;
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    Some(match claim(observed, &journal) {
+    Some(match claim(observed, journal) {
         Claim::Own => return None,
         Claim::Unknown(why) => unknown(reasons::WAITING_FOR_OWNER, why),
         Claim::Copy(original) if deleting => {
@@ -92,7 +88,7 @@ pub(super) fn foreign(observed: &Observed) -> Option<Step> {
             );
             Step::say(Progress::not_yet(Severity::Error, reasons::COPIED_JOURNAL, message), after(300))
         }
-        Claim::Unproven(_) if deleting && is_given_up(observed, &journal) => given_up(&journal),
+        Claim::Unproven(_) if deleting && is_given_up(observed, journal) => given_up(journal),
         Claim::Unproven(earlier) => {
             let held = journal.machine.as_ref().unwrap_or(&journal.key);
             kept(
@@ -193,7 +189,7 @@ impl Observed {
     /// Whether the machine was made in another MAAS than the one that was looked at, and none of ours was seen in this one. The
     /// cluster may have accepted this one because it has seen another machine in it (S5).
     pub(super) fn is_made_elsewhere(&self) -> bool {
-        let (Access::Granted { name, .. }, Some(journal)) = (&self.access, journal(self)) else { return false };
+        let (Access::Granted { name, .. }, Some(journal)) = (&self.access, self.journal()) else { return false };
         let annotations = self.object.metadata.annotations.as_ref();
         let noted = annotations.and_then(|map| map.get(IDENTITY_ANNOTATION)).and_then(|name| Name::parts(name));
         let elsewhere = match (noted, Name::parts(name)) {

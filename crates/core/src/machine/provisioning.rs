@@ -45,8 +45,8 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     if let Lookup::Unknown(why) = &observed.machine {
         return unknown(reasons::WAITING_FOR_OWNER, why);
     }
-    let journal = match Journal::read(observed.object.metadata.annotations.as_ref()) {
-        Ok(journal) => journal.map(|journal| journal.without_future(now)),
+    let journal = match &observed.journal {
+        Ok(journal) => journal.clone().map(|journal| journal.without_future(now)),
         Err(why) => return left_alone(reasons::UNREADABLE_SPEC, why),
     };
     if matches!(observed.machine, Lookup::Absent) && journal.is_none() {
@@ -61,7 +61,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     let provisioned = latched || observed.object.spec.provider_id().is_some();
     let Some(journal) = journal else { return begin(observed, intent, now) };
     let mut step = Provisioning { observed, journal, intent, provisioned, now }.step();
-    step.progress.message = with_change(&observed.object, &step.progress.message);
+    step.progress.message = with_change(observed, &step.progress.message);
     step
 }
 
@@ -72,7 +72,7 @@ pub fn first_journal(observed: &Observed) -> Option<Journal> {
     let begins = metadata.deletion_timestamp.is_none()
         && observed.object.spec.provider_id().is_none()
         && matches!(observed.machine, Lookup::Found(_))
-        && matches!(Journal::read(metadata.annotations.as_ref()), Ok(None));
+        && matches!(observed.journal, Ok(None));
     let intent = intent::resolve(&observed.object.spec, false).ok()?;
     let metal = matches!(intent, Intent::Metal(_));
     let comes_first = first_things_first(observed, &intent);

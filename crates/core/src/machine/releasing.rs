@@ -29,8 +29,8 @@ pub(super) struct Releasing<'a> {
 
 pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     let spec = &observed.object.spec;
-    let journal = match Journal::read(observed.object.metadata.annotations.as_ref()) {
-        Ok(Some(journal)) => journal.without_future(now),
+    let journal = match &observed.journal {
+        Ok(Some(journal)) => journal.clone().without_future(now),
         Ok(None) if spec.provider_id().is_none() => {
             // Nothing was ever intended: the journal comes before the first effect (S3, S13). An unreadable spec may hide an
             // ID of the Go provider's.
@@ -132,6 +132,9 @@ impl Releasing<'_> {
             !left && self.observed.is_ours(&self.journal, metal)
         };
         let on_record = match (&self.journal.machine, &self.observed.on_record) {
+            (Some(id), Lookup::Absent) if found.iter().any(|metal| metal.id == *id) => {
+                return unseen("MAAS shows the machine under our key and does not know its id");
+            }
             (None, _) | (Some(_), Lookup::Absent) => None,
             (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.clone()),
             (Some(_), Lookup::Unknown(why)) => return unseen(why),

@@ -10,7 +10,6 @@ use capmaas_api::{
 use jiff::Timestamp;
 
 use super::decide::Step;
-use super::journal::Journal;
 use super::vm_status;
 use super::{Observed, wanted};
 use crate::Lookup;
@@ -114,8 +113,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let mut status = stored(observed);
     let was_provisioned = status.initialization.as_ref().and_then(|it| it.provisioned) == Some(true);
-    let journal =
-        step.journal.clone().or_else(|| Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten());
+    let journal = step.journal.clone().or_else(|| observed.journal().cloned());
     let id = journal.as_ref().and_then(|journal| journal.machine.as_deref());
 
     match &observed.on_record {

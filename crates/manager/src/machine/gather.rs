@@ -54,6 +54,7 @@ pub(super) async fn gather(
     let machine = owner_machine(context, key, &object).await;
     let cluster = owner_cluster(context, key, &object, &machine).await;
     let mut observed = Observed {
+        journal: Journal::read(object.metadata.annotations.as_ref()),
         cluster,
         machine,
         maas_cluster: Lookup::Unknown("nobody asked for the MaasCluster".into()),
@@ -76,7 +77,7 @@ pub(super) async fn gather(
         return Ok(Some((observed, None)));
     }
     let machine_index = kubernetes.machine_index().await?;
-    let journal = Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
+    let journal = observed.journal().cloned();
     if let Some(journal) = &journal {
         observed.held_elsewhere = claims(kubernetes, &observed.object, journal, &machine_index).await?;
     }

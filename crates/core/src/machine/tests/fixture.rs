@@ -149,6 +149,7 @@ pub(super) fn fresh() -> Observed {
     .unwrap();
     Observed {
         object,
+        journal: Ok(None),
         cluster: Lookup::Found(cluster),
         machine: Lookup::Found(machine),
         maas_cluster: Lookup::Found(ClusterFacts { keeps_dns: true, bridge: Ok(None) }),
@@ -181,11 +182,17 @@ impl Observed {
     pub(super) fn with_journal(mut self, journal: &Journal) -> Self {
         let annotations = self.object.metadata.annotations.get_or_insert_with(BTreeMap::new);
         annotations.insert(JOURNAL_ANNOTATION.into(), journal.text());
-        self
+        self.reading()
     }
 
     pub(super) fn with_annotation(mut self, name: &str, value: &str) -> Self {
         self.object.metadata.annotations.get_or_insert_with(BTreeMap::new).insert(name.into(), value.into());
+        self.reading()
+    }
+
+    /// The journal as the object holds it.
+    pub(super) fn reading(mut self) -> Self {
+        self.journal = Journal::read(self.object.metadata.annotations.as_ref());
         self
     }
 

@@ -39,7 +39,7 @@ fn a_record_begins_only_where_a_machine_may_be_asked_for() {
                 Some(serde_json::from_value("2026-11-15T12:00:00Z".into()).unwrap());
         },
         |observed| {
-            observed.object.metadata.annotations = Some([(JOURNAL_ANNOTATION.to_owned(), "{".to_owned())].into());
+            *observed = observed.clone().with_annotation(JOURNAL_ANNOTATION, "{");
         },
         |observed| *observed = observed.clone().with_journal(&journal()),
         |observed| *observed = fresh_vm(),
