@@ -6,6 +6,7 @@ pub mod go_provider;
 pub mod lxd_hosts;
 pub mod maas;
 pub mod real_lxd;
+pub mod real_nodes;
 pub mod release;
 pub mod scene;
 pub mod tenants;

@@ -31,6 +31,8 @@ pub struct Durations {
     pub bmc_hang: f64,
     /// Until an action on a BMC that answers with errors is given up.
     pub bmc_error: f64,
+    /// From a machine's report about itself until MAAS looks at it.
+    pub status_reports: f64,
     /// MAAS's `node_timeout`: Commissioning, Deploying and Testing fail after it.
     pub node_timeout: f64,
 }
@@ -48,6 +50,7 @@ impl Default for Durations {
             vm_host_totals: 2.0,
             bmc_hang: 302.0,
             bmc_error: 36.0,
+            status_reports: 30.0,
             node_timeout: 1800.0,
         }
     }
@@ -65,6 +68,7 @@ impl Durations {
             erase: 0.3,
             rescue: 0.2,
             vm_host_totals: 0.3,
+            status_reports: 0.5,
             ..Self::default()
         }
     }
@@ -160,6 +164,8 @@ pub struct Config {
     pub invent_lxd: bool,
     /// Serve `/_sim/` on the same port.
     pub control: bool,
+    /// Machines boot: see [`crate::Simulator::with_hardware`], which turns it on.
+    pub boots: bool,
 }
 
 impl Config {
@@ -176,6 +182,7 @@ impl Config {
             real_lxd: BTreeSet::new(),
             invent_lxd: false,
             control: true,
+            boots: false,
         }
     }
 

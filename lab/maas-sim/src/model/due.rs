@@ -8,6 +8,7 @@ use super::{
     Model, Status,
     db::{Level, PowerState, ScriptStatus},
     power::{PowerAction, Then},
+    reports::StatusReport,
     world::Work,
 };
 use crate::version::Change;
@@ -32,6 +33,8 @@ pub enum Due {
     VmHostTotals { vm_host: i64 },
     /// A dynamic VM is deleted after its release.
     RemoveDynamic { machine: String, work: u64 },
+    /// MAAS looks at what a machine has reported.
+    Report { machine: String, report: Box<StatusReport> },
     /// A request whose client has given up is carried out after all. The number is the simulator's.
     LateRequest { number: u64 },
 }
@@ -88,7 +91,7 @@ impl Due {
             | Due::TestAfterCommission { machine, .. }
             | Due::PoweredItselfOff { machine, .. }
             | Due::RemoveDynamic { machine, .. } => machine == system_id,
-            Due::Expire { .. } | Due::VmHostTotals { .. } | Due::LateRequest { .. } => false,
+            Due::Expire { .. } | Due::VmHostTotals { .. } | Due::LateRequest { .. } | Due::Report { .. } => false,
         }
     }
 }
@@ -156,6 +159,7 @@ impl Model {
                     self.remove_machine(&machine, true);
                 }
             }
+            Due::Report { machine, report } => self.hear(&machine, &report),
             Due::LateRequest { number } => self.queue.late.push(number),
         }
     }
@@ -251,7 +255,7 @@ impl Model {
         host.and_then(|host| host.host.as_deref()).is_some_and(|machine| !self.real_power(machine))
     }
 
-    fn finish(&mut self, system_id: &str, what: Work) {
+    pub(super) fn finish(&mut self, system_id: &str, what: Work) {
         if self.is_on_dead_host(system_id) {
             return;
         }

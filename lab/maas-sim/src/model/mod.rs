@@ -24,6 +24,7 @@ pub mod network;
 pub mod power;
 pub mod refusal;
 pub mod release;
+pub mod reports;
 pub mod rng;
 mod sequences;
 pub mod statement;
@@ -43,6 +44,7 @@ use self::{
 pub use self::{refusal::Refusal, status::Status};
 use crate::{
     config::{Config, Durations, seconds},
+    hardware::Order,
     version::{Change, Version},
 };
 
@@ -70,6 +72,10 @@ pub struct Model {
     pub queue: Queue,
     /// What real LXD daemons are to be told.
     pub outbox: Vec<LxdCommand>,
+    /// Machines boot: a deployment ends when its machine fetches the user data.
+    pub boots: bool,
+    /// What the hardware of machines is to be told.
+    pub orders: Vec<Order>,
     /// What the current request has changed, in words, for the ledger.
     pub effects: Vec<String>,
     /// Make up LXD daemons at unknown addresses.
@@ -97,6 +103,8 @@ impl Model {
             world: World::default(),
             queue: Queue::default(),
             outbox: Vec::new(),
+            boots: config.boots,
+            orders: Vec::new(),
             effects: Vec::new(),
             invent_lxd: config.invent_lxd,
         };

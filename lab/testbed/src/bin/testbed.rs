@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use capmaas_testbed::{
     CapiVersion, KubernetesVersion, LxdDaemon, LxdOptions, Testbed, clean_leftovers,
+    nodes::{Machine, NodeHost, NodeImage},
     tools::{ToolSet, ensure_packages},
 };
 use clap::{Args, Parser, Subcommand};
@@ -27,6 +28,8 @@ enum Command {
         #[arg(long = "set", value_name = "NAME")]
         sets: Vec<String>,
     },
+    /// Make the image of nodes that really boot, unless the cache has it.
+    NodeImage,
     /// Clear away what testbeds left behind whose guard was killed as well.
     Clean,
 }
@@ -42,6 +45,9 @@ struct Up {
     /// Start an LXD daemon as well.
     #[arg(long)]
     lxd: bool,
+    /// Boot a machine from the node image as well.
+    #[arg(long)]
+    node: bool,
 }
 
 fn main() -> ExitCode {
@@ -59,6 +65,10 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(options) => tokio::runtime::Runtime::new().context("cannot start a runtime")?.block_on(up(options)),
         Command::Tools { sets } => tools(&sets),
+        Command::NodeImage => {
+            println!("the node image: ready in {}", NodeImage::ensure()?.path().display());
+            Ok(())
+        }
         Command::Clean => {
             println!("cleared {} leftover testbeds away", clean_leftovers()?);
             Ok(())
@@ -78,6 +88,10 @@ async fn up(options: Up) -> anyhow::Result<()> {
     if let Some(lxd) = &lxd {
         println!("export LXD_DIR={}", lxd.dir().display());
     }
+    let nodes = if options.node { Some(boot_a_node().await?) } else { None };
+    if let Some(nodes) = &nodes {
+        println!("export NODES_DIR={}", nodes.dir().display());
+    }
     println!("# logs: {}; Ctrl-C ends everything", testbed.sandbox().logs().display());
     tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
     if let Some(lxd) = lxd {
@@ -85,6 +99,14 @@ async fn up(options: Up) -> anyhow::Result<()> {
     }
     testbed.stop().await;
     Ok(())
+}
+
+async fn boot_a_node() -> anyhow::Result<NodeHost> {
+    let image = tokio::task::spawn_blocking(NodeImage::ensure).await.context("the image was not made")??;
+    let host = NodeHost::start(&image).await?;
+    let machine = Machine { name: "node".to_owned(), mac: "00:16:3e:00:00:02".to_owned(), files: Vec::new() };
+    host.deploy(machine).await?;
+    Ok(host)
 }
 
 fn tools(wanted: &[String]) -> anyhow::Result<()> {

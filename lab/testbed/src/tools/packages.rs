@@ -34,15 +34,28 @@ pub const PACKAGES: [&str; 23] = [
     "valgrind",
 ];
 
+/// What the images of nodes take, besides [`PACKAGES`].
+const NODE_PACKAGES: [&str; 3] = ["debian-archive-keyring", "mmdebstrap", "zstd"];
+
 /// Installs what is absent of [`PACKAGES`]. Blocks.
 pub fn ensure_packages() -> Result<()> {
-    if missing()?.is_empty() {
+    ensure(&PACKAGES)
+}
+
+/// Installs what making an image of a node takes. Blocks.
+pub(crate) fn ensure_node_packages() -> Result<()> {
+    ensure_packages()?;
+    ensure(&NODE_PACKAGES)
+}
+
+fn ensure(packages: &[&'static str]) -> Result<()> {
+    if missing(packages)?.is_empty() {
         return Ok(());
     }
     let root = cache::cache_root()?;
     create_dir(&root)?;
     let _lock = cache::lock(&root.join(".packages.lock"), "Debian packages")?;
-    let missing = missing()?;
+    let missing = missing(packages)?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -56,21 +69,21 @@ pub fn ensure_packages() -> Result<()> {
     Ok(())
 }
 
-fn missing() -> Result<Vec<&'static str>> {
+fn missing(packages: &[&'static str]) -> Result<Vec<&'static str>> {
     let output = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${Package} ${db:Status-Status}\n"])
-        .args(PACKAGES)
+        .args(packages)
         .stderr(Stdio::null())
         .output()
         .map_err(|_| {
             Error::Missing(format!(
                 "dpkg-query is not here: this is no Debian, so install the likes of {} by hand",
-                PACKAGES.join(" ")
+                packages.join(" ")
             ))
         })?;
     let installed = String::from_utf8_lossy(&output.stdout);
     let is_missing = |package: &&str| !installed.lines().any(|line| line == format!("{package} installed"));
-    Ok(PACKAGES.into_iter().filter(is_missing).collect())
+    Ok(packages.iter().copied().filter(is_missing).collect())
 }
 
 fn apt_get(args: &[&str], progress: &mut Progress) -> Result<()> {
