@@ -102,7 +102,8 @@ fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
     // JSON is YAML.
     let cloud = |name: &str, config: Value| (format!("/etc/cloud/cloud.cfg.d/{name}"), format!("{config}\n"));
     let files = vec![
-        cloud("90_dpkg.cfg", json!({"datasource_list": ["MAAS"]})),
+        // Read by a shell script too, which knows this form only.
+        ("/etc/cloud/cloud.cfg.d/90_dpkg.cfg".to_owned(), "datasource_list: [ MAAS ]\n".to_owned()),
         cloud("90_dpkg_maas.cfg", json!({"datasource": {"MAAS": with(json!({"metadata_url": metadata}))}})),
         cloud("90_dpkg_local_cloud_config.cfg", json!({"manage_etc_hosts": true, "reporting": {"maas": reporting}})),
         cloud("50-curtin-networking.cfg", json!({"network": {"version": 1, "config": [card]}})),

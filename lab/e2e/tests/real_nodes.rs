@@ -80,6 +80,14 @@ async fn run_a_workload(real: &RealScene, cluster: &str) {
     }
 }
 
+/// A machine loses its power, and MAAS asks its BMC, as it does every few minutes.
+fn pull_the_plug(real: &RealScene, hostname: &str) {
+    let control = real.scene.maas.control();
+    let id = control.with_model(|model| model.machine_named(hostname)).unwrap();
+    control.hurt(Some(hostname), &MachineFault::LosePower, None).unwrap();
+    control.with_model(|model| model.query_power(&id)).unwrap();
+}
+
 #[tokio::test]
 async fn real_nodes_run_a_workload_survive_a_power_cut_and_leave_nothing_behind() {
     let real = RealScene::start().await.unwrap();
@@ -101,10 +109,8 @@ async fn real_nodes_run_a_workload_survive_a_power_cut_and_leave_nothing_behind(
         .and_then(|node| node["metadata"]["name"].as_str()?.split('.').next())
         .expect("no Node is a control plane")
         .to_owned();
-    let boot = "{.items[*].status.nodeInfo.bootID}";
-    let before = real.kubectl("c1", &["get", "nodes", "--output", &format!("jsonpath={boot}")]).await.unwrap();
     let cut = Instant::now();
-    real.scene.maas.control().hurt(Some(&control_plane), &MachineFault::LosePower, None).unwrap();
+    pull_the_plug(&real, &control_plane);
     let off = eventually_within(PATIENCE, "the control plane off", || async {
         ensure!(!real.host.running()?.contains(&control_plane), "{control_plane} still runs");
         Ok(())
@@ -112,9 +118,43 @@ async fn real_nodes_run_a_workload_survive_a_power_cut_and_leave_nothing_behind(
     off.await.unwrap();
     real.wait_ready("c1", 2).await.unwrap();
     run_a_workload(&real, "c1").await;
-    println!("back {} s after the power cut ({before})", cut.elapsed().as_secs());
+    println!("back {} s after the power cut", cut.elapsed().as_secs());
 
     real.delete("c1").await.unwrap();
     assert_eq!(real.scene.secrets_seen().await.unwrap(), Vec::<String>::new());
+    real.stop().await;
+}
+
+#[tokio::test]
+async fn what_cloud_init_reports_of_bad_user_data_is_in_the_condition_within_seconds() {
+    let real = RealScene::start().await.unwrap();
+    let mut objects = real.generate("c1", 1, 0).await.unwrap();
+    let control_plane = objects.iter_mut().find(|object| object["kind"] == "KubeadmControlPlane").unwrap();
+    // kubeadm is never come to.
+    control_plane["spec"]["kubeadmConfigSpec"]["preKubeadmCommands"] = json!(["exit 3"]);
+    real.scene.testbed.apply_objects(objects).await.unwrap();
+    let reported = eventually_within(PATIENCE, "a report of cloud-init", || async {
+        let said = real.scene.maas.control().with_model(|model| {
+            model.db.machines.values().find_map(|machine| {
+                machine.status_message.clone().filter(|said| said.starts_with("Node post-installation failure"))
+            })
+        });
+        said.context("MAAS has heard of no failure")
+    });
+    let reported = real.scene.explain(reported.await).await.unwrap();
+    let heard = Instant::now();
+    let machines = real.maas_machines().unwrap();
+    let said = eventually_within(PATIENCE, "a condition that quotes it", || async {
+        let machine = machines.list().await?.pop().context("there is no MaasMachine")?;
+        let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let said = conditions.into_iter().find(|condition| condition["reason"] == "BootstrapFailed");
+        said.with_context(|| format!("{}", machine["status"]["conditions"]))
+    });
+    let said = real.scene.explain(said.await).await.unwrap();
+    let after = heard.elapsed();
+    println!("{said} {} s after MAAS heard of it", after.as_secs_f32());
+    assert!(said["message"].as_str().unwrap().contains("'cloudinit' running "), "{said} instead of {reported}");
+    assert!(after < Duration::from_secs(30), "it took {after:?}");
+    real.delete("c1").await.unwrap();
     real.stop().await;
 }

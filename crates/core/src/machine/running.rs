@@ -118,6 +118,12 @@ impl Life<'_> {
                 said.message.clone_from(why);
                 Step::say(said, after(120)).recording(record)
             }
+            NodeSight::NotYet | NodeSight::NotAsked if metal.bootstrap_failed() => {
+                let mut said = Said::deployed();
+                said.reason = reasons::BOOTSTRAP_FAILED;
+                said.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_words);
+                Step::say(said, after(120)).recording(record)
+            }
             // Whoever watches the cluster's Nodes and Machines wakes us: MAAS knows nothing new meanwhile.
             NodeSight::NotYet | NodeSight::Named => Step::say(Said::deployed(), self.dns_wait()).recording(record),
             NodeSight::NotAsked => {

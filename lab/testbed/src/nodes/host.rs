@@ -197,6 +197,8 @@ impl NodeHost {
             "config": {
                 "security.privileged": "true",
                 "security.nesting": "true",
+                // By it cloud-init would find LXD, and ask that instead of the MAAS which installed the machine.
+                "security.devlxd": "false",
                 "raw.lxc": format!("{RAW}{raw}"),
                 // By this the guard finds what runs in it.
                 marker: self.daemon.sandbox().id(),
