@@ -23,6 +23,8 @@ pub struct Entry {
     pub id: i64,
     /// What an event cannot lose: time, type and machine.
     pub mark: String,
+    /// Its type, in MAAS's words.
+    pub kind: String,
     /// The machine that it is about.
     pub system_id: Option<String>,
 }
@@ -40,8 +42,8 @@ pub enum Question {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 pub struct News {
-    /// Machines that something happened to.
-    pub system_ids: BTreeSet<String>,
+    /// Machines that something happened to, with the types of their events.
+    pub machines: BTreeMap<String, BTreeSet<String>>,
     /// Events may have been missed, or the log is another than before: look at every machine.
     pub resync: bool,
     /// There is more: ask again at once.
@@ -121,7 +123,7 @@ impl Feed {
                     trim(&mut stretch, now);
                     self.state = State::Read(stretch);
                 }
-                News { system_ids: news, resync: false, more }
+                News { machines: news, resync: false, more }
             }
             State::Read(stretch) => {
                 // A full page ends somewhere; what lies beyond its end was not asked for.
@@ -136,14 +138,30 @@ impl Feed {
                     stretch.entry(id).or_insert(Seen { mark: entry.mark, at: now });
                 }
                 trim(stretch, now);
-                News { system_ids: news, resync: false, more }
+                News { machines: news, resync: false, more }
             }
         }
     }
 }
 
-fn names<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeSet<String> {
-    entries.filter_map(|entry| entry.system_id.clone()).collect()
+fn names<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeMap<String, BTreeSet<String>> {
+    let mut machines: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for entry in entries {
+        if let Some(id) = &entry.system_id {
+            machines.entry(id.clone()).or_default().insert(entry.kind.clone());
+        }
+    }
+    machines
+}
+
+/// What was asked for. What comes of it is an event of its own.
+const REQUESTS: [&str; 5] =
+    ["User acquiring node", "User starting deployment", "User releasing node", "Powering on", "Powering off"];
+
+/// Whether events of these types tell more about a machine than the state that it was last seen in. The event log repeats what we
+/// asked for ourselves a moment ago, and whose answer has shown it. A state that was left meanwhile is named by an event too.
+pub fn is_worth_a_look(kinds: &BTreeSet<String>, last_seen: Option<&str>) -> bool {
+    kinds.iter().any(|kind| !REQUESTS.contains(&kind.as_str()) && Some(kind.as_str()) != last_seen)
 }
 
 fn seen(entries: BTreeMap<i64, Entry>, now: Timestamp) -> BTreeMap<i64, Seen> {
@@ -178,8 +196,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn an_echo_of_the_state_that_was_seen_already_is_not_worth_a_look() {
+        let kinds = |kinds: &[&str]| kinds.iter().map(|kind| (*kind).to_owned()).collect::<BTreeSet<_>>();
+        let echo = kinds(&["User releasing node", "Releasing", "Powering off"]);
+        assert!(!is_worth_a_look(&echo, Some("Releasing")));
+        assert!(is_worth_a_look(&echo, Some("Deployed")), "somebody else released it");
+        assert!(is_worth_a_look(&echo, None), "nobody has seen it yet");
+        assert!(is_worth_a_look(&kinds(&["Releasing", "Released"]), Some("Releasing")), "it went on");
+        assert!(is_worth_a_look(&kinds(&["Node powered off"]), Some("Deployed")));
+    }
+
     fn entry(id: i64, system_id: &str) -> Entry {
-        Entry { id, mark: format!("{system_id} at {id}"), system_id: Some(system_id.to_owned()) }
+        Entry {
+            id,
+            mark: format!("{system_id} at {id}"),
+            kind: "Node powered off".into(),
+            system_id: Some(system_id.to_owned()),
+        }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -201,7 +235,7 @@ mod tests {
     }
 
     fn woken(news: &News) -> Vec<&str> {
-        news.system_ids.iter().map(String::as_str).collect()
+        news.machines.keys().map(String::as_str).collect()
     }
 
     #[test]
@@ -287,7 +321,7 @@ mod tests {
         loop {
             let news = poll(&mut feed, &log, 10);
             assert!(!news.resync);
-            woken.extend(news.system_ids);
+            woken.extend(news.machines.into_keys());
             pages += 1;
             if !news.more {
                 break;
@@ -325,7 +359,7 @@ mod tests {
                 log.extend(events.iter().filter(|(visible, _)| *visible <= second).map(|(_, entry)| entry.clone()));
                 let news = poll(&mut feed, &log, second);
                 prop_assert!(!news.resync && !news.more);
-                woken.extend(news.system_ids);
+                woken.extend(news.machines.into_keys());
                 second += 5;
             }
             woken.sort();

@@ -46,7 +46,7 @@ impl Backoff {
         now: Timestamp,
     ) -> Requeue {
         match (request, outcome, requeue) {
-            (Some(request), Outcome::Done, _) => {
+            (Some(request), Outcome::Done(_), _) => {
                 self.done(object, request, now);
                 requeue
             }

@@ -183,10 +183,10 @@ impl Census {
         Some((key.clone(), facts.cluster.clone()))
     }
 
-    /// Every object whose machine this MAAS may mean by one of these ids, in order.
-    pub fn named(&self, maas: &str, system_ids: &BTreeSet<String>) -> BTreeSet<Key> {
+    /// Every object whose machine this MAAS may mean by an id, in order.
+    pub fn named(&self, maas: &str, system_id: &str) -> BTreeSet<Key> {
         let inner = self.read();
-        let named = inner.originals(system_ids.iter().flat_map(|id| inner.named.of(id.as_str())));
+        let named = inner.originals(inner.named.of(system_id));
         named.filter(|(_, facts)| facts.may_be_in(Some(maas))).map(|(key, _)| key.clone()).collect()
     }
 
@@ -318,13 +318,9 @@ mod tests {
         assert_eq!(census.holder("maas", "abc"), Some((Key::new("team", "a"), Key::new("team", "c1"))));
         say(3, json!({"key": "k", "machine": "abc", "released": "abc"}));
         assert_eq!(held_for("uid-b"), []);
-        assert_eq!(
-            census.named("maas", &BTreeSet::from(["abc".to_owned()])).len(),
-            1,
-            "what happens to it is still of interest"
-        );
+        assert_eq!(census.named("maas", "abc").len(), 1, "what happens to it is still of interest");
         census.take(&Change::Deleted(&machine("a", 3, Value::Null, None)));
-        assert!(census.named("maas", &BTreeSet::from(["abc".to_owned()])).is_empty());
+        assert!(census.named("maas", "abc").is_empty());
     }
 
     #[test]
@@ -364,7 +360,7 @@ mod tests {
             assert_eq!((held_for("uid-a"), held_for("uid-d")), (vec![], vec![Key::new("team", "a")]));
             let original_of = |name: &str| census.original_of(&Key::new("team", name), "capmaas-uid-a");
             assert_eq!((original_of("c"), original_of("a")), (Some(Key::new("team", "a")), None));
-            assert_eq!(census.named("maas", &BTreeSet::from(["abc".into()])), BTreeSet::from([Key::new("team", "a")]));
+            assert_eq!(census.named("maas", "abc"), BTreeSet::from([Key::new("team", "a")]));
             assert!(!census.is_go_form_used_beside(&another));
             assert_eq!(census.vms_of_others(Some("uid-d"), |others| others.count()), 1);
         }
@@ -382,7 +378,7 @@ mod tests {
         assert!(stands_for(&staging, Some("http://staging"), "abc"));
         assert!(!stands_for(&staging, Some("http://production"), "abc"));
         assert!(stands_for(&unknown, Some("http://production"), "abc"), "it may mean any");
-        let woken = census.named("http://production", &BTreeSet::from(["abc".into()]));
+        let woken = census.named("http://production", "abc");
         assert_eq!(woken, BTreeSet::from([Key::new("team", "b")]));
     }
 
@@ -426,11 +422,10 @@ mod tests {
             for n in 0..6 {
                 let (uid, id, key) = (format!("uid-m{n}"), format!("id{n}"), format!("k{n}"));
                 let says = |census: &Census| {
-                    let ids = BTreeSet::from([id.clone()]);
                     let held = census.others_holding(Asker { uid: Some(&uid), maas: None }, &id);
                     let shared = census.is_key_of_another(&Key::new("team", format!("m{n}")), &key);
                     let go = there.get(&format!("m{n}")).map(|object| census.is_go_form_used_beside(object));
-                    (held, shared, go, census.holder("maas", &id), census.named("maas", &ids))
+                    (held, shared, go, census.holder("maas", &id), census.named("maas", &id))
                 };
                 assert_eq!(says(&census), says(&new), "after {version} changes");
             }

@@ -1,13 +1,13 @@
 //! MAAS is watched, not polled: one change feed for each identity over its event log wakes just the machines named there, and a
 //! slow, spread resync catches what a log may miss (deletions are not logged).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
-use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due};
+use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due, is_worth_a_look};
 use capmaas_core::machine::{RECORD_ANNOTATION, Record};
 use futures::Stream;
 use futures::channel::mpsc;
@@ -22,6 +22,7 @@ use crate::census::Census;
 use crate::clock::{Clock, is_recent};
 use crate::identity::{Identities, Identity};
 use crate::metrics::Metrics;
+use crate::port::Key;
 
 /// Machines that are woken together are read together, so this is the size of a read.
 const GROUP: usize = 50;
@@ -204,14 +205,22 @@ impl Feeds {
                 tokio::time::sleep(GROUP_PAUSE).await;
             }
         }
-        if news.system_ids.is_empty() {
-            return;
+        let mut woken = BTreeSet::new();
+        for (id, kinds) in &news.machines {
+            let named = self.census.named(identity.endpoint(), id);
+            woken
+                .extend(named.into_iter().filter(|machine| is_worth_a_look(kinds, self.last_seen(machine).as_deref())));
         }
-        let woken = self.census.named(identity.endpoint(), &news.system_ids);
         self.metrics.woken(u64::try_from(woken.len()).unwrap_or(u64::MAX));
         for machine in &woken {
             self.waker.wake(&ObjectRef::new(&machine.name).within(&machine.namespace));
         }
+    }
+
+    /// The state of a machine in MAAS, as its object says.
+    fn last_seen(&self, machine: &Key) -> Option<String> {
+        let machine = self.machines.get(&ObjectRef::new(&machine.name).within(&machine.namespace))?;
+        machine.status.as_ref()?.machine_state.clone()
     }
 
     /// Wakes every machine once in each period, fifty at a time, evenly spread.
@@ -291,7 +300,8 @@ pub(crate) fn entry(event: Event) -> Entry {
     let part = |part: Option<String>| part.unwrap_or_default();
     Entry {
         id: event.id,
-        mark: format!("{}|{}|{}", part(event.created), part(event.kind), part(event.node.clone())),
+        mark: format!("{}|{}|{}", part(event.created), part(event.kind.clone()), part(event.node.clone())),
+        kind: part(event.kind),
         system_id: event.node,
     }
 }

@@ -30,8 +30,6 @@ pub struct Budget {
     pub go: &'static str,
     /// At most so many requests.
     pub limit: usize,
-    /// What it is to become, where that is less.
-    pub wanted: Option<usize>,
     /// So many were sent.
     pub spent: Vec<String>,
 }
@@ -45,12 +43,9 @@ impl Budget {
 
 /// The table.
 pub fn markdown(budgets: &[Budget]) -> String {
-    let row = |it: &Budget| {
-        let wanted = it.wanted.unwrap_or(it.limit);
-        format!("| {} | {} | {} | {} | {wanted} |\n", it.what, it.go, it.spent.len(), it.limit)
-    };
+    let row = |it: &Budget| format!("| {} | {} | {} | {} |\n", it.what, it.go, it.spent.len(), it.limit);
     let rows: String = budgets.iter().map(row).collect();
-    format!("| MAAS requests | Go original, recorded | here | at most | wanted |\n|---|---|---|---|---|\n{rows}")
+    format!("| MAAS requests | Go original, recorded | here | at most |\n|---|---|---|---|\n{rows}")
 }
 
 /// Measures all of them.
@@ -82,23 +77,19 @@ impl Spender<'_> {
         let three = [format!("{CONTROL_PLANE}0"), "worker-0".to_owned(), "worker-1".to_owned()];
         self.core.create_cluster(PATIENCE).await?;
         self.provision(&three).await?;
-        self.note("a cluster of three until Deployed", "244", (50, None), began, is_no_news);
+        self.note("a cluster of three until Deployed", "244", 50, began, is_no_news);
         self.idle("idle for a minute, no Node, 3 machines").await?;
         self.delete(&three[2..]).await?;
 
         let began = Timestamp::now();
         self.provision(&["worker-2".to_owned()]).await?;
-        self.note("a worker until Deployed", "14–15", (13, Some(9)), began, is_no_news);
+        self.note("a worker until Deployed", "14–15", 9, began, is_no_news);
 
         let began = Timestamp::now();
         self.provision(&[format!("{CONTROL_PLANE}1")]).await?;
-        self.note(
-            "a control plane machine until Deployed, without the cluster's DNS record",
-            "20",
-            (16, Some(11)),
-            began,
-            |it| is_no_news(it) && !it.entry.kind.starts_with("dnsresource"),
-        );
+        self.note("a control plane machine until Deployed, without the cluster's DNS record", "20", 11, began, |it| {
+            is_no_news(it) && !it.entry.kind.starts_with("dnsresource")
+        });
 
         let more: Vec<String> = (0..MORE_MACHINES).map(|number| format!("more-{number}")).collect();
         self.provision(&more).await?;
@@ -106,7 +97,7 @@ impl Spender<'_> {
 
         let began = Timestamp::now();
         self.delete(&more[..1]).await?;
-        self.note("deletion of a worker", "4 (it does not wait)", (10, Some(6)), began, is_no_news);
+        self.note("deletion of a worker", "4 (it does not wait)", 6, began, is_no_news);
         Ok(self.budgets)
     }
 
@@ -125,7 +116,7 @@ impl Spender<'_> {
         tokio::time::sleep(SETTLE).await;
         let began = Timestamp::now();
         tokio::time::sleep(IDLE).await;
-        self.note(what, "2.5 with Nodes", (16, None), began, |_| true);
+        self.note(what, "2.5 with Nodes", 16, began, |_| true);
         Ok(())
     }
 
@@ -133,14 +124,14 @@ impl Spender<'_> {
         &mut self,
         what: &'static str,
         go: &'static str,
-        (limit, wanted): (usize, Option<usize>),
+        limit: usize,
         since: Timestamp,
         counts: impl Fn(&Exchange) -> bool,
     ) {
         let spent = self.maas.exchanges().into_iter().filter(|exchange| exchange.at >= since && counts(exchange));
         let spent: Vec<String> = spent.map(|exchange| exchange.entry.kind).collect();
         tell(&format!("{what}: {} requests, at most {limit}", spent.len()));
-        self.budgets.push(Budget { what, go, limit, wanted, spent });
+        self.budgets.push(Budget { what, go, limit, spent });
     }
 }
 

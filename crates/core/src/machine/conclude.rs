@@ -6,14 +6,14 @@ use jiff::Timestamp;
 
 use super::kind::with_change;
 use super::record::{Place, Record};
-use super::{Effect, Observed, Plan, Requeue, status, vm_status};
+use super::{Effect, Metal, Observed, Plan, Requeue, status, vm_status};
 use crate::conditions::Verdict;
 
 /// How an effect ended, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done.
-    Done,
+    /// It was done. The machine is as the answer shows it, where it does.
+    Done(Option<Box<Metal>>),
     /// It was refused: nothing has changed. The sentence is MAAS's.
     Refused(Refusal, String),
     /// Nobody knows whether it was done, or will be.
@@ -65,7 +65,7 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
     let mut conclusion =
         Conclusion { record: None, status: plan.status.clone(), requeue: plan.requeue, events: Vec::new() };
     match outcome {
-        Outcome::Done => {
+        Outcome::Done(answered) => {
             if let Some(record) = &mut record
                 && writes(effect)
             {
@@ -75,6 +75,11 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                 (effect, record.as_mut().and_then(|record| record.leaving.as_mut()))
             {
                 note.refreshed = Some(now);
+            }
+            // Seen on its way already: the next pass needs no further look, and says so.
+            let leaves = answered.as_ref().is_some_and(|metal| metal.state.is_leaving());
+            if matches!(effect, Effect::Release { .. }) && leaves {
+                conclusion.requeue = super::decide::after(0);
             }
             conclusion.events.extend(told(effect));
         }

@@ -120,6 +120,7 @@ impl Leave<'_> {
         let found = match &self.observed.by_key {
             Lookup::Found(found) => found.clone(),
             Lookup::Absent => Vec::new(),
+            Lookup::Unknown(_) if is_sent_back(&self.record, &self.observed.on_record) => Vec::new(),
             Lookup::Unknown(why) => return unseen(why),
         };
         if let Some(message) = self.observed.contested(&self.record) {
@@ -130,7 +131,6 @@ impl Leave<'_> {
             let left = self.observed.is_held_by_another(&self.record, metal) || self.record.owed.contains(&metal.id);
             !left && self.observed.is_ours(&self.record, metal)
         };
-        let mut ours: Vec<Metal> = found.into_iter().filter(is_ours).collect();
         let on_record = match (&self.record.machine, &self.observed.on_record) {
             (None, _) | (Some(_), Lookup::Absent) => None,
             (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.clone()),
@@ -141,11 +141,12 @@ impl Leave<'_> {
             Lookup::Found(metal) => Some(metal),
             Lookup::Absent | Lookup::Unknown(_) => None,
         });
-        for metal in on_record.iter().chain(extra).filter(|metal| is_ours(metal)) {
-            if ours.iter().all(|other| other.id != metal.id) {
-                ours.push(metal.clone());
-            }
-        }
+        // Of two looks at one machine that by its id counts.
+        let mut seen: Vec<Metal> = on_record.iter().chain(extra).cloned().collect();
+        seen.extend(
+            found.into_iter().filter(|metal| seen.iter().all(|other| other.id != metal.id)).collect::<Vec<_>>(),
+        );
+        let mut ours: Vec<Metal> = seen.into_iter().filter(is_ours).collect();
         self.note_what_landed(&ours, on_record.as_ref());
         if let Some(sent) = &self.record.in_flight
             && sent.may_still_land(self.now)
@@ -162,6 +163,10 @@ impl Leave<'_> {
         let is_on_record = |metal: &&Metal| self.record.machine.as_ref().is_none_or(|id| *id == metal.id);
         let held = |metal: &&Metal| !metal.state.is_leaving();
         if let Some(metal) = ours.iter().filter(held).find(is_on_record) {
+            // Written down together with the release, so that nobody has to look for them once more.
+            let surplus = |other: &&Metal| other.id != metal.id && !self.record.extra.contains(&other.id);
+            let surplus: Vec<String> = ours.iter().filter(held).filter(surplus).map(|other| other.id.clone()).collect();
+            self.record.extra.extend(surplus);
             return self.release(metal);
         }
         if let Some(step) = about_extra {
@@ -368,6 +373,18 @@ impl Leave<'_> {
             ),
         )
     }
+}
+
+/// Whether what MAAS holds under our key need not be asked for once more: it was before the release was sent, nothing can have come
+/// to it since, and the one machine is seen by its id on its way back.
+pub fn is_sent_back(record: &Record, on_record: &Lookup<Metal>) -> bool {
+    let Lookup::Found(metal) = on_record else { return false };
+    record.vm.is_none()
+        && record.in_flight.is_none()
+        && record.extra.is_empty()
+        && record.machine.as_ref() == Some(&metal.id)
+        && record.released.as_ref() == Some(&metal.id)
+        && metal.state.is_leaving()
 }
 
 /// Whether an owner that is not us tells nothing: the machine was taken over before there was a mark on it, or its release

@@ -42,9 +42,7 @@ impl Life<'_> {
             if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate) {
                 self.record.in_flight = None;
             }
-            let message = format!("{} ({}) is ours", metal.hostname, metal.id);
-            let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message.clone());
-            return Step::say(said, after(0)).recording(self.record).telling(false, "MachineAllocated", message);
+            return self.found(metal);
         }
         if self.provisioned {
             let message = "the machine of this object is not known any more; delete the Machine to get another one";
@@ -90,6 +88,21 @@ impl Life<'_> {
         let mut step = Step::say(said, after(0)).recording(record).doing(effect);
         step.events.extend(theirs.into_iter().map(told));
         step
+    }
+
+    /// Under our key, and from now on in the journal. Where nothing but a stamp comes next, that needs no further look.
+    fn found(self, metal: &Metal) -> Step {
+        let message = format!("{} ({}) is ours", metal.hostname, metal.id);
+        let alone = extra::unwritten(self.observed, &self.record, &metal.id).is_empty();
+        let fit = alone && metal.state == State::Allocated && !metal.is_vm() && !self.is_to_go(&metal.id);
+        let step = match self.stamp(metal) {
+            Some(step) if fit => step,
+            _ => {
+                let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message.clone());
+                Step::say(said, after(0)).recording(self.record)
+            }
+        };
+        step.telling(false, "MachineAllocated", message)
     }
 
     fn constraints(&self) -> Constraints {

@@ -49,6 +49,7 @@ pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::decide;
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
 pub use kind::{Wanted, wanted};
+pub use leaving::is_sent_back;
 pub use living::{asks_power, first_record, takes_ignition};
 pub use ownership::may_be_served;
 pub use preparing::DEPLOY_DEADLINE;

@@ -32,14 +32,15 @@ fn no_dhcp(metal: &Metal) -> Option<String> {
     ))
 }
 
+fn prepared(metal: &Metal) -> Said {
+    let message = format!("{} ({}) is being prepared", metal.hostname, metal.id);
+    Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message)
+}
+
 impl Life<'_> {
     /// Allocated: stamp, swap, deploy, one at a time.
     pub(super) fn prepare(self, metal: &Metal) -> Step {
-        let said = Said::not_yet(
-            Severity::Info,
-            reasons::MACHINE_DEPLOY_STARTED,
-            format!("{} ({}) is being prepared", metal.hostname, metal.id),
-        );
+        let said = prepared(metal);
         // Whoever owns it in MAAS can read what it is given.
         if !self.observed.is_our_users(&self.record, metal) {
             let owner = metal.owner.as_deref().unwrap_or_default();
@@ -50,9 +51,8 @@ impl Life<'_> {
             );
             return left_alone(reasons::NOT_OUR_MACHINE, message);
         }
-        if metal.stamp.as_ref() != Some(&self.record.key) && self.may_stamp(metal) {
-            let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
-            return Step::say(said, after(0)).recording(self.record).doing(effect);
+        if let Some(step) = self.stamp(metal) {
+            return step;
         }
         // Without its data a machine would be deployed for nothing; what is allocated meanwhile stays ours.
         if let Some(step) = first_things_first(self.observed, &self.intent) {
@@ -85,10 +85,15 @@ impl Life<'_> {
         Step::say(said, after(0)).recording(record).doing(effect)
     }
 
-    /// MAAS takes a mark from the owner only, and refuses another administrator's. A machine that an earlier user of the
-    /// cluster allocated is ours by its key all the same (S7).
-    fn may_stamp(&self, metal: &Metal) -> bool {
-        matches!((&self.observed.eyes, &metal.owner), (Eyes::Open { user, .. }, Some(owner)) if user == owner)
+    /// Our mark, where it is missing. MAAS takes one from the owner only, and refuses another administrator's. A machine that an
+    /// earlier user of the cluster allocated is ours by its key all the same (S7).
+    pub(super) fn stamp(&self, metal: &Metal) -> Option<Step> {
+        let owned =
+            matches!((&self.observed.eyes, &metal.owner), (Eyes::Open { user, .. }, Some(owner)) if user == owner);
+        let missing = metal.stamp.as_ref() != Some(&self.record.key);
+        let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
+        let step = Step::say(prepared(metal), after(0)).recording(self.record.clone());
+        (owned && missing).then(|| step.doing(effect))
     }
 
     /// What has to be written to the machine's interfaces before it is deployed, if anything.

@@ -61,7 +61,7 @@ impl Life<'_> {
             Err(error) => return left_alone(reasons::MACHINE_STATE_UNDEFINED, error.to_string()),
         };
         self.record.deploy_began = None;
-        let mut step = Step::say(Said::deployed(), after(1)).recording(self.record);
+        let mut step = Step::say(Said::deployed(), after(0)).recording(self.record);
         step.spec = SpecPatch {
             provider_id: Some(id.to_string()),
             system_id: Some(metal.id.clone()),

@@ -8,7 +8,9 @@ use capmaas_core::Lookup;
 use capmaas_core::backoff::Request;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::machine::{Event, Eyes, Finalizer, Observed, Plan, RECORD_ANNOTATION, Record, Requeue, conclude};
+use capmaas_core::machine::{
+    Event, Eyes, Finalizer, Metal, Observed, Outcome, Plan, RECORD_ANNOTATION, Record, Requeue, conclude,
+};
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
@@ -26,6 +28,8 @@ pub(super) struct Applied {
     pub(super) object: MaasMachine,
     /// A status that was not written because the next pass follows at once.
     pub(super) untold: Option<MaasMachineStatus>,
+    /// The machine as MAAS last showed it, if nothing was done to it since.
+    pub(super) machine: Option<Metal>,
 }
 
 /// Applies a plan. A write that meets another version of the object ends the pass.
@@ -54,11 +58,20 @@ pub(super) async fn apply(
     if plan.finalizer == Finalizer::Remove {
         context.backoff.forget(key);
         tell(context, key, &uid, &plan.events).await;
-        return Ok(Applied { requeue: Requeue::OnChange, object, untold: None });
+        return Ok(Applied { requeue: Requeue::OnChange, object, untold: None, machine: None });
     }
+    let mut machine = match &observed.on_record {
+        Lookup::Found(machine) => Some(machine.clone()),
+        Lookup::Absent | Lookup::Unknown(_) => None,
+    };
     if let (Some(effect), Some(sight)) = (plan.effect.take(), sight) {
         if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
-            return Ok(Applied { requeue: Requeue::After(Duration::from_secs(1)), object, untold: None });
+            return Ok(Applied {
+                requeue: Requeue::After(Duration::from_secs(1)),
+                object,
+                untold: None,
+                machine: None,
+            });
         }
         // MAAS's client asks once more when it sends; what is written elsewhere is asked for here (S23).
         context.fence.check().map_err(|error| {
@@ -75,6 +88,10 @@ pub(super) async fn apply(
         plan.status = conclusion.status;
         plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
         plan.events.extend(conclusion.events);
+        machine = match outcome {
+            Outcome::Done(answered) => answered.map(|machine| *machine),
+            Outcome::Refused(..) | Outcome::Unknown(_) => None,
+        };
     }
     let news = plan.status.filter(|status| object.status.as_ref() != Some(status));
     let (news, untold): (Option<_>, Option<_>) = match news {
@@ -88,7 +105,7 @@ pub(super) async fn apply(
         object.status = Some(status);
     }
     tell(context, key, &uid, &plan.events).await;
-    Ok(Applied { requeue: plan.requeue, object, untold })
+    Ok(Applied { requeue: plan.requeue, object, untold, machine })
 }
 
 /// What MAAS is going to be asked for.

@@ -14,12 +14,13 @@ use capmaas_core::hosts::wish;
 use capmaas_core::intent::Intent;
 use capmaas_core::machine::{
     Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, RECORD_ANNOTATION, Record, STAMP, STAMPED_FOR,
-    State, Surroundings, VmSight, asks_power, debts, ends_swap, first_record, may_be_served, wanted,
+    State, Surroundings, VmSight, asks_power, debts, ends_swap, first_record, is_sent_back, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{MachineFilter, PowerState};
 
 use super::addresses::linked_addresses;
+use super::node::node;
 use super::others::{claims, others};
 use super::{Context, Known};
 use crate::census::Census;
@@ -118,7 +119,8 @@ pub(super) async fn gather(
         strange: matches!(identity.standing, Standing::Changed { .. }),
     };
     if let Some(record) = &record {
-        look(context, &identity, record, &mut observed).await;
+        let seen = known.just_seen(context.clock.now());
+        look(context, &identity, record, seen, &mut observed).await;
         look_for_vm(context, &identity, record, &mut observed, &census).await;
         observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
@@ -264,34 +266,38 @@ async fn identity(
     }
 }
 
-/// The reads of MAAS: the machine on record, what is under our key where that matters, its power where that matters.
-async fn look(context: &Context, identity: &Identity, record: &Record, observed: &mut Observed) {
+/// The reads of MAAS: the machine on record, what is under our key where that matters, its power where that matters. One answer may
+/// show both the machine and what is under our key.
+async fn look(
+    context: &Context,
+    identity: &Identity,
+    record: &Record,
+    just_seen: Option<Metal>,
+    observed: &mut Observed,
+) {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    let doubt = |error: &maas_client::Error| {
-        if error.is_unauthenticated() {
-            context.identities.doubt(identity);
+    let is_on_record = |metal: &&Metal| record.machine.as_ref() == Some(&metal.id);
+    let just_seen = just_seen.filter(|metal| is_on_record(&metal));
+    let asked = just_seen.is_none() && deleting && record.released.is_none();
+    if let Some(seen) = just_seen {
+        observed.on_record = Lookup::Found(seen);
+    }
+    if asked {
+        observed.by_key = under_key(context, identity, record).await;
+        if let Lookup::Found(found) = &observed.by_key
+            && let Some(metal) = found.iter().find(is_on_record)
+        {
+            observed.on_record = Lookup::Found(metal.clone());
         }
-    };
-    if let Some(id) = &record.machine {
-        observed.on_record = match identity.machines.read(id).await {
-            Ok(machine) => Lookup::Found(metal(&machine)),
-            Err(error) if error.is_not_found() => Lookup::Absent,
-            Err(error) => {
-                doubt(&error);
-                Lookup::Unknown(error.to_string())
-            }
-        };
+    }
+    if let (Some(id), Lookup::Unknown(_)) = (&record.machine, &observed.on_record) {
+        observed.on_record = on_record(context, identity, id).await;
     }
     let stamped = matches!(&observed.on_record, Lookup::Found(metal) if observed.is_ours(record, metal));
-    if deleting || !stamped || record.in_flight.is_some() || !record.extra.is_empty() {
-        let found = identity.client.machines().list(&MachineFilter::agent_name(&record.key)).await;
-        observed.by_key = match found {
-            Ok(machines) => Lookup::Found(machines.iter().map(metal).collect()),
-            Err(error) => {
-                doubt(&error);
-                Lookup::Unknown(error.to_string())
-            }
-        };
+    let unsure = !stamped || record.in_flight.is_some() || !record.extra.is_empty();
+    let asks = if deleting { !is_sent_back(record, &observed.on_record) } else { unsure };
+    if asks && !asked {
+        observed.by_key = under_key(context, identity, record).await;
     }
     if let Lookup::Found(metal) = &observed.on_record
         && asks_power(record, metal, deleting, context.clock.now())
@@ -308,6 +314,28 @@ async fn look(context: &Context, identity: &Identity, record: &Record, observed:
         let power = if released { Some(power(identity, id).await) } else { None };
         observed.extra.push(Extra { id: id.clone(), seen, power });
     }
+}
+
+async fn on_record(context: &Context, identity: &Identity, id: &str) -> Lookup<Metal> {
+    match identity.machines.read(id).await {
+        Ok(machine) => Lookup::Found(metal(&machine)),
+        Err(error) if error.is_not_found() => Lookup::Absent,
+        Err(error) => unanswered(context, identity, &error),
+    }
+}
+
+async fn under_key(context: &Context, identity: &Identity, record: &Record) -> Lookup<Vec<Metal>> {
+    match identity.client.machines().list(&MachineFilter::agent_name(&record.key)).await {
+        Ok(machines) => Lookup::Found(machines.iter().map(metal).collect()),
+        Err(error) => unanswered(context, identity, &error),
+    }
+}
+
+fn unanswered<T>(context: &Context, identity: &Identity, error: &maas_client::Error) -> Lookup<T> {
+    if error.is_unauthenticated() {
+        context.identities.doubt(identity);
+    }
+    Lookup::Unknown(error.to_string())
 }
 
 /// What the power driver says. Whatever is neither on nor off, or not said at all, is not off (S20).
@@ -450,41 +478,4 @@ async fn in_dns(context: &Context, identity: &Identity, cluster: &MaasCluster, o
         }
         Err(error) => Lookup::Unknown(error.to_string()),
     }
-}
-
-/// The machine's Node, looked for until Cluster API has found it by its provider ID.
-async fn node(context: &Context, key: &Key, observed: &Observed) -> NodeSight {
-    let (Some(provider_id), Lookup::Found(metal), Lookup::Found(machine), Lookup::Found(cluster)) =
-        (observed.object.spec.provider_id(), &observed.on_record, &observed.machine, &observed.cluster)
-    else {
-        return NodeSight::NotAsked;
-    };
-    let early = metal.state != State::Deployed || observed.object.metadata.deletion_timestamp.is_some();
-    if early || machine.status.node_ref.as_ref().is_some_and(|node| !node.name.is_empty()) {
-        return NodeSight::NotAsked;
-    }
-    let cluster = key.beside(cluster.metadata.name.clone().unwrap_or_default());
-    for name in [metal.hostname.to_lowercase(), metal.fqdn.to_lowercase()] {
-        if name.is_empty() {
-            continue;
-        }
-        let node = match context.kubernetes.node(&cluster, &name).await {
-            Ok(Some(node)) => node,
-            Ok(None) => continue,
-            Err(_) => return NodeSight::NotYet,
-        };
-        if !node.addresses.iter().any(|address| metal.addresses.contains(address)) {
-            return NodeSight::Foreign(format!(
-                "the Node {name} has none of the machine's addresses; it is not touched"
-            ));
-        }
-        return match node.provider_id.as_deref() {
-            None => NodeSight::Nameless(name),
-            Some(theirs) if theirs == provider_id => NodeSight::Named,
-            Some(theirs) => {
-                NodeSight::Foreign(format!("the Node {name} carries the provider ID {theirs}; it is not touched"))
-            }
-        };
-    }
-    NodeSight::NotYet
 }

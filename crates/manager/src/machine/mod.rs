@@ -11,6 +11,7 @@ mod gather;
 mod hosts;
 mod links;
 pub(crate) mod news;
+mod node;
 mod others;
 mod perform;
 mod remove;
@@ -20,10 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, MaasMachineStatus};
-use capmaas_core::machine::{Effect, Format, Observed, Plan, Requeue, SpecPatch, decide};
+use capmaas_core::machine::{Effect, Format, Metal, Observed, Plan, Requeue, SpecPatch, decide};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::Backoff;
-use crate::clock::Clock;
+use crate::clock::{Clock, is_recent};
 use crate::identity::Identities;
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
@@ -40,6 +42,8 @@ const PLACE: Duration = Duration::from_secs(30);
 const NO_PLACE: Duration = Duration::from_secs(5);
 /// From the decision to the request: what took longer is not sent, because what is written down about it counts from the decision.
 pub const SEND: Duration = Duration::from_secs(20);
+/// What MAAS showed to the pass before counts for so long, if this one follows at once.
+const JUST_SEEN: SignedDuration = SignedDuration::from_secs(5);
 
 /// What every pass needs.
 #[derive(Clone)]
@@ -67,8 +71,17 @@ pub struct Context {
 pub struct Known {
     object: Option<MaasMachine>,
     bootstrap: Option<Format>,
+    /// The machine as MAAS showed it at that time: in answer to what the pass did, or when the pass looked and did nothing.
+    machine: Option<(Timestamp, Metal)>,
     /// What was not told, because this pass was going to follow at once.
     untold: Option<MaasMachineStatus>,
+}
+
+impl Known {
+    /// The machine, if it was seen a moment ago.
+    fn just_seen(&mut self, now: Timestamp) -> Option<Metal> {
+        self.machine.take().filter(|(at, _)| is_recent(*at, JUST_SEEN, now)).map(|(_, machine)| machine)
+    }
 }
 
 /// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.
@@ -103,6 +116,7 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
         Ok(applied) => {
             known.object = Some(applied.object);
             known.untold = applied.untold;
+            known.machine = applied.machine.map(|machine| (context.clock.now(), machine));
             Ok(applied.requeue)
         }
     }

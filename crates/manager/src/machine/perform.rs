@@ -14,7 +14,7 @@ use maas_client::{
 };
 
 use super::Context;
-use super::gather::Sight;
+use super::gather::{Sight, metal};
 use super::remove::{NotRemoved, remove_vm};
 use crate::hosts;
 use crate::port::{self, Key};
@@ -45,7 +45,7 @@ pub(super) async fn perform(
         }
         Effect::Compose { name, place } => {
             return match client.vm_hosts().compose(place.host, &composition(name, place)).await {
-                Ok(_) => Outcome::Done,
+                Ok(_) => Outcome::Done(None),
                 Err(error) => {
                     // MAAS knows something about the host that the list in hand does not show.
                     context.lxd_hosts.forget(&sight.identity).await;
@@ -72,11 +72,11 @@ pub(super) async fn perform(
         Effect::Stamp { key: stamp, machine } => {
             let annotations =
                 BTreeMap::from([(STAMP.to_owned(), stamp.clone()), (STAMPED_FOR.to_owned(), key.to_string())]);
-            machines.set_annotations(machine, &annotations).await.map(drop)
+            return answered(context, sight, machines.set_annotations(machine, &annotations).await);
         }
         Effect::DisableSwap { machine } => {
             let update = MachineUpdate { swap_size: Some("0".into()), ..MachineUpdate::default() };
-            machines.update(machine, &update).await.map(drop)
+            return answered(context, sight, machines.update(machine, &update).await);
         }
         Effect::CreateBridge { machine, name, parent } => {
             let bridge = NewBridge { name: name.clone(), parent: *parent };
@@ -95,18 +95,18 @@ pub(super) async fn perform(
                 ephemeral: *in_memory,
                 ..Deploy::default()
             };
-            machines.deploy(machine, &deploy).await.map(drop)
+            return answered(context, sight, machines.deploy(machine, &deploy).await);
         }
         Effect::Quarantine { machine, tag } => quarantine(client, machine, tag).await,
         Effect::Release { machine, erase } => {
             let release = Release { erase: erasing(*erase), comment: Some(COMMENT.into()) };
-            machines.release(machine, &release).await.map(drop)
+            return answered(context, sight, machines.release(machine, &release).await);
         }
         Effect::AbortErase { machine } => machines.abort(machine, COMMENT).await.map(drop),
         Effect::MarkHost { vm_host, .. } => client.vm_hosts().add_tag(*vm_host, LEAVING_TAG).await.map(drop),
         Effect::TellAgent { node } => {
             return match hosts::tell(context, key, observed, node).await {
-                Ok(()) => Outcome::Done,
+                Ok(()) => Outcome::Done(None),
                 Err(why) => Outcome::Refused(Refusal::Passing, why),
             };
         }
@@ -119,14 +119,24 @@ pub(super) async fn perform(
         Effect::NameNode { node, provider_id } => return name_node(context, key, observed, node, provider_id).await,
     };
     match result {
-        Ok(()) => Outcome::Done,
-        Err(error) => {
-            if error.is_unauthenticated() {
-                context.identities.doubt(&sight.identity);
-            }
-            outcome(&error)
-        }
+        Ok(()) => Outcome::Done(None),
+        Err(error) => not_done(context, sight, &error),
     }
+}
+
+/// The outcome of a call whose answer is the machine as it is then.
+fn answered(context: &Context, sight: &Sight, answer: maas_client::Result<maas_client::Machine>) -> Outcome {
+    match answer {
+        Ok(machine) => Outcome::Done(Some(Box::new(metal(&machine)))),
+        Err(error) => not_done(context, sight, &error),
+    }
+}
+
+fn not_done(context: &Context, sight: &Sight, error: &maas_client::Error) -> Outcome {
+    if error.is_unauthenticated() {
+        context.identities.doubt(&sight.identity);
+    }
+    outcome(error)
 }
 
 fn outcome(error: &maas_client::Error) -> Outcome {
@@ -260,12 +270,12 @@ async fn name_node(
         Err(error) => return refused(error),
     };
     match found.provider_id.as_deref() {
-        Some(id) if id == provider_id => return Outcome::Done,
+        Some(id) if id == provider_id => return Outcome::Done(None),
         Some(_) => return Outcome::Refused(Refusal::Passing, format!("the Node {node} carries another provider ID")),
         None => {}
     }
     match kubernetes.set_node_provider_id(&cluster, &found, provider_id).await {
-        Ok(()) => Outcome::Done,
+        Ok(()) => Outcome::Done(None),
         Err(error) => refused(error),
     }
 }

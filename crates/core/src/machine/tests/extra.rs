@@ -50,7 +50,7 @@ fn s04_it_is_stamped_then_released_and_followed_until_it_is_ready_and_off() {
     assert_eq!(plan.record.as_ref().unwrap().machine.as_deref(), Some(ID));
     let reclaim = plan.effect.clone().unwrap();
     let observed = seen(Lookup::Found(other(State::Ready)), Some(Power::On));
-    let conclusion = conclude(&observed, &plan, &reclaim, &Outcome::Done, now());
+    let conclusion = conclude(&observed, &plan, &reclaim, &Outcome::Done(None), now());
     assert_eq!(conclusion.record.unwrap().machine.as_deref(), Some(ID), "the one on record stays");
     for over in [Lookup::Found(foreign_other(State::Ready)), Lookup::Absent] {
         let plan = decide(&seen(over, Some(Power::Off)), now());

@@ -79,7 +79,7 @@ fn go13_an_empty_host_is_looked_at_then_unregistered_and_only_then_released() {
     observed.as_host = as_host(true);
     let plan = decide(&observed, now());
     assert_eq!(effect(&plan), "look_at_host");
-    let done = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done, now());
+    let done = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done(None), now());
     let record = done.record.unwrap();
     assert_eq!(record.leaving, Some(Note { since: now(), clear: true, refreshed: Some(now()) }));
     let observed = observed.with_record(&record);

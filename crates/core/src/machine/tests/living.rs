@@ -63,7 +63,7 @@ fn nothing_is_asked_for_that_no_finalizer_could_hold() {
 fn s02_that_an_allocation_was_answered_is_noted_together_with_the_machine_that_it_brought() {
     let observed = fresh().with_record(&record());
     let plan = decide(&observed, now());
-    let conclusion = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done, now());
+    let conclusion = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done(None), now());
     assert_eq!((conclusion.record, conclusion.requeue), (None, Requeue::After(Duration::ZERO)));
     let sent = fresh().with_record(&plan.record.unwrap()).under_key(vec![metal(State::Allocated)]);
     let record = decide(&sent, now()).record.unwrap();

@@ -1,0 +1,44 @@
+//! The Node of a machine in its workload cluster.
+
+use capmaas_core::Lookup;
+use capmaas_core::machine::{NodeSight, Observed, State};
+
+use super::Context;
+use crate::port::Key;
+
+/// The machine's Node, looked for until Cluster API has found it by its provider ID.
+pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> NodeSight {
+    let (Some(provider_id), Lookup::Found(metal), Lookup::Found(machine), Lookup::Found(cluster)) =
+        (observed.object.spec.provider_id(), &observed.on_record, &observed.machine, &observed.cluster)
+    else {
+        return NodeSight::NotAsked;
+    };
+    let early = metal.state != State::Deployed || observed.object.metadata.deletion_timestamp.is_some();
+    if early || machine.status.node_ref.as_ref().is_some_and(|node| !node.name.is_empty()) {
+        return NodeSight::NotAsked;
+    }
+    let cluster = key.beside(cluster.metadata.name.clone().unwrap_or_default());
+    for name in [metal.hostname.to_lowercase(), metal.fqdn.to_lowercase()] {
+        if name.is_empty() {
+            continue;
+        }
+        let node = match context.kubernetes.node(&cluster, &name).await {
+            Ok(Some(node)) => node,
+            Ok(None) => continue,
+            Err(_) => return NodeSight::NotYet,
+        };
+        if !node.addresses.iter().any(|address| metal.addresses.contains(address)) {
+            return NodeSight::Foreign(format!(
+                "the Node {name} has none of the machine's addresses; it is not touched"
+            ));
+        }
+        return match node.provider_id.as_deref() {
+            None => NodeSight::Nameless(name),
+            Some(theirs) if theirs == provider_id => NodeSight::Named,
+            Some(theirs) => {
+                NodeSight::Foreign(format!("the Node {name} carries the provider ID {theirs}; it is not touched"))
+            }
+        };
+    }
+    NodeSight::NotYet
+}
