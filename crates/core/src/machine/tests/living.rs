@@ -375,7 +375,7 @@ fn what_cloud_init_reported_is_said_of_a_machine_that_has_no_node() {
         observed.node = node;
         let plan = decide(&observed, now());
         let said = condition(&plan, "MachineDeployed");
-        assert_eq!((said.status, reason(&plan)), (ConditionStatus::True, "BootstrapFailed"), "it runs all the same");
+        assert_eq!((&said.status, reason(&plan)), (&ConditionStatus::True, "BootstrapFailed"), "it runs all the same");
         assert_eq!(said.message.as_deref(), Some(format!("bm1 (abc123) has not joined: {words}").as_str()));
         assert_eq!(effect(&plan), "");
     }
