@@ -7,6 +7,7 @@ pub mod lxd_hosts;
 pub mod maas;
 pub mod real_lxd;
 pub mod real_nodes;
+pub mod real_workload;
 pub mod release;
 pub mod scene;
 pub mod tenants;

@@ -15,6 +15,7 @@ use capmaas_testbed::tools::ToolSet;
 use capmaas_testbed::{Clusterctl, parse_yaml};
 use maas_sim::hardware::{Action, Hardware, Order};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::maas::{DOMAIN, Maas, Network, image};
 use crate::release::{NEW_CONTRACT, release_of};
@@ -121,15 +122,32 @@ pub struct RealScene {
     pub clusterctl: Clusterctl,
     /// The machines.
     pub host: NodeHost,
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// One scene at a time has all processors there are; two at once would only wait for each other.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 impl RealScene {
     /// Starts everything.
     pub async fn start() -> anyhow::Result<Self> {
+        let alone = ALONE.lock().await;
         let host = start_host().await?;
         let maas = Arc::new(start_maas(&host)?);
         let (scene, clusterctl) = Scene::start_by_clusterctl(maas).await?;
-        Ok(Self { scene, clusterctl, host })
+        Ok(Self { scene, clusterctl, host, _alone: alone })
+    }
+
+    /// Goes on with another management cluster in front of the same machines, to which all objects were moved. Answers the one before.
+    pub fn move_to(&mut self, scene: Scene, clusterctl: Clusterctl) -> Scene {
+        self.clusterctl = clusterctl;
+        std::mem::replace(&mut self.scene, scene)
+    }
+
+    /// Changes an object of Cluster API's in the management cluster.
+    pub async fn patch(&self, object: &str, patch: Value) -> anyhow::Result<()> {
+        self.scene.testbed.kubectl(["patch", object, "--type", "merge", "--patch", &patch.to_string()]).await?;
+        Ok(())
     }
 
     /// The objects of a cluster, as clusterctl makes them of the metal template, for nodes that are containers on this computer.
