@@ -99,7 +99,7 @@ fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
     });
     let card = json!({"type": "physical", "name": "eth0", "mac_address": mac, "subnets": [subnet]});
     let reporting = with(json!({"type": "webhook", "endpoint": format!("{metadata}status/{}", order.system_id)}));
-    let name_servers: String = link.name_servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    let name_servers: Vec<String> = link.name_servers.iter().map(|server| format!("nameserver {server}\n")).collect();
     // JSON is YAML.
     let cloud = |name: &str, config: Value| (format!("/etc/cloud/cloud.cfg.d/{name}"), format!("{config}\n"));
     let files = vec![
@@ -109,7 +109,7 @@ fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
         cloud("90_dpkg_local_cloud_config.cfg", json!({"manage_etc_hosts": true, "reporting": {"maas": reporting}})),
         cloud("50-curtin-networking.cfg", json!({"network": {"version": 1, "config": [card]}})),
         ("/etc/hostname".to_owned(), format!("{}\n", order.hostname)),
-        ("/etc/resolv.conf".to_owned(), name_servers),
+        ("/etc/resolv.conf".to_owned(), name_servers.concat()),
     ];
     Ok(Machine { name: order.hostname.clone(), mac, files })
 }

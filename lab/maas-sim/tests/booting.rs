@@ -134,7 +134,7 @@ async fn only_the_key_of_the_last_deployment_opens_the_metadata() {
     let first = key(&rack.last());
     assert_eq!(ask(&sim, &first, 1, "2012-03-01/user-data").await.text, "one");
     assert_eq!(ask(&sim, &first, 1, "2012-03-01/user-data").await.status, 401, "a nonce is used once");
-    let forged = format!("{}x", first);
+    let forged = format!("{first}x");
     assert_eq!(ask(&sim, &forged, 2, "2012-03-01/user-data").await.status, 401);
     assert_eq!(ask(&sim, ALICE, 3, "2012-03-01/user-data").await.status, 403);
     let anonymous = http::Request::get("/MAAS/metadata/2012-03-01/user-data").body(Body::empty()).unwrap();

@@ -36,8 +36,8 @@ async fn main() -> anyhow::Result<()> {
 /// First the cluster of machines that boot, then the one with LXD hosts and VMs, whose nodes are played.
 async fn tell_both(keep: bool) -> anyhow::Result<()> {
     println!("capmaas demo: real Kubernetes, Cluster API and LXD, and a simulated MAAS, on this machine only.");
-    real::run().await?;
-    story::run(keep).await
+    Box::pin(real::run()).await?;
+    Box::pin(story::run(keep)).await
 }
 
 /// A failure in a few lines; all that is known about it goes to a file.
