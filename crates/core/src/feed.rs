@@ -158,10 +158,24 @@ fn names<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeMap<String, BTree
 const REQUESTS: [&str; 5] =
     ["User acquiring node", "User starting deployment", "User releasing node", "Powering on", "Powering off"];
 
+/// On the way from one state to another these say nothing about where it ends.
+const POWER: [&str; 2] = ["Node powered on", "Node powered off"];
+/// States that end by themselves, in MAAS's words: the news of it may come any moment.
+const ON_THE_WAY: [&str; 5] = ["Commissioning", "Testing", "Deploying", "Releasing", "Disk erasing"];
+
+/// Whether a state ends by itself.
+pub fn is_on_the_way(state: &str) -> bool {
+    ON_THE_WAY.contains(&state)
+}
+
 /// Whether events of these types tell more about a machine than the state that it was last seen in. The event log repeats what we
 /// asked for ourselves a moment ago, and whose answer has shown it. A state that was left meanwhile is named by an event too.
 pub fn is_worth_a_look(kinds: &BTreeSet<String>, last_seen: Option<&str>) -> bool {
-    kinds.iter().any(|kind| !REQUESTS.contains(&kind.as_str()) && Some(kind.as_str()) != last_seen)
+    let on_the_way = last_seen.is_some_and(is_on_the_way);
+    kinds
+        .iter()
+        .map(String::as_str)
+        .any(|kind| !REQUESTS.contains(&kind) && Some(kind) != last_seen && !(on_the_way && POWER.contains(&kind)))
 }
 
 fn seen(entries: BTreeMap<i64, Entry>, now: Timestamp) -> BTreeMap<i64, Seen> {
@@ -205,6 +219,8 @@ mod tests {
         assert!(is_worth_a_look(&echo, None), "nobody has seen it yet");
         assert!(is_worth_a_look(&kinds(&["Releasing", "Released"]), Some("Releasing")), "it went on");
         assert!(is_worth_a_look(&kinds(&["Node powered off"]), Some("Deployed")));
+        assert!(!is_worth_a_look(&kinds(&["Node powered off"]), Some("Releasing")), "as it has to");
+        assert!(is_worth_a_look(&kinds(&["Failed to power on node"]), Some("Deploying")));
     }
 
     fn entry(id: i64, system_id: &str) -> Entry {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
-use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due, is_worth_a_look};
+use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due, is_on_the_way, is_worth_a_look};
 use capmaas_core::machine::{RECORD_ANNOTATION, Record};
 use futures::Stream;
 use futures::channel::mpsc;
@@ -37,8 +37,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Into how many parts the distance between two questions falls: after each it is looked whether a machine is on its way.
 const PARTS: u32 = 4;
-/// States that end by themselves, in MAAS's words: the news of it may come any moment.
-const ON_THE_WAY: [&str; 5] = ["Commissioning", "Testing", "Deploying", "Releasing", "Disk erasing"];
 
 /// How often MAAS is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +176,7 @@ impl Feeds {
     async fn rest(&self, name: &Name) {
         for _ in 0..PARTS {
             tokio::time::sleep(self.pace.interval / PARTS).await;
-            if self.machines.state().iter().any(|machine| is_on_the_way(machine) && may_be_of(machine, name)) {
+            if self.machines.state().iter().any(|machine| is_under_way(machine) && may_be_of(machine, name)) {
                 return;
             }
         }
@@ -278,9 +276,9 @@ fn is_waiting(machine: &MaasMachine) -> bool {
     !leaves && machine.spec.provider_id().is_none() && record.is_some_and(|record| record.machine.is_none())
 }
 
-fn is_on_the_way(machine: &MaasMachine) -> bool {
+fn is_under_way(machine: &MaasMachine) -> bool {
     let state = machine.status.as_ref().and_then(|status| status.machine_state.as_deref());
-    state.is_some_and(|state| ON_THE_WAY.contains(&state))
+    state.is_some_and(is_on_the_way)
 }
 
 /// Asks the log once.

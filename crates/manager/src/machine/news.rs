@@ -85,9 +85,12 @@ pub(crate) fn of_cluster(cluster: &Cluster) -> u64 {
     hash(&cluster.metadata, &printed(&(&cluster.spec, status.infrastructure_ready, &status.initialization)))
 }
 
-/// Of a Machine: what it wants, and whether its Node was found.
+/// Of a Machine: what it wants, whether it is of the control plane, and whether its Node was found. How it is drained and ended is
+/// Cluster API's matter.
 pub(crate) fn of_machine(machine: &Machine) -> u64 {
-    hash(&machine.metadata, &printed(&(&machine.spec, &machine.status.node_ref)))
+    let (metadata, mut hasher) = (&machine.metadata, DefaultHasher::new());
+    (&metadata.uid, &metadata.labels, printed(&(&machine.spec, &machine.status.node_ref))).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Of a MaasCluster: all but the status; of that only the name in DNS.
@@ -136,6 +139,23 @@ mod tests {
     fn cluster(spec: Value, status: Value) -> Cluster {
         let metadata = json!({"name": "c1", "namespace": "team", "uid": "u1"});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn a_machine_that_is_drained_and_deleted_wakes_nobody() {
+        let machine = |metadata: Value, status: Value| -> Machine {
+            serde_json::from_value(json!({ "metadata": metadata, "spec": { "clusterName": "c1" }, "status": status }))
+                .unwrap()
+        };
+        let before = of_machine(&machine(json!({ "uid": "u1" }), json!({})));
+        let going = json!({
+            "uid": "u1", "deletionTimestamp": "2026-11-17T12:00:00Z", "finalizers": ["machine.cluster.x-k8s.io"],
+            "annotations": { "pre-drain.delete.hook.machine.cluster.x-k8s.io/a": "" },
+        });
+        assert_eq!(of_machine(&machine(going, json!({ "phase": "Deleting" }))), before);
+        let joined = of_machine(&machine(json!({ "uid": "u1" }), json!({ "nodeRef": { "name": "n1" } })));
+        assert_ne!(joined, before);
+        assert_ne!(of_machine(&machine(json!({ "uid": "u2" }), json!({}))), before, "another Machine of the same name");
     }
 
     #[tokio::test]
