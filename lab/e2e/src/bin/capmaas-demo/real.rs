@@ -10,7 +10,7 @@ use crate::tell::{chapter, quote, say, step, watched_step};
 const NAME: &str = "real";
 
 pub(crate) async fn run() -> anyhow::Result<()> {
-    chapter("First part, nothing in it is played but MAAS: machines that boot");
+    chapter("First part: machines that boot. Played are MAAS, and the node that the manager runs on");
     say(
         "Each machine is a system container: systemd, cloud-init, containerd, kubelet. MAAS is simulated and deploys them.",
     );
@@ -45,7 +45,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     watched_step("the manager turns it on again, etcd is as it was, and the Service answers", watch, back).await?;
 
     chapter("You delete the Cluster");
-    watched_step("both machines released, their disks erased, the name gone", watch, real.delete(NAME)).await?;
+    watched_step("both machines released and off, the name of the API server gone", watch, real.delete(NAME)).await?;
     real.stop().await;
     Ok(())
 }
