@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use capmaas_testbed::nodes::{KUBERNETES, Machine, NETWORK_PLUGIN, NodeHost, NodeImage};
+use capmaas_testbed::nodes::{KUBERNETES, Machine, NETWORK_PLUGIN, NodeHost, NodeImage, has_cgroup_1};
 use capmaas_testbed::tools::ToolSet;
 use capmaas_testbed::{Clusterctl, parse_yaml};
 use maas_sim::hardware::{Action, Hardware, Order};
@@ -284,7 +284,9 @@ fn suit_this_computer(object: &mut Value) {
     };
     for configuration in ["initConfiguration", "joinConfiguration"] {
         if let Some(configuration) = spec.get_mut(configuration) {
-            configuration["nodeRegistration"]["ignorePreflightErrors"] = json!(["SystemVerification"]);
+            if has_cgroup_1() {
+                configuration["nodeRegistration"]["ignorePreflightErrors"] = json!(["SystemVerification"]);
+            }
             configuration["timeouts"] = json!({"kubernetesAPICallSeconds": API_CALL_SECONDS});
         }
     }

@@ -133,3 +133,41 @@ async fn workers_are_rolled_out_and_a_move_leaves_real_nodes_alone() {
     real.delete("c1").await.unwrap();
     real.stop().await;
 }
+
+#[tokio::test]
+async fn a_health_check_replaces_a_worker_whose_bootstrap_failed() {
+    let real = RealScene::start().await.unwrap();
+    let mut objects = real.generate("c1", 1, 1).await.unwrap();
+    let template = objects.iter_mut().find(|object| object["kind"] == "KubeadmConfigTemplate").unwrap();
+    let good = template.clone();
+    template["spec"]["template"]["spec"]["preKubeadmCommands"] = json!(["exit 3"]);
+    real.scene.testbed.apply_objects(objects).await.unwrap();
+    real.give_network("c1").await.unwrap();
+    let machines = real.maas_machines().unwrap();
+    let failed = eventually_within(PATIENCE, "a worker whose bootstrap failed", || async {
+        let failed = machines.list().await?.into_iter().find(|machine| {
+            let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| condition["reason"] == "BootstrapFailed")
+        });
+        failed.context("no MaasMachine says so")
+    });
+    let failed = real.scene.explain(failed.await).await.unwrap();
+
+    // Whoever reads the condition mends the template; the machine that failed is not mended by that.
+    let check = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineHealthCheck",
+        "metadata": {"name": "c1", "namespace": "default"},
+        "spec": {"clusterName": "c1", "checks": {"nodeStartupTimeoutSeconds": 30},
+                 "selector": {"matchLabels": {"cluster.x-k8s.io/deployment-name": "c1-md-0"}}},
+    });
+    real.scene.testbed.apply_objects(vec![good, check]).await.unwrap();
+    let gone = eventually_within(PATIENCE, "the failed machine given back", || async {
+        let left = machines.list().await?;
+        ensure!(left.iter().all(|machine| machine["metadata"]["name"] != failed["metadata"]["name"]), "it is there");
+        Ok(())
+    });
+    real.scene.explain(gone.await).await.unwrap();
+    real.wait_ready("c1", 2).await.unwrap();
+    real.delete("c1").await.unwrap();
+    real.stop().await;
+}

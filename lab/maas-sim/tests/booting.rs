@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use base64::Engine as _;
-use common::{ADMIN, ALICE, Answer, arrange, authorization, get, post, raw, system_id};
+use common::{ADMIN, ALICE, Answer, arrange, authorization, get, post, raw, system_id, with_vm_host};
 use futures::future::BoxFuture;
 use maas_sim::hardware::{Action, BootHook, Hardware, Order};
 use maas_sim::{Config, Simulator};
@@ -211,6 +211,29 @@ async fn power_erase_and_release_reach_the_hardware_in_order() {
     assert_eq!(status(&sim, &id).await, "Ready");
     let wanted = [Action::Deploy, Action::PowerOff, Action::PowerOn, Action::Erase, Action::PowerOff, Action::Release];
     assert_eq!(rack.actions(), wanted);
+}
+
+#[tokio::test]
+async fn a_vm_boots_as_metal_does_and_is_given_back_when_it_is_deleted() {
+    let rack = Arc::new(Rack::default());
+    let sim = lab(&rack);
+    with_vm_host(&sim);
+    let vm = post(&sim, ADMIN, "machines/?op=allocate", &[("pod", "host-a"), ("cpu_count", "2")]).await;
+    assert_eq!(vm.status, 200, "{}", vm.text);
+    let (id, hostname) = (vm.json()["system_id"].clone(), vm.json()["hostname"].clone());
+    let id = id.as_str().unwrap();
+    wait(&sim, 120.0).await;
+    let encoded = base64::prelude::BASE64_STANDARD.encode("of a VM");
+    let path = format!("machines/{id}/?op=deploy");
+    assert_eq!(post(&sim, ADMIN, &path, &[("user_data", &encoded)]).await.status, 200);
+    wait(&sim, 5.0).await;
+    let order = rack.last();
+    assert_eq!((order.action, order.hostname.as_str()), (Action::Deploy, hostname.as_str().unwrap()));
+    assert_eq!(ask(&sim, &key(&order), 1, "2012-03-01/user-data").await.text, "of a VM");
+    assert_eq!(get(&sim, ADMIN, &format!("machines/{id}/")).await.json()["status_name"], "Deployed");
+    assert_eq!(common::send(&sim, ADMIN, "DELETE", &format!("machines/{id}/"), &[]).await.status, 204);
+    wait(&sim, 5.0).await;
+    assert_eq!((rack.last().action, rack.last().system_id.as_str()), (Action::Release, id));
 }
 
 #[tokio::test]

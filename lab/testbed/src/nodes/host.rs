@@ -55,7 +55,7 @@ pub struct NodeHost {
 impl NodeHost {
     /// Starts LXD in a network namespace of its own, with a bridge that this machine has an address on.
     pub async fn start(image: &NodeImage) -> Result<Self> {
-        check_machine()?;
+        check_machine(Path::new("/"))?;
         let options = LxdOptions { virtual_machines: false, host_network: false, containers: true };
         let host = Self { daemon: Arc::new(LxdDaemon::start(options).await?), network: free_network()? };
         let (prepared, image) = (host.clone(), image.clone());
@@ -191,7 +191,6 @@ impl NodeHost {
     }
 
     fn init(&self, name: &str, mac: &str) -> Result<()> {
-        let raw = if has_cgroup_1() { RAW_CGROUP_1 } else { RAW_CGROUP_2 };
         let marker = format!("environment.{MARKER}");
         let definition = json!({
             "config": {
@@ -199,7 +198,7 @@ impl NodeHost {
                 "security.nesting": "true",
                 // By it cloud-init would find LXD, and ask that instead of the MAAS which installed the machine.
                 "security.devlxd": "false",
-                "raw.lxc": format!("{RAW}{raw}"),
+                "raw.lxc": raw_lxc(has_cgroup_1()),
                 // By this the guard finds what runs in it.
                 marker: self.daemon.sandbox().id(),
             },
@@ -254,28 +253,41 @@ impl NodeHost {
     }
 }
 
-/// Whether control groups of version 1 are in use: alone, or for most of what there is to control.
-pub(super) fn has_cgroup_1() -> bool {
-    !Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+/// Whether control groups of version 1 are in use on this machine: alone, or for most of what there is to control.
+pub fn has_cgroup_1() -> bool {
+    has_cgroup_1_below(Path::new("/"))
 }
 
-/// What this machine lacks for machines that boot, in a sentence.
-fn check_machine() -> Result<()> {
+fn has_cgroup_1_below(root: &Path) -> bool {
+    !root.join("sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+/// What LXC itself is told about a machine.
+fn raw_lxc(cgroup_1: bool) -> String {
+    let more = if cgroup_1 { RAW_CGROUP_1 } else { RAW_CGROUP_2 };
+    format!("{RAW}{more}")
+}
+
+/// What a computer with this root folder lacks for machines that boot, in a sentence.
+fn check_machine(root: &Path) -> Result<()> {
     let lacks = |what: &str| Err(Error::Missing(format!("this machine cannot run nodes: {what}")));
-    if !Path::new("/sys/fs/cgroup").join(if has_cgroup_1() { "memory" } else { "cgroup.controllers" }).exists() {
+    let groups = if has_cgroup_1_below(root) { "memory" } else { "cgroup.controllers" };
+    if !root.join("sys/fs/cgroup").join(groups).exists() {
         return lacks("no control groups are mounted at /sys/fs/cgroup, or none for memory");
     }
-    let filesystems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let filesystems = fs::read_to_string(root.join("proc/filesystems")).unwrap_or_default();
     for needed in ["btrfs", "overlay"] {
         if !filesystems.lines().any(|line| line.split_whitespace().next_back() == Some(needed)) {
             return lacks(&format!("its kernel has no {needed} (try: modprobe {needed})"));
         }
     }
-    if !Path::new("/proc/sys/net/netfilter").exists() {
-        return lacks("its kernel has no connection tracking (try: modprobe nf_conntrack)");
-    }
-    if !Path::new("/dev/loop-control").exists() {
-        return lacks("its kernel has no loop devices (try: modprobe loop)");
+    for (path, what, module) in [
+        ("proc/sys/net/netfilter", "connection tracking", "nf_conntrack"),
+        ("dev/loop-control", "loop devices", "loop"),
+    ] {
+        if !root.join(path).exists() {
+            return lacks(&format!("its kernel has no {what} (try: modprobe {module})"));
+        }
     }
     Ok(())
 }
@@ -299,4 +311,45 @@ fn ip(words: &[&str]) -> Result<String> {
     let mut command = Command::new("ip");
     command.args(words);
     run(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn computer(files: &[&str], filesystems: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for file in files {
+            create_dir(root.path().join(file).parent().unwrap()).unwrap();
+            write_file(&root.path().join(file), "").unwrap();
+        }
+        create_dir(&root.path().join("proc")).unwrap();
+        write_file(&root.path().join("proc/filesystems"), filesystems).unwrap();
+        root
+    }
+
+    #[test]
+    fn one_sentence_says_what_a_computer_lacks_for_nodes() {
+        let (old, new) = ("sys/fs/cgroup/memory/tasks", "sys/fs/cgroup/cgroup.controllers");
+        let (track, loops) = ("proc/sys/net/netfilter/x", "dev/loop-control");
+        let both = "nodev\toverlay\n\tbtrfs\n";
+        for groups in [old, new] {
+            assert!(check_machine(computer(&[groups, track, loops], both).path()).is_ok(), "{groups}");
+        }
+        let said =
+            |files: &[&str], filesystems| check_machine(computer(files, filesystems).path()).unwrap_err().to_string();
+        assert!(said(&[track, loops], both).contains("no control groups are mounted at /sys/fs/cgroup"));
+        let kernel = said(&[new, track, loops], "nodev\toverlay\n");
+        assert_eq!(kernel, "this machine cannot run nodes: its kernel has no btrfs (try: modprobe btrfs)");
+        assert!(said(&[old, loops], both).contains("no connection tracking"));
+        assert!(said(&[old, track], both).contains("no loop devices"));
+    }
+
+    #[test]
+    fn systemd_is_told_of_old_control_groups_and_of_new_ones_it_knows_itself() {
+        let (old, new) = (raw_lxc(true), raw_lxc(false));
+        assert!(old.contains("unified_cgroup_hierarchy=0") && old.contains("lxc.cgroup.devices.allow"), "{old}");
+        assert!(!new.contains("lxc.init.cmd") && new.contains("lxc.cgroup2.devices.allow"), "{new}");
+        assert!([old, new].iter().all(|raw| raw.starts_with(RAW)));
+    }
 }

@@ -9,7 +9,7 @@ mod host;
 mod image;
 
 pub use self::{
-    host::{Machine, NodeHost},
+    host::{Machine, NodeHost, has_cgroup_1},
     image::{BUSYBOX_IMAGE, KUBERNETES, NodeImage},
 };
 
