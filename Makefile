@@ -15,10 +15,14 @@ OLD_KUBERNETES := v1.29.15
 MDBOOK_VERSION := 0.5.4
 MDBOOK := $(CACHE)/tools/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 DOCKER ?= docker
-# What images and releases are called. TAG is the release for the contract v1beta1; the one for v1beta2 follows from it.
+# The version stands in Cargo.toml and nowhere else. It is that of the release for the contract v1beta1; the one for v1beta2
+# follows from it.
+VERSION := v$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 REGISTRY ?=
-TAG ?= v0.1.0
-IMAGE = $(if $(REGISTRY),$(REGISTRY)/,capmaas/)manager:$(TAG)
+TAG ?= $(VERSION)
+IMAGE = $(REGISTRY)/manager:$(TAG)
+KUBECTL := $(CACHE)/tools/kubernetes-v1.36.4/kubectl
+TESTBED = $(CARGO) run --quiet -p capmaas-testbed --bin testbed --
 # release, or rel-quick to try things.
 PROFILE ?= release
 
@@ -26,7 +30,9 @@ PROFILE ?= release
 
 .PHONY: demo
 # Not `cargo run -p`: that resolves features for one package, and compiles many dependencies a second time.
-demo: tools ## Show the main job end to end on embedded parts (KEEP=1 leaves it running)
+demo: check-machine ## Show the main job end to end on embedded parts (KEEP=1 leaves it running)
+	@echo "The programs are compiled first (about 5 min on two free cores, once); the demo itself takes about 6 min."
+	$(TESTBED) tools --demo
 	$(CARGO) build --quiet --workspace --bins
 	"$${CARGO_TARGET_DIR:-target}/debug/capmaas-demo" $(if $(KEEP),--keep)
 
@@ -81,7 +87,7 @@ bench-floor: tools ## What the API server alone takes for N= machines (1000) and
 
 .PHONY: bench-check
 bench-check: ## Count the instructions of hot functions; fails when one needs a tenth more than recorded (RECORD=1 records)
-	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools --set packages
+	$(TESTBED) tools --set test-packages
 	$(CARGO) build --quiet --workspace --bin xtask
 	$(CARGO) build --quiet --profile counted -p capmaas-hot
 	"$${CARGO_TARGET_DIR:-target}/debug/xtask" instructions --hot "$${CARGO_TARGET_DIR:-target}/counted/hot" $(if $(RECORD),--record)
@@ -103,24 +109,30 @@ check-machine: ## Say what this machine lacks for the demo and the tests
 	@hack/check-machine
 
 .PHONY: tools
-tools: check-machine ## Build or install what the tests start: API server, Cluster API, LXD (cached, shown while it builds)
-	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools
+tools: check-machine ## Build, download or install all that the tests start: API server, Cluster API, LXD (cached, shown while it builds)
+	$(TESTBED) tools
 
 .PHONY: node-image
 node-image: tools ## Make the image of nodes that really boot, which make test-e2e and make demo do where they need it (minutes, once)
-	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- node-image
+	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools --set node-image
 
 ##@ Develop
 
 .PHONY: manifests
-manifests: ## Generate the CRDs into config/crd and the tables of fields, conditions and reasons into docs/reference
+manifests: $(KUBECTL) ## Generate config/crd, docs/reference, templates, metadata.yaml and what charts/capmaas takes from config
 	$(CARGO) run --quiet -p capmaas-api --bin crdgen -- config/crd docs/reference
+	$(CARGO) run --quiet -p xtask -- generate --kubectl $(KUBECTL)
+
+$(KUBECTL):
+	$(TESTBED) tools --set kubernetes-v1.36.4
+
+GENERATED := config/crd docs/reference templates metadata.yaml charts
 
 .PHONY: check-generated
 check-generated: ## Fail when a generated file is stale
 	$(MAKE) --no-print-directory manifests
-	@git diff --exit-code -- config/crd docs/reference || { echo "Generated files are stale: run 'make manifests' and commit the result." >&2; exit 1; }
-	@untracked="$$(git ls-files --others --exclude-standard -- config/crd docs/reference)"; [ -z "$$untracked" ] || { echo "generated but not committed: $$untracked" >&2; exit 1; }
+	@git diff --exit-code -- $(GENERATED) || { echo "Generated files are stale: run 'make manifests' and commit the result." >&2; exit 1; }
+	@untracked="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; [ -z "$$untracked" ] || { echo "generated but not committed: $$untracked" >&2; exit 1; }
 
 .PHONY: book
 book: $(MDBOOK) ## The book, into target/book
@@ -178,6 +190,7 @@ images: ## Images of manager and agent without a container daemon: an OCI layout
 
 .PHONY: docker-build
 docker-build: check-docker ## The manager's image with Docker (or DOCKER=podman)
+	@test -n "$(REGISTRY)" || { echo "REGISTRY is missing: make docker-build REGISTRY=<your-registry> names the image" >&2; exit 1; }
 	$(DOCKER) build --file Dockerfile --tag "$(IMAGE)" .
 
 .PHONY: docker-push
@@ -192,9 +205,19 @@ check-docker:
 	@$(DOCKER) info >/dev/null 2>&1 || { echo "$(DOCKER) has no daemon to talk to: start it, set DOCKER=podman, or make images without it: make images" >&2; exit 1; }
 
 .PHONY: release
-release: ## clusterctl's assets of both series into dist/release: REGISTRY= says where the images are, TAG= which release
-	@test -n "$(REGISTRY)" || { echo "REGISTRY is missing (clusterctl takes no image that does not say where it is): make release REGISTRY=<your-registry> TAG=$(TAG)" >&2; exit 1; }
-	PATH="$(CACHE)/tools/kubernetes-v1.36.4:$$PATH" $(CARGO) run --quiet -p xtask -- assets --version "$(TAG)" --image "$(IMAGE)" --out dist/release
+release: $(KUBECTL) ## A whole release into dist/release: REGISTRY= says where the images will be, KEY= signs, DOWNLOADS= for krew (ARCHS="amd64 arm64")
+	@test -n "$(REGISTRY)" || { echo "REGISTRY is missing (clusterctl takes no image that does not say where it is): make release REGISTRY=<your-registry>" >&2; exit 1; }
+	PATH="$(dir $(KUBECTL)):$$PATH" REGISTRY="$(REGISTRY)" TAG="$(TAG)" PROFILE="$(PROFILE)" KEY="$(KEY)" DOWNLOADS="$(DOWNLOADS)" \
+		hack/release $(or $(ARCHS),amd64 arm64)
+
+.PHONY: version
+version: ## The version of this checkout
+	@echo $(VERSION)
+
+.PHONY: picture
+picture: ## Draw a recorded demo, LOG=<file> that `make demo` wrote, into docs/pictures/demo.svg
+	@test -r "$(LOG)" || { echo "LOG is missing: make demo >demo.log, then make picture LOG=demo.log" >&2; exit 1; }
+	hack/demo-log "$(LOG)" | $(CARGO) run --quiet -p xtask -- picture --title "make demo" >docs/pictures/demo.svg
 
 .PHONY: help
 help:

@@ -1,6 +1,7 @@
 //! What a Makefile target needs a program for.
 
 mod instructions;
+mod picture;
 mod release;
 mod run_tests;
 
@@ -36,6 +37,17 @@ enum Command {
         #[arg(long)]
         record: bool,
     },
+    /// Draws a recorded run, read from standard input, as a terminal would show it, and writes an SVG to standard output.
+    Picture {
+        #[arg(long)]
+        title: String,
+        /// Letters of a line at most.
+        #[arg(long, default_value_t = 112)]
+        columns: usize,
+        /// Lines at most.
+        #[arg(long, default_value_t = 40)]
+        lines: usize,
+    },
     #[command(flatten)]
     Release(release::Command),
 }
@@ -47,6 +59,12 @@ fn main() -> ExitCode {
             print!("{table}");
             true
         }),
+        Command::Picture { title, columns, lines } => {
+            std::io::read_to_string(std::io::stdin()).map_err(Into::into).map(|log| {
+                print!("{}", picture::draw(&title, &log, columns, lines));
+                true
+            })
+        }
         Command::Release(command) => release::run(&command).map(|()| true),
     };
     match done {

@@ -208,13 +208,16 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_sentence_of_the_security_model_names_tests_that_are_there() {
-    let text = std::fs::read_to_string(docs().join("security.md")).unwrap();
-    let (_, table) = text.split_once("## What a writer of each kind can do").unwrap();
-    let rows: Vec<&str> = table.lines().skip_while(|line| !line.starts_with("|---")).skip(1).collect();
-    let rows = rows.into_iter().take_while(|line| line.starts_with('|'));
-    let code: String =
-        sources(&repository().join("crates")).iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+fn every_sentence_of_the_security_model_and_the_upgrades_names_tests_that_are_there() {
+    let text = |page: &str| std::fs::read_to_string(docs().join(page)).unwrap();
+    let (security, upgrade) = (text("security.md"), text("upgrade.md"));
+    let (_, table) = security.split_once("## What a writer of each kind can do").unwrap();
+    let rows = [table, &upgrade].into_iter().flat_map(|page| {
+        let rows = page.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        rows.take_while(|line| line.starts_with('|'))
+    });
+    let folders = ["crates", "lab"].map(|folder| sources(&repository().join(folder)));
+    let code: String = folders.iter().flatten().map(|path| std::fs::read_to_string(path).unwrap()).collect();
     let mut named = BTreeSet::new();
     for row in rows {
         let last = row.trim_end_matches('|').rsplit('|').next().unwrap();
@@ -226,4 +229,43 @@ fn every_sentence_of_the_security_model_names_tests_that_are_there() {
         }
     }
     assert!(named.len() >= 15, "{named:?}");
+}
+
+/// The first and the last cell of each row of the table below a heading of the generated reference.
+fn reference(heading: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(docs().join("reference/conditions.md")).unwrap();
+    let (_, below) = text.split_once(heading).unwrap();
+    let rows =
+        below.lines().skip_while(|line| !line.starts_with("|---")).skip(1).take_while(|line| line.starts_with('|'));
+    let cells = |row: &str| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    rows.map(cells).map(|row| (row[0].trim_matches('`').to_owned(), row.last().unwrap().clone())).collect()
+}
+
+#[test]
+fn every_condition_has_a_page_and_every_reason_that_can_last_tells_what_to_do() {
+    let folder = docs().join("stuck");
+    let texts: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    let all = texts.join("\n");
+    let headings = |mark: &str| -> Vec<&str> {
+        all.lines().filter_map(|line| line.strip_prefix(mark)?.strip_prefix('`')?.strip_suffix('`')).collect()
+    };
+    let conditions: BTreeSet<String> = reference("## Conditions").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(headings("# ").into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), conditions);
+
+    let lasting = reference("## Reasons").into_iter().filter(|(_, action)| !action.starts_with("Nothing"));
+    let lasting: BTreeSet<String> = lasting.map(|(name, _)| name).collect();
+    assert!(lasting.len() > 40, "{lasting:?}");
+    let told = headings("## ");
+    assert_eq!(told.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), lasting);
+    assert_eq!(told.len(), lasting.len(), "each reason is on one page");
+    for name in told {
+        let (_, section) = all.split_once(&format!("\n## `{name}`\n")).unwrap();
+        let section = section.split("\n#").next().unwrap();
+        for part in ["- **Known:** ", "- **Look:** ", "- **Do:** "] {
+            assert_eq!(section.matches(part).count(), 1, "{name}: {part}");
+        }
+    }
 }

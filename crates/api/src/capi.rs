@@ -141,7 +141,7 @@ pub struct Machine {
 pub struct MachineSpec {
     /// Name of its Cluster.
     pub cluster_name: Option<String>,
-    /// Where its start-up data is.
+    /// Where its bootstrap data is.
     pub bootstrap: Bootstrap,
     /// The infrastructure machine.
     pub infrastructure_ref: Option<Reference>,
@@ -154,7 +154,7 @@ pub struct MachineSpec {
     pub provider_id: Option<String>,
 }
 
-/// Where the start-up data of a Machine is.
+/// Where the bootstrap data of a Machine is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Bootstrap {
@@ -181,7 +181,7 @@ pub struct NodeReference {
 }
 
 impl Machine {
-    /// The Secret with the start-up data, once it has been made.
+    /// The Secret with the bootstrap data, once it has been made.
     pub fn bootstrap_secret(&self) -> Option<&str> {
         non_empty(self.spec.bootstrap.data_secret_name.as_ref())
     }

@@ -34,7 +34,7 @@ name_table! {
 
     // MaasMachine: the way to a deployed machine.
     WAITING_FOR_CLUSTER_INFRASTRUCTURE = "WaitingForClusterInfrastructure", "The MaasCluster is not ready yet.", "Wait, or see the MaasCluster's conditions.";
-    WAITING_FOR_BOOTSTRAP_DATA = "WaitingForBootstrapData", "The bootstrap provider has not made the machine's start-up data yet.", "Wait, or see the Machine's bootstrap object. Workers wait for the first control plane machine.";
+    WAITING_FOR_BOOTSTRAP_DATA = "WaitingForBootstrapData", "The bootstrap provider has not made the machine's bootstrap data yet.", "Wait, or see the Machine's bootstrap object. Workers wait for the first control plane machine.";
     WAITING_FOR_STATIC_IP = "WaitingForStaticIP", "spec.staticIP is there without an address.", "Fill in the address, or see the controller that should.";
     STATIC_IP_FAILED = "StaticIPFailed", "The fixed address could not be given to the machine.", "Use an address that is free, inside a subnet that MAAS knows and that the machine is attached to.";
     NO_MACHINE_AVAILABLE = "NoMachineAvailable", "MAAS has no free machine that fits.", "Add machines, free some, or ask for less: the message tells what was asked for.";

@@ -75,7 +75,7 @@ fn half(place: &Place, there: &Part, missing: &Part) -> String {
     )
 }
 
-/// The name of an identity: whose eyes see MAAS, and which MAAS. Holds no secret; a new key of the same user is the same identity.
+/// The name of an identity: which MAAS, and as which user. Holds no secret; a new key of the same user is the same identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Name {
     /// Where MAAS answers, in its one normal form.

@@ -32,7 +32,7 @@ impl Default for Timing {
 
 /// What a Lease says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct Journal {
     /// Who holds it; `None` or empty: nobody.
     pub holder: Option<String>,
     /// How long it lasts without being renewed, as the holder sees it.
@@ -45,7 +45,7 @@ pub struct Record {
     pub transitions: Option<i32>,
 }
 
-impl Record {
+impl Journal {
     /// Who holds it, if anybody.
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref().filter(|holder| !holder.is_empty())
@@ -60,7 +60,7 @@ pub enum Step {
     ///
     /// If it happened and we crashed before knowing: the next start has another name, sees a holder that does not renew, and
     /// waits until it has run out.
-    Write(Record),
+    Write(Journal),
     /// Somebody else holds it and is alive as far as we know. Look again after the retry time.
     Wait {
         /// Who.
@@ -69,8 +69,8 @@ pub enum Step {
 }
 
 /// Decides about a Lease. `unchanged` is how long we have seen it as it is.
-pub fn evaluate(found: Option<&Record>, unchanged: SignedDuration, me: &str, timing: &Timing, now: Timestamp) -> Step {
-    let mine = |acquired: Option<Timestamp>, transitions: i32| Record {
+pub fn evaluate(found: Option<&Journal>, unchanged: SignedDuration, me: &str, timing: &Timing, now: Timestamp) -> Step {
+    let mine = |acquired: Option<Timestamp>, transitions: i32| Journal {
         holder: Some(me.to_owned()),
         duration_seconds: Some(i32::try_from(timing.lease.as_secs()).unwrap_or(i32::MAX)),
         acquired,
@@ -87,14 +87,14 @@ pub fn evaluate(found: Option<&Record>, unchanged: SignedDuration, me: &str, tim
 }
 
 /// The holder may have been given a longer Lease than we would take.
-fn lasts(record: &Record, timing: &Timing) -> SignedDuration {
+fn lasts(record: &Journal, timing: &Timing) -> SignedDuration {
     let theirs = SignedDuration::from_secs(i64::from(record.duration_seconds.unwrap_or(0)));
     theirs.max(timing.lease)
 }
 
 /// What a holder writes when it stops of its own will, so that the next need not wait. Only after its last write.
-pub fn released(record: &Record, now: Timestamp) -> Record {
-    Record {
+pub fn released(record: &Journal, now: Timestamp) -> Journal {
+    Journal {
         holder: Some(String::new()),
         duration_seconds: Some(1),
         acquired: Some(now),
@@ -119,8 +119,8 @@ mod tests {
         SignedDuration::from_secs(seconds)
     }
 
-    fn held(holder: &str) -> Record {
-        Record {
+    fn held(holder: &str) -> Journal {
+        Journal {
             holder: Some(holder.to_owned()),
             duration_seconds: Some(15),
             acquired: Some(Timestamp::UNIX_EPOCH),
@@ -129,13 +129,13 @@ mod tests {
         }
     }
 
-    fn step(found: Option<&Record>, unchanged: i64) -> Step {
+    fn step(found: Option<&Journal>, unchanged: i64) -> Step {
         evaluate(found, seconds(unchanged), ME, &Timing::default(), Timestamp::from_second(100).unwrap())
     }
 
     #[test]
     fn nobodys_lease_is_taken() {
-        for found in [None, Some(&Record::default()), Some(&Record { holder: Some(String::new()), ..held("x") })] {
+        for found in [None, Some(&Journal::default()), Some(&Journal { holder: Some(String::new()), ..held("x") })] {
             let Step::Write(record) = step(found, 0) else { panic!() };
             assert_eq!(record.holder(), Some(ME));
         }
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn s23_a_longer_lease_of_the_holder_is_respected() {
-        let long = Record { duration_seconds: Some(60), ..held("other") };
+        let long = Journal { duration_seconds: Some(60), ..held("other") };
         assert!(matches!(step(Some(&long), 59), Step::Wait { .. }));
         assert!(matches!(step(Some(&long), 60), Step::Write(_)));
     }
@@ -173,10 +173,10 @@ mod tests {
         #[test]
         fn s23_two_managers_never_both_write(steps in proptest::collection::vec((any::<bool>(), 0i64..8), 1..200)) {
             let timing = Timing::default();
-            let mut lease: Option<Record> = None;
+            let mut lease: Option<Journal> = None;
             // When each began its last renewal, and what it saw since when.
             let mut renewed = [None::<i64>; 2];
-            let mut seen: [Option<(Option<Record>, i64)>; 2] = [None, None];
+            let mut seen: [Option<(Option<Journal>, i64)>; 2] = [None, None];
             let mut now = 0;
             for (second, wait) in steps {
                 now += wait;

@@ -14,6 +14,7 @@ pub mod intent;
 pub mod lease;
 pub mod links;
 pub mod lookup;
+pub mod maas;
 pub mod machine;
 pub mod origin;
 pub mod pause;

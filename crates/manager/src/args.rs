@@ -1,6 +1,7 @@
 //! The manager's command line.
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -23,9 +24,19 @@ pub struct Args {
     #[arg(long, default_value = ":9440", value_parser = parse_listen_address)]
     pub health_addr: SocketAddr,
 
-    /// Where /metrics is served, as `:PORT` or `ADDRESS:PORT`; 0 for nowhere.
-    #[arg(long, default_value = ":8080", value_parser = parse_optional_address)]
-    pub metrics_bind_addr: OptionalAddress,
+    /// Where /metrics is served, as `:PORT` or `ADDRESS:PORT`; 0 for nowhere. By HTTPS, for those whom Kubernetes knows and lets
+    /// GET /metrics.
+    #[arg(long, default_value = ":8443", value_parser = parse_optional_address)]
+    pub diagnostics_address: OptionalAddress,
+
+    /// Serve /metrics by plain HTTP to everybody who reaches the address.
+    #[arg(long)]
+    pub insecure_diagnostics: bool,
+
+    /// A folder with tls.crt and tls.key for /metrics; they are read again when they change. Absent: a certificate that the
+    /// manager makes for itself at every start.
+    #[arg(long, conflicts_with = "insecure_diagnostics")]
+    pub diagnostics_cert_dir: Option<PathBuf>,
 
     /// Work only while holding the leader Lease, so that of several managers one writes.
     #[arg(long)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use capmaas_api::{MaasMachine, names};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
 use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due, is_on_the_way, is_worth_a_look};
-use capmaas_core::machine::{RECORD_ANNOTATION, Record};
+use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
 use futures::Stream;
 use futures::channel::mpsc;
 use jiff::SignedDuration;
@@ -18,11 +18,11 @@ use maas_client::{Client, Event, EventQuery};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::census::Census;
 use crate::clock::{Clock, is_recent};
 use crate::identity::{Identities, Identity};
+use crate::kubernetes::Key;
+use crate::machine_index::MachineIndex;
 use crate::metrics::Metrics;
-use crate::port::Key;
 
 /// Machines that are woken together are read together, so this is the size of a read.
 const GROUP: usize = 50;
@@ -93,7 +93,7 @@ pub struct Feeds {
     /// Who holds which machine.
     pub machines: Store<MaasMachine>,
     /// Which of them MAAS means by which id.
-    pub census: Census,
+    pub machine_index: MachineIndex,
     /// Who is told.
     pub waker: Waker,
     /// How often.
@@ -205,7 +205,7 @@ impl Feeds {
         }
         let mut woken = BTreeSet::new();
         for (id, kinds) in &news.machines {
-            let named = self.census.named(identity.endpoint(), id);
+            let named = self.machine_index.named(identity.endpoint(), id);
             woken
                 .extend(named.into_iter().filter(|machine| is_worth_a_look(kinds, self.last_seen(machine).as_deref())));
         }
@@ -266,12 +266,12 @@ fn may_be_of(machine: &MaasMachine, name: &Name) -> bool {
         return *recorded == name.to_string();
     }
     let spec = &machine.spec;
-    said(RECORD_ANNOTATION).is_some() || spec.provider_id().is_some() || spec.system_id().is_some()
+    said(JOURNAL_ANNOTATION).is_some() || spec.provider_id().is_some() || spec.system_id().is_some()
 }
 
 /// Whether the machine still waits for one of MAAS's. It looks again by itself, at a pace that ten thousand of them share (S26).
 fn is_waiting(machine: &MaasMachine) -> bool {
-    let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    let record = Journal::read(machine.metadata.annotations.as_ref()).ok().flatten();
     let leaves = machine.metadata.deletion_timestamp.is_some();
     !leaves && machine.spec.provider_id().is_none() && record.is_some_and(|record| record.machine.is_none())
 }

@@ -53,10 +53,10 @@ pub struct Liveness {
 #[derive(Default)]
 struct Lives {
     answered: Option<Instant>,
-    watches: BTreeMap<&'static str, Life>,
+    watches: BTreeMap<&'static str, Provisioning>,
 }
 
-struct Life {
+struct Provisioning {
     made: Instant,
     trouble: Option<String>,
 }
@@ -64,7 +64,7 @@ struct Life {
 impl Liveness {
     /// A watch begins. One of the same name takes the place of an earlier one.
     pub fn watch(&self, name: &'static str) -> Progress {
-        self.lock().watches.insert(name, Life { made: Instant::now(), trouble: None });
+        self.lock().watches.insert(name, Provisioning { made: Instant::now(), trouble: None });
         Progress { name, liveness: self.clone() }
     }
 
@@ -77,8 +77,9 @@ impl Liveness {
     pub fn stalled(&self) -> Vec<String> {
         let lives = self.lock();
         let Some(answered) = lives.answered else { return Vec::new() };
-        let stalled = |life: &Life| answered.checked_duration_since(life.made).is_some_and(|silent| silent > STALLED);
-        let sentence = |(name, life): (&&str, &Life)| {
+        let stalled =
+            |life: &Provisioning| answered.checked_duration_since(life.made).is_some_and(|silent| silent > STALLED);
+        let sentence = |(name, life): (&&str, &Provisioning)| {
             let trouble = life.trouble.as_deref().unwrap_or("nothing was heard of it");
             format!("the watch of {name} makes no progress although the API server answers: {trouble}")
         };
@@ -100,7 +101,7 @@ impl Progress {
     /// A sign of life.
     pub fn made(&self) {
         if let Some(life) = self.liveness.lock().watches.get_mut(self.name) {
-            *life = Life { made: Instant::now(), trouble: None };
+            *life = Provisioning { made: Instant::now(), trouble: None };
         }
     }
 

@@ -20,7 +20,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::feed::Waker;
-use crate::port::{Key, Result};
+use crate::kubernetes::{Key, Result};
 
 /// How often it is looked which clusters have a machine that waits.
 const SUPERVISE: Duration = Duration::from_secs(2);
@@ -126,7 +126,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::port::{Error, ErrorKind};
+    use crate::kubernetes::{Error, ErrorKind};
 
     /// An API server that is away at first.
     struct Away {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use capmaas_core::lease::{Record, Step, Timing, evaluate, may_write, released};
+use capmaas_core::lease::{Journal, Step, Timing, evaluate, may_write, released};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -195,9 +195,9 @@ impl Election {
     }
 }
 
-fn record_of(lease: &Lease) -> Record {
+fn record_of(lease: &Lease) -> Journal {
     let spec = lease.spec.clone().unwrap_or_default();
-    Record {
+    Journal {
         holder: spec.holder_identity,
         duration_seconds: spec.lease_duration_seconds,
         acquired: spec.acquire_time.map(|time| time.0),
@@ -206,7 +206,7 @@ fn record_of(lease: &Lease) -> Record {
     }
 }
 
-fn with(lease: &Lease, record: &Record) -> Lease {
+fn with(lease: &Lease, record: &Journal) -> Lease {
     let spec = LeaseSpec {
         holder_identity: record.holder.clone(),
         lease_duration_seconds: record.duration_seconds,

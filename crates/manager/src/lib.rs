@@ -3,9 +3,11 @@
 pub mod answering;
 pub mod args;
 pub mod backoff;
-pub mod census;
 pub mod clock;
 pub mod cluster;
+pub mod credential_rotation;
+pub mod diagnostics;
+pub mod discovery;
 mod dispatch;
 pub mod feed;
 pub mod fenced;
@@ -13,18 +15,17 @@ pub mod health;
 pub mod hosts;
 pub mod identity;
 pub mod joining;
+pub mod kubernetes;
 pub mod lease;
 pub mod links;
 pub mod log_level;
 pub mod lxd_hosts;
 pub mod machine;
+pub mod machine_index;
 pub mod metrics;
 pub mod phases;
 pub mod platform;
-pub mod port;
 pub mod quarantine;
-pub mod rotation;
-pub mod served;
 pub mod watch;
 
 use std::sync::Arc;
@@ -37,16 +38,18 @@ use tokio::sync::watch as channel;
 
 use crate::args::Args;
 use crate::clock::Clock;
+use crate::credential_rotation::Rotation;
 use crate::feed::{Feeds, Pace, Waker};
 use crate::health::{Health, Liveness, Readiness};
-use crate::identity::{AllowedEndpoints, EnvironmentCredentials, Identities, Keeper, KubeKeeper, over_network};
+use crate::identity::{
+    AllowedEndpoints, CredentialCopies, EnvironmentCredentials, Identities, KubeCredentialCopies, over_network,
+};
 use crate::joining::Joining;
+use crate::kubernetes::{KubeClient, Kubernetes};
 use crate::lease::{Election, Fence};
 use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
 use crate::platform::{Platform, Scope, Watches, follow_own_credentials, sweep_kept_credentials};
-use crate::port::{KubePort, Kubernetes};
-use crate::rotation::Rotation;
 
 /// Runs until SIGTERM or SIGINT, or until something fails that a restart may mend.
 pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
@@ -57,15 +60,14 @@ pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
     let stop = stop_signal()?;
 
     let show_metrics = async {
-        match args.metrics_bind_addr.0 {
-            Some(address) => metrics::serve(address, metrics.clone()).await,
-            None => std::future::pending().await,
-        }
+        let Some(address) = args.diagnostics_address.0 else { return std::future::pending().await };
+        let protection = diagnostics::Protection::new(&args, &config)?;
+        diagnostics::serve(address, metrics::router(metrics.clone()), protection).await
     };
     tokio::select! {
         result = health::serve(args.health_addr, health.clone()) => result,
         result = show_metrics => result,
-        result = lead(&args, config, &health, &metrics, stop) => {
+        result = lead(&args, config.clone(), &health, &metrics, stop) => {
             result?;
             tracing::info!("stopped");
             Ok(())
@@ -118,10 +120,10 @@ async fn work(
     stop: channel::Receiver<bool>,
 ) {
     let scope = Scope { namespace: args.namespace.clone(), watch_filter: args.watch_filter.clone() };
-    let keeper: Arc<dyn Keeper> = Arc::new(KubeKeeper::new(client.clone(), &args.pod_namespace));
+    let keeper: Arc<dyn CredentialCopies> = Arc::new(KubeCredentialCopies::new(client.clone(), &args.pod_namespace));
     while !*stop.borrow() {
         let version = tokio::select! {
-            version = served::wait_for_kinds(&client, &health.readiness) => version,
+            version = discovery::wait_for_kinds(&client, &health.readiness) => version,
             () = stopped(stop.clone()) => return,
         };
         tracing::info!(version, "reading Cluster API's kinds");
@@ -131,9 +133,9 @@ async fn work(
         metrics.count_machines_by(move || counted.machines_by_state());
         let phases = phases::follow(watches.maas_machines.subscribe(), metrics.clone());
         let port = Arc::new(
-            KubePort::new(client.clone(), core_version.clone())
+            KubeClient::new(client.clone(), core_version.clone())
                 .in_namespace(scope.namespace.clone())
-                .with_machines(watches.maas_machines.store(), watches.census.clone())
+                .with_machines(watches.maas_machines.store(), watches.machine_index.clone())
                 .with_clusters(watches.maas_clusters.store())
                 .with_core_machines(watches.machines.store()),
         );
@@ -152,7 +154,7 @@ async fn work(
         let feeds = Feeds {
             identities: identities.clone(),
             machines: watches.maas_machines.store(),
-            census: watches.census.clone(),
+            machine_index: watches.machine_index.clone(),
             waker: waker.clone(),
             pace: Pace { interval: args.maas_poll_interval, resync: args.sync_period },
             metrics: metrics.clone(),
@@ -208,7 +210,7 @@ async fn work(
         let until = async {
             tokio::select! {
                 () = stopped(stop.clone()) => {}
-                now = served::wait_for_another_version(&client, version, &health.liveness) => {
+                now = discovery::wait_for_another_version(&client, version, &health.liveness) => {
                     tracing::info!(before = version, now, "Cluster API's kinds are served in another version: starting anew");
                 }
             }

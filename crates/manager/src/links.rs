@@ -4,16 +4,16 @@ use std::net::IpAddr;
 
 use capmaas_core::Lookup;
 use capmaas_core::intent::{FixedAddress, Mode};
-use capmaas_core::links::{Change, Holder, Interface, Link, Sight, Subnet, Wish};
+use capmaas_core::links::{Change, DesiredLinks, Holder, Interface, Link, Sight, Subnet};
 use maas_client::{Client, IpAddressFilter, LinkMode, Machine};
 
-/// What deciding needs to know; asked only where a wish is there. Three reads.
-pub async fn sight(client: &Client, machine: &Machine, wish: &Wish<'_>) -> Lookup<Sight> {
+/// What deciding needs to know; asked only where something is asked for. Three reads.
+pub async fn sight(client: &Client, machine: &Machine, desired: &DesiredLinks<'_>) -> Lookup<Sight> {
     let subnets = match client.subnets().list().await {
         Ok(subnets) => subnets,
         Err(error) => return Lookup::Unknown(error.to_string()),
     };
-    let holder = match wish.address {
+    let holder = match desired.address {
         Some(FixedAddress::Literal(address)) => holder(client, *address).await,
         Some(FixedAddress::Awaited) | None => Lookup::Absent,
     };

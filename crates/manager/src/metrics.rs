@@ -3,12 +3,10 @@
 //! Labels come from fixed sets only: kinds, operations, states. Never a name, an id or an error text.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use axum::{Router, extract::State, http::header, routing::get};
 use maas_client::{Observation, Observer};
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
@@ -225,13 +223,9 @@ impl Observer for Metrics {
     }
 }
 
-/// Serves `/metrics` until the process ends.
-pub async fn serve(address: SocketAddr, metrics: Metrics) -> anyhow::Result<()> {
-    let listener = tokio::net::TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address} (--metrics-bind-addr)"))?;
-    let router = Router::new().route("/metrics", get(show)).with_state(metrics);
-    axum::serve(listener, router).await.context("the metrics server stopped")
+/// What serves `/metrics`.
+pub fn router(metrics: Metrics) -> Router {
+    Router::new().route("/metrics", get(show)).with_state(metrics)
 }
 
 async fn show(State(metrics): State<Metrics>) -> ([(header::HeaderName, &'static str); 1], String) {

@@ -12,15 +12,15 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use crate::census::Census;
 use crate::clock::Clock;
 use crate::feed::Waker;
 use crate::health::Liveness;
-use crate::identity::{CONFIG_MAPS, Identities, Keeper, SECRETS};
+use crate::identity::{CONFIG_MAPS, CredentialCopies, Identities, SECRETS};
+use crate::kubernetes::{Kubernetes, says_absent};
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
+use crate::machine_index::MachineIndex;
 use crate::metrics::Metrics;
-use crate::port::{Kubernetes, says_absent};
 use crate::watch::{Change, Selection, Watch};
 
 /// Which objects this manager takes care of.
@@ -40,7 +40,7 @@ pub struct Watches {
     /// Ours, as far as the scope goes.
     pub maas_machines: Watch<MaasMachine>,
     /// Which of our machines stands for what; never behind the watch.
-    pub census: Census,
+    pub machine_index: MachineIndex,
     /// Cluster API's.
     pub clusters: Watch<Cluster>,
     /// Cluster API's.
@@ -68,13 +68,13 @@ impl Watches {
                 Api::all_with(client.clone(), &machine),
             ),
         };
-        let census = Census::default();
-        let counted = census.clone();
+        let machine_index = MachineIndex::default();
+        let counted = machine_index.clone();
         let count = Box::new(move |change: Change<'_, MaasMachine>| counted.take(&change));
         Self {
             maas_clusters: Watch::start("MaasCluster", maas_clusters, (), ours.clone(), liveness),
             maas_machines: Watch::start_with("MaasMachine", maas_machines, (), ours, liveness, count),
-            census,
+            machine_index,
             clusters: Watch::start("Cluster", clusters, cluster, Selection::default(), liveness),
             machines: Watch::start("Machine", machines, machine, Selection::default(), liveness),
         }
@@ -180,7 +180,7 @@ fn keeping<W: Send + 'static>(
 const SWEEP: Duration = Duration::from_secs(600);
 
 /// Drops kept credentials that no cluster and no machine needs any more.
-pub async fn sweep_kept_credentials(client: Client, scope: Scope, keeper: Arc<dyn Keeper>, fence: Fence) {
+pub async fn sweep_kept_credentials(client: Client, scope: Scope, keeper: Arc<dyn CredentialCopies>, fence: Fence) {
     loop {
         tokio::time::sleep(SWEEP).await;
         let kept = match keeper.all().await {

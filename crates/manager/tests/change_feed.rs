@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use capmaas_api::MaasMachine;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
-use capmaas_manager::census::Census;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::feed::{Feeds, Pace, Waker};
-use capmaas_manager::identity::{Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{Credentials, EnvironmentCredentials, Identities, MemoryCredentialCopies, Settings};
+use capmaas_manager::kubernetes::MemoryKubernetes;
+use capmaas_manager::machine_index::MachineIndex;
 use capmaas_manager::metrics::Metrics;
-use capmaas_manager::port::MemoryPort;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use kube::runtime::reflector::{self, ObjectRef};
@@ -90,12 +90,13 @@ impl Stage {
                 .observer(observer.clone())
                 .build()
         });
-        let port = Arc::new(MemoryPort::new(clock.clone()));
-        let identities = Identities::new(port, Arc::new(MemoryKeeper::default()), clock.clone(), settings, connect);
+        let port = Arc::new(MemoryKubernetes::new(clock.clone()));
+        let identities =
+            Identities::new(port, Arc::new(MemoryCredentialCopies::default()), clock.clone(), settings, connect);
         identities.of_manager().await.unwrap();
         meanwhile(&maas, &driver);
         let (store, mut writer) = reflector::store();
-        let census = Census::of(&(0..machines).map(machine).collect::<Vec<_>>());
+        let machine_index = MachineIndex::of(&(0..machines).map(machine).collect::<Vec<_>>());
         for n in 0..machines {
             let mut machine = machine(n);
             machine.status.get_or_insert_default().machine_state = Some(reported.to_owned());
@@ -105,7 +106,7 @@ impl Stage {
         let woken = waker.subscribe().boxed();
         let (machines_there, pace) = (store, Pace::default());
         let feeds =
-            Feeds { identities, machines: machines_there, census, waker, pace, metrics: metrics.clone(), clock };
+            Feeds { identities, machines: machines_there, machine_index, waker, pace, metrics: metrics.clone(), clock };
         let task = tokio::spawn(async move {
             // The store lives as long as its writer.
             let _writer = writer;

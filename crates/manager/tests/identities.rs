@@ -9,13 +9,13 @@ use capmaas_api::{MaasCluster, MaasMachine, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
 use capmaas_manager::clock::{Clock, Driver};
+use capmaas_manager::credential_rotation::Rotation;
 use capmaas_manager::feed::Waker;
 use capmaas_manager::identity::{
-    AllowedEndpoints, Connect, Credentials, EnvironmentCredentials, Identities, Identity, Keeper, MemoryKeeper,
-    Settings,
+    AllowedEndpoints, Connect, CredentialCopies, Credentials, EnvironmentCredentials, Identities, Identity,
+    MemoryCredentialCopies, Settings,
 };
-use capmaas_manager::port::{Key, MemoryPort};
-use capmaas_manager::rotation::Rotation;
+use capmaas_manager::kubernetes::{Key, MemoryKubernetes};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use kube::runtime::reflector;
@@ -35,8 +35,8 @@ const MANAGER: &str = "capmaas-system";
 
 /// Two MAAS servers, a Kubernetes in memory, a clock that stands still.
 struct Stage {
-    port: MemoryPort,
-    keeper: Arc<MemoryKeeper>,
+    port: MemoryKubernetes,
+    keeper: Arc<MemoryCredentialCopies>,
     one: Simulator,
     driver: Driver,
     identities: Identities,
@@ -68,8 +68,8 @@ impl Stage {
     fn new(environment: EnvironmentCredentials) -> Self {
         let (clock, driver) = Clock::driven(Timestamp::from_second(1_794_772_800).unwrap());
         let (one, two) = (simulator(), simulator());
-        let port = MemoryPort::new(clock.clone());
-        let keeper = Arc::new(MemoryKeeper::default());
+        let port = MemoryKubernetes::new(clock.clone());
+        let keeper = Arc::new(MemoryCredentialCopies::default());
         let settings = Settings {
             namespace: MANAGER.to_owned(),
             identity_namespaces: BTreeSet::from(["shared".to_owned(), MANAGER.to_owned()]),

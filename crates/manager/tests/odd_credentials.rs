@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use capmaas_api::{MaasCluster, reasons};
 use capmaas_manager::clock::Clock;
-use capmaas_manager::identity::{Identities, MemoryKeeper, Settings, over_network};
+use capmaas_manager::identity::{Identities, MemoryCredentialCopies, Settings, over_network};
+use capmaas_manager::kubernetes::MemoryKubernetes;
 use capmaas_manager::lease::Fence;
 use capmaas_manager::metrics::Metrics;
-use capmaas_manager::port::MemoryPort;
 use serde_json::{Value, json};
 
 const KEY: &str = "consumer:token:CANARYsecret";
@@ -25,7 +25,7 @@ fn secret(endpoint: &str, key: &str, authority: Option<&str>) -> Value {
 
 async fn sentence(data: &Value, reference: &Value) -> String {
     let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
-    let port = MemoryPort::new(clock.clone());
+    let port = MemoryKubernetes::new(clock.clone());
     if !data.is_null() {
         let metadata = json!({ "name": "maas", "namespace": "team" });
         port.create(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data })).unwrap();
@@ -37,7 +37,8 @@ async fn sentence(data: &Value, reference: &Value) -> String {
     .unwrap();
     let settings = Settings { namespace: "capmaas-system".to_owned(), ..Settings::default() };
     let connect = over_network(4, Metrics::default(), Fence::open());
-    let identities = Identities::new(Arc::new(port), Arc::new(MemoryKeeper::default()), clock, settings, connect);
+    let identities =
+        Identities::new(Arc::new(port), Arc::new(MemoryCredentialCopies::default()), clock, settings, connect);
     let problem = identities.check(&cluster).await.unwrap_err();
     assert_eq!(problem.reason, reasons::CREDENTIALS_INVALID, "{}", problem.message);
     problem.message

@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
-use capmaas_manager::census::Asker;
 use capmaas_manager::clock::Clock;
-use capmaas_manager::port::{
-    self, ErrorKind, Guard, Happening, Key, Kind, KubePort, Kubernetes, MemoryPort, NewSecret, Node, Which,
+use capmaas_manager::kubernetes::{
+    self, ErrorKind, Guard, Key, Kind, KubeClient, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Which,
 };
+use capmaas_manager::machine_index::Asker;
 use capmaas_testbed::{SharedTestbed, Testbed};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
@@ -24,8 +24,8 @@ static SERVER: SharedTestbed = SharedTestbed::new(|| Testbed::builder().controll
 
 /// One implementation, with what the rest of the world does to its objects.
 enum Stage {
-    Server(Client, Box<KubePort>),
-    Memory(MemoryPort),
+    Server(Client, Box<KubeClient>),
+    Memory(MemoryKubernetes),
 }
 
 impl Stage {
@@ -124,7 +124,7 @@ async fn server() -> Stage {
     let (sender, core_version) = watch::channel("v1beta1".to_owned());
     // Nobody changes the version here; the receiver keeps what it was given.
     drop(sender);
-    Stage::Server(client.clone(), Box::new(KubePort::new(client, core_version)))
+    Stage::Server(client.clone(), Box::new(KubeClient::new(client, core_version)))
 }
 
 /// A kind of Cluster API's as far as it matters here.
@@ -145,7 +145,7 @@ fn stand_in(kind: &str, plural: &str) -> String {
 
 fn memory() -> Stage {
     let (clock, _) = Clock::driven(Timestamp::from_second(1_800_000_000).unwrap());
-    Stage::Memory(MemoryPort::new(clock))
+    Stage::Memory(MemoryKubernetes::new(clock))
 }
 
 fn key(name: &str) -> Key {
@@ -221,9 +221,10 @@ mod promises {
         stage.create(maas_machine("conflict")).await;
         let first = stage.machine(&key).await;
         let annotate = |text: &str| json!({ "metadata": { "annotations": { "a": text } } });
-        let second: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&first), annotate("one")).await.unwrap();
+        let second: MaasMachine =
+            kubernetes::patch(stage.port(), &key, &Guard::of(&first), annotate("one")).await.unwrap();
         assert_ne!(first.resource_version(), second.resource_version());
-        let error = port::patch::<MaasMachine>(stage.port(), &key, &Guard::of(&first), annotate("two")).await;
+        let error = kubernetes::patch::<MaasMachine>(stage.port(), &key, &Guard::of(&first), annotate("two")).await;
         assert_eq!(error.unwrap_err().kind, ErrorKind::Conflict);
         assert_eq!(stage.machine(&key).await.annotations()["a"], "one");
     }
@@ -233,7 +234,7 @@ mod promises {
         stage.create(maas_machine("generation")).await;
         let made = stage.machine(&key).await;
         let body = json!({ "metadata": { "labels": { "l": "v" } }, "status": { "ready": true } });
-        let labelled: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&made), body).await.unwrap();
+        let labelled: MaasMachine = kubernetes::patch(stage.port(), &key, &Guard::of(&made), body).await.unwrap();
         assert_eq!(labelled.metadata.generation, made.metadata.generation);
         assert_eq!(labelled.status, None, "the status is not touched by a patch");
         let guard = Guard::of(&labelled);
@@ -241,7 +242,7 @@ mod promises {
         let seen = stage.machine(&key).await;
         assert_eq!(seen.metadata.generation, made.metadata.generation);
         let body = json!({ "spec": { "failureDomain": "az1" } });
-        let moved: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&seen), body).await.unwrap();
+        let moved: MaasMachine = kubernetes::patch(stage.port(), &key, &Guard::of(&seen), body).await.unwrap();
         assert_eq!(moved.metadata.generation, made.metadata.generation.map(|generation| generation + 1));
         assert!(moved.status.is_some());
     }
@@ -251,15 +252,16 @@ mod promises {
         stage.create(maas_machine("finalized")).await;
         let made = stage.machine(&key).await;
         let ours = json!({ "metadata": { "finalizers": [names::MACHINE_FINALIZER] } });
-        let _: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&made), ours).await.unwrap();
+        let _: MaasMachine = kubernetes::patch(stage.port(), &key, &Guard::of(&made), ours).await.unwrap();
         stage.delete("MaasMachine", &key).await;
         let deleting = stage.machine(&key).await;
         assert!(deleting.metadata.deletion_timestamp.is_some());
         let more = json!({ "metadata": { "finalizers": [names::MACHINE_FINALIZER, "example.com/more"] } });
-        let error = port::patch::<MaasMachine>(stage.port(), &key, &Guard::of(&deleting), more).await.unwrap_err();
+        let error =
+            kubernetes::patch::<MaasMachine>(stage.port(), &key, &Guard::of(&deleting), more).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Refused, "{error}");
         let none = json!({ "metadata": { "finalizers": null } });
-        let _: MaasMachine = port::patch(stage.port(), &key, &Guard::of(&deleting), none).await.unwrap();
+        let _: MaasMachine = kubernetes::patch(stage.port(), &key, &Guard::of(&deleting), none).await.unwrap();
         assert!(stage.port().maas_machine(&key).await.unwrap().is_none());
     }
 
@@ -306,7 +308,7 @@ mod promises {
         stage.create(maas_machine("again")).await;
         let old = Guard::of(&stage.machine(&key).await);
         let body = json!({ "metadata": { "labels": { "l": "v" } } });
-        let changed: MaasMachine = port::patch(stage.port(), &key, &old, body).await.unwrap();
+        let changed: MaasMachine = kubernetes::patch(stage.port(), &key, &old, body).await.unwrap();
         let error = stage.port().apply_status(Kind::MaasMachine, &key, &old, json!({ "ready": true })).await;
         assert_eq!(error.unwrap_err().kind, ErrorKind::Conflict);
         assert_eq!(stage.machine(&key).await, changed);
@@ -321,7 +323,7 @@ mod promises {
         let before = stage.machine(&key).await;
         stage.port().apply_status(Kind::MaasMachine, &key, &Guard::of(&before), status).await.unwrap();
         let _: MaasMachine =
-            port::patch(stage.port(), &key, &Guard::of(&before), json!({ "spec": { "image": "ubuntu/jammy" } }))
+            kubernetes::patch(stage.port(), &key, &Guard::of(&before), json!({ "spec": { "image": "ubuntu/jammy" } }))
                 .await
                 .unwrap();
         assert_eq!(stage.machine(&key).await.resource_version(), before.resource_version());
@@ -358,13 +360,13 @@ mod promises {
         let mut holder = maas_machine("census-a");
         holder["spec"]["providerID"] = json!("maas://z/cen5us");
         stage.create(holder).await;
-        let census = stage.port().census().await.unwrap();
+        let machine_index = stage.port().machine_index().await.unwrap();
         let uid = stage.machine(&key("census-a")).await.uid();
-        assert_eq!(census.others_holding(Asker { uid: None, maas: None }, "cen5us"), [key("census-a")]);
-        assert_eq!(census.others_holding(Asker { uid: uid.as_deref(), maas: None }, "cen5us"), []);
-        assert_eq!(census.holder("maas", "cen5us"), Some((key("census-a"), key("census-a"))));
+        assert_eq!(machine_index.others_holding(Asker { uid: None, maas: None }, "cen5us"), [key("census-a")]);
+        assert_eq!(machine_index.others_holding(Asker { uid: uid.as_deref(), maas: None }, "cen5us"), []);
+        assert_eq!(machine_index.holder("maas", "cen5us"), Some((key("census-a"), key("census-a"))));
         stage.delete("MaasMachine", &key("census-a")).await;
-        assert!(stage.port().census().await.unwrap().holder("maas", "cen5us").is_none());
+        assert!(stage.port().machine_index().await.unwrap().holder("maas", "cen5us").is_none());
     }
 
     pub(super) async fn cluster_api_objects_are_read_in_the_version_that_is_served(stage: Stage) {
@@ -384,7 +386,7 @@ mod promises {
 
     pub(super) async fn an_event_is_published(stage: Stage) {
         stage.create(maas_machine("evented")).await;
-        let happening = Happening {
+        let happening = ObjectEvent {
             kind: Kind::MaasMachine,
             key: key("evented"),
             uid: stage.machine(&key("evented")).await.uid().unwrap(),
@@ -414,10 +416,10 @@ mod promises {
         let provider_id = |id: &str| json!({ "spec": { "providerID": id, "systemID": "abc123" } });
         let made = stage.machine(&key("identified")).await;
         let set: MaasMachine =
-            port::patch(stage.port(), &key("identified"), &Guard::of(&made), provider_id("maas://z/abc123"))
+            kubernetes::patch(stage.port(), &key("identified"), &Guard::of(&made), provider_id("maas://z/abc123"))
                 .await
                 .unwrap();
-        let error = port::patch::<MaasMachine>(
+        let error = kubernetes::patch::<MaasMachine>(
             stage.port(),
             &key("identified"),
             &Guard::of(&set),

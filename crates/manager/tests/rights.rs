@@ -39,7 +39,7 @@ fn s28_outside_of_its_namespace_the_manager_reads_secrets_by_name_and_makes_none
 fn s28_every_annotation_that_the_manager_keeps_its_journal_in_is_under_the_name_that_the_policy_guards() {
     let policy = documents("config/policy/journals.yaml")[0].to_string();
     let journal = [
-        capmaas_core::machine::RECORD_ANNOTATION,
+        capmaas_core::machine::JOURNAL_ANNOTATION,
         capmaas_core::machine::DEBTS_ANNOTATION,
         capmaas_core::credentials::IDENTITY_ANNOTATION,
         capmaas_core::hosts::leaving::ASKED_ANNOTATION,

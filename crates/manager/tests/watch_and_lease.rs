@@ -8,9 +8,9 @@ use capmaas_api::MaasCluster;
 use capmaas_core::lease::Timing;
 use capmaas_manager::health::Liveness;
 use capmaas_manager::hosts;
-use capmaas_manager::identity::{Credentials, Keeper as _, KubeKeeper};
+use capmaas_manager::identity::{CredentialCopies as _, Credentials, KubeCredentialCopies};
+use capmaas_manager::kubernetes::Key;
 use capmaas_manager::lease::{Election, Fence, NotLeader};
-use capmaas_manager::port::Key;
 use capmaas_manager::watch::{Selection, Watch};
 use capmaas_testbed::{SharedTestbed, Testbed};
 use futures::StreamExt as _;
@@ -165,7 +165,7 @@ async fn s23_the_lease_of_a_running_go_provider_is_waited_for() {
 #[tokio::test]
 async fn s13_kept_credentials_are_secrets_in_the_managers_namespace_that_survive_a_restart() {
     let client = client().await;
-    let keeper = || KubeKeeper::new(client.clone(), "default");
+    let keeper = || KubeCredentialCopies::new(client.clone(), "default");
     let credentials = |key: &str| Credentials {
         endpoint: "http://maas/MAAS".to_owned(),
         key: key.to_owned().into(),

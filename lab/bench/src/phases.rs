@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use maas_sim::ledger::Effect;
 use serde::Serialize;
 
 use crate::capi::Life;
@@ -91,11 +92,10 @@ pub fn machines_of(exchange: &Exchange) -> Vec<String> {
 
 /// The machine that a request got for its user.
 fn taken_by(exchange: &Exchange) -> Option<String> {
-    let words = |effect: &String| {
-        let rest = effect.strip_prefix("allocated ").or_else(|| effect.strip_prefix("composed "))?;
-        rest.split_whitespace().next().map(str::to_owned)
-    };
-    exchange.entry.effects.iter().find_map(words)
+    exchange.entry.effects.iter().find_map(|effect| match effect {
+        Effect::Allocated { machine, .. } | Effect::Composed { machine, .. } => Some(machine.clone()),
+        _ => None,
+    })
 }
 
 /// When at least `limit` requests were under way.
@@ -193,6 +193,7 @@ pub fn going(lives: &[Life], exchanges: &[Exchange], moments: &Moments, excluded
 #[cfg(test)]
 mod tests {
     use super::*;
+    use maas_sim::model::Status;
     use std::time::Duration;
 
     fn at(second: i64) -> Timestamp {
@@ -220,7 +221,7 @@ mod tests {
         assert!((excluded.left("other", (at(0), at(10))) - 8.0).abs() < 1e-9);
     }
 
-    fn exchange(from: i64, to: i64, kind: &str, effect: &str) -> Exchange {
+    fn exchange(from: i64, to: i64, kind: &str, effect: Effect) -> Exchange {
         let entry = maas_sim::ledger::Entry {
             number: 1,
             at: at(from),
@@ -231,7 +232,7 @@ mod tests {
             kind: kind.into(),
             machine: Some("v".into()),
             status: Some(200),
-            effects: vec![effect.into()],
+            effects: vec![effect],
             faults: Vec::new(),
         };
         Exchange { entry, at: at(from), ended: at(to) }
@@ -240,9 +241,10 @@ mod tests {
     #[test]
     fn while_a_vm_is_commissioned_nothing_is_added() {
         let life = Life { created: Some(at(0)), system_id: Some("v".into()), ..Life::default() };
+        let deploying = Effect::Status { machine: "v".into(), from: Status::Allocated, to: Status::Deploying };
         let exchanges = [
-            exchange(2, 3, "vm-host.compose", "composed v on host1"),
-            exchange(9, 10, "machine.deploy", "v: Allocated to Deploying"),
+            exchange(2, 3, "vm-host.compose", Effect::Composed { machine: "v".into(), vm_host: 1 }),
+            exchange(9, 10, "machine.deploy", deploying),
         ];
         let moments = Moments { freed: BTreeMap::from([("v".to_owned(), at(7))]), ..Moments::default() };
         let excluded = Excluded::new(&[], &exchanges, 4);

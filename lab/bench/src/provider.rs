@@ -28,7 +28,7 @@ pub struct Usage {
 /// The command line of our manager, built beside the program that runs now.
 pub fn our_manager() -> anyhow::Result<String> {
     let manager = beside("capmaas-manager")?;
-    Ok(format!("{} --health-addr=127.0.0.1:0 --metrics-bind-addr=0", manager.display()))
+    Ok(format!("{} --health-addr=127.0.0.1:0 --diagnostics-address=0", manager.display()))
 }
 
 /// A program of this workspace, built beside the one that runs now.

@@ -9,7 +9,8 @@ use anyhow::{Context as _, bail, ensure};
 use capmaas_testbed::Testbed;
 use kube::ResourceExt as _;
 use maas_sim::faults::{FaultRule, ServerState};
-use maas_sim::ledger::Entry;
+use maas_sim::ledger::{Effect, Entry};
+use maas_sim::model::Status;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -236,8 +237,9 @@ impl Soak<'_> {
 
 /// What happened to a machine, by the ledger.
 fn story(ledger: &[Entry], id: &str) -> String {
-    let about =
-        |entry: &&Entry| entry.machine.as_deref() == Some(id) || entry.effects.iter().any(|effect| effect.contains(id));
+    let about = |entry: &&Entry| {
+        entry.machine.as_deref() == Some(id) || entry.effects.iter().any(|effect| effect.about() == Some(id))
+    };
     let line = |entry: &Entry| {
         let Entry { number, at, kind, status, effects, faults, .. } = entry;
         format!("\n  {number} {at} {kind} {status:?} {effects:?} {faults:?}")
@@ -271,17 +273,20 @@ fn held(ledger: &[Entry]) -> anyhow::Result<BTreeSet<String>> {
     let mut held = BTreeMap::new();
     for entry in ledger {
         for effect in &entry.effects {
-            if let Some(id) = effect.strip_prefix("allocated ").and_then(|rest| rest.split(' ').next()) {
-                ensure!(held.insert(id.to_owned(), 0).is_none(), "{id} was given away twice");
-            }
-            let Some((id, change)) = effect.split_once(": ") else { continue };
-            if change.ends_with(" to Deploying") {
-                let deployments = held.get_mut(id).with_context(|| format!("{id} was deployed and is nobody's"))?;
-                *deployments += 1;
-                ensure!(*deployments == 1, "{id} was deployed twice for one object");
-            }
-            if change.ends_with(" to Releasing") || change.ends_with(" to Ready") {
-                held.remove(id);
+            match effect {
+                Effect::Allocated { machine, .. } => {
+                    ensure!(held.insert(machine.clone(), 0).is_none(), "{machine} was given away twice");
+                }
+                Effect::Status { machine, to: Status::Deploying, .. } => {
+                    let nobodys = || format!("{machine} was deployed and is nobody's");
+                    let deployments = held.get_mut(machine).with_context(nobodys)?;
+                    *deployments += 1;
+                    ensure!(*deployments == 1, "{machine} was deployed twice for one object");
+                }
+                Effect::Status { machine, to: Status::Releasing | Status::Ready, .. } => {
+                    held.remove(machine);
+                }
+                _ => {}
             }
         }
     }
@@ -292,8 +297,16 @@ fn held(ledger: &[Entry]) -> anyhow::Result<BTreeSet<String>> {
 mod tests {
     use super::*;
 
-    fn ledger(effects: &[&str]) -> Vec<Entry> {
-        let entry = |(number, effect): (usize, &&str)| Entry {
+    fn given(machine: &str) -> Effect {
+        Effect::Allocated { machine: machine.to_owned(), user: "bench".to_owned() }
+    }
+
+    fn became(machine: &str, from: Status, to: Status) -> Effect {
+        Effect::Status { machine: machine.to_owned(), from, to }
+    }
+
+    fn ledger(effects: &[Effect]) -> Vec<Entry> {
+        let entry = |(number, effect): (usize, &Effect)| Entry {
             number: u64::try_from(number).unwrap() + 1,
             at: jiff::Timestamp::UNIX_EPOCH,
             user: "bench".into(),
@@ -303,7 +316,7 @@ mod tests {
             kind: String::new(),
             machine: None,
             status: Some(200),
-            effects: vec![(*effect).to_owned()],
+            effects: vec![effect.clone()],
             faults: Vec::new(),
         };
         effects.iter().enumerate().map(entry).collect()
@@ -311,16 +324,24 @@ mod tests {
 
     #[test]
     fn what_is_given_and_not_taken_back_is_held() {
-        let done =
-            ["allocated a to bench", "a: Allocated to Deploying", "allocated b to bench", "b: Allocated to Releasing"];
+        let done = [
+            given("a"),
+            became("a", Status::Allocated, Status::Deploying),
+            given("b"),
+            became("b", Status::Allocated, Status::Releasing),
+        ];
         assert_eq!(held(&ledger(&done)).unwrap(), BTreeSet::from(["a".to_owned()]));
     }
 
     #[test]
     fn a_second_gift_or_deployment_is_told() {
-        let twice = held(&ledger(&["allocated a to bench", "allocated a to bench"])).unwrap_err();
+        let twice = held(&ledger(&[given("a"), given("a")])).unwrap_err();
         assert!(twice.to_string().contains("given away twice"), "{twice}");
-        let again = ["allocated a to bench", "a: Allocated to Deploying", "a: Failed deployment to Deploying"];
+        let again = [
+            given("a"),
+            became("a", Status::Allocated, Status::Deploying),
+            became("a", Status::FailedDeployment, Status::Deploying),
+        ];
         assert!(held(&ledger(&again)).unwrap_err().to_string().contains("deployed twice"));
     }
     fn named(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

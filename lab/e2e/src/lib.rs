@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod go_provider;
 pub mod lxd_hosts;
 pub mod maas;
+pub mod manager;
 pub mod real_lxd;
 pub mod real_nodes;
 pub mod real_workload;
@@ -71,15 +72,15 @@ pub async fn install(testbed: &Testbed) -> anyhow::Result<()> {
 pub async fn manager_player(testbed: &Testbed) -> anyhow::Result<NodePlayer> {
     let manager = program("capmaas-manager")?;
     let images = NodePlayerOptions::default()
-        .image(MANAGER_IMAGE, &manager)
+        .image(format!("registry.invalid/{MANAGER_IMAGE}"), &manager)
         .image(format!("{REGISTRY}{MANAGER_IMAGE}"), &manager);
     let options = images.hook(|plan| {
         // Many testbeds, and several managers, share this machine, so the ports of the manifest may be taken. Without a free
         // one the program says so itself.
-        let (health, metrics) = (free_port().unwrap_or(9440), free_port().unwrap_or(8080));
-        plan.args.retain(|arg| !arg.starts_with("--health-addr") && !arg.starts_with("--metrics-bind-addr"));
+        let (health, metrics) = (free_port().unwrap_or(9440), free_port().unwrap_or(8443));
+        plan.args.retain(|arg| !arg.starts_with("--health-addr") && !arg.starts_with("--diagnostics-address"));
         plan.args.push(format!("--health-addr=127.0.0.1:{health}"));
-        plan.args.push(format!("--metrics-bind-addr=127.0.0.1:{metrics}"));
+        plan.args.push(format!("--diagnostics-address=127.0.0.1:{metrics}"));
         plan.moved_ports.insert(9440, health);
         plan.env.retain(|(key, _)| key != "LXD_INITIALIZER_IMAGE");
         plan.env.push(("LXD_INITIALIZER_IMAGE".into(), real_lxd::AGENT_IMAGE.into()));

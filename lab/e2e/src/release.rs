@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use capmaas_testbed::tools::{CloudInit, ToolSet};
 use capmaas_testbed::{InfrastructureProvider, KubernetesVersion, Testbed};
@@ -15,15 +15,18 @@ use crate::{MANAGER_IMAGE, REGISTRY, program};
 pub const OLD_CONTRACT: &str = "v1beta1";
 /// The contract of Cluster API from 1.11 on.
 pub const NEW_CONTRACT: &str = "v1beta2";
-/// The two releases that one build makes.
-const RELEASES: [(&str, &str); 2] = [("v0.1.0", OLD_CONTRACT), ("v0.2.0", NEW_CONTRACT)];
 /// Every flavor of the cluster template; the first has no name.
 pub const FLAVORS: [&str; 5] = ["", "hcp", "lxd", "mixed", "clusterclass"];
 
-/// The number of our release that speaks a contract.
-pub fn release_of(contract: &str) -> anyhow::Result<&'static str> {
-    let found = RELEASES.into_iter().find(|(_, spoken)| *spoken == contract);
-    found.map(|(version, _)| version).with_context(|| format!("no release speaks {contract}"))
+/// The number of our release that speaks a contract: the workspace's version for the old one, the next minor for the new one.
+pub fn release_of(contract: &str) -> anyhow::Result<String> {
+    let minor: u32 = env!("CARGO_PKG_VERSION_MINOR").parse()?;
+    let minor = match contract {
+        OLD_CONTRACT => minor,
+        NEW_CONTRACT => minor + 1,
+        _ => bail!("no release speaks {contract}"),
+    };
+    Ok(format!("v{}.{minor}.{}", env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_PATCH")))
 }
 
 async fn kubernetes(name: &'static str) -> anyhow::Result<PathBuf> {
@@ -35,7 +38,7 @@ async fn kubernetes(name: &'static str) -> anyhow::Result<PathBuf> {
 pub async fn make_releases(testbed: &Testbed) -> anyhow::Result<Vec<InfrastructureProvider>> {
     let out = testbed.sandbox().dir().join("release");
     let output = Command::new(program("xtask")?)
-        .args(["assets", "--version", RELEASES[0].0, "--image", &format!("{REGISTRY}{MANAGER_IMAGE}v0.1.0"), "--out"])
+        .args(["assets", "--image", &format!("{REGISTRY}{MANAGER_IMAGE}v1"), "--out"])
         .arg(&out)
         .arg("--kubectl")
         .arg(kubernetes("kubectl").await?)
@@ -43,7 +46,8 @@ pub async fn make_releases(testbed: &Testbed) -> anyhow::Result<Vec<Infrastructu
         .await
         .context("start xtask, which makes releases")?;
     ensure!(output.status.success(), "no release: {}", String::from_utf8_lossy(&output.stderr));
-    RELEASES.iter().map(|(version, _)| read_release(&out.join(version), version)).collect()
+    let releases = [release_of(OLD_CONTRACT)?, release_of(NEW_CONTRACT)?];
+    releases.iter().map(|version| read_release(&out.join("infrastructure-maas").join(version), version)).collect()
 }
 
 fn read_release(folder: &Path, version: &str) -> anyhow::Result<InfrastructureProvider> {

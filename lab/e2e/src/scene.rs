@@ -13,13 +13,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::ClusterPlan;
 use crate::maas::{API_KEY, Expected, Maas};
+use crate::manager::{DIAGNOSTICS, HEALTH, MANAGER_NAMESPACE, manager_address, manager_pod, reader_token, scrape};
 use crate::release::{NEW_CONTRACT, make_releases, release_of};
 use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player, program};
 
 /// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
-const MANAGER_NAMESPACE: &str = "capmaas-system";
 
 /// Everything that a scenario needs. Ends when dropped.
 pub struct Scene {
@@ -210,9 +210,9 @@ impl Scene {
         let places = [
             ("the manager's log", self.manager_log().await?),
             ("events and objects", self.testbed.kubectl(["get", "-A", kinds, "-o", "yaml"]).await?),
-            ("the metrics", self.ask_manager("--metrics-bind-addr", "GET", "/metrics", "").await?),
-            ("/readyz", self.ask_manager("--health-addr", "GET", "/readyz", "").await?),
-            ("/healthz", self.ask_manager("--health-addr", "GET", "/healthz", "").await?),
+            ("the metrics", self.metrics().await?),
+            ("/readyz", self.ask_manager("GET", "/readyz", "").await?),
+            ("/healthz", self.ask_manager("GET", "/healthz", "").await?),
         ];
         // The first is part of every key that a test invents, the others of every cloud-config of kubeadm.
         let secrets = ["CANARY", "#cloud-config", "PRIVATE KEY", "bootstrapToken"];
@@ -226,19 +226,9 @@ impl Scene {
         Ok(places.iter().flat_map(seen).collect())
     }
 
-    /// The name of the manager's Pod.
-    async fn manager_pod(&self) -> anyhow::Result<String> {
-        let arguments =
-            ["get", "pods", "-n", MANAGER_NAMESPACE, "-l", "control-plane=controller-manager", "-o", "name"];
-        let printed = self.testbed.kubectl(arguments).await?;
-        let name =
-            printed.lines().next().and_then(|line| line.strip_prefix("pod/")).context("the manager has no Pod")?;
-        Ok(name.to_owned())
-    }
-
     /// Kills the manager's process as `kill -9` does. Its node starts it again a moment later.
     pub async fn kill_manager(&self) -> anyhow::Result<()> {
-        let pod = self.manager_pod().await?;
+        let pod = manager_pod(&self.testbed).await?;
         let player = self.player.as_ref().context("there is no manager in this scene")?;
         for id in player.process_ids(MANAGER_NAMESPACE, &pod) {
             // It may end by itself at the same moment.
@@ -247,15 +237,20 @@ impl Scene {
         Ok(())
     }
 
-    /// Asks the manager over HTTP, on the port of its probes (`--health-addr`) or of its metrics (`--metrics-bind-addr`).
-    pub async fn ask_manager(&self, flag: &str, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
-        let pod = self.manager_pod().await?;
+    /// The manager's metrics, read as somebody who may.
+    pub async fn metrics(&self) -> anyhow::Result<String> {
         let player = self.player.as_ref().context("there is no manager in this scene")?;
-        let id = *player.process_ids(MANAGER_NAMESPACE, &pod).first().context("the manager does not run")?;
-        let arguments = std::fs::read(format!("/proc/{id}/cmdline"))?;
-        let arguments = String::from_utf8_lossy(&arguments).into_owned();
-        let mut given = arguments.split('\0').filter_map(|argument| argument.strip_prefix(flag)?.strip_prefix('='));
-        let address = given.next_back().with_context(|| format!("the manager was started without {flag}"))?.to_owned();
+        let address = manager_address(&self.testbed, player, DIAGNOSTICS).await?;
+        let token = reader_token(&self.testbed).await?;
+        let (status, text) = scrape(&address, Some(&token)).await?;
+        ensure!(status == 200, "the metrics are refused with {status}: {text}");
+        Ok(text)
+    }
+
+    /// Asks the manager over HTTP on the port of its probes.
+    pub async fn ask_manager(&self, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
+        let player = self.player.as_ref().context("there is no manager in this scene")?;
+        let address = manager_address(&self.testbed, player, HEALTH).await?;
         let mut stream = tokio::net::TcpStream::connect(&address).await.with_context(|| format!("reach {address}"))?;
         let length = body.len();
         let request = format!(
@@ -285,7 +280,7 @@ impl Scene {
 
     /// Everything that the manager has logged.
     pub async fn manager_log(&self) -> anyhow::Result<String> {
-        let pod = self.manager_pod().await?;
+        let pod = manager_pod(&self.testbed).await?;
         let player = self.player.as_ref().context("there is no manager in this scene")?;
         Ok(player.logs(MANAGER_NAMESPACE, &pod))
     }

@@ -1,4 +1,4 @@
-//! Every manifest in the book is one that the API server takes.
+//! Every manifest in the book and every sample is one that the API server takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::{install_crds, repository};
@@ -11,16 +11,22 @@ fn examples(text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_example_of_the_book_is_accepted() {
+async fn every_example_of_the_book_and_every_sample_is_accepted() {
     let testbed = Testbed::builder().cluster_api(Some(CapiVersion::V1_14)).start().await.unwrap();
     install_crds(&testbed).await.unwrap();
     let mut seen = 0;
-    for entry in std::fs::read_dir(repository().join("docs")).unwrap() {
+    let folders = ["docs", "config/samples"].map(|folder| std::fs::read_dir(repository().join(folder)).unwrap());
+    for entry in folders.into_iter().flatten() {
         let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "md") {
-            continue;
-        }
-        for example in examples(&std::fs::read_to_string(&path).unwrap()) {
+        let found = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("md") => examples(&std::fs::read_to_string(&path).unwrap()),
+            // The kinds of the Cluster API operator are not here.
+            Some("yaml") if !path.ends_with("cluster-api-operator.yaml") => {
+                vec![std::fs::read_to_string(&path).unwrap()]
+            }
+            _ => continue,
+        };
+        for example in found {
             for object in parse_yaml(&example).unwrap() {
                 if let Some(namespace) = object["metadata"]["namespace"].as_str() {
                     // It may be there already.
@@ -35,6 +41,6 @@ async fn every_example_of_the_book_is_accepted() {
             seen += 1;
         }
     }
-    assert!(seen >= 3, "only {seen} examples were found");
+    assert!(seen >= 4, "only {seen} examples were found");
     testbed.stop().await;
 }

@@ -75,7 +75,8 @@ async fn deployed_for_one_namespace_the_manager_needs_no_cluster_role() {
 async fn kubernetes_1_29_gets_everything_but_the_policies_that_it_does_not_serve() {
     let testbed =
         Testbed::builder().kubernetes(KubernetesVersion::V1_29).controller_manager(true).start().await.unwrap();
-    let (deployed, said) = hack(&testbed, "deploy", &[("TIMEOUT", "0")]).await;
+    let (deployed, said) =
+        hack(&testbed, "deploy", &[("TIMEOUT", "0"), ("IMAGE", "registry.example/capmaas/manager:v9")]).await;
     assert!(deployed, "{said}");
     assert!(said.contains("does not serve ValidatingAdmissionPolicy"), "{said}");
     assert!(said.contains("Cluster API is not installed here yet"), "{said}");
@@ -102,8 +103,16 @@ async fn kubernetes_1_29_gets_everything_but_the_policies_that_it_does_not_serve
         ])
         .await
         .unwrap();
-    let (again, said) = hack(&testbed, "deploy", &[("TIMEOUT", "0")]).await;
+    // Another release, by the same command.
+    let (again, said) =
+        hack(&testbed, "deploy", &[("TIMEOUT", "0"), ("IMAGE", "registry.example/capmaas/manager:v10")]).await;
     assert!(again && said.contains("has its MAAS credentials"), "{said}");
+    let deployed = testbed.kubectl(["get", "deployments", "-n", "capmaas-system", "-o", "yaml"]).await.unwrap();
+    for image in ["manager", "lxd-initializer"] {
+        assert!(deployed.contains(&format!(": registry.example/capmaas/{image}:v10\n")), "{deployed}");
+    }
+    let (nameless, said) = hack(&testbed, "deploy", &[("TIMEOUT", "0")]).await;
+    assert!(!nameless && said.contains("IMAGE is missing: say which image"), "{said}");
     let (removed, said) = hack(&testbed, "undeploy", &[]).await;
     assert!(removed, "{said}");
     testbed.stop().await;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use capmaas_e2e::manager::{DIAGNOSTICS, manager_address, reader_token, scrape};
 use capmaas_e2e::{Objects, install, manager_player, refusal};
 use capmaas_testbed::{CapiVersion, Testbed};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
@@ -49,6 +50,21 @@ async fn the_shipped_deployment_keeps_paused_true_with_the_shipped_rights() {
     let before = maas_machines.get("m1").await.unwrap()["metadata"]["resourceVersion"].clone();
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(maas_machines.get("m1").await.unwrap()["metadata"]["resourceVersion"], before);
+
+    // Its metrics are for those whom Kubernetes lets read them.
+    let address = manager_address(&testbed, &player, DIAGNOSTICS).await.unwrap();
+    let (status, told) = scrape(&address, None).await.unwrap();
+    assert_eq!(status, 401, "{told}");
+    let (status, told) = scrape(&address, Some("CANARY")).await.unwrap();
+    assert_eq!((status, told.as_str()), (401, "Kubernetes does not know this token"));
+    testbed.kubectl(["create", "serviceaccount", "-n", "default", "somebody"]).await.unwrap();
+    let token = testbed.service_account_token("default", "somebody").await.unwrap();
+    let (status, told) = scrape(&address, Some(&token)).await.unwrap();
+    assert_eq!(status, 403, "{told}");
+    assert!(told.contains("bind the ClusterRole capmaas-metrics-reader"), "{told}");
+    let token = reader_token(&testbed).await.unwrap();
+    let (status, metrics) = scrape(&address, Some(&token)).await.unwrap();
+    assert!(status == 200 && metrics.contains("capmaas_reconciles_total"), "{status}: {metrics}");
 
     // What the ServiceAccount may not do, it cannot do.
     let client = testbed.service_account_client("capmaas-system", "capmaas-manager").await.unwrap();
@@ -127,6 +143,8 @@ async fn the_manager_has_these_rights_and_no_others() {
     anywhere.extend(expand("get", "/secrets *, /configmaps maas-preferred-subnet"));
     anywhere.extend(expand("write-journal", &format!("{ours}/maasclusters *, {ours}/maasmachines *")));
     anywhere.extend(expand("create patch", "events.k8s.io/events *"));
+    let reviews = "authentication.k8s.io/tokenreviews *, authorization.k8s.io/subjectaccessreviews *";
+    anywhere.extend(expand("create", reviews));
     let found = rights(&manager, "default").await;
     assert_eq!(found.difference(&of_everybody).cloned().collect::<BTreeSet<_>>(), anywhere);
 

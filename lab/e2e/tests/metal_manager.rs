@@ -16,9 +16,9 @@ use serde_json::json;
 async fn s21_no_secret_comes_out_however_much_the_manager_says_and_whatever_goes_wrong() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     // As much as it can say, changed over a socket while it runs.
-    let answer = scene.ask_manager("--health-addr", "PUT", "/log-level", "trace").await.unwrap();
+    let answer = scene.ask_manager("PUT", "/log-level", "trace").await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("trace"), "{answer}");
-    let refused = scene.ask_manager("--health-addr", "PUT", "/log-level", "everything").await.unwrap();
+    let refused = scene.ask_manager("PUT", "/log-level", "everything").await.unwrap();
     assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
 
     let plan = ClusterPlan { workers: 1, ..ClusterPlan::new(scene.core, "c1") };
@@ -56,7 +56,7 @@ async fn s21_no_secret_comes_out_however_much_the_manager_says_and_whatever_goes
     scene.give_credentials(&scene.maas.endpoint, API_KEY).await.unwrap();
     scene.objects(&plan, "MaasCluster").unwrap().wait_for_condition("c1", "CredentialsValid", "True").await.unwrap();
     // What the metrics are for: reconciles, requests by kind and result, machines by state, time per phase.
-    let metrics = scene.ask_manager("--metrics-bind-addr", "GET", "/metrics", "").await.unwrap();
+    let metrics = scene.metrics().await.unwrap();
     for name in ["reconcile_seconds", "maas_requests", "machines{", "phase_seconds"] {
         assert!(metrics.contains(name), "no {name} in {metrics}");
     }

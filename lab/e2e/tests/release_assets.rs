@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use capmaas_e2e::maas::{API_KEY, DOMAIN, Maas, image};
 use capmaas_e2e::release::{FLAVORS, NEW_CONTRACT, OLD_CONTRACT, judge, release_of};
 use capmaas_e2e::scene::Scene;
-use capmaas_e2e::{Objects, eventually};
+use capmaas_e2e::{Objects, eventually, repository};
 use capmaas_testbed::parse_yaml;
 use serde_json::{Value, json};
 
@@ -100,6 +100,21 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
         let file = file.display().to_string();
         let accepted = scene.testbed.kubectl(["apply", "--server-side", "--dry-run=server", "-f", &file]).await;
         assert!(accepted.is_ok(), "{flavor}: {accepted:?}");
+    }
+
+    // The templates of the checkout, as they are.
+    for folder in ["templates", "templates/v1beta1"] {
+        let template = repository().join(folder).join("cluster-template.yaml").display().to_string();
+        let mut command = clusterctl.command();
+        command.args(["generate", "cluster", "c9", "--from", &template, "--kubernetes-version", VERSION]);
+        command.env("MAAS_DNS_DOMAIN", DOMAIN);
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        assert!(output.status.success(), "{folder}: {}", String::from_utf8_lossy(&output.stderr));
+        let file = scene.testbed.sandbox().dir().join("from.yaml");
+        std::fs::write(&file, &output.stdout).unwrap();
+        let file = file.display().to_string();
+        let accepted = scene.testbed.kubectl(["apply", "--server-side", "--dry-run=server", "-f", &file]).await;
+        assert!(accepted.is_ok(), "{folder}: {accepted:?}");
     }
     scene.stop().await;
 }

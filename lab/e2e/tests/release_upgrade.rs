@@ -1,12 +1,12 @@
 //! A running cluster of the shipped template through the life of its provider: installed by clusterctl, described, upgraded from
-//! the release of one series to that of the next, deleted, uninstalled.
+//! the release of one series to that of the next, rolled back, deleted, uninstalled.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use capmaas_e2e::cluster::ClusterPlan;
-use capmaas_e2e::maas::{DOMAIN, Maas, image};
+use capmaas_e2e::maas::{API_KEY, DOMAIN, Maas, image};
 use capmaas_e2e::release::{NEW_CONTRACT, OLD_CONTRACT, judge, release_of};
 use capmaas_e2e::scene::Scene;
 use capmaas_e2e::{Objects, eventually};
@@ -101,6 +101,23 @@ async fn an_upgrade_of_the_provider_leaves_a_running_cluster_as_it_is() {
     });
     scene.explain(upgraded.await).await.unwrap();
     // The new manager has had time to do something wrong.
+    tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+    running().await.unwrap();
+    assert_eq!(maas.mutations().len(), before, "{:#?}", &maas.mutations()[before..]);
+
+    // And back: the provider goes, its kinds and objects stay, and the older release takes them up again.
+    clusterctl.run(["delete", "--infrastructure", "maas"]).await.unwrap();
+    let older = release_of(OLD_CONTRACT).unwrap();
+    clusterctl.run(["init", "--infrastructure", &format!("maas:{older}")]).await.unwrap();
+    let rolled_back = eventually("the provider of the older series, running", || async {
+        let available =
+            ["get", "deployment", "-n", "capmaas-system", "-o", "jsonpath={.items[*].status.availableReplicas}"];
+        let available = scene.testbed.kubectl(available).await?;
+        ensure!(available == "1", "{available:?} managers are available");
+        Ok(())
+    });
+    scene.explain(rolled_back.await).await.unwrap();
+    scene.give_credentials(&maas.endpoint, API_KEY).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(15)).await;
     running().await.unwrap();
     assert_eq!(maas.mutations().len(), before, "{:#?}", &maas.mutations()[before..]);

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use capmaas_core::Lookup;
 use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::intent::Vm;
+use capmaas_core::maas;
+use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Eyes, Format, Metal, NodeSight, Observed, Others, Power, RECORD_ANNOTATION, Record, State, Surroundings, VmSight,
-    decide,
+    Access, ClusterFacts, Format, HeldElsewhere, JOURNAL_ANNOTATION, Journal, NodeSight, Observed, VmSight, decide,
 };
 use capmaas_core::placement::{Demand, Host, HostMachine, Named, Port, Room, StoragePool, SubnetRef, place};
 use serde_json::json;
@@ -77,19 +78,19 @@ fn host(id: i64) -> Host {
 
 /// The decision about a machine that runs: the one that is taken again and again.
 fn decisions(times: u32) -> anyhow::Result<()> {
-    let record = Record { machine: Some("abc123".into()), ..Record::new("uid-1") };
+    let record = Journal { machine: Some("abc123".into()), ..Journal::new("uid-1") };
     let object = json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
         "metadata": {
             "name": "m", "namespace": "n", "uid": "uid-1", "generation": 1,
             "finalizers": ["maasmachine.infrastructure.cluster.x-k8s.io"],
-            "annotations": BTreeMap::from([(RECORD_ANNOTATION, record.text())]),
+            "annotations": BTreeMap::from([(JOURNAL_ANNOTATION, record.text())]),
         },
         "spec": {"image": "ubuntu/jammy", "minCPU": 2, "minMemory": 4096, "providerID": "maas://az1/abc123",
                  "systemID": "abc123"},
         "status": {"ready": true, "machineState": "Deployed", "initialization": {"provisioned": true}},
     });
-    let metal = Metal {
+    let metal = maas::Machine {
         id: "abc123".into(),
         state: State::Deployed,
         state_name: "Deployed".into(),
@@ -118,13 +119,13 @@ fn decisions(times: u32) -> anyhow::Result<()> {
             "spec": {"bootstrap": {"dataSecretName": "s"}, "failureDomain": "az1"},
             "status": {"nodeRef": {"name": "bm1"}},
         }))?),
-        maas_cluster: Lookup::Found(Surroundings { keeps_dns: true, bridge: Ok(None) }),
+        maas_cluster: Lookup::Found(ClusterFacts { keeps_dns: true, bridge: Ok(None) }),
         bootstrap: Lookup::Found(Format::CloudConfig { ends_swap: false }),
-        others: Others { machines: others, ..Others::default() },
-        eyes: Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false },
+        held_elsewhere: HeldElsewhere { machines: others, ..HeldElsewhere::default() },
+        access: Access::Granted { name: "http://maas#admin".into(), user: "admin".into(), identity_changed: false },
         by_key: Lookup::Found(vec![metal.clone()]),
         on_record: Lookup::Found(metal),
-        extra: Vec::new(),
+        surplus: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,

@@ -33,6 +33,8 @@ pub struct Durations {
     pub bmc_error: f64,
     /// From a machine's report about itself until MAAS looks at it.
     pub status_reports: f64,
+    /// Until MAAS asks the BMC of a machine for its power, which it does every now and then.
+    pub power_poll: f64,
     /// MAAS's `node_timeout`: Commissioning, Deploying and Testing fail after it.
     pub node_timeout: f64,
 }
@@ -51,6 +53,7 @@ impl Default for Durations {
             bmc_hang: 302.0,
             bmc_error: 36.0,
             status_reports: 30.0,
+            power_poll: 300.0,
             node_timeout: 1800.0,
         }
     }
@@ -69,6 +72,7 @@ impl Durations {
             rescue: 0.2,
             vm_host_totals: 0.3,
             status_reports: 0.5,
+            power_poll: 1.0,
             ..Self::default()
         }
     }

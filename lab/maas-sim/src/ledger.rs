@@ -3,6 +3,94 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::model::Status;
+
+/// Something that a request changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Effect {
+    /// A machine was given to a user.
+    Allocated { machine: String, user: String },
+    /// A VM was made on a host.
+    Composed { machine: String, vm_host: i64 },
+    /// A machine came from one state to another.
+    Status { machine: String, from: Status, to: Status },
+    /// Anything else about a machine.
+    Machine { machine: String, change: MachineChange },
+    /// Anything about another object.
+    Object { kind: ObjectKind, name: String, change: ObjectChange },
+}
+
+/// What happened to a machine besides its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum MachineChange {
+    Created,
+    Updated,
+    Deleted,
+    Adopted,
+    Annotated,
+    Locked,
+    Unlocked,
+    PowerOn,
+    PowerOff,
+    Aborted,
+    Zone,
+    Interfaces,
+}
+
+/// Kinds of other objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum ObjectKind {
+    Address,
+    Device,
+    Dns,
+    Image,
+    Pool,
+    Tag,
+    User,
+    VmHost,
+    Zone,
+}
+
+/// What happened to another object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum ObjectChange {
+    Created,
+    Updated,
+    Deleted,
+    Refreshed,
+}
+
+impl Effect {
+    /// Something about a machine.
+    pub fn machine(machine: &str, change: MachineChange) -> Self {
+        Self::Machine { machine: machine.to_owned(), change }
+    }
+
+    /// Something about another object.
+    pub fn object(kind: ObjectKind, name: impl ToString, change: ObjectChange) -> Self {
+        Self::Object { kind, name: name.to_string(), change }
+    }
+
+    /// The machine that it is about.
+    pub fn about(&self) -> Option<&str> {
+        match self {
+            Self::Allocated { machine, .. }
+            | Self::Composed { machine, .. }
+            | Self::Status { machine, .. }
+            | Self::Machine { machine, .. } => Some(machine),
+            Self::Object { .. } => None,
+        }
+    }
+}
+
 /// A request.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
@@ -18,8 +106,8 @@ pub struct Entry {
     pub machine: Option<String>,
     /// Status of MAAS's answer; `None` if it died before it had one.
     pub status: Option<u16>,
-    /// What changed, in words.
-    pub effects: Vec<String>,
+    /// What changed.
+    pub effects: Vec<Effect>,
     /// Faults that struck.
     pub faults: Vec<String>,
 }

@@ -15,7 +15,6 @@ mod latency;
 pub mod ledger;
 mod lxd_backend;
 pub mod model;
-pub mod replay;
 pub mod serve;
 mod sim;
 pub mod version;

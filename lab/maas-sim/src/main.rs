@@ -10,7 +10,6 @@ use maas_sim::{
     dns_server,
     hardware::BootHook,
     model::inventory::{Inventory, generate},
-    replay::{CompactArgs, ReplayArgs},
     serve,
 };
 
@@ -32,10 +31,6 @@ enum Command {
         #[arg(long, default_value_t = 10)]
         machines: usize,
     },
-    /// Replays recorded exchanges against a simulator.
-    Replay(ReplayArgs),
-    /// Writes recordings in a compact form.
-    Compact(CompactArgs),
 }
 
 #[derive(Args)]
@@ -103,14 +98,6 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Some(Command::Generate { machines }) => {
             print!("{}", generate(machines));
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(Command::Replay(args)) => {
-            args.run(&mut std::io::stdout()).await?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(Command::Compact(args)) => {
-            args.run(&mut std::io::stdout())?;
             Ok(ExitCode::SUCCESS)
         }
         None => serve_forever(cli.serve).await,

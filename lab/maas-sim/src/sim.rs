@@ -320,7 +320,7 @@ async fn respond(shared: &Arc<Shared>, incoming: Incoming) -> Delivery {
             let machines: Vec<String> = state.model.db.machines.keys().cloned().collect();
             state.die(queue, down);
             for id in machines {
-                if entry.effects.iter().any(|effect| effect.contains(&id))
+                if entry.effects.iter().any(|effect| effect.about() == Some(&id))
                     && let Some(machine) = state.model.db.machines.get_mut(&id)
                 {
                     machine.status_expires = None;

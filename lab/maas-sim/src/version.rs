@@ -123,6 +123,8 @@ changes! {
     OverlapTold, 5, Recorded(&["119-subnet-duplicate"]);
     /// A release leaves the record of the last installation in place.
     InstallationKept, 5, Recorded(&["481-released-read", "964-annotations-machine-ready-after-release"]);
+    /// What was deployed to memory stays marked so until it is deployed again.
+    EphemeralKept, 5, Recorded(&["514-release-broken", "1120-release"]);
     /// Files of images show the name that they have on the region's disk.
     FilesOnDisk, 5, Recorded(&["214-boot-resource-read"]);
     /// Images are synchronised or uploaded, and no longer generated.

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use capmaas_testbed::tools::{PACKAGES, ToolSet};
+use capmaas_testbed::tools::{LXD_PACKAGES, Supply, ToolSet};
 
 /// `testbed tools` for the smallest set, with a cache of its own.
 fn testbed_tools(cache: &Path, path: &str) -> Command {
@@ -52,7 +52,9 @@ fn an_unknown_set_is_refused_and_the_known_ones_are_named() {
     let output = Command::new(env!("CARGO_BIN_EXE_testbed")).args(["tools", "--set", "etcd"]).output().unwrap();
     let said = complaint(&output);
     assert!(
-        said.contains("there is no set \"etcd\": choose from packages, etcd-v3.5.21, kubernetes-v1.36.4"),
+        said.contains(
+            "there is no set \"etcd\": choose from lxd-packages, test-packages, etcd-v3.5.21, kubernetes-v1.36.4"
+        ),
         "{said}"
     );
 }
@@ -115,7 +117,7 @@ fn only_the_debian_packages_that_are_absent_are_installed_after_an_update() {
     let (bin, calls) = (dir.path().join("bin"), dir.path().join("calls"));
     fs::create_dir_all(&bin).unwrap();
     let installed: Vec<String> =
-        PACKAGES.iter().filter(|name| **name != "ovmf").map(|name| format!("{name} installed")).collect();
+        LXD_PACKAGES.iter().filter(|name| **name != "ovmf").map(|name| format!("{name} installed")).collect();
     // Play dpkg-query, which knows all but one, and apt-get, which notes what it is told.
     for (name, script) in [
         ("dpkg-query", format!("#!/bin/sh\nprintf '%s\\n' '{}' 'ovmf not-installed'\n", installed.join("' '"))),
@@ -125,11 +127,32 @@ fn only_the_debian_packages_that_are_absent_are_installed_after_an_update() {
         fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
     let output = Command::new(env!("CARGO_BIN_EXE_testbed"))
-        .args(["tools", "--set", "packages"])
+        .args(["tools", "--set", "lxd-packages"])
         .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
         .env("CAPMAAS_CACHE", dir.path())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read_to_string(calls).unwrap(), "update\ninstall --yes --no-install-recommends ovmf\n");
+}
+
+#[test]
+fn the_demo_needs_three_of_the_tool_sets_and_no_package_of_the_tests() {
+    let demo = Supply::of_demo();
+    let sets = demo.iter().filter(|supply| matches!(supply, Supply::Set(_))).count();
+    assert_eq!((sets, demo.contains(&Supply::TestPackages)), (3, false), "{demo:?}");
+    assert!(demo.iter().all(|supply| Supply::all().contains(supply)), "what the demo starts is brought for tests too");
+}
+
+#[test]
+fn what_is_there_is_not_brought_again_and_what_is_not_is_named_with_the_time_it_takes() {
+    let cache = tempfile::tempdir().unwrap();
+    let said = testbed_tools(cache.path(), "/nowhere").output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert_eq!(said, "etcd-v3.5.21 will be made ready, once: about 1 min on two free cores\n");
+    let set = cache.path().join("tools/etcd-v3.5.21");
+    fs::create_dir_all(&set).unwrap();
+    fs::write(set.join("etcd"), "built").unwrap();
+    let output = testbed_tools(cache.path(), "/nowhere").output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
 }

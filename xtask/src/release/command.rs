@@ -6,9 +6,13 @@ use std::process::Command as Process;
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 
-use super::assets::{Contract, Version, write_release, write_templates};
+use super::assets::write_release;
+use super::chart::{Rendered, write_chart};
 use super::oci::{Image, Platform, write_layout};
 use super::sbom::bill;
+use super::templates::write_templates;
+use super::version::{Contract, Version};
+use super::{whole, write};
 use crate::root;
 
 #[derive(Subcommand)]
@@ -17,14 +21,13 @@ pub(crate) enum Command {
     Images(Images),
     /// The files that clusterctl looks for, for both contracts.
     Assets(Assets),
-    /// The cluster templates alone.
-    Templates {
-        /// v1beta1 or v1beta2.
-        #[arg(long)]
-        contract: Contract,
-        /// The folder to write to.
-        #[arg(long)]
-        out: PathBuf,
+    /// A whole release: images, clusterctl's files, plugin, chart, bills of materials, sums, provenance, signatures.
+    Release(Box<whole::Options>),
+    /// The files of the checkout that are made from others: templates, metadata.yaml, the Helm chart.
+    Generate {
+        /// The kubectl that renders the manifests.
+        #[arg(long, default_value = "kubectl")]
+        kubectl: PathBuf,
     },
 }
 
@@ -33,15 +36,22 @@ pub(crate) struct Images {
     /// The folder of the layout.
     #[arg(long)]
     out: PathBuf,
+    #[command(flatten)]
+    contents: Contents,
+}
+
+/// What images are made of.
+#[derive(Args)]
+pub(crate) struct Contents {
     /// Where the images will be kept, for instance registry.example/capmaas.
     #[arg(long)]
-    registry: String,
+    pub(super) registry: String,
     /// The tag of the images.
     #[arg(long)]
-    tag: String,
+    pub(super) tag: String,
     /// Folders with static programs, by the architecture's name: amd64=target/x86_64-unknown-linux-musl/release
     #[arg(long = "programs", value_name = "ARCHITECTURE=FOLDER", value_parser = parse_programs, required = true)]
-    programs: Vec<(String, PathBuf)>,
+    pub(super) programs: Vec<(String, PathBuf)>,
     /// The certificates that the programs trust beside those that they are given.
     #[arg(long, default_value = "/etc/ssl/certs/ca-certificates.crt")]
     authorities: PathBuf,
@@ -52,9 +62,9 @@ pub(crate) struct Assets {
     /// The folder to write to: one folder for each of the two releases.
     #[arg(long)]
     out: PathBuf,
-    /// The release for the contract v1beta1; the one for v1beta2 follows from it.
+    /// The release for the contract v1beta1; the one for v1beta2 follows from it. Absent: that of this checkout.
     #[arg(long)]
-    version: Version,
+    version: Option<Version>,
     /// The manager's image, with registry and tag.
     #[arg(long)]
     image: String,
@@ -83,13 +93,21 @@ fn triple(architecture: &str) -> Option<&'static str> {
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::Images(options) => images(options),
-        Command::Assets(options) => assets(options),
-        Command::Templates { contract, out } => write_templates(out, &root().join("templates"), *contract),
+        Command::Images(options) => {
+            let sboms = options.out.with_extension("sboms");
+            images(&options.out, &sboms, &options.contents).map(drop)
+        }
+        Command::Assets(options) => {
+            let version = options.version.map_or_else(Version::current, Ok)?;
+            assets(&options.out, version, &options.image, &options.kubectl)
+        }
+        Command::Release(options) => whole::release(options),
+        Command::Generate { kubectl } => generate(kubectl),
     }
 }
 
-fn images(options: &Images) -> anyhow::Result<()> {
+/// Writes the layout and, into `sboms`, the bills of materials; answers each image with its digest.
+pub(super) fn images(out: &Path, sboms: &Path, options: &Contents) -> anyhow::Result<Vec<(String, String)>> {
     let authorities = std::fs::read(&options.authorities).with_context(|| {
         format!("read the certificates in {} (package ca-certificates)", options.authorities.display())
     })?;
@@ -103,9 +121,7 @@ fn images(options: &Images) -> anyhow::Result<()> {
             let bytes = std::fs::read(&path).with_context(|| format!("read the program {}", path.display()))?;
             let target = triple(architecture).context("an architecture without a target")?;
             let bill = format!("{:#}\n", bill(&metadata(target)?, program, target)?);
-            let beside = options.out.with_extension("sboms").join(format!("{name}-{architecture}.cdx.json"));
-            std::fs::create_dir_all(beside.parent().context("a folder")?)?;
-            std::fs::write(&beside, &bill).with_context(|| format!("write {}", beside.display()))?;
+            write(&sboms.join(format!("{name}-{architecture}.cdx.json")), &bill)?;
             platforms.push(Platform { architecture: architecture.clone(), program: bytes, bill });
         }
         images.push(Image {
@@ -116,11 +132,30 @@ fn images(options: &Images) -> anyhow::Result<()> {
             platforms,
         });
     }
-    let digests = write_layout(&options.out, &images, &authorities)?;
-    for (image, digest) in images.iter().zip(digests) {
-        println!("{} {digest}", image.reference);
+    let digests = write_layout(out, &images, &authorities)?;
+    let named: Vec<_> = images.into_iter().map(|image| image.reference).zip(digests).collect();
+    for (image, digest) in &named {
+        println!("{image} {digest}");
     }
-    Ok(())
+    Ok(named)
+}
+
+fn generate(kubectl: &Path) -> anyhow::Result<()> {
+    let (templates, version) = (root().join("templates"), Version::current()?);
+    // Those of the newer contract are the ones that people take from a checkout.
+    for (contract, folder) in
+        [(Contract::V1beta2, templates.clone()), (Contract::V1beta1, templates.join(Contract::V1beta1.to_string()))]
+    {
+        write_templates(&folder, &templates.join("src"), contract)?;
+    }
+    write(&root().join("metadata.yaml"), version.metadata()?)?;
+    let rendered = Rendered {
+        cluster: kustomize(kubectl, "config/default")?,
+        namespaced: kustomize(kubectl, "config/namespaced")?,
+        policy: kustomize(kubectl, "config/policy")?,
+        prometheus: kustomize(kubectl, "config/prometheus")?,
+    };
+    write_chart(&root().join("charts/capmaas"), &root().join("config/crd"), version, &rendered)
 }
 
 fn metadata(target: &str) -> anyhow::Result<serde_json::Value> {
@@ -134,15 +169,16 @@ fn metadata(target: &str) -> anyhow::Result<serde_json::Value> {
     serde_json::from_slice(&output.stdout).context("read what cargo metadata printed")
 }
 
-fn assets(options: &Assets) -> anyhow::Result<()> {
-    let everything = kustomize(&options.kubectl, "config/default")?;
-    let policy = kustomize(&options.kubectl, "config/policy")?;
+/// Writes clusterctl's files of both series.
+pub(super) fn assets(out: &Path, version: Version, image: &str, kubectl: &Path) -> anyhow::Result<()> {
+    let everything = kustomize(kubectl, "config/default")?;
+    let policy = kustomize(kubectl, "config/policy")?;
     for contract in Contract::ALL {
         // Cluster API cores of the newer contract run where the policies are served; clusterctl could not leave them out elsewhere.
         let components =
             if contract == Contract::V1beta1 { everything.clone() } else { format!("{everything}---\n{policy}") };
-        write_release(&options.out, &root().join("templates"), options.version, contract, &components, &options.image)?;
-        println!("{} (contract {contract})", options.out.join(options.version.of(contract)).display());
+        write_release(out, &root().join("templates/src"), version, contract, &components, image)?;
+        println!("{} (contract {contract})", out.join("infrastructure-maas").join(version.of(contract)).display());
     }
     Ok(())
 }

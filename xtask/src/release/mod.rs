@@ -2,10 +2,17 @@
 //! materials for each, and the files that clusterctl looks for. The same input makes the same bytes.
 
 mod assets;
+mod chart;
 mod command;
+mod notes;
 mod oci;
+mod plugin;
 mod sbom;
+mod statement;
 mod tar;
+mod templates;
+mod version;
+mod whole;
 
 pub(crate) use command::{Command, run};
 
@@ -36,4 +43,9 @@ fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
 /// Reads a text file.
 fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+}
+
+/// Reads a text file of the checkout.
+fn root_text(path: &str) -> anyhow::Result<String> {
+    read(&crate::root().join(path))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::{sha256, tar::Tar, write};
+use super::{sha256, tar::Archive, write};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -67,14 +67,14 @@ fn write_platform(blobs: &Blobs, image: &Image, platform: &Platform, authorities
         image.program,
         platform.architecture
     );
-    let mut tar = Tar::default();
+    let mut tar = Archive::default();
     for folder in ["etc", "etc/ssl", "etc/ssl/certs"] {
         tar.folder(folder)?;
     }
     tar.file("etc/ssl/certs/ca-certificates.crt", 0o644, authorities)?;
     tar.file(&image.program, 0o755, &platform.program)?;
     tar.file("sbom.cdx.json", 0o644, platform.bill.as_bytes())?;
-    let layer = tar.finish();
+    let layer = tar.finish()?;
     let labels = json!({
         "org.opencontainers.image.title": image.program,
         "org.opencontainers.image.version": image.version,

@@ -7,11 +7,11 @@ use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reason
 use jiff::{SignedDuration, Timestamp};
 
 use super::addresses::published;
-use super::notes::{Notes, Source};
+use super::journal::{Journal, Source};
 use super::observed::{Observed, Record, Trouble};
 use super::plan::{Effect, Event, Requeue};
 use super::proof::{Whose, whose};
-use super::settle::{fault, verdict};
+use super::status::{fault, verdict};
 use crate::Lookup;
 use crate::conditions::Verdict;
 
@@ -25,7 +25,7 @@ const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(10);
 /// What happens about the record in this pass.
 pub(super) struct Step {
     /// What is written down before the effect.
-    pub(super) notes: Notes,
+    pub(super) journal: Journal,
     pub(super) effect: Option<Effect>,
     pub(super) events: Vec<Event>,
     /// What `LoadBalancerReady` says; `None`: as before.
@@ -39,7 +39,7 @@ pub(super) struct Step {
 pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timestamp) -> Step {
     let object = &observed.object;
     let mut step = Step {
-        notes: object.notes.clone(),
+        journal: object.journal.clone(),
         effect: None,
         events: Vec::new(),
         verdict: None,
@@ -52,8 +52,8 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
     match &observed.record {
         Lookup::Unknown(why) => return step.silent(observed, reasons::MAAS_UNAVAILABLE, why),
         Lookup::Found(record) => match whose(observed, source, record, known.standing.may_believe_absence(), name) {
-            Whose::Ours if object.notes.record.is_none() => {
-                step.notes = noted(&object.notes, source, name, record);
+            Whose::Ours if object.journal.record.is_none() => {
+                step.journal = noted(&object.journal, source, name, record);
                 step.requeue = Requeue::Now;
             }
             Whose::Ours => keep_in_step(observed, record, name, &mut step),
@@ -75,14 +75,14 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
         Lookup::Absent if object.deleting => {}
         Lookup::Absent => {
             let addresses = published(observed).wanted.given(&BTreeSet::new());
-            step.notes = Notes {
+            step.journal = Journal {
                 // From here on it is ours, also if another provider made the one that is gone.
                 source: Some(Source::Dns),
                 name: Some(name.to_owned()),
                 record: None,
                 asked: Some(now),
                 owed: owed(observed, &addresses),
-                ..step.notes
+                ..step.journal
             };
             step.events.push(event("DNSRecordCreated", format!("made the DNS record {name} in MAAS")));
             step.effect = Some(Effect::CreateDnsRecord { name: name.to_owned(), addresses });
@@ -93,15 +93,15 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
 }
 
 /// The journal once a record has been proven to be ours: with its number, so that the proof is not needed again.
-pub(super) fn noted(notes: &Notes, source: Source, name: &str, record: &Record) -> Notes {
-    Notes { source: Some(source), name: Some(name.to_owned()), record: Some(record.id), ..notes.clone() }
+pub(super) fn noted(journal: &Journal, source: Source, name: &str, record: &Record) -> Journal {
+    Journal { source: Some(source), name: Some(name.to_owned()), record: Some(record.id), ..journal.clone() }
 }
 
 fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Step) {
     let published = published(observed);
     let addresses = published.wanted.given(&record.addresses);
     if addresses != record.addresses || record.dangling {
-        step.notes.owed = owed(observed, &addresses);
+        step.journal.owed = owed(observed, &addresses);
         step.events.push(event("DNSRecordUpdated", format!("{name} now leads to {}", listed(&addresses))));
         step.effect = Some(Effect::UpdateDnsRecord { id: record.id, addresses });
         step.requeue = Requeue::Now;
@@ -119,7 +119,7 @@ pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step:
         Lookup::Found(machines) => machines.iter().any(|machine| machine.addresses.contains(address)),
         Lookup::Absent | Lookup::Unknown(_) => true,
     };
-    let due = observed.object.notes.owed.iter().filter(|address| !in_record.contains(address) && !in_use(address));
+    let due = observed.object.journal.owed.iter().filter(|address| !in_record.contains(address) && !in_use(address));
     let mut left = false;
     for address in due {
         match observed.reserved.get(address).filter(|_| observed.identity.is_ok()) {
@@ -132,7 +132,7 @@ pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step:
                 }
             }
             Some(Lookup::Absent) => {
-                step.notes.owed.remove(address);
+                step.journal.owed.remove(address);
                 step.requeue = Requeue::Now;
             }
             Some(Lookup::Unknown(_)) | None => {
@@ -147,7 +147,7 @@ pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step:
 /// What will be owed once these addresses are written: an address that MAAS does not know becomes reserved by that.
 fn owed(observed: &Observed, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
     let new = addresses.intersection(&observed.unheard_of);
-    observed.object.notes.owed.iter().chain(new).copied().collect()
+    observed.object.journal.owed.iter().chain(new).copied().collect()
 }
 
 fn listed(addresses: &BTreeSet<IpAddr>) -> String {
@@ -190,7 +190,7 @@ impl Step {
     /// An effect that failed a moment ago is not tried again at once.
     fn held_back(mut self, observed: &Observed, now: Timestamp) -> Self {
         if let Some(trouble) = waiting(observed, self.effect.as_ref(), now) {
-            self.notes = observed.object.notes.clone();
+            self.journal = observed.object.journal.clone();
             self.effect = None;
             self.events.clear();
             self.verdict = Some(fault(

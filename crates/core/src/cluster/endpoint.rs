@@ -2,7 +2,7 @@
 
 use capmaas_api::cluster::ControlPlaneEndpoint;
 
-use super::notes::Source;
+use super::journal::Source;
 use super::observed::{Object, Owner};
 
 /// Port of an API server where nobody says another.
@@ -38,7 +38,7 @@ pub fn not_a_domain(domain: &str) -> Option<String> {
 /// An object with the finalizer and no note was the Go provider's (S24): a name that it made stays, wherever it stored it. An
 /// object without either may be one of its too, after a restore that dropped finalizers: the name has its form then.
 pub fn source(object: &Object, owner: &Owner) -> Source {
-    if let Some(source) = object.notes.source {
+    if let Some(source) = object.journal.source {
         return source;
     }
     if object.custom_endpoint {
@@ -59,17 +59,17 @@ pub fn source(object: &Object, owner: &Owner) -> Source {
 pub fn name(object: &Object, owner: &Owner) -> Option<String> {
     match source(object, owner) {
         Source::User => None,
-        Source::Dns => object.notes.name.clone(),
+        Source::Dns => object.journal.name.clone(),
         Source::Adopted => {
             let found = || given_host(object, owner).or_else(|| stored_name(object)).map(str::to_owned);
-            object.notes.name.clone().or_else(found)
+            object.journal.name.clone().or_else(found)
         }
     }
 }
 
 /// Whether a free name has to be found.
 pub fn needs_name(object: &Object, owner: &Owner) -> bool {
-    source(object, owner) == Source::Dns && object.notes.name.is_none()
+    source(object, owner) == Source::Dns && object.journal.name.is_none()
 }
 
 /// The endpoint to have, given the name in MAAS's DNS if there is one. `None`: nobody has said it yet.
@@ -77,8 +77,8 @@ pub fn needs_name(object: &Object, owner: &Owner) -> bool {
 /// What the spec says already is never replaced, because it is in every kubeconfig.
 pub fn wanted(object: &Object, owner: &Owner, name: Option<&str>) -> Option<ControlPlaneEndpoint> {
     let spec = object.spec.control_plane_endpoint.as_ref();
-    let said = spec.map(|spec| spec.host.as_str()).filter(|host| !host.is_empty());
-    let host = said.or(name).or(owner.host.as_deref().filter(|host| !host.is_empty()))?;
+    let progress = spec.map(|spec| spec.host.as_str()).filter(|host| !host.is_empty());
+    let host = progress.or(name).or(owner.host.as_deref().filter(|host| !host.is_empty()))?;
     let port = spec.and_then(|spec| u16::try_from(spec.port).ok()).filter(|port| *port != 0);
     // The Cluster's port belongs to the Cluster's host.
     let of_cluster = owner.port.filter(|_| owner.host.as_deref() == Some(host));
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn who_provides_the_name_is_decided_once() {
         let mut decided = object("vip.example", true);
-        decided.notes.source = Some(Source::Dns);
+        decided.journal.source = Some(Source::Dns);
         assert_eq!(source(&decided, &owner(None)), Source::Dns);
     }
 
@@ -168,8 +168,8 @@ mod tests {
         with_port.spec.control_plane_endpoint.as_mut().unwrap().port = 1234;
         assert_eq!(port(&with_port, &owner(None), None), 1234);
         assert_eq!(port(&object("", false), &owner(Some("vip.example")), None), 8443);
-        let said = Owner { api_server_port: Some(7443), ..owner(None) };
-        assert_eq!(port(&object("", false), &said, Some("c1-abc123.k8s.example")), 7443);
+        let progress = Owner { api_server_port: Some(7443), ..owner(None) };
+        assert_eq!(port(&object("", false), &progress, Some("c1-abc123.k8s.example")), 7443);
         assert_eq!(port(&object("", false), &owner(None), Some("c1-abc123.k8s.example")), 6443);
         let mut only_port = object("", false);
         only_port.spec.control_plane_endpoint = Some(ControlPlaneEndpoint { host: String::new(), port: 9443 });

@@ -4,7 +4,7 @@ use capmaas_api::failure_domains::{FailureDomainDetails, FailureDomains, NamedFa
 use capmaas_api::{Severity, conditions, reasons};
 
 use super::observed::{Contract, Observed};
-use super::settle::fault;
+use super::status::fault;
 use crate::Lookup;
 use crate::conditions::Verdict;
 

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 
 use super::dns::{self, ASK_AGAIN, Step, event, until};
 use super::endpoint;
-use super::notes::Source;
+use super::journal::Source;
 use super::observed::{Observed, Owner, Record};
 use super::plan::{Effect, Event, Finalizer, Patch, Plan, Requeue};
 use super::proof::{Whose, whose};
 use super::provenance::Doubt;
-use super::settle::{Draft, fault, verdict};
+use super::status::{Draft, fault, verdict};
 use super::steps::identity_note;
 use crate::Lookup;
 use crate::credentials::IDENTITY_ANNOTATION;
@@ -31,10 +31,10 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
         return wait(draft, reasons::UNREADABLE_SPEC, what, Requeue::OnChange, now);
     }
     // Machines that leave have to be believed gone, so a changed identity may prove itself here too (S5).
-    let strange = matches!(&observed.identity, Ok(known) if !known.standing.may_believe_absence());
-    if strange && identity_note(observed) != object.notes.identity {
+    let identity_changed = matches!(&observed.identity, Ok(known) if !known.standing.may_believe_absence());
+    if identity_changed && identity_note(observed) != object.journal.identity {
         let mut step = idle(observed);
-        step.notes.identity = identity_note(observed);
+        step.journal.identity = identity_note(observed);
         step.requeue = Requeue::Now;
         return act(observed, step, "the changed identity sees what is ours");
     }
@@ -80,10 +80,10 @@ pub(super) fn doubtful(observed: &Observed, doubt: &Doubt, draft: Draft<'_>, now
 
 fn unreadable(observed: &Observed) -> Option<String> {
     let object = &observed.object;
-    if !object.notes.unreadable.is_empty() {
-        return Some(format!("cannot read the annotations {}", object.notes.unreadable.join(", ")));
+    if !object.journal.unreadable.is_empty() {
+        return Some(format!("cannot read the annotations {}", object.journal.unreadable.join(", ")));
     }
-    let undecided = object.notes.source.is_none() && !object.spec.unreadable.is_empty();
+    let undecided = object.journal.source.is_none() && !object.spec.unreadable.is_empty();
     undecided.then(|| format!("cannot read spec: {}", object.spec.unreadable.join(", ")))
 }
 
@@ -97,7 +97,7 @@ fn machines_remain(
     let Some(step) = step else {
         return wait(draft, reasons::MACHINES_REMAIN, message, Requeue::seconds(60), now);
     };
-    if step.effect.is_some() || step.notes != observed.object.notes {
+    if step.effect.is_some() || step.journal != observed.object.journal {
         return act(observed, step, "keeping the DNS record in step while machines remain");
     }
     if let Some(verdict) = step.verdict {
@@ -108,8 +108,8 @@ fn machines_remain(
 
 /// No machine is left.
 fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now: Timestamp) -> Plan {
-    let notes = &observed.object.notes;
-    let nothing_made = notes.record.is_none() && notes.asked.is_none() && source != Source::Adopted;
+    let journal = &observed.object.journal;
+    let nothing_made = journal.record.is_none() && journal.asked.is_none() && source != Source::Adopted;
     if nothing_made {
         return finish(observed, &BTreeSet::new(), draft, now);
     }
@@ -132,16 +132,16 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
     match &observed.record {
         Lookup::Unknown(why) => wait(draft, reasons::MAAS_UNAVAILABLE, why.clone(), ASK_AGAIN, now),
         Lookup::Absent if !trusted => doubt(draft),
-        Lookup::Absent if notes.record.is_none() && notes.asked.is_some_and(|asked| asked > now) => {
+        Lookup::Absent if journal.record.is_none() && journal.asked.is_some_and(|asked| asked > now) => {
             // A clock that was ahead wrote it: from now on it is waited for as for any other.
             let mut step = idle(observed);
-            step.notes.asked = Some(now);
+            step.journal.asked = Some(now);
             step.requeue = Requeue::Now;
             act(observed, step, "writing anew when the record was asked for")
         }
-        Lookup::Absent => match notes.asked.map(|asked| asked.saturating_add(IN_FLIGHT).unwrap_or(asked)) {
+        Lookup::Absent => match journal.asked.map(|asked| asked.saturating_add(IN_FLIGHT).unwrap_or(asked)) {
             // In flight is not absent (S2).
-            Some(deadline) if notes.record.is_none() && now < deadline => {
+            Some(deadline) if journal.record.is_none() && now < deadline => {
                 let message = format!("the DNS record {name} was asked for a moment ago and may still appear");
                 wait(draft, reasons::DELETING, message, until(deadline, now), now)
             }
@@ -158,9 +158,9 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
                 }
                 plan
             }
-            Whose::Ours if notes.record.is_none() => {
+            Whose::Ours if journal.record.is_none() => {
                 let mut step = idle(observed);
-                step.notes = dns::noted(notes, source, name, record);
+                step.journal = dns::noted(journal, source, name, record);
                 step.requeue = Requeue::Now;
                 act(observed, step, "noting the number of the record")
             }
@@ -221,7 +221,7 @@ fn finish(observed: &Observed, in_record: &BTreeSet<std::net::IpAddr>, draft: Dr
 
 fn idle(observed: &Observed) -> Step {
     Step {
-        notes: observed.object.notes.clone(),
+        journal: observed.object.journal.clone(),
         effect: None,
         events: Vec::new(),
         verdict: None,
@@ -240,7 +240,7 @@ fn try_out(observed: &Observed, step: Step, draft: Draft<'_>, why: &str, now: Ti
 }
 
 fn act(observed: &Observed, step: Step, why: &str) -> Plan {
-    let annotations = observed.object.notes.difference(&step.notes);
+    let annotations = observed.object.journal.difference(&step.journal);
     Plan {
         patch: Patch { annotations, ..Patch::default() },
         effect: step.effect,

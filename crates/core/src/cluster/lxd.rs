@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::observed::{Hosts, Observed};
 use super::plan::Requeue;
-use super::settle::{fault, verdict};
+use super::status::{fault, verdict};
 use crate::conditions::Verdict;
 use crate::hosts::{self, plan::Standing};
 

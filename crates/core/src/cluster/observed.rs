@@ -1,4 +1,4 @@
-//! What is known about a `MaasCluster` and its surroundings.
+//! What is known about a `MaasCluster` and what belongs to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use capmaas_api::{MaasClusterSpec, MaasClusterStatus};
 use jiff::Timestamp;
 
-use super::Notes;
+use super::Journal;
 use super::plan::Effect;
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
@@ -79,7 +79,7 @@ pub struct Object {
     /// What was last seen of it.
     pub status: MaasClusterStatus,
     /// What is written down on it.
-    pub notes: Notes,
+    pub journal: Journal,
 }
 
 /// The Cluster.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::notes::Source;
+use super::journal::Source;
 use super::observed::{Observed, Record};
 use crate::Lookup;
 
@@ -38,7 +38,7 @@ pub(super) fn leads(observed: &Observed, record: &Record) -> Leads {
         Some(holders) => holders.iter().any(|id| ids.contains(id.as_str())),
         None => {
             machines.iter().any(|machine| machine.addresses.contains(*address))
-                || observed.object.notes.owed.contains(*address)
+                || observed.object.journal.owed.contains(*address)
         }
     };
     let (here, elsewhere): (Vec<&IpAddr>, Vec<&IpAddr>) = record.addresses.iter().partition(is_ours);
@@ -65,12 +65,12 @@ pub(super) enum Whose {
 /// that only this object's UID leads to, or the record leads to this cluster's machines; what we claim to have made may also
 /// lead nowhere.
 pub(super) fn whose(observed: &Observed, source: Source, record: &Record, trusted: bool, name: &str) -> Whose {
-    let (object, notes) = (&observed.object, &observed.object.notes);
+    let (object, journal) = (&observed.object, &observed.object.journal);
     let id = record.id;
-    let claimed = match notes.record {
+    let claimed = match journal.record {
         Some(number) if number == id => true,
         _ if !trusted => return Whose::Unclear(None),
-        None if notes.asked.is_some() => true,
+        None if journal.asked.is_some() => true,
         None if source == Source::Adopted => false,
         _ => {
             let message =

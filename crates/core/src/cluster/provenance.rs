@@ -6,7 +6,7 @@
 use capmaas_api::reasons;
 
 use super::endpoint;
-use super::notes::Source;
+use super::journal::Source;
 use super::observed::{Observed, Owner, Rival};
 use super::proof::{self, Leads};
 use crate::Lookup;
@@ -36,11 +36,11 @@ pub struct Doubt {
 
 /// Judges. A journal that cannot be read is nobody else's either; it stops all work on the object anyway.
 pub fn judge(observed: &Observed) -> Provenance {
-    let (object, notes) = (&observed.object, &observed.object.notes);
-    if !notes.unreadable.is_empty() {
+    let (object, journal) = (&observed.object, &observed.object.journal);
+    if !journal.unreadable.is_empty() {
         return Provenance::Own;
     }
-    match object.itself.judge_of(notes.written_for.as_ref()) {
+    match object.itself.judge_of(journal.written_for.as_ref()) {
         Origin::Own => match contest(observed) {
             Contest::Won => Provenance::Own,
             // Somebody wrote into the journal; which of the two it was cannot be told.
@@ -89,7 +89,7 @@ fn contested(observed: &Observed, rival: &Rival) -> Doubt {
         Lookup::Absent | Lookup::Unknown(_) => &nobody,
     };
     let name = endpoint::name(&observed.object, owner).unwrap_or_default();
-    let copied = observed.object.notes.source.is_some();
+    let copied = observed.object.journal.source.is_some();
     Doubt {
         reason: if copied { reasons::COPIED_JOURNAL } else { reasons::DNS_NAME_TAKEN },
         message: format!(
@@ -110,7 +110,7 @@ enum Contest<'a> {
 
 /// Weighs the claim to the record against every other one; the first that it does not win decides.
 fn contest(observed: &Observed) -> Contest<'_> {
-    if observed.object.notes.source == Some(Source::User) {
+    if observed.object.journal.source == Some(Source::User) {
         return Contest::Won;
     }
     let outcomes = observed.rivals.iter().map(|rival| against(observed, rival));
@@ -129,7 +129,7 @@ fn contest(observed: &Observed) -> Contest<'_> {
 /// of the record; a journal that names its object; a Cluster that names it. The last ones anybody can write, so they decide only
 /// where one side lacks them.
 fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
-    let (object, notes) = (&observed.object, &observed.object.notes);
+    let (object, journal) = (&observed.object, &observed.object.journal);
     let (to_us, to_them) = match &observed.record {
         Lookup::Found(record) => {
             let to_rival = record.bound.values().flatten().any(|id| rival.machines.contains(id));
@@ -138,11 +138,11 @@ fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
         Lookup::Absent | Lookup::Unknown(_) => (false, false),
     };
     let unseen = matches!(observed.record, Lookup::Unknown(_)) || matches!(observed.machines, Lookup::Unknown(_));
-    let own = notes.written_for.as_ref() == Some(&object.itself);
+    let own = journal.written_for.as_ref() == Some(&object.itself);
     let weights = [
         (object.made_its_name, rival.made_its_name),
         (to_us, to_them),
-        (notes.record.is_some(), rival.numbered),
+        (journal.record.is_some(), rival.numbered),
         (own, rival.own),
         (matches!(&observed.owner, Lookup::Found(owner) if owner.refers_here), rival.owned),
     ];

@@ -6,11 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::addresses::is_up;
 use super::dns::{self, ASK_AGAIN, Step};
-use super::notes::{Notes, Source};
+use super::journal::{Journal, Source};
 use super::observed::{ApiServer, Observed, Owner};
 use super::plan::{Finalizer, Patch, Plan, Requeue};
 use super::provenance::{Doubt, Provenance, judge};
-use super::settle::{Draft, fault, verdict};
+use super::status::{Draft, fault, verdict};
 use super::{endpoint, failure_domains, let_go, lxd};
 use crate::conditions::Verdict;
 use crate::credentials::Standing;
@@ -79,7 +79,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
 
 fn unreadable(observed: &Observed) -> Option<String> {
     let object = &observed.object;
-    let parts: Vec<&str> = object.spec.unreadable.iter().chain(&object.notes.unreadable).map(String::as_str).collect();
+    let parts: Vec<&str> =
+        object.spec.unreadable.iter().chain(&object.journal.unreadable).map(String::as_str).collect();
     (!parts.is_empty()).then(|| format!("cannot read {}; nothing is done", parts.join(", ")))
 }
 
@@ -101,19 +102,19 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
     let source = endpoint::source(object, owner);
 
     // What has to be written down before anything is done. One write, so that it is there as a whole or not at all.
-    let mut notes = object.notes.clone();
-    notes.source = Some(source);
-    notes.written_for = Some(object.itself.clone());
-    notes.identity = identity_note(observed);
-    notes.name = endpoint::name(object, owner);
+    let mut journal = object.journal.clone();
+    journal.source = Some(source);
+    journal.written_for = Some(object.itself.clone());
+    journal.identity = identity_note(observed);
+    journal.name = endpoint::name(object, owner);
     if let (true, Lookup::Found(candidate)) = (endpoint::needs_name(object, owner), &observed.candidate) {
-        notes.name = Some(candidate.clone());
+        journal.name = Some(candidate.clone());
     }
-    let wanted = endpoint::wanted(object, owner, notes.name.as_deref());
+    let wanted = endpoint::wanted(object, owner, journal.name.as_deref());
     let patch = Patch {
         finalizer: if object.finalizer { Finalizer::Keep } else { Finalizer::Add },
         endpoint: wanted.clone().filter(|wanted| object.spec.control_plane_endpoint.as_ref() != Some(wanted)),
-        annotations: object.notes.difference(&notes),
+        annotations: object.journal.difference(&journal),
     };
     if !patch.is_empty() {
         let mut plan = Plan::nothing(Requeue::Now, "writing down what is going to be done");
@@ -123,7 +124,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
 
     draft.say(credentials(observed));
     let mut requeue = DRIFT;
-    match (source, &notes.name) {
+    match (source, &journal.name) {
         (Source::User, _) if wanted.is_some() => draft.say(verdict(
             conditions::LOAD_BALANCER_READY,
             ConditionStatus::True,
@@ -142,7 +143,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
         }
         (source, Some(name)) => {
             let step = dns::step(observed, source, name, now);
-            if step.effect.is_some() || step.notes != object.notes {
+            if step.effect.is_some() || step.journal != object.journal {
                 return act(observed, step);
             }
             if let Some(verdict) = step.verdict {
@@ -166,7 +167,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
         draft.say(verdict);
     }
     requeue = requeue.min(lxd.requeue);
-    if wanted.is_some() && (source == Source::User || notes.record.is_some()) {
+    if wanted.is_some() && (source == Source::User || journal.record.is_some()) {
         draft.provisioned();
     }
     draft.status.network = wanted.map(|endpoint| NetworkStatus { dns_name: Some(endpoint.host) });
@@ -179,7 +180,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
 }
 
 fn act(observed: &Observed, step: Step) -> Plan {
-    let annotations = observed.object.notes.difference(&step.notes);
+    let annotations = observed.object.journal.difference(&step.journal);
     Plan {
         patch: Patch { annotations, ..Patch::default() },
         effect: step.effect,
@@ -194,7 +195,7 @@ fn act(observed: &Observed, step: Step) -> Plan {
 /// The identity to have written down. A changed one replaces the record only when it has proved that it sees what is ours
 /// (S5): one of the machines, those that are owed among them, or, where there is none, the very record.
 pub(super) fn identity_note(observed: &Observed) -> Option<String> {
-    let recorded = observed.object.notes.identity.clone();
+    let recorded = observed.object.journal.identity.clone();
     let Ok(known) = &observed.identity else { return recorded };
     let name = known.name.to_string();
     match &known.standing {
@@ -205,18 +206,18 @@ pub(super) fn identity_note(observed: &Observed) -> Option<String> {
             let seen = if observed.object.owes || machines.iter().any(|machine| machine.made) {
                 observed.sees_a_machine
             } else {
-                record_seen_or_never_made(observed, &observed.object.notes)
+                record_seen_or_never_made(observed, &observed.object.journal)
             };
             if seen { Some(name) } else { recorded }
         }
     }
 }
 
-fn record_seen_or_never_made(observed: &Observed, notes: &Notes) -> bool {
-    match (&observed.record, notes.record) {
+fn record_seen_or_never_made(observed: &Observed, journal: &Journal) -> bool {
+    match (&observed.record, journal.record) {
         (Lookup::Found(record), Some(id)) => record.id == id,
         (_, Some(_)) => false,
-        (_, None) => notes.asked.is_none() && notes.source != Some(Source::Adopted),
+        (_, None) => journal.asked.is_none() && journal.source != Some(Source::Adopted),
     }
 }
 

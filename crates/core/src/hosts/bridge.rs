@@ -5,7 +5,7 @@
 
 /// Which bridge there shall be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BridgeWish {
+pub struct DesiredBridge {
     /// Its name.
     pub name: String,
     /// The interface that it is made of; `None` is the one that the machine boots from.
@@ -57,23 +57,23 @@ pub enum BridgeStep {
 }
 
 /// Decides. A bond is bridged as a whole; of an interface that VLANs are made of, the untagged network is.
-pub fn step(wish: &BridgeWish, network: &Network) -> BridgeStep {
+pub fn step(desired: &DesiredBridge, network: &Network) -> BridgeStep {
     let named = |name: &str| network.interfaces.iter().find(|interface| interface.name == name);
-    if !wish.make {
+    if !desired.make {
         return BridgeStep::Fine;
     }
-    if let Some(found) = named(&wish.name) {
+    if let Some(found) = named(&desired.name) {
         return if found.is_bridge() {
             BridgeStep::Fine
         } else {
             let kind = &found.kind;
             BridgeStep::Problem(format!(
                 "{:?} is an interface of type {kind} in MAAS; give lxdConfig.networkBridge another name",
-                wish.name
+                desired.name
             ))
         };
     }
-    let parent = match &wish.parent {
+    let parent = match &desired.parent {
         Some(name) => named(name).ok_or_else(|| {
             let all = network.interfaces.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>();
             format!("the machine has no interface {name:?} (lxdConfig.nicParent), only {}", all.join(", "))
@@ -108,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    fn wish() -> BridgeWish {
-        BridgeWish { name: "br0".into(), parent: None, make: true }
+    fn desired() -> DesiredBridge {
+        DesiredBridge { name: "br0".into(), parent: None, make: true }
     }
 
     fn interface(id: i64, name: &str, kind: &str, children: &[&str]) -> Interface {
@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn the_boot_interface_is_bridged_unless_another_is_named() {
         let both = network(vec![interface(1, "eth0", "physical", &[]), interface(2, "eth1", "physical", &[])]);
-        assert_eq!(step(&wish(), &both), BridgeStep::Make { parent: 1 });
-        let named = BridgeWish { parent: Some("eth1".into()), ..wish() };
+        assert_eq!(step(&desired(), &both), BridgeStep::Make { parent: 1 });
+        let named = DesiredBridge { parent: Some("eth1".into()), ..desired() };
         assert_eq!(step(&named, &both), BridgeStep::Make { parent: 2 });
-        let wrong = BridgeWish { parent: Some("eth7".into()), ..wish() };
+        let wrong = DesiredBridge { parent: Some("eth7".into()), ..desired() };
         assert!(
             matches!(step(&wrong, &both), BridgeStep::Problem(why) if why.contains("eth7") && why.contains("eth1"))
         );
@@ -136,11 +136,11 @@ mod tests {
     #[test]
     fn a_bridge_that_is_there_is_left_as_it_is() {
         let there = network(vec![interface(1, "eth0", "physical", &["br0"]), interface(3, "br0", "bridge", &[])]);
-        assert_eq!(step(&wish(), &there), BridgeStep::Fine);
+        assert_eq!(step(&desired(), &there), BridgeStep::Fine);
         let other = network(vec![interface(1, "eth0", "physical", &["br-x"]), interface(3, "br-x", "bridge", &[])]);
-        assert!(matches!(step(&wish(), &other), BridgeStep::Problem(why) if why.contains("\"br-x\"")));
+        assert!(matches!(step(&desired(), &other), BridgeStep::Problem(why) if why.contains("\"br-x\"")));
         let nic = network(vec![interface(1, "br0", "physical", &[])]);
-        assert!(matches!(step(&wish(), &nic), BridgeStep::Problem(why) if why.contains("another name")));
+        assert!(matches!(step(&desired(), &nic), BridgeStep::Problem(why) if why.contains("another name")));
     }
 
     #[test]
@@ -151,16 +151,16 @@ mod tests {
             interface(5, "bond0", "bond", &["bond0.7"]),
             interface(6, "bond0.7", "vlan", &[]),
         ]);
-        assert_eq!(step(&wish(), &bonded), BridgeStep::Make { parent: 5 });
+        assert_eq!(step(&desired(), &bonded), BridgeStep::Make { parent: 5 });
         let tagged = network(vec![interface(1, "eth0", "physical", &["eth0.7"]), interface(4, "eth0.7", "vlan", &[])]);
-        assert_eq!(step(&wish(), &tagged), BridgeStep::Make { parent: 1 });
+        assert_eq!(step(&desired(), &tagged), BridgeStep::Make { parent: 1 });
     }
 
     #[test]
     fn nothing_is_made_where_the_user_sees_to_the_network() {
-        let skip = BridgeWish { make: false, ..wish() };
+        let skip = DesiredBridge { make: false, ..desired() };
         assert_eq!(step(&skip, &Network::default()), BridgeStep::Fine);
-        assert!(matches!(step(&wish(), &Network::default()), BridgeStep::Problem(_)));
+        assert!(matches!(step(&desired(), &Network::default()), BridgeStep::Problem(_)));
     }
 
     proptest! {
@@ -177,12 +177,12 @@ mod tests {
                 children: children.iter().map(|child| names[*child].to_owned()).collect(),
             }).collect();
             let mut network = Network { boot, interfaces };
-            if let BridgeStep::Make { parent } = step(&wish(), &network) {
+            if let BridgeStep::Make { parent } = step(&desired(), &network) {
                 let found = network.interfaces.iter_mut().find(|interface| interface.id == parent).unwrap();
                 prop_assert!(!found.is_bridge());
                 found.children.push("br0".into());
                 network.interfaces.push(Interface { id: 9, name: "br0".into(), kind: "bridge".into(), children: vec![] });
-                prop_assert_eq!(step(&wish(), &network), BridgeStep::Fine);
+                prop_assert_eq!(step(&desired(), &network), BridgeStep::Fine);
             }
         }
     }

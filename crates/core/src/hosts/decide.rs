@@ -12,15 +12,15 @@ const NAMED: usize = 3;
 
 /// What the DaemonSet says about where it comes from: with another text it is applied again, and rolls out.
 pub fn note(observed: &Observed, image: &str) -> String {
-    let wish = &observed.wish;
+    let desired = &observed.desired;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     format!(
         "image={image} storage={}/{} bridge={} zone={} pool={} manifest={}",
-        wish.storage_backend,
-        wish.storage_size,
-        wish.bridge.name,
-        text(&wish.zone),
-        text(&wish.pool),
+        desired.storage_backend,
+        desired.storage_size,
+        desired.bridge.name,
+        text(&desired.zone),
+        text(&desired.pool),
         observed.manifest
     )
 }
@@ -75,8 +75,8 @@ fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
             )));
         }
         (Lookup::Absent | Lookup::Found(_), Some(image)) => {
-            let wish = Box::new(observed.wish.clone());
-            let effect = Effect::ApplyAgent { image: image.clone(), wish, note: note(observed, image) };
+            let desired = Box::new(observed.desired.clone());
+            let effect = Effect::ApplyAgent { image: image.clone(), desired, note: note(observed, image) };
             let message = match &observed.agent {
                 Lookup::Found(agent) if !agent.missing.is_empty() => {
                     format!("what the agent needs is gone and is being put back: {}", agent.missing.join(", "))

@@ -3,14 +3,14 @@
 
 pub mod bridge;
 mod decide;
+mod desired;
 pub mod leaving;
 pub mod observed;
 pub mod plan;
 mod registration;
 #[cfg(test)]
 mod tests;
-mod wish;
 
 pub use decide::{decide, note};
+pub use desired::{DesiredHosts, desired};
 pub use observed::Observed;
-pub use wish::{Wish, wish};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Wish;
+use super::DesiredHosts;
 use crate::Lookup;
 
 /// How long a registration that was sent may still take effect (S2).
@@ -14,7 +14,7 @@ pub const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(150);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// What they shall be.
-    pub wish: Wish,
+    pub desired: DesiredHosts,
     /// The agent's image, as the manager was told.
     pub image: Option<String>,
     /// Which manifest of the agent this manager brings along.

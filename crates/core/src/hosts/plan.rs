@@ -1,6 +1,6 @@
 //! What shall happen about the hosts of a cluster.
 
-use super::{Wish, observed::Place};
+use super::{DesiredHosts, observed::Place};
 
 /// One thing to do. At most one is done in a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Effect {
         /// Its image.
         image: String,
         /// Its settings.
-        wish: Box<Wish>,
+        desired: Box<DesiredHosts>,
         /// The note for the DaemonSet.
         note: String,
     },

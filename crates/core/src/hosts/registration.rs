@@ -69,8 +69,8 @@ pub(super) fn step(observed: &Observed, pair: &Pair, host: &Host, node: Option<&
 /// The cluster's zone and pool, else the machine's own.
 fn wanted(observed: &Observed, own: &Place) -> Place {
     Place {
-        zone: observed.wish.zone.clone().unwrap_or_else(|| own.zone.clone()),
-        pool: observed.wish.pool.clone().unwrap_or_else(|| own.pool.clone()),
+        zone: observed.desired.zone.clone().unwrap_or_else(|| own.zone.clone()),
+        pool: observed.desired.pool.clone().unwrap_or_else(|| own.pool.clone()),
     }
 }
 

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use super::observed::{Agent, Host, Node, Pair, Place, Report, Trouble, VmHost};
 use super::plan::{Effect, Standing};
-use super::{Observed, Wish, decide, note};
+use super::{DesiredHosts, Observed, decide, note};
 use crate::Lookup;
-use crate::hosts::bridge::BridgeWish;
+use crate::hosts::bridge::DesiredBridge;
 
 fn now() -> Timestamp {
     "2026-11-15T12:00:00Z".parse().unwrap()
@@ -57,10 +57,10 @@ fn vm_host() -> VmHost {
 
 /// One control plane node whose agent is ready, and that MAAS does not know as a VM host.
 fn prepared() -> Observed {
-    let wish = Wish {
+    let desired = DesiredHosts {
         storage_backend: "zfs".into(),
         storage_size: "50".into(),
-        bridge: BridgeWish { name: "br0".into(), parent: None, make: true },
+        bridge: DesiredBridge { name: "br0".into(), parent: None, make: true },
         zone: None,
         pool: None,
     };
@@ -75,7 +75,7 @@ fn prepared() -> Observed {
     };
     let node = Node { name: "n1".into(), provider_id: Some("maas://az1/abc123".into()), report: Some(report()) };
     let mut observed = Observed {
-        wish,
+        desired,
         image: Some("registry.example/lxd-initializer:v1".into()),
         manifest: "m1".into(),
         pair: Lookup::Found(Pair { certificate: "PEM".into(), fingerprint: "f00d".into() }),
@@ -136,8 +136,8 @@ fn the_steps_come_in_order_and_each_is_done_once() {
 #[test]
 fn a_changed_setting_or_image_rolls_out_and_is_awaited() {
     for change in [
-        |observed: &mut Observed| observed.wish.storage_size = "80".into(),
-        |observed: &mut Observed| observed.wish.pool = Some("vms".into()),
+        |observed: &mut Observed| observed.desired.storage_size = "80".into(),
+        |observed: &mut Observed| observed.desired.pool = Some("vms".into()),
         |observed: &mut Observed| observed.image = Some("registry.example/lxd-initializer:v2".into()),
         |observed: &mut Observed| observed.manifest = "m2".into(),
     ] {
@@ -159,7 +159,7 @@ fn an_agent_that_a_person_applied_is_left_as_it_is_and_honoured() {
     let mut observed = prepared();
     observed.agent = Lookup::Found(Agent { applied: None, observed: true, desired: 1, updated: 1, ..Agent::default() });
     observed.image = None;
-    observed.wish.storage_size = "80".into();
+    observed.desired.storage_size = "80".into();
     assert_eq!(effect(&observed), "register", "it is not applied again, and its node is registered");
     observed.hosts[0].vm_host = Lookup::Found(VmHost { ours: false, ..vm_host() });
     let Lookup::Found(nodes) = &mut observed.nodes else { panic!() };
@@ -196,7 +196,7 @@ fn a_host_gets_the_zone_and_pool_of_the_cluster_else_those_of_its_machine() {
     };
     assert_eq!(place_of(&prepared()), place("az1", "default"));
     let mut observed = prepared();
-    (observed.wish.zone, observed.wish.pool) = (Some("az9".into()), Some("vm-generic".into()));
+    (observed.desired.zone, observed.desired.pool) = (Some("az9".into()), Some("vm-generic".into()));
     let Lookup::Found(agent) = &mut observed.agent.clone() else { panic!() };
     agent.applied = Some(note(&observed, "registry.example/lxd-initializer:v1"));
     observed.agent = Lookup::Found(agent.clone());
@@ -332,8 +332,11 @@ fn go10_a_node_that_lacks_lxd_or_the_bridge_is_named_and_that_a_roll_out_mends_i
             message: "it is not there".into(),
             ..report()
         });
-        let said = sentence(&lacking);
-        assert!(said.starts_with("failed: node n1: it is not there") && said.contains("roll-out"), "{said}");
+        let progress = sentence(&lacking);
+        assert!(
+            progress.starts_with("failed: node n1: it is not there") && progress.contains("roll-out"),
+            "{progress}"
+        );
         assert_eq!(effect(&lacking), "");
     }
     let working = with_report(Report { state: "Working".into(), message: "makes the pool".into(), ..report() });

@@ -78,7 +78,7 @@ pub fn asks_for_vm(spec: &MaasMachineSpec) -> Result<bool, Problem> {
     })
 }
 
-/// Resolves a spec. `on_record` is true once a machine is on record, so that `systemID` no longer is a wish.
+/// Resolves a spec. `on_record` is true once a machine is on record, so that `systemID` no longer asks for one.
 pub fn resolve(spec: &MaasMachineSpec, on_record: bool) -> Result<Intent, Problem> {
     resolve_as(spec, on_record, asks_for_vm(spec)?)
 }
@@ -130,9 +130,9 @@ fn is_vm(spec: &MaasMachineSpec) -> Result<Option<bool>, Problem> {
         None => None,
     };
     let section = spec.lxd.as_ref().and_then(|LxdSection { enabled, .. }| *enabled);
-    let said = [("provisioningMode", mode), ("dynamicLXD", spec.dynamic_lxd), ("lxd.enabled", section)];
+    let progress = [("provisioningMode", mode), ("dynamicLXD", spec.dynamic_lxd), ("lxd.enabled", section)];
     let mut answer: Option<(&str, bool)> = None;
-    for (field, value) in said.into_iter().filter_map(|(field, value)| Some((field, value?))) {
+    for (field, value) in progress.into_iter().filter_map(|(field, value)| Some((field, value?))) {
         match answer {
             Some((other, before)) if before != value => {
                 return Err(contradiction(&format!("spec.{other} and spec.{field} disagree on whether this is a VM")));

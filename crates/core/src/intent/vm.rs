@@ -76,7 +76,7 @@ pub enum Mode {
 }
 
 /// Resolves a VM. Settings that cannot be done are a problem only while no VM is there (`strict`): one that runs is not
-/// abandoned for a wish that nobody ever fulfilled (S24).
+/// abandoned for a field that nobody ever honoured (S24).
 pub(super) fn resolve(spec: &MaasMachineSpec, strict: bool) -> Result<Vm, Problem> {
     let config = spec.lxd_config.clone().unwrap_or_default();
     let old = spec.lxd.as_ref().and_then(|section| section.vm_config.clone()).unwrap_or_default();
@@ -94,14 +94,14 @@ pub(super) fn resolve(spec: &MaasMachineSpec, strict: bool) -> Result<Vm, Proble
         storage_pool: config
             .storage
             .as_ref()
-            .and_then(|storage| said(storage.pool.as_ref()))
-            .or(said(old.storage_pool.as_ref())),
+            .and_then(|storage| progress(storage.pool.as_ref()))
+            .or(progress(old.storage_pool.as_ref())),
         tags: spec.tags.iter().filter(|tag| !tag.is_empty()).cloned().collect(),
         pool: spec.resource_pool().map(str::to_owned),
         zone: spec.failure_domain().map(str::to_owned),
-        host: said(config.vm_host.as_ref()).or(said(spec.parent.as_ref())),
-        project: said(config.project.as_ref()),
-        profile: said(config.profile.as_ref()),
+        host: progress(config.vm_host.as_ref()).or(progress(spec.parent.as_ref())),
+        project: progress(config.project.as_ref()),
+        profile: progress(config.profile.as_ref()),
         nics: match nics {
             Err(problem) if strict => return Err(problem),
             answer => answer.unwrap_or_default(),
@@ -132,7 +132,7 @@ fn refuse(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> 
             "spec.lxd.vmConfig.autoStart is false, and MAAS cannot keep a VM from starting with its host; remove it";
         return Err(Problem { reason: reasons::VM_CREATION_FAILED, message: message.into() });
     }
-    if config.network.is_some() && said(old.network.as_ref()).is_some() {
+    if config.network.is_some() && progress(old.network.as_ref()).is_some() {
         let message = "spec.lxdConfig.network and spec.lxd.vmConfig.network both name the VM's networks; remove one";
         return Err(contradiction(message));
     }
@@ -146,8 +146,8 @@ fn disk(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> Re
         let bytes = size::bytes(size).map_err(|error| unreadable(format!("spec.lxdConfig.storage.size: {error}")))?;
         bytes.div_ceil(size::GB)
     } else {
-        let said = [old.disk_size, spec.min_disk_size].into_iter().flatten().find(|size| *size > 0);
-        u64::try_from(said.unwrap_or(DEFAULT_VM_DISK_GB)).unwrap_or(1)
+        let progress = [old.disk_size, spec.min_disk_size].into_iter().flatten().find(|size| *size > 0);
+        u64::try_from(progress.unwrap_or(DEFAULT_VM_DISK_GB)).unwrap_or(1)
     };
     u32::try_from(gigabytes).map_err(|_| unreadable(format!("a disk of {gigabytes} GB is more than MAAS can make")))
 }
@@ -156,7 +156,7 @@ fn disk(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> Re
 fn nics(network: Option<&LxdNetworkConfig>, old: &VmConfig) -> Result<Vec<Nic>, Problem> {
     let mut to: Vec<Attach> = Vec::new();
     if let Some(network) = network {
-        let first = said(network.bridge.as_ref()).map_or(Attach::Boot, Attach::Bridge);
+        let first = progress(network.bridge.as_ref()).map_or(Attach::Boot, Attach::Bridge);
         if first != Attach::Boot || !network.devices.is_empty() {
             to.push(first);
         }
@@ -204,6 +204,6 @@ fn mode(nic: &str, word: &str) -> Result<Mode, Problem> {
     })
 }
 
-fn said(text: Option<&String>) -> Option<String> {
+fn progress(text: Option<&String>) -> Option<String> {
     text.filter(|text| !text.is_empty()).cloned()
 }

@@ -13,14 +13,14 @@ use crate::intent::{Attach, FixedAddress, Mode, Nic, Problem};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wish<'a> {
+pub struct DesiredLinks<'a> {
     /// A fixed address.
     pub address: Option<&'a FixedAddress>,
     /// The network cards of a VM; metal names none.
     pub nics: &'a [Nic],
 }
 
-impl Wish<'_> {
+impl DesiredLinks<'_> {
     /// Nothing is asked for: MAAS's own settings will do, and nobody has to look at interfaces.
     pub fn is_empty(&self) -> bool {
         self.address.is_none() && self.nics.iter().all(|nic| nic.mode.is_none())
@@ -131,7 +131,7 @@ pub enum Next {
 }
 
 /// What comes next for a machine of ours in Allocated.
-pub fn next(machine: &str, wish: &Wish<'_>, sight: &Sight) -> Next {
+pub fn next(machine: &str, wish: &DesiredLinks<'_>, sight: &Sight) -> Next {
     let mut fixed = None;
     match wish.address {
         None => {}

@@ -34,7 +34,7 @@ fn fixed(address: &str) -> FixedAddress {
 
 fn for_address(address: &str, sight: &Sight) -> Next {
     let address = fixed(address);
-    next(MACHINE, &Wish { address: Some(&address), nics: &[] }, sight)
+    next(MACHINE, &DesiredLinks { address: Some(&address), nics: &[] }, sight)
 }
 
 fn refusal(next: Next) -> Problem {
@@ -67,8 +67,8 @@ fn after(mut sight: Sight, change: &Change) -> Sight {
 
 #[test]
 fn nothing_asked_for_is_nothing_written() {
-    assert!(Wish::default().is_empty());
-    assert_eq!(next(MACHINE, &Wish::default(), &sight()), Next::Done);
+    assert!(DesiredLinks::default().is_empty());
+    assert_eq!(next(MACHINE, &DesiredLinks::default(), &sight()), Next::Done);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn an_address_that_cannot_be_had_is_refused_with_what_to_do() {
     assert!(refusal(for_address("192.168.0.1", &sight())).message.contains("no subnet that MAAS knows"));
     let far = refusal(for_address("10.7.0.1", &sight()));
     assert!(far.message.contains("10.0.0.0/8") && far.message.contains("no interface"), "{}", far.message);
-    let awaited = next(MACHINE, &Wish { address: Some(&FixedAddress::Awaited), nics: &[] }, &sight());
+    let awaited = next(MACHINE, &DesiredLinks { address: Some(&FixedAddress::Awaited), nics: &[] }, &sight());
     assert_eq!(refusal(awaited).reason, reasons::WAITING_FOR_STATIC_IP);
 }
 
@@ -155,7 +155,7 @@ fn nics(modes: &[Option<Mode>]) -> Vec<Nic> {
 #[test]
 fn two_cards_get_the_modes_that_the_go_provider_promised() {
     let nics = nics(&[Some(Mode::Static), Some(Mode::Dhcp)]);
-    let wish = Wish { address: None, nics: &nics };
+    let wish = DesiredLinks { address: None, nics: &nics };
     let Next::Write(first) = next(MACHINE, &wish, &sight()) else { panic!("a write") };
     let of = |interface, mode| Change::Link { interface, mode, subnet: Some(interface), address: None, replace: true };
     assert_eq!(first, of(1, Mode::Static), "an address of its own that MAAS chooses");
@@ -168,7 +168,7 @@ fn two_cards_get_the_modes_that_the_go_provider_promised() {
 #[test]
 fn a_literal_address_wins_over_the_mode_of_its_card() {
     let (nics, address) = (nics(&[Some(Mode::Dhcp), Some(Mode::LinkUp)]), fixed("10.0.0.5"));
-    let wish = Wish { address: Some(&address), nics: &nics };
+    let wish = DesiredLinks { address: Some(&address), nics: &nics };
     let mut seen = sight();
     let mut writes = 0;
     while let Next::Write(change) = next(MACHINE, &wish, &seen) {
@@ -195,7 +195,7 @@ proptest! {
             seen.interfaces[card].links.push(link(100 + i64::try_from(index).unwrap(), mode, subnet));
         }
         let (nics, address) = (nics(&wanted), address.map(fixed));
-        let wish = Wish { address: address.as_ref(), nics: &nics };
+        let wish = DesiredLinks { address: address.as_ref(), nics: &nics };
         for _ in 0..12 {
             match next(MACHINE, &wish, &seen) {
                 Next::Write(change) => seen = after(seen, &change),

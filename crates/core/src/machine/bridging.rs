@@ -2,16 +2,17 @@
 
 use capmaas_api::{Severity, reasons};
 
+use super::Effect;
 use super::decide::{Step, after, unseen};
-use super::living::Life;
-use super::status::Said;
-use super::{Effect, Metal};
+use super::provisioning::Provisioning;
+use super::status::Progress;
 use crate::Lookup;
 use crate::hosts::bridge::{self, BridgeStep};
+use crate::maas;
 
-impl Life<'_> {
+impl Provisioning<'_> {
     /// What has to happen about the bridge before the machine is deployed, if anything. A VM gets none.
-    pub(super) fn bridge(&self, metal: &Metal) -> Option<Step> {
+    pub(super) fn bridge(&self, metal: &maas::Machine) -> Option<Step> {
         let around = match &self.observed.maas_cluster {
             Lookup::Found(around) => around,
             Lookup::Absent => return None,
@@ -28,9 +29,9 @@ impl Life<'_> {
             BridgeStep::Problem(why) => Some(unbridged(&format!("{} ({}): {why}", metal.hostname, metal.id))),
             BridgeStep::Make { parent } => {
                 let message = format!("the bridge {} is being made on {} ({})", wish.name, metal.hostname, metal.id);
-                let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
+                let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
                 let effect = Effect::CreateBridge { machine: metal.id.clone(), name: wish.name.clone(), parent };
-                Some(Step::say(said, after(0)).recording(self.record.clone()).doing(effect))
+                Some(Step::say(progress, after(0)).writing(self.journal.clone()).doing(effect))
             }
         }
     }
@@ -39,5 +40,5 @@ impl Life<'_> {
 /// The machine stays allocated until a person has acted.
 fn unbridged(why: &str) -> Step {
     let message = format!("the bridge for VMs cannot be made: {why}");
-    Step::say(Said::not_yet(Severity::Error, reasons::BRIDGE_FAILED, message), after(60))
+    Step::say(Progress::not_yet(Severity::Error, reasons::BRIDGE_FAILED, message), after(60))
 }

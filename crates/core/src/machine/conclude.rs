@@ -4,16 +4,17 @@ use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::{ConditionStatus, MaasMachineStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
+use super::journal::{Journal, Place};
 use super::kind::with_change;
-use super::record::{Place, Record};
-use super::{Effect, Metal, Observed, Plan, Requeue, status, vm_status};
+use super::{Effect, Observed, Plan, Requeue, status, vm_status};
 use crate::conditions::Verdict;
+use crate::maas;
 
 /// How an effect ended, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It was done. The machine is as the answer shows it, where it does.
-    Done(Option<Box<Metal>>),
+    Done(Option<Box<maas::Machine>>),
     /// It was refused: nothing has changed. The sentence is MAAS's.
     Refused(Refusal, String),
     /// Nobody knows whether it was done, or will be.
@@ -47,8 +48,8 @@ pub enum Refusal {
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Conclusion {
-    /// The record to store; `None` if it stays as the plan had it.
-    pub record: Option<Record>,
+    /// The journal to store; `None` if it stays as the plan had it.
+    pub journal: Option<Journal>,
     /// The status to write instead of the plan's.
     pub status: Option<MaasMachineStatus>,
     /// When to look again.
@@ -57,22 +58,22 @@ pub struct Conclusion {
     pub events: Vec<super::Event>,
 }
 
-/// Draws the conclusion. The record is the one that was stored before the effect.
+/// Draws the conclusion. The journal is the one that was stored before the effect.
 pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Outcome, now: Timestamp) -> Conclusion {
     let stored =
-        plan.record.clone().or_else(|| Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten());
-    let mut record = stored.clone();
+        plan.journal.clone().or_else(|| Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten());
+    let mut journal = stored.clone();
     let mut conclusion =
-        Conclusion { record: None, status: plan.status.clone(), requeue: plan.requeue, events: Vec::new() };
+        Conclusion { journal: None, status: plan.status.clone(), requeue: plan.requeue, events: Vec::new() };
     match outcome {
         Outcome::Done(answered) => {
-            if let Some(record) = &mut record
+            if let Some(journal) = &mut journal
                 && writes(effect)
             {
-                record.in_flight = None;
+                journal.in_flight = None;
             }
             if let (Effect::LookAtHost { .. }, Some(note)) =
-                (effect, record.as_mut().and_then(|record| record.leaving.as_mut()))
+                (effect, journal.as_mut().and_then(|journal| journal.leaving.as_mut()))
             {
                 note.refreshed = Some(now);
             }
@@ -88,12 +89,12 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
             say(&mut conclusion, observed, Severity::Warning, reasons::MAAS_UNAVAILABLE, why, now);
         }
         Outcome::Refused(refusal, why) => {
-            if let Some(record) = &mut record {
-                record.in_flight = None;
-                take_back(record, effect, *refusal);
+            if let Some(journal) = &mut journal {
+                journal.in_flight = None;
+                take_back(journal, effect, *refusal);
             }
-            if let (Some(record), Effect::Compose { place, .. }) = (&mut record, effect) {
-                conclusion.events.extend(refused_vm(record, place, *refusal, why, now));
+            if let (Some(journal), Effect::Compose { place, .. }) = (&mut journal, effect) {
+                conclusion.events.extend(refused_vm(journal, place, *refusal, why, now));
                 if let Some(error) = lxd_error(place, *refusal, why) {
                     conclusion.requeue = super::decide::after(if *refusal == Refusal::Exists { 1 } else { 30 });
                     let severity = Severity::Warning;
@@ -101,7 +102,7 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                     if let Some(status) = &mut conclusion.status {
                         vm_status::put_error(status, &error, observed.object.metadata.generation, now);
                     }
-                    conclusion.record = (Some(&*record) != stored.as_ref()).then(|| record.clone());
+                    conclusion.journal = (Some(&*journal) != stored.as_ref()).then(|| journal.clone());
                     return conclusion;
                 }
             }
@@ -112,7 +113,7 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
             }
         }
     }
-    conclusion.record = (record != stored).then_some(record).flatten();
+    conclusion.journal = (journal != stored).then_some(journal).flatten();
     conclusion
 }
 
@@ -141,9 +142,15 @@ fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
 }
 
 /// The host refused: the next one is tried. A VM of that name is first looked for.
-fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, now: Timestamp) -> Option<super::Event> {
+fn refused_vm(
+    journal: &mut Journal,
+    place: &Place,
+    refusal: Refusal,
+    why: &str,
+    now: Timestamp,
+) -> Option<super::Event> {
     let error = lxd_error(place, refusal, why)?;
-    let vm = record.vm.as_mut()?;
+    let vm = journal.vm.as_mut()?;
     let mut message = error.to_string();
     if refusal == Refusal::HostTrouble || vm.unanswered && refusal != Refusal::Exists {
         // MAAS may have lost the host in the middle, now or the time before, and the name is not used again. That a VM of the
@@ -161,19 +168,19 @@ fn refused_vm(record: &mut Record, place: &Place, refusal: Refusal, why: &str, n
         if refusal != Refusal::NoRoom {
             vm.avoid_host(now);
         }
-        *record = record.clone().without_vm();
+        *journal = journal.clone().without_vm();
     }
     Some(super::Event { warning: true, reason: error.kind.reason(), message })
 }
 
-/// What the record had said in advance, and that did not happen.
-fn take_back(record: &mut Record, effect: &Effect, refusal: Refusal) {
+/// What the journal had said in advance, and that did not happen.
+fn take_back(journal: &mut Journal, effect: &Effect, refusal: Refusal) {
     match effect {
-        Effect::Deploy { .. } => record.deploy_began = None,
-        Effect::DisableSwap { .. } if refusal == Refusal::Denied => record.swap_denied = true,
+        Effect::Deploy { .. } => journal.deploy_began = None,
+        Effect::DisableSwap { .. } if refusal == Refusal::Denied => journal.swap_denied = true,
         // Taken by somebody meanwhile: theirs to turn off.
-        Effect::Reclaim { machine, .. } if refusal == Refusal::NoMatch && record.machine.as_ref() == Some(machine) => {
-            record.released = None;
+        Effect::Reclaim { machine, .. } if refusal == Refusal::NoMatch && journal.machine.as_ref() == Some(machine) => {
+            journal.released = None;
         }
         _ => {}
     }
@@ -204,7 +211,7 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
         (Effect::Release { .. } | Effect::AbortErase { .. }, _) => {
             (Severity::Warning, reasons::MACHINE_RELEASE_FAILED, 20)
         }
-        // Without the tag the machine is released all the same; it is remembered in the record.
+        // Without the tag the machine is released all the same; it is remembered in the journal.
         (Effect::Quarantine { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 1),
         (Effect::PowerOn { .. }, _) => (Severity::Warning, reasons::MACHINE_POWERED_OFF, 60),
         (_, Refusal::Denied) => (Severity::Error, reasons::CREDENTIALS_INVALID, 60),

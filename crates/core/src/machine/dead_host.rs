@@ -6,13 +6,13 @@ use capmaas_api::reasons;
 
 use super::decide::{Step, after, unseen};
 use super::effect::Effect;
-use super::leaving::{Leave, done, wait};
-use super::living::Life;
-use super::record::Record;
-use super::state::Power;
+use super::journal::Journal;
+use super::provisioning::Provisioning;
+use super::releasing::{Releasing, done, wait};
 use super::vm::{is_anothers, trouble};
-use super::{Debt, Eyes, Metal, Observed};
+use super::{Access, Debt, Observed};
 use crate::Lookup;
+use crate::maas::{self, Power};
 
 /// What comes next about such a VM.
 enum Fenced {
@@ -26,7 +26,7 @@ enum Fenced {
     Unseen(String),
 }
 
-/// Whether the host of the VM on record is off, and so the VM is. Asked for only where the VM itself does not answer.
+/// Whether the host of the VM in the journal is off, and so the VM is. Asked for only where the VM itself does not answer.
 pub(super) fn is_off(observed: &Observed) -> bool {
     let host = match &observed.vm.host {
         Lookup::Found(host) => host.power,
@@ -36,21 +36,21 @@ pub(super) fn is_off(observed: &Observed) -> bool {
 }
 
 /// `ours` is whether it carries our key. One that nobody has taken yet is ours if it was made for us.
-fn fenced(observed: &Observed, record: &Record, metal: &Metal, ours: bool) -> Option<Fenced> {
-    let Eyes::Open { user, strange: false, .. } = &observed.eyes else { return None };
-    if !metal.is_vm() || !is_off(observed) || observed.others.machines.contains(&metal.id) {
+fn fenced(observed: &Observed, journal: &Journal, metal: &maas::Machine, ours: bool) -> Option<Fenced> {
+    let Access::Granted { user, identity_changed: false, .. } = &observed.access else { return None };
+    if !metal.is_vm() || !is_off(observed) || observed.held_elsewhere.machines.contains(&metal.id) {
         return None;
     }
-    let made_for_us = record.is_proven(metal);
+    let made_for_us = journal.is_proven(metal);
     let nobodys = metal.stamp.is_none() && metal.state.is_removable() && !is_anothers(metal, user);
     let to_be_ours = made_for_us && nobodys;
     if !ours && !to_be_ours {
         return None;
     }
-    if ours && metal.stamp.as_ref() != Some(&record.key) {
+    if ours && metal.stamp.as_ref() != Some(&journal.key) {
         // MAAS takes a mark from the owner only.
         let marked = metal.stamp.is_none() && metal.owner.as_ref() == Some(user);
-        return marked.then(|| Fenced::Mark(Effect::Stamp { key: record.key.clone(), machine: metal.id.clone() }));
+        return marked.then(|| Fenced::Mark(Effect::Stamp { key: journal.key.clone(), machine: metal.id.clone() }));
     }
     let debts = match &observed.debts {
         Lookup::Found(debts) => debts,
@@ -60,30 +60,30 @@ fn fenced(observed: &Observed, record: &Record, metal: &Metal, ours: bool) -> Op
     let debt = Debt {
         machine: metal.id.clone(),
         name: metal.hostname.clone(),
-        host: record.place().map(|place| place.host_name.clone()).unwrap_or_default(),
-        key: record.key.clone(),
+        host: journal.place().map(|place| place.host_name.clone()).unwrap_or_default(),
+        key: journal.key.clone(),
     };
     Some(if debts.contains(&debt) { Fenced::Owed } else { Fenced::Owe(debt) })
 }
 
-fn message(metal: &Metal) -> String {
+fn message(metal: &maas::Machine) -> String {
     format!("the LXD host of {} is off, so the VM does not run; it is removed when the host comes back", metal.id)
 }
 
-impl Leave<'_> {
+impl Releasing<'_> {
     /// The object that is being deleted need not wait for a host that is off.
-    pub(super) fn fenced(&self, on_record: Option<&Metal>, ours: &[Metal]) -> Option<Step> {
+    pub(super) fn fenced(&self, on_record: Option<&maas::Machine>, ours: &[maas::Machine]) -> Option<Step> {
         let metal = on_record.filter(|_| self.is_vm)?;
         // Those that were allocated as well come first (S4).
         if ours.iter().any(|other| other.id != metal.id) {
             return None;
         }
-        let fenced = fenced(self.observed, &self.record, metal, !ours.is_empty())?;
+        let fenced = fenced(self.observed, &self.journal, metal, !ours.is_empty())?;
         if let Some(step) = self.dns(metal) {
             return Some(step);
         }
         let message = message(metal);
-        let waiting = |message: String| wait(reasons::HOST_UNAVAILABLE, message, 0).recording(self.record.clone());
+        let waiting = |message: String| wait(reasons::HOST_UNAVAILABLE, message, 0).writing(self.journal.clone());
         Some(match fenced {
             Fenced::Mark(effect) => waiting(message).doing(effect),
             Fenced::Owe(debt) => waiting(message).owing(debt),
@@ -93,25 +93,25 @@ impl Leave<'_> {
     }
 }
 
-impl Life<'_> {
+impl Provisioning<'_> {
     /// A VM that failed and cannot be removed, because its host is off: left to the MaasCluster, and another one is made
     /// under another name. From then on it is none of this object's, although it may carry the same key.
-    pub(super) fn left_on_dead_host(&self, metal: &Metal, ours: bool) -> Option<Step> {
-        let fenced = fenced(self.observed, &self.record, metal, ours)?;
+    pub(super) fn left_on_dead_host(&self, metal: &maas::Machine, ours: bool) -> Option<Step> {
+        let fenced = fenced(self.observed, &self.journal, metal, ours)?;
         let message = message(metal);
         let host = self.host_name();
         let error = LxdError::new(LxdErrorKind::HostUnavailable, message.clone()).on_host(host);
         let mut step = match fenced {
-            Fenced::Mark(effect) => trouble(error).recording(self.record.clone()).doing(effect),
-            Fenced::Owe(debt) => trouble(error).recording(self.record.clone()).owing(debt),
+            Fenced::Mark(effect) => trouble(error).writing(self.journal.clone()).doing(effect),
+            Fenced::Owe(debt) => trouble(error).writing(self.journal.clone()).owing(debt),
             Fenced::Owed => {
-                let mut record = self.record.clone().without_vm();
-                record.owed.push(metal.id.clone());
+                let mut journal = self.journal.clone().without_vm();
+                journal.owed.push(metal.id.clone());
                 // Whatever MAAS said about it, no image fails where nothing runs (S17).
-                for failure in record.failed.iter_mut().filter(|failure| failure.machine == metal.id) {
+                for failure in journal.failed.iter_mut().filter(|failure| failure.machine == metal.id) {
                     failure.power = true;
                 }
-                trouble(error).recording(record).telling(true, reasons::HOST_UNAVAILABLE, message)
+                trouble(error).writing(journal).telling(true, reasons::HOST_UNAVAILABLE, message)
             }
             Fenced::Unseen(why) => return Some(unseen(&why)),
         };

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Metal;
-use super::record::is_made_up;
-use super::state::{Power, State};
+use super::journal::is_made_up;
 use super::vm::is_anothers;
 use crate::Lookup;
+use crate::maas::{self, Power, State};
 
 /// Annotation on a MaasCluster: the VMs that are still to be removed.
 pub const DEBTS_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/vm-debts";
@@ -52,7 +51,13 @@ pub enum Payment {
 /// A debt is a text that people can write, so nothing is removed for it but a VM that carries the key of the debt as its stamp, or one
 /// that nobody has under a name that only the key gives. It is removed as it is: a release would take the stamp off, and with it
 /// the proof (S16, S27).
-pub fn pay(debt: &Debt, vm: &Lookup<Metal>, power: Option<Power>, user: &str, hindrance: Option<String>) -> Payment {
+pub fn pay(
+    debt: &Debt,
+    vm: &Lookup<maas::Machine>,
+    power: Option<Power>,
+    user: &str,
+    hindrance: Option<String>,
+) -> Payment {
     let id = &debt.machine;
     let metal = match vm {
         Lookup::Found(metal) => metal,

@@ -7,9 +7,11 @@ use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, 
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
-use super::record::{RECORD_ANNOTATION, Record, whole_seconds};
-use super::status::{self, Said};
-use super::{Debt, Effect, Event, Eyes, Finalizer, Observed, Plan, Requeue, SpecPatch, leaving, living, ownership};
+use super::journal::{JOURNAL_ANNOTATION, Journal, whole_seconds};
+use super::status::{self, Progress};
+use super::{
+    Access, Debt, Effect, Event, Finalizer, Observed, Plan, Requeue, SpecPatch, ownership, provisioning, releasing,
+};
 use crate::Lookup;
 use crate::credentials::{IDENTITY_ANNOTATION, Name};
 use crate::hosts::leaving::ASKED_ANNOTATION;
@@ -22,11 +24,11 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Step {
     pub(super) effect: Option<Effect>,
-    pub(super) record: Option<Record>,
+    pub(super) journal: Option<Journal>,
     pub(super) spec: SpecPatch,
     pub(super) debt: Option<Debt>,
     pub(super) finalizer: Finalizer,
-    pub(super) said: Said,
+    pub(super) progress: Progress,
     /// What is wrong around a VM, for its own conditions.
     pub(super) lxd: Option<LxdError>,
     /// Why the VM is where it is, or nowhere.
@@ -36,14 +38,14 @@ pub(super) struct Step {
 }
 
 impl Step {
-    pub(super) fn say(said: Said, requeue: Requeue) -> Self {
+    pub(super) fn say(progress: Progress, requeue: Requeue) -> Self {
         Self {
             effect: None,
-            record: None,
+            journal: None,
             spec: SpecPatch::default(),
             debt: None,
             finalizer: Finalizer::Keep,
-            said,
+            progress,
             lxd: None,
             explained: None,
             events: Vec::new(),
@@ -56,8 +58,8 @@ impl Step {
         self
     }
 
-    pub(super) fn recording(mut self, record: Record) -> Self {
-        self.record = Some(record);
+    pub(super) fn writing(mut self, journal: Journal) -> Self {
+        self.journal = Some(journal);
         self
     }
 
@@ -99,7 +101,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
             || metadata.labels.as_ref().is_some_and(|map| map.contains_key(key))
     };
     // What we allocated is released by us or by nobody, whoever has the object now (S13).
-    let ours_to_end = metadata.deletion_timestamp.is_some() && has(RECORD_ANNOTATION);
+    let ours_to_end = metadata.deletion_timestamp.is_some() && has(JOURNAL_ANNOTATION);
     if has(MANAGED_BY) && !ours_to_end {
         return nothing("somebody else manages the object (cluster.x-k8s.io/managed-by)", Requeue::OnChange);
     }
@@ -123,8 +125,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     }
     if observed.is_made_elsewhere() {
         let mut observed = observed.clone();
-        if let Eyes::Open { strange, .. } = &mut observed.eyes {
-            *strange = true;
+        if let Access::Granted { identity_changed, .. } = &mut observed.access {
+            *identity_changed = true;
         }
         return serve(&observed, now);
     }
@@ -133,13 +135,13 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
 
 fn serve(observed: &Observed, now: Timestamp) -> Plan {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    let step = if deleting { leaving::step(observed, now) } else { living::step(observed, now) };
+    let step = if deleting { releasing::step(observed, now) } else { provisioning::step(observed, now) };
     plan(observed, step, now)
 }
 
 /// The object carries another's journal: it is told so, and may go. Nothing is put on it (S25).
 fn for_another(observed: &Observed, step: Step, now: Timestamp) -> Plan {
-    let mut plan = nothing(&step.said.message, step.requeue);
+    let mut plan = nothing(&step.progress.message, step.requeue);
     plan.status = Some(status::of(observed, &step, now));
     plan.finalizer = step.finalizer;
     plan.events = step.events;
@@ -150,7 +152,7 @@ fn for_another(observed: &Observed, step: Step, now: Timestamp) -> Plan {
 fn nothing(why: &str, requeue: Requeue) -> Plan {
     Plan {
         effect: None,
-        record: None,
+        journal: None,
         identity: None,
         asked: None,
         spec: SpecPatch::default(),
@@ -182,31 +184,31 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         step.finalizer = Finalizer::Add;
     }
     let noted = metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
-    let stored = Record::read(metadata.annotations.as_ref()).ok().flatten();
-    let identity = match (&observed.eyes, step.record.is_some() || stored.is_some()) {
-        (Eyes::Open { name, strange: false, .. }, true) => (noted != Some(name)).then(|| name.clone()),
+    let stored = Journal::read(metadata.annotations.as_ref()).ok().flatten();
+    let identity = match (&observed.access, step.journal.is_some() || stored.is_some()) {
+        (Access::Granted { name, identity_changed: false, .. }, true) => (noted != Some(name)).then(|| name.clone()),
         _ => None,
     };
     let status = status::of(observed, &step, now);
     if identity.is_some() {
-        step.record = step.record.or_else(|| stored.clone());
+        step.journal = step.journal.or_else(|| stored.clone());
     }
-    if let Some(record) = &mut step.record {
-        record.written_for = Some(WrittenFor::of(metadata));
+    if let Some(journal) = &mut step.journal {
+        journal.written_for = Some(WrittenFor::of(metadata));
         // What was allocated so far is that user's in MAAS.
         let user_of = |name: &String| Name::parts(name).map(|(_, user)| user.to_owned());
         if let (Some(before), Some(after)) = (noted.and_then(user_of), identity.as_ref().and_then(user_of))
             && before != after
-            && !record.earlier_users.contains(&before)
+            && !journal.earlier_users.contains(&before)
         {
-            record.earlier_users.push(before);
+            journal.earlier_users.push(before);
         }
     }
-    step.record = step.record.filter(|record| stored.as_ref() != Some(record));
+    step.journal = step.journal.filter(|journal| stored.as_ref() != Some(journal));
     Plan {
-        why: step.said.message.clone(),
+        why: step.progress.message.clone(),
         effect: step.effect,
-        record: step.record,
+        journal: step.journal,
         identity,
         asked: asked_in_the_future(observed, now),
         spec: step.spec,
@@ -221,7 +223,7 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
 /// Whether MAAS may be another one than that in which the machine was made: what it shows under the same id, without our mark,
 /// need not be the same machine (S5). Another user of the same MAAS sees the same machines.
 pub(super) fn is_elsewhere(observed: &Observed) -> bool {
-    let Eyes::Open { name, strange: true, .. } = &observed.eyes else { return false };
+    let Access::Granted { name, identity_changed: true, .. } = &observed.access else { return false };
     let recorded = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
     let endpoint = |name: &str| Name::parts(name).map(|(endpoint, _)| endpoint.to_owned());
     recorded.is_none_or(|recorded| endpoint(recorded).is_none() || endpoint(recorded) != endpoint(name))
@@ -237,17 +239,17 @@ fn asked_in_the_future(observed: &Observed, now: Timestamp) -> Option<Timestamp>
 
 /// A step that only says that something is not known.
 pub(super) fn unknown(reason: &'static str, message: impl Into<String>) -> Step {
-    Step::say(Said::unknown(reason, message), Requeue::After(ASK_AGAIN))
+    Step::say(Progress::unknown(reason, message), Requeue::After(ASK_AGAIN))
 }
 
 /// A step that only says that something else must come first.
 pub(super) fn waiting(reason: &'static str, message: impl Into<String>) -> Step {
-    Step::say(Said::not_yet(Severity::Info, reason, message), Requeue::OnChange)
+    Step::say(Progress::not_yet(Severity::Info, reason, message), Requeue::OnChange)
 }
 
 /// A step that leaves everything alone until a person acts.
 pub(super) fn left_alone(reason: &'static str, message: impl Into<String>) -> Step {
-    Step::say(Said::not_yet(Severity::Error, reason, message), after(300))
+    Step::say(Progress::not_yet(Severity::Error, reason, message), after(300))
 }
 
 /// The machine could not be looked at.

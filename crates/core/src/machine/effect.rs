@@ -2,7 +2,7 @@
 
 use jiff::{Timestamp, ToSpan as _};
 
-use super::record::Place;
+use super::journal::Place;
 use crate::backoff::Request;
 use crate::intent::Wipe;
 use crate::links::Change;
@@ -41,7 +41,7 @@ pub struct Constraints {
 /// One thing to do. At most one is done in a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Takes a machine under our key. Lost: a look-up by the key finds it; the record tells that one may be under way.
+    /// Takes a machine under our key. Lost: a look-up by the key finds it; the journal tells that one may be under way.
     Allocate {
         /// The key.
         key: String,
@@ -56,7 +56,7 @@ pub enum Effect {
         machine: String,
     },
     /// Makes a VM, which then is nobody's (S10). Lost: a look-up by its host name finds it, or LXD says that it exists; the
-    /// record tells that one may be under way.
+    /// journal tells that one may be under way.
     Compose {
         /// The host name, which is the key until the VM is allocated.
         name: String,
@@ -117,7 +117,7 @@ pub enum Effect {
         /// The write.
         change: Change,
     },
-    /// Installs the image with the start-up data. Lost: the machine is no longer Allocated, and still under our key.
+    /// Installs the image with the bootstrap data. Lost: the machine is no longer Allocated, and still under our key.
     Deploy {
         /// The key, sent along: should the machine be Ready by then, it is found by it.
         key: String,
@@ -135,7 +135,7 @@ pub enum Effect {
         /// The tag.
         tag: String,
     },
-    /// Gives the machine back. Lost: the machine is Releasing or Ready, and the record tells that it was asked for.
+    /// Gives the machine back. Lost: the machine is Releasing or Ready, and the journal tells that it was asked for.
     Release {
         /// The machine.
         machine: String,
@@ -175,7 +175,7 @@ pub enum Effect {
         /// The number of the VM host.
         vm_host: i64,
     },
-    /// Turns the machine on. Lost: its power shows it; the record tells when it was last tried.
+    /// Turns the machine on. Lost: its power shows it; the journal tells when it was last tried.
     PowerOn {
         /// The machine.
         machine: String,

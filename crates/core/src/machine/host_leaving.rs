@@ -4,32 +4,39 @@ use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
 use super::decide::{Step, after, unseen};
-use super::record::{Record, whole_seconds};
-use super::status::Said;
-use super::{Effect, Metal, Observed, State};
+use super::journal::{Journal, whole_seconds};
+use super::status::Progress;
+use super::{Effect, Observed};
 use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, LeavingStep, Note, step};
 use crate::hosts::observed::IN_FLIGHT;
+use crate::maas;
+use crate::maas::State;
 
 /// What comes before the release, if anything.
-pub(super) fn before_release(observed: &Observed, record: &Record, metal: &Metal, now: Timestamp) -> Option<Step> {
+pub(super) fn before_release(
+    observed: &Observed,
+    journal: &Journal,
+    metal: &maas::Machine,
+    now: Timestamp,
+) -> Option<Step> {
     let host = match &observed.as_host {
         AsHost::Host(host) => host,
         AsHost::NotAsked if metal.state != State::Deployed || metal.is_vm() => return None,
         AsHost::NotAsked => return Some(unseen("nobody looked whether the machine is a VM host")),
         AsHost::Unknown(why) => return Some(unseen(why)),
         // It was a host, and is none any more.
-        AsHost::NoHost if record.leaving.is_some() => return None,
+        AsHost::NoHost if journal.leaving.is_some() => return None,
         AsHost::NoHost => return registration_may_land(observed, now),
     };
-    let mut record = record.clone();
+    let mut journal = journal.clone();
     let mut leaving =
-        record.leaving.take().unwrap_or(Note { since: whole_seconds(now), clear: false, refreshed: None });
+        journal.leaving.take().unwrap_or(Note { since: whole_seconds(now), clear: false, refreshed: None });
     let next = step(host, &mut leaving, now);
-    record.leaving = Some(leaving);
+    journal.leaving = Some(leaving);
     let (machine, vm_host) = (metal.id.clone(), host.id);
     let busy = |message: &str| {
         let message = format!("{} ({}) is a VM host: {message}", metal.hostname, metal.id);
-        Step::say(Said::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(1))
+        Step::say(Progress::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(1))
     };
     let step = match next {
         LeavingStep::Mark => busy("it takes no more VMs").doing(Effect::MarkHost { machine, vm_host }),
@@ -45,13 +52,13 @@ pub(super) fn before_release(observed: &Observed, record: &Record, metal: &Metal
         LeavingStep::Held(why) => {
             // Nothing tells when a VM of another cluster is gone, and the API server of this one goes with the other hosts: after
             // that nobody can tell the agent to stop.
-            let said = Said::not_yet(Severity::Warning, reasons::WAITING_FOR_VMS_TO_LEAVE, why);
-            Step::say(said, after(5))
+            let progress = Progress::not_yet(Severity::Warning, reasons::WAITING_FOR_VMS_TO_LEAVE, why);
+            Step::say(progress, after(5))
         }
-        LeavingStep::Wait(why) => Step::say(Said::not_yet(Severity::Info, reasons::LEAVING_HOST, why), after(15)),
-        LeavingStep::Stuck(why) => Step::say(Said::not_yet(Severity::Error, reasons::LEAVING_HOST, why), after(60)),
+        LeavingStep::Wait(why) => Step::say(Progress::not_yet(Severity::Info, reasons::LEAVING_HOST, why), after(15)),
+        LeavingStep::Stuck(why) => Step::say(Progress::not_yet(Severity::Error, reasons::LEAVING_HOST, why), after(60)),
     };
-    Some(step.recording(record))
+    Some(step.writing(journal))
 }
 
 /// A registration that was sent a moment ago may make it a host yet (S2).
@@ -61,6 +68,6 @@ fn registration_may_land(observed: &Observed, now: Timestamp) -> Option<Step> {
     // One in the future is written anew by this pass.
     (now.duration_since(asked) < IN_FLIGHT).then(|| {
         let message = "it was going to be registered as VM host; whether that still happens is awaited";
-        Step::say(Said::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(15))
+        Step::say(Progress::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(15))
     })
 }

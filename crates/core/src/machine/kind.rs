@@ -3,7 +3,7 @@
 
 use capmaas_api::MaasMachine;
 
-use super::record::Record;
+use super::journal::Journal;
 use crate::intent::{self, Intent, Problem};
 
 /// What an object asks for, as what it is.
@@ -16,7 +16,7 @@ pub struct Wanted {
 }
 
 /// Resolves the spec of an object with this journal.
-pub fn wanted(object: &MaasMachine, journal: Option<&Record>) -> Result<Wanted, Problem> {
+pub fn wanted(object: &MaasMachine, journal: Option<&Journal>) -> Result<Wanted, Problem> {
     let spec = &object.spec;
     let on_record = journal.is_some_and(|journal| journal.machine.is_some());
     let kind = journal.and_then(kind);
@@ -32,18 +32,18 @@ pub fn wanted(object: &MaasMachine, journal: Option<&Record>) -> Result<Wanted, 
 }
 
 /// What is said, and after it what whoever changed the mode of the object has to know.
-pub(super) fn with_change(object: &MaasMachine, said: &str) -> String {
-    let journal = Record::read(object.metadata.annotations.as_ref()).ok().flatten();
+pub(super) fn with_change(object: &MaasMachine, progress: &str) -> String {
+    let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten();
     let changed = journal.and_then(|journal| wanted(object, Some(&journal)).ok()?.changed);
     match changed {
-        Some(changed) if said.is_empty() => changed,
-        Some(changed) => format!("{said}; {changed}"),
-        None => said.to_owned(),
+        Some(changed) if progress.is_empty() => changed,
+        Some(changed) => format!("{progress}; {changed}"),
+        None => progress.to_owned(),
     }
 }
 
 /// Whether it is a VM; `None` if only the spec can tell, because the machine was there before the journal.
-fn kind(journal: &Record) -> Option<bool> {
+fn kind(journal: &Journal) -> Option<bool> {
     match (&journal.vm, journal.adopted) {
         (Some(_), _) => Some(true),
         (None, true) => None,

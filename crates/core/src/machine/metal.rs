@@ -4,43 +4,43 @@ use capmaas_api::{Severity, reasons};
 
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::{Constraints, Effect, quarantine_tags};
-use super::leaving::may_be_an_earlier_users;
-use super::living::{ATTEMPTS, Life, first_things_first, kept, unplanned};
-use super::record::{Failure, Write};
-use super::state::State;
-use super::status::Said;
-use super::{Event, Metal, extra, stuck};
+use super::journal::{Failure, Write};
+use super::provisioning::{ATTEMPTS, Provisioning, first_things_first, kept, unplanned};
+use super::releasing::may_be_an_earlier_users;
+use super::status::Progress;
+use super::{Event, stuck, surplus};
 use crate::Lookup;
 use crate::intent::Intent;
+use crate::maas::{self, State};
 
-impl Life<'_> {
-    /// Nothing is on record: look what MAAS holds under our key, then allocate.
-    pub(super) fn find(mut self, strange: bool) -> Step {
+impl Provisioning<'_> {
+    /// Nothing is in the journal: look what MAAS holds under our key, then allocate.
+    pub(super) fn find(mut self, identity_changed: bool) -> Step {
         let found = match &self.observed.by_key {
             Lookup::Found(found) => found,
             Lookup::Absent => &Vec::new(),
             Lookup::Unknown(why) => return unseen(why),
         };
-        if let Some(message) = self.observed.contested(&self.record) {
+        if let Some(message) = self.observed.contested(&self.journal) {
             return left_alone(reasons::NOT_OUR_MACHINE, message);
         }
         // Not the answer to what we asked for: anybody may write our key.
-        let (found, theirs): (Vec<&Metal>, Vec<&Metal>) =
-            found.iter().partition(|metal| self.observed.is_ours(&self.record, metal));
+        let (found, theirs): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
+            found.iter().partition(|metal| self.observed.is_ours(&self.journal, metal));
         // A live node of somebody else's, handed out by a MAAS that forgot (S6): neither deployed nor released, but kept.
-        let (held, mut candidates): (Vec<&Metal>, Vec<&Metal>) =
-            found.into_iter().partition(|metal| self.observed.is_held_by_another(&self.record, metal));
-        let failed = |metal: &Metal| self.record.failed.iter().any(|failure| failure.machine == metal.id);
+        let (held, mut candidates): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
+            found.into_iter().partition(|metal| self.observed.is_held_by_another(&self.journal, metal));
+        let failed = |metal: &maas::Machine| self.journal.failed.iter().any(|failure| failure.machine == metal.id);
         candidates.sort_by_key(|metal| (failed(metal), metal.state == State::Allocated, metal.id.clone()));
         if let Some(metal) = candidates.first() {
             if failed(metal) {
                 // Nothing kept it away: not being an administrator, or its quarantine is over. It is given back, and counts (S17).
                 let image = self.intent.image().to_owned();
-                self.record.failed.push(Failure { machine: metal.id.clone(), image, power: true });
+                self.journal.failed.push(Failure { machine: metal.id.clone(), image, power: true });
             }
-            self.record.machine = Some(metal.id.clone());
-            if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate) {
-                self.record.in_flight = None;
+            self.journal.machine = Some(metal.id.clone());
+            if self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate) {
+                self.journal.in_flight = None;
             }
             return self.found(metal);
         }
@@ -49,16 +49,16 @@ impl Life<'_> {
             return left_alone(reasons::MACHINE_NOT_FOUND, message);
         }
         if !held.is_empty()
-            && self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate)
+            && self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate)
             && held.len() < ATTEMPTS
         {
             // The answer to what was in flight has come, even though it is of no use.
-            self.record.in_flight = None;
+            self.journal.in_flight = None;
         }
         if let Some(step) = self.in_flight() {
             return step;
         }
-        if strange {
+        if identity_changed {
             let message =
                 "the MAAS endpoint or user changed; nothing is allocated until a machine of the cluster was seen";
             return unknown(reasons::IDENTITY_CHANGED, message);
@@ -67,12 +67,12 @@ impl Life<'_> {
             return step;
         }
         if let Some(step) = first_things_first(self.observed, &self.intent) {
-            return step.recording(self.record);
+            return step.writing(self.journal);
         }
         if let Some(step) = self.cannot_be_held() {
-            return step.recording(self.record);
+            return step.writing(self.journal);
         }
-        let effect = Effect::Allocate { key: self.record.key.clone(), constraints: self.constraints() };
+        let effect = Effect::Allocate { key: self.journal.key.clone(), constraints: self.constraints() };
         let mut message = "a machine is being asked for".to_owned();
         if let Some(live) = held.first() {
             message = format!(
@@ -83,23 +83,23 @@ impl Life<'_> {
         if let Some(metal) = theirs.first() {
             message = not_meant(metal);
         }
-        let said = Said::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message);
-        let record = self.record.clone().sending(Write::Allocate, self.now);
-        let mut step = Step::say(said, after(0)).recording(record).doing(effect);
+        let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message);
+        let journal = self.journal.clone().sending(Write::Allocate, self.now);
+        let mut step = Step::say(progress, after(0)).writing(journal).doing(effect);
         step.events.extend(theirs.into_iter().map(told));
         step
     }
 
     /// Under our key, and from now on in the journal. Where nothing but a stamp comes next, that needs no further look.
-    fn found(self, metal: &Metal) -> Step {
+    fn found(self, metal: &maas::Machine) -> Step {
         let message = format!("{} ({}) is ours", metal.hostname, metal.id);
-        let alone = extra::unwritten(self.observed, &self.record, &metal.id).is_empty();
+        let alone = surplus::unwritten(self.observed, &self.journal, &metal.id).is_empty();
         let fit = alone && metal.state == State::Allocated && !metal.is_vm() && !self.is_to_go(&metal.id);
         let step = match self.stamp(metal) {
             Some(step) if fit => step,
             _ => {
-                let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message.clone());
-                Step::say(said, after(0)).recording(self.record)
+                let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message.clone());
+                Step::say(progress, after(0)).writing(self.journal)
             }
         };
         step.telling(false, "MachineAllocated", message)
@@ -123,18 +123,18 @@ impl Life<'_> {
         }
     }
 
-    /// The machine on record carries neither our key nor our stamp (S7).
-    pub(super) fn not_ours(mut self, metal: &Metal, user: &str) -> Step {
+    /// The machine in the journal carries neither our key nor our stamp (S7).
+    pub(super) fn not_ours(mut self, metal: &maas::Machine, user: &str) -> Step {
         let id = &metal.id;
         if let Lookup::Unknown(why) = &self.observed.by_key {
             return unseen(why);
         }
-        let unclaimed = metal.stamp.is_none() && !self.observed.others.machines.contains(id);
-        if self.record.adopted && unclaimed && metal.owner.as_deref() == Some(user) && !metal.state.is_leaving() {
+        let unclaimed = metal.stamp.is_none() && !self.observed.held_elsewhere.machines.contains(id);
+        if self.journal.adopted && unclaimed && metal.owner.as_deref() == Some(user) && !metal.state.is_leaving() {
             // The Go provider left no mark; from now on there is one. The only change that taking over makes (S24).
-            let effect = Effect::Stamp { key: self.record.key.clone(), machine: id.clone() };
-            let said = kept(self.observed, "the machine is being taken over");
-            return Step::say(said, after(1)).doing(effect);
+            let effect = Effect::Stamp { key: self.journal.key.clone(), machine: id.clone() };
+            let progress = kept(self.observed, "the machine is being taken over");
+            return Step::say(progress, after(1)).doing(effect);
         }
         if self.provisioned {
             let (reason, message) = match metal.state {
@@ -152,19 +152,20 @@ impl Life<'_> {
         }
         match (metal.state, &metal.owner) {
             (State::Releasing | State::DiskErasing, _) => {
-                if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+                if let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now) {
                     return step;
                 }
-                let said = Said::not_yet(Severity::Info, reasons::MACHINE_RELEASING, format!("{id} is being released"));
-                Step::say(said, after(20)).recording(self.record)
+                let progress =
+                    Progress::not_yet(Severity::Info, reasons::MACHINE_RELEASING, format!("{id} is being released"));
+                Step::say(progress, after(20)).writing(self.journal)
             }
             (State::Ready | State::New, _) => self.back(id),
             (State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment, _)
-                if self.record.released.as_ref() == Some(id) =>
+                if self.journal.released.as_ref() == Some(id) =>
             {
                 self.begin_anew(&format!("{id} was released and taken again; another machine is asked for"))
             }
-            (_, Some(owner)) if owner != user && !(unclaimed && may_be_an_earlier_users(&self.record, metal)) => {
+            (_, Some(owner)) if owner != user && !(unclaimed && may_be_an_earlier_users(&self.journal, metal)) => {
                 self.begin_anew(&format!("{id} is {owner}'s now; another machine is asked for"))
             }
             _ => left_alone(
@@ -177,22 +178,22 @@ impl Life<'_> {
     /// Released in the first second of its deployment, a machine stays on (S14).
     pub(super) fn reclaim(self, id: &str) -> Step {
         let message = format!("{id} is still on after its release; it is taken back and released once more");
-        let said = Said::not_yet(Severity::Warning, reasons::MACHINE_RELEASING, message);
-        let effect = Effect::Reclaim { key: self.record.key.clone(), machine: id.to_owned() };
-        Step::say(said, after(1)).recording(self.record.sending(Write::Allocate, self.now)).doing(effect)
+        let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_RELEASING, message);
+        let effect = Effect::Reclaim { key: self.journal.key.clone(), machine: id.to_owned() };
+        Step::say(progress, after(1)).writing(self.journal.sending(Write::Allocate, self.now)).doing(effect)
     }
 
     /// Ours, and never provisioned: what fails is replaced (S9).
-    pub(super) fn becoming(mut self, metal: &Metal) -> Step {
+    pub(super) fn becoming(mut self, metal: &maas::Machine) -> Step {
         let id = metal.id.clone();
         if self.is_to_go(&id) {
             return self.giving_back(metal);
         }
-        if let Some(extra) = self.superfluous(&id) {
-            return extra;
+        if let Some(surplus) = self.superfluous(&id) {
+            return surplus;
         }
         if metal.is_vm() {
-            self.record.failed.push(Failure {
+            self.journal.failed.push(Failure {
                 machine: id.clone(),
                 image: self.intent.image().to_owned(),
                 power: true,
@@ -214,26 +215,26 @@ impl Life<'_> {
         step
     }
 
-    /// Two machines under one key: the one on record stays, another is written down to be released if it was never deployed
+    /// Two machines under one key: the one in the journal stays, another is written down to be released if it was never deployed
     /// (S4). One that was is told.
     pub(super) fn superfluous(&self, id: &str) -> Option<Step> {
-        let unwritten = extra::unwritten(self.observed, &self.record, id);
-        let ours = |metal: &&Metal| self.observed.is_ours(&self.record, metal);
+        let unwritten = surplus::unwritten(self.observed, &self.journal, id);
+        let ours = |metal: &&maas::Machine| self.observed.is_ours(&self.journal, metal);
         let surplus = unwritten.into_iter().filter(ours).find(|metal| metal.state == State::Allocated)?;
         let message = format!("{} was allocated as well; it is going to be released", surplus.id);
-        let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
-        let mut record = self.record.clone();
-        record.extra.push(surplus.id.clone());
-        Some(Step::say(said, after(0)).recording(record))
+        let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
+        let mut journal = self.journal.clone();
+        journal.surplus.push(surplus.id.clone());
+        Some(Step::say(progress, after(0)).writing(journal))
     }
 
     /// What there is to tell about machines under our key that were deployed: nobody knows by whom, so they are left (S4).
     pub(super) fn odd_ones(&self, id: &str) -> Vec<Event> {
-        let unwritten = extra::unwritten(self.observed, &self.record, id);
-        let (ours, theirs): (Vec<&Metal>, Vec<&Metal>) =
-            unwritten.into_iter().partition(|metal| self.observed.is_ours(&self.record, metal));
+        let unwritten = surplus::unwritten(self.observed, &self.journal, id);
+        let (ours, theirs): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
+            unwritten.into_iter().partition(|metal| self.observed.is_ours(&self.journal, metal));
         let odd = ours.into_iter().filter(|metal| metal.state != State::Allocated && !metal.state.is_leaving());
-        let deployed = |metal: &Metal| Event {
+        let deployed = |metal: &maas::Machine| Event {
             warning: true,
             reason: reasons::NOT_OUR_MACHINE,
             message: format!(
@@ -245,20 +246,20 @@ impl Life<'_> {
     }
 
     /// A machine that is not going to be used: on its way back to MAAS.
-    fn giving_back(mut self, metal: &Metal) -> Step {
+    fn giving_back(mut self, metal: &maas::Machine) -> Step {
         let id = &metal.id;
-        if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+        if let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now) {
             return step;
         }
-        let said =
-            Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is given back to MAAS"));
+        let progress =
+            Progress::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is given back to MAAS"));
         match metal.state {
-            State::Releasing | State::DiskErasing => Step::say(said, after(20)).recording(self.record),
+            State::Releasing | State::DiskErasing => Step::say(progress, after(20)).writing(self.journal),
             State::Ready | State::New => self.back(id),
             state if state.is_releasable() && !metal.locked => {
-                let record = self.record.releasing(metal, self.now);
+                let journal = self.journal.releasing(metal, self.now);
                 let erase = self.intent.erase();
-                Step::say(said, after(2)).recording(record).doing(Effect::Release { machine: id.clone(), erase })
+                Step::say(progress, after(2)).writing(journal).doing(Effect::Release { machine: id.clone(), erase })
             }
             _ => unplanned(metal),
         }
@@ -266,7 +267,7 @@ impl Life<'_> {
 }
 
 /// A machine under our key that is not ours.
-fn not_meant(metal: &Metal) -> String {
+fn not_meant(metal: &maas::Machine) -> String {
     format!(
         "{} carries our key and is {}'s in MAAS, who never was a user of ours, or another object's; it is left alone, and \
          another machine is asked for",
@@ -275,6 +276,6 @@ fn not_meant(metal: &Metal) -> String {
     )
 }
 
-fn told(metal: &Metal) -> Event {
+fn told(metal: &maas::Machine) -> Event {
     Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message: not_meant(metal) }
 }

@@ -10,22 +10,21 @@ mod dead_host;
 mod debt;
 mod decide;
 mod effect;
-mod extra;
 mod host_leaving;
+mod journal;
 mod kind;
-mod leaving;
-mod living;
 mod metal;
 mod ownership;
 mod past;
 mod preparing;
-mod record;
+mod provisioning;
+mod releasing;
 mod removing;
 mod rising;
 mod running;
-mod state;
 mod status;
 mod stuck;
+mod surplus;
 mod swap;
 #[cfg(test)]
 mod tests;
@@ -40,24 +39,27 @@ use capmaas_api::{MaasMachine, MaasMachineStatus};
 use jiff::Timestamp;
 
 use crate::Lookup;
-use crate::hosts::bridge::{BridgeWish, Network};
+use crate::hosts::bridge::DesiredBridge;
 use crate::hosts::leaving::AsHost;
+use crate::maas;
+use crate::maas::Power;
+#[cfg(test)]
+use crate::maas::State;
 use crate::placement::Placement;
 
 pub use conclude::{Conclusion, Outcome, Refusal, conclude};
 pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::decide;
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
+pub use journal::{
+    ABANDON_ANNOTATION, AVOIDED, Avoided, Failure, IN_FLIGHT, InFlight, JOURNAL_ANNOTATION, Journal,
+    LEAVE_POWER_ANNOTATION, Place, TurnedOn, VmJournal, VmNic, Write,
+};
 pub use kind::{Wanted, wanted};
-pub use leaving::is_sent_back;
-pub use living::{asks_power, first_record, takes_ignition};
 pub use ownership::may_be_served;
 pub use preparing::DEPLOY_DEADLINE;
-pub use record::{
-    ABANDON_ANNOTATION, AVOIDED, Avoided, Card, Failure, IN_FLIGHT, InFlight, LEAVE_POWER_ANNOTATION, Place,
-    RECORD_ANNOTATION, Record, TurnedOn, VmRecord, Write,
-};
-pub use state::{Power, State};
+pub use provisioning::{asks_power, first_journal, takes_ignition};
+pub use releasing::is_sent_back;
 pub use swap::ends_swap;
 
 /// Key of the stamp among a machine's workload annotations. MAAS takes no slash in it.
@@ -75,22 +77,22 @@ pub struct Observed {
     /// The Machine that owns it, maybe from a watch. `Absent`: none does, or it is gone.
     pub machine: Lookup<Machine>,
     /// The MaasCluster of its Cluster.
-    pub maas_cluster: Lookup<Surroundings>,
-    /// The start-up data, if the Machine names any.
+    pub maas_cluster: Lookup<ClusterFacts>,
+    /// The bootstrap data, if the Machine names any.
     pub bootstrap: Lookup<Format>,
     /// What other MaasMachines hold.
-    pub others: Others,
-    /// With whose eyes MAAS was looked at.
-    pub eyes: Eyes,
+    pub held_elsewhere: HeldElsewhere,
+    /// Whether, and as whom, MAAS could be asked.
+    pub access: Access,
     /// Machines that MAAS holds under our key. An empty list is `Found`; `Unknown` if nobody asked.
-    pub by_key: Lookup<Vec<Metal>>,
-    /// The machine on record. `Absent` only by MAAS's own word about the id; `Unknown` if there is none on record.
-    pub on_record: Lookup<Metal>,
-    /// The machines on record that were allocated as well (S4).
-    pub extra: Vec<Extra>,
-    /// What the power driver of the machine on record says, if it was asked.
+    pub by_key: Lookup<Vec<maas::Machine>>,
+    /// The machine in the journal. `Absent` only by MAAS's own word about the id; `Unknown` if there is none in the journal.
+    pub on_record: Lookup<maas::Machine>,
+    /// The machines in the journal that were allocated as well (S4).
+    pub surplus: Vec<Surplus>,
+    /// What the power driver of the machine in the journal says, if it was asked.
     pub power: Option<Power>,
-    /// Whether the cluster's DNS record leads to the machine on record. `Absent`: there is no such record.
+    /// Whether the cluster's DNS record resolves to the machine in the journal. `Absent`: there is no such record.
     pub in_dns: Lookup<bool>,
     /// The machine's Node, if it was looked for.
     pub node: NodeSight,
@@ -114,10 +116,10 @@ impl Observed {
         capmaas_api::capi::is_control_plane(&self.object, machine)
     }
 
-    /// The ids of all machines that are spoken of: those that MAAS showed, and those on record. A decision may ask about each of
+    /// The ids of all machines that are spoken of: those that MAAS showed, and those in the journal. A decision may ask about each of
     /// them whether another object holds it.
     pub fn machines(&self) -> BTreeSet<String> {
-        let shown = |found: &Lookup<Vec<Metal>>| match found {
+        let shown = |found: &Lookup<Vec<maas::Machine>>| match found {
             Lookup::Found(found) => found.iter().map(|metal| metal.id.clone()).collect(),
             Lookup::Absent | Lookup::Unknown(_) => Vec::new(),
         };
@@ -125,21 +127,21 @@ impl Observed {
         if let Lookup::Found(metal) = &self.on_record {
             ids.insert(metal.id.clone());
         }
-        ids.extend(self.extra.iter().map(|extra| extra.id.clone()));
-        if let Ok(Some(record)) = Record::read(self.object.metadata.annotations.as_ref()) {
-            ids.extend(record.machine.into_iter().chain(record.released).chain(record.extra));
+        ids.extend(self.surplus.iter().map(|surplus| surplus.id.clone()));
+        if let Ok(Some(journal)) = Journal::read(self.object.metadata.annotations.as_ref()) {
+            ids.extend(journal.machine.into_iter().chain(journal.released).chain(journal.surplus));
         }
         ids
     }
 }
 
-/// A machine that was allocated under our key besides the one on record (S4).
+/// A machine that was allocated under our key besides the one in the journal (S4).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Extra {
+pub struct Surplus {
     /// Its system ID.
     pub id: String,
     /// How MAAS shows it. `Absent` only by MAAS's own word about the id.
-    pub seen: Lookup<Metal>,
+    pub seen: Lookup<maas::Machine>,
     /// What its power driver says, asked once it is released.
     pub power: Option<Power>,
 }
@@ -149,10 +151,10 @@ pub struct Extra {
 pub struct VmSight {
     /// Where it can be, asked for while it has no place yet.
     pub placement: Lookup<Placement>,
-    /// The VM host on record, read in this pass where that matters.
+    /// The VM host in the journal, read in this pass where that matters.
     pub host: Lookup<HostSight>,
     /// Machines that MAAS has under the VM's host name. An empty list is `Found`; `Unknown` if nobody asked.
-    pub by_name: Lookup<Vec<Metal>>,
+    pub by_name: Lookup<Vec<maas::Machine>>,
 }
 
 impl Default for VmSight {
@@ -166,7 +168,7 @@ impl Default for VmSight {
     }
 }
 
-/// What matters about the VM host on record.
+/// What matters about the VM host in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSight {
     /// MAAS reaches it and can make VMs on it; the sentence says what is in the way.
@@ -182,14 +184,14 @@ pub struct HostSight {
 
 /// What matters about the MaasCluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct ClusterFacts {
     /// Its DNS record is kept by us, so that a machine's address leaves it before the machine does (S18).
     pub keeps_dns: bool,
     /// The bridge that its metal needs to become LXD hosts, if it does. Or why that cannot be told.
-    pub bridge: Result<Option<BridgeWish>, String>,
+    pub bridge: Result<Option<DesiredBridge>, String>,
 }
 
-/// The format of start-up data.
+/// The format of bootstrap data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// For cloud-init.
@@ -205,7 +207,7 @@ pub enum Format {
 
 /// What other MaasMachines hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Others {
+pub struct HeldElsewhere {
     /// Of the [machines that are spoken of](Observed::machines) those that they name in their provider IDs or records: live nodes (S6).
     pub machines: BTreeSet<String>,
     /// The object that our key was made for, if that is another one: this one is a copy of it (S25).
@@ -216,68 +218,26 @@ pub struct Others {
     pub use_go_form: bool,
 }
 
-/// With whose eyes MAAS was looked at (S5).
+/// Whether MAAS could be asked, and as whom (S5).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Eyes {
-    /// With these.
-    Open {
-        /// Endpoint and user, for the record.
+pub enum Access {
+    /// As this identity.
+    Granted {
+        /// Endpoint and user, as noted on objects.
         name: String,
         /// The user.
         user: String,
-        /// The cluster's machines were made with other eyes: what these do not see may exist, and nothing new is allocated.
-        strange: bool,
+        /// The cluster's machines were made under another identity: what this one does not see may exist, and nothing new is
+        /// allocated.
+        identity_changed: bool,
     },
-    /// There was no way to look.
-    Closed {
+    /// It could not be asked.
+    Denied {
         /// For programs.
         reason: &'static str,
         /// For people.
         message: String,
     },
-}
-
-/// A machine as MAAS shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Metal {
-    /// Its system ID.
-    pub id: String,
-    /// Its state.
-    pub state: State,
-    /// Its state in MAAS's words.
-    pub state_name: String,
-    /// What MAAS last knew about its power.
-    pub power: Power,
-    /// Who has it.
-    pub owner: Option<String>,
-    /// The key that is stamped on it.
-    pub stamp: Option<String>,
-    /// The object that the stamp names.
-    pub stamped_for: Option<String>,
-    /// First part of its name.
-    pub hostname: String,
-    /// Its whole name.
-    pub fqdn: String,
-    /// Its addresses.
-    pub addresses: Vec<String>,
-    /// Its zone.
-    pub zone: String,
-    /// It is protected from release.
-    pub locked: bool,
-    /// It is marked for maintenance by a tag.
-    pub in_maintenance: bool,
-    /// Swap is off already.
-    pub swap_off: bool,
-    /// Its interfaces.
-    pub network: Network,
-    /// The VM host that it is a VM of.
-    pub vm_host: Option<i64>,
-    /// Its tags.
-    pub tags: Vec<String>,
-    /// The last thing that MAAS said about it.
-    pub last_words: String,
-    /// The VLAN that it boots from, if MAAS neither serves DHCP there nor passes it on.
-    pub without_dhcp: Option<String>,
 }
 
 /// What is known about the machine's Node.
@@ -301,8 +261,8 @@ pub enum NodeSight {
 pub struct Plan {
     /// The one thing to do outside of Kubernetes' own cluster.
     pub effect: Option<Effect>,
-    /// The record to store before the effect; `None` if it stays.
-    pub record: Option<Record>,
+    /// The journal to store before the effect; `None` if it stays.
+    pub journal: Option<Journal>,
     /// The identity to note on the object; `None` if it stays.
     pub identity: Option<String>,
     /// When the machine was asked to be registered as VM host, if that is to be written anew.
@@ -372,29 +332,5 @@ impl Requeue {
             Self::OnChange => Self::After(wait),
             Self::After(own) => Self::After(own.min(wait)),
         }
-    }
-}
-
-impl Metal {
-    /// It is a VM.
-    pub fn is_vm(&self) -> bool {
-        self.vm_host.is_some()
-    }
-
-    /// What MAAS said last is what the machine itself reported after its deployment: cloud-init has failed.
-    fn bootstrap_failed(&self) -> bool {
-        self.last_words.starts_with("Node post-installation failure")
-    }
-
-    /// What MAAS said last is about its power: the image is not to blame.
-    fn failed_for_want_of_power(&self) -> bool {
-        ["power", "bmc"].iter().any(|word| self.last_words.to_lowercase().contains(word))
-    }
-
-    /// It is the VM that was made under the name on record, where it was going to be made; and the name is one that only the object
-    /// of this key gives. Whose it is, is another question.
-    pub fn is_made_for(&self, vm: &VmRecord, key: &str) -> bool {
-        let there = vm.place.as_ref().is_some_and(|place| self.vm_host == Some(place.host));
-        self.is_vm() && there && self.hostname == vm.name && record::is_made_up(&vm.name, key)
     }
 }

@@ -3,12 +3,13 @@
 use capmaas_api::{Severity, reasons};
 
 use super::decide::{Step, after, unknown};
-use super::leaving::{done, kept};
-use super::record::{ABANDON_ANNOTATION, RECORD_ANNOTATION, Record};
-use super::status::Said;
-use super::{Eyes, Metal, Observed};
+use super::journal::{ABANDON_ANNOTATION, JOURNAL_ANNOTATION, Journal};
+use super::releasing::{done, kept};
+use super::status::Progress;
+use super::{Access, Observed};
 use crate::Lookup;
 use crate::credentials::{IDENTITY_ANNOTATION, Name};
+use crate::maas;
 use crate::origin::{Origin, WrittenFor};
 
 /// What an object is to the journal that it carries.
@@ -23,34 +24,34 @@ enum Claim {
     Unknown(String),
 }
 
-fn claim(observed: &Observed, record: &Record) -> Claim {
+fn claim(observed: &Observed, journal: &Journal) -> Claim {
     let metadata = &observed.object.metadata;
-    if let Origin::Copy(original) = WrittenFor::judge(record.written_for.as_ref(), metadata) {
+    if let Origin::Copy(original) = WrittenFor::judge(journal.written_for.as_ref(), metadata) {
         return Claim::Copy(original.to_string());
     }
-    if is_keys_own(observed, record) {
+    if is_keys_own(observed, journal) {
         return Claim::Own;
     }
     // Also if its journal says something else: the key was made for that object, and for no other.
-    if let Some(original) = &observed.others.original {
+    if let Some(original) = &observed.held_elsewhere.original {
         return Claim::Copy(original.clone());
     }
-    if WrittenFor::judge(record.written_for.as_ref(), metadata) == Origin::Own {
+    if WrittenFor::judge(journal.written_for.as_ref(), metadata) == Origin::Own {
         return Claim::Own;
     }
     match &observed.machine {
         Lookup::Found(_) if is_named_by_its_machine(observed) => Claim::Own,
         Lookup::Unknown(why) => Claim::Unknown(why.clone()),
-        Lookup::Found(_) | Lookup::Absent => Claim::Unproven(match &record.written_for {
+        Lookup::Found(_) | Lookup::Absent => Claim::Unproven(match &journal.written_for {
             Some(earlier) => earlier.to_string(),
-            None => format!("an object with the UID {}", Record::uid_in(&record.key).unwrap_or(&record.key)),
+            None => format!("an object with the UID {}", Journal::uid_in(&journal.key).unwrap_or(&journal.key)),
         }),
     }
 }
 
 /// The key was made for this very object.
-fn is_keys_own(observed: &Observed, record: &Record) -> bool {
-    observed.object.metadata.uid.as_deref().is_some_and(|uid| Record::uid_in(&record.key) == Some(uid))
+fn is_keys_own(observed: &Observed, journal: &Journal) -> bool {
+    observed.object.metadata.uid.as_deref().is_some_and(|uid| Journal::uid_in(&journal.key) == Some(uid))
 }
 
 /// The Machine that owns the object has it as its infrastructure. Of two objects with one journal at most one has such a Machine,
@@ -63,21 +64,21 @@ fn is_named_by_its_machine(observed: &Observed) -> bool {
     })
 }
 
-fn journal(observed: &Observed) -> Option<Record> {
-    Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten()
+fn journal(observed: &Observed) -> Option<Journal> {
+    Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten()
 }
 
 /// Whether the object may be served at all, so that MAAS has to be asked about it.
 pub fn may_be_served(observed: &Observed) -> bool {
-    journal(observed).is_none_or(|record| matches!(claim(observed, &record), Claim::Own))
+    journal(observed).is_none_or(|journal| matches!(claim(observed, &journal), Claim::Own))
 }
 
 /// What is said about an object whose journal is not its own, or may not be. Nothing is done to MAAS for it, whatever its journal
 /// says; `None` if it may be served.
 pub(super) fn foreign(observed: &Observed) -> Option<Step> {
-    let record = journal(observed)?;
+    let journal = journal(observed)?;
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    Some(match claim(observed, &record) {
+    Some(match claim(observed, &journal) {
         Claim::Own => return None,
         Claim::Unknown(why) => unknown(reasons::WAITING_FOR_OWNER, why),
         Claim::Copy(original) if deleting => {
@@ -86,18 +87,18 @@ pub(super) fn foreign(observed: &Observed) -> Option<Step> {
         }
         Claim::Copy(original) => {
             let message = format!(
-                "this is a copy: its annotation {RECORD_ANNOTATION} was written for {original}; nothing is done about it. \
+                "this is a copy: its annotation {JOURNAL_ANNOTATION} was written for {original}; nothing is done about it. \
                  Delete it, which releases nothing, or remove the annotation and spec.providerID to get a machine of its own"
             );
-            Step::say(Said::not_yet(Severity::Error, reasons::COPIED_JOURNAL, message), after(300))
+            Step::say(Progress::not_yet(Severity::Error, reasons::COPIED_JOURNAL, message), after(300))
         }
-        Claim::Unproven(_) if deleting && is_given_up(observed, &record) => given_up(&record),
+        Claim::Unproven(_) if deleting && is_given_up(observed, &journal) => given_up(&journal),
         Claim::Unproven(earlier) => {
-            let held = record.machine.as_ref().unwrap_or(&record.key);
+            let held = journal.machine.as_ref().unwrap_or(&journal.key);
             kept(
                 reasons::UNPROVEN_JOURNAL,
                 format!(
-                    "its annotation {RECORD_ANNOTATION} was written for {earlier}, and no Machine owns this object and names \
+                    "its annotation {JOURNAL_ANNOTATION} was written for {earlier}, and no Machine owns this object and names \
                      it as its infrastructure, so nobody can tell whether it was moved or restored; restore the Machine, or \
                      delete this object and give up what it stands for by the annotation {ABANDON_ANNOTATION}: {held}"
                 ),
@@ -106,15 +107,15 @@ pub(super) fn foreign(observed: &Observed) -> Option<Step> {
     })
 }
 
-/// A person gave up what the journal stands for: by the machine's id, or by the key where no machine is on record (S14).
-pub(super) fn is_given_up(observed: &Observed, record: &Record) -> bool {
+/// A person gave up what the journal stands for: by the machine's id, or by the key where no machine is in the journal (S14).
+pub(super) fn is_given_up(observed: &Observed, journal: &Journal) -> bool {
     let named = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(ABANDON_ANNOTATION));
-    named.is_some() && named == Some(record.machine.as_ref().unwrap_or(&record.key))
+    named.is_some() && named == Some(journal.machine.as_ref().unwrap_or(&journal.key))
 }
 
-pub(super) fn given_up(record: &Record) -> Step {
-    let held = record.machine.as_ref().unwrap_or(&record.key);
-    let given_up = std::iter::once(held).chain(&record.extra).cloned().collect::<Vec<_>>().join(" and ");
+pub(super) fn given_up(journal: &Journal) -> Step {
+    let held = journal.machine.as_ref().unwrap_or(&journal.key);
+    let given_up = std::iter::once(held).chain(&journal.surplus).cloned().collect::<Vec<_>>().join(" and ");
     let message = format!("{given_up} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it");
     done(&message).telling(true, "MachineAbandoned", message)
 }
@@ -136,8 +137,8 @@ pub enum Whose {
 
 impl Observed {
     /// Judges a machine that was read in this pass.
-    pub fn whose(&self, record: &Record, metal: &Metal) -> Whose {
-        let stamped = metal.stamp.as_ref() == Some(&record.key);
+    pub fn whose(&self, journal: &Journal, metal: &maas::Machine) -> Whose {
+        let stamped = metal.stamp.as_ref() == Some(&journal.key);
         let found = matches!(&self.by_key, Lookup::Found(found) if found.iter().any(|other| other.id == metal.id));
         let marked = stamped || found && metal.stamp.is_none();
         if !marked {
@@ -146,18 +147,18 @@ impl Observed {
         let named = metal.stamped_for.as_ref().filter(|_| stamped);
         match named {
             Some(named) if *named != WrittenFor::of(&self.object.metadata).object() => return Whose::AnotherObjects,
-            None if self.others.contested && !is_keys_own(self, record) => return Whose::Contested,
+            None if self.held_elsewhere.contested && !is_keys_own(self, journal) => return Whose::Contested,
             // It was ours when it was written down, and stays so whoever of our users allocated it.
-            Some(_) if record.machine.as_ref() == Some(&metal.id) => return Whose::Ours,
+            Some(_) if journal.machine.as_ref() == Some(&metal.id) => return Whose::Ours,
             Some(_) | None => {}
         }
-        if self.is_our_users(record, metal) { Whose::Ours } else { Whose::AnotherUsers }
+        if self.is_our_users(journal, metal) { Whose::Ours } else { Whose::AnotherUsers }
     }
 
     /// A machine under our key of which nobody can tell whether it is ours (S25).
-    pub(super) fn contested(&self, record: &Record) -> Option<String> {
+    pub(super) fn contested(&self, journal: &Journal) -> Option<String> {
         let Lookup::Found(found) = &self.by_key else { return None };
-        let contested = found.iter().find(|metal| self.whose(record, metal) == Whose::Contested)?;
+        let contested = found.iter().find(|metal| self.whose(journal, metal) == Whose::Contested)?;
         Some(format!(
             "{} carries our key, and so does the journal of another MaasMachine; nobody can tell whose it is, so nobody \
              touches it: delete the object whose journal was copied or written by hand",
@@ -166,42 +167,44 @@ impl Observed {
     }
 
     /// Whether a machine carries our mark (S7).
-    pub fn is_ours(&self, record: &Record, metal: &Metal) -> bool {
-        self.whose(record, metal) == Whose::Ours
+    pub fn is_ours(&self, journal: &Journal, metal: &maas::Machine) -> bool {
+        self.whose(journal, metal) == Whose::Ours
     }
 
     /// Whether a machine belongs to a MAAS user that the object has or had.
-    pub(super) fn is_our_users(&self, record: &Record, metal: &Metal) -> bool {
+    pub(super) fn is_our_users(&self, journal: &Journal, metal: &maas::Machine) -> bool {
         let Some(owner) = metal.owner.as_deref() else { return true };
         let annotations = self.object.metadata.annotations.as_ref();
         let noted = annotations.and_then(|map| map.get(IDENTITY_ANNOTATION)).and_then(|name| Name::parts(name));
-        let current = matches!(&self.eyes, Eyes::Open { user, .. } if user == owner);
-        current || noted.is_some_and(|(_, user)| user == owner) || record.earlier_users.iter().any(|user| user == owner)
+        let current = matches!(&self.access, Access::Granted { user, .. } if user == owner);
+        current
+            || noted.is_some_and(|(_, user)| user == owner)
+            || journal.earlier_users.iter().any(|user| user == owner)
     }
 
-    /// Whether it is another object's live node (S6). What is on our record and stamped for us is not, whatever others claim; a
+    /// Whether it is another object's live node (S6). What is on our journal and stamped for us is not, whatever others claim; a
     /// stamp alone may be that of a MAAS that was restored from a backup.
-    pub(super) fn is_held_by_another(&self, record: &Record, metal: &Metal) -> bool {
-        let written = record.machine.as_ref() == Some(&metal.id) || record.extra.contains(&metal.id);
-        let stamped = metal.stamp.as_ref() == Some(&record.key) && self.is_ours(record, metal);
-        self.others.machines.contains(&metal.id) && !(written && stamped)
+    pub(super) fn is_held_by_another(&self, journal: &Journal, metal: &maas::Machine) -> bool {
+        let written = journal.machine.as_ref() == Some(&metal.id) || journal.surplus.contains(&metal.id);
+        let stamped = metal.stamp.as_ref() == Some(&journal.key) && self.is_ours(journal, metal);
+        self.held_elsewhere.machines.contains(&metal.id) && !(written && stamped)
     }
 
     /// Whether the machine was made in another MAAS than the one that was looked at, and none of ours was seen in this one. The
     /// cluster may have accepted this one because it has seen another machine in it (S5).
     pub(super) fn is_made_elsewhere(&self) -> bool {
-        let (Eyes::Open { name, .. }, Some(record)) = (&self.eyes, journal(self)) else { return false };
+        let (Access::Granted { name, .. }, Some(journal)) = (&self.access, journal(self)) else { return false };
         let annotations = self.object.metadata.annotations.as_ref();
         let noted = annotations.and_then(|map| map.get(IDENTITY_ANNOTATION)).and_then(|name| Name::parts(name));
         let elsewhere = match (noted, Name::parts(name)) {
             (Some((made, _)), Some((seen, _))) => made != seen,
             _ => false,
         };
-        let seen = match (&record.machine, &self.on_record, &self.by_key) {
-            (Some(_), Lookup::Found(metal), _) => self.is_ours(&record, metal),
-            (None, _, Lookup::Found(found)) => found.iter().any(|metal| self.is_ours(&record, metal)),
+        let seen = match (&journal.machine, &self.on_record, &self.by_key) {
+            (Some(_), Lookup::Found(metal), _) => self.is_ours(&journal, metal),
+            (None, _, Lookup::Found(found)) => found.iter().any(|metal| self.is_ours(&journal, metal)),
             _ => false,
         };
-        elsewhere && record.may_hold_something() && !seen
+        elsewhere && journal.may_hold_something() && !seen
     }
 }

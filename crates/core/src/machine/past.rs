@@ -5,9 +5,9 @@
 
 use jiff::Timestamp;
 
-use super::record::{Record, whole_seconds};
+use super::journal::{Journal, whole_seconds};
 
-impl Record {
+impl Journal {
     /// The journal without times in the future.
     #[must_use]
     pub fn without_future(mut self, now: Timestamp) -> Self {

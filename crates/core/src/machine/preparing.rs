@@ -5,14 +5,14 @@ use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unseen};
 use super::effect::{Effect, quarantine_tags};
-use super::living::{Life, first_things_first};
-use super::record::{Failure, TurnedOn, Write, whole_seconds};
-use super::state::Power;
-use super::status::Said;
-use super::{Eyes, Format, Metal, dead_host};
+use super::journal::{Failure, TurnedOn, Write, whole_seconds};
+use super::provisioning::{Provisioning, first_things_first};
+use super::status::Progress;
+use super::{Access, Format, dead_host};
 use crate::Lookup;
 use crate::intent::Intent;
 use crate::links::{self, Next};
+use crate::maas::{self, Power};
 
 /// A deployment that has not ended by then is taken for failed. MAAS itself gives up after 30 minutes, from 3.5 on after 60, unless
 /// it was killed in the middle: then it never does.
@@ -24,7 +24,7 @@ const DEPLOY_LONG: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is told about a machine that may get no address to boot with. A DHCP server that MAAS does not know of may give it one, so it
 /// is deployed all the same.
-fn no_dhcp(metal: &Metal) -> Option<String> {
+fn no_dhcp(metal: &maas::Machine) -> Option<String> {
     let vlan = metal.without_dhcp.as_ref()?;
     Some(format!(
         "{} boots from {vlan}, where MAAS neither serves nor relays DHCP: turn it on there, unless another server gives addresses",
@@ -32,17 +32,17 @@ fn no_dhcp(metal: &Metal) -> Option<String> {
     ))
 }
 
-fn prepared(metal: &Metal) -> Said {
+fn prepared(metal: &maas::Machine) -> Progress {
     let message = format!("{} ({}) is being prepared", metal.hostname, metal.id);
-    Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message)
+    Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message)
 }
 
-impl Life<'_> {
+impl Provisioning<'_> {
     /// Allocated: stamp, swap, deploy, one at a time.
-    pub(super) fn prepare(self, metal: &Metal) -> Step {
-        let said = prepared(metal);
+    pub(super) fn prepare(self, metal: &maas::Machine) -> Step {
+        let progress = prepared(metal);
         // Whoever owns it in MAAS can read what it is given.
-        if !self.observed.is_our_users(&self.record, metal) {
+        if !self.observed.is_our_users(&self.journal, metal) {
             let owner = metal.owner.as_deref().unwrap_or_default();
             let message = format!(
                 "{} belongs to {owner} in MAAS, who is no user of this object, so it gets no bootstrap data; have {owner} \
@@ -60,44 +60,43 @@ impl Life<'_> {
         }
         if let Some(tag) = self.missing_tag(metal) {
             let effect = Effect::Tag { machine: metal.id.clone(), tag };
-            return Step::say(said, after(0)).recording(self.record).doing(effect);
+            return Step::say(progress, after(0)).writing(self.journal).doing(effect);
         }
-        if !metal.swap_off && !self.record.swap_denied && !self.ends_swap() {
-            return Step::say(said, after(0))
-                .recording(self.record)
+        if !metal.swap_off && !self.journal.swap_denied && !self.ends_swap() {
+            return Step::say(progress, after(0))
+                .writing(self.journal)
                 .doing(Effect::DisableSwap { machine: metal.id.clone() });
         }
         if let Some(step) = self.bridge(metal) {
             return step;
         }
-        if let Some(step) = self.link(metal, &said) {
+        if let Some(step) = self.link(metal, &progress) {
             return step;
         }
         let effect = Effect::Deploy {
-            key: self.record.key.clone(),
+            key: self.journal.key.clone(),
             machine: metal.id.clone(),
             image: self.intent.image().to_owned(),
             in_memory: matches!(&self.intent, Intent::Metal(metal) if metal.in_memory),
         };
-        let mut record = self.record.sending(Write::Deploy, self.now);
-        record.deploy_began = Some(whole_seconds(self.now));
-        record.turned_on = None;
-        Step::say(said, after(0)).recording(record).doing(effect)
+        let mut journal = self.journal.sending(Write::Deploy, self.now);
+        journal.deploy_began = Some(whole_seconds(self.now));
+        journal.turned_on = None;
+        Step::say(progress, after(0)).writing(journal).doing(effect)
     }
 
     /// Our mark, where it is missing. MAAS takes one from the owner only, and refuses another administrator's. A machine that an
     /// earlier user of the cluster allocated is ours by its key all the same (S7).
-    pub(super) fn stamp(&self, metal: &Metal) -> Option<Step> {
-        let owned =
-            matches!((&self.observed.eyes, &metal.owner), (Eyes::Open { user, .. }, Some(owner)) if user == owner);
-        let missing = metal.stamp.as_ref() != Some(&self.record.key);
-        let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
-        let step = Step::say(prepared(metal), after(0)).recording(self.record.clone());
+    pub(super) fn stamp(&self, metal: &maas::Machine) -> Option<Step> {
+        let owned = matches!((&self.observed.access, &metal.owner), (Access::Granted { user, .. }, Some(owner)) if user == owner);
+        let missing = metal.stamp.as_ref() != Some(&self.journal.key);
+        let effect = Effect::Stamp { key: self.journal.key.clone(), machine: metal.id.clone() };
+        let step = Step::say(prepared(metal), after(0)).writing(self.journal.clone());
         (owned && missing).then(|| step.doing(effect))
     }
 
     /// What has to be written to the machine's interfaces before it is deployed, if anything.
-    fn link(&self, metal: &Metal, said: &Said) -> Option<Step> {
+    fn link(&self, metal: &maas::Machine, progress: &Progress) -> Option<Step> {
         let wish = self.intent.links();
         if wish.is_empty() {
             return None;
@@ -111,11 +110,11 @@ impl Life<'_> {
             Next::Done => None,
             Next::Write(change) => {
                 let effect = Effect::ChangeLink { machine: metal.id.clone(), change };
-                Some(Step::say(said.clone(), after(0)).recording(self.record.clone()).doing(effect))
+                Some(Step::say(progress.clone(), after(0)).writing(self.journal.clone()).doing(effect))
             }
             Next::Refused(problem) => {
-                let said = Said::not_yet(Severity::Error, problem.reason, problem.message);
-                Some(Step::say(said, after(60)))
+                let progress = Progress::not_yet(Severity::Error, problem.reason, problem.message);
+                Some(Step::say(progress, after(60)))
             }
             Next::Unknown(why) => Some(unseen(&why)),
         }
@@ -127,14 +126,14 @@ impl Life<'_> {
     }
 
     /// A tag that a VM should carry and does not. It has those of its host already, as a rule.
-    fn missing_tag(&self, metal: &Metal) -> Option<String> {
+    fn missing_tag(&self, metal: &maas::Machine) -> Option<String> {
         let Intent::Vm(vm) = &self.intent else { return None };
         vm.tags.iter().find(|tag| !metal.tags.contains(tag)).cloned()
     }
 
-    pub(super) fn deploying(mut self, metal: &Metal) -> Step {
+    pub(super) fn deploying(mut self, metal: &maas::Machine) -> Step {
         // Taken over in the middle: its time begins now.
-        let began = *self.record.deploy_began.get_or_insert(whole_seconds(self.now));
+        let began = *self.journal.deploy_began.get_or_insert(whole_seconds(self.now));
         let since = self.now.duration_since(began);
         if since >= DEPLOY_DEADLINE {
             let off = self.observed.power != Some(Power::On) && metal.power != Power::On;
@@ -147,12 +146,12 @@ impl Life<'_> {
         if let Some(no_dhcp) = no_dhcp(metal).filter(|_| since >= DEPLOY_LONG) {
             message = format!("{message}; {no_dhcp}");
         }
-        let said = Said::not_yet(Severity::Info, reasons::MACHINE_DEPLOYING, message);
+        let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOYING, message);
         // MAAS was killed between the two halves of a deployment: it never turns the machine on, and never gives up.
-        if since >= DEPLOY_POWER && self.observed.power == Some(Power::Off) && self.record.turned_on.is_none() {
-            self.record.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times: 1 });
-            return Step::say(said, after(30))
-                .recording(self.record)
+        if since >= DEPLOY_POWER && self.observed.power == Some(Power::Off) && self.journal.turned_on.is_none() {
+            self.journal.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times: 1 });
+            return Step::say(progress, after(30))
+                .writing(self.journal)
                 .telling(
                     true,
                     reasons::MACHINE_POWERED_OFF,
@@ -160,11 +159,11 @@ impl Life<'_> {
                 )
                 .doing(Effect::PowerOn { machine: metal.id.clone() });
         }
-        Step::say(said, after(60)).recording(self.record)
+        Step::say(progress, after(60)).writing(self.journal)
     }
 
     /// The machine failed and was never of use: kept away from others, released, and another is tried.
-    pub(super) fn failed(mut self, metal: &Metal, power: bool, why: &str) -> Step {
+    pub(super) fn failed(mut self, metal: &maas::Machine, power: bool, why: &str) -> Step {
         // No image fails where nothing can boot (S17).
         let (power, why) = match no_dhcp(metal) {
             Some(no_dhcp) => (true, &format!("{why}; {no_dhcp}")),
@@ -177,11 +176,11 @@ impl Life<'_> {
             return self.failed_vm(metal, power, why);
         }
         let image = self.intent.image().to_owned();
-        self.record.failed.push(Failure { machine: metal.id.clone(), image, power });
-        let said = Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, why);
+        self.journal.failed.push(Failure { machine: metal.id.clone(), image, power });
+        let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, why);
         let effect = Effect::Quarantine { machine: metal.id.clone(), tag: quarantine_tags(self.now)[0].clone() };
-        Step::say(said, after(0))
-            .recording(self.record)
+        Step::say(progress, after(0))
+            .writing(self.journal)
             .telling(true, reasons::MACHINE_DEPLOY_FAILED, why)
             .doing(effect)
     }

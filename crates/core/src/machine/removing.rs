@@ -4,23 +4,23 @@ use capmaas_api::reasons;
 
 use super::decide::{Step, unseen};
 use super::effect::Effect;
-use super::leaving::{Leave, done, kept, wait};
-use super::record::{Record, is_made_up};
-use super::state::{Power, State};
+use super::journal::{Journal, is_made_up};
+use super::releasing::{Releasing, done, kept, wait};
+use super::stuck;
 use super::vm::{is_anothers, listed};
-use super::{Metal, stuck};
 use crate::Lookup;
+use crate::maas::{self, Power, State};
 
-impl Leave<'_> {
+impl Releasing<'_> {
     /// Nothing of ours is Allocated or Deployed any more.
-    pub(super) fn remove(mut self, on_record: Option<Metal>, user: &str, strange: bool) -> Step {
+    pub(super) fn remove(mut self, on_record: Option<maas::Machine>, user: &str, identity_changed: bool) -> Step {
         if let Some(metal) = on_record {
             return self.remove_one(&metal, user);
         }
-        let made = match (&self.record.vm, &self.observed.vm.by_name) {
+        let made = match (&self.journal.vm, &self.observed.vm.by_name) {
             (Some(_), Lookup::Unknown(why)) => return unseen(why),
             (Some(vm), Lookup::Found(found)) => {
-                found.iter().find(|metal| metal.is_made_for(vm, &self.record.key)).cloned()
+                found.iter().find(|metal| metal.is_made_for(vm, &self.journal.key)).cloned()
             }
             (None, _) | (_, Lookup::Absent) => None,
         };
@@ -28,27 +28,27 @@ impl Leave<'_> {
             // Made, and we died before we wrote it down; or a refresh of the host brought it back.
             Some(metal)
                 if (!is_anothers(&metal, user) || metal.state.is_being_commissioned())
-                    && !self.observed.others.machines.contains(&metal.id) =>
+                    && !self.observed.held_elsewhere.machines.contains(&metal.id) =>
             {
                 let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
-                self.record.machine = Some(metal.id.clone());
-                wait(reasons::MACHINE_RELEASING, message, 0).recording(self.record)
+                self.journal.machine = Some(metal.id.clone());
+                wait(reasons::MACHINE_RELEASING, message, 0).writing(self.journal)
             }
-            _ if strange => kept(
+            _ if identity_changed => kept(
                 reasons::IDENTITY_CHANGED,
                 "the MAAS endpoint or user changed, so what MAAS does not show may still exist",
             ),
             _ => {
                 let message = "MAAS holds no VM for this object";
                 let step = done(message);
-                if self.record.released.is_some() {
+                if self.journal.released.is_some() {
                     return step.telling(false, "SuccessfulRelease", "the VM was removed");
                 }
                 if let Some(left) = self.of_that_name(user) {
                     return step.telling(true, reasons::NOT_OUR_MACHINE, left);
                 }
                 // MAAS may have died between LXD and its own database.
-                match (&self.record.vm, self.unanswered) {
+                match (&self.journal.vm, self.unanswered) {
                     (Some(vm), true) => step.telling(true, reasons::VM_CREATION_FAILED, vm.may_be_left()),
                     _ => step,
                 }
@@ -59,7 +59,7 @@ impl Leave<'_> {
     /// A VM of the name that the Go provider noted, which nobody has. Nothing proves that it was made for this object: anybody can
     /// write such a note, so it is left to a person.
     fn of_that_name(&self, user: &str) -> Option<String> {
-        let vm = self.record.vm.as_ref().filter(|vm| !is_made_up(&vm.name, &self.record.key))?;
+        let vm = self.journal.vm.as_ref().filter(|vm| !is_made_up(&vm.name, &self.journal.key))?;
         let metal =
             listed(&self.observed.vm.by_name).iter().find(|metal| metal.is_vm() && !is_anothers(metal, user))?;
         Some(format!(
@@ -71,54 +71,54 @@ impl Leave<'_> {
 
     /// A VM that nothing would prove ours once MAAS has taken our mark off it, which its release does: it was taken over, or somebody
     /// gave it another name or host. It is removed as it is, under our mark.
-    pub(super) fn remove_marked(&self, metal: &Metal) -> Option<Step> {
-        if !metal.is_vm() || self.record.would_be_proven(metal) || metal.stamp.as_ref() != Some(&self.record.key) {
+    pub(super) fn remove_marked(&self, metal: &maas::Machine) -> Option<Step> {
+        if !metal.is_vm() || self.journal.would_be_proven(metal) || metal.stamp.as_ref() != Some(&self.journal.key) {
             return None;
         }
-        let mut record = self.record.clone();
-        if record.machine.as_ref() != Some(&metal.id) {
-            // Its power is asked for once it is on record.
-            record.machine = Some(metal.id.clone());
+        let mut journal = self.journal.clone();
+        if journal.machine.as_ref() != Some(&metal.id) {
+            // Its power is asked for once it is in the journal.
+            journal.machine = Some(metal.id.clone());
             let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
-            return Some(wait(reasons::MACHINE_RELEASING, message, 0).recording(record));
+            return Some(wait(reasons::MACHINE_RELEASING, message, 0).writing(journal));
         }
-        record.released = Some(metal.id.clone());
-        Some(remove_while_host_answers(self.observed.power, &metal.id, record))
+        journal.released = Some(metal.id.clone());
+        Some(remove_while_host_answers(self.observed.power, &metal.id, journal))
     }
 
     /// Nobody has it: it is removed while its host answers, because MAAS forgets a VM even where it cannot remove it (727).
-    fn remove_one(mut self, metal: &Metal, user: &str) -> Step {
+    fn remove_one(mut self, metal: &maas::Machine, user: &str) -> Step {
         let id = &metal.id;
-        if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+        if let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now) {
             return step;
         }
         if matches!(metal.state, State::Releasing | State::DiskErasing) {
             let message = format!("{id} is {} in MAAS", metal.state_name);
-            return wait(reasons::MACHINE_RELEASING, message, 10).recording(self.record);
+            return wait(reasons::MACHINE_RELEASING, message, 10).writing(self.journal);
         }
-        let made_for_us = self.record.is_proven(metal);
-        let claimed = self.observed.others.machines.contains(id) || metal.stamp.is_some();
+        let made_for_us = self.journal.is_proven(metal);
+        let claimed = self.observed.held_elsewhere.machines.contains(id) || metal.stamp.is_some();
         if metal.is_vm() && made_for_us && !claimed && metal.state.is_being_commissioned() && is_anothers(metal, user) {
             let whose = metal.owner.as_deref().unwrap_or("somebody");
             let message = format!("{id} is {} in MAAS for {whose}; it is removed when nobody has it", metal.state_name);
-            return wait(reasons::MACHINE_RELEASING, message, 20).recording(self.record);
+            return wait(reasons::MACHINE_RELEASING, message, 20).writing(self.journal);
         }
-        let free = !is_anothers(metal, user) && !self.observed.others.machines.contains(id);
+        let free = !is_anothers(metal, user) && !self.observed.held_elsewhere.machines.contains(id);
         if !(metal.is_vm() && made_for_us && free && metal.state.is_removable()) {
             return self.stranger(metal, user);
         }
         if metal.locked {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
         }
-        remove_while_host_answers(self.observed.power, id, self.record)
+        remove_while_host_answers(self.observed.power, id, self.journal)
     }
 }
 
-fn remove_while_host_answers(power: Option<Power>, id: &str, record: Record) -> Step {
+fn remove_while_host_answers(power: Option<Power>, id: &str, journal: Journal) -> Step {
     match power {
         Some(Power::On | Power::Off) => {
             let effect = Effect::DeleteVm { machine: id.to_owned() };
-            wait(reasons::MACHINE_RELEASING, format!("{id} is being removed"), 2).recording(record).doing(effect)
+            wait(reasons::MACHINE_RELEASING, format!("{id} is being removed"), 2).writing(journal).doing(effect)
         }
         Some(Power::Unknown) | None => kept(
             reasons::HOST_UNAVAILABLE,

@@ -4,12 +4,11 @@
 use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
-use super::Metal;
 use super::decide::{Step, after};
-use super::living::Life;
-use super::record::{Record, Write, whole_seconds};
-use super::state::{Power, State};
-use super::status::Said;
+use super::journal::{Journal, Write, whole_seconds};
+use super::provisioning::Provisioning;
+use super::status::Progress;
+use crate::maas::{self, Power, State};
 
 /// So far apart are the two looks: half a minute, and a second because times are written down in whole ones.
 const APART: SignedDuration = SignedDuration::from_secs(31);
@@ -19,10 +18,10 @@ pub(super) const LOOK_AGAIN: u64 = 31;
 /// A BMC that was told to turn a machine on has done so by then: MAAS gives it up after five minutes.
 const TURNS_ON: SignedDuration = SignedDuration::from_mins(10);
 
-impl Record {
+impl Journal {
     /// Notes about a machine that is going to be released whether it may be on its way up. A VM is removed after its release, and
     /// nothing is left to be turned on.
-    pub(super) fn note_rising(&mut self, metal: &Metal, now: Timestamp) {
+    pub(super) fn note_rising(&mut self, metal: &maas::Machine, now: Timestamp) {
         let on_record = self.machine.as_ref() == Some(&metal.id);
         let deploys = matches!(metal.state, State::Deploying | State::FailedDeployment);
         let told = self.deploy_began.is_some() || self.turned_on.is_some_and(|on| now.duration_since(on.at) < TURNS_ON);
@@ -55,29 +54,29 @@ pub(super) fn once_more(id: &str) -> String {
     format!("{id} is released and off; it was being turned on, so its power is looked at once more")
 }
 
-impl Life<'_> {
+impl Provisioning<'_> {
     /// The machine that was given back is Ready: another one is asked for as soon as this one is off. What nobody can tell holds
     /// nothing up, because power is what such machines fail for.
     pub(super) fn back(mut self, id: &str) -> Step {
         let anew = format!("{id} was released; another machine is asked for");
-        if self.record.released.as_deref() != Some(id) {
+        if self.journal.released.as_deref() != Some(id) {
             return self.begin_anew(&anew);
         }
-        if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Release) {
+        if self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Release) {
             // Its answer was lost, and it shows.
-            self.record.in_flight = None;
+            self.journal.in_flight = None;
         }
         if let Some(step) = self.in_flight() {
             return step;
         }
         match self.observed.power {
             Some(Power::On) => {
-                self.record.seen_on(id);
+                self.journal.seen_on(id);
                 self.reclaim(id)
             }
-            Some(Power::Off) if !self.record.seen_off(id, self.now) => {
-                let said = Said::not_yet(Severity::Info, reasons::MACHINE_RELEASING, once_more(id));
-                Step::say(said, after(LOOK_AGAIN)).recording(self.record)
+            Some(Power::Off) if !self.journal.seen_off(id, self.now) => {
+                let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_RELEASING, once_more(id));
+                Step::say(progress, after(LOOK_AGAIN)).writing(self.journal)
             }
             Some(Power::Off) => self.begin_anew(&anew),
             Some(Power::Unknown) | None => {

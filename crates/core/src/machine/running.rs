@@ -6,24 +6,24 @@ use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unseen};
 use super::effect::Effect;
-use super::living::{Life, unplanned};
-use super::record::{LEAVE_POWER_ANNOTATION, TurnedOn, whole_seconds};
-use super::state::{Power, State};
-use super::status::Said;
-use super::{Metal, NodeSight, Requeue, SpecPatch};
+use super::journal::{LEAVE_POWER_ANNOTATION, TurnedOn, whole_seconds};
+use super::provisioning::{Provisioning, unplanned};
+use super::status::Progress;
+use super::{NodeSight, Requeue, SpecPatch};
 use crate::Lookup;
+use crate::maas::{self, Power, State};
 
 /// A machine is turned on at most so often before it is seen on again, each time after twice the wait (S20).
 const TURN_ON_TIMES: u32 = 3;
 const TURN_ON_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
-impl Life<'_> {
+impl Provisioning<'_> {
     /// Ours and Deployed, now or once.
-    pub(super) fn running(mut self, metal: &Metal) -> Step {
+    pub(super) fn running(mut self, metal: &maas::Machine) -> Step {
         match metal.state {
             State::Deployed => {}
             // Taken over before it was deployed: go on where the Go provider stopped.
-            State::Allocated if self.record.adopted && !self.is_latched() => return self.prepare(metal),
+            State::Allocated if self.journal.adopted && !self.is_latched() => return self.prepare(metal),
             State::Deploying if !self.is_latched() => return self.deploying(metal),
             State::Releasing | State::DiskErasing => {
                 let message = format!("{} is being released in MAAS behind our back", metal.id);
@@ -31,8 +31,8 @@ impl Life<'_> {
             }
             _ => return unplanned(metal),
         }
-        if metal.power == Power::On && self.record.turned_on.is_some() {
-            self.record.turned_on = None;
+        if metal.power == Power::On && self.journal.turned_on.is_some() {
+            self.journal.turned_on = None;
         }
         let power = if metal.power == Power::On { Power::On } else { self.observed.power.unwrap_or(Power::Unknown) };
         if self.observed.object.spec.provider_id().is_none() {
@@ -50,8 +50,8 @@ impl Life<'_> {
     }
 
     /// Deployed for the first time: its name for Kubernetes is written, once, together with all that belongs to it (S19).
-    fn provision(mut self, metal: &Metal) -> Step {
-        let (scheme, slashes) = match (self.is_vm(), self.observed.others.use_go_form) {
+    fn provision(mut self, metal: &maas::Machine) -> Step {
+        let (scheme, slashes) = match (self.is_vm(), self.observed.held_elsewhere.use_go_form) {
             (true, _) => (Scheme::MaasLxd, Slashes::Two),
             (false, true) => (Scheme::Maas, Slashes::Three),
             (false, false) => (Scheme::Maas, Slashes::Two),
@@ -60,8 +60,8 @@ impl Life<'_> {
             Ok(id) => id,
             Err(error) => return left_alone(reasons::MACHINE_STATE_UNDEFINED, error.to_string()),
         };
-        self.record.deploy_began = None;
-        let mut step = Step::say(Said::deployed(), after(0)).recording(self.record);
+        self.journal.deploy_began = None;
+        let mut step = Step::say(Progress::deployed(), after(0)).writing(self.journal);
         step.spec = SpecPatch {
             provider_id: Some(id.to_string()),
             system_id: Some(metal.id.clone()),
@@ -72,63 +72,63 @@ impl Life<'_> {
     }
 
     /// Off, says the power driver: turned on, with more and more patience (S20).
-    fn powered_off(mut self, metal: &Metal) -> Step {
+    fn powered_off(mut self, metal: &maas::Machine) -> Step {
         let message = format!("{} is off, says its power driver", metal.id);
-        let said =
-            |more: &str| Said::not_yet(Severity::Warning, reasons::MACHINE_POWERED_OFF, format!("{message}{more}"));
+        let progress =
+            |more: &str| Progress::not_yet(Severity::Warning, reasons::MACHINE_POWERED_OFF, format!("{message}{more}"));
         let annotations = self.observed.object.metadata.annotations.as_ref();
         if metal.locked
             || metal.in_maintenance
             || annotations.is_some_and(|map| map.contains_key(LEAVE_POWER_ANNOTATION))
         {
-            return Step::say(said("; it is locked, in maintenance or opted out, so it stays off"), after(300));
+            return Step::say(progress("; it is locked, in maintenance or opted out, so it stays off"), after(300));
         }
-        let before = self.record.turned_on;
+        let before = self.journal.turned_on;
         let wait =
             before.map_or(SignedDuration::ZERO, |on| TURN_ON_WAIT * 2_i32.saturating_pow(on.times.saturating_sub(1)));
         if before.is_some_and(|on| on.times >= TURN_ON_TIMES) {
             return Step::say(
-                said("; it was turned on several times and stays off, see its power settings in MAAS"),
+                progress("; it was turned on several times and stays off, see its power settings in MAAS"),
                 after(600),
             );
         }
         if before.is_some_and(|on| self.now.duration_since(on.at) < wait) {
-            return Step::say(said("; it was turned on and is watched"), after(120));
+            return Step::say(progress("; it was turned on and is watched"), after(120));
         }
         let times = before.map_or(0, |on| on.times) + 1;
-        self.record.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times });
-        Step::say(said("; it is turned on"), after(60))
-            .recording(self.record)
+        self.journal.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times });
+        Step::say(progress("; it is turned on"), after(60))
+            .writing(self.journal)
             .telling(true, reasons::MACHINE_POWERED_OFF, message)
             .doing(Effect::PowerOn { machine: metal.id.clone() })
     }
 
     /// The Node gets the same name as the machine (S19).
-    fn name_node(self, metal: &Metal) -> Step {
+    fn name_node(self, metal: &maas::Machine) -> Step {
         let Some(provider_id) = self.observed.object.spec.provider_id() else { return unseen("no provider ID") };
-        let record = self.record.clone();
+        let journal = self.journal.clone();
         match &self.observed.node {
             NodeSight::Nameless(node) => {
                 let effect = Effect::NameNode { node: node.clone(), provider_id: provider_id.to_owned() };
-                Step::say(Said::deployed(), after(5)).recording(record).doing(effect)
+                Step::say(Progress::deployed(), after(5)).writing(journal).doing(effect)
             }
             NodeSight::Foreign(why) => {
-                let mut said = Said::deployed();
-                said.reason = reasons::NODE_PROVIDER_ID_CONFLICT;
-                said.message.clone_from(why);
-                Step::say(said, after(120)).recording(record)
+                let mut progress = Progress::deployed();
+                progress.reason = reasons::NODE_PROVIDER_ID_CONFLICT;
+                progress.message.clone_from(why);
+                Step::say(progress, after(120)).writing(journal)
             }
             NodeSight::NotYet | NodeSight::NotAsked if metal.bootstrap_failed() => {
-                let mut said = Said::deployed();
-                said.reason = reasons::BOOTSTRAP_FAILED;
-                said.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_words);
-                Step::say(said, after(120)).recording(record)
+                let mut progress = Progress::deployed();
+                progress.reason = reasons::BOOTSTRAP_FAILED;
+                progress.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_words);
+                Step::say(progress, after(120)).writing(journal)
             }
             // Whoever watches the cluster's Nodes and Machines wakes us: MAAS knows nothing new meanwhile.
-            NodeSight::NotYet | NodeSight::Named => Step::say(Said::deployed(), self.dns_wait()).recording(record),
+            NodeSight::NotYet | NodeSight::Named => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
             NodeSight::NotAsked => {
                 let unsure = metal.power != Power::On;
-                Step::say(Said::deployed(), if unsure { after(120) } else { self.dns_wait() }).recording(record)
+                Step::say(Progress::deployed(), if unsure { after(120) } else { self.dns_wait() }).writing(journal)
             }
         }
     }

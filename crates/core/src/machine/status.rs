@@ -10,18 +10,18 @@ use capmaas_api::{
 use jiff::Timestamp;
 
 use super::decide::Step;
-use super::record::Record;
-use super::state::Power;
+use super::journal::Journal;
 use super::vm_status;
-use super::{Metal, Observed, wanted};
+use super::{Observed, wanted};
 use crate::Lookup;
 use crate::conditions::Verdict;
 use crate::intent::Intent;
+use crate::maas::{self, Power};
 use crate::text::beginning;
 
 /// What is said about the machine: the condition `MachineDeployed`, and through it `Ready`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct Progress {
     pub(super) status: ConditionStatus,
     pub(super) severity: Severity,
     pub(super) reason: &'static str,
@@ -30,7 +30,7 @@ pub(super) struct Said {
     pub(super) terminal: bool,
 }
 
-impl Said {
+impl Progress {
     pub(super) fn deployed() -> Self {
         Self {
             status: ConditionStatus::True,
@@ -114,64 +114,69 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let mut status = stored(observed);
     let was_provisioned = status.initialization.as_ref().and_then(|it| it.provisioned) == Some(true);
-    let record =
-        step.record.clone().or_else(|| Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten());
-    let id = record.as_ref().and_then(|record| record.machine.as_deref());
+    let journal =
+        step.journal.clone().or_else(|| Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten());
+    let id = journal.as_ref().and_then(|journal| journal.machine.as_deref());
 
     match &observed.on_record {
         Lookup::Found(metal) if id == Some(metal.id.as_str()) => show(&mut status, metal, observed.power),
         _ if id.is_none() => forget(&mut status),
         _ => {}
     }
-    status.provisioning_mode = match wanted(&observed.object, record.as_ref()).map(|wanted| wanted.intent) {
+    status.provisioning_mode = match wanted(&observed.object, journal.as_ref()).map(|wanted| wanted.intent) {
         Ok(Intent::Metal(_)) => Some(ProvisioningMode::BareMetal),
         Ok(Intent::Vm(_)) => Some(ProvisioningMode::Lxd),
         Err(_) => status.provisioning_mode,
     };
-    if let Some(record) = &record {
-        vm_status::show(&mut status, observed, step, record, now);
+    if let Some(journal) = &journal {
+        vm_status::show(&mut status, observed, step, journal, now);
     }
 
-    let mut said = step.said.clone();
+    let mut progress = step.progress.clone();
     // MAAS could not be asked: the last known state stays.
-    let stays = said.status == ConditionStatus::Undetermined && was_provisioned && !deleting;
+    let stays = progress.status == ConditionStatus::Undetermined && was_provisioned && !deleting;
     if !stays {
-        status.ready = said.status == ConditionStatus::True;
+        status.ready = progress.status == ConditionStatus::True;
         if was_provisioned || status.ready {
             status.initialization = Some(Initialization { provisioned: Some(true) });
         }
-        if said.terminal && !deleting && !was_provisioned {
-            status.failure_reason = Some(said.reason.to_owned());
-            status.failure_message = Some(said.message.clone());
+        if progress.terminal && !deleting && !was_provisioned {
+            status.failure_reason = Some(progress.reason.to_owned());
+            status.failure_message = Some(progress.message.clone());
         } else {
             status.failure_reason = None;
             status.failure_message = None;
         }
-        cut(&mut said.message);
+        cut(&mut progress.message);
         let deployed = Verdict {
             type_: conditions::MACHINE_DEPLOYED,
-            status: said.status.clone(),
-            severity: said.severity.clone(),
-            reason: said.reason,
-            message: said.message.clone(),
+            status: progress.status.clone(),
+            severity: progress.severity.clone(),
+            reason: progress.reason,
+            message: progress.message.clone(),
         };
         put(&mut status, deployed, generation, now);
-        let ready = match (deleting, &said.status) {
-            (true, _) => verdict(conditions::READY, false, reasons::DELETING, &said.message),
+        let ready = match (deleting, &progress.status) {
+            (true, _) => verdict(conditions::READY, false, reasons::DELETING, &progress.message),
             (false, ConditionStatus::True) => verdict(conditions::READY, true, reasons::READY, ""),
             (false, _) => Verdict {
                 type_: conditions::READY,
-                status: said.status.clone(),
-                severity: said.severity.clone(),
-                reason: said.reason,
-                message: format!("MachineDeployed: {}", said.message),
+                status: progress.status.clone(),
+                severity: progress.severity.clone(),
+                reason: progress.reason,
+                message: format!("MachineDeployed: {}", progress.message),
             },
         };
         put(&mut status, ready, generation, now);
     }
     put(&mut status, verdict(conditions::PAUSED, false, reasons::NOT_PAUSED, ""), generation, now);
     if deleting {
-        put(&mut status, verdict(conditions::DELETING, true, reasons::DELETING, &step.said.message), generation, now);
+        put(
+            &mut status,
+            verdict(conditions::DELETING, true, reasons::DELETING, &step.progress.message),
+            generation,
+            now,
+        );
     } else if status.conditions.condition(conditions::DELETING).is_some() {
         status.conditions.retain(|condition| condition.type_ != conditions::DELETING);
     }
@@ -200,7 +205,7 @@ fn dns(status: &mut MaasMachineStatus, observed: &Observed, deleting: bool, now:
     put(status, verdict(conditions::DNS_ATTACHED, attached, reason, message), generation, now);
 }
 
-fn show(status: &mut MaasMachineStatus, metal: &Metal, asked: Option<Power>) {
+fn show(status: &mut MaasMachineStatus, metal: &maas::Machine, asked: Option<Power>) {
     let power = asked.filter(|power| *power != Power::Unknown).unwrap_or(metal.power);
     status.machine_state = Some(metal.state_name.clone());
     status.machine_powered = power == Power::On;
@@ -219,7 +224,7 @@ fn forget(status: &mut MaasMachineStatus) {
 }
 
 /// Names, then each address as an outer and an inner one, as the Go provider did. No order of MAAS's is relied upon.
-fn addresses(metal: &Metal) -> Vec<MachineAddress> {
+fn addresses(metal: &maas::Machine) -> Vec<MachineAddress> {
     let mut all = Vec::new();
     let mut add = |type_: AddressType, address: &str| {
         let one = MachineAddress { type_, address: address.to_owned() };

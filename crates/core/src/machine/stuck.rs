@@ -4,12 +4,12 @@
 use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
+use super::Observed;
 use super::decide::{Step, after};
 use super::effect::Effect;
-use super::record::{ABANDON_ANNOTATION, Record, whole_seconds};
-use super::state::{Power, State};
-use super::status::Said;
-use super::{Metal, Observed};
+use super::journal::{ABANDON_ANNOTATION, Journal, whole_seconds};
+use super::status::Progress;
+use crate::maas::{self, Power, State};
 
 /// From then on a release is not believed to end by itself.
 const RELEASE_DEADLINE: SignedDuration = SignedDuration::from_mins(15);
@@ -19,24 +19,24 @@ const WIPE_DEADLINE: SignedDuration = SignedDuration::from_hours(6);
 
 /// Whether the machine has been on its way back for too long. The power driver is asked from then on, because it tells
 /// whether anybody is at work on the machine.
-pub(super) fn is_overdue(record: &Record, now: Timestamp) -> bool {
-    record.release_began.is_some_and(|began| now.duration_since(began) >= RELEASE_DEADLINE)
+pub(super) fn is_overdue(journal: &Journal, now: Timestamp) -> bool {
+    journal.release_began.is_some_and(|began| now.duration_since(began) >= RELEASE_DEADLINE)
 }
 
-/// What is to be said or done about the machine on record, which MAAS is giving back; nothing while that is no wonder.
-pub(super) fn step(observed: &Observed, record: &mut Record, metal: &Metal, now: Timestamp) -> Option<Step> {
+/// What is to be said or done about the machine in the journal, which MAAS is giving back; nothing while that is no wonder.
+pub(super) fn step(observed: &Observed, journal: &mut Journal, metal: &maas::Machine, now: Timestamp) -> Option<Step> {
     if !matches!(metal.state, State::Releasing | State::DiskErasing) {
         return None;
     }
     // Begun by somebody else, or before this was written down: its time begins now.
-    let began = *record.release_began.get_or_insert(whole_seconds(now));
-    if !is_overdue(record, now) {
+    let began = *journal.release_began.get_or_insert(whole_seconds(now));
+    if !is_overdue(journal, now) {
         return None;
     }
     let id = &metal.id;
     let told = |message: String| {
-        Step::say(Said::not_yet(Severity::Error, reasons::MACHINE_RELEASE_FAILED, message), after(120))
-            .recording(record.clone())
+        Step::say(Progress::not_yet(Severity::Error, reasons::MACHINE_RELEASE_FAILED, message), after(120))
+            .writing(journal.clone())
     };
     let power = match observed.power {
         Some(Power::On) => "on",
@@ -52,15 +52,15 @@ pub(super) fn step(observed: &Observed, record: &mut Record, metal: &Metal, now:
     }
     match observed.power {
         Some(Power::On) if now.duration_since(began) < WIPE_DEADLINE => None,
-        Some(Power::Off) if metal.stamp.as_ref() == Some(&record.key) && observed.is_ours(record, metal) => {
+        Some(Power::Off) if metal.stamp.as_ref() == Some(&journal.key) && observed.is_ours(journal, metal) => {
             let message = format!("{id} is off although its disks are being wiped; that is given up and tried again");
-            let said = Said::not_yet(Severity::Warning, reasons::MACHINE_RELEASE_FAILED, message.clone());
+            let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_RELEASE_FAILED, message.clone());
             let effect = Effect::AbortErase { machine: id.clone() };
             // Asked for at most once in such a time.
-            let record = Record { release_began: Some(whole_seconds(now)), ..record.clone() };
+            let journal = Journal { release_began: Some(whole_seconds(now)), ..journal.clone() };
             Some(
-                Step::say(said, after(30))
-                    .recording(record)
+                Step::say(progress, after(30))
+                    .writing(journal)
                     .telling(true, reasons::MACHINE_RELEASE_FAILED, message)
                     .doing(effect),
             )

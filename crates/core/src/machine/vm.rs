@@ -6,13 +6,13 @@ use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::Effect;
-use super::living::{Life, first_things_first, unplanned};
-use super::record::{Card, Failure, Place, VmRecord, Write, is_made_up, whole_seconds};
-use super::state::{Power, State};
-use super::status::Said;
-use super::{Eyes, Metal, Requeue, dead_host, stuck};
+use super::journal::{Failure, Place, VmJournal, VmNic, Write, is_made_up, whole_seconds};
+use super::provisioning::{Provisioning, first_things_first, unplanned};
+use super::status::Progress;
+use super::{Access, Requeue, dead_host, stuck};
 use crate::Lookup;
 use crate::intent::{Intent, Wipe};
+use crate::maas::{self, Power, State};
 use crate::placement::{Choice, Placement};
 
 /// What cannot be had now is asked for again after this many seconds (document 004).
@@ -25,37 +25,38 @@ const READY_DEADLINE: SignedDuration = SignedDuration::from_mins(45);
 /// A step that tells what is wrong around the VM, in one of the six kinds.
 pub(super) fn trouble(error: LxdError) -> Step {
     let severity = if error.kind.is_retryable() { Severity::Warning } else { Severity::Error };
-    let said = Said::not_yet(severity, error.kind.reason(), error.to_string());
-    Step::say(said, after(RETRY)).failing(error)
+    let progress = Progress::not_yet(severity, error.kind.reason(), error.to_string());
+    Step::say(progress, after(RETRY)).failing(error)
 }
 
 fn creating(message: impl Into<String>, requeue: Requeue) -> Step {
-    Step::say(Said::not_yet(Severity::Info, reasons::VM_CREATING, message), requeue)
+    Step::say(Progress::not_yet(Severity::Info, reasons::VM_CREATING, message), requeue)
 }
 
-impl Life<'_> {
-    /// No VM is on record: look what MAAS holds under our key and under its name, then choose a place, then make it there.
-    pub(super) fn find_vm(mut self, strange: bool) -> Step {
-        let Some(vm) = self.record.vm.clone() else {
+impl Provisioning<'_> {
+    /// No VM is in the journal: look what MAAS holds under our key and under its name, then choose a place, then make it there.
+    pub(super) fn find_vm(mut self, identity_changed: bool) -> Step {
+        let Some(vm) = self.journal.vm.clone() else {
             let metadata = &self.observed.object.metadata;
             let (name, uid) =
                 (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
-            self.record.vm = Some(VmRecord::new(name, uid));
-            return creating("the VM gets a name", after(0)).recording(self.record);
+            self.journal.vm = Some(VmJournal::new(name, uid));
+            return creating("the VM gets a name", after(0)).writing(self.journal);
         };
         let (by_key, by_name) = match (&self.observed.by_key, &self.observed.vm.by_name) {
             (Lookup::Unknown(why), _) | (_, Lookup::Unknown(why)) => return unseen(why),
             (by_key, by_name) => (listed(by_key), listed(by_name)),
         };
-        if let Some(message) = self.observed.contested(&self.record) {
+        if let Some(message) = self.observed.contested(&self.journal) {
             return left_alone(reasons::NOT_OUR_MACHINE, message);
         }
-        let free = |metal: &&Metal| {
-            !self.observed.is_held_by_another(&self.record, metal) && !self.record.owed.contains(&metal.id)
+        let free = |metal: &&maas::Machine| {
+            !self.observed.is_held_by_another(&self.journal, metal) && !self.journal.owed.contains(&metal.id)
         };
-        let made =
-            by_name.iter().filter(|metal| metal.is_made_for(&vm, &self.record.key) || self.is_go_providers(metal, &vm));
-        let ours = by_key.iter().filter(|metal| self.observed.is_ours(&self.record, metal));
+        let made = by_name
+            .iter()
+            .filter(|metal| metal.is_made_for(&vm, &self.journal.key) || self.is_go_providers(metal, &vm));
+        let ours = by_key.iter().filter(|metal| self.observed.is_ours(&self.journal, metal));
         if let Some(metal) = ours.filter(free).chain(made.filter(free)).min_by_key(|metal| &metal.id) {
             return self.adopt_vm(&metal.clone());
         }
@@ -66,25 +67,25 @@ impl Life<'_> {
         if let Some(step) = self.in_flight() {
             return step;
         }
-        let vm = self.record.vm.clone().unwrap_or(vm);
-        if strange {
+        let vm = self.journal.vm.clone().unwrap_or(vm);
+        if identity_changed {
             let message = "the MAAS endpoint or user changed; no VM is made until a machine of the cluster was seen";
             return unknown(reasons::IDENTITY_CHANGED, message);
         }
         if !by_name.is_empty() {
             let message = format!("MAAS has another machine named {}; the VM gets another name", vm.name);
             let told = message.clone();
-            let record = self.record.without_vm();
-            return creating(message, after(0)).recording(record).telling(true, reasons::NOT_OUR_MACHINE, told);
+            let journal = self.journal.without_vm();
+            return creating(message, after(0)).writing(journal).telling(true, reasons::NOT_OUR_MACHINE, told);
         }
         if let Some(step) = self.exhausted(0) {
             return step;
         }
         if let Some(step) = first_things_first(self.observed, &self.intent) {
-            return step.recording(self.record);
+            return step.writing(self.journal);
         }
         if let Some(step) = self.cannot_be_held() {
-            return step.recording(self.record);
+            return step.writing(self.journal);
         }
         match &vm.place {
             None => self.choose(&vm),
@@ -95,28 +96,28 @@ impl Life<'_> {
 
     /// The VM that the Go provider was making under the name in its annotation, and has taken already. Anybody can write such an
     /// annotation, so nothing else counts than a VM that our user has and nobody has marked (S24).
-    fn is_go_providers(&self, metal: &Metal, vm: &VmRecord) -> bool {
-        let Eyes::Open { user, .. } = &self.observed.eyes else { return false };
+    fn is_go_providers(&self, metal: &maas::Machine, vm: &VmJournal) -> bool {
+        let Access::Granted { user, .. } = &self.observed.access else { return false };
         let taken = metal.owner.as_ref() == Some(user) && metal.stamp.is_none() && metal.state == State::Allocated;
-        metal.is_vm() && taken && metal.hostname == vm.name && !is_made_up(&vm.name, &self.record.key)
+        metal.is_vm() && taken && metal.hostname == vm.name && !is_made_up(&vm.name, &self.journal.key)
     }
 
     /// MAAS has it: the answer was lost, or we were.
-    fn adopt_vm(mut self, metal: &Metal) -> Step {
-        self.record.machine = Some(metal.id.clone());
-        self.record.adopted = self.record.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm));
-        if self.record.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose) {
-            self.record.in_flight = None;
+    fn adopt_vm(mut self, metal: &maas::Machine) -> Step {
+        self.journal.machine = Some(metal.id.clone());
+        self.journal.adopted = self.journal.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm));
+        if self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose) {
+            self.journal.in_flight = None;
         }
-        if let Some(vm) = &mut self.record.vm {
+        if let Some(vm) = &mut self.journal.vm {
             (vm.exists, vm.unanswered) = (false, false);
         }
         let message = format!("the VM {} ({}) is in MAAS", metal.hostname, metal.id);
-        creating(message.clone(), after(0)).recording(self.record).telling(false, reasons::VM_CREATED, message)
+        creating(message.clone(), after(0)).writing(self.journal).telling(false, reasons::VM_CREATED, message)
     }
 
     /// A place for it: written down before anything is made, so that others heed it (S3).
-    fn choose(mut self, vm: &VmRecord) -> Step {
+    fn choose(mut self, vm: &VmJournal) -> Step {
         let placement = match &self.observed.vm.placement {
             Lookup::Found(placement) => placement,
             Lookup::Unknown(why) => return unseen(why),
@@ -125,15 +126,15 @@ impl Life<'_> {
         match &placement.choice {
             Ok(choice) => {
                 let place = self.place(choice);
-                self.record.vm = Some(VmRecord { place: Some(place), ..vm.clone() });
+                self.journal.vm = Some(VmJournal { place: Some(place), ..vm.clone() });
                 creating(format!("{} is going to be made on {}", vm.name, choice.name), after(0))
-                    .recording(self.record)
+                    .writing(self.journal)
                     .explaining(placement.sentence())
                     .telling(false, reasons::HOST_SELECTED, placement.full())
             }
             Err(error) => {
                 let news = self.is_news(placement);
-                let step = trouble(error.clone()).explaining(placement.sentence()).recording(self.record);
+                let step = trouble(error.clone()).explaining(placement.sentence()).writing(self.journal);
                 if news { step.telling(true, error.kind.reason(), placement.full()) } else { step }
             }
         }
@@ -142,8 +143,10 @@ impl Life<'_> {
     /// Whether the refusal was not told before: the condition says the same as long as nothing has changed.
     fn is_news(&self, placement: &Placement) -> bool {
         let conditions = self.observed.object.status.iter().flat_map(|status| &status.conditions);
-        let mut said = conditions.filter(|condition| condition.type_ == capmaas_api::conditions::LXD_HOST_SELECTED);
-        !said.any(|condition| condition.message.as_deref().is_some_and(|said| said.contains(&placement.sentence())))
+        let mut progress = conditions.filter(|condition| condition.type_ == capmaas_api::conditions::LXD_HOST_SELECTED);
+        !progress.any(|condition| {
+            condition.message.as_deref().is_some_and(|progress| progress.contains(&placement.sentence()))
+        })
     }
 
     fn place(&self, choice: &Choice) -> Place {
@@ -161,7 +164,7 @@ impl Life<'_> {
             cards: choice
                 .interfaces
                 .iter()
-                .map(|card| Card { name: card.name.clone(), subnet: card.subnet.clone() })
+                .map(|card| VmNic { name: card.name.clone(), subnet: card.subnet.clone() })
                 .collect(),
             cores,
             memory,
@@ -171,7 +174,7 @@ impl Life<'_> {
     }
 
     /// The host is looked at once more, then the VM is made.
-    fn compose(mut self, vm: &VmRecord, place: &Place) -> Step {
+    fn compose(mut self, vm: &VmJournal, place: &Place) -> Step {
         let mut place = place.clone();
         match &self.observed.vm.host {
             Lookup::Found(host) => {
@@ -185,14 +188,14 @@ impl Life<'_> {
             Lookup::Unknown(why) => return unseen(why),
         }
         let message = format!("{} is being made on {}", vm.name, place.host_name);
-        self.record.vm = Some(VmRecord { place: Some(place.clone()), ..vm.clone() });
+        self.journal.vm = Some(VmJournal { place: Some(place.clone()), ..vm.clone() });
         let effect = Effect::Compose { name: vm.name.clone(), place };
-        creating(message, after(0)).recording(self.record.sending(Write::Compose, self.now)).doing(effect)
+        creating(message, after(0)).writing(self.journal.sending(Write::Compose, self.now)).doing(effect)
     }
 
     /// LXD has a VM of our name that MAAS does not know: made before MAAS died. A refresh brings it back, and harms every
     /// other VM that MAAS does not know; so it is only done where there is none (S12).
-    fn adopt_orphan(self, vm: &VmRecord, place: &Place) -> Step {
+    fn adopt_orphan(self, vm: &VmJournal, place: &Place) -> Step {
         let others_known = match &self.observed.vm.host {
             Lookup::Found(host) => &host.others_known,
             Lookup::Absent => return self.elsewhere(LxdErrorKind::HostUnavailable, "it is gone from MAAS"),
@@ -200,7 +203,7 @@ impl Life<'_> {
         };
         if *others_known == Lookup::Found(true) {
             let message = format!("{} is in LXD of {} already; MAAS is told to look", vm.name, place.host_name);
-            return creating(message, after(5)).recording(self.record).doing(Effect::RefreshHost { host: place.host });
+            return creating(message, after(5)).writing(self.journal).doing(Effect::RefreshHost { host: place.host });
         }
         // Its agent looks every now and then.
         if *others_known == Lookup::Absent && self.now.duration_since(place.at) < AGENT_LOOKS {
@@ -208,7 +211,7 @@ impl Life<'_> {
                 "{} is in LXD of {} already; its agent is going to tell whether MAAS may look",
                 vm.name, place.host_name
             );
-            return creating(message, after(RETRY)).recording(self.record);
+            return creating(message, after(RETRY)).writing(self.journal);
         }
         let why = match others_known {
             Lookup::Unknown(why) => format!("nobody can tell whether a refresh would harm other VMs there ({why})"),
@@ -224,33 +227,33 @@ impl Life<'_> {
 
     /// The place is no good: another one, under another name.
     fn elsewhere(mut self, kind: LxdErrorKind, why: &str) -> Step {
-        let host = self.record.place().map(|place| place.host_name.clone()).unwrap_or_default();
-        let left = self.record.vm.as_ref().filter(|vm| vm.unanswered && !vm.exists).map(VmRecord::may_be_left);
-        if let Some(vm) = &mut self.record.vm {
+        let host = self.journal.place().map(|place| place.host_name.clone()).unwrap_or_default();
+        let left = self.journal.vm.as_ref().filter(|vm| vm.unanswered && !vm.exists).map(VmJournal::may_be_left);
+        if let Some(vm) = &mut self.journal.vm {
             vm.avoid_host(self.now);
         }
         let error = LxdError::new(kind, format!("{host}: {why}")).on_host(host);
         let message = error.to_string();
-        let step = trouble(error).recording(self.record.without_vm()).telling(true, kind.reason(), message);
+        let step = trouble(error).writing(self.journal.without_vm()).telling(true, kind.reason(), message);
         match left {
             Some(left) => step.telling(true, reasons::VM_CREATION_FAILED, left),
             None => step,
         }
     }
 
-    /// A VM is on record and was never provisioned.
-    pub(super) fn becoming_vm(mut self, metal: &Metal, user: &str) -> Step {
-        let ours = self.observed.is_ours(&self.record, metal);
+    /// A VM is in the journal and was never provisioned.
+    pub(super) fn becoming_vm(mut self, metal: &maas::Machine, user: &str) -> Step {
+        let ours = self.observed.is_ours(&self.journal, metal);
         if let (false, Lookup::Unknown(why)) = (ours, &self.observed.by_key) {
             return unseen(why);
         }
-        let landed = match self.record.in_flight.as_ref().map(|sent| sent.write) {
+        let landed = match self.journal.in_flight.as_ref().map(|sent| sent.write) {
             Some(Write::Allocate) => ours,
             Some(_) => self.landed(metal),
             None => false,
         };
         if landed {
-            self.record.in_flight = None;
+            self.journal.in_flight = None;
         }
         if let Some(step) = self.in_flight() {
             return step;
@@ -258,14 +261,14 @@ impl Life<'_> {
         if self.is_to_go(&metal.id) {
             return self.discard(metal, ours, user);
         }
-        if self.record.adopted && !ours && self.record.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm)) {
-            let effect = Effect::Stamp { key: self.record.key.clone(), machine: metal.id.clone() };
+        if self.journal.adopted && !ours && self.journal.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm)) {
+            let effect = Effect::Stamp { key: self.journal.key.clone(), machine: metal.id.clone() };
             let message = format!("{} ({}) is being taken over", metal.hostname, metal.id);
-            return creating(message, after(1)).recording(self.record).doing(effect);
+            return creating(message, after(1)).writing(self.journal).doing(effect);
         }
         if ours {
-            if let Some(extra) = self.superfluous(&metal.id) {
-                return extra;
+            if let Some(surplus) = self.superfluous(&metal.id) {
+                return surplus;
             }
             return match metal.state {
                 State::Allocated => self.prepare(metal),
@@ -290,48 +293,48 @@ impl Life<'_> {
             }
             State::Ready => {
                 let message = format!("{} ({}) is being taken", metal.hostname, metal.id);
-                let effect = Effect::Take { key: self.record.key.clone(), machine: metal.id.clone() };
-                creating(message, after(0)).recording(self.record.sending(Write::Allocate, self.now)).doing(effect)
+                let effect = Effect::Take { key: self.journal.key.clone(), machine: metal.id.clone() };
+                creating(message, after(0)).writing(self.journal.sending(Write::Allocate, self.now)).doing(effect)
             }
             State::Releasing | State::DiskErasing => {
-                creating(format!("{} is {} in MAAS", metal.id, metal.state_name), after(20)).recording(self.record)
+                creating(format!("{} is {} in MAAS", metal.id, metal.state_name), after(20)).writing(self.journal)
             }
             _ => unplanned(metal),
         }
     }
 
     /// MAAS commissions it.
-    fn awaited(self, metal: &Metal) -> Step {
+    fn awaited(self, metal: &maas::Machine) -> Step {
         if dead_host::is_off(self.observed) {
             return self.never_ready(metal, &format!("its host is off while MAAS gets to know {}", metal.id));
         }
-        let since = self.record.place().map(|place| self.now.duration_since(place.at)).unwrap_or_default();
+        let since = self.journal.place().map(|place| self.now.duration_since(place.at)).unwrap_or_default();
         if since >= READY_DEADLINE {
             return self.never_ready(metal, &format!("{} is still {} after 45 minutes", metal.id, metal.state_name));
         }
-        creating(format!("{} is {} in MAAS", metal.id, metal.state_name), after(20)).recording(self.record)
+        creating(format!("{} is {} in MAAS", metal.id, metal.state_name), after(20)).writing(self.journal)
     }
 
-    fn never_ready(mut self, metal: &Metal, why: &str) -> Step {
+    fn never_ready(mut self, metal: &maas::Machine, why: &str) -> Step {
         self.blame(metal, true);
         let error = LxdError::new(LxdErrorKind::VmCreationFailed, why).on_host(self.host_name());
         let message = error.to_string();
-        let mut step = trouble(error).recording(self.record).telling(true, reasons::VM_CREATION_FAILED, message);
+        let mut step = trouble(error).writing(self.journal).telling(true, reasons::VM_CREATION_FAILED, message);
         step.requeue = after(0);
         step
     }
 
     /// Its deployment failed: it is removed, and another host is tried.
-    pub(super) fn failed_vm(mut self, metal: &Metal, power: bool, why: &str) -> Step {
+    pub(super) fn failed_vm(mut self, metal: &maas::Machine, power: bool, why: &str) -> Step {
         self.blame(metal, power);
         let error = LxdError::new(LxdErrorKind::VmDeploymentFailed, why).on_host(self.host_name());
-        let said = Said::not_yet(
+        let progress = Progress::not_yet(
             Severity::Warning,
             reasons::MACHINE_DEPLOY_FAILED,
             format!("LXD VM deployment failed: {why}"),
         );
         let message = error.to_string();
-        Step::say(said, after(0)).failing(error).recording(self.record).telling(
+        Step::say(progress, after(0)).failing(error).writing(self.journal).telling(
             true,
             reasons::VM_DEPLOYMENT_FAILED,
             message,
@@ -339,24 +342,24 @@ impl Life<'_> {
     }
 
     pub(super) fn host_name(&self) -> String {
-        self.record.place().map(|place| place.host_name.clone()).unwrap_or_default()
+        self.journal.place().map(|place| place.host_name.clone()).unwrap_or_default()
     }
 
-    fn blame(&mut self, metal: &Metal, power: bool) {
+    fn blame(&mut self, metal: &maas::Machine, power: bool) {
         let image = self.intent.image().to_owned();
-        self.record.failed.push(Failure { machine: metal.id.clone(), image, power });
-        if let Some(vm) = &mut self.record.vm {
+        self.journal.failed.push(Failure { machine: metal.id.clone(), image, power });
+        if let Some(vm) = &mut self.journal.vm {
             vm.avoid_host(self.now);
         }
     }
 
     /// Somebody took it before we did. It is theirs: neither deployed nor removed (S10).
-    fn stolen(mut self, metal: &Metal) -> Step {
+    fn stolen(mut self, metal: &maas::Machine) -> Step {
         let image = self.intent.image().to_owned();
-        self.record.failed.push(Failure { machine: metal.id.clone(), image, power: true });
+        self.journal.failed.push(Failure { machine: metal.id.clone(), image, power: true });
         let whose = metal.owner.clone().unwrap_or_else(|| "somebody".to_owned());
         let message = format!("{whose} took {} ({}) before it was ours; another VM is made", metal.hostname, metal.id);
-        creating(message.clone(), after(0)).recording(self.record.without_vm()).telling(
+        creating(message.clone(), after(0)).writing(self.journal.without_vm()).telling(
             true,
             reasons::NOT_OUR_MACHINE,
             message,
@@ -364,7 +367,7 @@ impl Life<'_> {
     }
 
     /// A VM that is not going to be used: released, removed, and another one.
-    fn discard(mut self, metal: &Metal, ours: bool, user: &str) -> Step {
+    fn discard(mut self, metal: &maas::Machine, ours: bool, user: &str) -> Step {
         let id = &metal.id;
         if !metal.is_vm() {
             let message = format!("{id} is no VM of any VM host in MAAS, so it is not removed; look at it there");
@@ -373,84 +376,85 @@ impl Life<'_> {
         if let Some(step) = self.left_on_dead_host(metal, ours) {
             return step;
         }
-        if let Some(step) = stuck::step(self.observed, &mut self.record, metal, self.now) {
+        if let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now) {
             return step;
         }
-        let said = Said::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is being removed"));
+        let progress =
+            Progress::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is being removed"));
         if matches!(metal.state, State::Releasing | State::DiskErasing) {
-            return Step::say(said, after(10)).recording(self.record);
+            return Step::say(progress, after(10)).writing(self.journal);
         }
         if ours {
             if !metal.state.is_releasable() || metal.locked {
                 return unplanned(metal);
             }
             // Without our mark nothing would prove later that it is ours.
-            if metal.stamp.as_ref() == Some(&self.record.key) && !self.record.would_be_proven(metal) {
-                return self.delete(id, said);
+            if metal.stamp.as_ref() == Some(&self.journal.key) && !self.journal.would_be_proven(metal) {
+                return self.delete(id, progress);
             }
-            let record = self.record.releasing(metal, self.now);
+            let journal = self.journal.releasing(metal, self.now);
             let effect = Effect::Release { machine: id.clone(), erase: Some(Wipe::Nothing) };
-            return Step::say(said, after(2)).recording(record).doing(effect);
+            return Step::say(progress, after(2)).writing(journal).doing(effect);
         }
-        let claimed = self.observed.others.machines.contains(id);
+        let claimed = self.observed.held_elsewhere.machines.contains(id);
         if is_anothers(metal, user) && !claimed && metal.state.is_being_commissioned() {
             // Somebody refreshed its host; it is nobody's again when MAAS knows it.
             let message = format!("{id} is {} in MAAS; it is removed when nobody has it", metal.state_name);
-            return creating(message, after(20)).recording(self.record);
+            return creating(message, after(20)).writing(self.journal);
         }
-        let unproven = !self.record.is_proven(metal);
+        let unproven = !self.journal.is_proven(metal);
         if is_anothers(metal, user) || claimed || unproven {
             let message = format!("{id} is somebody else's now; another VM is made");
-            return creating(message, after(0)).recording(self.record.without_vm());
+            return creating(message, after(0)).writing(self.journal.without_vm());
         }
         if !metal.state.is_removable() || metal.locked {
             return unplanned(metal);
         }
-        self.delete(id, said)
+        self.delete(id, progress)
     }
 
     /// A VM is removed while its host answers.
-    fn delete(self, id: &str, said: Said) -> Step {
+    fn delete(self, id: &str, progress: Progress) -> Step {
         match self.observed.power {
             Some(Power::On | Power::Off) => {
                 let effect = Effect::DeleteVm { machine: id.to_owned() };
-                Step::say(said, after(2)).recording(self.record).doing(effect)
+                Step::say(progress, after(2)).writing(self.journal).doing(effect)
             }
             Some(Power::Unknown) | None => {
                 let message = format!("{id} cannot be removed while its host does not answer; it is waited for");
                 trouble(LxdError::new(LxdErrorKind::HostUnavailable, message).on_host(self.host_name()))
-                    .recording(self.record)
+                    .writing(self.journal)
             }
         }
     }
 
-    /// MAAS does not know the VM on record any more, nor any of its name.
+    /// MAAS does not know the VM in the journal any more, nor any of its name.
     pub(super) fn gone_vm(mut self, id: &str) -> Step {
         let by_name = match &self.observed.vm.by_name {
             Lookup::Unknown(why) => return unseen(why),
             by_name => listed(by_name),
         };
         let back = self
-            .record
+            .journal
             .vm
             .as_ref()
-            .and_then(|vm| by_name.iter().find(|metal| metal.is_made_for(vm, &self.record.key)))
+            .and_then(|vm| by_name.iter().find(|metal| metal.is_made_for(vm, &self.journal.key)))
             .cloned();
         if let Some(back) = back {
             // A refresh of its host made a new machine of it.
             let to_go = self.is_to_go(id);
-            self.record.machine = Some(back.id.clone());
-            self.record.released = to_go.then(|| back.id.clone());
+            self.journal.machine = Some(back.id.clone());
+            self.journal.released = to_go.then(|| back.id.clone());
             let message = format!("{id} came back as {}", back.id);
-            return creating(message, after(0)).recording(self.record);
+            return creating(message, after(0)).writing(self.journal);
         }
         let message = format!("{id} is gone from MAAS; another VM is made");
-        creating(message, after(0)).recording(self.record.without_vm())
+        creating(message, after(0)).writing(self.journal.without_vm())
     }
 }
 
 /// What a list answers; whoever says that there is none has listed nothing.
-pub(super) fn listed(lookup: &Lookup<Vec<Metal>>) -> &[Metal] {
+pub(super) fn listed(lookup: &Lookup<Vec<maas::Machine>>) -> &[maas::Machine] {
     match lookup {
         Lookup::Found(found) => found,
         Lookup::Absent | Lookup::Unknown(_) => &[],
@@ -459,7 +463,7 @@ pub(super) fn listed(lookup: &Lookup<Vec<Metal>>) -> &[Metal] {
 
 /// Somebody else has it: another user, or another of the same user (S10). Who composes a VM with commissioning has it until
 /// it is Ready.
-pub(super) fn is_anothers(metal: &Metal, user: &str) -> bool {
+pub(super) fn is_anothers(metal: &maas::Machine, user: &str) -> bool {
     match metal.owner.as_deref() {
         None => false,
         Some(owner) if owner != user => true,

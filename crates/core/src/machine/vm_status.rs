@@ -6,12 +6,12 @@ use capmaas_api::{ConditionStatus, Conditions as _, MaasMachineStatus, Severity,
 use jiff::Timestamp;
 
 use super::decide::Step;
-use super::record::{Record, VmRecord};
-use super::state::State;
+use super::journal::{Journal, VmJournal};
 use super::status::{cut, put};
 use super::{Effect, Observed};
 use crate::Lookup;
 use crate::conditions::Verdict;
+use crate::maas::State;
 
 /// How far the VM has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,8 +23,8 @@ enum Stage {
     Deployed,
 }
 
-fn stage(observed: &Observed, record: &Record, vm: &VmRecord) -> Stage {
-    let seen = match (&record.machine, &observed.on_record) {
+fn stage(observed: &Observed, journal: &Journal, vm: &VmJournal) -> Stage {
+    let seen = match (&journal.machine, &observed.on_record) {
         (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.state),
         _ => None,
     };
@@ -35,15 +35,21 @@ fn stage(observed: &Observed, record: &Record, vm: &VmRecord) -> Stage {
             State::New | State::Commissioning | State::Testing | State::FailedCommissioning | State::FailedTesting,
         ) => Stage::Placed,
         Some(_) => Stage::Made,
-        None if record.machine.is_some() => Stage::Made,
+        None if journal.machine.is_some() => Stage::Made,
         None if vm.place.is_some() => Stage::Placed,
         None => Stage::Homeless,
     }
 }
 
 /// Puts everything about the VM into the status.
-pub(super) fn show(status: &mut MaasMachineStatus, observed: &Observed, step: &Step, record: &Record, now: Timestamp) {
-    let Some(vm) = &record.vm else { return };
+pub(super) fn show(
+    status: &mut MaasMachineStatus,
+    observed: &Observed,
+    step: &Step,
+    journal: &Journal,
+    now: Timestamp,
+) {
+    let Some(vm) = &journal.vm else { return };
     if observed.object.metadata.deletion_timestamp.is_some() {
         return;
     }
@@ -61,7 +67,7 @@ pub(super) fn show(status: &mut MaasMachineStatus, observed: &Observed, step: &S
         status.lxd_project = None;
         status.vm_resource_usage = None;
     }
-    let stage = stage(observed, record, vm);
+    let stage = stage(observed, journal, vm);
     let begins = matches!(step.effect, Some(Effect::Compose { .. }));
     let generation = observed.object.metadata.generation;
     let host = vm.place.as_ref().map(|place| format!("{} in zone {}", place.host_name, place.zone));
@@ -93,7 +99,7 @@ pub(super) fn show(status: &mut MaasMachineStatus, observed: &Observed, step: &S
             }
             (true, _, _) if selected => host.clone().unwrap_or_default(),
             (true, _, _) => String::new(),
-            (false, _, _) => step.said.message.clone(),
+            (false, _, _) => step.progress.message.clone(),
         };
         let verdict = Verdict {
             type_,

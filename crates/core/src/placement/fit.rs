@@ -2,7 +2,7 @@
 
 use crate::Lookup;
 use crate::intent::Attach;
-use crate::machine::{Power, State};
+use crate::maas::{Power, State};
 
 use super::host::{Host, MAAS_PROFILE, Port, StoragePool};
 use super::verdict::{Attachment, Choice, Why};

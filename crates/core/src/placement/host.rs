@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::Lookup;
-use crate::machine::{Power, State};
+use crate::maas::{Power, State};
 
 /// Tags by which a person keeps new VMs off a host, on the VM host or on its machine. The names are the Go provider's.
 pub const MAINTENANCE_TAGS: [&str; 2] = ["maas-lxd-host-maintenance", "maas-lxd-host-noschedule"];

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Lookup;
 use crate::intent::{Attach, Nic};
-use crate::machine::{Power, State};
+use crate::maas::{Power, State};
 
 fn named(name: &str) -> Named {
     Named { id: i64::from(name.bytes().map(u32::from).sum::<u32>()), name: name.to_owned() }

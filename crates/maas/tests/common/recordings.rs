@@ -1,6 +1,4 @@
-//! Exchanges recorded from a MAAS 3.4.10 and from a 3.7.3, kept beside the simulator that is held against them as well.
-//!
-//! One JSON value a line. `{"$": N}` stands for the N-th object of the first line's `shared` list.
+//! Exchanges recorded from a MAAS 3.4.10 and from a 3.7.3, one a line; `lab/maas-replay` holds the simulator against them as well.
 
 use std::sync::OnceLock;
 
@@ -55,25 +53,14 @@ pub fn newer() -> &'static [Recording] {
 }
 
 fn read(folder: &str, files: &[&str], at_least: usize) -> Vec<Recording> {
-    let folder = format!("{}/../../lab/maas-sim/tests/{folder}", env!("CARGO_MANIFEST_DIR"));
+    let folder = format!("{}/../../lab/maas-replay/tests/{folder}", env!("CARGO_MANIFEST_DIR"));
     let mut recordings = Vec::new();
     for file in files {
         let path = format!("{folder}/{file}");
         let text = std::fs::read_to_string(&path)
             .unwrap_or_else(|error| panic!("the recordings of a real MAAS are missing: {path}: {error}"));
-        let mut shared = Vec::new();
-        for line in text.lines().filter(|line| !line.is_empty()) {
-            let value: Value = serde_json::from_str(line).unwrap();
-            match value.get("shared").and_then(Value::as_array) {
-                Some(objects) => {
-                    for object in objects {
-                        let object = expand(object, &shared);
-                        shared.push(object);
-                    }
-                }
-                None => recordings.push(recording(&expand(&value, &shared))),
-            }
-        }
+        let values = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        recordings.extend(values.map(|value| recording(&value)));
     }
     assert!(recordings.len() > at_least, "only {} recordings", recordings.len());
     recordings
@@ -92,21 +79,6 @@ pub fn newer_numbered(number: &str) -> &'static Recording {
 fn find(recordings: &'static [Recording], number: &str) -> &'static Recording {
     let prefix = format!("{number}-");
     recordings.iter().find(|recording| recording.name.starts_with(&prefix)).expect("a recording of this number")
-}
-
-fn expand(value: &Value, shared: &[Value]) -> Value {
-    match value {
-        Value::Object(fields) => match (fields.len(), fields.get("$").and_then(Value::as_u64)) {
-            (1, Some(number)) => shared[usize::try_from(number).unwrap()].clone(),
-            _ => fields
-                .iter()
-                .map(|(key, value)| (key.clone(), expand(value, shared)))
-                .collect::<serde_json::Map<_, _>>()
-                .into(),
-        },
-        Value::Array(items) => items.iter().map(|item| expand(item, shared)).collect::<Vec<_>>().into(),
-        scalar => scalar.clone(),
-    }
 }
 
 fn recording(value: &Value) -> Recording {

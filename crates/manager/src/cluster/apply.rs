@@ -11,8 +11,8 @@ use super::gather::{Gathered, ground, is_paused};
 use super::perform::perform;
 use crate::hosts;
 use crate::identity::Identity;
+use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, ObjectEvent, Result};
 use crate::machine::SEND;
-use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Result};
 
 /// Applies a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan: Plan) -> Result<Requeue> {
@@ -22,7 +22,7 @@ pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan
     let identity = identity.map(|identity| identity.with_client(identity.client.sending_within(SEND)));
     let uid = object.uid().unwrap_or_default();
     if let Some(patch) = patch_of(&object, &plan.patch) {
-        object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+        object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
     }
     if plan.patch.finalizer == Finalizer::Remove {
         context.memory.forget(key);
@@ -75,7 +75,7 @@ async fn act(
             context.memory.worked(key, effect, context.clock.now());
             if let Some(id) = made {
                 let patch = json!({ "metadata": { "annotations": { DNS_RECORD_ANNOTATION: id.to_string() } } });
-                *object = port::patch(context.kubernetes.as_ref(), key, &Guard::of(object), patch).await?;
+                *object = kubernetes::patch(context.kubernetes.as_ref(), key, &Guard::of(object), patch).await?;
             }
             Ok(true)
         }
@@ -137,7 +137,7 @@ pub(super) async fn is_still_wanted(
 
 async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
     for event in events {
-        let happening = Happening {
+        let happening = ObjectEvent {
             kind: Kind::MaasCluster,
             key: key.clone(),
             uid: uid.to_owned(),

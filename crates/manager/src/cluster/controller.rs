@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use capmaas_api::capi::Cluster;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use capmaas_api::{MaasCluster, MaasMachine};
-use capmaas_core::cluster::Notes;
+use capmaas_core::cluster::Journal;
 use capmaas_core::cluster::plan::Requeue;
 use capmaas_core::hosts;
 use futures::StreamExt as _;
@@ -20,9 +20,9 @@ use tracing::Instrument as _;
 use super::gather::cluster_name;
 use super::{Context, Memory, contract_of, reconcile};
 use crate::dispatch::{Turn, dispatch, spread};
-use crate::machine::news::{news, of_own_cluster};
+use crate::kubernetes::{Error, ErrorKind, Key};
+use crate::machine::change_filter::{news, of_own_cluster};
 use crate::platform::Platform;
-use crate::port::{Error, ErrorKind, Key};
 
 /// After an error that is not MAAS's (those are decided upon).
 const AFTER_ERROR: Duration = Duration::from_secs(10);
@@ -100,8 +100,8 @@ fn concerned(store: &Store<MaasCluster>, machine: &MaasMachine) -> Vec<Arc<MaasC
 /// looked at then, because it has changed.
 fn awaits_workers(cluster: &MaasCluster) -> bool {
     cluster.metadata.deletion_timestamp.is_some()
-        || !matches!(hosts::wish(&cluster.spec), Ok(None))
-        || !Notes::of(cluster.annotations()).owed.is_empty()
+        || !matches!(hosts::desired(&cluster.spec), Ok(None))
+        || !Journal::of(cluster.annotations()).owed.is_empty()
 }
 
 fn of_name(

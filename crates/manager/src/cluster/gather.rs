@@ -15,17 +15,17 @@ use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions, reasons
 use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal};
 use capmaas_core::cluster::provenance::is_plain_copy;
-use capmaas_core::cluster::{Notes, addresses, endpoint};
+use capmaas_core::cluster::{Journal, addresses, endpoint};
 use capmaas_core::credentials::Standing;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::machine::{Record as MachineRecord, debts};
+use capmaas_core::machine::{Journal as MachineJournal, debts};
 use capmaas_core::origin::WrittenFor;
 use kube::ResourceExt as _;
 
 use super::{Context, maas, rivals};
 use crate::hosts;
 use crate::identity::Identity;
-use crate::port::{Key, Result};
+use crate::kubernetes::{Key, Result};
 
 /// The ConfigMap with the preferred subnets of a namespace, and its key.
 const PREFERRED_SUBNETS: (&str, &str) = ("maas-preferred-subnet", "preferredSubnets");
@@ -45,7 +45,7 @@ pub(super) struct Gathered {
 
 /// How MAAS is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Eyes {
+pub(super) enum Access {
     /// What was heard of a record not long ago need not be asked for again.
     MayRemember,
     /// All is read now.
@@ -53,7 +53,7 @@ pub(super) enum Eyes {
 }
 
 /// Gathers; `None` if the object is gone.
-pub(super) async fn gather(context: &Context, key: &Key, eyes: Eyes) -> Result<Option<Gathered>> {
+pub(super) async fn gather(context: &Context, key: &Key, access: Access) -> Result<Option<Gathered>> {
     let Some(object) = context.kubernetes.maas_cluster(key).await? else { return Ok(None) };
     let (cluster, owner) = owner_of(context, key, &object).await;
     let nobody_asked = || "MAAS was not asked".to_owned();
@@ -103,7 +103,7 @@ pub(super) async fn gather(context: &Context, key: &Key, eyes: Eyes) -> Result<O
         observed.identity = Ok(Known { name: identity.name.clone(), standing: identity.standing.clone() });
         dns_name = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner));
         let machines = machines.as_deref().unwrap_or_default();
-        remembered = maas::look(context, identity, (&object, machines), &mut observed, eyes).await;
+        remembered = maas::look(context, identity, (&object, machines), &mut observed, access).await;
     }
     observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
     observed.hosts = hosts(context, key, cluster.as_ref(), &object, identity.as_ref(), &machines, &observed).await;
@@ -137,8 +137,8 @@ async fn hosts(
     machines: &Result<Vec<Arc<MaasMachine>>>,
     observed: &Observed,
 ) -> Hosts {
-    let wish = match capmaas_core::hosts::wish(&object.spec) {
-        Ok(Some(wish)) => wish,
+    let desired = match capmaas_core::hosts::desired(&object.spec) {
+        Ok(Some(desired)) => desired,
         Ok(None) => return Hosts::Off,
         Err(why) => return Hosts::Unclear(why),
     };
@@ -160,7 +160,7 @@ async fn hosts(
         return Hosts::NotAsked;
     }
     let ground = ground(context, key, cluster, object, identity);
-    Hosts::Seen(Box::new(hosts::gather(&ground, wish, machines).await))
+    Hosts::Seen(Box::new(hosts::gather(&ground, desired, machines).await))
 }
 
 /// What is needed to look at hosts, and to do something about them.
@@ -235,9 +235,9 @@ pub(super) fn owner_or_nobody(owner: &Lookup<Owner>) -> Owner {
 
 pub(super) fn object_of(object: &MaasCluster) -> Object {
     let (annotations, labels) = (object.annotations(), object.labels());
-    let (itself, notes) = (WrittenFor::of(&object.metadata), Notes::of(annotations));
+    let (itself, journal) = (WrittenFor::of(&object.metadata), Journal::of(annotations));
     Object {
-        made_its_name: notes.name.as_ref().is_some_and(|name| maas::is_made_from(&itself.uid, name)),
+        made_its_name: journal.name.as_ref().is_some_and(|name| maas::is_made_from(&itself.uid, name)),
         itself,
         generation: object.metadata.generation,
         deleting: object.metadata.deletion_timestamp.is_some(),
@@ -249,7 +249,7 @@ pub(super) fn object_of(object: &MaasCluster) -> Object {
         custom_endpoint: annotations.contains_key(CUSTOM_ENDPOINT_ANNOTATION),
         spec: object.spec.clone(),
         status: object.status.clone().unwrap_or_default(),
-        notes,
+        journal,
     }
 }
 
@@ -261,7 +261,7 @@ fn nothing_will_be_done(observed: &Observed) -> bool {
         Lookup::Absent => !object.deleting,
         Lookup::Unknown(_) => true,
     };
-    let copy = is_plain_copy(&object.itself, object.notes.written_for.as_ref());
+    let copy = is_plain_copy(&object.itself, object.journal.written_for.as_ref());
     object.moving || object.paused || by_owner || copy || object.managed_elsewhere && !object.deleting
 }
 
@@ -301,7 +301,7 @@ fn machine_of(machine: &MaasMachine) -> Machine {
 
 /// Whether MAAS may hold something for it. A journal that cannot be read may tell of anything; a copy's tells nothing of it (S25).
 fn is_made(machine: &MaasMachine) -> bool {
-    match MachineRecord::read(machine.metadata.annotations.as_ref()) {
+    match MachineJournal::read(machine.metadata.annotations.as_ref()) {
         Ok(Some(journal)) if journal.is_anothers(&machine.metadata) => false,
         Ok(Some(journal)) => machine.spec.provider_id().is_some() || journal.may_hold_something(),
         Ok(None) => machine.spec.provider_id().is_some(),

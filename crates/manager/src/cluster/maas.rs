@@ -10,7 +10,7 @@ use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{Observed, Record};
 use capmaas_core::cluster::{addresses, endpoint};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
-use capmaas_core::machine::{Record as MachineRecord, STAMP, debts};
+use capmaas_core::machine::{Journal as MachineJournal, STAMP, debts};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use maas_client::{DnsResource, Error, IpAddressFilter, MachineFilter, MachineStatus};
@@ -34,16 +34,16 @@ pub(super) async fn look(
     identity: &Identity,
     (object, machines): (&MaasCluster, &[Arc<MaasMachine>]),
     observed: &mut Observed,
-    how: gather::Eyes,
+    how: gather::Access,
 ) -> bool {
-    let eyes = Eyes { context, identity };
+    let access = Access { context, identity };
     let owner = owner_or_nobody(&observed.owner);
     let mut remembered = None;
     if let Some(name) = endpoint::name(&observed.object, &owner) {
-        remembered = eyes.remembered(&name, observed).filter(|_| how == gather::Eyes::MayRemember);
+        remembered = access.remembered(&name, observed).filter(|_| how == gather::Access::MayRemember);
         let found = match &remembered {
             Some(record) => Lookup::Found(record.clone()),
-            None => eyes.record(&name).await,
+            None => access.record(&name).await,
         };
         observed.record = match &found {
             Lookup::Found(record) => Lookup::Found(facts_of(record)),
@@ -55,26 +55,26 @@ pub(super) async fn look(
         }
         if remembered.is_none() {
             let since = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            look_at_addresses(&eyes, observed, since).await;
+            look_at_addresses(&access, observed, since).await;
         }
     } else if endpoint::needs_name(&observed.object, &owner)
         && !observed.object.deleting
         && endpoint::not_a_domain(&observed.object.spec.dns_domain).is_none()
     {
         let uid = object.uid().unwrap_or_default();
-        observed.candidate = eyes.free_name(&owner.name, &uid, &observed.object.spec.dns_domain).await;
+        observed.candidate = access.free_name(&owner.name, &uid, &observed.object.spec.dns_domain).await;
     }
     if matches!(identity.standing, Standing::Changed { .. }) {
-        observed.sees_a_machine = eyes.sees_one_of(object, machines).await;
+        observed.sees_a_machine = access.sees_one_of(object, machines).await;
     }
     if observed.object.deleting {
         return remembered.is_some();
     }
     let spec = &observed.object.spec;
     if !spec.failure_domains.is_empty() {
-        observed.zones = Some(eyes.zones(Zones::All).await);
+        observed.zones = Some(access.zones(Zones::All).await);
     } else if spec.discover_failure_domains == Some(true) {
-        observed.usable_zones = Some(eyes.zones(Zones::Usable).await);
+        observed.usable_zones = Some(access.zones(Zones::Usable).await);
     }
     remembered.is_some()
 }
@@ -116,7 +116,7 @@ fn bound_to_leaving(record: &DnsResource, machines: &[Arc<MaasMachine>], observe
 
 /// The machine in MAAS that an object names, unless it is a copy (S25).
 pub(super) fn system_id(machine: &MaasMachine) -> Option<String> {
-    let journal = MachineRecord::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    let journal = MachineJournal::read(machine.metadata.annotations.as_ref()).ok().flatten();
     if journal.is_some_and(|journal| journal.is_anothers(&machine.metadata)) {
         return None;
     }
@@ -124,7 +124,7 @@ pub(super) fn system_id(machine: &MaasMachine) -> Option<String> {
     provider_id.and_then(|id| id.system_id().map(str::to_owned))
 }
 
-async fn look_at_addresses(eyes: &Eyes<'_>, observed: &mut Observed, since: Option<Timestamp>) {
+async fn look_at_addresses(access: &Access<'_>, observed: &mut Observed, since: Option<Timestamp>) {
     let current = match &observed.record {
         Lookup::Found(record) => record.addresses.clone(),
         Lookup::Absent => BTreeSet::new(),
@@ -133,24 +133,24 @@ async fn look_at_addresses(eyes: &Eyes<'_>, observed: &mut Observed, since: Opti
     let wanted = addresses::published(observed).wanted.given(&current);
     for address in wanted.difference(&current) {
         // If MAAS does not tell, it is not taken for ours to give back.
-        if eyes.holders(*address).await.is_ok_and(|holders| holders.is_empty()) {
+        if access.holders(*address).await.is_ok_and(|holders| holders.is_empty()) {
             observed.unheard_of.insert(*address);
         }
     }
-    for address in observed.object.notes.owed.clone() {
+    for address in observed.object.journal.owed.clone() {
         if !current.contains(&address) && !wanted.contains(&address) {
-            observed.reserved.insert(address, eyes.is_reserved_for_us(address, since).await);
+            observed.reserved.insert(address, access.is_reserved_for_us(address, since).await);
         }
     }
 }
 
 /// A look at MAAS with an identity.
-struct Eyes<'a> {
+struct Access<'a> {
     context: &'a Context,
     identity: &'a Identity,
 }
 
-impl Eyes<'_> {
+impl Access<'_> {
     /// The sentence about an answer that was none. A key that is refused is tried anew before its next use.
     fn failed(&self, error: &Error) -> String {
         if error.is_unauthenticated() {
@@ -167,11 +167,11 @@ impl Eyes<'_> {
     }
 
     /// The record as it was last heard of. Not where something rests on it: addresses that are to be given back, the end of the
-    /// cluster, and eyes that have to prove themselves.
+    /// cluster, and an identity that has yet to show us one of our machines.
     fn remembered(&self, name: &str, observed: &Observed) -> Option<DnsResource> {
         let ends = observed.object.deleting && !matches!(&observed.machines, Lookup::Found(left) if !left.is_empty());
         let proves = matches!(self.identity.standing, Standing::Changed { .. });
-        if ends || proves || !observed.object.notes.owed.is_empty() {
+        if ends || proves || !observed.object.journal.owed.is_empty() {
             return None;
         }
         self.identity.dns_names.remembered(name, self.context.clock.now())
@@ -213,12 +213,12 @@ impl Eyes<'_> {
         }
     }
 
-    /// Whether a machine of the cluster, with our mark on it, is seen with these eyes (S5, S7).
+    /// Whether a machine of the cluster, with our mark on it, is seen as this identity (S5, S7).
     async fn sees_one_of(&self, object: &MaasCluster, machines: &[Arc<MaasMachine>]) -> bool {
         let owed = debts(object.metadata.annotations.as_ref()).unwrap_or_default();
         let owed = owed.into_iter().map(|debt| (Some(debt.machine), debt.key));
         let journals = machines.iter().filter_map(|machine| {
-            let journal = MachineRecord::read(machine.metadata.annotations.as_ref()).ok().flatten()?;
+            let journal = MachineJournal::read(machine.metadata.annotations.as_ref()).ok().flatten()?;
             let tells = journal.may_hold_something() && !journal.is_anothers(&machine.metadata);
             tells.then_some((journal.machine, journal.key))
         });

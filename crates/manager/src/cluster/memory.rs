@@ -14,7 +14,7 @@ use crate::backoff::Backoff;
 use crate::clock::is_recent;
 use crate::hosts;
 use crate::identity::Fingerprint;
-use crate::port::Key;
+use crate::kubernetes::Key;
 
 /// The first wait after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(5);

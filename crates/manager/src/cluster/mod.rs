@@ -21,14 +21,14 @@ use capmaas_core::machine::DEBTS_ANNOTATION;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
 
-use self::gather::{Eyes, Gathered};
+use self::gather::{Access, Gathered};
 use crate::clock::Clock;
 use crate::identity::Identities;
+use crate::kubernetes::{ErrorKind, Key, Kubernetes, Result};
 use crate::lease::Fence;
 use crate::lxd_hosts::Reports;
 use crate::machine::debts::{self, Settled};
 use crate::metrics::Metrics;
-use crate::port::{ErrorKind, Key, Kubernetes, Result};
 
 pub use controller::run;
 pub(crate) use controller::tenant;
@@ -69,7 +69,7 @@ pub fn contract_of(core_version: &str) -> Contract {
 /// One pass over one cluster. Whatever a crash cuts off in it, the next pass finds out and goes on.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     // On the heap: everything that a pass holds across its many calls is large.
-    let Some(mut gathered) = Box::pin(gather::gather(context, key, Eyes::MayRemember)).await? else {
+    let Some(mut gathered) = Box::pin(gather::gather(context, key, Access::MayRemember)).await? else {
         context.memory.forget(key);
         return Ok(Requeue::OnChange);
     };
@@ -91,7 +91,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     let mut plan = decide(&gathered.observed, context.clock.now());
     // What was remembered is good enough to see that nothing is to be done; what is done rests on what MAAS says now.
     if plan.effect.is_some() && gathered.remembered {
-        let gathering = Box::pin(gather::gather(context, key, Eyes::Fresh));
+        let gathering = Box::pin(gather::gather(context, key, Access::Fresh));
         let Some(fresh) = gathering.await? else { return Ok(Requeue::OnChange) };
         gathered = fresh;
         plan = decide(&gathered.observed, context.clock.now());
@@ -115,7 +115,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
 async fn settle(context: &Context, key: &Key, gathered: &Gathered) -> Result<Settled> {
     let Some(identity) = &gathered.identity else { return Ok(Settled::Even) };
     if !gathered.object.annotations().contains_key(DEBTS_ANNOTATION)
-        || !gathered.observed.object.notes.unreadable.is_empty()
+        || !gathered.observed.object.journal.unreadable.is_empty()
         || !matches!(judge(&gathered.observed), Provenance::Own | Provenance::Unwritten)
     {
         return Ok(Settled::Even);

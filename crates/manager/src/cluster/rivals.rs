@@ -3,13 +3,13 @@
 use capmaas_api::MaasCluster;
 use capmaas_core::Lookup;
 use capmaas_core::cluster::endpoint;
-use capmaas_core::cluster::notes::Source;
+use capmaas_core::cluster::journal::Source;
 use capmaas_core::cluster::observed::{Observed, Owner, Rival};
 use capmaas_core::cluster::provenance::is_plain_copy;
 
 use super::gather::{cluster_name, object_of, owner_of, owner_or_nobody};
 use super::{Context, maas};
-use crate::port::{Key, Result};
+use crate::kubernetes::{Key, Result};
 
 /// Finds them.
 pub(super) async fn gather(context: &Context, key: &Key, observed: &Observed) -> Result<Vec<Rival>> {
@@ -43,8 +43,8 @@ async fn rival(
     let owner = Owner { name: cluster_name(object), ..Owner::default() };
     let claims = endpoint::source(&facts, &owner) != Source::User
         && endpoint::name(&facts, &owner).is_some_and(|claimed| claimed.eq_ignore_ascii_case(name));
-    let copy = is_plain_copy(&facts.itself, facts.notes.written_for.as_ref());
-    let (ours, theirs) = (observed.object.notes.identity.as_deref(), facts.notes.identity.as_deref());
+    let copy = is_plain_copy(&facts.itself, facts.journal.written_for.as_ref());
+    let (ours, theirs) = (observed.object.journal.identity.as_deref(), facts.journal.identity.as_deref());
     let elsewhere = matches!((ours, theirs), (Some(ours), Some(theirs)) if maas_of(ours) != maas_of(theirs));
     if !claims || copy || elsewhere {
         return Ok(None);
@@ -54,8 +54,8 @@ async fn rival(
     Ok(Some(Rival {
         who: key.to_string(),
         made_its_name: facts.made_its_name,
-        numbered: facts.notes.record.is_some(),
-        own: facts.notes.written_for.as_ref() == Some(&facts.itself),
+        numbered: facts.journal.record.is_some(),
+        own: facts.journal.written_for.as_ref() == Some(&facts.itself),
         owned: matches!(owner, Lookup::Found(owner) if owner.refers_here),
         machines: machines.iter().filter_map(|machine| maas::system_id(machine)).collect(),
     }))

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::queue::Queue;
 pub(crate) use self::queue::Turn;
-use crate::port::Key;
+use crate::kubernetes::Key;
 
 /// Passes over every object that is asked for, until `stop`; then those under way come to their end, and whoever still waits is
 /// left to the next manager.

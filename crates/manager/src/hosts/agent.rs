@@ -1,13 +1,13 @@
 //! The agent as it is applied to a workload cluster: the one manifest that users find too, with image and settings filled in.
 
-use capmaas_core::hosts::Wish;
+use capmaas_core::hosts::DesiredHosts;
 use capmaas_core::hosts::observed::Agent;
 use lxd_initializer::{manifest, names};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::APPLIED_ANNOTATION;
-use crate::port::Which;
+use crate::kubernetes::Which;
 
 /// Where the agent is, on every cluster.
 const NAMESPACE: &str = "capmaas-system";
@@ -73,15 +73,15 @@ pub(super) fn parts() -> Result<Vec<Which>, String> {
 }
 
 /// Everything to apply, in order: the DaemonSet, which carries the note, comes last.
-pub(super) fn manifests(image: &str, wish: &Wish, note: &str) -> Result<Vec<Value>, String> {
+pub(super) fn manifests(image: &str, desired: &DesiredHosts, note: &str) -> Result<Vec<Value>, String> {
     let mut objects = documents(manifest::DAEMON_SET)?;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let settings = [
-        ("STORAGE_BACKEND", wish.storage_backend.clone()),
-        ("STORAGE_SIZE", wish.storage_size.clone()),
-        ("NETWORK_BRIDGE", wish.bridge.name.clone()),
-        ("ZONE", text(&wish.zone)),
-        ("RESOURCE_POOL", text(&wish.pool)),
+        ("STORAGE_BACKEND", desired.storage_backend.clone()),
+        ("STORAGE_SIZE", desired.storage_size.clone()),
+        ("NETWORK_BRIDGE", desired.bridge.name.clone()),
+        ("ZONE", text(&desired.zone)),
+        ("RESOURCE_POOL", text(&desired.pool)),
     ];
     let broken = || "the manifest of the agent is not what this manager expects".to_owned();
     let daemon_set = objects.iter_mut().find(|object| object["kind"] == "DaemonSet").ok_or_else(broken)?;
@@ -110,15 +110,15 @@ fn documents(yaml: &str) -> Result<Vec<Value>, String> {
 
 #[cfg(test)]
 mod tests {
-    use capmaas_core::hosts::bridge::BridgeWish;
+    use capmaas_core::hosts::bridge::DesiredBridge;
 
     use super::*;
 
-    fn wish() -> Wish {
-        Wish {
+    fn desired() -> DesiredHosts {
+        DesiredHosts {
             storage_backend: "btrfs".into(),
             storage_size: "80GiB".into(),
-            bridge: BridgeWish { name: "br7".into(), parent: None, make: true },
+            bridge: DesiredBridge { name: "br7".into(), parent: None, make: true },
             zone: Some("az1".into()),
             pool: None,
         }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_manifest_is_filled_in_and_the_daemon_set_comes_last() {
-        let objects = manifests("registry.example/agent:v1", &wish(), "the note").unwrap();
+        let objects = manifests("registry.example/agent:v1", &desired(), "the note").unwrap();
         let daemon_set = objects.last().unwrap();
         assert_eq!(Which::of(daemon_set), Some(super::daemon_set()));
         assert_eq!(facts(daemon_set).applied.as_deref(), Some("the note"));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn s22_the_agent_is_applied_in_managed_mode_without_any_maas_credentials() {
-        for object in manifests("i", &wish(), "n").unwrap() {
+        for object in manifests("i", &desired(), "n").unwrap() {
             assert_ne!(object["kind"], "Secret");
             for name in ["MAAS_API_KEY", "MAAS_ENDPOINT"] {
                 assert!(!object.to_string().contains(name), "{object}");

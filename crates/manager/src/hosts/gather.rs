@@ -5,21 +5,21 @@ use std::sync::Arc;
 use capmaas_api::names::{CONTROL_PLANE_LABEL, DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION};
 use capmaas_api::{MaasCluster, MaasMachine, ProviderId};
 use capmaas_core::Lookup;
-use capmaas_core::hosts::Wish;
+use capmaas_core::hosts::DesiredHosts;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::hosts::observed::{Agent, Host, Node, Observed, Place, Report, VmHost};
 use capmaas_core::intent::{self, Intent};
-use capmaas_core::machine::Record;
+use capmaas_core::machine::Journal;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use lxd_client::Fingerprint;
 use maas_client::Client;
 
-use super::{Memory, agent, pair, report};
+use super::{Memory, agent, key_pair, report};
 use crate::identity::Identity;
+use crate::kubernetes::{Key, Kubernetes};
 use crate::lxd_hosts;
-use crate::port::{Key, Kubernetes};
 
 /// Where to look.
 pub(crate) struct Ground<'a> {
@@ -46,7 +46,7 @@ pub(crate) struct Ground<'a> {
 }
 
 /// Looks at everything.
-pub(crate) async fn gather(ground: &Ground<'_>, wish: Wish, machines: &[Arc<MaasMachine>]) -> Observed {
+pub(crate) async fn gather(ground: &Ground<'_>, desired: DesiredHosts, machines: &[Arc<MaasMachine>]) -> Observed {
     let Ground { kubernetes, memory, home, key, cluster, .. } = *ground;
     let agent = match kubernetes.workload_object(cluster, &agent::daemon_set()).await {
         Ok(Some(found)) => {
@@ -70,10 +70,10 @@ pub(crate) async fn gather(ground: &Ground<'_>, wish: Wish, machines: &[Arc<Maas
     pass_on(ground, &nodes, &hosts);
     look_at_maas(ground, &nodes, &mut hosts).await;
     Observed {
-        wish,
+        desired,
         image: ground.image.cloned(),
         manifest: agent::version(),
-        pair: pair::read(kubernetes, home, key).await,
+        pair: key_pair::read(kubernetes, home, key).await,
         agent,
         handed_over,
         nodes,
@@ -116,7 +116,7 @@ fn on<'a>(nodes: &'a [Node], host: &Host) -> Option<&'a Node> {
     nodes.iter().find(|node| node.provider_id.as_ref() == Some(&host.provider_id))
 }
 
-fn node(node: &crate::port::Node) -> Node {
+fn node(node: &crate::kubernetes::Node) -> Node {
     Node { name: node.name.clone(), provider_id: node.provider_id.clone(), report: report::of(&node.annotations) }
 }
 
@@ -124,7 +124,7 @@ fn node(node: &crate::port::Node) -> Node {
 fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
     let (mut hosts, mut awaited) = (Vec::new(), Vec::new());
     let is_copy = |machine: &MaasMachine| {
-        let journal = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
+        let journal = Journal::read(machine.metadata.annotations.as_ref()).ok().flatten();
         journal.is_some_and(|journal| journal.is_anothers(&machine.metadata))
     };
     let staying = machines.iter().filter(|machine| machine.metadata.deletion_timestamp.is_none());
@@ -207,7 +207,7 @@ async fn vm_host(
     for candidate in candidates {
         let parameters = client.vm_hosts().parameters(candidate.id).await?;
         let certificate = parameters.certificate.clone().unwrap_or_default();
-        let ours = pair::is_ours(&certificate, ground.object);
+        let ours = key_pair::is_ours(&certificate, ground.object);
         // A namesake of another machine is none of our business.
         if !of_machine(&candidate) && !ours {
             continue;

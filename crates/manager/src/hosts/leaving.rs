@@ -2,7 +2,7 @@
 
 use capmaas_core::Lookup;
 use capmaas_core::hosts::leaving::{ASKED_ANNOTATION, AgentSight, AsHost, LeavingHost};
-use capmaas_core::machine::{Metal, Observed};
+use capmaas_core::machine::Observed;
 use capmaas_core::placement::LEAVING_TAG;
 use kube::ResourceExt as _;
 use lxd_initializer::names;
@@ -10,8 +10,9 @@ use maas_client::{MachineFilter, VmHost};
 
 use super::{gather, report};
 use crate::identity::Identity;
+use crate::kubernetes::Key;
 use crate::machine::Context;
-use crate::port::Key;
+use capmaas_core::maas;
 
 /// Looks, if the machine is one that leaves and could be a host.
 pub(crate) async fn look(context: &Context, key: &Key, observed: &Observed, identity: &Identity) -> AsHost {
@@ -37,7 +38,7 @@ pub(crate) async fn look(context: &Context, key: &Key, observed: &Observed, iden
 }
 
 /// Whether a VM host is on this machine: MAAS says so, or we registered it under the machine's name and MAAS has not matched it.
-fn is_on(host: &VmHost, metal: &Metal, observed: &Observed) -> bool {
+fn is_on(host: &VmHost, metal: &maas::Machine, observed: &Observed) -> bool {
     if let Some(reference) = &host.host {
         return reference.system_id == metal.id;
     }
@@ -53,14 +54,14 @@ async fn vms(context: &Context, identity: &Identity, host: &VmHost) -> Lookup<Ve
         Err(error) => return Lookup::Unknown(error.to_string()),
     };
     let on_it = found.iter().filter(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id));
-    let census = match context.kubernetes.census().await {
-        Ok(census) => census,
+    let machine_index = match context.kubernetes.machine_index().await {
+        Ok(machine_index) => machine_index,
         Err(error) => return Lookup::Unknown(error.to_string()),
     };
     let whose = |machine: &maas_client::Machine| {
         let name = machine.hostname.as_ref().unwrap_or(&machine.system_id);
         match (
-            census.holder(identity.endpoint(), &machine.system_id),
+            machine_index.holder(identity.endpoint(), &machine.system_id),
             machine.owner.as_deref().filter(|owner| !owner.is_empty()),
         ) {
             (Some((_, cluster)), _) => format!("{name} of cluster {cluster}"),

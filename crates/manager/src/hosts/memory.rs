@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::Backoff;
 use crate::clock::is_recent;
-use crate::port::Key;
+use crate::kubernetes::Key;
 
 /// The hosts of a cluster are not looked at more often than this, unless something was just done about them.
 const LOOK: SignedDuration = SignedDuration::from_secs(10);

@@ -4,10 +4,10 @@
 
 mod agent;
 mod gather;
+mod key_pair;
 mod leaving;
 mod memory;
 mod orphans;
-mod pair;
 mod perform;
 pub mod report;
 mod sweep;

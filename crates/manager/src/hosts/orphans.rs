@@ -4,9 +4,9 @@ use capmaas_core::Lookup;
 use maas_client::VmHost;
 
 use super::{gather, report};
-use crate::census::Census;
 use crate::identity::Identity;
 use crate::machine::Context;
+use crate::machine_index::MachineIndex;
 
 /// Whether every VM in the project of a host but this one is known to MAAS, so that a refresh harms none (S12). `Absent`: the
 /// agent cannot be heard now, or has not seen this one yet, so that what it reports is too old to be believed. `Unknown`: nobody can tell.
@@ -15,13 +15,13 @@ pub(crate) async fn others_known(
     identity: &Identity,
     host: &VmHost,
     name: &str,
-    census: &Census,
+    machine_index: &MachineIndex,
 ) -> Lookup<bool> {
     let unknown = |why: &str| Lookup::Unknown(why.to_owned());
     let Some(system_id) = host.host.as_ref().map(|machine| &machine.system_id) else {
         return unknown("MAAS does not say which machine the host is on");
     };
-    let Some((object, cluster)) = census.holder(identity.endpoint(), system_id) else {
+    let Some((object, cluster)) = machine_index.holder(identity.endpoint(), system_id) else {
         return unknown("the host is no machine of a cluster, so no agent counts its VMs");
     };
     let Ok(Some(object)) = context.kubernetes.maas_machine(&object).await else {

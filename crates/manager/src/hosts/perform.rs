@@ -10,8 +10,8 @@ use maas_client::{NewVmHost, VmHostAuth, VmHostUpdate};
 use serde_json::json;
 
 use super::gather::Ground;
-use super::{agent, pair};
-use crate::port::{self, Guard};
+use super::{agent, key_pair};
+use crate::kubernetes::{self, Guard};
 
 /// Does it, once, and remembers how it went.
 pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect) {
@@ -30,11 +30,11 @@ pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect) {
 async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
     let Ground { kubernetes, memory, home, key, cluster, object, now, .. } = *ground;
     let hosts = ground.identity.client.vm_hosts();
-    let words = |error: port::Error| error.to_string();
+    let words = |error: kubernetes::Error| error.to_string();
     match effect {
-        Effect::MakePair => pair::make(kubernetes, home, key, object, now).await,
-        Effect::ApplyAgent { image, wish, note } => {
-            for manifest in agent::manifests(image, wish, note)? {
+        Effect::MakePair => key_pair::make(kubernetes, home, key, object, now).await,
+        Effect::ApplyAgent { image, desired, note } => {
+            for manifest in agent::manifests(image, desired, note)? {
                 // What limits the agent comes before it.
                 if manifest["kind"] == "DaemonSet" {
                     limit(ground).await?;
@@ -48,7 +48,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
         }
         Effect::Register(registration) => register(ground, registration).await,
         Effect::Renew { id, address, .. } => {
-            let (certificate, private) = pair::whole(kubernetes, home, key).await?;
+            let (certificate, private) = key_pair::whole(kubernetes, home, key).await?;
             let update = VmHostUpdate {
                 power_address: Some(address.clone()),
                 certificate: Some(certificate),
@@ -81,7 +81,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
 
 /// Older API servers cannot serve what limits the agent to its own Node.
 async fn limit(ground: &Ground<'_>) -> Result<(), String> {
-    let words = |error: port::Error| error.to_string();
+    let words = |error: kubernetes::Error| error.to_string();
     for manifest in agent::policy()? {
         let text = |name: &str| manifest[name].as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text("apiVersion"), text("kind"));
@@ -96,16 +96,16 @@ async fn limit(ground: &Ground<'_>) -> Result<(), String> {
 async fn register(ground: &Ground<'_>, new: &Registration) -> Result<(), String> {
     let Ground { kubernetes, now, .. } = *ground;
     let key = ground.key.beside(&new.host);
-    let words = |error: port::Error| error.to_string();
+    let words = |error: kubernetes::Error| error.to_string();
     let machine = kubernetes.maas_machine(&key).await.map_err(words)?;
     let machine = machine.filter(|machine| machine.metadata.deletion_timestamp.is_none());
     let machine = machine.ok_or_else(|| format!("the MaasMachine {} is being deleted", new.host))?;
-    let (certificate, private) = pair::whole(kubernetes, ground.home, ground.key).await?;
+    let (certificate, private) = key_pair::whole(kubernetes, ground.home, ground.key).await?;
     let auth = VmHostAuth::Certificate { certificate, key: private };
     let note = |time: Option<String>| json!({ "metadata": { "annotations": { ASKED_ANNOTATION: time } } });
     let asked = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
     let machine: MaasMachine =
-        port::patch(kubernetes, &key, &Guard::of(&machine), note(Some(asked))).await.map_err(words)?;
+        kubernetes::patch(kubernetes, &key, &Guard::of(&machine), note(Some(asked))).await.map_err(words)?;
     let host = NewVmHost {
         zone: Some(new.place.zone.clone()).filter(|zone| !zone.is_empty()),
         pool: Some(new.place.pool.clone()).filter(|pool| !pool.is_empty()),
@@ -119,7 +119,7 @@ async fn register(ground: &Ground<'_>, new: &Registration) -> Result<(), String>
         Err(error) => {
             if error.effect() != maas_client::Effect::Unknown {
                 // Refused: nothing is under way. Should this write be lost, the note only grows old.
-                let _ = port::patch::<MaasMachine>(kubernetes, &key, &Guard::of(&machine), note(None)).await;
+                let _ = kubernetes::patch::<MaasMachine>(kubernetes, &key, &Guard::of(&machine), note(None)).await;
             }
             Err(format!("cannot register {} as VM host: {error}", machine.name_any()))
         }

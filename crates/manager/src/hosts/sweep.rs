@@ -8,8 +8,8 @@ use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::{PAIR_LABEL, PAIR_OF};
+use crate::kubernetes::says_absent;
 use crate::lease::Fence;
-use crate::port::says_absent;
 
 const SWEEP: Duration = Duration::from_secs(600);
 

@@ -7,10 +7,10 @@
 //! 4. the environment: `MAAS_ENDPOINT`, `MAAS_API_KEY`.
 
 mod connections;
+mod credential_copies;
+mod credential_sources;
 mod dns_names;
 mod endpoints;
-mod keeper;
-mod places;
 mod reader;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,16 +27,16 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 pub use connections::{Connect, over_network};
+pub(crate) use credential_copies::name_for;
+pub use credential_copies::{CredentialCopies, Kept, KubeCredentialCopies, MemoryCredentialCopies};
+pub(crate) use credential_sources::{CONFIG_MAPS, SECRETS};
+pub use credential_sources::{Credentials, EnvironmentCredentials};
 pub use dns_names::DnsNames;
 pub use endpoints::{AllowedEndpoint, AllowedEndpoints};
-pub(crate) use keeper::name_for;
-pub use keeper::{Keeper, Kept, KubeKeeper, MemoryKeeper};
-pub(crate) use places::{CONFIG_MAPS, SECRETS};
-pub use places::{Credentials, EnvironmentCredentials};
 pub use reader::MachineReader;
 
 use crate::clock::{Clock, is_recent};
-use crate::port::{Key, Kubernetes};
+use crate::kubernetes::{Key, Kubernetes};
 use connections::Connections;
 
 /// How long credentials that were read are taken for current where no watch tells otherwise. A rotated `identityRef` is noticed
@@ -75,7 +75,7 @@ pub struct Identity {
     pub fingerprint: Fingerprint,
     /// Where the credentials are, for people.
     pub place: String,
-    /// Where MAAS's event log ended before anybody looked at a machine with these eyes; `None` if that could not be read.
+    /// Where MAAS's event log ended before anybody looked at a machine as this identity; `None` if that could not be read.
     pub log_end: Option<LogEnd>,
 }
 
@@ -176,7 +176,7 @@ pub struct Identities {
 
 struct Inner {
     kubernetes: Arc<dyn Kubernetes>,
-    keeper: Arc<dyn Keeper>,
+    keeper: Arc<dyn CredentialCopies>,
     clock: Clock,
     settings: Settings,
     looks: Mutex<BTreeMap<Whereabouts, Look>>,
@@ -188,7 +188,7 @@ impl Identities {
     /// Identities that are read through `kubernetes` and reach MAAS as `connect` says.
     pub fn new(
         kubernetes: Arc<dyn Kubernetes>,
-        keeper: Arc<dyn Keeper>,
+        keeper: Arc<dyn CredentialCopies>,
         clock: Clock,
         settings: Settings,
         connect: Connect,
@@ -310,7 +310,7 @@ impl Identities {
             )));
         }
         // What is kept for one cluster is nobody else's, however the reference is spelt (S28).
-        if namespace == self.inner.settings.namespace && keeper::is_kept(&reference.name) {
+        if namespace == self.inner.settings.namespace && credential_copies::is_kept(&reference.name) {
             return Err(Problem::credentials(format!(
                 "spec.identityRef names the Secret {namespace}/{}, which the manager keeps for itself; name the Secret that you \
                  made, with keys maasEndpoint and apiKey",
@@ -330,8 +330,8 @@ impl Identities {
         }
         let kubernetes = self.inner.kubernetes.as_ref();
         let found = match whereabouts {
-            Whereabouts::Manager => places::of_manager(kubernetes, &self.inner.settings).await,
-            Whereabouts::Secret(key) => places::of_secret(kubernetes, key).await,
+            Whereabouts::Manager => credential_sources::of_manager(kubernetes, &self.inner.settings).await,
+            Whereabouts::Secret(key) => credential_sources::of_secret(kubernetes, key).await,
         };
         let found = found.map(Arc::new);
         self.looks().insert(whereabouts.clone(), Look { at: now, found: found.clone() });

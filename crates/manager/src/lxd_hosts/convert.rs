@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use capmaas_core::Lookup;
-use capmaas_core::machine::{Power, State};
+use capmaas_core::maas::{Power, State};
 use capmaas_core::placement::{Host, HostMachine, Named, Port, Room, StoragePool, SubnetRef};
 use maas_client::{Machine, PowerState, Subnet, VmHost, VmHostResources};
 

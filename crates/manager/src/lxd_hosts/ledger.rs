@@ -6,7 +6,7 @@ use capmaas_api::MaasMachine;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
 use capmaas_core::intent::Vm;
-use capmaas_core::machine::Record;
+use capmaas_core::machine::Journal;
 use capmaas_core::placement::{Choice, Claim, Sibling};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
@@ -45,8 +45,8 @@ pub struct Seen {
 
 impl Seen {
     /// What an object says, with the record that it carries.
-    pub fn of(machine: &MaasMachine, record: Option<&Record>) -> Self {
-        let place = record.and_then(Record::place);
+    pub fn of(machine: &MaasMachine, record: Option<&Journal>) -> Self {
+        let place = record.and_then(Journal::place);
         let seen = machine.status.as_ref().and_then(|status| status.failure_domain.clone());
         Self {
             uid: machine.uid().unwrap_or_default(),

@@ -28,9 +28,9 @@ use maas_client::{Machine, Subnet, VmHost};
 pub use ledger::{Seen, group};
 pub use reports::{Report, Reports};
 
-use crate::census::Census;
 use crate::clock::is_recent;
 use crate::identity::{Fingerprint, Identity};
+use crate::machine_index::MachineIndex;
 use ledger::{Ledger, Moment};
 
 /// How long a list of hosts serves all passes.
@@ -70,21 +70,21 @@ impl LxdHosts {
         now: Timestamp,
         demand: &Demand<'_>,
         object: &MaasMachine,
-        census: &Census,
+        machine_index: &MachineIndex,
     ) -> Lookup<Placement> {
         let uid = object.metadata.uid.as_deref();
         // Before MAAS is asked: what is there by now is in its answer.
         {
             let mut ledger = self.ledger();
-            census.vms_of_others(uid, |others| ledger.look(others));
+            machine_index.vms_of_others(uid, |others| ledger.look(others));
         }
-        let mut placement = self.choose(identity, now, demand, object, census).await;
+        let mut placement = self.choose(identity, now, demand, object, machine_index).await;
         if let Ok((Placement { choice: Err(_), .. }, asked)) = &placement
             && self.ledger().has_news_since(*asked)
         {
             // VMs that came since that list count twice, as promised and perhaps in the list. A new one tells.
             self.forget(identity).await;
-            placement = self.choose(identity, now, demand, object, census).await;
+            placement = self.choose(identity, now, demand, object, machine_index).await;
         }
         placement.map_or_else(|error| Lookup::Unknown(error.to_string()), |(placement, _)| Lookup::Found(placement))
     }
@@ -96,13 +96,13 @@ impl LxdHosts {
         now: Timestamp,
         demand: &Demand<'_>,
         object: &MaasMachine,
-        census: &Census,
+        machine_index: &MachineIndex,
     ) -> maas_client::Result<(Placement, Moment)> {
         let (asked, hosts) = self.hosts(identity, now, demand).await?;
         let (uid, maas) = (object.metadata.uid.as_deref(), identity.endpoint());
         let mut ledger = self.ledger();
         let promised = |others: &mut dyn Iterator<Item = &Seen>| ledger.promised((maas, asked), object, others, now);
-        let (claims, siblings) = census.vms_of_others(uid, promised);
+        let (claims, siblings) = machine_index.vms_of_others(uid, promised);
         let placement = place(demand, &hosts, &claims, &siblings);
         if let Ok(choice) = &placement.choice {
             ledger.note(maas, object, demand.vm, choice, now);

@@ -9,16 +9,17 @@ use capmaas_core::backoff::Request;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::{
-    Event, Eyes, Finalizer, Metal, Observed, Outcome, Plan, RECORD_ANNOTATION, Record, Requeue, conclude,
+    Access, Event, Finalizer, JOURNAL_ANNOTATION, Journal, Observed, Outcome, Plan, Requeue, conclude,
 };
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
 use super::Context;
-use super::gather::Sight;
+use super::gather::Session;
 use super::perform::perform;
 use super::telling::while_waiting;
-use crate::port::{self, Error, ErrorKind, Guard, Happening, Key, Kind, Kubernetes, Result};
+use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Kubernetes, ObjectEvent, Result};
+use capmaas_core::maas;
 
 /// What is left of a plan when it was applied.
 pub(super) struct Applied {
@@ -29,7 +30,7 @@ pub(super) struct Applied {
     /// A status that was not written because the next pass follows at once.
     pub(super) untold: Option<MaasMachineStatus>,
     /// The machine as MAAS last showed it, if nothing was done to it since.
-    pub(super) machine: Option<Metal>,
+    pub(super) machine: Option<maas::Machine>,
 }
 
 /// Applies a plan. A write that meets another version of the object ends the pass.
@@ -38,21 +39,21 @@ pub(super) async fn apply(
     key: &Key,
     observed: &Observed,
     mut plan: Plan,
-    sight: Option<&Sight>,
+    session: Option<&Session>,
 ) -> Result<Applied> {
     let kubernetes = context.kubernetes.as_ref();
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
-    let request = asked(&plan, sight);
+    let request = asked(&plan, session);
     warn(context, key, &uid, &mut plan.events).await;
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
     if let Some(patch) = patch_of(observed, &plan) {
-        object = port::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+        object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
         if let Some(status) = &mut plan.status {
             carry_over(status, observed.object.metadata.generation, object.metadata.generation);
         }
     }
-    if let (Some(debt), Some(cluster)) = (&plan.debt, sight.and_then(|sight| sight.maas_cluster.as_ref())) {
+    if let (Some(debt), Some(cluster)) = (&plan.debt, session.and_then(|session| session.maas_cluster.as_ref())) {
         super::debts::owe(context, cluster, debt).await?;
     }
     if plan.finalizer == Finalizer::Remove {
@@ -64,7 +65,7 @@ pub(super) async fn apply(
         Lookup::Found(machine) => Some(machine.clone()),
         Lookup::Absent | Lookup::Unknown(_) => None,
     };
-    if let (Some(effect), Some(sight)) = (plan.effect.take(), sight) {
+    if let (Some(effect), Some(session)) = (plan.effect.take(), session) {
         if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
             return Ok(Applied {
                 requeue: Requeue::After(Duration::from_secs(1)),
@@ -77,13 +78,13 @@ pub(super) async fn apply(
         context.fence.check().map_err(|error| {
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
         })?;
-        let performing = perform(context, key, observed, &effect, sight);
+        let performing = perform(context, key, observed, &effect, session);
         let outcome = while_waiting(kubernetes, key, &mut object, plan.status.as_ref(), performing).await;
         tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
         let mut conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
         warn(context, key, &uid, &mut conclusion.events).await;
-        if let Some(record) = &conclusion.record {
-            object = remember(kubernetes, key, object, record).await?;
+        if let Some(journal) = &conclusion.journal {
+            object = remember(kubernetes, key, object, journal).await?;
         }
         plan.status = conclusion.status;
         plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
@@ -109,23 +110,28 @@ pub(super) async fn apply(
 }
 
 /// What MAAS is going to be asked for.
-pub(super) fn asked(plan: &Plan, sight: Option<&Sight>) -> Option<Request> {
-    Some(plan.effect.as_ref()?.request(&sight?.identity.name.to_string()))
+pub(super) fn asked(plan: &Plan, session: Option<&Session>) -> Option<Request> {
+    Some(plan.effect.as_ref()?.request(&session?.identity.name.to_string()))
 }
 
-/// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the record is
+/// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the journal is
 /// still the one that was written before the effect, what is known now is true of it all the same. Lost, it would have to be
 /// waited for until the write that was answered can no longer land (S2).
-async fn remember(kubernetes: &dyn Kubernetes, key: &Key, object: MaasMachine, record: &Record) -> Result<MaasMachine> {
-    let patch = json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.text() } } });
-    let error = match port::patch(kubernetes, key, &Guard::of(&object), patch.clone()).await {
+async fn remember(
+    kubernetes: &dyn Kubernetes,
+    key: &Key,
+    object: MaasMachine,
+    journal: &Journal,
+) -> Result<MaasMachine> {
+    let patch = json!({ "metadata": { "annotations": { JOURNAL_ANNOTATION: journal.text() } } });
+    let error = match kubernetes::patch(kubernetes, key, &Guard::of(&object), patch.clone()).await {
         Err(error) if error.kind == ErrorKind::Conflict => error,
         done => return done,
     };
-    let noted = |object: &MaasMachine| object.annotations().get(RECORD_ANNOTATION).cloned();
+    let noted = |object: &MaasMachine| object.annotations().get(JOURNAL_ANNOTATION).cloned();
     match kubernetes.maas_machine(key).await? {
         Some(now) if now.uid() == object.uid() && noted(&now) == noted(&object) => {
-            port::patch(kubernetes, key, &Guard::of(&now), patch).await
+            kubernetes::patch(kubernetes, key, &Guard::of(&now), patch).await
         }
         _ => Err(error),
     }
@@ -150,8 +156,8 @@ fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
 fn patch_of(observed: &Observed, plan: &Plan) -> Option<Value> {
     let object = &observed.object;
     let mut annotations = Map::new();
-    if let Some(record) = &plan.record {
-        annotations.insert(RECORD_ANNOTATION.to_owned(), record.text().into());
+    if let Some(journal) = &plan.journal {
+        annotations.insert(JOURNAL_ANNOTATION.to_owned(), journal.text().into());
     }
     if let Some(identity) = &plan.identity {
         annotations.insert(IDENTITY_ANNOTATION.to_owned(), identity.clone().into());
@@ -205,7 +211,7 @@ fn patch_of(observed: &Observed, plan: &Plan) -> Option<Value> {
 fn says_nothing_of_its_control_plane(observed: &Observed, plan: &Plan) -> bool {
     let object = &observed.object;
     let ours = plan.finalizer == Finalizer::Add || object.finalizers().iter().any(|name| name == MACHINE_FINALIZER);
-    let open = matches!(observed.eyes, Eyes::Open { .. });
+    let open = matches!(observed.access, Access::Granted { .. });
     ours && open && observed.is_control_plane() && !object.labels().contains_key(CONTROL_PLANE_LABEL)
 }
 
@@ -239,7 +245,7 @@ async fn warn(context: &Context, key: &Key, uid: &str, events: &mut Vec<Event>) 
 
 async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
     for event in events {
-        let happening = Happening {
+        let happening = ObjectEvent {
             kind: Kind::MaasMachine,
             key: key.clone(),
             uid: uid.to_owned(),
@@ -261,21 +267,21 @@ mod tests {
     use super::super::fixture::remembering;
     use super::*;
     use crate::clock::Clock;
-    use crate::port::MemoryPort;
+    use crate::kubernetes::MemoryKubernetes;
 
     #[tokio::test]
     async fn what_an_effect_led_to_is_remembered_also_of_an_object_that_somebody_changed_meanwhile() {
         let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
-        let (port, key, before) = (MemoryPort::new(clock), Key::new("n", "m"), Record::new("u"));
+        let (port, key, before) = (MemoryKubernetes::new(clock), Key::new("n", "m"), Journal::new("u"));
         port.create(remembering("m", &before)).unwrap();
         let seen = port.maas_machine(&key).await.unwrap().unwrap();
         port.edit("MaasMachine", &key, &json!({ "metadata": { "labels": { "a": "b" } } })).unwrap();
-        let after = Record { machine: Some("abc123".into()), ..before };
+        let after = Journal { machine: Some("abc123".into()), ..before };
         let stored = remember(&port, &key, seen.clone(), &after).await.unwrap();
-        assert_eq!(stored.annotations().get(RECORD_ANNOTATION), Some(&after.text()));
+        assert_eq!(stored.annotations().get(JOURNAL_ANNOTATION), Some(&after.text()));
         assert!(stored.labels().contains_key("a"));
-        // The record itself is another one: what was seen is not true of it.
-        let error = remember(&port, &key, seen, &Record::new("u")).await.unwrap_err();
+        // The journal itself is another one: what was seen is not true of it.
+        let error = remember(&port, &key, seen, &Journal::new("u")).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Conflict);
     }
 }

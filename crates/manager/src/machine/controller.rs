@@ -8,20 +8,20 @@ use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
-use capmaas_core::machine::{Record, Requeue};
+use capmaas_core::machine::{Journal, Requeue};
 use futures::StreamExt as _;
 use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use tracing::Instrument as _;
 
-use super::news::{self, fingerprint, news};
-use super::{Context, Known, reconcile_knowing};
+use super::change_filter::{self, fingerprint, news};
+use super::{Carried, Context, reconcile_knowing};
 use crate::backoff::Backoff;
 use crate::cluster::{cluster_name, tenant};
 use crate::dispatch::{Turn, dispatch, spread};
+use crate::kubernetes::{Error, ErrorKind, Key};
 use crate::platform::Platform;
-use crate::port::{Error, ErrorKind, Key};
 
 /// After an error that is not MAAS's (those are decided upon).
 const AFTER_ERROR: Duration = Duration::from_secs(10);
@@ -47,10 +47,12 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
     let (cluster_kind, machine_kind) = (Cluster::api_resource(&version), Machine::api_resource(&version));
     let (of_clusters, of_machines, of_maas_clusters) = (store.clone(), store.clone(), store.clone());
     let own = news(watches.maas_machines.subscribe(), store.clone(), (), fingerprint);
-    let clusters = news(watches.clusters.subscribe(), watches.clusters.store(), cluster_kind, news::of_cluster);
-    let machines = news(watches.machines.subscribe(), watches.machines.store(), machine_kind, news::of_machine);
+    let clusters =
+        news(watches.clusters.subscribe(), watches.clusters.store(), cluster_kind, change_filter::of_cluster);
+    let machines =
+        news(watches.machines.subscribe(), watches.machines.store(), machine_kind, change_filter::of_machine);
     let maas_clusters =
-        news(watches.maas_clusters.subscribe(), watches.maas_clusters.store(), (), news::of_maas_cluster);
+        news(watches.maas_clusters.subscribe(), watches.maas_clusters.store(), (), change_filter::of_maas_cluster);
     let asked = select_all([
         own.map(|machine| Key::of(machine.as_ref())).boxed(),
         clusters
@@ -90,8 +92,8 @@ fn turn(machine: &MaasMachine, clusters: &Store<MaasCluster>) -> Turn {
 
 /// MAAS holds nothing for it yet.
 fn is_newcomer(machine: &MaasMachine) -> bool {
-    let record = Record::read(machine.metadata.annotations.as_ref()).ok().flatten();
-    machine.spec.provider_id().is_none() && record.is_none_or(|record| record.machine.is_none())
+    let journal = Journal::read(machine.metadata.annotations.as_ref()).ok().flatten();
+    machine.spec.provider_id().is_none() && journal.is_none_or(|journal| journal.machine.is_none())
 }
 
 fn machines_of(store: &Store<MaasMachine>, namespace: Option<String>, cluster: &str) -> Vec<Key> {
@@ -109,7 +111,7 @@ fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<Ke
 
 /// Answers when the machine is to be looked at again, if nothing happens before.
 async fn passes(context: &Context, key: &Key) -> Option<Duration> {
-    let mut known = Known::default();
+    let mut known = Carried::default();
     let mut result = once(context, key, &mut known).await;
     // One after the other instead of back to the end of the queue, where a machine that is half prepared waits for all others.
     for _ in 1..IN_A_ROW {
@@ -128,7 +130,7 @@ async fn passes(context: &Context, key: &Key) -> Option<Duration> {
     }
 }
 
-async fn once(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue, Error> {
+async fn once(context: &Context, key: &Key, known: &mut Carried) -> Result<Requeue, Error> {
     let began = Instant::now();
     let result = tokio::time::timeout(DEADLINE, reconcile_knowing(context, key, known))
         .await
@@ -150,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_newcomer_is_one_for_which_maas_holds_nothing_yet() {
-        let is = |record: &Record| is_newcomer(&serde_json::from_value(remembering("m", record)).unwrap());
-        assert!(is(&Record::new("u")));
-        assert!(!is(&Record { machine: Some("abc123".into()), ..Record::new("u") }));
+        let is = |journal: &Journal| is_newcomer(&serde_json::from_value(remembering("m", journal)).unwrap());
+        assert!(is(&Journal::new("u")));
+        assert!(!is(&Journal { machine: Some("abc123".into()), ..Journal::new("u") }));
     }
 
     #[test]

@@ -2,17 +2,18 @@
 
 use capmaas_api::MaasCluster;
 use capmaas_core::Lookup;
-use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, Power, STAMP, STAMPED_FOR, debts, pay};
+use capmaas_core::maas::Power;
+use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, STAMP, STAMPED_FOR, debts, pay};
 use maas_client::PowerState;
 use serde_json::json;
 
 use super::Context;
 use super::gather::metal;
 use super::remove::remove_vm;
-use crate::census::{Asker, stands_for};
 use crate::identity::Identity;
+use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kubernetes, Result};
 use crate::lease::Fence;
-use crate::port::{self, Error, ErrorKind, Guard, Key, Kubernetes, Result};
+use crate::machine_index::{Asker, stands_for};
 
 /// Writes a debt down. Lost: it is not there, and the next pass writes it; there already: nothing is written.
 pub(super) async fn owe(context: &Context, cluster: &Key, debt: &Debt) -> Result<()> {
@@ -35,7 +36,7 @@ fn read(cluster: &Key, object: &MaasCluster) -> Result<Vec<Debt>> {
 async fn write(port: &dyn Kubernetes, cluster: &Key, object: &MaasCluster, owed: &[Debt]) -> Result<MaasCluster> {
     let text = if owed.is_empty() { None } else { serde_json::to_string(owed).ok() };
     let patch = json!({ "metadata": { "annotations": { DEBTS_ANNOTATION: text } } });
-    port::patch(port, cluster, &Guard::of(object), patch).await
+    kubernetes::patch(port, cluster, &Guard::of(object), patch).await
 }
 
 /// How a pass over the debts ended.
@@ -122,7 +123,7 @@ async fn hindrance(
         return Ok(Some(format!("{id} is marked for {whose}, and not for one of this namespace; delete it in MAAS")));
     }
     let maas = Some(maas);
-    for holder in port.census().await?.others_holding(Asker { uid: None, maas }, id) {
+    for holder in port.machine_index().await?.others_holding(Asker { uid: None, maas }, id) {
         if port.maas_machine(&holder).await?.is_some_and(|object| stands_for(&object, maas, id)) {
             return Ok(Some(format!("the MaasMachine {holder} holds {id}, so it is not removed")));
         }

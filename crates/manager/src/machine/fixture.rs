@@ -1,16 +1,16 @@
 //! What the tests here begin with.
 
-use capmaas_core::machine::{RECORD_ANNOTATION, Record};
+use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
 use serde_json::{Value, json};
 
 /// A change by which an object remembers this.
-pub(super) fn noting(record: &Record) -> Value {
-    json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.text() } } })
+pub(super) fn noting(journal: &Journal) -> Value {
+    json!({ "metadata": { "annotations": { JOURNAL_ANNOTATION: journal.text() } } })
 }
 
 /// A MaasMachine of this name in the namespace `n` that remembers this.
-pub(super) fn remembering(name: &str, record: &Record) -> Value {
-    let mut object = noting(record);
+pub(super) fn remembering(name: &str, journal: &Journal) -> Value {
+    let mut object = noting(journal);
     object["apiVersion"] = "infrastructure.cluster.x-k8s.io/v1beta1".into();
     object["kind"] = "MaasMachine".into();
     object["metadata"]["name"] = name.into();

@@ -9,27 +9,29 @@ use capmaas_api::{MaasCluster, MaasMachine, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
 use capmaas_core::hosts::bridge::{Interface, Network};
+use capmaas_core::hosts::desired;
 use capmaas_core::hosts::leaving::AsHost;
-use capmaas_core::hosts::wish;
 use capmaas_core::intent::Intent;
+use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Extra, Eyes, Format, Metal, NodeSight, Observed, Others, Power, RECORD_ANNOTATION, Record, STAMP, STAMPED_FOR,
-    State, Surroundings, VmSight, asks_power, debts, ends_swap, first_record, is_sent_back, may_be_served, wanted,
+    Access, ClusterFacts, Format, HeldElsewhere, JOURNAL_ANNOTATION, Journal, NodeSight, Observed, STAMP, STAMPED_FOR,
+    Surplus, VmSight, asks_power, debts, ends_swap, first_journal, is_sent_back, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{MachineFilter, PowerState};
 
 use super::addresses::linked_addresses;
+use super::held_elsewhere::{claims, others};
 use super::node::node;
-use super::others::{claims, others};
-use super::{Context, Known};
-use crate::census::Census;
+use super::{Carried, Context};
 use crate::identity::Identity;
-use crate::port::{Key, Result};
+use crate::kubernetes::{Key, Result};
+use crate::machine_index::MachineIndex;
+use capmaas_core::maas;
 
-/// With whose eyes, and where the Cluster is: what applying needs besides the facts.
+/// The identity that MAAS was asked as, and where the Cluster is: what effects need besides the facts.
 #[derive(Clone, Debug)]
-pub(super) struct Sight {
+pub(super) struct Session {
     pub(super) identity: Identity,
     /// The MaasCluster, if there is one.
     pub(super) maas_cluster: Option<Key>,
@@ -39,8 +41,8 @@ pub(super) struct Sight {
 pub(super) async fn gather(
     context: &Context,
     key: &Key,
-    known: &mut Known,
-) -> Result<Option<(Observed, Option<Sight>)>> {
+    known: &mut Carried,
+) -> Result<Option<(Observed, Option<Session>)>> {
     let kubernetes = context.kubernetes.as_ref();
     let object = match known.object.take() {
         Some(object) => object,
@@ -55,12 +57,12 @@ pub(super) async fn gather(
         cluster,
         machine,
         maas_cluster: Lookup::Unknown("nobody asked for the MaasCluster".into()),
-        bootstrap: Lookup::Unknown("nobody asked for the start-up data".into()),
-        others: Others::default(),
-        eyes: Eyes::Closed { reason: reasons::MAAS_UNAVAILABLE, message: "MAAS was not asked".into() },
+        bootstrap: Lookup::Unknown("nobody asked for the bootstrap data".into()),
+        held_elsewhere: HeldElsewhere::default(),
+        access: Access::Denied { reason: reasons::MAAS_UNAVAILABLE, message: "MAAS was not asked".into() },
         by_key: Lookup::Unknown("MAAS was not asked for our key".into()),
         on_record: Lookup::Unknown("MAAS was not asked for the machine".into()),
-        extra: Vec::new(),
+        surplus: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,
@@ -73,19 +75,19 @@ pub(super) async fn gather(
     if is_idle(&observed) {
         return Ok(Some((observed, None)));
     }
-    let census = kubernetes.census().await?;
-    let journal = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
+    let machine_index = kubernetes.machine_index().await?;
+    let journal = Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
     if let Some(journal) = &journal {
-        observed.others = claims(kubernetes, &observed.object, journal, &census).await?;
+        observed.held_elsewhere = claims(kubernetes, &observed.object, journal, &machine_index).await?;
     }
     if !may_be_served(&observed) {
         return Ok(Some((observed, None)));
     }
     let (maas_cluster, name) = infrastructure(context, key, &observed.cluster).await;
     observed.maas_cluster = match &maas_cluster {
-        Lookup::Found(cluster) => Lookup::Found(Surroundings {
+        Lookup::Found(cluster) => Lookup::Found(ClusterFacts {
             keeps_dns: dns_name(cluster).is_some(),
-            bridge: wish(&cluster.spec).map(|wish| wish.map(|wish| wish.bridge)),
+            bridge: desired(&cluster.spec).map(|desired| desired.map(|desired| desired.bridge)),
         }),
         Lookup::Absent => Lookup::Absent,
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
@@ -104,24 +106,24 @@ pub(super) async fn gather(
     if let Lookup::Found(format) = &observed.bootstrap {
         known.bootstrap = Some(format.clone());
     }
-    let record = journal.or_else(|| first_record(&observed));
+    let journal = journal.or_else(|| first_journal(&observed));
     let identity = match identity(context, key, &observed, &maas_cluster, name).await {
         Ok(identity) => identity,
         Err(closed) => {
-            observed.eyes = closed;
-            observed.others = others(kubernetes, &observed, record.as_ref(), &census).await?;
+            observed.access = closed;
+            observed.held_elsewhere = others(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
             return Ok(Some((observed, None)));
         }
     };
-    observed.eyes = Eyes::Open {
+    observed.access = Access::Granted {
         name: identity.name.to_string(),
         user: identity.user().to_owned(),
-        strange: matches!(identity.standing, Standing::Changed { .. }),
+        identity_changed: matches!(identity.standing, Standing::Changed { .. }),
     };
-    if let Some(record) = &record {
+    if let Some(journal) = &journal {
         let seen = known.just_seen(context.clock.now());
-        look(context, &identity, record, seen, &mut observed).await;
-        look_for_vm(context, &identity, record, &mut observed, &census).await;
+        look(context, &identity, journal, seen, &mut observed).await;
+        look_for_vm(context, &identity, journal, &mut observed, &machine_index).await;
         observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
             observed.in_dns = in_dns(context, &identity, cluster, &observed).await;
@@ -130,18 +132,18 @@ pub(super) async fn gather(
         observed.as_host = crate::hosts::look(context, key, &observed, &identity).await;
     }
     // After all looks: it is asked about every machine that MAAS has named.
-    observed.others = others(kubernetes, &observed, record.as_ref(), &census).await?;
+    observed.held_elsewhere = others(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
     let maas_cluster = match &maas_cluster {
         Lookup::Found(cluster) => Some(Key::of(cluster)),
         Lookup::Absent | Lookup::Unknown(_) => None,
     };
-    Ok(Some((observed, Some(Sight { identity, maas_cluster }))))
+    Ok(Some((observed, Some(Session { identity, maas_cluster }))))
 }
 
 /// Whether nothing will be done whatever MAAS says, so that MAAS need not be asked.
 fn is_idle(observed: &Observed) -> bool {
     let has = |name: &str| observed.object.annotations().contains_key(name);
-    let ours_to_end = observed.object.metadata.deletion_timestamp.is_some() && has(RECORD_ANNOTATION);
+    let ours_to_end = observed.object.metadata.deletion_timestamp.is_some() && has(JOURNAL_ANNOTATION);
     let elsewhere = (has(MANAGED_BY) || observed.object.labels().contains_key(MANAGED_BY)) && !ours_to_end;
     let paused = matches!(&observed.cluster, Lookup::Found(cluster) if cluster.is_paused());
     has(PAUSED_ANNOTATION) || has(DELETE_FOR_MOVE_ANNOTATION) || elsewhere || paused
@@ -211,12 +213,12 @@ async fn infrastructure(
     (found, cluster)
 }
 
-/// The format of the start-up data, where it matters.
+/// The format of the bootstrap data, where it matters.
 async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<Format> {
     let leaving = observed.object.metadata.deletion_timestamp.is_some();
     let provisioned = observed.object.status.as_ref().is_some_and(|status| status.ready);
     if leaving || provisioned {
-        return Lookup::Unknown("nobody asked for the start-up data".into());
+        return Lookup::Unknown("nobody asked for the bootstrap data".into());
     }
     let name = match &observed.machine {
         Lookup::Found(machine) => match machine.bootstrap_secret() {
@@ -246,8 +248,8 @@ async fn identity(
     observed: &Observed,
     maas_cluster: &Lookup<MaasCluster>,
     cluster: Option<String>,
-) -> Result<Identity, Eyes> {
-    let closed = |reason, message: String| Eyes::Closed { reason, message };
+) -> Result<Identity, Access> {
+    let closed = |reason, message: String| Access::Denied { reason, message };
     match maas_cluster {
         Lookup::Found(maas_cluster) => {
             context.identities.check(maas_cluster).await.map_err(|problem| closed(problem.reason, problem.message))
@@ -266,45 +268,45 @@ async fn identity(
     }
 }
 
-/// The reads of MAAS: the machine on record, what is under our key where that matters, its power where that matters. One answer may
+/// The reads of MAAS: the machine in the journal, what is under our key where that matters, its power where that matters. One answer may
 /// show both the machine and what is under our key.
 async fn look(
     context: &Context,
     identity: &Identity,
-    record: &Record,
-    just_seen: Option<Metal>,
+    journal: &Journal,
+    just_seen: Option<maas::Machine>,
     observed: &mut Observed,
 ) {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    let is_on_record = |metal: &&Metal| record.machine.as_ref() == Some(&metal.id);
+    let is_on_record = |metal: &&maas::Machine| journal.machine.as_ref() == Some(&metal.id);
     let just_seen = just_seen.filter(|metal| is_on_record(&metal));
-    let asked = just_seen.is_none() && deleting && record.released.is_none();
+    let asked = just_seen.is_none() && deleting && journal.released.is_none();
     if let Some(seen) = just_seen {
         observed.on_record = Lookup::Found(seen);
     }
     if asked {
-        observed.by_key = under_key(context, identity, record).await;
+        observed.by_key = under_key(context, identity, journal).await;
         if let Lookup::Found(found) = &observed.by_key
             && let Some(metal) = found.iter().find(is_on_record)
         {
             observed.on_record = Lookup::Found(metal.clone());
         }
     }
-    if let (Some(id), Lookup::Unknown(_)) = (&record.machine, &observed.on_record) {
+    if let (Some(id), Lookup::Unknown(_)) = (&journal.machine, &observed.on_record) {
         observed.on_record = on_record(context, identity, id).await;
     }
-    let stamped = matches!(&observed.on_record, Lookup::Found(metal) if observed.is_ours(record, metal));
-    let unsure = !stamped || record.in_flight.is_some() || !record.extra.is_empty();
-    let asks = if deleting { !is_sent_back(record, &observed.on_record) } else { unsure };
+    let stamped = matches!(&observed.on_record, Lookup::Found(metal) if observed.is_ours(journal, metal));
+    let unsure = !stamped || journal.in_flight.is_some() || !journal.surplus.is_empty();
+    let asks = if deleting { !is_sent_back(journal, &observed.on_record) } else { unsure };
     if asks && !asked {
-        observed.by_key = under_key(context, identity, record).await;
+        observed.by_key = under_key(context, identity, journal).await;
     }
     if let Lookup::Found(metal) = &observed.on_record
-        && asks_power(record, metal, deleting, context.clock.now())
+        && asks_power(journal, metal, deleting, context.clock.now())
     {
         observed.power = Some(power(identity, &metal.id).await);
     }
-    for id in &record.extra {
+    for id in &journal.surplus {
         let seen = match identity.machines.read(id).await {
             Ok(machine) => Lookup::Found(metal(&machine)),
             Err(error) if error.is_not_found() => Lookup::Absent,
@@ -312,11 +314,11 @@ async fn look(
         };
         let released = matches!(&seen, Lookup::Found(metal) if matches!(metal.state, State::Ready | State::New));
         let power = if released { Some(power(identity, id).await) } else { None };
-        observed.extra.push(Extra { id: id.clone(), seen, power });
+        observed.surplus.push(Surplus { id: id.clone(), seen, power });
     }
 }
 
-async fn on_record(context: &Context, identity: &Identity, id: &str) -> Lookup<Metal> {
+async fn on_record(context: &Context, identity: &Identity, id: &str) -> Lookup<maas::Machine> {
     match identity.machines.read(id).await {
         Ok(machine) => Lookup::Found(metal(&machine)),
         Err(error) if error.is_not_found() => Lookup::Absent,
@@ -324,8 +326,8 @@ async fn on_record(context: &Context, identity: &Identity, id: &str) -> Lookup<M
     }
 }
 
-async fn under_key(context: &Context, identity: &Identity, record: &Record) -> Lookup<Vec<Metal>> {
-    match identity.client.machines().list(&MachineFilter::agent_name(&record.key)).await {
+async fn under_key(context: &Context, identity: &Identity, journal: &Journal) -> Lookup<Vec<maas::Machine>> {
+    match identity.client.machines().list(&MachineFilter::agent_name(&journal.key)).await {
         Ok(machines) => Lookup::Found(machines.iter().map(metal).collect()),
         Err(error) => unanswered(context, identity, &error),
     }
@@ -351,9 +353,9 @@ async fn power(identity: &Identity, id: &str) -> Power {
 async fn look_for_vm(
     context: &Context,
     identity: &Identity,
-    record: &Record,
+    journal: &Journal,
     observed: &mut Observed,
-    census: &Census,
+    machine_index: &MachineIndex,
 ) {
     if let (Lookup::Found(metal), Some(Power::Unknown)) = (&observed.on_record, observed.power)
         && (observed.object.metadata.deletion_timestamp.is_some() || observed.object.spec.provider_id().is_none())
@@ -362,7 +364,7 @@ async fn look_for_vm(
         // The VM does not answer: does its host live at all (S16)?
         observed.vm.host = super::hosts::health(&identity.client, host).await;
     }
-    let Some(vm) = &record.vm else { return };
+    let Some(vm) = &journal.vm else { return };
     if matches!(observed.on_record, Lookup::Found(_)) {
         return;
     }
@@ -372,22 +374,23 @@ async fn look_for_vm(
     };
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     // What the MaasCluster owes is none of ours any more.
-    let nothing = |found: &Lookup<Vec<Metal>>| matches!(found, Lookup::Found(found) if found.iter().all(|metal| record.owed.contains(&metal.id)));
-    let in_flight = record.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(context.clock.now()));
-    let strange = matches!(&observed.eyes, Eyes::Open { strange: true, .. });
-    let waits = deleting || in_flight || strange || record.machine.is_some();
+    let nothing = |found: &Lookup<Vec<maas::Machine>>| matches!(found, Lookup::Found(found) if found.iter().all(|metal| journal.owed.contains(&metal.id)));
+    let in_flight = journal.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(context.clock.now()));
+    let identity_changed = matches!(&observed.access, Access::Granted { identity_changed: true, .. });
+    let waits = deleting || in_flight || identity_changed || journal.machine.is_some();
     if waits || !nothing(&observed.by_key) || !nothing(&observed.vm.by_name) {
         return;
     }
     match &vm.place {
         Some(place) => {
             let orphan = vm.exists.then_some(vm.name.as_str());
-            observed.vm.host = super::hosts::sight(context, identity, place.host, orphan, census).await;
+            observed.vm.host = super::hosts::session(context, identity, place.host, orphan, machine_index).await;
         }
         None => {
-            if let Ok(Intent::Vm(wanted)) = wanted(&observed.object, Some(record)).map(|wanted| wanted.intent) {
-                let asked = (record, wanted.as_ref());
-                observed.vm.placement = super::hosts::placement(context, identity, observed, asked, census).await;
+            if let Ok(Intent::Vm(wanted)) = wanted(&observed.object, Some(journal)).map(|wanted| wanted.intent) {
+                let asked = (journal, wanted.as_ref());
+                observed.vm.placement =
+                    super::hosts::placement(context, identity, observed, asked, machine_index).await;
             }
         }
     }
@@ -397,13 +400,13 @@ async fn look_for_vm(
 const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"];
 
 /// What matters about a machine of MAAS.
-pub(super) fn metal(machine: &maas_client::Machine) -> Metal {
+pub(super) fn metal(machine: &maas_client::Machine) -> maas::Machine {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let said = |said: &Option<String>| said.clone().filter(|said| !said.is_empty());
     let state = machine.status.map_or(State::Unheard, |status| State::from_code(status.code()));
     // MAAS keeps the description of an earlier failure through release, allocation and the next deployment.
     let described = said(&machine.error_description).filter(|_| state.is_failed());
-    Metal {
+    maas::Machine {
         id: machine.system_id.clone(),
         state,
         state_name: machine.status.map_or_else(|| "of unknown state".to_owned(), |status| status.to_string()),
@@ -468,8 +471,8 @@ async fn in_dns(context: &Context, identity: &Identity, cluster: &MaasCluster, o
         return Lookup::Absent;
     }
     match identity.dns_names.look(&name, context.clock.now()).await {
-        Ok(record) => {
-            let addresses = record.iter().filter_map(|record| record.ip_addresses.as_ref()).flatten();
+        Ok(journal) => {
+            let addresses = journal.iter().filter_map(|journal| journal.ip_addresses.as_ref()).flatten();
             let leads = |address: &maas_client::IpAddress| {
                 address.ip.as_ref().is_some_and(|ip| metal.addresses.contains(ip))
                     || address.interface_set.iter().any(|holder| holder.system_id.as_ref() == Some(&metal.id))

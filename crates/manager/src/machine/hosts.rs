@@ -4,22 +4,23 @@ use std::collections::BTreeSet;
 
 use capmaas_core::Lookup;
 use capmaas_core::intent::Vm;
-use capmaas_core::machine::{HostSight, Observed, Power, Record};
+use capmaas_core::maas::Power;
+use capmaas_core::machine::{HostSight, Journal, Observed};
 use capmaas_core::placement::{Demand, LEAVING_TAG, Placement};
 use maas_client::{Client, PowerState};
 
 use super::Context;
-use crate::census::Census;
 use crate::hosts;
 use crate::identity::Identity;
+use crate::machine_index::MachineIndex;
 
 /// Where the VM can be.
 pub(super) async fn placement(
     context: &Context,
     identity: &Identity,
     observed: &Observed,
-    (record, vm): (&Record, &Vm),
-    census: &Census,
+    (journal, vm): (&Journal, &Vm),
+    machine_index: &MachineIndex,
 ) -> Lookup<Placement> {
     let now = context.clock.now();
     let of_machine = match &observed.machine {
@@ -27,18 +28,18 @@ pub(super) async fn placement(
         _ => None,
     };
     let zone = of_machine.or_else(|| vm.zone.clone());
-    let failed: BTreeSet<i64> = record.vm.iter().flat_map(|vm| vm.avoids(now)).collect();
+    let failed: BTreeSet<i64> = journal.vm.iter().flat_map(|vm| vm.avoids(now)).collect();
     let demand = Demand { vm, zone: zone.as_deref(), failed: &failed };
-    context.lxd_hosts.place(identity, now, &demand, &observed.object, census).await
+    context.lxd_hosts.place(identity, now, &demand, &observed.object, machine_index).await
 }
 
-/// The host on record, right before a VM is made there, or found there (`orphan` is its name).
-pub(super) async fn sight(
+/// The host in the journal, right before a VM is made there, or found there (`orphan` is its name).
+pub(super) async fn session(
     context: &Context,
     identity: &Identity,
     id: i64,
     orphan: Option<&str>,
-    census: &Census,
+    machine_index: &MachineIndex,
 ) -> Lookup<HostSight> {
     let client = &identity.client;
     let host = match client.vm_hosts().read(id).await {
@@ -56,7 +57,7 @@ pub(super) async fn sight(
         Ok(())
     };
     let others_known = match orphan {
-        Some(name) => hosts::others_known(context, identity, &host, name, census).await,
+        Some(name) => hosts::others_known(context, identity, &host, name, machine_index).await,
         None => Lookup::Unknown("nobody asked".to_owned()),
     };
     let project = match client.vm_hosts().parameters(id).await {

@@ -2,21 +2,22 @@
 
 use capmaas_core::Lookup;
 use capmaas_core::links::Sight;
-use capmaas_core::machine::{Observed, Record, State, wanted};
+use capmaas_core::maas::State;
+use capmaas_core::machine::{Journal, Observed, wanted};
 use maas_client::Client;
 
 /// Looks at the interfaces of an Allocated machine, if anything about them is asked for.
 pub(super) async fn sight(client: &Client, observed: &Observed) -> Lookup<Sight> {
     let Lookup::Found(machine) = &observed.on_record else { return Lookup::Absent };
     let leaving = observed.object.metadata.deletion_timestamp.is_some();
-    let journal = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
+    let journal = Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten();
     let Ok(wanted) = wanted(&observed.object, journal.as_ref()) else { return Lookup::Absent };
-    let wish = wanted.intent.links();
-    if leaving || machine.state != State::Allocated || wish.is_empty() {
+    let desired = wanted.intent.links();
+    if leaving || machine.state != State::Allocated || desired.is_empty() {
         return Lookup::Absent;
     }
     match client.machines().read(&machine.id).await {
-        Ok(machine) => crate::links::sight(client, &machine, &wish).await,
+        Ok(machine) => crate::links::sight(client, &machine, &desired).await,
         Err(error) => Lookup::Unknown(error.to_string()),
     }
 }

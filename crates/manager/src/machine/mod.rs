@@ -2,17 +2,17 @@
 
 mod addresses;
 mod apply;
+pub(crate) mod change_filter;
 mod controller;
 pub(crate) mod debts;
 mod dhcp;
 #[cfg(test)]
 mod fixture;
 mod gather;
+mod held_elsewhere;
 mod hosts;
 mod links;
-pub(crate) mod news;
 mod node;
-mod others;
 mod perform;
 mod remove;
 mod telling;
@@ -21,20 +21,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, MaasMachineStatus};
-use capmaas_core::machine::{Effect, Format, Metal, Observed, Plan, Requeue, SpecPatch, decide};
+use capmaas_core::machine::{Effect, Format, Observed, Plan, Requeue, SpecPatch, decide};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::Backoff;
 use crate::clock::{Clock, is_recent};
 use crate::identity::Identities;
+use crate::kubernetes::{ErrorKind, Key, Kubernetes, Result};
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
-use crate::port::{ErrorKind, Key, Kubernetes, Result};
-use gather::Sight;
+use capmaas_core::maas;
+use gather::Session;
 
+pub use change_filter::fingerprint;
 pub use controller::run;
-pub use news::fingerprint;
 
 /// How long an effect waits for its turn among the requests to its MAAS. Nothing is written down meanwhile.
 const PLACE: Duration = Duration::from_secs(30);
@@ -68,48 +69,48 @@ pub struct Context {
 /// written: whoever changed it since has every write that is guarded by its version refused, and what is destructive asks again
 /// anyway (S15).
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct Carried {
     object: Option<MaasMachine>,
     bootstrap: Option<Format>,
     /// The machine as MAAS showed it at that time: in answer to what the pass did, or when the pass looked and did nothing.
-    machine: Option<(Timestamp, Metal)>,
+    machine: Option<(Timestamp, maas::Machine)>,
     /// What was not told, because this pass was going to follow at once.
     untold: Option<MaasMachineStatus>,
 }
 
-impl Known {
+impl Carried {
     /// The machine, if it was seen a moment ago.
-    fn just_seen(&mut self, now: Timestamp) -> Option<Metal> {
+    fn just_seen(&mut self, now: Timestamp) -> Option<maas::Machine> {
         self.machine.take().filter(|(at, _)| is_recent(*at, JUST_SEEN, now)).map(|(_, machine)| machine)
     }
 }
 
 /// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
-    reconcile_knowing(context, key, &mut Known::default()).await
+    reconcile_knowing(context, key, &mut Carried::default()).await
 }
 
 /// One pass that may follow another one at once.
-pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) -> Result<Requeue> {
+pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Carried) -> Result<Requeue> {
     let kubernetes = context.kubernetes.as_ref();
-    let Some((mut observed, mut sight)) = gather(context, key, known).await? else {
+    let Some((mut observed, mut session)) = gather(context, key, known).await? else {
         context.backoff.forget(key);
         return Ok(Requeue::OnChange);
     };
-    let mut plan = hold(context, key, sight.as_ref(), decide(&observed, context.clock.now()));
+    let mut plan = hold(context, key, session.as_ref(), decide(&observed, context.clock.now()));
     tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
-    if let (Some(effect), Some(sight)) = (&plan.effect, &mut sight)
+    if let (Some(effect), Some(session)) = (&plan.effect, &mut session)
         && effect.asks_maas()
     {
         // A place first: from here to the request nothing waits for others, neither what is written down about it (S2) nor the last
         // look before it (S15).
-        let place = sight.identity.client.reserve(PLACE);
+        let place = session.identity.client.reserve(PLACE);
         let place = telling::while_waiting(kubernetes, key, &mut observed.object, plan.status.as_ref(), place).await;
         let Ok(client) = place else { return Ok(Requeue::After(NO_PLACE)) };
-        sight.identity = sight.identity.with_client(client.sending_within(SEND));
-        plan = hold(context, key, Some(&*sight), decide(&observed, context.clock.now()));
+        session.identity = session.identity.with_client(client.sending_within(SEND));
+        plan = hold(context, key, Some(&*session), decide(&observed, context.clock.now()));
     }
-    match Box::pin(apply::apply(context, key, &observed, plan, sight.as_ref())).await {
+    match Box::pin(apply::apply(context, key, &observed, plan, session.as_ref())).await {
         // Somebody else wrote in between: look again.
         Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(Duration::from_millis(500))),
         Err(error) => Err(error),
@@ -123,7 +124,7 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Known) 
 }
 
 /// Gathers, and tells what the pass before has left untold if that takes long.
-async fn gather(context: &Context, key: &Key, known: &mut Known) -> Result<Option<(Observed, Option<Sight>)>> {
+async fn gather(context: &Context, key: &Key, known: &mut Carried) -> Result<Option<(Observed, Option<Session>)>> {
     let untold = known.untold.take().and_then(|untold| Some((untold, known.object.clone()?)));
     // On the heap: everything that a pass holds across its many calls is large.
     let gathering = Box::pin(gather::gather(context, key, known));
@@ -142,12 +143,12 @@ async fn gather(context: &Context, key: &Key, known: &mut Known) -> Result<Optio
 
 /// A plan that asks for what was refused a moment ago asks for nothing (S26). What the refusal means was told then; nothing is written,
 /// so that nobody is woken, but for a finalizer that somebody has taken away.
-fn hold(context: &Context, key: &Key, sight: Option<&Sight>, plan: Plan) -> Plan {
+fn hold(context: &Context, key: &Key, session: Option<&Session>, plan: Plan) -> Plan {
     let held = |request| context.backoff.held(key, request, context.clock.now());
-    let Some(left) = apply::asked(&plan, sight).and_then(held) else { return plan };
+    let Some(left) = apply::asked(&plan, session).and_then(held) else { return plan };
     Plan {
         effect: None,
-        record: None,
+        journal: None,
         identity: None,
         spec: SpecPatch::default(),
         debt: None,

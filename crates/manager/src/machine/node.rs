@@ -1,10 +1,11 @@
 //! The Node of a machine in its workload cluster.
 
 use capmaas_core::Lookup;
-use capmaas_core::machine::{NodeSight, Observed, State};
+use capmaas_core::maas::State;
+use capmaas_core::machine::{NodeSight, Observed};
 
 use super::Context;
-use crate::port::Key;
+use crate::kubernetes::Key;
 
 /// The machine's Node, looked for until Cluster API has found it by its provider ID.
 pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> NodeSight {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use capmaas_core::intent::Wipe;
 use capmaas_core::machine::{
-    Card, Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP, STAMPED_FOR,
+    Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP, STAMPED_FOR, VmNic,
 };
 use capmaas_core::placement::LEAVING_TAG;
 use kube::ResourceExt as _;
@@ -14,10 +14,10 @@ use maas_client::{
 };
 
 use super::Context;
-use super::gather::{Sight, metal};
+use super::gather::{Session, metal};
 use super::remove::{NotRemoved, remove_vm};
 use crate::hosts;
-use crate::port::{self, Key};
+use crate::kubernetes::{self, Key};
 
 /// What people see in MAAS's event log.
 const COMMENT: &str = "capmaas";
@@ -28,9 +28,9 @@ pub(super) async fn perform(
     key: &Key,
     observed: &capmaas_core::machine::Observed,
     effect: &Effect,
-    sight: &Sight,
+    session: &Session,
 ) -> Outcome {
-    let client = &sight.identity.client;
+    let client = &session.identity.client;
     let machines = client.machines();
     let result = match effect {
         Effect::Allocate { key, constraints } => machines.allocate(&allocation(key, constraints)).await.map(drop),
@@ -48,7 +48,7 @@ pub(super) async fn perform(
                 Ok(_) => Outcome::Done(None),
                 Err(error) => {
                     // MAAS knows something about the host that the list in hand does not show.
-                    context.lxd_hosts.forget(&sight.identity).await;
+                    context.lxd_hosts.forget(&session.identity).await;
                     not_composed(&error)
                 }
             };
@@ -72,11 +72,11 @@ pub(super) async fn perform(
         Effect::Stamp { key: stamp, machine } => {
             let annotations =
                 BTreeMap::from([(STAMP.to_owned(), stamp.clone()), (STAMPED_FOR.to_owned(), key.to_string())]);
-            return answered(context, sight, machines.set_annotations(machine, &annotations).await);
+            return answered(context, session, machines.set_annotations(machine, &annotations).await);
         }
         Effect::DisableSwap { machine } => {
             let update = MachineUpdate { swap_size: Some("0".into()), ..MachineUpdate::default() };
-            return answered(context, sight, machines.update(machine, &update).await);
+            return answered(context, session, machines.update(machine, &update).await);
         }
         Effect::CreateBridge { machine, name, parent } => {
             let bridge = NewBridge { name: name.clone(), parent: *parent };
@@ -95,12 +95,12 @@ pub(super) async fn perform(
                 ephemeral: *in_memory,
                 ..Deploy::default()
             };
-            return answered(context, sight, machines.deploy(machine, &deploy).await);
+            return answered(context, session, machines.deploy(machine, &deploy).await);
         }
         Effect::Quarantine { machine, tag } => quarantine(client, machine, tag).await,
         Effect::Release { machine, erase } => {
             let release = Release { erase: erasing(*erase), comment: Some(COMMENT.into()) };
-            return answered(context, sight, machines.release(machine, &release).await);
+            return answered(context, session, machines.release(machine, &release).await);
         }
         Effect::AbortErase { machine } => machines.abort(machine, COMMENT).await.map(drop),
         Effect::MarkHost { vm_host, .. } => client.vm_hosts().add_tag(*vm_host, LEAVING_TAG).await.map(drop),
@@ -120,21 +120,21 @@ pub(super) async fn perform(
     };
     match result {
         Ok(()) => Outcome::Done(None),
-        Err(error) => not_done(context, sight, &error),
+        Err(error) => not_done(context, session, &error),
     }
 }
 
 /// The outcome of a call whose answer is the machine as it is then.
-fn answered(context: &Context, sight: &Sight, answer: maas_client::Result<maas_client::Machine>) -> Outcome {
+fn answered(context: &Context, session: &Session, answer: maas_client::Result<maas_client::Machine>) -> Outcome {
     match answer {
         Ok(machine) => Outcome::Done(Some(Box::new(metal(&machine)))),
-        Err(error) => not_done(context, sight, &error),
+        Err(error) => not_done(context, session, &error),
     }
 }
 
-fn not_done(context: &Context, sight: &Sight, error: &maas_client::Error) -> Outcome {
+fn not_done(context: &Context, session: &Session, error: &maas_client::Error) -> Outcome {
     if error.is_unauthenticated() {
-        context.identities.doubt(&sight.identity);
+        context.identities.doubt(&session.identity);
     }
     outcome(error)
 }
@@ -156,7 +156,7 @@ fn outcome(error: &maas_client::Error) -> Outcome {
 
 /// Ready at once: while MAAS commissioned it, anybody could wait for it as well (S10).
 fn composition(name: &str, place: &Place) -> Compose {
-    let card = |card: &Card| ComposeInterface {
+    let card = |card: &VmNic| ComposeInterface {
         name: card.name.clone(),
         constraints: vec![("subnet_cidr".to_owned(), card.subnet.clone())],
     };
@@ -229,9 +229,9 @@ async fn user_data(
         capmaas_core::Lookup::Found(machine) => machine.bootstrap_secret().map(str::to_owned),
         _ => None,
     };
-    let name = name.ok_or("the Machine names no start-up data any more")?;
+    let name = name.ok_or("the Machine names no bootstrap data any more")?;
     let secret = context.kubernetes.secret(&key.beside(&name)).await.map_err(|error| error.to_string())?;
-    let secret = secret.ok_or_else(|| format!("the Secret {name} with the start-up data is gone"))?;
+    let secret = secret.ok_or_else(|| format!("the Secret {name} with the bootstrap data is gone"))?;
     secret.bytes("value").cloned().ok_or_else(|| format!("the Secret {name} has no key \"value\""))
 }
 
@@ -263,7 +263,7 @@ async fn name_node(
     };
     let cluster = key.beside(cluster.name_any());
     let kubernetes = context.kubernetes.as_ref();
-    let refused = |error: port::Error| Outcome::Refused(Refusal::Passing, error.to_string());
+    let refused = |error: kubernetes::Error| Outcome::Refused(Refusal::Passing, error.to_string());
     let found = match kubernetes.node(&cluster, node).await {
         Ok(Some(found)) => found,
         Ok(None) => return Outcome::Refused(Refusal::Passing, format!("the Node {node} is gone")),

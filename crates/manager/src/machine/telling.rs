@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use capmaas_api::{MaasMachine, MaasMachineStatus};
 
-use crate::port::{Guard, Key, Kind, Kubernetes};
+use crate::kubernetes::{Guard, Key, Kind, Kubernetes};
 
 /// No status is older than this while something is waited for.
 const SOON: Duration = Duration::from_secs(2);
@@ -38,18 +38,18 @@ pub(super) async fn while_waiting<T>(
 
 #[cfg(test)]
 mod tests {
-    use capmaas_core::machine::Record;
+    use capmaas_core::machine::Journal;
 
     use super::super::fixture::remembering;
     use super::*;
     use crate::clock::Clock;
-    use crate::port::{self, MemoryPort};
+    use crate::kubernetes::{self, MemoryKubernetes};
 
     #[tokio::test(start_paused = true)]
     async fn what_is_waited_for_is_told_when_the_wait_gets_long_and_not_before() {
         let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
-        let (port, key) = (MemoryPort::new(clock), Key::new("n", "m"));
-        port.create(remembering("m", &Record::new("u"))).unwrap();
+        let (port, key) = (MemoryKubernetes::new(clock), Key::new("n", "m"));
+        port.create(remembering("m", &Journal::new("u"))).unwrap();
         let mut object = port.maas_machine(&key).await.unwrap().unwrap();
         let status = MaasMachineStatus { machine_state: Some("Allocated".into()), ..MaasMachineStatus::default() };
         let short = tokio::time::sleep(Duration::from_millis(1_900));
@@ -63,7 +63,7 @@ mod tests {
         let ((), told) = tokio::join!(long, look);
         assert_eq!(told.as_ref(), Some(&status), "while it is waited for");
         let patch = serde_json::json!({ "metadata": { "labels": { "a": "b" } } });
-        let patched: port::Result<MaasMachine> = port::patch(&port, &key, &Guard::of(&object), patch).await;
+        let patched: kubernetes::Result<MaasMachine> = kubernetes::patch(&port, &key, &Guard::of(&object), patch).await;
         assert!(patched.is_ok(), "the version with the status is known");
     }
 }

@@ -2,8 +2,8 @@
 //! the end is the same.
 
 use capmaas_manager::cluster;
+use capmaas_manager::kubernetes::Key;
 use capmaas_manager::machine;
-use capmaas_manager::port::Key;
 use lxd_initializer::names;
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use capmaas_api::names::CONTROL_PLANE_LABEL;
+use capmaas_manager::kubernetes::{Key, Node, Which};
 use capmaas_manager::lxd_hosts::Report;
 use capmaas_manager::machine;
-use capmaas_manager::port::{Key, Node, Which};
 use lxd_client::Fingerprint;
 use lxd_initializer::names;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::cluster::plan::Requeue;
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 
 use crate::stage::{Stage, key};

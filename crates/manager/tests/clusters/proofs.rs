@@ -1,7 +1,7 @@
 //! Whose a journal is and whose a record in MAAS's DNS: copies, forged annotations, names that look right.
 
 use capmaas_manager::cluster::reconcile;
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, key};

@@ -1,7 +1,7 @@
 //! How often MAAS's DNS is asked, and what is known of it without asking.
 
+use capmaas_manager::kubernetes::Key;
 use capmaas_manager::machine;
-use capmaas_manager::port::Key;
 use serde_json::json;
 
 use crate::stage::Stage;

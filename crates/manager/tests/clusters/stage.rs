@@ -1,4 +1,4 @@
-//! One MaasCluster with its surroundings.
+//! One MaasCluster and what it needs.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,12 +8,14 @@ use capmaas_core::cluster::plan::Requeue;
 use capmaas_manager::backoff::Backoff;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::cluster::{Context, Memory, reconcile};
-use capmaas_manager::identity::{Connect, Credentials, EnvironmentCredentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{
+    Connect, Credentials, EnvironmentCredentials, Identities, MemoryCredentialCopies, Settings,
+};
+use capmaas_manager::kubernetes::{Key, MemoryKubernetes};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::{LxdHosts, Reports};
 use capmaas_manager::machine;
 use capmaas_manager::metrics::Metrics;
-use capmaas_manager::port::{Key, MemoryPort};
 use jiff::Timestamp;
 use maas_client::transport::{BoxError, Transport, in_process};
 use maas_client::{Client, RetryPolicy};
@@ -34,13 +36,13 @@ const MOST_PASSES: usize = 30;
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 pub(crate) struct Stage {
-    pub(crate) port: MemoryPort,
+    pub(crate) port: MemoryKubernetes,
     pub(crate) maas: Simulator,
     pub(crate) driver: Driver,
     pub(crate) context: Context,
     pub(crate) identities: Identities,
     pub(crate) crash: Crash,
-    keeper: Arc<MemoryKeeper>,
+    keeper: Arc<MemoryCredentialCopies>,
     /// Runs once, after MAAS has made a DNS record and before its answer is seen.
     pub(crate) after_create: Hook,
     /// The answer to the next DNS record that is made is lost.
@@ -79,10 +81,10 @@ impl Stage {
     fn on(maas: Simulator, contract: Contract) -> Self {
         let start = Timestamp::from_second(START).unwrap();
         let (clock, driver) = Clock::driven(start);
-        let port = MemoryPort::new(clock.clone());
+        let port = MemoryKubernetes::new(clock.clone());
         let (after_create, lose_answer) = (Hook::default(), Arc::new(Mutex::new(false)));
         let crash = Crash::default();
-        let keeper = Arc::new(MemoryKeeper::default());
+        let keeper = Arc::new(MemoryCredentialCopies::default());
         let kubernetes = Arc::new(Mortal { port: port.clone(), crash: crash.clone() });
         let connect = connect(&maas, &after_create, &lose_answer, &crash);
         let identities = Identities::new(kubernetes.clone(), keeper.clone(), clock.clone(), settings(), connect);

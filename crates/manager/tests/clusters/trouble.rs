@@ -1,8 +1,8 @@
 //! What goes wrong.
 
 use capmaas_core::cluster::plan::Requeue;
-use capmaas_core::machine::{RECORD_ANNOTATION, Record};
-use capmaas_manager::port::Key;
+use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
+use capmaas_manager::kubernetes::Key;
 use maas_sim::faults::ServerState;
 use serde_json::json;
 
@@ -188,9 +188,9 @@ async fn s05_another_user_changes_nothing_until_a_machine_of_ours_was_seen() {
     assert_eq!(stage.reason("CredentialsValid"), "IdentityChanged");
 
     let id = stage.maas.control().with_model(|model| model.machine_named("cp1").unwrap());
-    let record = Record { machine: Some(id), ..Record::new("u1") };
+    let record = Journal { machine: Some(id), ..Journal::new("u1") };
     stage.arrange(json!([{"machine": {"hostname": "cp1", "annotations": { "capmaas-key": record.key }}}]));
-    let note = json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.text() } } });
+    let note = json!({ "metadata": { "annotations": { JOURNAL_ANNOTATION: record.text() } } });
     stage.port.edit("MaasMachine", &Key::new("default", "cp1"), &note).unwrap();
     stage.rest().await;
     assert!(noted().ends_with("#carol"));

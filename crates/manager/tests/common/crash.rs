@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasCluster, MaasMachine};
-use capmaas_manager::census::Census;
-use capmaas_manager::port::{
-    Guard, Happening, Key, Kind, Kubernetes, MemoryPort, NewSecret, Node, Result, SecretValues, Which,
+use capmaas_manager::kubernetes::{
+    Guard, Key, Kind, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
 };
+use capmaas_manager::machine_index::MachineIndex;
 use maas_client::transport::Transport;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -106,7 +106,7 @@ impl Crash {
 /// A way to Kubernetes on which the manager may die.
 #[derive(Debug)]
 pub(crate) struct Mortal {
-    pub(crate) port: MemoryPort,
+    pub(crate) port: MemoryKubernetes,
     pub(crate) crash: Crash,
 }
 
@@ -128,8 +128,8 @@ impl Kubernetes for Mortal {
         self.crash.read(self.port.machine(key, uid)).await
     }
 
-    async fn census(&self) -> Result<Census> {
-        self.port.census().await
+    async fn machine_index(&self) -> Result<MachineIndex> {
+        self.port.machine_index().await
     }
 
     async fn maas_clusters(&self) -> Result<Vec<Arc<MaasCluster>>> {
@@ -156,7 +156,7 @@ impl Kubernetes for Mortal {
         self.crash.write(self.port.apply_status(kind, key, guard, status)).await
     }
 
-    async fn publish(&self, happening: &Happening) -> Result<()> {
+    async fn publish(&self, happening: &ObjectEvent) -> Result<()> {
         self.crash.write(self.port.publish(happening)).await
     }
 

@@ -7,15 +7,15 @@ use capmaas_api::MaasMachine;
 use capmaas_api::lxd_error::LxdErrorKind;
 use capmaas_core::Lookup;
 use capmaas_core::intent::Vm;
-use capmaas_core::machine::RECORD_ANNOTATION;
+use capmaas_core::machine::JOURNAL_ANNOTATION;
 use capmaas_core::placement::{Demand, Placement};
-use capmaas_manager::census::Census;
 use capmaas_manager::clock::Clock;
 use capmaas_manager::identity::{
-    Connect, Credentials, EnvironmentCredentials, Identities, Identity, MemoryKeeper, Settings,
+    Connect, Credentials, EnvironmentCredentials, Identities, Identity, MemoryCredentialCopies, Settings,
 };
+use capmaas_manager::kubernetes::MemoryKubernetes;
 use capmaas_manager::lxd_hosts::{LxdHosts, Report};
-use capmaas_manager::port::MemoryPort;
+use capmaas_manager::machine_index::MachineIndex;
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Compose, ComposeDisk};
 use maas_sim::Simulator;
@@ -58,7 +58,7 @@ fn host(maas: &Simulator, number: u32, cores: u32) {
 
 async fn identity(maas: &Simulator, key: &'static str) -> Identity {
     let (clock, _driver) = Clock::driven(now());
-    let kubernetes = Arc::new(MemoryPort::new(clock.clone()));
+    let kubernetes = Arc::new(MemoryKubernetes::new(clock.clone()));
     let maas = maas.clone();
     let connect: Connect = Arc::new(move |_: &Credentials| Ok(client_of(&maas, key)));
     let settings = Settings {
@@ -66,7 +66,10 @@ async fn identity(maas: &Simulator, key: &'static str) -> Identity {
         environment: EnvironmentCredentials::new("http://maas.test:5240/MAAS", key),
         ..Settings::default()
     };
-    Identities::new(kubernetes, Arc::new(MemoryKeeper::default()), clock, settings, connect).of_manager().await.unwrap()
+    Identities::new(kubernetes, Arc::new(MemoryCredentialCopies::default()), clock, settings, connect)
+        .of_manager()
+        .await
+        .unwrap()
 }
 
 fn object(name: &str) -> MaasMachine {
@@ -86,7 +89,7 @@ fn vm() -> Vm {
 async fn place(hosts: &LxdHosts, identity: &Identity, vm: &Vm, name: &str, at: Timestamp) -> Placement {
     let (failed, object) = (BTreeSet::new(), object(name));
     let demand = Demand { vm, zone: vm.zone.as_deref(), failed: &failed };
-    match hosts.place(identity, at, &demand, &object, &Census::default()).await {
+    match hosts.place(identity, at, &demand, &object, &MachineIndex::default()).await {
         Lookup::Found(placement) => placement,
         other => panic!("{other:?}"),
     }
@@ -235,13 +238,17 @@ async fn the_newest_vm_of_a_host_is_counted_once() {
         "host": chosen.host, "hostName": chosen.name, "zone": "az1", "cores": 2, "memory": 4096, "disk": 20, "at": now(),
     });
     let record = json!({"key": "k", "machine": "vm-a", "vm": {"name": "a", "base": "a", "place": place_of_a}});
-    of_a.metadata.annotations = Some([(RECORD_ANNOTATION.to_owned(), record.to_string())].into());
-    let census = Census::of([&of_a]);
+    of_a.metadata.annotations = Some([(JOURNAL_ANNOTATION.to_owned(), record.to_string())].into());
+    let machine_index = MachineIndex::of([&of_a]);
     let (failed, wanted) = (BTreeSet::new(), vm());
     let demand = Demand { vm: &wanted, zone: None, failed: &failed };
-    let Lookup::Found(second) = hosts.place(&identity, now(), &demand, &object("b"), &census).await else { panic!() };
+    let Lookup::Found(second) = hosts.place(&identity, now(), &demand, &object("b"), &machine_index).await else {
+        panic!()
+    };
     assert_eq!(second.choice.map(|choice| choice.host), Ok(chosen.host), "two of its four cores are free");
-    let Lookup::Found(third) = hosts.place(&identity, now(), &demand, &object("c"), &census).await else { panic!() };
+    let Lookup::Found(third) = hosts.place(&identity, now(), &demand, &object("c"), &machine_index).await else {
+        panic!()
+    };
     assert_eq!(third.choice.unwrap_err().kind, LxdErrorKind::InsufficientResources, "the second one is promised");
     assert_eq!(lists(&maas), 2, "and for that no list is asked for: it would show nothing new");
 }
@@ -258,8 +265,8 @@ async fn s25_a_claim_in_a_journal_that_was_written_by_hand_does_not_keep_a_host_
             "host": id, "hostName": "host1", "zone": "az1", "cores": 4000, "memory": 4096, "disk": 20, "at": at,
         });
         let record = json!({"key": "k", "vm": {"name": "f", "base": "f", "place": place}});
-        forged.metadata.annotations = Some([(RECORD_ANNOTATION.to_owned(), record.to_string())].into());
-        Census::of([&forged])
+        forged.metadata.annotations = Some([(JOURNAL_ANNOTATION.to_owned(), record.to_string())].into());
+        MachineIndex::of([&forged])
     };
     let (failed, wanted) = (BTreeSet::new(), vm());
     let demand = Demand { vm: &wanted, zone: None, failed: &failed };

@@ -2,7 +2,7 @@
 
 use capmaas_core::Lookup;
 use capmaas_core::intent::{Attach, FixedAddress, Mode, Nic};
-use capmaas_core::links::{Next, Wish, next};
+use capmaas_core::links::{DesiredLinks, Next, next};
 use capmaas_manager::links::{perform, sight};
 use maas_client::Client;
 use serde_json::json;
@@ -10,9 +10,9 @@ use serde_json::json;
 use crate::{arrange, client, maas};
 
 /// Writes until there is nothing to write; answers how often, and what was said in the end.
-async fn settle(client: &Client, machine: &str, wish: &Wish<'_>) -> (usize, Next) {
+async fn settle(client: &Client, machine: &str, desired: &DesiredLinks<'_>) -> (usize, Next) {
     for writes in 0..10 {
-        match look(client, machine, wish).await {
+        match look(client, machine, desired).await {
             Next::Write(change) => perform(client, machine, &change).await.unwrap(),
             other => return (writes, other),
         }
@@ -20,10 +20,10 @@ async fn settle(client: &Client, machine: &str, wish: &Wish<'_>) -> (usize, Next
     panic!("still writing");
 }
 
-async fn look(client: &Client, machine: &str, wish: &Wish<'_>) -> Next {
+async fn look(client: &Client, machine: &str, desired: &DesiredLinks<'_>) -> Next {
     let seen = client.machines().read(machine).await.unwrap();
-    let Lookup::Found(sight) = sight(client, &seen, wish).await else { panic!("no sight") };
-    next(machine, wish, &sight)
+    let Lookup::Found(sight) = sight(client, &seen, desired).await else { panic!("no sight") };
+    next(machine, desired, &sight)
 }
 
 fn stage() -> (maas_sim::Simulator, Client) {
@@ -47,13 +47,13 @@ fn literal(address: &str) -> FixedAddress {
 async fn a_literal_address_is_given_once_and_reported_to_the_second_who_asks() {
     let (_maas, client) = stage();
     let address = literal("10.1.0.50");
-    let wish = Wish { address: Some(&address), nics: &[] };
-    assert_eq!(settle(&client, "vm1abc", &wish).await, (1, Next::Done));
+    let desired = DesiredLinks { address: Some(&address), nics: &[] };
+    assert_eq!(settle(&client, "vm1abc", &desired).await, (1, Next::Done));
     let machine = client.machines().read("vm1abc").await.unwrap();
     let eth1 = machine.interface_set.iter().find(|it| it.name.as_deref() == Some("eth1")).unwrap();
     assert_eq!(eth1.links.len(), 1);
     assert_eq!(eth1.links[0].ip_address.as_deref(), Some("10.1.0.50"));
-    let Next::Refused(problem) = look(&client, "vm2abc", &wish).await else { panic!("refused") };
+    let Next::Refused(problem) = look(&client, "vm2abc", &desired).await else { panic!("refused") };
     assert!(problem.message.contains("10.1.0.50") && problem.message.contains("vm1abc"), "{}", problem.message);
 }
 
@@ -62,7 +62,8 @@ async fn an_address_that_a_person_reserved_is_left_to_them() {
     let (maas, client) = stage();
     arrange(&maas, json!([{"ip_address": {"ip": "10.0.0.60", "user": "admin", "kind": "user_reserved"}}]));
     let address = literal("10.0.0.60");
-    let Next::Refused(problem) = look(&client, "vm1abc", &Wish { address: Some(&address), nics: &[] }).await else {
+    let Next::Refused(problem) = look(&client, "vm1abc", &DesiredLinks { address: Some(&address), nics: &[] }).await
+    else {
         panic!("refused")
     };
     assert!(problem.message.contains("admin"), "{}", problem.message);
@@ -73,10 +74,10 @@ async fn two_machines_of_one_template_get_fixed_addresses_of_their_own() {
     let (_maas, client) = stage();
     let nic = |name: &str, mode| Nic { name: name.into(), to: Attach::Boot, mode: Some(mode) };
     let nics = [nic("eth0", Mode::Static), nic("eth1", Mode::Dhcp)];
-    let wish = Wish { address: None, nics: &nics };
+    let desired = DesiredLinks { address: None, nics: &nics };
     let mut addresses = Vec::new();
     for id in ["vm1abc", "vm2abc"] {
-        assert_eq!(settle(&client, id, &wish).await, (2, Next::Done));
+        assert_eq!(settle(&client, id, &desired).await, (2, Next::Done));
         let machine = client.machines().read(id).await.unwrap();
         let link = |name: &str| {
             machine.interface_set.iter().find(|it| it.name.as_deref() == Some(name)).unwrap().links[0].clone()

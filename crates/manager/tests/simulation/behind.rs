@@ -1,6 +1,6 @@
 //! A watch that brings nothing new while a machine goes from hand to hand.
 
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 
 use crate::chaos::inventory;

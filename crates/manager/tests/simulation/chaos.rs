@@ -13,7 +13,7 @@ use crate::law::{self, Seen, held, is_leaving};
 use crate::objects::{ADOPTED_NAME, Endpoint, HOME, cluster, cluster_key, credentials, go_machine, key, machine};
 use crate::people::{self, People};
 use crate::sight::condition;
-use crate::tenants::{self, Others, is_namesake};
+use crate::tenants::{self, HeldElsewhere, is_namesake};
 use crate::torments::Torment;
 use crate::vms;
 use crate::world::{ADMIN, Cast, World};
@@ -54,7 +54,7 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     let mut world = World::new(seed, cast);
     let mut story = Story::of(&mut world.chance, cast, ROUNDS);
     let mut people = People::of(seed);
-    let mut others = Others::of(seed, story.great, ROUNDS);
+    let mut others = HeldElsewhere::of(seed, story.great, ROUNDS);
     inventory(&world, metal(&world));
     slow_bmcs(&world);
     let endpoint = match story.great {
@@ -151,7 +151,7 @@ fn join(world: &mut World, name: &str, zone: Option<&str>, control_plane: bool) 
 }
 
 /// Some twenty minutes in which anything may happen.
-async fn torment(world: &mut World, story: &mut Story, people: &mut People, others: &mut Others) {
+async fn torment(world: &mut World, story: &mut Story, people: &mut People, others: &mut HeldElsewhere) {
     for round in 0..ROUNDS {
         let seconds = 10 + i64::try_from(world.chance.below(100)).unwrap();
         world.run_for(seconds).await;
@@ -357,7 +357,7 @@ fn abandon(world: &World) {
     for object in world.originals().into_iter().filter(is_leaving) {
         let (reason, _) = condition(&object, "MachineDeployed");
         if let Some(id) = held(&object).filter(|_| reason == reasons::NOT_OUR_MACHINE) {
-            let key = capmaas_manager::port::Key::new("default", object["metadata"]["name"].as_str().unwrap());
+            let key = capmaas_manager::kubernetes::Key::new("default", object["metadata"]["name"].as_str().unwrap());
             let note = json!({ "metadata": { "annotations": { ABANDON_ANNOTATION: id } } });
             world.port.edit("MaasMachine", &key, &note).unwrap();
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::names::DELETE_FOR_MOVE_ANNOTATION;
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::ProviderId;
 use capmaas_api::names::CONTROL_PLANE_LABEL;
-use capmaas_core::machine::{RECORD_ANNOTATION, Record};
+use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
 use maas_sim::model::db::AllocType;
 use serde_json::Value;
 
@@ -33,16 +33,16 @@ pub(crate) struct Seen {
 
 /// The machine that a MaasMachine stands for.
 pub(crate) fn held(object: &Value) -> Option<String> {
-    let record = object["metadata"]["annotations"][RECORD_ANNOTATION].as_str();
-    let record = record.and_then(|text| serde_json::from_str::<Record>(text).ok()).and_then(|record| record.machine);
+    let record = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str();
+    let record = record.and_then(|text| serde_json::from_str::<Journal>(text).ok()).and_then(|record| record.machine);
     let named = || object["spec"]["providerID"].as_str()?.parse::<ProviderId>().ok()?.system_id().map(str::to_owned);
     record.or_else(named)
 }
 
 /// It is going, and asked MAAS to release what it still names: the next one may have it.
 fn gives_back(object: &Value) -> bool {
-    let record = object["metadata"]["annotations"][RECORD_ANNOTATION].as_str();
-    let record = record.and_then(|text| serde_json::from_str::<Record>(text).ok());
+    let record = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str();
+    let record = record.and_then(|text| serde_json::from_str::<Journal>(text).ok());
     is_leaving(object) && record.is_some_and(|record| record.released.is_some() && record.released == record.machine)
 }
 

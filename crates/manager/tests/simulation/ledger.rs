@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::names::DELETE_FOR_MOVE_ANNOTATION;
 use capmaas_core::machine::ABANDON_ANNOTATION;
-use capmaas_manager::port::{Key, Version};
+use capmaas_manager::kubernetes::{Key, Version};
 use maas_sim::Simulator;
 use maas_sim::ledger::Entry;
 

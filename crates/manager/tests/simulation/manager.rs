@@ -9,12 +9,12 @@ use capmaas_core::cluster::plan::Requeue as ClusterRequeue;
 use capmaas_core::machine::Requeue;
 use capmaas_manager::clock::Clock;
 use capmaas_manager::cluster;
-use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryCredentialCopies, Settings};
+use capmaas_manager::kubernetes::{Key, MemoryKubernetes};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine;
 use capmaas_manager::metrics::Metrics;
-use capmaas_manager::port::{Key, MemoryPort};
 use maas_client::transport::in_process;
 use maas_client::{Client, Environment, RetryPolicy};
 use maas_sim::Simulator;
@@ -60,13 +60,13 @@ impl Environment for Driven {
 
 /// What outlives the manager.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct ClusterFacts {
     pub(crate) clock: Clock,
-    pub(crate) port: MemoryPort,
+    pub(crate) port: MemoryKubernetes,
     /// The way to each MAAS, by its endpoint.
     pub(crate) ways: BTreeMap<String, Simulator>,
     pub(crate) crash: Crash,
-    pub(crate) keeper: Arc<MemoryKeeper>,
+    pub(crate) keeper: Arc<MemoryCredentialCopies>,
 }
 
 /// One life of the manager.
@@ -75,11 +75,11 @@ pub(crate) struct Manager {
     machines: machine::Context,
     clusters: cluster::Context,
     /// What the last pass over each machine left for one that follows at once. Here all kinds of things happen in between.
-    known: Arc<Mutex<BTreeMap<Key, machine::Known>>>,
+    known: Arc<Mutex<BTreeMap<Key, machine::Carried>>>,
 }
 
 impl Manager {
-    pub(crate) fn new(around: &Surroundings, life: u64) -> Self {
+    pub(crate) fn new(around: &ClusterFacts, life: u64) -> Self {
         let (ways, crashing) = (around.ways.clone(), around.crash.clone());
         let lives = AtomicU64::new(life << 32);
         let connect: Connect = Arc::new(move |credentials: &Credentials| {
@@ -127,7 +127,7 @@ impl Manager {
         self.machines.identities.changed();
     }
 
-    pub(crate) async fn pass(&self, subject: &Subject) -> capmaas_manager::port::Result<Next> {
+    pub(crate) async fn pass(&self, subject: &Subject) -> capmaas_manager::kubernetes::Result<Next> {
         Ok(match subject {
             Subject::Machine(key) => {
                 let mut known = self.known.lock().unwrap().remove(key).unwrap_or_default();

@@ -3,7 +3,7 @@
 use capmaas_api::names::{
     CLUSTER_FINALIZER, CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, MACHINE_FINALIZER,
 };
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -124,7 +124,7 @@ pub(crate) fn cluster(world: &World, home: Home, endpoint: Endpoint, more: &Valu
     world.port.workload_answers(&home.cluster_key(), true);
 }
 
-/// A Machine and its start-up data; answers its owner reference.
+/// A Machine and its bootstrap data; answers its owner reference.
 fn owner(world: &World, home: Home, name: &str, zone: Option<&str>) -> Value {
     let Home { namespace, cluster } = home;
     create(
@@ -156,7 +156,7 @@ fn labels(home: Home, control_plane: bool) -> Value {
     labels
 }
 
-/// A Machine, its start-up data and its MaasMachine with this in its spec.
+/// A Machine, its bootstrap data and its MaasMachine with this in its spec.
 pub(crate) fn machine(world: &World, home: Home, name: &str, zone: Option<&str>, control_plane: bool, spec: &Value) {
     let mut asked = json!({ "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024 });
     asked.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());

@@ -2,8 +2,8 @@
 
 use capmaas_api::names::{MACHINE_FINALIZER, VM_NAME_ANNOTATION};
 use capmaas_api::reasons;
-use capmaas_core::machine::{DEBTS_ANNOTATION, RECORD_ANNOTATION};
-use capmaas_manager::port::Key;
+use capmaas_core::machine::{DEBTS_ANNOTATION, JOURNAL_ANNOTATION};
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
@@ -101,10 +101,10 @@ impl People {
             return;
         }
         let of = key(object);
-        let Some(journal) = object["metadata"]["annotations"][RECORD_ANNOTATION].as_str() else { return };
+        let Some(journal) = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str() else { return };
         if self.broken.iter().all(|(key, _)| *key != of) {
             world.tell(format!("somebody breaks the journal of {of}"));
-            annotate(world, "MaasMachine", &of, RECORD_ANNOTATION, json!("{"));
+            annotate(world, "MaasMachine", &of, JOURNAL_ANNOTATION, json!("{"));
             self.broken.push((of, journal.to_owned()));
         }
     }
@@ -113,7 +113,7 @@ impl People {
         for (of, journal) in std::mem::take(&mut self.broken) {
             if world.port.object("MaasMachine", &of).is_some() {
                 world.tell(format!("somebody mends the journal of {of}"));
-                annotate(world, "MaasMachine", &of, RECORD_ANNOTATION, json!(journal));
+                annotate(world, "MaasMachine", &of, JOURNAL_ANNOTATION, json!(journal));
             }
         }
     }
@@ -121,7 +121,7 @@ impl People {
     /// A debt that is none, of metal or of a VM that is not ours; or another mode.
     fn forge(&mut self, world: &mut World, object: Option<&Value>, chance: &mut Chance) {
         if let Some(object) = object.filter(|_| chance.percent(50)) {
-            let begun = object["metadata"]["annotations"][RECORD_ANNOTATION].is_string();
+            let begun = object["metadata"]["annotations"][JOURNAL_ANNOTATION].is_string();
             if begun && object["spec"]["provisioningMode"].is_null() {
                 self.change(world, object, "provisioningMode", &json!("lxd"));
             }
@@ -146,7 +146,7 @@ impl People {
             world.port.delete("MaasMachine", &of);
             return;
         }
-        let journal = object["metadata"]["annotations"][RECORD_ANNOTATION].as_str();
+        let journal = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str();
         if journal.is_none_or(|journal| serde_json::from_str::<Value>(journal).is_err()) {
             // Without a journal it would be one more object, and with a broken one a person has to mend it.
             return;
@@ -235,7 +235,7 @@ fn copy_cluster(world: &mut World) {
 
 /// bob reads the key of an object, which is no secret, and takes a machine of his own under it.
 fn use_key(world: &mut World, object: &Value) {
-    let journal = object["metadata"]["annotations"][RECORD_ANNOTATION].as_str().unwrap_or_default();
+    let journal = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str().unwrap_or_default();
     let journal: Value = serde_json::from_str(journal).unwrap_or_default();
     let Some(used) = journal["key"].as_str() else { return };
     world.tell(format!("bob takes a machine of his own under the key of {}", key(object)));
@@ -272,7 +272,8 @@ pub(crate) fn unsettled(world: &World) -> Option<String> {
         if is_leaving(&copy) {
             return Some(format!("the copy {} is still being deleted: {reason}: {message}", key(&copy)));
         }
-        let silent = !copy["metadata"]["annotations"][RECORD_ANNOTATION].is_null() && reason != reasons::COPIED_JOURNAL;
+        let silent =
+            !copy["metadata"]["annotations"][JOURNAL_ANNOTATION].is_null() && reason != reasons::COPIED_JOURNAL;
         silent.then(|| format!("the copy {} does not say that it is one: {reason}: {message}", key(&copy)))
     })
 }

@@ -1,7 +1,7 @@
 //! Others beside the first tenant: one with a MAAS and an identity of its own, and a cluster that claims this one's name.
 
 use capmaas_api::names::CLUSTER_FINALIZER;
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use maas_sim::Config;
 use maas_sim::faults::ServerState;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub(crate) fn config(first: Config) -> Config {
 }
 
 /// Who else there is, and when.
-pub(crate) struct Others {
+pub(crate) struct HeldElsewhere {
     /// The round in which each comes.
     tenant: Option<u64>,
     namesake: Option<u64>,
@@ -45,7 +45,7 @@ pub(crate) struct Others {
     hangs: Option<u64>,
 }
 
-impl Others {
+impl HeldElsewhere {
     pub(crate) fn of(seed: u64, great: Great, rounds: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0x7e4a_4175);
         let mut at = |torment: Torment, percent| {

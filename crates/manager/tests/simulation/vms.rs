@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use capmaas_api::reasons;
 use capmaas_core::machine::DEBTS_ANNOTATION;
 use maas_sim::control::MachineFault;
+use maas_sim::ledger::{Effect, MachineChange};
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
@@ -135,7 +136,7 @@ pub(crate) fn is_end(world: &World, object: &Value, reason: &str) -> bool {
         reasons::STATIC_IP_FAILED => object["spec"]["staticIP"] == FIXED && holds_fixed(world) == Some(true),
         reasons::INSUFFICIENT_RESOURCES => {
             let zone = object["metadata"]["name"].as_str().and_then(|name| {
-                let machine = world.port.object("Machine", &capmaas_manager::port::Key::new("default", name))?;
+                let machine = world.port.object("Machine", &capmaas_manager::kubernetes::Key::new("default", name))?;
                 machine["spec"]["failureDomain"].as_str().map(str::to_owned)
             });
             !rooms(world).iter().any(|(host, left)| {
@@ -234,11 +235,13 @@ pub(crate) fn nothing_left(world: &World) {
 
 /// Once everything is gone: what was made was removed, but for the VMs that bob took.
 pub(crate) fn all_accounted_for(world: &World) {
-    let of = |kind: &str, word: &str| {
+    let of = |kind: &str, is: fn(&Effect) -> bool| {
         let entries = world.maas.control().ledger(Some(kind));
-        entries.iter().flat_map(|entry| &entry.effects).filter(|effect| effect.contains(word)).count()
+        entries.iter().flat_map(|entry| &entry.effects).filter(|effect| is(effect)).count()
     };
-    let (made, removed) = (of("vm-host.compose", "composed"), of("machine.delete", "deleted"));
+    let made = of("vm-host.compose", |effect| matches!(effect, Effect::Composed { .. }));
+    let removed =
+        of("machine.delete", |effect| matches!(effect, Effect::Machine { change: MachineChange::Deleted, .. }));
     let stolen = world.inventory().values().filter(|machine| machine.is_vm && machine.hostname != FOREIGN).count();
     if made != removed + stolen {
         world.fail(&format!("{made} VMs were made, {removed} removed, and {stolen} are bob's"));

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::MaasMachine;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
-use capmaas_core::machine::RECORD_ANNOTATION;
+use capmaas_core::machine::JOURNAL_ANNOTATION;
+use capmaas_manager::kubernetes::{Key, Node, Version};
 use capmaas_manager::machine::fingerprint;
-use capmaas_manager::port::{Key, Node, Version};
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
@@ -91,7 +91,7 @@ impl World {
         if version.kind != "MaasMachine" || version.key.namespace != HOME.namespace || is_copied(&version.key) {
             return;
         }
-        let journal = version.object.as_ref().and_then(|it| it["metadata"]["annotations"][RECORD_ANNOTATION].as_str());
+        let journal = version.object.as_ref().and_then(|it| it["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str());
         if !journal.is_some_and(|journal| journal.contains("deployBegan")) {
             self.watched.deploying.remove(&version.key);
         } else if self.watched.deploying.insert(version.key.clone()) && Torment::SlowBmcs.is_on() {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_manager::clock::{Clock, Driver};
-use capmaas_manager::identity::MemoryKeeper;
-use capmaas_manager::port::{Key, MemoryPort};
+use capmaas_manager::identity::MemoryCredentialCopies;
+use capmaas_manager::kubernetes::{Key, MemoryKubernetes};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use crate::chance::Chance;
 use crate::crash::Crash;
 use crate::law::{self, Seen};
 use crate::ledger::Ledgers;
-use crate::manager::{Manager, Next, Subject, Surroundings};
+use crate::manager::{ClusterFacts, Manager, Next, Subject};
 use crate::objects::{HOME, is_copy, key};
 use crate::watch::Watched;
 
@@ -40,13 +40,13 @@ pub(crate) enum Cast {
     Vms,
 }
 
-type Passing = Pin<Box<dyn Future<Output = (Subject, capmaas_manager::port::Result<Next>)>>>;
+type Passing = Pin<Box<dyn Future<Output = (Subject, capmaas_manager::kubernetes::Result<Next>)>>>;
 
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) cast: Cast,
     pub(crate) chance: Chance,
-    pub(crate) port: MemoryPort,
+    pub(crate) port: MemoryKubernetes,
     pub(crate) maas: Simulator,
     /// A MAAS that knows nothing of ours.
     pub(crate) elsewhere: Simulator,
@@ -59,7 +59,7 @@ pub(crate) struct World {
     true_clock: Driver,
     /// Milliseconds since the beginning. Nobody's clock moves it.
     pub(crate) time: i64,
-    around: Surroundings,
+    around: ClusterFacts,
     pub(crate) manager: Manager,
     lives: u64,
     pub(crate) after_last_pass: Seen,
@@ -95,13 +95,13 @@ impl World {
         let theirs = Simulator::new(crate::tenants::config(config));
         let ways = [("maas", &maas), ("empty", &elsewhere), ("theirs", &theirs)];
         let ways = ways.map(|(which, maas)| (endpoint(seed, cast, which), maas.clone()));
-        let port = MemoryPort::new(true_time);
-        let around = Surroundings {
+        let port = MemoryKubernetes::new(true_time);
+        let around = ClusterFacts {
             clock,
             port: port.clone(),
             ways: BTreeMap::from(ways),
             crash: Crash::default(),
-            keeper: Arc::new(MemoryKeeper::default()),
+            keeper: Arc::new(MemoryCredentialCopies::default()),
         };
         Self {
             seed,
@@ -328,7 +328,7 @@ impl World {
     }
 
     /// A pass is over that the manager survived.
-    fn is_over(&mut self, subject: &Subject, result: &capmaas_manager::port::Result<Next>) {
+    fn is_over(&mut self, subject: &Subject, result: &capmaas_manager::kubernetes::Result<Next>) {
         let said = match result {
             Ok(Next::OnChange) => "rests".to_owned(),
             Ok(Next::After(wait)) => format!("again in {wait} ms"),

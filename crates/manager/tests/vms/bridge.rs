@@ -1,6 +1,6 @@
 //! Metal that becomes an LXD host: its bridge, in a MAAS that keeps the rules about bridges.
 
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 
 use crate::stage::Stage;

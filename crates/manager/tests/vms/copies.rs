@@ -1,6 +1,6 @@
 //! Journals on objects that they were not written for: copies, moves, backups and forgeries (S25).
 
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;

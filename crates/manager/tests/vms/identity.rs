@@ -1,6 +1,6 @@
 //! MAAS users and endpoints that change, and machines of other users (S5, S7).
 
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 
 use crate::stage::{BOB, ELSEWHERE, Stage};

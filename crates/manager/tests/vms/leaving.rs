@@ -49,7 +49,7 @@ async fn s16_a_vm_whose_host_does_not_answer_is_not_removed_because_it_would_sta
     let host = stage.object("cp-0")["status"]["lxdHost"].as_str().unwrap().to_owned();
     let address = address(host.trim_start_matches("host").parse().unwrap());
     stage.arrange(json!([{"lxd": {"address": address, "reachable": false}}]));
-    stage.port.delete("MaasMachine", &capmaas_manager::port::Key::new("default", "cp-0"));
+    stage.port.delete("MaasMachine", &capmaas_manager::kubernetes::Key::new("default", "cp-0"));
     for _ in 0..20 {
         stage.pass("cp-0").await;
         stage.advance(30);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use capmaas_core::machine::Requeue;
-use capmaas_manager::machine::{Known, reconcile_knowing};
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
+use capmaas_manager::machine::{Carried, reconcile_knowing};
 use serde_json::json;
 
 use crate::stage::Stage;
@@ -143,7 +143,7 @@ async fn a_manager_that_dies_at_any_write_of_a_forgotten_wiping_gives_it_up_once
 async fn s15_a_machine_that_is_paused_between_two_steps_in_a_row_is_not_deployed() {
     let stage = with_metal(&["bm01"]);
     stage.machine("m", json!({}));
-    let (key, mut known) = (Key::new("default", "m"), Known::default());
+    let (key, mut known) = (Key::new("default", "m"), Carried::default());
     while !stage.mutations().iter().any(|kind| kind == "machine.update") {
         let next = reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
         assert_eq!(next, Requeue::After(Duration::ZERO), "all these steps follow each other");

@@ -1,6 +1,6 @@
 //! Odd inputs, and the sentence that each of them gets.
 
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;

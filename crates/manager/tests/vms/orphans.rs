@@ -1,6 +1,6 @@
 //! VMs that LXD has and MAAS does not know, on hosts whose agent tells what is there.
 
-use capmaas_manager::port::{Key, Node};
+use capmaas_manager::kubernetes::{Key, Node};
 use serde_json::json;
 
 use crate::stage::Stage;

@@ -1,6 +1,6 @@
 //! What people write into specs and annotations removes nothing that is not provably ours (S27).
 
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;

@@ -1,6 +1,6 @@
 //! What whoever may write an object can do with it, and what not. docs/security.md says the same in a table that names these.
 
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;

@@ -1,7 +1,7 @@
 //! Slow BMCs, machines that come again, clocks that were ahead.
 
 use capmaas_core::machine::Requeue;
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::stage::{BOB, Stage};

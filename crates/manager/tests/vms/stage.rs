@@ -7,12 +7,12 @@ use std::time::Duration;
 use capmaas_core::machine::Requeue;
 use capmaas_manager::backoff::Backoff;
 use capmaas_manager::clock::{Clock, Driver};
-use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryKeeper, Settings};
+use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryCredentialCopies, Settings};
+use capmaas_manager::kubernetes::{Key, MemoryKubernetes};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine::{Context, reconcile};
 use capmaas_manager::metrics::Metrics;
-use capmaas_manager::port::{Key, MemoryPort};
 use jiff::Timestamp;
 use maas_client::transport::{BoxError, Transport, in_process};
 use maas_client::{Client, Environment, RetryPolicy};
@@ -48,22 +48,22 @@ impl Environment for Ahead {
 }
 
 pub(crate) struct Stage {
-    pub(crate) port: MemoryPort,
+    pub(crate) port: MemoryKubernetes,
     pub(crate) maas: Simulator,
     /// Another MAAS, at [`ELSEWHERE`].
     pub(crate) other: Simulator,
     pub(crate) context: Context,
     driver: Driver,
     clock: Clock,
-    keeper: Arc<MemoryKeeper>,
+    keeper: Arc<MemoryCredentialCopies>,
     pub(crate) crash: Crash,
 }
 
 fn context(
     clock: &Clock,
-    port: &MemoryPort,
+    port: &MemoryKubernetes,
     (maas, other): (&Simulator, &Simulator),
-    keeper: &Arc<MemoryKeeper>,
+    keeper: &Arc<MemoryCredentialCopies>,
     crash: &Crash,
 ) -> Context {
     let (here, elsewhere) = (maas.router(), other.router());
@@ -116,8 +116,8 @@ impl Stage {
         let (clock, driver) = Clock::driven(Timestamp::from_second(START).unwrap());
         let maas = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
         let other = Simulator::new(Config::driven(ADMIN.parse().unwrap()));
-        let port = MemoryPort::new(clock.clone());
-        let keeper = Arc::new(MemoryKeeper::default());
+        let port = MemoryKubernetes::new(clock.clone());
+        let keeper = Arc::new(MemoryCredentialCopies::default());
         let crash = Crash::default();
         let context = context(&clock, &port, (&maas, &other), &keeper, &crash);
         let stage = Self { port, maas, other, context, driver, clock, keeper, crash };
@@ -181,7 +181,7 @@ impl Stage {
         self.port.create(object).unwrap()
     }
 
-    /// A Machine of the control plane, its start-up data and its MaasMachine, with this in the spec.
+    /// A Machine of the control plane, its bootstrap data and its MaasMachine, with this in the spec.
     pub(crate) fn machine(&self, name: &str, spec: Value) {
         self.create(json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" },

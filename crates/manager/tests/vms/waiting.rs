@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use capmaas_core::machine::Requeue;
-use capmaas_manager::port::Key;
+use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 
 use crate::stage::Stage;

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::model::{Outcome, Refusal};
+
 /// A file of a multipart body.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
@@ -74,6 +76,28 @@ impl Form {
     /// A boolean in any of the ways that MAAS reads one.
     pub fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(is_true)
+    }
+
+    /// A boolean that a handler reads by itself, before any form: nonsense is refused in plain text.
+    pub fn boolean(&self, key: &str) -> Outcome<bool> {
+        let text = self.get(key).unwrap_or_default().trim().to_ascii_lowercase();
+        match text.as_str() {
+            "" | "false" | "f" | "no" | "n" | "off" | "0" => Ok(false),
+            text if is_true(text) => Ok(true),
+            _ => Err(Refusal::bad_request(format!("Invalid {key}: Value should be 'true' or 'false'"))),
+        }
+    }
+
+    /// A whole number that a handler reads by itself.
+    pub fn whole_number(&self, key: &str) -> Outcome<Option<i64>> {
+        let Some(text) = self.get(key).map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
+        let wrong = |_| Refusal::bad_request(format!("Invalid {key}: Please enter an integer value"));
+        text.parse().map(Some).map_err(wrong)
+    }
+
+    /// A boolean field of a form: whatever is not false is true.
+    pub fn checkbox(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|text| !matches!(text, "" | "False" | "false" | "0"))
     }
 
     /// Whether a key is there.

@@ -98,6 +98,9 @@ impl Model {
             let Some(at) = self.queue.next_work_at() else { break };
             self.run_until(at);
         }
+        for poll in self.queue.take_polls() {
+            self.happen(poll);
+        }
     }
 
     /// Everything under way for one machine ends; time passes for the others as well.

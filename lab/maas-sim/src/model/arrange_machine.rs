@@ -260,6 +260,9 @@ impl Model {
             Status::Allocated | Status::New => machine.status_message.clone(),
             other => Some(other.name().to_owned()),
         };
+        if installed {
+            machine.min_hwe_kernel.get_or_insert_default();
+        }
         if owned {
             machine.owner = machine.owner.or(admin);
         } else {
@@ -296,6 +299,9 @@ impl Model {
         match status {
             Status::FailedCommissioning => machine.commissioning = ScriptStatus::Failed,
             Status::Commissioning => machine.commissioning = ScriptStatus::Pending,
+            Status::Ready if machine.commissioning == ScriptStatus::Pending => {
+                machine.commissioning = ScriptStatus::Passed;
+            }
             _ => {}
         }
         if status != Status::New {

@@ -9,6 +9,7 @@ use super::{
     db::{Image, Table},
     refusal::FormCheck,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::version::{Change, Version};
 
 impl Image {
@@ -112,7 +113,7 @@ impl Model {
             last_deployed: None,
         };
         self.db.images.insert(id, image);
-        self.effect(format!("image {name} uploaded"));
+        self.effect(Effect::object(ObjectKind::Image, name, ObjectChange::Created));
         Ok(id)
     }
 }

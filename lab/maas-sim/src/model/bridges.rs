@@ -5,6 +5,7 @@ use super::{
     db::{Interface, InterfaceKind, Table},
     refusal::FormCheck,
 };
+use crate::ledger::{Effect, MachineChange};
 
 /// How a bridge is set up.
 #[derive(Clone, Debug)]
@@ -132,7 +133,7 @@ impl Model {
         if self.interface(system_id, id).is_ok_and(|nic| nic.addresses.is_empty()) {
             self.add_link_up(system_id, id, None);
         }
-        self.effect(format!("{system_id}: bridge {name}"));
+        self.effect(Effect::machine(system_id, MachineChange::Interfaces));
         id
     }
 

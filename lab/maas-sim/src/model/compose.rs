@@ -10,13 +10,14 @@ use super::{
     vm_hosts::{connection_refused, pool_used, used},
     world::Instance,
 };
+use crate::ledger::Effect;
 
 /// Parameters of `op=compose`.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs)]
 pub struct ComposeRequest {
-    pub cores: Option<i64>,
-    pub memory: Option<i64>,
+    pub cores: Option<String>,
+    pub memory: Option<String>,
     pub pinned_cores: usize,
     pub storage: Option<String>,
     pub interfaces: Option<String>,
@@ -84,6 +85,15 @@ fn parse_disk(item: &str) -> Option<WantedDisk> {
     Some(WantedDisk { label: label.map(str::to_owned), size, tags })
 }
 
+/// What the form of a request says.
+struct Checked {
+    cores: Option<i64>,
+    memory: i64,
+    zone: Option<i64>,
+    pool: Option<i64>,
+    domain: Option<i64>,
+}
+
 struct WantedNic {
     name: String,
     subnet: i64,
@@ -102,13 +112,13 @@ impl Model {
         if !host.discovered() {
             return Err(Refusal::bad_request("VM host does not support composability."));
         }
-        let (zone, pool, domain) = self.check_compose(&host, request)?;
+        let checked = self.check_compose(&host, request)?;
         let cores = if request.pinned_cores > 0 {
             i64::try_from(request.pinned_cores).unwrap_or(1)
         } else {
-            request.cores.unwrap_or(1)
+            checked.cores.unwrap_or(1)
         };
-        let memory = request.memory.unwrap_or(DEFAULT_MEMORY);
+        let memory = checked.memory;
         if !self.rack_connected() {
             return Err(Refusal::unavailable("Unable to connect to any rack controller ; no connections available.")
                 .retry_after(10));
@@ -141,8 +151,8 @@ impl Model {
         let system_id = self.add_machine(&hostname, &macs);
         let vm_id = self.note_vm(id, &host.project, &hostname, &instance, Some(system_id.clone()));
         self.fill_vm(&system_id, &host, &hostname, &instance, vm_id);
-        self.finish_compose(&system_id, user, request, &nics, (zone, pool, domain));
-        self.effect(format!("composed {system_id} ({hostname}) on vm host {id}"));
+        self.finish_compose(&system_id, user, request, &nics, &checked);
+        self.effect(Effect::Composed { machine: system_id.clone(), vm_host: id });
         Ok(system_id)
     }
 
@@ -152,13 +162,13 @@ impl Model {
         user: i64,
         request: &ComposeRequest,
         nics: &[WantedNic],
-        (zone, pool, domain): (Option<i64>, Option<i64>, Option<i64>),
+        checked: &Checked,
     ) {
         let mut ids = Vec::new();
         if let Some(machine) = self.db.machines.get_mut(system_id) {
-            machine.zone = zone.unwrap_or(DEFAULT_ZONE);
-            machine.pool = pool.unwrap_or(machine.pool);
-            machine.domain = domain.unwrap_or(machine.domain);
+            machine.zone = checked.zone.unwrap_or(DEFAULT_ZONE);
+            machine.pool = checked.pool.unwrap_or(machine.pool);
+            machine.domain = checked.domain.unwrap_or(machine.domain);
             machine.dynamic = request.dynamic;
             for (nic, wanted) in machine.interfaces.iter_mut().zip(nics) {
                 nic.name.clone_from(&wanted.name);
@@ -183,23 +193,19 @@ impl Model {
         }
     }
 
-    fn check_compose(
-        &self,
-        host: &VmHost,
-        request: &ComposeRequest,
-    ) -> Outcome<(Option<i64>, Option<i64>, Option<i64>)> {
+    fn check_compose(&self, host: &VmHost, request: &ComposeRequest) -> Outcome<Checked> {
         let mut check = FormCheck::default();
-        let bound = |check: &mut FormCheck, field: &str, value: Option<i64>, low: i64, high: i64| {
-            if let Some(value) = value {
-                if value > high {
-                    check.add(field, format!("Ensure this value is less than or equal to {high}."));
-                } else if value < low {
-                    check.add(field, format!("Ensure this value is greater than or equal to {low}."));
-                }
+        let bound = |check: &mut FormCheck, field: &str, text: &Option<String>, low: i64, high: i64| {
+            let value = check.whole_number(field, text.as_deref().filter(|text| !text.is_empty()))?;
+            if value > high {
+                check.add(field, format!("Ensure this value is less than or equal to {high}."));
+            } else if value < low {
+                check.add(field, format!("Ensure this value is greater than or equal to {low}."));
             }
+            Some(value)
         };
-        bound(&mut check, "cores", request.cores, 1, host.cores);
-        bound(&mut check, "memory", request.memory, MIN_MEMORY, host.memory);
+        let cores = bound(&mut check, "cores", &request.cores, 1, host.cores);
+        let memory = bound(&mut check, "memory", &request.memory, MIN_MEMORY, host.memory);
         if let Some(name) = request.hostname.as_deref().filter(|name| !name.is_empty()) {
             if let Some(error) = hostname_error(name) {
                 check.add("hostname", error);
@@ -225,7 +231,7 @@ impl Model {
         let zone = choice("zone", &request.zone, &|id| self.db.zones.contains_key(&id));
         let pool = choice("pool", &request.pool, &|id| self.db.pools.contains_key(&id));
         check.done()?;
-        Ok((zone, pool, domain))
+        Ok(Checked { cores, memory: memory.unwrap_or(DEFAULT_MEMORY), zone, pool, domain })
     }
 
     /// Subnets that a host can put a VM on.

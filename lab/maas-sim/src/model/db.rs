@@ -200,6 +200,8 @@ pub struct Interface {
     pub acquired: bool,
     /// Made by a request: MAAS knows its parameters. One that was found on a host has none.
     pub has_params: bool,
+    /// Parameters besides those of a bridge: the MTU, those of a bond.
+    pub params: BTreeMap<String, serde_json::Value>,
     pub bridge_stp: bool,
     pub bridge_fd: i64,
     pub bridge_type: String,

@@ -6,6 +6,7 @@ use super::{
     power::{PowerAction, Then},
     world::Work,
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
 /// Parameters of `op=deploy` that the model looks at.
@@ -71,6 +72,7 @@ impl Model {
         machine.osystem = osystem;
         machine.distro_series = series;
         machine.hwe_kernel = kernel;
+        machine.min_hwe_kernel.get_or_insert_default();
         machine.ephemeral_deploy = request.ephemeral;
         machine.enable_hw_sync = request.enable_hw_sync;
         machine.becomes_vm_host = request.vm_host;
@@ -250,10 +252,7 @@ impl Model {
         let testing_set = test.then(|| self.db.sequences.take(Table::ScriptSet));
         self.user_event(system_id, "User starting node commissioning", user, None);
         self.event(system_id, Level::Info, "Commissioning", "");
-        let is_vm_with_links = self.machine(system_id)?.vm.is_some();
-        if !is_vm_with_links {
-            self.clear_links(system_id);
-        }
+        self.clear_configuration(system_id);
         let machine = self.machine_mut(system_id)?;
         machine.owner = Some(user);
         machine.commissioning = ScriptStatus::Pending;
@@ -365,7 +364,7 @@ impl Model {
         }
         self.new_work(system_id);
         self.plan_power(system_id, PowerAction::Off, Then::Aborted(target));
-        self.effect(format!("{system_id}: abort"));
+        self.effect(Effect::machine(system_id, MachineChange::Aborted));
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use super::{
     vm_hosts::{connection_refused, set_vm_power},
     world::{Instance, Lxd, Trust, lxd_key},
 };
+use crate::ledger::{Effect, MachineChange};
 
 impl Model {
     /// The machine that has the address of a daemon.
@@ -245,7 +246,7 @@ impl Model {
             machine.zone = host.zone;
             machine.power_state = if instance.running { PowerState::On } else { PowerState::Off };
         }
-        self.effect(format!("{system_id}: adopted VM {name}"));
+        self.effect(Effect::machine(&system_id, MachineChange::Adopted));
         // A failure would only mean that there is no image to boot: the machine then stays New, as in MAAS.
         let _ = self.commission(&system_id, user, true);
     }

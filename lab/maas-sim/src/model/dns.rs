@@ -7,6 +7,7 @@ use super::{
     db::{AllocType, DnsResource, Domain, Record, Table},
     refusal::FormCheck,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 
 /// Parameters of a DNS resource.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +86,7 @@ impl Model {
         }
         let addresses = self.address_rows(user, &ips);
         let id = self.db.sequences.take(Table::Dns);
-        self.effect(format!("dns {name} created"));
+        self.effect(Effect::object(ObjectKind::Dns, &name, ObjectChange::Created));
         self.db.dns.insert(id, DnsResource { id, name, domain, address_ttl: ttl, addresses, records: Vec::new() });
         Ok(id)
     }
@@ -121,7 +122,7 @@ impl Model {
         if let Some(rows) = rows {
             dns.addresses = rows;
         }
-        self.effect(format!("dns {id} updated"));
+        self.effect(Effect::object(ObjectKind::Dns, id, ObjectChange::Updated));
         Ok(())
     }
 
@@ -173,9 +174,19 @@ impl Model {
         check.done()?;
         let (Some(rrtype), Some(rrdata)) = (rrtype, rrdata) else { return Err(Refusal::required("rrtype")) };
         let rrtype = rrtype.to_uppercase();
+        check_record(&rrtype, rrdata)?;
         let existing = self.dns_by_name(&name, domain);
-        if rrtype == "CNAME" && existing.is_some() {
-            return Err(Refusal::field("__all__", "CNAME records for a name cannot coexist with non-CNAME records."));
+        let is_cname = |record: &&Record| record.rrtype == "CNAME";
+        if let Some(dns) = existing {
+            let others = dns.records.iter().any(|record| !is_cname(&record)) || !dns.addresses.is_empty();
+            let cname = dns.records.iter().any(|record| is_cname(&record));
+            if if rrtype == "CNAME" { others } else { cname } {
+                let words = "CNAME records for a name cannot coexist with non-CNAME records.";
+                return Err(Refusal::field("__all__", words));
+            }
+            if rrtype == "CNAME" && cname {
+                return Err(Refusal::field("__all__", "Only one CNAME can be associated with a name."));
+            }
         }
         let existing = existing.map(|dns| dns.id);
         let id = existing.unwrap_or_else(|| self.db.sequences.take(Table::Dns));
@@ -240,6 +251,38 @@ impl Model {
         let count: usize = names.map(|dns| dns.records.len() + usize::from(!dns.addresses.is_empty())).sum();
         i64::try_from(count).unwrap_or(i64::MAX)
     }
+}
+
+/// Types of records, in alphabetical order; MAAS lists them in any.
+const RRTYPES: &[&str] = &["CNAME", "MX", "NS", "SRV", "SSHFP", "TXT"];
+
+/// What is wrong with the right-hand side of a record. Only read in source.
+pub fn check_record(rrtype: &str, rrdata: &str) -> Outcome<()> {
+    if !RRTYPES.contains(&rrtype) {
+        return Err(Refusal::field("rrtype", format!("{rrtype} is not one of {}.", RRTYPES.join(" "))));
+    }
+    let words: Vec<&str> = rrdata.split_whitespace().collect();
+    let is_number = |word: &&str| word.parse::<u16>().is_ok();
+    let is_label = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let (fine, example, range) = match rrtype {
+        "CNAME" => (words.len() == 1 && rrdata.chars().all(is_label), "<server>", ""),
+        "MX" => (
+            words.len() == 2 && words.first().is_some_and(is_number),
+            "<preference> <server>",
+            " Range for preference is 0-65535.",
+        ),
+        "SRV" => (
+            words.len() == 4 && words.iter().take(3).all(is_number),
+            "<priority> <weight> <port> <server>",
+            " Range for priority, weight, and port are 0-65536.",
+        ),
+        "SSHFP" => (words.len() >= 3 && words.iter().take(2).all(is_number), "<algorithm> <fptype> <fingerprint>", ""),
+        _ => (true, "", ""),
+    };
+    if fine {
+        return Ok(());
+    }
+    Err(Refusal::field("__all__", format!("Invalid {rrtype}: Should be '{example}'.{range}")))
 }
 
 /// Addresses separated by spaces. MAAS falls over anything else.

@@ -6,11 +6,12 @@ use jiff::Timestamp;
 
 use super::{
     Model, Status,
-    db::{Level, PowerState, ScriptStatus},
-    power::{PowerAction, Then},
+    db::{Level, ScriptStatus},
+    power::{PowerAction, PowerFailure, Then},
     reports::StatusReport,
     world::Work,
 };
+use crate::ledger::Effect;
 use crate::version::Change;
 
 /// Something that is due at some moment.
@@ -19,16 +20,18 @@ use crate::version::Change;
 pub enum Due {
     /// The background work of a request starts a power action.
     PowerStart { machine: String, work: u64, action: PowerAction, then: Then },
-    /// A power action ends, well or with a sentence.
-    PowerEnd { machine: String, work: u64, action: PowerAction, then: Then, failure: Option<String> },
+    /// A power action ends, well or not.
+    PowerEnd { machine: String, work: u64, action: PowerAction, then: Then, failure: Option<PowerFailure> },
     /// The machine itself has finished something.
     Finish { machine: String, work: u64, what: Work },
     /// Testing that follows commissioning.
     TestAfterCommission { machine: String, work: u64 },
     /// A state lasted too long.
     Expire { machine: String, work: u64, status: Status },
-    /// The machine turned itself off, and MAAS polls it.
+    /// The machine turned itself off. MAAS does not know that before it asks the BMC.
     PoweredItselfOff { machine: String, work: u64 },
+    /// MAAS asks the BMC.
+    PowerPolled { machine: String },
     /// A VM host's totals are known.
     VmHostTotals { vm_host: i64 },
     /// A dynamic VM is deleted after its release.
@@ -68,7 +71,15 @@ impl Queue {
 
     /// When the next thing is due that is not a mere time limit.
     pub fn next_work_at(&self) -> Option<Timestamp> {
-        self.entries.iter().find(|(_, due)| !matches!(due, Due::Expire { .. })).map(|((at, _), _)| *at)
+        let is_work = |due: &Due| !matches!(due, Due::Expire { .. } | Due::PowerPolled { .. });
+        self.entries.iter().find(|(_, due)| is_work(due)).map(|((at, _), _)| *at)
+    }
+
+    /// Takes every look at the power of a machine that is still to come.
+    pub fn take_polls(&mut self) -> Vec<Due> {
+        let polls = self.entries.iter().filter(|(_, due)| matches!(due, Due::PowerPolled { .. }));
+        let keys: Vec<_> = polls.map(|(key, _)| *key).collect();
+        keys.iter().filter_map(|key| self.entries.remove(key)).collect()
     }
 
     /// When the last thing is due for one machine, time limits apart.
@@ -91,7 +102,11 @@ impl Due {
             | Due::TestAfterCommission { machine, .. }
             | Due::PoweredItselfOff { machine, .. }
             | Due::RemoveDynamic { machine, .. } => machine == system_id,
-            Due::Expire { .. } | Due::VmHostTotals { .. } | Due::LateRequest { .. } | Due::Report { .. } => false,
+            Due::Expire { .. }
+            | Due::PowerPolled { .. }
+            | Due::VmHostTotals { .. }
+            | Due::LateRequest { .. }
+            | Due::Report { .. } => false,
         }
     }
 }
@@ -148,11 +163,10 @@ impl Model {
             Due::PoweredItselfOff { machine, work } => {
                 if self.is_current(&machine, work) {
                     self.set_real_power(&machine, false);
-                    if let Some(machine) = self.db.machines.get_mut(&machine) {
-                        machine.power_state = PowerState::Off;
-                    }
+                    self.later(self.durations.power_poll, Due::PowerPolled { machine });
                 }
             }
+            Due::PowerPolled { machine } => self.poll_power(&machine),
             Due::VmHostTotals { vm_host } => self.fill_vm_host_totals(vm_host),
             Due::RemoveDynamic { machine, work } => {
                 if self.is_current(&machine, work) {
@@ -192,7 +206,7 @@ impl Model {
             text = format!("{text} (to {})", self.user_name(owner));
         }
         self.event(system_id, Level::Debug, "Node changed status", &text);
-        self.effect(format!("{system_id}: {} to {}", before.name(), next.name()));
+        self.effect(Effect::Status { machine: system_id.to_owned(), from: before, to: next });
         true
     }
 

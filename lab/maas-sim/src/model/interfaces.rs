@@ -1,24 +1,11 @@
-//! Interfaces of machines: links, bridges, gateways.
-
-use std::net::IpAddr;
+//! Interfaces of machines, and the addresses on them.
 
 use super::{
     Model, Outcome, Refusal,
     db::{AllocType, Interface, InterfaceKind},
-    refusal::FormCheck,
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
-
-/// Parameters of `op=link_subnet`.
-#[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
-pub struct LinkRequest {
-    pub mode: Option<String>,
-    pub subnet: Option<String>,
-    pub ip_address: Option<String>,
-    pub default_gateway: bool,
-    pub force: bool,
-}
 
 impl Interface {
     /// A plain NIC.
@@ -34,6 +21,7 @@ impl Interface {
             addresses: Vec::new(),
             acquired: false,
             has_params: false,
+            params: std::collections::BTreeMap::new(),
             bridge_stp: false,
             bridge_fd: 15,
             bridge_type: "standard".to_owned(),
@@ -103,6 +91,15 @@ impl Model {
         }
     }
 
+    /// Takes a row off an interface for good; a default gateway that it led to is forgotten.
+    pub fn remove_link(&mut self, system_id: &str, nic: i64, address: i64) {
+        self.detach_address(system_id, nic, address);
+        self.drop_address(address);
+        if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.gateway_link = machine.gateway_link.filter(|link| *link != address);
+        }
+    }
+
     /// Ids of an interface's links, observed addresses apart.
     pub fn links_of(&self, nic: &Interface) -> Vec<i64> {
         nic.addresses
@@ -112,18 +109,18 @@ impl Model {
             .collect()
     }
 
-    pub(super) fn drop_links(&mut self, system_id: &str, nic: i64) {
+    pub(crate) fn drop_links(&mut self, system_id: &str, nic: i64) {
         let Ok(interface) = self.interface(system_id, nic) else { return };
         for id in self.links_of(interface) {
-            self.detach_address(system_id, nic, id);
-            self.drop_address(id);
+            self.remove_link(system_id, nic, id);
         }
     }
 
-    /// Before commissioning: all links go.
-    pub fn clear_links(&mut self, system_id: &str) {
-        let nics: Vec<i64> =
-            self.db.machines.get(system_id).map_or_else(Vec::new, |m| m.interfaces.iter().map(|nic| nic.id).collect());
+    /// Before commissioning: links and partitions go. Those of a VM, which MAAS made itself, stay.
+    pub fn clear_configuration(&mut self, system_id: &str) {
+        let Some(machine) = self.db.machines.get_mut(system_id).filter(|machine| machine.vm.is_none()) else { return };
+        machine.disks.iter_mut().for_each(|disk| disk.partitions.clear());
+        let nics: Vec<i64> = machine.interfaces.iter().map(|nic| nic.id).collect();
         for nic in nics {
             self.drop_links(system_id, nic);
         }
@@ -133,7 +130,7 @@ impl Model {
         self.db.addresses.get(&id).is_some_and(|row| row.alloc == AllocType::Sticky && row.ip.is_none())
     }
 
-    pub(super) fn add_link_up(&mut self, system_id: &str, nic: i64, subnet: Option<i64>) {
+    pub(crate) fn add_link_up(&mut self, system_id: &str, nic: i64, subnet: Option<i64>) {
         let id = self.new_address(AllocType::Sticky, None, subnet, None);
         self.attach_address(system_id, nic, id);
     }
@@ -151,162 +148,27 @@ impl Model {
         }
     }
 
-    /// `op=link_subnet`.
-    pub fn link_subnet(&mut self, system_id: &str, nic: i64, request: &LinkRequest) -> Outcome<()> {
-        let mut check = FormCheck::default();
-        let mode = request.mode.as_deref().unwrap_or_default().to_lowercase();
-        if mode.is_empty() {
-            return Err(Refusal::required("mode"));
-        }
-        if !["auto", "dhcp", "static", "link_up"].contains(&mode.as_str()) {
-            return Err(Refusal::field(
-                "mode",
-                format!("'{mode}' is not a valid mode.  It should be one of: 'auto', 'dhcp', 'static', 'link_up'."),
-            ));
-        }
-        let interface = self.interface(system_id, nic)?;
-        let vlan = interface.vlan;
-        let links = self.links_of(interface);
-        let mut subnet = None;
-        if let Some(text) = request.subnet.as_deref().filter(|text| !text.is_empty()) {
-            subnet = self.find_subnet(text).filter(|subnet| Some(subnet.vlan) == vlan).map(|subnet| subnet.id);
-            if subnet.is_none() {
-                let named = if text.parse::<i64>().is_ok() { format!("id={text}") } else { text.to_owned() };
-                check.add("subnet", format!("None found with {named}."));
-            }
-        }
-        if subnet.is_none() && (mode == "auto" || mode == "static") {
-            check.add("subnet", "This field is required.");
-        }
-        check.done()?;
-        let mut ip = None;
-        if let Some(text) = request.ip_address.as_deref().filter(|text| !text.is_empty()) {
-            ip = Some(self.check_link_ip(&mode, text, subnet)?);
-        }
-        let real_links = links.iter().any(|id| !self.is_link_up(*id));
-        if mode == "link_up" && real_links && !request.force {
-            return Err(Refusal::field(
-                "mode",
-                "Cannot configure interface to link up (with no IP address) while other links are already \
-                 configured. Specify force=True to override this behavior and delete all links.",
-            ));
-        }
-        if mode == "static" && ip.is_none() {
-            ip = subnet.and_then(|id| self.db.subnets.get(&id)).and_then(|subnet| self.next_free(subnet));
-        }
-        self.make_room_for_link(system_id, nic, &mode, request.force, &links);
-        let (alloc, ip) = match mode.as_str() {
-            "auto" => (AllocType::Auto, None),
-            "dhcp" => (AllocType::Dhcp, None),
-            "static" => (AllocType::Sticky, ip),
-            _ => (AllocType::Sticky, None),
-        };
-        let subnet = if mode == "link_up" { None } else { subnet };
-        let id = self.new_address(alloc, ip, subnet, None);
-        self.attach_address(system_id, nic, id);
-        if request.default_gateway {
-            self.machine_mut(system_id)?.gateway_link = Some(id);
-        }
-        self.effect(format!("{system_id}: link {mode} on interface {nic}"));
-        Ok(())
-    }
-
-    /// A link_up gives way to anything; AUTO, DHCP and STATIC do not stand beside one another, STATIC ones apart.
-    fn make_room_for_link(&mut self, system_id: &str, nic: i64, mode: &str, force: bool, links: &[i64]) {
-        for id in links {
-            let keep = match (mode, self.db.addresses.get(id).map(|row| row.alloc)) {
-                _ if force || self.is_link_up(*id) => false,
-                ("static", Some(AllocType::Sticky)) => true,
-                _ => false,
-            };
-            if !keep {
-                self.detach_address(system_id, nic, *id);
-                self.drop_address(*id);
-            }
-        }
-    }
-
-    fn check_link_ip(&self, mode: &str, text: &str, subnet: Option<i64>) -> Outcome<IpAddr> {
-        if mode != "static" {
-            return Err(Refusal::field("ip_address", "Cannot use ip_address in mode other than STATIC."));
-        }
-        let ip: IpAddr =
-            text.parse().map_err(|_| Refusal::field("ip_address", "Enter a valid IPv4 or IPv6 address."))?;
-        let subnet = subnet.and_then(|id| self.db.subnets.get(&id));
-        if let Some(subnet) = subnet.filter(|subnet| !subnet.cidr.contains(ip)) {
-            let vid = self.db.vlans.get(&subnet.vlan).map_or(0, |vlan| vlan.vid);
-            return Err(Refusal::field(
-                "ip_address",
-                format!("IP address is not in the given subnet '{}:{}(vid={vid})'.", subnet.name, subnet.cidr),
-            ));
-        }
-        if let Some(range) = self.dynamic_range_of(ip) {
-            return Err(Refusal::field(
-                "ip_address",
-                format!("IP address is inside a dynamic range {} to {}.", range.start, range.end),
-            ));
-        }
-        if self.is_taken(ip) {
-            return Err(Refusal::text(404, "IP address is already in use."));
-        }
-        Ok(ip)
-    }
-
-    /// `op=unlink_subnet`. An interface whose last link goes is left with link_up.
-    pub fn unlink_subnet(&mut self, system_id: &str, nic: i64, id: Option<&str>) -> Outcome<()> {
-        let link = self.choose_link(system_id, nic, "id", id, true)?.ok_or_else(|| Refusal::required("id"))?;
-        let subnet = self.db.addresses.get(&link).and_then(|row| row.subnet);
-        let was_link_up = self.is_link_up(link);
-        self.detach_address(system_id, nic, link);
-        self.drop_address(link);
-        let left = self.links_of(self.interface(system_id, nic)?);
-        if left.is_empty() {
-            self.add_link_up(system_id, nic, if was_link_up { None } else { subnet });
-        }
-        Ok(())
-    }
-
-    fn choose_link(
-        &self,
-        system_id: &str,
-        nic: i64,
-        field: &str,
-        text: Option<&str>,
-        observed_too: bool,
-    ) -> Outcome<Option<i64>> {
-        let interface = self.interface(system_id, nic)?;
-        let choices = if observed_too { interface.addresses.clone() } else { self.links_of(interface) };
-        let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
-        if let Some(id) = text.parse::<i64>().ok().filter(|id| choices.contains(id)) {
-            Ok(Some(id))
-        } else {
-            let list: Vec<String> = choices.iter().map(|id| format!("'{id}'")).collect();
-            Err(Refusal::field(
-                field,
-                format!("'{text}' is not a valid {field}.  It should be one of: {}.", list.join(", ")),
-            ))
-        }
-    }
-
-    /// `op=set_default_gateway`.
-    pub fn set_default_gateway(&mut self, system_id: &str, nic: i64, link: Option<&str>) -> Outcome<()> {
-        let chosen = self.choose_link(system_id, nic, "link_id", link, false)?;
-        let link = match chosen {
-            Some(link) => Some(link),
-            None => self.links_of(self.interface(system_id, nic)?).into_iter().next(),
-        };
-        self.machine_mut(system_id)?.gateway_link = link;
-        Ok(())
-    }
-
     /// `op=disconnect`: no links, no VLAN.
     pub fn disconnect(&mut self, system_id: &str, nic: i64) -> Outcome<()> {
         let all = self.interface(system_id, nic)?.addresses.clone();
         for id in all {
-            self.detach_address(system_id, nic, id);
-            self.drop_address(id);
+            self.remove_link(system_id, nic, id);
         }
         self.interface_mut(system_id, nic)?.vlan = None;
+        Ok(())
+    }
+
+    /// Bridges and the like go, and NICs get the link that they have by themselves.
+    pub fn restore_networking(&mut self, system_id: &str) -> Outcome<()> {
+        let built = |nic: &&Interface| nic.kind != InterfaceKind::Physical;
+        while let Some(id) = self.machine(system_id)?.interfaces.iter().find(built).map(|nic| nic.id) {
+            self.delete_interface(system_id, id)?;
+        }
+        let nics: Vec<i64> = self.machine(system_id)?.interfaces.iter().map(|nic| nic.id).collect();
+        for nic in nics {
+            self.drop_links(system_id, nic);
+            self.add_default_link(system_id, nic);
+        }
         Ok(())
     }
 
@@ -333,8 +195,7 @@ impl Model {
             self.delete_interface(system_id, child)?;
         }
         for id in self.interface(system_id, nic)?.addresses.clone() {
-            self.detach_address(system_id, nic, id);
-            self.drop_address(id);
+            self.remove_link(system_id, nic, id);
         }
         self.remove_interface_row(system_id, nic);
         if let Some(machine) = self.db.machines.get_mut(system_id) {
@@ -342,7 +203,7 @@ impl Model {
                 other.parents.retain(|parent| *parent != nic);
             }
         }
-        self.effect(format!("{system_id}: interface {nic} deleted"));
+        self.effect(Effect::machine(system_id, MachineChange::Interfaces));
         Ok(())
     }
 }

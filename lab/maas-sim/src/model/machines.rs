@@ -7,6 +7,7 @@ use super::{
     db::{AllocType, Disk, Interface, Level, Machine, Partition, PowerState, ScriptStatus, Table},
     world::Body,
 };
+use crate::ledger::{Effect, MachineChange};
 
 /// What a user wants to do with a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Permission {
     Edit,
     Lock,
     Admin,
+    /// What only administrators see, also of a locked machine.
+    AdminRead,
 }
 
 impl Machine {
@@ -128,10 +131,10 @@ impl Model {
         let own = machine.owner == Some(user);
         let free = machine.owner.is_none();
         match permission {
-            Permission::View => admin || own || free,
+            Permission::View | Permission::Lock => admin || own || free,
             Permission::Edit => !machine.locked && (admin || own || free),
-            Permission::Lock => admin || own,
             Permission::Admin => admin && !machine.locked,
+            Permission::AdminRead => admin,
         }
     }
 
@@ -331,7 +334,7 @@ impl Model {
             }
         }
         if !pairs.is_empty() {
-            self.effect(format!("{system_id}: annotations"));
+            self.effect(Effect::machine(system_id, MachineChange::Annotated));
         }
         Ok(())
     }
@@ -339,17 +342,53 @@ impl Model {
     /// `op=lock` and `op=unlock`.
     pub fn set_locked(&mut self, system_id: &str, user: i64, locked: bool, comment: Option<&str>) -> Outcome<()> {
         let machine = self.machine(system_id)?;
-        if locked && !matches!(machine.status, Status::Deployed | Status::Deploying) {
-            return Err(Refusal::conflict("Machine can only be locked if it is Deployed or Deploying"));
+        // Only read in source, all three.
+        if locked == machine.locked {
+            let is = if locked { "already" } else { "not" };
+            return Err(Refusal::conflict(format!("Machine is {is} locked")));
         }
-        if locked && machine.locked {
-            return Err(Refusal::conflict("Machine is already locked"));
+        if locked && !matches!(machine.status, Status::Deployed | Status::Deploying) {
+            return Err(Refusal::conflict("Can't lock, node is not deployed or deploying"));
         }
         let kind = if locked { "User locking node" } else { "User unlocking node" };
         self.user_event(system_id, kind, user, comment);
         self.machine_mut(system_id)?.locked = locked;
-        self.effect(format!("{system_id}: {}", if locked { "locked" } else { "unlocked" }));
+        self.effect(Effect::machine(system_id, if locked { MachineChange::Locked } else { MachineChange::Unlocked }));
         Ok(())
+    }
+
+    /// Whether a machine is in a state in which it may be commissioned, as MAAS lists them for that action.
+    pub fn can_commission(&self, system_id: &str) -> Outcome<bool> {
+        use Status as S;
+        let status = self.machine(system_id)?.status;
+        Ok(matches!(status, S::New | S::FailedCommissioning | S::Ready | S::Broken))
+    }
+
+    /// `op=override_failed_testing`. Only read in source.
+    pub fn override_failed_testing(&mut self, system_id: &str, user: i64, comment: Option<&str>) -> Outcome<()> {
+        let machine = self.machine(system_id)?;
+        if machine.status != Status::FailedTesting {
+            let words = "Unable to override node status. Node is not in 'Failed testing' status.";
+            return Err(Refusal::conflict(words));
+        }
+        let next = if machine.osystem.is_empty() { Status::Ready } else { Status::Deployed };
+        self.user_event(system_id, "User overriding failed testing", user, comment);
+        self.set_status(system_id, next);
+        self.new_work(system_id);
+        Ok(())
+    }
+
+    /// `op=accept`: a new machine is commissioned, one that has got so far is left out of the answer.
+    pub fn accept(&mut self, system_id: &str, user: i64) -> Outcome<bool> {
+        let status = self.machine(system_id)?.status;
+        match status {
+            Status::Ready | Status::Commissioning => Ok(false),
+            Status::New => self.commission(system_id, user, true).map(|()| true),
+            other => Err(Refusal::conflict(format!(
+                "Cannot accept node enlistment: node {system_id} is in state {}.",
+                other.name()
+            ))),
+        }
     }
 
     /// Whether another machine or device has the host name.

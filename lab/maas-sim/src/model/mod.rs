@@ -18,6 +18,7 @@ pub mod events;
 pub mod interfaces;
 pub mod inventory;
 mod kinds;
+pub mod links;
 pub mod machines;
 pub mod net;
 pub mod network;
@@ -31,6 +32,7 @@ pub mod statement;
 mod status;
 pub mod users;
 pub mod vm_hosts;
+pub mod wanted;
 pub mod world;
 
 use jiff::{SignedDuration, Timestamp};
@@ -42,6 +44,7 @@ use self::{
     world::{LxdCommand, World},
 };
 pub use self::{refusal::Refusal, status::Status};
+use crate::ledger::Effect;
 use crate::{
     config::{Config, Durations, seconds},
     hardware::Order,
@@ -77,7 +80,7 @@ pub struct Model {
     /// What the hardware of machines is to be told.
     pub orders: Vec<Order>,
     /// What the current request has changed, in words, for the ledger.
-    pub effects: Vec<String>,
+    pub effects: Vec<Effect>,
     /// Make up LXD daemons at unknown addresses.
     pub invent_lxd: bool,
 }
@@ -195,8 +198,8 @@ impl Model {
     }
 
     /// Notes a change, for the ledger.
-    pub fn effect(&mut self, what: impl Into<String>) {
-        self.effects.push(what.into());
+    pub fn effect(&mut self, what: Effect) {
+        self.effects.push(what);
     }
 
     /// A machine by system id.

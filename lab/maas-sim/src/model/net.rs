@@ -80,6 +80,21 @@ impl Cidr {
             && to_number(ip) & !host_mask(self.base, self.length) == to_number(self.base)
     }
 
+    /// Whether an address is in both.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.contains(other.base) || other.contains(self.base)
+    }
+
+    /// The first address.
+    pub fn base(self) -> IpAddr {
+        self.base
+    }
+
+    /// The last address.
+    pub fn last(self) -> IpAddr {
+        from_number(to_number(self.base) | host_mask(self.base, self.length), self.is_v4())
+    }
+
     /// First and last address that a host can have, as numbers.
     pub fn host_range(self) -> (u128, u128) {
         let first = to_number(self.base);

@@ -7,6 +7,7 @@ use super::{
     db::{Address, AllocType, IpRange, Named, Subnet, Table, Vlan},
     net::{from_number, to_number},
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::version::Change;
 
 /// What `ipaddresses op=reserve` asks for.
@@ -293,7 +294,7 @@ impl Model {
         if let Some((label, domain)) = name {
             self.attach_name(&label, domain, id);
         }
-        self.effect(format!("address {ip} reserved"));
+        self.effect(Effect::object(ObjectKind::Address, ip, ObjectChange::Created));
         Ok(id)
     }
 
@@ -330,7 +331,7 @@ impl Model {
                 self.db.dns.remove(&dns);
             }
         }
-        self.effect(format!("address {ip} released"));
+        self.effect(Effect::object(ObjectKind::Address, ip, ObjectChange::Deleted));
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use super::{
     due::Due,
     world::{BmcMode, LxdCommand, Work, lxd_key},
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
 /// What is asked of a BMC.
@@ -41,6 +42,37 @@ pub enum PowerAnswer {
     Timeout,
 }
 
+/// Why a power action failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PowerFailure {
+    NoRack,
+    NoLxd,
+    Hangs,
+    Closes,
+    Error,
+    StaysOn,
+}
+
+impl PowerFailure {
+    /// As 3.4 says it.
+    fn sentence(self) -> String {
+        match self {
+            Self::NoRack => "No rack controllers can access the BMC of the node".to_owned(),
+            Self::NoLxd => "Failed to connect to the LXD REST API".to_owned(),
+            Self::Hangs => HANGING.to_owned(),
+            Self::Closes => format!("Failed to complete power action: {CLOSED}"),
+            Self::Error => format!("Failed to complete power action: {STATUS_500}"),
+            Self::StaysOn => "Failed to complete power action: the machine did not turn off.".to_owned(),
+        }
+    }
+
+    /// As Temporal says it. What is too slow was only read in the source of its SDK.
+    fn of_activity(self) -> &'static str {
+        if self == Self::Hangs { "Activity task timed out" } else { "Activity task failed" }
+    }
+}
+
 const HANGING: &str =
     "Failed talking to node's BMC: [<twisted.python.failure.Failure twisted.internet.defer.CancelledError: >]";
 const CLOSED: &str =
@@ -73,28 +105,28 @@ impl Model {
         let (after, failure) = self.bmc_reaction(system_id);
         let failure = failure.or_else(|| {
             let release = then == Then::Released && self.fails(system_id, Work::Release);
-            release.then(|| "Failed to complete power action: the machine did not turn off.".to_owned())
+            release.then_some(PowerFailure::StaysOn)
         });
         let machine = system_id.to_owned();
         self.later(after, Due::PowerEnd { machine, work, action, then, failure });
     }
 
-    /// How long the hardware takes, and with which sentence it fails.
-    fn bmc_reaction(&self, system_id: &str) -> (f64, Option<String>) {
+    /// How long the hardware takes, and how it fails.
+    fn bmc_reaction(&self, system_id: &str) -> (f64, Option<PowerFailure>) {
         let slow = &self.durations;
         if !self.rack_connected() {
-            return (slow.power, Some("No rack controllers can access the BMC of the node".to_owned()));
+            return (slow.power, Some(PowerFailure::NoRack));
         }
         if let Some((host, ..)) = self.vm_place(system_id) {
             let reachable = self.lxd_of(host).is_some_and(|lxd| lxd.reachable);
-            return (slow.power, (!reachable).then(|| "Failed to connect to the LXD REST API".to_owned()));
+            return (slow.power, (!reachable).then_some(PowerFailure::NoLxd));
         }
         let mode = self.world.bodies.get(system_id).map_or(BmcMode::Ok, |body| body.bmc.mode);
         match mode {
             BmcMode::Ok | BmcMode::Garbage | BmcMode::Unrouted => (slow.power, None),
-            BmcMode::Hangs => (slow.bmc_hang, Some(HANGING.to_owned())),
-            BmcMode::Closes => (slow.power, Some(format!("Failed to complete power action: {CLOSED}"))),
-            BmcMode::Error => (slow.bmc_error, Some(format!("Failed to complete power action: {STATUS_500}"))),
+            BmcMode::Hangs => (slow.bmc_hang, Some(PowerFailure::Hangs)),
+            BmcMode::Closes => (slow.power, Some(PowerFailure::Closes)),
+            BmcMode::Error => (slow.bmc_error, Some(PowerFailure::Error)),
         }
     }
 
@@ -104,7 +136,7 @@ impl Model {
         work: u64,
         action: PowerAction,
         then: Then,
-        failure: Option<String>,
+        failure: Option<PowerFailure>,
     ) {
         if let Some(body) = self.world.bodies.get_mut(system_id) {
             body.bmc.busy = false;
@@ -114,9 +146,9 @@ impl Model {
         if let Some(why) = failure {
             let direction = if on { "on" } else { "off" };
             let text = if self.version.has(Change::TemporalPower) {
-                "Activity task failed".to_owned()
+                why.of_activity().to_owned()
             } else {
-                format!("Power {direction} for the node failed: {why}")
+                format!("Power {direction} for the node failed: {}", why.sentence())
             };
             if current && then != Then::Nothing {
                 self.mark_failed(system_id, &text);
@@ -313,6 +345,16 @@ impl Model {
         Ok(PowerAnswer::State(state))
     }
 
+    /// MAAS asks the BMC of its own accord. What it is doing to the power itself it hears of anyway.
+    pub(super) fn poll_power(&mut self, system_id: &str) {
+        let Some(body) = self.world.bodies.get(system_id) else { return };
+        let answers = !body.bmc.busy && body.bmc.mode == BmcMode::Ok && self.rack_connected();
+        let state = if self.real_power(system_id) { PowerState::On } else { PowerState::Off };
+        if let Some(machine) = self.db.machines.get_mut(system_id).filter(|_| answers) {
+            machine.power_state = state;
+        }
+    }
+
     /// The error of a second power action while one is in progress.
     pub fn check_power_free(&self, system_id: &str, wanted: &str) -> Outcome<()> {
         let busy = self.world.bodies.get(system_id).is_some_and(|body| body.bmc.busy);
@@ -336,7 +378,7 @@ impl Model {
         if !manual {
             self.plan_power(system_id, PowerAction::Off, Then::Nothing);
         }
-        self.effect(format!("{system_id}: power off"));
+        self.effect(Effect::machine(system_id, MachineChange::PowerOff));
         Ok(())
     }
 
@@ -350,7 +392,7 @@ impl Model {
         let known_on = machine.power_state == PowerState::On;
         self.check_bmc_reached(system_id, true).map_err(Refusal::late)?;
         self.user_event(system_id, "User powering up node", user, comment);
-        self.effect(format!("{system_id}: power on"));
+        self.effect(Effect::machine(system_id, MachineChange::PowerOn));
         if status == Status::Allocated {
             self.begin_deploying(system_id, known_on);
         } else {

@@ -133,6 +133,38 @@ impl FormCheck {
         }
     }
 
+    /// A whole number, or the message of a field that is none.
+    pub fn whole_number(&mut self, field: &str, value: Option<&str>) -> Option<i64> {
+        let parsed = value?.trim().parse().ok();
+        if parsed.is_none() {
+            self.add(field, "Enter a whole number.");
+        }
+        parsed
+    }
+
+    /// A whole number of at least `least`.
+    pub fn at_least(&mut self, field: &str, value: Option<&str>, least: i64) -> Option<i64> {
+        let number = self.whole_number(field, value)?;
+        if number < least {
+            self.add(field, format!("Ensure this value is greater than or equal to {least}."));
+        }
+        Some(number)
+    }
+
+    /// Adds the message that lists all choices unless the value is one of them.
+    pub fn choice(&mut self, field: &str, value: &str, choices: &[&str]) {
+        if !choices.contains(&value) {
+            let quoted: Vec<String> = choices.iter().map(|name| format!("'{name}'")).collect();
+            let words = format!("'{value}' is not a valid {field}.  It should be one of: {}.", quoted.join(", "));
+            self.add(field, words);
+        }
+    }
+
+    /// Whether a field has a message.
+    pub fn is_wrong(&self, field: &str) -> bool {
+        self.0.iter().any(|(name, _)| name == field)
+    }
+
     /// Whether nothing was added.
     pub fn is_fine(&self) -> bool {
         self.0.is_empty()

@@ -7,7 +7,9 @@ use super::{
     power::{PowerAction, Then},
     world::{LxdCommand, Work},
 };
-use crate::{hardware::Action, version::Change};
+use crate::hardware::Action;
+use crate::ledger::{Effect, MachineChange};
+use crate::version::Change;
 
 /// Parameters of `op=release`.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +78,7 @@ impl Model {
         machine.osystem.clear();
         machine.distro_series.clear();
         machine.hwe_kernel = None;
-        machine.ephemeral_deploy = false;
+        machine.ephemeral_deploy &= self.version.has(Change::EphemeralKept);
         machine.enable_hw_sync = false;
         machine.last_sync = None;
         machine.locked = false;
@@ -167,6 +169,7 @@ impl Model {
             machine.distro_series.clear();
             machine.hwe_kernel = None;
             machine.netboot = true;
+            machine.ephemeral_deploy &= self.version.has(Change::EphemeralKept);
             machine.gateway_link = None;
             why.clone_into(&mut machine.error_description);
         }
@@ -215,7 +218,7 @@ impl Model {
     pub fn delete_machine(&mut self, system_id: &str, force: bool) -> Outcome<()> {
         self.machine(system_id)?;
         self.remove_vm_hosts_of(system_id, force)?;
-        self.effect(format!("{system_id}: deleted"));
+        self.effect(Effect::machine(system_id, MachineChange::Deleted));
         self.remove_machine(system_id, true);
         Ok(())
     }

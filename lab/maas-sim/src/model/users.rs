@@ -6,6 +6,7 @@ use super::{
     refusal::FormCheck,
 };
 use crate::config::ApiKey;
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 
 impl Model {
     /// The user with a name.
@@ -54,7 +55,7 @@ impl Model {
             keys: Vec::new(),
         };
         self.db.users.insert(id, user);
-        self.effect(format!("user {name} created"));
+        self.effect(Effect::object(ObjectKind::User, name, ObjectChange::Created));
         Ok(id)
     }
 

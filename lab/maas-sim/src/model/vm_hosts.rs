@@ -6,6 +6,7 @@ use super::{
     refusal::FormCheck,
     world::{Instance, LxdCommand, lxd_key},
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::version::Change;
 
 /// Parameters of registering and updating.
@@ -165,7 +166,7 @@ impl Model {
             self.db.vm_hosts.remove(&id);
             return Err(Refusal::unavailable(format!("Failed talking to pod: {text}")));
         }
-        self.effect(format!("vm host {id} ({name}) registered"));
+        self.effect(Effect::object(ObjectKind::VmHost, id, ObjectChange::Created));
         Ok(id)
     }
 
@@ -178,6 +179,7 @@ impl Model {
             self.ensure_tag(tag);
         }
         if let Some(machine) = self.db.machines.get_mut(system_id) {
+            machine.min_hwe_kernel = None;
             machine.vm = Some(VmRef { vm_host: host.id, vm_id: Some(vm_id) });
             machine.pool = host.pool;
             machine.tags.clone_from(&host.tags);
@@ -218,7 +220,7 @@ impl Model {
                 "Unable to start the VM host discovery process. No rack controllers connected.",
             ));
         }
-        self.effect(format!("vm host {id} refreshed"));
+        self.effect(Effect::object(ObjectKind::VmHost, id, ObjectChange::Refreshed));
         self.discover(id, user, false).map_err(|text| Refusal::unavailable(format!("Failed talking to pod: {text}")))
     }
 
@@ -257,7 +259,7 @@ impl Model {
             host.tags.retain(|tag| tag == "pod-console-logging");
             add_tags(&mut host.tags, Some(tags));
         }
-        self.effect(format!("vm host {id} updated"));
+        self.effect(Effect::object(ObjectKind::VmHost, id, ObjectChange::Updated));
         // The answer is the same whether or not the daemon could be reached.
         let _ = self.discover(id, user, true);
         Ok(())
@@ -276,7 +278,7 @@ impl Model {
             self.remove_machine(&machine, decompose);
         }
         self.db.vm_hosts.remove(&id);
-        self.effect(format!("vm host {id} deleted"));
+        self.effect(Effect::object(ObjectKind::VmHost, id, ObjectChange::Deleted));
     }
 
     /// Tells a real daemon to make an instance.

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use capmaas_testbed::{
     CapiVersion, KubernetesVersion, LxdDaemon, LxdOptions, Testbed, clean_leftovers,
     nodes::{Machine, NodeHost, NodeImage},
-    tools::{ToolSet, ensure_packages},
+    tools::Supply,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -22,14 +22,15 @@ struct Cli {
 enum Command {
     /// Start a testbed, print where its kubeconfig is, and end it at Ctrl-C.
     Up(Up),
-    /// Build every tool that the cache lacks and install the Debian packages.
+    /// Bring all that tests start and this machine lacks: build it, install Debian packages.
     Tools {
-        /// Only these sets, for instance kubernetes-v1.36.4; `packages` stands for the Debian packages.
+        /// Only these, for instance kubernetes-v1.36.4 or lxd-packages.
         #[arg(long = "set", value_name = "NAME")]
         sets: Vec<String>,
+        /// Only what the demo starts.
+        #[arg(long, conflicts_with = "sets")]
+        demo: bool,
     },
-    /// Make the image of nodes that really boot, unless the cache has it.
-    NodeImage,
     /// Clear away what testbeds left behind whose guard was killed as well.
     Clean,
 }
@@ -64,11 +65,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(options) => tokio::runtime::Runtime::new().context("cannot start a runtime")?.block_on(up(options)),
-        Command::Tools { sets } => tools(&sets),
-        Command::NodeImage => {
-            println!("the node image: ready in {}", NodeImage::ensure()?.path().display());
-            Ok(())
-        }
+        Command::Tools { sets, demo } => tools(&sets, demo),
         Command::Clean => {
             println!("cleared {} leftover testbeds away", clean_leftovers()?);
             Ok(())
@@ -109,24 +106,33 @@ async fn boot_a_node() -> anyhow::Result<NodeHost> {
     Ok(host)
 }
 
-fn tools(wanted: &[String]) -> anyhow::Result<()> {
-    const PACKAGES: &str = "packages";
-    let sets = ToolSet::all();
-    let name = |set: &ToolSet| set.to_string().replace(' ', "-");
-    for wanted in wanted {
-        if wanted != PACKAGES && !sets.iter().any(|set| name(set) == *wanted) {
-            let known: Vec<String> = sets.iter().map(name).collect();
-            anyhow::bail!("there is no set {wanted:?}: choose from {PACKAGES}, {}", known.join(", "));
+fn tools(wanted: &[String], demo: bool) -> anyhow::Result<()> {
+    let all = Supply::all();
+    let known: Vec<Supply> = all.iter().copied().chain([Supply::NodeImage]).collect();
+    if let Some(unknown) = wanted.iter().find(|wanted| !known.iter().any(|supply| supply.to_string() == **wanted)) {
+        let known: Vec<String> = known.iter().map(Supply::to_string).collect();
+        anyhow::bail!("there is no set {unknown:?}: choose from {}", known.join(", "));
+    }
+    let chosen = match (demo, wanted) {
+        (true, _) => Supply::of_demo(),
+        (false, []) => all,
+        _ => known.into_iter().filter(|supply| wanted.contains(&supply.to_string())).collect(),
+    };
+    let mut missing = Vec::new();
+    for supply in chosen {
+        if !supply.is_there()? {
+            missing.push(supply);
         }
     }
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
-    if is_wanted(PACKAGES) {
-        ensure_packages()?;
-        println!("Debian packages: ready");
+    if missing.is_empty() {
+        return Ok(());
     }
-    for set in sets.into_iter().filter(|set| is_wanted(&name(set))) {
-        let tools = set.ensure()?;
-        println!("{set}: ready in {}", tools.dir().display());
+    let names: Vec<String> = missing.iter().map(Supply::to_string).collect();
+    let minutes: u32 = missing.iter().map(|supply| supply.minutes()).sum();
+    println!("{} will be made ready, once: about {minutes} min on two free cores", names.join(", "));
+    for supply in missing {
+        supply.ensure()?;
+        println!("{supply}: ready");
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::{
     error::{Doing, Error, Result, create_dir, write_file},
     process::run,
     sandbox::Sandbox,
-    tools::{Progress, ToolSet, Tools, cache_root, ensure_node_packages, lock},
+    tools::{LXD_PACKAGES, NODE_PACKAGES, Progress, ToolSet, Tools, cache_root, ensure_packages, lock},
     versions::KubernetesVersion,
 };
 
@@ -63,22 +63,28 @@ pub struct NodeImage {
 impl NodeImage {
     /// Makes sure that the image with [`KUBERNETES`] is there. The first time takes minutes, which is shown. Blocks.
     pub fn ensure() -> Result<Self> {
-        let version = KUBERNETES;
-        let folder = cache_root()?.join("nodes");
-        create_dir(&folder)?;
-        let name = format!("{SUITE}-{version}-r{REVISION}");
-        let path = folder.join(format!("{name}.tar.zst"));
-        let image = Self { path };
+        let image = Self::place()?;
         if image.path.exists() {
             return Ok(image);
         }
-        let _lock = lock(&folder.join(format!(".{name}.lock")), &format!("the node image of Kubernetes {version}"))?;
+        create_dir(image.path.parent().unwrap_or(&image.path))?;
+        let _lock = lock(&image.path.with_extension("lock"), &format!("the node image of Kubernetes {KUBERNETES}"))?;
         if !image.path.exists() {
-            let partial = folder.join(format!(".{name}.partial"));
+            let partial = image.path.with_extension("partial");
             make(&partial)?;
             fs::rename(&partial, &image.path).doing(|| format!("put {} in its place", image.path.display()))?;
         }
         Ok(image)
+    }
+
+    /// Whether it is there already.
+    pub fn is_there() -> Result<bool> {
+        Ok(Self::place()?.path.exists())
+    }
+
+    fn place() -> Result<Self> {
+        let name = format!("{SUITE}-{KUBERNETES}-r{REVISION}.tar.zst");
+        Ok(Self { path: cache_root()?.join("nodes").join(name) })
     }
 
     /// The file: what LXD imports.
@@ -96,7 +102,8 @@ struct Programs {
 }
 
 fn make(target: &Path) -> Result<()> {
-    ensure_node_packages()?;
+    ensure_packages(LXD_PACKAGES)?;
+    ensure_packages(NODE_PACKAGES)?;
     let programs = Programs {
         kubernetes: ToolSet::Kubernetes(KUBERNETES).ensure()?,
         node: ToolSet::Node.ensure()?,

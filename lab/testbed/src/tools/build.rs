@@ -33,11 +33,20 @@ const PAUSE_SOURCE: &str = "build/pause/linux/pause.c";
 /// Written last, by rename: with it the components are complete.
 const COMPONENTS_COMPLETE: &str = "metadata.yaml";
 
-pub(super) fn ensure(set: ToolSet) -> Result<Tools> {
+pub(super) fn is_there(set: ToolSet) -> Result<bool> {
     let recipe = set.recipe();
+    Ok(is_complete(set, &recipe, &place(&recipe)?))
+}
+
+fn place(recipe: &Recipe) -> Result<Tools> {
     let root = cache::cache_root()?.join("tools");
     let revision = if recipe.revision > 1 { format!("-r{}", recipe.revision) } else { String::new() };
-    let tools = Tools { dir: root.join(format!("{}-{}{revision}", recipe.name, recipe.version)) };
+    Ok(Tools { dir: root.join(format!("{}-{}{revision}", recipe.name, recipe.version)) })
+}
+
+pub(super) fn ensure(set: ToolSet) -> Result<Tools> {
+    let recipe = set.recipe();
+    let tools = place(&recipe)?;
     if is_complete(set, &recipe, &tools) {
         return Ok(tools);
     }
@@ -50,6 +59,9 @@ pub(super) fn ensure(set: ToolSet) -> Result<Tools> {
     create_dir(&module)?;
     write_file(&module.join("go.mod"), recipe.go_mod)?;
     write_file(&module.join("go.sum"), recipe.go_sum)?;
+    if let Some(main_go) = recipe.main_go {
+        write_file(&module.join("main.go"), main_go)?;
+    }
     for (program, package) in recipe.programs {
         if !tools.program(program).exists() {
             build(&recipe, &tools, &module, program, package)?;
@@ -186,7 +198,7 @@ fn source(module: &Path, required: &str, what: &str) -> Result<PathBuf> {
 
 fn build_pause(tools: &Tools, module: &Path) -> Result<()> {
     // For its C compiler, which links statically.
-    super::ensure_packages()?;
+    super::ensure_packages(super::NODE_PACKAGES)?;
     let source = source(module, "k8s.io/kubernetes", "fetching the source of pause")?.join(PAUSE_SOURCE);
     let partial = tools.dir.join(".pause.partial");
     let mut compile = Command::new("musl-gcc");
@@ -223,6 +235,9 @@ mod tests {
                 ToolSet::CoreDns => "github.com/coredns/coredns",
                 ToolSet::Kubernetes(_) | ToolSet::Node => "k8s.io/kubernetes",
                 ToolSet::ClusterApi(_) => "sigs.k8s.io/cluster-api",
+                ToolSet::Helm => "helm.sh/helm/v3",
+                ToolSet::Cosign => "github.com/sigstore/cosign/v2",
+                ToolSet::GoMaasClient => "github.com/canonical/gomaasclient",
             };
             let pin = format!("{module} {}", recipe.version);
             let pinned = recipe.go_mod.lines().any(|line| line.split("//").next().unwrap().trim().ends_with(&pin));

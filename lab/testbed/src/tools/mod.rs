@@ -9,6 +9,8 @@ mod cache;
 mod cloud_init;
 mod packages;
 mod progress;
+mod python;
+mod supply;
 mod unpacked;
 
 use std::path::{Path, PathBuf};
@@ -16,9 +18,11 @@ use std::path::{Path, PathBuf};
 pub use cache::cache_root;
 pub(crate) use cache::lock;
 pub use cloud_init::CloudInit;
-pub(crate) use packages::ensure_node_packages;
-pub use packages::{PACKAGES, ensure_packages};
+pub(crate) use packages::NODE_PACKAGES;
+pub use packages::{LXD_PACKAGES, TEST_PACKAGES, ensure_packages};
 pub(crate) use progress::Progress;
+pub use python::python_with_libmaas;
+pub use supply::Supply;
 pub use unpacked::unpacked;
 
 use crate::{
@@ -31,6 +35,10 @@ const ETCD_VERSION: &str = "v3.5.21";
 /// The etcd and the CoreDNS that kubeadm of the newest Kubernetes starts on nodes.
 const NODE_ETCD_VERSION: &str = "v3.6.8";
 const CORE_DNS_VERSION: &str = "v1.14.2";
+
+const HELM_VERSION: &str = "v3.22.0";
+const COSIGN_VERSION: &str = "v2.6.5";
+const GOMAASCLIENT_VERSION: &str = "v0.12.0";
 
 /// Programs of one version that are built from one Go module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +55,12 @@ pub enum ToolSet {
     NodeEtcd,
     /// `coredns` of real clusters.
     CoreDns,
+    /// `helm`
+    Helm,
+    /// `cosign`
+    Cosign,
+    /// `gomaasclient`: a program of ours that uses Canonical's client of MAAS.
+    GoMaasClient,
 }
 
 /// How a set is built.
@@ -57,6 +71,8 @@ struct Recipe {
     revision: u32,
     go_mod: &'static str,
     go_sum: &'static str,
+    /// The program's source, where it is ours.
+    main_go: Option<&'static str>,
     /// File name and Go package of each program.
     programs: &'static [(&'static str, &'static str)],
 }
@@ -90,7 +106,19 @@ impl ToolSet {
         let mut sets = vec![Self::Etcd];
         sets.extend(KubernetesVersion::ALL.into_iter().rev().map(Self::Kubernetes));
         sets.extend(CapiVersion::ALL.into_iter().rev().map(Self::ClusterApi));
+        sets.extend([Self::Helm, Self::Cosign, Self::GoMaasClient]);
         sets
+    }
+
+    /// About how many minutes its build takes on two cores that have nothing else to do.
+    fn minutes(self) -> u32 {
+        match self {
+            Self::Etcd | Self::NodeEtcd | Self::GoMaasClient => 1,
+            Self::Kubernetes(KubernetesVersion::V1_36) => 8,
+            Self::Kubernetes(KubernetesVersion::V1_29) => 6,
+            Self::ClusterApi(CapiVersion::V1_14) | Self::Node | Self::CoreDns | Self::Cosign => 4,
+            Self::ClusterApi(CapiVersion::V1_10 | CapiVersion::V1_5) | Self::Helm => 3,
+        }
     }
 
     fn recipe(self) -> Recipe {
@@ -129,8 +157,19 @@ impl ToolSet {
             Self::CoreDns => {
                 ("coredns", CORE_DNS_VERSION, module!("coredns"), &[("coredns", "github.com/coredns/coredns")])
             }
+            Self::Helm => ("helm", HELM_VERSION, module!("helm"), &[("helm", "helm.sh/helm/v3/cmd/helm")]),
+            Self::Cosign => {
+                ("cosign", COSIGN_VERSION, module!("cosign"), &[("cosign", "github.com/sigstore/cosign/v2/cmd/cosign")])
+            }
+            Self::GoMaasClient => {
+                ("gomaasclient", GOMAASCLIENT_VERSION, module!("gomaasclient"), &[("gomaasclient", ".")])
+            }
         };
-        Recipe { name, version, revision: 1, go_mod, go_sum, programs }
+        let ours = include_str!("../../../../hack/tools/gomaasclient/main.go");
+        let main_go = (self == Self::GoMaasClient).then_some(ours);
+        // The second revision of gomaasclient is the one that is built here and no longer by its test.
+        let revision = if self == Self::GoMaasClient { 2 } else { 1 };
+        Recipe { name, version, revision, go_mod, go_sum, main_go, programs }
     }
 
     /// The exact version of its programs.
@@ -143,6 +182,11 @@ impl ToolSet {
     /// One run builds, others wait for it and say so.
     pub fn ensure(self) -> Result<Tools> {
         build::ensure(self)
+    }
+
+    /// Whether it is there already.
+    fn is_there(self) -> Result<bool> {
+        build::is_there(self)
     }
 
     /// As [`ToolSet::ensure`], off the runtime's threads.

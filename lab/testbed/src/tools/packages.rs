@@ -5,21 +5,28 @@ use std::process::{Command, Stdio};
 use super::{cache, progress::Progress};
 use crate::error::{Doing, Error, Result, create_dir};
 
-/// What the testbed needs from Debian. VM support of LXD takes qemu and ovmf, its pools btrfs-progs and lvm2, its networks
-/// the rest; Python is for cloud-init's check of user data and for a third-party client of MAAS, valgrind counts instructions, musl-tools makes static programs, and
-/// they are copied by ssh to a server that needs libwrap0.
-pub const PACKAGES: [&str; 23] = [
+/// What LXD needs from Debian, which is all that the demo needs: its VMs take qemu and ovmf, its pools btrfs-progs and lvm2, its
+/// networks the rest.
+pub const LXD_PACKAGES: &[&str] = &[
     "btrfs-progs",
     "dnsmasq-base",
     "iproute2",
-    "libwrap0",
     "lvm2",
     "lxd",
     "mount",
-    "musl-tools",
     "nftables",
-    "openssh-client",
     "ovmf",
+    "qemu-system-x86",
+    "util-linux",
+];
+
+/// What else tests call: Python for cloud-init's check of user data and for a third-party client of MAAS, valgrind to count
+/// instructions, musl-tools to make static programs, ssh to copy them to a server that needs libwrap0, openssl to check signatures.
+pub const TEST_PACKAGES: &[&str] = &[
+    "libwrap0",
+    "musl-tools",
+    "openssh-client",
+    "openssl",
     "python3-configobj",
     "python3-jinja2",
     "python3-jsonpatch",
@@ -29,26 +36,14 @@ pub const PACKAGES: [&str; 23] = [
     "python3-requests",
     "python3-venv",
     "python3-yaml",
-    "qemu-system-x86",
-    "util-linux",
     "valgrind",
 ];
 
-/// What the images of nodes take, besides [`PACKAGES`].
-const NODE_PACKAGES: [&str; 3] = ["debian-archive-keyring", "mmdebstrap", "zstd"];
+/// What the images of nodes take, besides [`LXD_PACKAGES`].
+pub(crate) const NODE_PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap", "musl-tools", "zstd"];
 
-/// Installs what is absent of [`PACKAGES`]. Blocks.
-pub fn ensure_packages() -> Result<()> {
-    ensure(&PACKAGES)
-}
-
-/// Installs what making an image of a node takes. Blocks.
-pub(crate) fn ensure_node_packages() -> Result<()> {
-    ensure_packages()?;
-    ensure(&NODE_PACKAGES)
-}
-
-fn ensure(packages: &[&'static str]) -> Result<()> {
+/// Installs those that are absent. Blocks.
+pub fn ensure_packages(packages: &[&str]) -> Result<()> {
     if missing(packages)?.is_empty() {
         return Ok(());
     }
@@ -69,7 +64,8 @@ fn ensure(packages: &[&'static str]) -> Result<()> {
     Ok(())
 }
 
-fn missing(packages: &[&'static str]) -> Result<Vec<&'static str>> {
+/// Those that are not installed.
+pub(super) fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let output = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${Package} ${db:Status-Status}\n"])
         .args(packages)

@@ -12,12 +12,12 @@ use crate::{
     process::run,
 };
 
-/// Fetches and unpacks a package of Debian's, once, and answers the folder. What it needs is among [`super::PACKAGES`]. Blocks.
+/// Fetches and unpacks a package of Debian's, once, and answers the folder. What it needs is among [`super::TEST_PACKAGES`]. Blocks.
 pub fn unpacked(package: &str) -> Result<PathBuf> {
-    super::ensure_packages()?;
+    super::ensure_packages(super::TEST_PACKAGES)?;
     let root = cache::cache_root()?.join("tools");
     create_dir(&root)?;
-    let dir = root.join(format!("{package}-debian"));
+    let dir = folder(package)?;
     let _lock = cache::lock(&root.join(format!(".{package}.lock")), package)?;
     if !dir.exists() {
         let partial = root.join(format!(".{package}.partial"));
@@ -33,6 +33,11 @@ pub fn unpacked(package: &str) -> Result<PathBuf> {
         fs::rename(&partial, &dir).doing(|| format!("put {} in its place", dir.display()))?;
     }
     Ok(dir)
+}
+
+/// Where a package is, once it is unpacked.
+pub(super) fn folder(package: &str) -> Result<PathBuf> {
+    Ok(cache::cache_root()?.join("tools").join(format!("{package}-debian")))
 }
 
 fn downloaded(folder: &Path, package: &str) -> Result<PathBuf> {

@@ -4,7 +4,7 @@ use capmaas_api::{conditions, reasons};
 use jiff::SignedDuration;
 
 use super::super::decide;
-use super::super::notes::Source;
+use super::super::journal::Source;
 use super::super::observed::Refusal;
 use super::super::plan::{Effect, Finalizer, Requeue};
 use super::*;
@@ -48,7 +48,7 @@ fn go15_the_record_is_deleted_and_seen_gone_before_the_finalizer_goes() {
 #[test]
 fn s18_only_the_record_whose_number_we_stored_is_deleted() {
     let mut observed = ending(settled(&["10.0.0.1"], vec![]));
-    observed.object.notes.record = Some(6);
+    observed.object.journal.record = Some(6);
     let plan = decide(&observed, now());
     assert_eq!((plan.effect, plan.patch.finalizer), (None, Finalizer::Remove));
 }
@@ -56,8 +56,8 @@ fn s18_only_the_record_whose_number_we_stored_is_deleted() {
 #[test]
 fn s18_a_record_of_the_go_provider_is_emptied_and_left() {
     let mut observed = ending(settled(&["10.0.0.1"], vec![leaving(up("m1", &["10.0.0.1"]))]));
-    observed.object.notes.source = Some(Source::Adopted);
-    (observed.object.notes.asked, observed.object.made_its_name) = (None, false);
+    observed.object.journal.source = Some(Source::Adopted);
+    (observed.object.journal.asked, observed.object.made_its_name) = (None, false);
     assert_eq!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&[]) }));
     observed.machines = Lookup::Found(Vec::new());
     observed.record = Lookup::Found(record(7, &[]));
@@ -69,19 +69,19 @@ fn s18_a_record_of_the_go_provider_is_emptied_and_left() {
 #[test]
 fn s24_a_go_object_that_is_deleted_before_we_ever_saw_it_is_let_go_the_same_way() {
     let mut observed = ending(settled(&["10.0.0.1"], vec![leaving(up("m1", &["10.0.0.1"]))]));
-    (observed.object.notes, observed.object.made_its_name) = (Notes::default(), false);
+    (observed.object.journal, observed.object.made_its_name) = (Journal::default(), false);
     observed.identity = Ok(Known { standing: Standing::First, ..known() });
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 3), "what was proven is noted: {plan:?}");
-    observed.object.notes =
-        Notes { source: Some(Source::Adopted), name: Some(NAME.into()), record: Some(7), ..Notes::default() };
+    observed.object.journal =
+        Journal { source: Some(Source::Adopted), name: Some(NAME.into()), record: Some(7), ..Journal::default() };
     assert_eq!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&[]) }));
 }
 
 #[test]
 fn s02_a_record_that_was_asked_for_a_moment_ago_may_still_appear() {
     let mut observed = ending(settled(&[], vec![]));
-    observed.object.notes.record = None;
+    observed.object.journal.record = None;
     observed.record = Lookup::Absent;
     let plan = decide(&observed, later(100));
     assert_eq!(plan.requeue, Requeue::After(SignedDuration::from_secs(50)));
@@ -92,7 +92,7 @@ fn s02_a_record_that_was_asked_for_a_moment_ago_may_still_appear() {
 #[test]
 fn a_record_whose_number_was_lost_is_noted_and_then_deleted() {
     let mut observed = ending(settled(&[], vec![]));
-    observed.object.notes.record = None;
+    observed.object.journal.record = None;
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 1));
     assert_eq!(plan.requeue, Requeue::Now);
@@ -125,7 +125,7 @@ fn s05_a_changed_identity_does_not_prove_that_the_record_is_gone() {
 fn s05_a_changed_identity_may_prove_itself_while_the_cluster_is_being_deleted() {
     let mut observed = ending(settled(&[], vec![leaving(up("m1", &["10.0.0.1"]))]));
     observed.identity = Ok(changed());
-    observed.object.notes.identity = Some("http://other/MAAS#admin".into());
+    observed.object.journal.identity = Some("http://other/MAAS#admin".into());
     assert_eq!(waits_because(&observed), reasons::MACHINES_REMAIN);
     observed.sees_a_machine = true;
     let plan = decide(&observed, now());
@@ -137,9 +137,9 @@ fn s05_a_changed_identity_may_prove_itself_while_the_cluster_is_being_deleted() 
 fn without_credentials_what_made_nothing_in_maas_goes() {
     let refused = || Err(Refusal { reason: reasons::CREDENTIALS_INVALID, message: "there are none".into() });
     let mut users = ending(settled(&[], vec![]));
-    users.object.notes = Notes { source: Some(Source::User), ..Notes::default() };
+    users.object.journal = Journal { source: Some(Source::User), ..Journal::default() };
     let mut nothing_made = ending(settled(&[], vec![]));
-    nothing_made.object.notes = Notes { source: Some(Source::Dns), name: Some(NAME.into()), ..Notes::default() };
+    nothing_made.object.journal = Journal { source: Some(Source::Dns), name: Some(NAME.into()), ..Journal::default() };
     for mut observed in [users, nothing_made] {
         observed.identity = refused();
         observed.record = Lookup::Unknown("nobody to ask".into());
@@ -151,7 +151,7 @@ fn without_credentials_what_made_nothing_in_maas_goes() {
 fn s18_what_the_record_left_reserved_is_given_back_before_the_finalizer_goes() {
     let mut observed = ending(settled(&[], vec![]));
     observed.record = Lookup::Absent;
-    observed.object.notes.owed = ips(&["10.0.0.9"]);
+    observed.object.journal.owed = ips(&["10.0.0.9"]);
     observed.reserved.insert(ip("10.0.0.9"), Lookup::Found(()));
     let plan = decide(&observed, now());
     assert_eq!(plan.effect, Some(Effect::ReleaseAddress { address: ip("10.0.0.9") }));

@@ -5,7 +5,7 @@ use capmaas_api::{ConditionStatus, Conditions as _, conditions, names, reasons};
 use jiff::SignedDuration;
 
 use super::super::decide;
-use super::super::notes::Source;
+use super::super::journal::Source;
 use super::super::observed::{ApiServer, Contract, Machine, Record, Refusal, Trouble};
 use super::super::plan::{Effect, Finalizer, Requeue};
 use super::*;
@@ -25,7 +25,7 @@ fn go15_the_name_is_written_down_before_the_record_is_made_and_with_everything_e
 #[test]
 fn go15_a_name_that_is_written_down_is_never_drawn_again() {
     let mut observed = settled(&[], vec![]);
-    observed.object.notes.record = None;
+    observed.object.journal.record = None;
     observed.candidate = Lookup::Found("c1-ffffff.maas".into());
     observed.record = Lookup::Absent;
     let plan = decide(&observed, now());
@@ -36,7 +36,7 @@ fn go15_a_name_that_is_written_down_is_never_drawn_again() {
 #[test]
 fn s02_the_time_of_asking_is_written_down_before_the_record_is_asked_for() {
     let mut observed = settled(&[], vec![]);
-    (observed.object.notes.record, observed.object.notes.asked) = (None, None);
+    (observed.object.journal.record, observed.object.journal.asked) = (None, None);
     observed.record = Lookup::Absent;
     let plan = decide(&observed, later(60));
     assert!(matches!(plan.effect, Some(Effect::CreateDnsRecord { .. })));
@@ -46,7 +46,7 @@ fn s02_the_time_of_asking_is_written_down_before_the_record_is_asked_for() {
 #[test]
 fn the_number_of_a_record_whose_answer_was_lost_is_noted_when_it_is_seen() {
     let mut observed = settled(&[], vec![]);
-    observed.object.notes.record = None;
+    observed.object.journal.record = None;
     let plan = decide(&observed, now());
     assert_eq!((plan.effect, plan.patch.annotations[names::DNS_RECORD_ANNOTATION].as_deref()), (None, Some("7")));
 }
@@ -55,9 +55,9 @@ fn the_number_of_a_record_whose_answer_was_lost_is_noted_when_it_is_seen() {
 fn s18_a_record_that_somebody_else_made_is_left_alone() {
     let machines = vec![up("m1", &["10.0.0.1"])];
     let mut other = settled(&[], machines.clone());
-    other.object.notes.record = Some(6);
+    other.object.journal.record = Some(6);
     let mut never_asked = settled(&[], machines);
-    (never_asked.object.notes.record, never_asked.object.notes.asked) = (None, None);
+    (never_asked.object.journal.record, never_asked.object.journal.asked) = (None, None);
     for observed in [other, never_asked] {
         let plan = decide(&observed, now());
         assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
@@ -68,8 +68,8 @@ fn s18_a_record_that_somebody_else_made_is_left_alone() {
 #[test]
 fn all_names_taken_is_said_and_nothing_is_made() {
     let mut observed = settled(&[], vec![]);
-    observed.object.notes.name = None;
-    (observed.object.notes.record, observed.object.notes.asked) = (None, None);
+    observed.object.journal.name = None;
+    (observed.object.journal.record, observed.object.journal.asked) = (None, None);
     observed.object.spec.control_plane_endpoint = None;
     observed.candidate = Lookup::Absent;
     let plan = decide(&observed, now());
@@ -209,7 +209,7 @@ fn s18_an_address_that_maas_does_not_know_is_written_down_as_owed_before_it_is_p
 fn s18_an_owed_address_is_given_back_when_neither_record_nor_machine_has_it() {
     let owing = |addresses: &[&str], machines| {
         let mut observed = settled(addresses, machines);
-        observed.object.notes.owed = ips(&["10.0.0.9"]);
+        observed.object.journal.owed = ips(&["10.0.0.9"]);
         observed.reserved.insert(ip("10.0.0.9"), Lookup::Found(()));
         observed
     };
@@ -226,8 +226,8 @@ fn s18_an_owed_address_is_given_back_when_neither_record_nor_machine_has_it() {
 #[test]
 fn a_record_that_vanished_is_made_anew_and_is_ours_then() {
     let mut observed = settled(&[], vec![up("m1", &["10.0.0.1"])]);
-    observed.object.notes.source = Some(Source::Adopted);
-    observed.object.notes.record = None;
+    observed.object.journal.source = Some(Source::Adopted);
+    observed.object.journal.record = None;
     observed.record = Lookup::Absent;
     let plan = decide(&observed, now());
     assert_eq!(plan.effect, Some(Effect::CreateDnsRecord { name: NAME.into(), addresses: ips(&["10.0.0.1"]) }));
@@ -237,22 +237,22 @@ fn a_record_that_vanished_is_made_anew_and_is_ours_then() {
 #[test]
 fn s24_taking_over_from_the_go_provider_changes_nothing_in_maas() {
     let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
-    (observed.object.notes, observed.object.made_its_name) = (Notes::default(), false);
+    (observed.object.journal, observed.object.made_its_name) = (Journal::default(), false);
     observed.identity = Ok(Known { standing: Standing::First, ..known() });
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.endpoint.as_ref(), plan.patch.finalizer), (&None, None, Finalizer::Keep));
     assert_eq!(plan.patch.annotations[names::ENDPOINT_SOURCE_ANNOTATION].as_deref(), Some("adopted"));
-    observed.object.notes = Notes {
+    observed.object.journal = Journal {
         source: Some(Source::Adopted),
         name: Some(NAME.into()),
         identity: Some(known().name.to_string()),
         written_for: Some(itself()),
-        ..Notes::default()
+        ..Journal::default()
     };
     observed.identity = Ok(known());
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.annotations[names::DNS_RECORD_ANNOTATION].as_deref()), (&None, Some("7")));
-    observed.object.notes.record = Some(7);
+    observed.object.journal.record = Some(7);
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
     assert!(plan.status.unwrap().ready);
@@ -269,9 +269,9 @@ fn go15_an_endpoint_of_the_user_is_never_fed_to_maas() {
 
     observed.object.finalizer = true;
     observed.object.spec.control_plane_endpoint = plan.patch.endpoint;
-    observed.object.notes.source = Some(Source::User);
-    observed.object.notes.written_for = Some(itself());
-    observed.object.notes.identity = Some(known().name.to_string());
+    observed.object.journal.source = Some(Source::User);
+    observed.object.journal.written_for = Some(itself());
+    observed.object.journal.identity = Some(known().name.to_string());
     observed.machines = Lookup::Found(vec![up("m1", &["10.0.0.1"])]);
     observed.record = Lookup::Absent;
     let plan = decide(&observed, now());
@@ -307,15 +307,15 @@ fn credentials_that_are_missing_are_said_in_a_condition_and_sum_up() {
     assert_eq!(ready_reason(&status), reasons::CREDENTIALS_INVALID);
 }
 
-fn strange(mut observed: Observed) -> Observed {
+fn identity_changed(mut observed: Observed) -> Observed {
     observed.identity = Ok(changed());
-    observed.object.notes.identity = Some("http://other/MAAS#admin".into());
+    observed.object.journal.identity = Some("http://other/MAAS#admin".into());
     observed
 }
 
 #[test]
 fn s05_after_a_change_of_identity_nothing_is_made_until_something_of_ours_was_seen() {
-    let mut observed = strange(settled(&[], vec![up("m1", &["10.0.0.1"])]));
+    let mut observed = identity_changed(settled(&[], vec![up("m1", &["10.0.0.1"])]));
     observed.record = Lookup::Absent;
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
@@ -333,7 +333,7 @@ fn s05_after_a_change_of_identity_nothing_is_made_until_something_of_ours_was_se
 
 #[test]
 fn s05_without_machines_the_record_is_proof_enough() {
-    let mut observed = strange(settled(&[], vec![]));
+    let mut observed = identity_changed(settled(&[], vec![]));
     assert!(!decide(&observed, now()).patch.is_empty());
     observed.record = Lookup::Found(record(8, &[]));
     assert!(decide(&observed, now()).patch.is_empty());
@@ -341,7 +341,7 @@ fn s05_without_machines_the_record_is_proof_enough() {
 
 #[test]
 fn s05_a_vm_that_is_owed_must_be_seen_before_another_identity_is_believed() {
-    let mut observed = strange(settled(&[], vec![]));
+    let mut observed = identity_changed(settled(&[], vec![]));
     observed.object.owes = true;
     assert!(decide(&observed, now()).patch.is_empty());
     observed.sees_a_machine = true;
@@ -410,9 +410,9 @@ fn an_object_without_a_cluster_waits_without_a_finalizer() {
 fn s08_what_cannot_be_read_is_left_alone() {
     let mut spec = settled(&[], vec![up("m1", &["10.0.0.1"])]);
     spec.object.spec.unreadable = vec!["controlPlaneEndpoint".into()];
-    let mut notes = settled(&[], vec![up("m1", &["10.0.0.1"])]);
-    notes.object.notes.unreadable = vec![names::DNS_RECORD_ANNOTATION.into()];
-    for observed in [spec, notes] {
+    let mut journal = settled(&[], vec![up("m1", &["10.0.0.1"])]);
+    journal.object.journal.unreadable = vec![names::DNS_RECORD_ANNOTATION.into()];
+    for observed in [spec, journal] {
         let plan = decide(&observed, now());
         assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
         assert_eq!(ready_reason(&plan.status.unwrap()), reasons::UNREADABLE_SPEC);

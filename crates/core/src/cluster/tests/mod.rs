@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use capmaas_api::{Condition, Conditions as _, MaasClusterStatus, conditions};
 use jiff::Timestamp;
 
-use super::notes::{Notes, Source};
+use super::journal::{Journal, Source};
 use super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record};
 use crate::Lookup;
 use crate::credentials::{Name, Standing};
@@ -77,14 +77,14 @@ fn settled(addresses: &[&str], machines: Vec<Machine>) -> Observed {
     observed.object.finalizer = true;
     observed.object.spec.control_plane_endpoint =
         Some(capmaas_api::cluster::ControlPlaneEndpoint { host: NAME.into(), port: 6443 });
-    observed.object.notes = Notes {
+    observed.object.journal = Journal {
         source: Some(Source::Dns),
         name: Some(NAME.into()),
         record: Some(7),
         asked: Some(now()),
         identity: Some(known().name.to_string()),
         written_for: Some(itself()),
-        ..Notes::default()
+        ..Journal::default()
     };
     observed.object.made_its_name = true;
     observed.identity = Ok(known());

@@ -13,7 +13,8 @@ use super::*;
 fn a_domain_that_no_dns_can_have_is_told_in_words_and_maas_is_not_asked_about_it() {
     for domain in ["münchen.example", "My Domain", "a..b", ""] {
         let mut observed = settled(&[], vec![]);
-        (observed.object.notes.name, observed.object.notes.record, observed.object.notes.asked) = (None, None, None);
+        (observed.object.journal.name, observed.object.journal.record, observed.object.journal.asked) =
+            (None, None, None);
         observed.object.spec.control_plane_endpoint = None;
         observed.object.spec.dns_domain = domain.into();
         observed.candidate = Lookup::Unknown("nobody asked".into());
@@ -48,12 +49,12 @@ fn s02_a_record_that_a_clock_ahead_asked_for_is_waited_for_no_longer_than_any_ot
     let mut observed = settled(&[], Vec::new());
     observed.object.deleting = true;
     observed.record = Lookup::Absent;
-    observed.object.notes.record = None;
-    observed.object.notes.asked = Some(later(60 * 60 * 24 * 365));
+    observed.object.journal.record = None;
+    observed.object.journal.asked = Some(later(60 * 60 * 24 * 365));
     let plan = decide(&observed, now());
     assert_eq!(plan.patch.finalizer, Finalizer::Keep);
     assert_eq!(plan.patch.annotations.get(DNS_ASKED_ANNOTATION), Some(&Some(now().to_string())));
-    observed.object.notes.asked = Some(now());
+    observed.object.journal.asked = Some(now());
     assert_eq!(decide(&observed, later(100)).patch.finalizer, Finalizer::Keep);
     assert_eq!(decide(&observed, later(3600)).patch.finalizer, Finalizer::Remove);
 }

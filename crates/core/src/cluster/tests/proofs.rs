@@ -3,7 +3,7 @@
 use capmaas_api::{conditions, reasons};
 
 use super::super::decide;
-use super::super::notes::Source;
+use super::super::journal::Source;
 use super::super::observed::Rival;
 use super::super::plan::{Effect, Finalizer, Plan};
 use super::super::provenance::{Provenance, judge};
@@ -26,12 +26,12 @@ fn moved(mut observed: Observed) -> Observed {
 /// An object that looks as if the Go provider had served it.
 fn of_the_go_provider(addresses: &[&str], machines: Vec<Machine>) -> Observed {
     let mut observed = moved(settled(addresses, machines));
-    observed.object.notes = Notes {
+    observed.object.journal = Journal {
         source: Some(Source::Adopted),
         name: Some(NAME.into()),
         identity: Some(known().name.to_string()),
         written_for: Some(itself()),
-        ..Notes::default()
+        ..Journal::default()
     };
     observed
 }
@@ -50,8 +50,8 @@ fn s25_a_copy_says_so_touches_nothing_and_may_go_at_any_time() {
     let machines = vec![up("m1", &["10.0.0.1"])];
     for original in [somebody("other", "c1", "u0"), somebody("team", "c0", "u0")] {
         let mut observed = settled(&["10.0.0.9"], machines.clone());
-        observed.object.notes.written_for = Some(original.clone());
-        observed.object.notes.owed = ips(&["10.0.0.9"]);
+        observed.object.journal.written_for = Some(original.clone());
+        observed.object.journal.owed = ips(&["10.0.0.9"]);
         let plan = decide(&observed, now());
         assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
         assert_eq!(says(&plan, conditions::READY), reasons::COPIED_JOURNAL);
@@ -65,7 +65,7 @@ fn s25_a_copy_says_so_touches_nothing_and_may_go_at_any_time() {
 #[test]
 fn s25_an_object_in_a_new_life_needs_a_live_cluster_that_names_it() {
     let mut observed = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
-    observed.object.notes.written_for = Some(somebody("team", "c1", "u0"));
+    observed.object.journal.written_for = Some(somebody("team", "c1", "u0"));
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 1), "it is written down whose it is now");
     observed.owner = Lookup::Found(Owner { name: "c1".into(), ..Owner::default() });
@@ -88,7 +88,7 @@ fn s25_an_object_in_a_new_life_needs_a_live_cluster_that_names_it() {
 #[test]
 fn s24_a_journal_of_an_earlier_release_is_taken_over_without_a_change_in_maas() {
     let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
-    observed.object.notes.written_for = None;
+    observed.object.journal.written_for = None;
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 1));
     assert!(plan.patch.annotations.contains_key(capmaas_api::names::WRITTEN_FOR_ANNOTATION));
@@ -98,7 +98,7 @@ fn s24_a_journal_of_an_earlier_release_is_taken_over_without_a_change_in_maas() 
 fn s25_of_two_that_claim_a_record_the_one_whose_uid_made_the_name_is_the_original() {
     let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
     for written_for in [Some(itself()), None] {
-        observed.object.notes.written_for = written_for;
+        observed.object.journal.written_for = written_for;
         // Whatever the other one has been made to say.
         observed.rivals = vec![Rival { own: true, machines: ["at-10.0.0.1".to_owned()].into(), ..rival() }];
         assert!(matches!(judge(&observed), Provenance::Own | Provenance::Unwritten));
@@ -162,7 +162,7 @@ fn s18_a_forged_number_neither_redirects_nor_empties_nor_deletes_a_record() {
 #[test]
 fn s18_a_forged_time_of_asking_is_no_proof_either() {
     let mut observed = moved(settled(&["10.0.0.77"], vec![up("m1", &["10.0.0.1"])]));
-    observed.object.notes.record = None;
+    observed.object.journal.record = None;
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
 }

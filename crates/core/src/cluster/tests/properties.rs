@@ -43,7 +43,7 @@ fn any_lookup<T: Clone + std::fmt::Debug + 'static>(
 }
 
 /// Any notes, as they are read back from annotations.
-fn any_notes() -> impl Strategy<Value = Notes> {
+fn any_notes() -> impl Strategy<Value = Journal> {
     let source =
         proptest::option::of(prop_oneof![1 => Just(Source::User), 3 => Just(Source::Dns), 1 => Just(Source::Adopted)]);
     let owed = proptest::collection::btree_set(any_address(), 0..3);
@@ -53,7 +53,7 @@ fn any_notes() -> impl Strategy<Value = Notes> {
     ];
     (source, any::<[bool; 3]>(), 6i64..9, -400i64..100, owed, written_for).prop_map(
         |(source, [name, record, asked], id, ago, owed, written_for)| {
-            let notes = Notes {
+            let journal = Journal {
                 source,
                 name: name.then(|| NAME.to_owned()),
                 record: record.then_some(id),
@@ -63,8 +63,8 @@ fn any_notes() -> impl Strategy<Value = Notes> {
                 written_for,
                 unreadable: Vec::new(),
             };
-            let written = Notes::default().difference(&notes);
-            Notes::of(&written.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
+            let written = Journal::default().difference(&journal);
+            Journal::of(&written.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
         },
     )
 }
@@ -72,7 +72,7 @@ fn any_notes() -> impl Strategy<Value = Notes> {
 fn any_object() -> impl Strategy<Value = Object> {
     let host = prop_oneof![Just(""), Just(NAME), Just("vip.example")];
     (any_notes(), any::<[bool; 2]>(), any::<(u8, u8, u8, u8)>(), host).prop_map(
-        |(notes, [deleting, finalizer], (moving, paused, managed, custom), host)| {
+        |(journal, [deleting, finalizer], (moving, paused, managed, custom), host)| {
             let rarely = |number: u8| number < 25;
             let mut object = Object {
                 itself: itself(),
@@ -85,7 +85,7 @@ fn any_object() -> impl Strategy<Value = Object> {
                 paused: rarely(paused),
                 managed_elsewhere: rarely(managed),
                 custom_endpoint: rarely(custom),
-                notes,
+                journal,
                 ..Object::default()
             };
             object.spec.dns_domain = "maas".into();
@@ -204,23 +204,23 @@ proptest! {
                 prop_assert_eq!(&observed.record, &Lookup::Absent);
                 prop_assert!(observed.identity == Ok(known()) && !observed.object.deleting);
                 let asked = plan.patch.annotations.get(capmaas_api::names::DNS_ASKED_ANNOTATION);
-                prop_assert!(asked.is_some() || observed.object.notes.asked == Some(now()));
+                prop_assert!(asked.is_some() || observed.object.journal.asked == Some(now()));
             }
             Some(Effect::UpdateDnsRecord { id, addresses }) => {
                 let Lookup::Found(record) = &observed.record else { panic!("{plan:?}") };
                 prop_assert_eq!(record.id, *id);
                 prop_assert!(*addresses != record.addresses || record.dangling);
-                let strange = observed.identity == Ok(changed());
-                prop_assert!(!strange || observed.object.notes.record == Some(*id));
+                let identity_changed = observed.identity == Ok(changed());
+                prop_assert!(!identity_changed || observed.object.journal.record == Some(*id));
             }
             // S18: only the number that we stored, found under our name, and only at the very end.
             Some(Effect::DeleteDnsRecord { id }) => {
                 let Lookup::Found(record) = &observed.record else { panic!("{plan:?}") };
-                prop_assert_eq!((Some(*id), *id), (observed.object.notes.record, record.id));
+                prop_assert_eq!((Some(*id), *id), (observed.object.journal.record, record.id));
                 prop_assert!(observed.object.deleting && no_machine_left(&observed));
             }
             Some(Effect::ReleaseAddress { address }) => {
-                prop_assert!(observed.object.notes.owed.contains(address));
+                prop_assert!(observed.object.journal.owed.contains(address));
                 prop_assert_eq!(observed.reserved.get(address), Some(&Lookup::Found(())));
             }
         }
@@ -244,7 +244,7 @@ proptest! {
         {
             let elsewhere = matches!(leads(&observed, record), Leads::Elsewhere(_) | Leads::Unknown(_));
             prop_assert!(observed.object.made_its_name || !elsewhere);
-            prop_assert_eq!(observed.object.notes.record, Some(record.id));
+            prop_assert_eq!(observed.object.journal.record, Some(record.id));
         }
     }
 
@@ -259,21 +259,21 @@ proptest! {
             return Ok(());
         }
         prop_assert!(no_machine_left(&observed));
-        let notes = &observed.object.notes;
-        if notes.source == Some(Source::User) || notes.name.is_none() && notes.source == Some(Source::Dns) {
+        let journal = &observed.object.journal;
+        if journal.source == Some(Source::User) || journal.name.is_none() && journal.source == Some(Source::Dns) {
             return Ok(());
         }
         match &observed.record {
             Lookup::Absent => {}
             Lookup::Found(record) => {
-                let left = notes.source == Some(Source::Adopted) && record.addresses.is_empty();
+                let left = journal.source == Some(Source::Adopted) && record.addresses.is_empty();
                 let not_ours = !observed.object.made_its_name && matches!(leads(&observed, record), Leads::Elsewhere(_));
-                prop_assert!(notes.record != Some(record.id) || left || not_ours);
+                prop_assert!(journal.record != Some(record.id) || left || not_ours);
             }
             Lookup::Unknown(_) => {
                 let user = observed.object.custom_endpoint || observed.object.spec.control_plane_endpoint.is_none()
                     || matches!(&observed.object.spec.control_plane_endpoint, Some(endpoint) if endpoint.host == "vip.example");
-                prop_assert!(notes.record.is_none() && notes.asked.is_none() || notes.source.is_none() && user, "{:?}", observed);
+                prop_assert!(journal.record.is_none() && journal.asked.is_none() || journal.source.is_none() && user, "{:?}", observed);
             }
         }
     }
@@ -324,7 +324,7 @@ proptest! {
         let plan = rest(&mut world);
         prop_assert!(plan.is_idle());
         let object = world.object.clone().unwrap();
-        prop_assert_eq!(object.notes.record, world.records.values().next().map(|record| record.id));
+        prop_assert_eq!(object.journal.record, world.records.values().next().map(|record| record.id));
         prop_assert!(object.status.ready && world.records.len() == 1);
 
         // The machines go, then the cluster.

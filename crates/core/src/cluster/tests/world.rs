@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record};
 use super::super::plan::{Effect, Finalizer, Patch};
-use super::super::{Notes, Plan, addresses, endpoint};
+use super::super::{Journal, Plan, addresses, endpoint};
 use super::{known, later};
 use crate::Lookup;
 use crate::credentials::Standing;
@@ -62,7 +62,7 @@ impl World {
 
     pub(super) fn observe(&self) -> Option<Observed> {
         let mut object = self.object.clone()?;
-        object.made_its_name = self.made_its_name && object.notes.name.is_some();
+        object.made_its_name = self.made_its_name && object.journal.name.is_some();
         let away = || Lookup::Unknown("MAAS is away".to_owned());
         let name = endpoint::name(&object, &self.owner);
         let record = match (&name, self.maas_answers) {
@@ -74,7 +74,7 @@ impl World {
         };
         let free = (0..5).map(|n| format!("c1-{n:06x}.maas")).find(|name| !self.records.contains_key(name));
         let candidate = if self.maas_answers { free.map_or(Lookup::Absent, Lookup::Found) } else { away() };
-        let owed = object.notes.owed.iter().map(|address| {
+        let owed = object.journal.owed.iter().map(|address| {
             let reserved = if self.reserved.contains(address) { Lookup::Found(()) } else { Lookup::Absent };
             (*address, if self.maas_answers { reserved } else { Lookup::Unknown("away".into()) })
         });
@@ -83,7 +83,10 @@ impl World {
             rivals: Vec::new(),
             machines: Lookup::Found(self.machines.clone()),
             preferred: Lookup::Absent,
-            identity: Ok(Known { standing: Standing::of(&known().name, object.notes.identity.as_deref()), ..known() }),
+            identity: Ok(Known {
+                standing: Standing::of(&known().name, object.journal.identity.as_deref()),
+                ..known()
+            }),
             sees_a_machine: false,
             record,
             candidate,
@@ -134,7 +137,7 @@ impl World {
                 return;
             }
             if let (Some(id), Some(object)) = (made, &mut self.object) {
-                object.notes.record = Some(id);
+                object.journal.record = Some(id);
             }
         }
         if let (Some(status), Some(object)) = (&plan.status, &mut self.object) {
@@ -154,7 +157,7 @@ impl World {
             object.generation = object.generation.map(|generation| generation + 1);
         }
         let mut annotations = BTreeMap::new();
-        for (key, value) in Notes::default().difference(&object.notes) {
+        for (key, value) in Journal::default().difference(&object.journal) {
             annotations.extend(value.map(|value| (key.to_owned(), value)));
         }
         for (key, value) in &patch.annotations {
@@ -163,7 +166,7 @@ impl World {
                 None => drop(annotations.remove(*key)),
             }
         }
-        object.notes = Notes::of(&annotations);
+        object.journal = Journal::of(&annotations);
         if object.deleting && !object.finalizer {
             self.object = None;
         }

@@ -6,6 +6,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::hosts::leaving::AsHost;
+use crate::maas;
 use crate::placement::Placement;
 
 fn lookup<T: Clone + std::fmt::Debug + 'static>(found: impl Strategy<Value = T> + 'static) -> BoxedStrategy<Lookup<T>> {
@@ -13,7 +14,7 @@ fn lookup<T: Clone + std::fmt::Debug + 'static>(found: impl Strategy<Value = T> 
         .boxed()
 }
 
-fn any_metal() -> impl Strategy<Value = Metal> {
+fn any_metal() -> impl Strategy<Value = maas::Machine> {
     let id = prop_oneof![3 => Just(ID), 1 => Just("other")];
     let owner = prop_oneof![Just(None), Just(Some("admin")), Just(Some("bob"))];
     let stamp = prop_oneof![2 => Just(Some(KEY)), 2 => Just(None), 1 => Just(Some("another-key"))];
@@ -21,7 +22,7 @@ fn any_metal() -> impl Strategy<Value = Metal> {
     let power = prop_oneof![Just(Power::On), Just(Power::Off), Just(Power::Unknown)];
     let mark = (owner, stamp, stamped_for);
     (id, 0..24usize, mark, power, any::<[bool; 4]>()).prop_map(|(id, state, (owner, stamp, named), power, flags)| {
-        Metal {
+        maas::Machine {
             stamped_for: named.map(str::to_owned),
             id: id.into(),
             owner: owner.map(str::to_owned),
@@ -36,13 +37,13 @@ fn any_metal() -> impl Strategy<Value = Metal> {
     })
 }
 
-fn any_record() -> impl Strategy<Value = Record> {
+fn any_record() -> impl Strategy<Value = Journal> {
     let write = prop_oneof![Just(Write::Allocate), Just(Write::Deploy), Just(Write::Release), Just(Write::Compose)];
     let in_flight = proptest::option::of((write, -400i64..10));
     let machine = prop_oneof![1 => Just(None), 3 => Just(Some(ID.to_owned()))];
     let began = proptest::option::of(-4000i64..0);
     (machine, any::<[bool; 5]>(), in_flight, began.clone(), began, 0..4usize).prop_map(
-        |(machine, flags, in_flight, began, release_began, failed)| Record {
+        |(machine, flags, in_flight, began, release_began, failed)| Journal {
             adopted: flags[0] && machine.is_some(),
             in_flight: in_flight.map(|(write, at)| InFlight { write, at: later(at) }),
             deploy_began: began.map(later),
@@ -50,7 +51,7 @@ fn any_record() -> impl Strategy<Value = Record> {
             swap_denied: flags[2],
             released: machine.clone().filter(|_| flags[3]),
             release_began: release_began.map(later),
-            extra: flags[4].then(|| "other".to_owned()).into_iter().collect(),
+            surplus: flags[4].then(|| "other".to_owned()).into_iter().collect(),
             failed: (0..failed)
                 .map(|number| Failure {
                     machine: format!("f{number}"),
@@ -59,15 +60,18 @@ fn any_record() -> impl Strategy<Value = Record> {
                 })
                 .collect(),
             machine,
-            ..record()
+            ..journal()
         },
     )
 }
 
 /// Anything at all, metal or VM.
 pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
-    let named =
-        any_metal().prop_map(|metal| Metal { hostname: vm(State::Ready).hostname, vm_host: Some(HOST), ..metal });
+    let named = any_metal().prop_map(|metal| maas::Machine {
+        hostname: vm(State::Ready).hostname,
+        vm_host: Some(HOST),
+        ..metal
+    });
     let host = (any::<bool>(), lookup(any::<bool>())).prop_map(|(usable, others_known)| HostSight {
         usable: if usable { Ok(()) } else { Err("it is off".into()) },
         others_known,
@@ -79,11 +83,11 @@ pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
         lookup(any::<bool>().prop_map(any_placement)),
         any::<[bool; 3]>(),
     );
-    let extra = lookup(any_metal().prop_map(|metal| Metal { id: "other".into(), ..metal }));
+    let surplus = lookup(any_metal().prop_map(|metal| maas::Machine { id: "other".into(), ..metal }));
     let power = prop_oneof![Just(None), Just(Some(Power::On)), Just(Some(Power::Off)), Just(Some(Power::Unknown))];
-    (any_metal_observed(), sight, extra, power).prop_map(|(mut observed, sight, seen, power)| {
+    (any_metal_observed(), sight, surplus, power).prop_map(|(mut observed, sight, seen, power)| {
         let (by_name, host, placement, flags) = sight;
-        observed.extra = vec![Extra { id: "other".into(), seen, power }];
+        observed.surplus = vec![Surplus { id: "other".into(), seen, power }];
         if !flags[0] {
             return observed;
         }
@@ -92,9 +96,9 @@ pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
         if let Lookup::Found(metal) = &mut observed.on_record {
             metal.vm_host = Some(HOST);
         }
-        if let Ok(Some(mut record)) = Record::read(observed.object.metadata.annotations.as_ref()) {
-            record.vm = vm_record(flags[1].then(place)).vm.map(|vm| VmRecord { exists: flags[2], ..vm });
-            observed = observed.with_record(&record);
+        if let Ok(Some(mut journal)) = Journal::read(observed.object.metadata.annotations.as_ref()) {
+            journal.vm = vm_record(flags[1].then(place)).vm.map(|vm| VmJournal { exists: flags[2], ..vm });
+            observed = observed.with_journal(&journal);
         }
         observed
     })
@@ -116,10 +120,10 @@ fn any_placement(chosen: bool) -> Placement {
 }
 
 fn any_metal_observed() -> impl Strategy<Value = Observed> {
-    let eyes = prop_oneof![
-        3 => Just(Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false }),
-        1 => Just(Eyes::Open { name: "http://maas#new".into(), user: "new".into(), strange: true }),
-        1 => Just(Eyes::Closed { reason: "MAASUnavailable", message: "away".into() }),
+    let access = prop_oneof![
+        3 => Just(Access::Granted { name: "http://maas#admin".into(), user: "admin".into(), identity_changed: false }),
+        1 => Just(Access::Granted { name: "http://maas#new".into(), user: "new".into(), identity_changed: true }),
+        1 => Just(Access::Denied { reason: "MAASUnavailable", message: "away".into() }),
     ];
     let node = prop_oneof![
         Just(NodeSight::NotAsked),
@@ -135,7 +139,7 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
         power,
         lookup(any::<bool>()),
         node,
-        eyes,
+        access,
     );
     let around = (
         lookup(any::<bool>()),
@@ -148,9 +152,9 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
         any::<[bool; 8]>(),
         proptest::option::of(any_record()),
     );
-    (seen, around).prop_map(|(seen, (cluster, machine, dns, bootstrap, flags, record))| {
+    (seen, around).prop_map(|(seen, (cluster, machine, dns, bootstrap, flags, journal))| {
         let mut observed = fresh();
-        (observed.by_key, observed.on_record, observed.power, observed.in_dns, observed.node, observed.eyes) = seen;
+        (observed.by_key, observed.on_record, observed.power, observed.in_dns, observed.node, observed.access) = seen;
         observed.cluster = match (cluster, observed.cluster) {
             (Lookup::Found(paused), Lookup::Found(mut found)) => {
                 found.spec.value.paused = Some(paused && flags[0]);
@@ -171,14 +175,14 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
                     (true, false) => Ok(Some(br0())),
                     _ => Ok(None),
                 };
-                Lookup::Found(Surroundings { keeps_dns, bridge })
+                Lookup::Found(ClusterFacts { keeps_dns, bridge })
             }
             Lookup::Absent => Lookup::Absent,
             Lookup::Unknown(why) => Lookup::Unknown(why),
         };
         observed.bootstrap = bootstrap;
-        if let Some(record) = record {
-            observed = observed.with_record(&record);
+        if let Some(journal) = journal {
+            observed = observed.with_journal(&journal);
         }
         if flags[1] {
             observed = observed.provisioned();
@@ -187,13 +191,13 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
             observed = observed.deleting();
         }
         if flags[3] {
-            observed.others.machines.insert(ID.into());
+            observed.held_elsewhere.machines.insert(ID.into());
         }
-        observed.others.use_go_form = flags[4];
+        observed.held_elsewhere.use_go_form = flags[4];
         if flags[5] && !flags[2] {
             observed.object.metadata.finalizers = None;
         }
-        observed.others.contested = flags[6] && flags[7];
+        observed.held_elsewhere.contested = flags[6] && flags[7];
         observed.as_host = match (flags[0], flags[4]) {
             (true, true) => as_host(flags[6]),
             (true, false) => AsHost::Unknown("away".into()),

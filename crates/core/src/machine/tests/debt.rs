@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
+use crate::maas;
 
 fn debt() -> Debt {
     let vm = vm(State::Deployed);
     Debt { machine: vm.id, name: vm.hostname, host: "host7".into(), key: KEY.into() }
 }
 
-fn of(metal: Metal, power: Option<Power>) -> Payment {
+fn of(metal: maas::Machine, power: Option<Power>) -> Payment {
     pay(&debt(), &Lookup::Found(metal), power, "admin", None)
 }
 
@@ -44,9 +45,9 @@ fn s27_a_debt_is_text_that_people_can_write_and_removes_neither_metal_nor_what_c
     for state in State::ALL {
         for power in [Some(Power::On), Some(Power::Off)] {
             let name = vm(state).hostname;
-            let next = of(Metal { hostname: name, ..metal(state) }, power);
+            let next = of(maas::Machine { hostname: name, ..metal(state) }, power);
             assert!(matches!(&next, Payment::Paid(why) if why.contains("no VM")), "{state:?}: {next:?}");
-            let by_hand = Metal { hostname: "database".into(), ..unowned_vm(state) };
+            let by_hand = maas::Machine { hostname: "database".into(), ..unowned_vm(state) };
             let forged = Debt { name: "database".into(), ..debt() };
             let next = pay(&forged, &Lookup::Found(by_hand.clone()), power, "admin", None);
             assert!(!matches!(next, Payment::Remove), "{state:?}: {next:?}");
@@ -63,12 +64,12 @@ fn s27_a_debt_is_text_that_people_can_write_and_removes_neither_metal_nor_what_c
 #[test]
 fn s10_a_vm_that_somebody_else_has_meanwhile_is_not_touched() {
     for state in State::ALL {
-        let theirs = Metal { owner: Some("bob".into()), ..unowned_vm(state) };
+        let theirs = maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) };
         let next = of(theirs, Some(Power::On));
         // Whoever has a VM commissioned has it no longer than that.
         let awaited = state.is_being_commissioned() && matches!(next, Payment::Wait(_));
         assert!(awaited || matches!(next, Payment::Paid(_)), "{state:?}: {next:?}");
-        let another = Metal { stamp: Some("another-key".into()), ..vm(state) };
+        let another = maas::Machine { stamp: Some("another-key".into()), ..vm(state) };
         assert!(matches!(of(another, Some(Power::On)), Payment::Paid(_)), "{state:?}");
     }
 }
@@ -83,17 +84,17 @@ fn s01_debts_that_cannot_be_read_are_not_none() {
 }
 
 /// A VM that nobody can reach, on a host whose BMC says this.
-fn on_host(metal: Metal, record: &Record, power: Option<Power>) -> Observed {
-    let mut observed = fresh_vm().with_record(record).under_key(vec![metal.clone()]).seeing(metal);
+fn on_host(metal: maas::Machine, journal: &Journal, power: Option<Power>) -> Observed {
+    let mut observed = fresh_vm().with_journal(journal).under_key(vec![metal.clone()]).seeing(metal);
     observed.power = Some(Power::Unknown);
     observed.vm.host = Lookup::Found(HostSight { power, ..usable_host() });
     observed
 }
 
-/// The record of a VM that failed.
-fn failed() -> Record {
+/// The journal of a VM that failed.
+fn failed() -> Journal {
     let failure = Failure { machine: ID.into(), image: "ubuntu/jammy".into(), power: false };
-    Record { failed: vec![failure], ..vm_on_record() }
+    Journal { failed: vec![failure], ..vm_on_record() }
 }
 
 #[test]
@@ -102,15 +103,19 @@ fn s16_a_vm_that_failed_on_a_host_that_is_off_is_owed_and_made_elsewhere() {
         let mut observed = on_host(vm(state), &failed(), Some(Power::Off));
         let plan = decide(&observed, now());
         assert_eq!((plan.effect.as_ref(), plan.debt.as_ref()), (None, Some(&debt())), "{state:?}");
-        assert_eq!(plan.record, None, "it stays ours until the debt is seen");
+        assert_eq!(plan.journal, None, "it stays ours until the debt is seen");
 
         observed.debts = Lookup::Found(vec![debt()]);
         let plan = decide(&observed, now());
-        let record = plan.record.unwrap();
+        let journal = plan.journal.unwrap();
         assert_eq!((plan.effect, plan.debt), (None, None), "{state:?}");
-        assert_eq!((record.machine.as_ref(), record.owed.as_slice()), (None, [ID.to_owned()].as_slice()));
-        assert!(record.failed[0].power, "no image fails where nothing runs");
-        assert_ne!(record.vm.unwrap().name, vm(state).hostname, "nothing under the old name is taken for the next one");
+        assert_eq!((journal.machine.as_ref(), journal.owed.as_slice()), (None, [ID.to_owned()].as_slice()));
+        assert!(journal.failed[0].power, "no image fails where nothing runs");
+        assert_ne!(
+            journal.vm.unwrap().name,
+            vm(state).hostname,
+            "nothing under the old name is taken for the next one"
+        );
         assert!(plan.events.iter().any(|event| event.reason == "HostUnavailable"), "{:?}", plan.events);
     }
 }
@@ -122,14 +127,14 @@ fn s16_a_vm_that_nobody_has_taken_yet_is_owed_too() {
         let plan = decide(&observed, now());
         assert_eq!((plan.effect.as_ref(), plan.debt.as_ref()), (None, Some(&debt())), "{state:?}");
         // Somebody else has it: it is nothing that we owe (S10).
-        observed = observed.seeing(Metal { owner: Some("bob".into()), ..unowned_vm(state) });
+        observed = observed.seeing(maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) });
         assert_eq!(decide(&observed, now()).debt, None, "{state:?}");
     }
 }
 
 #[test]
 fn s16_without_a_mark_nobody_could_tell_later_whose_it_is_so_it_is_marked_first() {
-    let unmarked = Metal { stamp: None, ..vm(State::Allocated) };
+    let unmarked = maas::Machine { stamp: None, ..vm(State::Allocated) };
     let observed = on_host(unmarked.clone(), &failed(), Some(Power::Off));
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.debt.as_ref()), ("stamp", None));
@@ -144,7 +149,7 @@ fn s16_power_that_nobody_can_tell_is_not_off() {
         for metal in [vm(State::FailedDeployment), unowned_vm(State::Ready), vm(State::Deploying)] {
             let plan = decide(&on_host(metal, &failed(), power), now());
             assert_eq!(plan.debt, None, "{power:?}");
-            assert_eq!(plan.record.map_or(Vec::new(), |record| record.owed), Vec::<String>::new(), "{power:?}");
+            assert_eq!(plan.journal.map_or(Vec::new(), |journal| journal.owed), Vec::<String>::new(), "{power:?}");
         }
     }
 }
@@ -153,45 +158,46 @@ fn s16_power_that_nobody_can_tell_is_not_off() {
 fn s16_a_host_that_dies_under_a_vm_in_the_making_is_not_waited_for() {
     for metal in [vm(State::Deploying), unowned_vm(State::Commissioning), unowned_vm(State::Testing)] {
         let state = metal.state;
-        let mut record = vm_on_record();
-        record.deploy_began = Some(now());
+        let mut journal = vm_on_record();
+        journal.deploy_began = Some(now());
         let alone = if metal.stamp.is_none() { Vec::new() } else { vec![metal.clone()] };
-        let plan = decide(&on_host(metal.clone(), &record, Some(Power::Off)).under_key(alone), later(400));
-        let record = plan.record.unwrap();
-        assert!(record.is_to_go(ID) && plan.effect.is_none(), "{state:?}");
-        assert_eq!(record.vm.as_ref().unwrap().avoids(later(400)).collect::<Vec<_>>(), [HOST], "{state:?}");
-        assert!(record.failed.iter().all(|failure| failure.power), "no image is to blame: {state:?}");
+        let plan = decide(&on_host(metal.clone(), &journal, Some(Power::Off)).under_key(alone), later(400));
+        let journal = plan.journal.unwrap();
+        assert!(journal.is_to_go(ID) && plan.effect.is_none(), "{state:?}");
+        assert_eq!(journal.vm.as_ref().unwrap().avoids(later(400)).collect::<Vec<_>>(), [HOST], "{state:?}");
+        assert!(journal.failed.iter().all(|failure| failure.power), "no image is to blame: {state:?}");
     }
 }
 
 #[test]
 fn a_host_is_asked_about_only_while_its_vm_is_long_in_the_making() {
-    let metal = Metal { power: Power::Unknown, ..unowned_vm(State::Commissioning) };
+    let metal = maas::Machine { power: Power::Unknown, ..unowned_vm(State::Commissioning) };
     assert!(!asks_power(&vm_on_record(), &metal, false, later(299)));
     assert!(asks_power(&vm_on_record(), &metal, false, later(300)));
-    assert!(!asks_power(&vm_on_record(), &Metal { power: Power::On, ..metal }, false, later(300)));
+    assert!(!asks_power(&vm_on_record(), &maas::Machine { power: Power::On, ..metal }, false, later(300)));
     assert!(!asks_power(&vm_on_record(), &unowned_vm(State::Ready), false, later(300)), "it is taken at once");
     assert!(asks_power(&failed(), &vm(State::FailedDeployment), false, now()));
 }
 
 #[test]
 fn s16_what_the_cluster_owes_is_none_of_the_objects_any_more() {
-    let mut record = vm_record(None);
-    record.owed.push(ID.into());
+    let mut journal = vm_record(None);
+    journal.owed.push(ID.into());
     // Looking for a VM: it is not adopted, although it carries our key.
     let owed = vm(State::FailedDeployment);
-    let mut living = fresh_vm().with_record(&record).under_key(vec![owed.clone()]);
+    let mut living = fresh_vm().with_journal(&journal).under_key(vec![owed.clone()]);
     living.vm.placement = Lookup::Unknown("nobody looked".into());
     let plan = decide(&living, now());
-    assert_eq!((plan.effect, plan.record.and_then(|record| record.machine)), (None, None));
-    // With another one on record: it is no second machine under one key (S4).
-    let next = Metal { id: "next".into(), hostname: "m-2".into(), ..vm(State::Allocated) };
-    let mut with_next = record.clone();
+    assert_eq!((plan.effect, plan.journal.and_then(|journal| journal.machine)), (None, None));
+    // With another one in the journal: it is no second machine under one key (S4).
+    let next = maas::Machine { id: "next".into(), hostname: "m-2".into(), ..vm(State::Allocated) };
+    let mut with_next = journal.clone();
     with_next.machine = Some("next".into());
-    let allocated = Metal { state: State::Allocated, ..owed.clone() };
-    let plan = decide(&fresh_vm().with_record(&with_next).under_key(vec![allocated, next.clone()]).seeing(next), now());
+    let allocated = maas::Machine { state: State::Allocated, ..owed.clone() };
+    let plan =
+        decide(&fresh_vm().with_journal(&with_next).under_key(vec![allocated, next.clone()]).seeing(next), now());
     assert_eq!(effect(&plan), "deploy");
     // Leaving: nobody waits for it.
-    let plan = decide(&fresh_vm().with_record(&record).under_key(vec![owed]).deleting(), now());
+    let plan = decide(&fresh_vm().with_journal(&journal).under_key(vec![owed]).deleting(), now());
     assert_eq!((plan.effect, plan.finalizer), (None, Finalizer::Remove));
 }

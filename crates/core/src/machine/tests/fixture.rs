@@ -1,4 +1,4 @@
-//! What the tests begin with: a machine of a cluster that is ready, with its start-up data there.
+//! What the tests begin with: a machine of a cluster that is ready, with its bootstrap data there.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,9 @@ use serde_json::json;
 
 use super::super::*;
 use crate::Lookup;
-use crate::hosts::bridge::{BridgeWish, Interface, Network};
+use crate::hosts::bridge::{DesiredBridge, Interface, Network};
 use crate::hosts::leaving::{AgentSight, AsHost, LeavingHost};
+use crate::maas;
 
 pub(super) const KEY: &str = "capmaas-uid-1";
 pub(super) const ID: &str = "abc123";
@@ -24,8 +25,8 @@ pub(super) fn later(seconds: i64) -> Timestamp {
 }
 
 /// A machine of ours in MAAS.
-pub(super) fn metal(state: State) -> Metal {
-    Metal {
+pub(super) fn metal(state: State) -> maas::Machine {
+    maas::Machine {
         id: ID.into(),
         state,
         state_name: format!("{state:?}"),
@@ -55,8 +56,8 @@ pub(super) fn boots_from_eth0() -> Network {
 }
 
 /// The bridge that a cluster of hosts wants.
-pub(super) fn br0() -> BridgeWish {
-    BridgeWish { name: "br0".into(), parent: None, make: true }
+pub(super) fn br0() -> DesiredBridge {
+    DesiredBridge { name: "br0".into(), parent: None, make: true }
 }
 
 /// Number of the VM host of the tests.
@@ -78,26 +79,26 @@ pub(super) fn place() -> Place {
     }
 }
 
-/// A record of a VM that has a name, and maybe a place.
-pub(super) fn vm_record(place: Option<Place>) -> Record {
-    let vm = VmRecord { place, ..VmRecord::new("m", "uid-1") };
-    Record { vm: Some(vm), ..record() }
+/// The journal of a VM that has a name, and maybe a place.
+pub(super) fn vm_record(place: Option<Place>) -> Journal {
+    let vm = VmJournal { place, ..VmJournal::new("m", "uid-1") };
+    Journal { vm: Some(vm), ..journal() }
 }
 
-/// The record of a VM that MAAS has.
-pub(super) fn vm_on_record() -> Record {
-    Record { machine: Some(ID.into()), ..vm_record(Some(place())) }
+/// The journal of a VM that MAAS has.
+pub(super) fn vm_on_record() -> Journal {
+    Journal { machine: Some(ID.into()), ..vm_record(Some(place())) }
 }
 
-/// The VM on record, ours.
-pub(super) fn vm(state: State) -> Metal {
+/// The VM in the journal, ours.
+pub(super) fn vm(state: State) -> maas::Machine {
     let name = vm_record(None).vm.unwrap().name;
-    Metal { vm_host: Some(HOST), hostname: name, ..metal(state) }
+    maas::Machine { vm_host: Some(HOST), hostname: name, ..metal(state) }
 }
 
 /// The VM that was made for us, before it is anybody's.
-pub(super) fn unowned_vm(state: State) -> Metal {
-    Metal { stamp: None, owner: None, ..vm(state) }
+pub(super) fn unowned_vm(state: State) -> maas::Machine {
+    maas::Machine { stamp: None, owner: None, ..vm(state) }
 }
 
 /// A new object that asks for a VM; every look finds nothing.
@@ -122,8 +123,8 @@ pub(super) fn as_host(empty: bool) -> AsHost {
 }
 
 /// As MAAS shows a machine that nobody has, or somebody else.
-pub(super) fn foreign(state: State, owner: Option<&str>) -> Metal {
-    Metal { stamp: None, owner: owner.map(str::to_owned), ..metal(state) }
+pub(super) fn foreign(state: State, owner: Option<&str>) -> maas::Machine {
+    maas::Machine { stamp: None, owner: owner.map(str::to_owned), ..metal(state) }
 }
 
 /// A new object with everything around it ready.
@@ -150,13 +151,13 @@ pub(super) fn fresh() -> Observed {
         object,
         cluster: Lookup::Found(cluster),
         machine: Lookup::Found(machine),
-        maas_cluster: Lookup::Found(Surroundings { keeps_dns: true, bridge: Ok(None) }),
+        maas_cluster: Lookup::Found(ClusterFacts { keeps_dns: true, bridge: Ok(None) }),
         bootstrap: Lookup::Found(Format::CloudConfig { ends_swap: false }),
-        others: Others::default(),
-        eyes: Eyes::Open { name: "http://maas#admin".into(), user: "admin".into(), strange: false },
+        held_elsewhere: HeldElsewhere::default(),
+        access: Access::Granted { name: "http://maas#admin".into(), user: "admin".into(), identity_changed: false },
         by_key: Lookup::Found(Vec::new()),
         on_record: Lookup::Unknown("none is on record".into()),
-        extra: Vec::new(),
+        surplus: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
         node: NodeSight::NotAsked,
@@ -167,19 +168,19 @@ pub(super) fn fresh() -> Observed {
     }
 }
 
-pub(super) fn record() -> Record {
+pub(super) fn journal() -> Journal {
     let object = crate::origin::WrittenFor { namespace: "n".into(), name: "m".into(), uid: "uid-1".into() };
-    Record { written_for: Some(object), ..Record::new("uid-1") }
+    Journal { written_for: Some(object), ..Journal::new("uid-1") }
 }
 
-pub(super) fn on_record() -> Record {
-    Record { machine: Some(ID.into()), ..record() }
+pub(super) fn on_record() -> Journal {
+    Journal { machine: Some(ID.into()), ..journal() }
 }
 
 impl Observed {
-    pub(super) fn with_record(mut self, record: &Record) -> Self {
+    pub(super) fn with_journal(mut self, journal: &Journal) -> Self {
         let annotations = self.object.metadata.annotations.get_or_insert_with(BTreeMap::new);
-        annotations.insert(RECORD_ANNOTATION.into(), record.text());
+        annotations.insert(JOURNAL_ANNOTATION.into(), journal.text());
         self
     }
 
@@ -188,13 +189,13 @@ impl Observed {
         self
     }
 
-    /// The machine on record is this one.
-    pub(super) fn seeing(mut self, metal: Metal) -> Self {
+    /// The machine in the journal is this one.
+    pub(super) fn seeing(mut self, metal: maas::Machine) -> Self {
         self.on_record = Lookup::Found(metal);
         self
     }
 
-    pub(super) fn under_key(mut self, found: Vec<Metal>) -> Self {
+    pub(super) fn under_key(mut self, found: Vec<maas::Machine>) -> Self {
         self.by_key = Lookup::Found(found);
         self
     }

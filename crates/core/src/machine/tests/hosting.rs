@@ -5,16 +5,17 @@ use super::fixture::*;
 use crate::Lookup;
 use crate::hosts::bridge::Interface;
 use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, Note};
+use crate::maas;
 
 fn becoming_a_host() -> Observed {
-    let mut observed = fresh().with_record(&on_record());
-    observed.maas_cluster = Lookup::Found(Surroundings { keeps_dns: true, bridge: Ok(Some(br0())) });
+    let mut observed = fresh().with_journal(&on_record());
+    observed.maas_cluster = Lookup::Found(ClusterFacts { keeps_dns: true, bridge: Ok(Some(br0())) });
     observed
 }
 
 #[test]
 fn the_bridge_is_made_after_everything_else_and_right_before_the_deployment() {
-    let bare = Metal { swap_off: false, ..metal(State::Allocated) };
+    let bare = maas::Machine { swap_off: false, ..metal(State::Allocated) };
     assert_eq!(effect(&decide(&becoming_a_host().seeing(bare), now())), "disable_swap");
     let plan = decide(&becoming_a_host().seeing(metal(State::Allocated)), now());
     let wanted = Effect::CreateBridge { machine: ID.into(), name: "br0".into(), parent: 1 };
@@ -32,7 +33,7 @@ fn a_machine_is_not_deployed_while_it_is_not_known_whether_it_needs_a_bridge() {
     observed.maas_cluster = Lookup::Unknown("the API server is away".into());
     assert_eq!(effect(&decide(&observed, now())), "");
     observed.maas_cluster =
-        Lookup::Found(Surroundings { keeps_dns: true, bridge: Err("the two switches disagree".into()) });
+        Lookup::Found(ClusterFacts { keeps_dns: true, bridge: Err("the two switches disagree".into()) });
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "BridgeFailed"));
     assert!(plan.why.contains("the two switches disagree"), "{}", plan.why);
@@ -46,10 +47,10 @@ fn a_bridge_that_maas_refuses_keeps_the_machine_and_says_why() {
     let denied = Outcome::Refused(Refusal::Denied, "403 Forbidden".into());
     let conclusion = conclude(&observed, &plan, &effect, &denied, now());
     let status = conclusion.status.unwrap();
-    let said = status.conditions.iter().find(|condition| condition.type_ == "MachineDeployed").unwrap();
-    assert_eq!(said.reason.as_deref(), Some("BridgeFailed"));
-    assert!(said.message.as_ref().unwrap().contains("403"));
-    assert_eq!(conclusion.record, None);
+    let progress = status.conditions.iter().find(|condition| condition.type_ == "MachineDeployed").unwrap();
+    assert_eq!(progress.reason.as_deref(), Some("BridgeFailed"));
+    assert!(progress.message.as_ref().unwrap().contains("403"));
+    assert_eq!(conclusion.journal, None);
 }
 
 #[test]
@@ -59,8 +60,8 @@ fn a_machine_that_runs_already_gets_no_bridge() {
 }
 
 fn leaving() -> Observed {
-    let mut observed = fresh().with_record(&on_record()).provisioned().deleting().seeing(metal(State::Deployed));
-    observed.maas_cluster = Lookup::Found(Surroundings { keeps_dns: false, bridge: Ok(Some(br0())) });
+    let mut observed = fresh().with_journal(&on_record()).provisioned().deleting().seeing(metal(State::Deployed));
+    observed.maas_cluster = Lookup::Found(ClusterFacts { keeps_dns: false, bridge: Ok(Some(br0())) });
     observed
 }
 
@@ -80,9 +81,9 @@ fn go13_an_empty_host_is_looked_at_then_unregistered_and_only_then_released() {
     let plan = decide(&observed, now());
     assert_eq!(effect(&plan), "look_at_host");
     let done = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done(None), now());
-    let record = done.record.unwrap();
-    assert_eq!(record.leaving, Some(Note { since: now(), clear: true, refreshed: Some(now()) }));
-    let observed = observed.with_record(&record);
+    let journal = done.journal.unwrap();
+    assert_eq!(journal.leaving, Some(Note { since: now(), clear: true, refreshed: Some(now()) }));
+    let observed = observed.with_journal(&journal);
     assert_eq!(effect(&decide(&observed, later(2))), "unregister");
     let mut gone = observed;
     gone.as_host = AsHost::NoHost;
@@ -92,12 +93,12 @@ fn go13_an_empty_host_is_looked_at_then_unregistered_and_only_then_released() {
 #[test]
 fn s11_the_address_of_a_host_leaves_dns_when_it_is_none_any_more_so_that_its_agent_is_reached_till_then() {
     let mut observed = leaving();
-    observed.maas_cluster = Lookup::Found(Surroundings { keeps_dns: true, bridge: Ok(Some(br0())) });
+    observed.maas_cluster = Lookup::Found(ClusterFacts { keeps_dns: true, bridge: Ok(Some(br0())) });
     observed.in_dns = Lookup::Found(true);
     observed.as_host = as_host(true);
     let plan = decide(&observed, now());
     assert_eq!(effect(&plan), "look_at_host");
-    let mut gone = observed.with_record(&plan.record.unwrap());
+    let mut gone = observed.with_journal(&plan.journal.unwrap());
     gone.as_host = AsHost::NoHost;
     let plan = decide(&gone, later(4));
     assert_eq!((effect(&plan), reason(&plan)), ("", "DNSDetachPending"));
@@ -112,9 +113,9 @@ fn s11_a_refresh_that_failed_unregisters_nothing() {
     let plan = decide(&observed, now());
     let refused = Outcome::Refused(Refusal::Passing, "503: unreachable".into());
     let conclusion = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &refused, now());
-    let record = conclusion.record.or(plan.record).unwrap();
-    assert_eq!(record.leaving.as_ref().unwrap().refreshed, None);
-    assert_eq!(effect(&decide(&observed.with_record(&record), later(30))), "look_at_host");
+    let journal = conclusion.journal.or(plan.journal).unwrap();
+    assert_eq!(journal.leaving.as_ref().unwrap().refreshed, None);
+    assert_eq!(effect(&decide(&observed.with_journal(&journal), later(30))), "look_at_host");
 }
 
 #[test]
@@ -123,9 +124,9 @@ fn s02_a_machine_whose_registration_may_still_land_is_not_released_yet() {
     assert_eq!((effect(&decide(&observed, now())), reason(&decide(&observed, now()))), ("", "LeavingHost"));
     assert_eq!(effect(&decide(&observed, later(140))), "release");
     // It landed, and was taken back: nothing is awaited any more.
-    let mut record = on_record();
-    record.leaving = Some(Note { since: later(-10), clear: true, refreshed: None });
-    assert_eq!(effect(&decide(&observed.with_record(&record), now())), "release");
+    let mut journal = on_record();
+    journal.leaving = Some(Note { since: later(-10), clear: true, refreshed: None });
+    assert_eq!(effect(&decide(&observed.with_journal(&journal), now())), "release");
 }
 
 #[test]
@@ -149,8 +150,8 @@ fn go11_hosts_wait_for_their_own_vms_and_nothing_that_is_remembered_of_one_pass_
     second.as_host = as_host(true);
     assert_eq!(effect(&decide(&second, now())), "look_at_host");
     // Its VMs gone, the first goes on from whatever was remembered while it waited.
-    if let Some(record) = &waiting.record {
-        observed = observed.with_record(record);
+    if let Some(journal) = &waiting.journal {
+        observed = observed.with_journal(journal);
     }
     observed.as_host = as_host(true);
     assert_eq!(effect(&decide(&observed, later(600))), "look_at_host");

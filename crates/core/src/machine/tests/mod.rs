@@ -2,16 +2,16 @@
 
 mod arbitrary;
 mod debt;
-mod extra;
 mod fixture;
 mod hosting;
 mod kind;
-mod leaving;
-mod living;
 mod odd;
 mod off;
 mod ownership;
 mod properties;
+mod provisioning;
+mod releasing;
+mod surplus;
 mod table;
 mod vm;
 mod vm_table;

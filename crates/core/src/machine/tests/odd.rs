@@ -3,6 +3,7 @@
 use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
+use crate::maas;
 
 fn message(plan: &Plan) -> String {
     condition(plan, "MachineDeployed").message.clone().unwrap_or_default()
@@ -11,63 +12,67 @@ fn message(plan: &Plan) -> String {
 #[test]
 fn s17_a_machine_that_failed_and_is_handed_out_again_counts_and_is_given_back() {
     let failure = Failure { machine: ID.into(), image: "ubuntu/jammy".into(), power: false };
-    let mut journal = Record { failed: vec![failure], ..record() };
+    let mut journal = Journal { failed: vec![failure], ..journal() };
     for attempt in 2..=3 {
-        let asked = decide(&fresh().with_record(&journal), now());
+        let asked = decide(&fresh().with_journal(&journal), now());
         assert_eq!(effect(&asked), "allocate");
-        let again = Metal { stamp: None, ..metal(State::Allocated) };
-        let found = decide(&fresh().with_record(&asked.record.unwrap()).under_key(vec![again.clone()]), now());
-        let taken = found.record.unwrap();
+        let again = maas::Machine { stamp: None, ..metal(State::Allocated) };
+        let found = decide(&fresh().with_journal(&asked.journal.unwrap()).under_key(vec![again.clone()]), now());
+        let taken = found.journal.unwrap();
         assert_eq!((taken.failed.len(), taken.machine.as_deref()), (attempt, Some(ID)));
-        let plan = decide(&fresh().with_record(&taken).seeing(again.clone()).under_key(vec![again]), now());
+        let plan = decide(&fresh().with_journal(&taken).seeing(again.clone()).under_key(vec![again]), now());
         assert_eq!(effect(&plan), "release", "it is not deployed once more");
-        let released = Record { in_flight: None, ..plan.record.unwrap() };
-        let mut ready = fresh().with_record(&released).seeing(foreign(State::Ready, None));
+        let released = Journal { in_flight: None, ..plan.journal.unwrap() };
+        let mut ready = fresh().with_journal(&released).seeing(foreign(State::Ready, None));
         ready.power = Some(Power::Off);
-        journal = decide(&ready, now()).record.unwrap();
+        journal = decide(&ready, now()).journal.unwrap();
     }
-    let plan = decide(&fresh().with_record(&journal), now());
+    let plan = decide(&fresh().with_journal(&journal), now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "AttemptsExhausted"), "the image is not blamed");
-    let said = message(&plan);
-    assert!(said.contains("abc123, which MAAS handed out 3 times") && said.contains("delete the Machine"), "{said}");
+    let progress = message(&plan);
+    assert!(
+        progress.contains("abc123, which MAAS handed out 3 times") && progress.contains("delete the Machine"),
+        "{progress}"
+    );
 }
 
 #[test]
 fn s17_of_two_machines_that_maas_handed_out_the_one_that_has_not_failed_is_used() {
     let failure = Failure { machine: ID.into(), image: "ubuntu/jammy".into(), power: false };
-    let journal = Record { failed: vec![failure], ..record() };
-    let good = Metal { id: "zzz999".into(), stamp: None, ..metal(State::Allocated) };
-    let bad = Metal { stamp: None, ..metal(State::Allocated) };
-    let record = decide(&fresh().with_record(&journal).under_key(vec![bad, good]), now()).record.unwrap();
-    assert_eq!((record.machine.as_deref(), record.failed.len()), (Some("zzz999"), 1));
+    let journal = Journal { failed: vec![failure], ..journal() };
+    let good = maas::Machine { id: "zzz999".into(), stamp: None, ..metal(State::Allocated) };
+    let bad = maas::Machine { stamp: None, ..metal(State::Allocated) };
+    let journal = decide(&fresh().with_journal(&journal).under_key(vec![bad, good]), now()).journal.unwrap();
+    assert_eq!((journal.machine.as_deref(), journal.failed.len()), (Some("zzz999"), 1));
 }
 
 #[test]
 fn s04_a_surplus_machine_that_an_earlier_user_took_holds_nothing_up_and_is_released_if_we_may() {
-    let extra = Metal { id: "zzz999".into(), stamp: None, owner: Some("alice".into()), ..metal(State::Allocated) };
-    let record = Record { extra: vec!["zzz999".into()], earlier_users: vec!["alice".into()], ..on_record() };
-    let seeing = |metal: Metal| {
-        let mut observed = fresh().with_record(&record).seeing(metal.clone()).under_key(vec![metal, extra.clone()]);
-        observed.extra = vec![Extra { id: "zzz999".into(), seen: Lookup::Found(extra.clone()), power: None }];
+    let surplus =
+        maas::Machine { id: "zzz999".into(), stamp: None, owner: Some("alice".into()), ..metal(State::Allocated) };
+    let journal = Journal { surplus: vec!["zzz999".into()], earlier_users: vec!["alice".into()], ..on_record() };
+    let seeing = |metal: maas::Machine| {
+        let mut observed = fresh().with_journal(&journal).seeing(metal.clone()).under_key(vec![metal, surplus.clone()]);
+        observed.surplus = vec![Surplus { id: "zzz999".into(), seen: Lookup::Found(surplus.clone()), power: None }];
         observed
     };
     // MAAS takes a mark from the owner only, and says no to ours for ever.
     assert_eq!(effect(&decide(&seeing(metal(State::Allocated)), now())), "deploy");
-    let begun = Record { deploy_began: Some(now()), ..record.clone() };
-    let plan = decide(&seeing(metal(State::Deploying)).with_record(&begun), now());
+    let begun = Journal { deploy_began: Some(now()), ..journal.clone() };
+    let plan = decide(&seeing(metal(State::Deploying)).with_journal(&begun), now());
     assert_eq!(plan.effect.as_ref().and_then(Effect::machine), Some("zzz999"));
     assert_eq!(effect(&plan), "release", "while nothing else is to be done");
-    let mut leaving = seeing(metal(State::Deployed)).under_key(vec![extra.clone()]).deleting();
+    let mut leaving = seeing(metal(State::Deployed)).under_key(vec![surplus.clone()]).deleting();
     leaving.on_record = Lookup::Absent;
     let plan = decide(&leaving, now());
     assert_eq!((effect(&plan), plan.finalizer), ("release", Finalizer::Keep));
-    let said = message(&plan);
-    assert!(said.contains("by alice") && said.contains("has to be in MAAS if we may not"), "{said}");
+    let progress = message(&plan);
+    assert!(progress.contains("by alice") && progress.contains("has to be in MAAS if we may not"), "{progress}");
 }
 
 #[test]
 fn s12_a_vm_that_maas_gave_up_half_way_is_asked_for_once_more_by_its_name_before_it_is_left() {
-    let observed = fresh_vm().with_record(&vm_record(Some(place())));
+    let observed = fresh_vm().with_journal(&vm_record(Some(place())));
     let half_way = |observed: &Observed| {
         let plan = decide(observed, now());
         assert_eq!(effect(&plan), "compose");
@@ -75,42 +80,42 @@ fn s12_a_vm_that_maas_gave_up_half_way_is_asked_for_once_more_by_its_name_before
         conclude(observed, &plan, &compose, &Outcome::Refused(Refusal::HalfWay, "it broke".into()), now())
     };
     let first = half_way(&observed);
-    let journal = first.record.unwrap();
+    let journal = first.journal.unwrap();
     let vm = journal.vm.clone().unwrap();
     assert!(vm.unanswered && vm.place.is_some() && journal.in_flight.is_none());
     assert_eq!(vm.name, vm_record(None).vm.unwrap().name, "the name under which LXD may have it");
     // Deleted now: a person is told where to look.
-    let plan = decide(&observed.clone().with_record(&journal).deleting(), now());
+    let plan = decide(&observed.clone().with_journal(&journal).deleting(), now());
     assert!(plan.events.iter().any(|event| event.message.contains("see whether LXD of host7 has a VM")));
     // Twice: another host, and a person is told as well.
-    let second = half_way(&observed.with_record(&journal));
-    let journal = second.record.unwrap();
+    let second = half_way(&observed.with_journal(&journal));
+    let journal = second.journal.unwrap();
     assert_eq!((journal.place(), journal.vm.as_ref().unwrap().avoids(now()).count()), (None, 1));
     assert!(second.events.iter().any(|event| event.message.contains("should its LXD hold")), "{:?}", second.events);
 }
 
 #[test]
 fn s17_a_machine_that_boots_where_there_is_no_dhcp_is_told_so_and_no_image_is_blamed() {
-    let dark = |state| Metal { without_dhcp: Some("VLAN untagged of fabric-0".into()), ..metal(state) };
-    let begun = Record { deploy_began: Some(now()), ..on_record() };
-    let deploying = fresh().with_record(&begun).seeing(dark(State::Deploying));
+    let dark = |state| maas::Machine { without_dhcp: Some("VLAN untagged of fabric-0".into()), ..metal(state) };
+    let begun = Journal { deploy_began: Some(now()), ..on_record() };
+    let deploying = fresh().with_journal(&begun).seeing(dark(State::Deploying));
     assert!(!message(&decide(&deploying, later(590))).contains("DHCP"), "nothing is wrong yet");
-    let said = message(&decide(&deploying, later(600)));
+    let progress = message(&decide(&deploying, later(600)));
     assert!(
-        said.contains("abc123 boots from VLAN untagged of fabric-0") && said.contains("turn it on there"),
-        "{said}"
+        progress.contains("abc123 boots from VLAN untagged of fabric-0") && progress.contains("turn it on there"),
+        "{progress}"
     );
-    let plan = decide(&fresh().with_record(&begun).seeing(dark(State::FailedDeployment)), later(1800));
+    let plan = decide(&fresh().with_journal(&begun).seeing(dark(State::FailedDeployment)), later(1800));
     assert!(message(&plan).contains("where MAAS neither serves nor relays DHCP"), "{}", message(&plan));
-    assert!(plan.record.unwrap().failed[0].power, "no image fails where nothing boots");
+    assert!(plan.journal.unwrap().failed[0].power, "no image fails where nothing boots");
     // Another server may give addresses.
-    assert_eq!(effect(&decide(&fresh().with_record(&on_record()).seeing(dark(State::Allocated)), now())), "deploy");
+    assert_eq!(effect(&decide(&fresh().with_journal(&on_record()).seeing(dark(State::Allocated)), now())), "deploy");
 }
 
 #[test]
 fn a_machine_in_a_zone_with_a_blank_in_its_name_is_of_use() {
-    let metal = Metal { zone: "rack 1".into(), ..metal(State::Deployed) };
-    let plan = decide(&fresh().with_record(&on_record()).seeing(metal), now());
+    let metal = maas::Machine { zone: "rack 1".into(), ..metal(State::Deployed) };
+    let plan = decide(&fresh().with_journal(&on_record()).seeing(metal), now());
     assert_eq!(plan.spec.provider_id.as_deref(), Some("maas://rack%201/abc123"));
     assert_eq!(plan.spec.failure_domain.as_deref(), Some("rack 1"));
 }
@@ -131,7 +136,7 @@ fn a_size_that_no_machine_has_is_refused_in_words_until_a_machine_is_on_record()
         observed.object.spec.min_cpu = 1 << 32;
         assert!(message(&decide(&observed, now())).starts_with("spec.minCPU is 4294967296"), "{mode:?}");
     }
-    let mut stored = fresh().with_record(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let mut stored = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
     stored.object.spec.min_memory = 8 << 30;
     assert_eq!(reason(&decide(&stored, now())), "MachineDeployed", "s24");
 }

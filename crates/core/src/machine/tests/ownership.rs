@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::fixture::*;
+use crate::maas;
 use crate::origin::WrittenFor;
 
 fn written_for(name: &str, uid: &str) -> WrittenFor {
@@ -9,13 +10,13 @@ fn written_for(name: &str, uid: &str) -> WrittenFor {
 }
 
 /// The journal of another object, with a machine.
-fn copied() -> Record {
-    Record { written_for: Some(written_for("original", "uid-0")), key: "capmaas-uid-0".into(), ..on_record() }
+fn copied() -> Journal {
+    Journal { written_for: Some(written_for("original", "uid-0")), key: "capmaas-uid-0".into(), ..on_record() }
 }
 
 /// The journal of an object of the same name, before a move or a restore.
-fn renewed() -> Record {
-    Record { written_for: Some(written_for("m", "uid-0")), key: "capmaas-uid-0".into(), ..on_record() }
+fn renewed() -> Journal {
+    Journal { written_for: Some(written_for("m", "uid-0")), key: "capmaas-uid-0".into(), ..on_record() }
 }
 
 /// The Machine that owns the object has another one as its infrastructure.
@@ -26,25 +27,25 @@ fn named_by_no_machine(mut observed: Observed) -> Observed {
     observed
 }
 
-fn stamped(state: State, key: &str) -> Metal {
-    Metal { stamp: Some(key.into()), ..metal(state) }
+fn stamped(state: State, key: &str) -> maas::Machine {
+    maas::Machine { stamp: Some(key.into()), ..metal(state) }
 }
 
 #[test]
 fn s25_a_copy_says_whose_it_is_and_gets_no_finalizer() {
-    let mut observed = fresh().with_record(&copied()).seeing(stamped(State::Deployed, "capmaas-uid-0")).provisioned();
+    let mut observed = fresh().with_journal(&copied()).seeing(stamped(State::Deployed, "capmaas-uid-0")).provisioned();
     observed.object.metadata.finalizers = None;
     let plan = decide(&observed, now());
     assert_eq!((reason(&plan), effect(&plan), plan.finalizer), ("CopiedJournal", "", Finalizer::Keep));
-    let said = condition(&plan, "MachineDeployed").message.clone().unwrap();
-    assert!(said.contains("n/original (UID uid-0)") && said.contains("Delete it"), "{said}");
-    assert_eq!((plan.record, plan.identity), (None, None));
+    let progress = condition(&plan, "MachineDeployed").message.clone().unwrap();
+    assert!(progress.contains("n/original (UID uid-0)") && progress.contains("Delete it"), "{progress}");
+    assert_eq!((plan.journal, plan.identity), (None, None));
     assert!(!may_be_served(&observed), "MAAS need not be asked");
 }
 
 #[test]
 fn s25_a_copy_goes_at_once_and_releases_nothing() {
-    let observed = fresh().with_record(&copied()).seeing(stamped(State::Deployed, "capmaas-uid-0")).deleting();
+    let observed = fresh().with_journal(&copied()).seeing(stamped(State::Deployed, "capmaas-uid-0")).deleting();
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
     assert!(plan.events[0].message.contains("nothing was released"), "{:?}", plan.events);
@@ -52,28 +53,28 @@ fn s25_a_copy_goes_at_once_and_releases_nothing() {
 
 #[test]
 fn s25_without_a_word_in_the_journal_the_uid_in_the_key_tells() {
-    let journal = Record { written_for: None, ..on_record() };
-    let observed = fresh().with_record(&journal).seeing(metal(State::Deployed)).provisioned();
+    let journal = Journal { written_for: None, ..on_record() };
+    let observed = fresh().with_journal(&journal).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed, now());
     assert_eq!(reason(&plan), "MachineDeployed");
-    assert_eq!(plan.record.unwrap().written_for, Some(written_for("m", "uid-1")), "from now on it says so");
+    assert_eq!(plan.journal.unwrap().written_for, Some(written_for("m", "uid-1")), "from now on it says so");
     assert_eq!(plan.effect, None);
     // The same journal on another object, while the original is there.
-    let mut copy = fresh().with_record(&Record { key: "capmaas-uid-0".into(), ..journal });
-    copy.others.original = Some("n/original".into());
+    let mut copy = fresh().with_journal(&Journal { key: "capmaas-uid-0".into(), ..journal });
+    copy.held_elsewhere.original = Some("n/original".into());
     assert_eq!(reason(&decide(&copy, now())), "CopiedJournal");
 }
 
 #[test]
 fn s25_a_moved_object_goes_on_once_its_machine_proves_it() {
-    for journal in [renewed(), Record { written_for: None, ..renewed() }] {
-        let observed = fresh().with_record(&journal).seeing(stamped(State::Deployed, "capmaas-uid-0")).provisioned();
+    for journal in [renewed(), Journal { written_for: None, ..renewed() }] {
+        let observed = fresh().with_journal(&journal).seeing(stamped(State::Deployed, "capmaas-uid-0")).provisioned();
         let plan = decide(&named_by_no_machine(observed.clone()), now());
         assert_eq!((reason(&plan), effect(&plan)), ("UnprovenJournal", ""));
-        assert_eq!(plan.record, None);
+        assert_eq!(plan.journal, None);
         let plan = decide(&observed, now());
         assert_eq!((reason(&plan), effect(&plan)), ("MachineDeployed", ""));
-        let rewritten = plan.record.unwrap();
+        let rewritten = plan.journal.unwrap();
         assert_eq!(rewritten.written_for, Some(written_for("m", "uid-1")));
         assert_eq!(rewritten.key, "capmaas-uid-0", "the key is never computed again (S3)");
     }
@@ -81,13 +82,13 @@ fn s25_a_moved_object_goes_on_once_its_machine_proves_it() {
 
 #[test]
 fn s25_a_moved_object_is_released_with_proof_and_kept_without() {
-    let mut observed = fresh().with_record(&renewed()).seeing(stamped(State::Deployed, "capmaas-uid-0")).deleting();
+    let mut observed = fresh().with_journal(&renewed()).seeing(stamped(State::Deployed, "capmaas-uid-0")).deleting();
     assert_eq!(effect(&decide(&observed, now())), "release");
     observed.machine = Lookup::Absent;
     let plan = decide(&observed, now());
     assert_eq!((reason(&plan), effect(&plan), plan.finalizer), ("UnprovenJournal", "", Finalizer::Keep));
-    let said = condition(&plan, "MachineDeployed").message.clone().unwrap();
-    assert!(said.contains(&format!("{ABANDON_ANNOTATION}: {ID}")), "{said}");
+    let progress = condition(&plan, "MachineDeployed").message.clone().unwrap();
+    assert!(progress.contains(&format!("{ABANDON_ANNOTATION}: {ID}")), "{progress}");
     let plan = decide(&observed.clone().with_annotation(ABANDON_ANNOTATION, ID), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
     observed.machine = Lookup::Unknown("away".into());
@@ -97,31 +98,31 @@ fn s25_a_moved_object_is_released_with_proof_and_kept_without() {
 #[test]
 fn s25_a_forged_journal_gets_nothing_that_maas_says_is_anothers() {
     // It claims to be its own, with the key and the machine of another one that was moved, so that no UID tells.
-    let forged = Record { key: "capmaas-uid-0".into(), ..on_record() };
-    let theirs = Metal { stamped_for: Some("n/victim".into()), ..stamped(State::Deployed, "capmaas-uid-0") };
-    let mut observed = fresh().with_record(&forged).seeing(theirs.clone()).under_key(vec![theirs.clone()]);
-    observed.others.contested = true;
-    observed.others.machines.insert(ID.into());
+    let forged = Journal { key: "capmaas-uid-0".into(), ..on_record() };
+    let theirs = maas::Machine { stamped_for: Some("n/victim".into()), ..stamped(State::Deployed, "capmaas-uid-0") };
+    let mut observed = fresh().with_journal(&forged).seeing(theirs.clone()).under_key(vec![theirs.clone()]);
+    observed.held_elsewhere.contested = true;
+    observed.held_elsewhere.machines.insert(ID.into());
     assert_eq!(effect(&decide(&observed.clone().provisioned(), now())), "");
     let plan = decide(&observed.clone().deleting(), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove), "it goes, and nothing is released");
     // Not stamped yet: nobody can tell whose of the two it is.
-    let allocated = Metal { stamp: None, stamped_for: None, ..metal(State::Allocated) };
+    let allocated = maas::Machine { stamp: None, stamped_for: None, ..metal(State::Allocated) };
     let observed = observed.seeing(allocated.clone()).under_key(vec![allocated]);
     assert_eq!(effect(&decide(&observed.clone(), now())), "");
     let plan = decide(&observed.clone().deleting(), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep));
     // Nor is another one asked for, because it may be the answer to our own request.
-    let observed = observed.with_record(&Record { machine: None, ..forged });
+    let observed = observed.with_journal(&Journal { machine: None, ..forged });
     assert_eq!(effect(&decide(&observed, now())), "");
     assert_eq!(decide(&observed.deleting(), now()).finalizer, Finalizer::Keep);
 }
 
 #[test]
 fn s25_what_others_claim_changes_nothing_about_a_machine_that_is_stamped_for_us() {
-    let mut observed = fresh().with_record(&on_record()).seeing(metal(State::Deployed)).provisioned();
-    observed.others.machines.insert(ID.into());
-    observed.others.contested = true;
+    let mut observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    observed.held_elsewhere.machines.insert(ID.into());
+    observed.held_elsewhere.contested = true;
     assert_eq!(reason(&decide(&observed, now())), "MachineDeployed");
     assert_eq!(effect(&decide(&observed.deleting(), now())), "release");
 }
@@ -129,56 +130,56 @@ fn s25_what_others_claim_changes_nothing_about_a_machine_that_is_stamped_for_us(
 #[test]
 fn s07_a_machine_of_another_user_under_our_key_is_not_ours() {
     let bobs = foreign(State::Allocated, Some("bob"));
-    let observed = fresh().with_record(&record()).under_key(vec![bobs.clone()]);
+    let observed = fresh().with_journal(&journal()).under_key(vec![bobs.clone()]);
     let plan = decide(&observed, now());
     assert_eq!(effect(&plan), "allocate", "another one is asked for");
     assert!(plan.events.iter().any(|event| event.warning && event.message.contains("bob's")), "{:?}", plan.events);
     // It is not the answer to an allocation of ours (S2).
-    let sent = record().sending(Write::Allocate, later(-20));
-    let observed = observed.with_record(&sent);
+    let sent = journal().sending(Write::Allocate, later(-20));
+    let observed = observed.with_journal(&sent);
     assert_eq!(effect(&decide(&observed, now())), "");
     // Nor is it released with the object.
-    let plan = decide(&fresh().with_record(&record()).under_key(vec![bobs]).deleting(), now());
+    let plan = decide(&fresh().with_journal(&journal()).under_key(vec![bobs]).deleting(), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
 }
 
 #[test]
 fn s07_a_machine_of_another_user_gets_no_bootstrap_data_though_it_is_stamped() {
-    let bobs = Metal { owner: Some("bob".into()), ..metal(State::Allocated) };
-    let plan = decide(&fresh().with_record(&on_record()).seeing(bobs), now());
+    let bobs = maas::Machine { owner: Some("bob".into()), ..metal(State::Allocated) };
+    let plan = decide(&fresh().with_journal(&on_record()).seeing(bobs), now());
     assert_eq!((reason(&plan), effect(&plan)), ("NotOurMachine", ""));
 }
 
 #[test]
 fn s05_what_an_earlier_user_of_the_object_allocated_stays_ours() {
     let earlier = foreign(State::Allocated, Some("earlier"));
-    let observed = fresh().with_record(&record()).under_key(vec![earlier.clone()]);
+    let observed = fresh().with_journal(&journal()).under_key(vec![earlier.clone()]);
     let observed = observed.with_annotation("infrastructure.cluster.x-k8s.io/maas-identity", "http://maas#earlier");
     let plan = decide(&observed, now());
-    let journal = plan.record.unwrap();
+    let journal = plan.journal.unwrap();
     assert_eq!(journal.machine.as_deref(), Some(ID));
     assert_eq!(
         (plan.identity.as_deref(), journal.earlier_users.as_slice()),
         (Some("http://maas#admin"), &["earlier".to_owned()][..])
     );
     // The annotation names the new user from now on; the journal still knows the earlier one.
-    let observed = fresh().with_record(&journal).seeing(earlier.clone()).under_key(vec![earlier]);
+    let observed = fresh().with_journal(&journal).seeing(earlier.clone()).under_key(vec![earlier]);
     assert_eq!(effect(&decide(&observed, now())), "deploy");
 }
 
 #[test]
 fn s05_a_machine_made_in_another_maas_is_not_gone_because_this_one_does_not_know_it() {
     let identity = "infrastructure.cluster.x-k8s.io/maas-identity";
-    let lost = record().sending(Write::Allocate, later(-4000));
+    let lost = journal().sending(Write::Allocate, later(-4000));
     for journal in [on_record(), lost] {
-        let mut observed = fresh().with_record(&journal).with_annotation(identity, "http://elsewhere#admin");
+        let mut observed = fresh().with_journal(&journal).with_annotation(identity, "http://elsewhere#admin");
         observed.on_record = Lookup::Absent;
         let plan = decide(&observed, now());
         assert_eq!((effect(&plan), plan.identity.as_deref()), ("", None), "{journal:?}");
         assert_eq!(decide(&observed.deleting(), now()).finalizer, Finalizer::Keep);
     }
     // Seen here with our mark: the MAAS has another address.
-    let observed = fresh().with_record(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed.with_annotation(identity, "http://elsewhere#admin"), now());
     assert_eq!((reason(&plan), plan.identity.as_deref()), ("MachineDeployed", Some("http://maas#admin")));
 }

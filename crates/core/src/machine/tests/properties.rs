@@ -6,19 +6,20 @@ use super::super::*;
 use super::arbitrary::any_observed;
 use super::fixture::*;
 use crate::Lookup;
+use crate::maas;
 
 fn ours(observed: &Observed, id: &str) -> bool {
-    let record = Record::read(observed.object.metadata.annotations.as_ref()).ok().flatten().unwrap_or_else(record);
-    let marked = |metal: &Metal| metal.id == id && observed.is_ours(&record, metal);
-    let stamped = |extra: &Extra| matches!(&extra.seen, Lookup::Found(metal) if marked(metal));
+    let journal = Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten().unwrap_or_else(journal);
+    let marked = |metal: &maas::Machine| metal.id == id && observed.is_ours(&journal, metal);
+    let stamped = |surplus: &Surplus| matches!(&surplus.seen, Lookup::Found(metal) if marked(metal));
     matches!(&observed.on_record, Lookup::Found(metal) if marked(metal))
-        || observed.extra.iter().any(stamped)
+        || observed.surplus.iter().any(stamped)
         || matches!(&observed.by_key, Lookup::Found(found) if found.iter().any(marked))
 }
 
 /// Nothing shows that what was in flight has landed.
 fn listed_none(observed: &Observed) -> bool {
-    let none = |lookup: &Lookup<Vec<Metal>>| !matches!(lookup, Lookup::Found(found) if !found.is_empty());
+    let none = |lookup: &Lookup<Vec<maas::Machine>>| !matches!(lookup, Lookup::Found(found) if !found.is_empty());
     none(&observed.by_key) && none(&observed.vm.by_name) && !matches!(observed.on_record, Lookup::Found(_))
 }
 
@@ -70,11 +71,11 @@ proptest! {
             let marked = metal.stamp.as_deref() == Some(KEY);
             let free = metal.owner.as_deref().is_none_or(|owner| owner == "admin" || owner == "new");
             prop_assert!(marked || free && metal.state.is_removable());
-            let record = Record::read(observed.object.metadata.annotations.as_ref()).unwrap().unwrap();
-            prop_assert!(marked || record.vm.is_some_and(|vm| metal.is_made_for(&vm, KEY)), "s27");
+            let journal = Journal::read(observed.object.metadata.annotations.as_ref()).unwrap().unwrap();
+            prop_assert!(marked || journal.vm.is_some_and(|vm| metal.is_made_for(&vm, KEY)), "s27");
             prop_assert!(matches!(observed.power, Some(Power::On | Power::Off)));
             // Stamped for us and in our journal, it is ours whatever others claim (S6).
-            prop_assert!(marked || !observed.others.machines.contains(machine));
+            prop_assert!(marked || !observed.held_elsewhere.machines.contains(machine));
         }
     }
 
@@ -92,24 +93,24 @@ proptest! {
         if plan.finalizer == Finalizer::Remove {
             prop_assert!(observed.object.metadata.deletion_timestamp.is_some());
             prop_assert_eq!(plan.effect, None);
-            let record = Record::read(observed.object.metadata.annotations.as_ref()).unwrap();
-            if let Some(record) = record {
+            let journal = Journal::read(observed.object.metadata.annotations.as_ref()).unwrap();
+            if let Some(journal) = journal {
                 // Asked before the release was sent, the question is not asked once more.
                 let asked = matches!(observed.by_key, Lookup::Found(_) | Lookup::Absent);
-                prop_assert!(asked || is_sent_back(&record, &observed.on_record));
-                let under_way = record.in_flight.filter(|sent| sent.may_still_land(now())).map(|sent| sent.write);
+                prop_assert!(asked || is_sent_back(&journal, &observed.on_record));
+                let under_way = journal.in_flight.filter(|sent| sent.may_still_land(now())).map(|sent| sent.write);
                 prop_assert!(under_way != Some(Write::Allocate));
                 prop_assert!(under_way != Some(Write::Compose) || !listed_none(&observed));
-                if record.machine.is_some() {
+                if journal.machine.is_some() {
                     prop_assert!(!matches!(observed.on_record, Lookup::Unknown(_)));
                 }
-                for extra in observed.extra.iter().filter(|extra| record.extra.contains(&extra.id)) {
-                    prop_assert!(!matches!(extra.seen, Lookup::Unknown(_)), "s04");
-                    let on = matches!(&extra.seen, Lookup::Found(metal) if metal.state == State::Ready);
-                    prop_assert!(!on || extra.power == Some(Power::Off) || observed.others.machines.contains(&extra.id));
+                for surplus in observed.surplus.iter().filter(|surplus| journal.surplus.contains(&surplus.id)) {
+                    prop_assert!(!matches!(surplus.seen, Lookup::Unknown(_)), "s04");
+                    let on = matches!(&surplus.seen, Lookup::Found(metal) if metal.state == State::Ready);
+                    prop_assert!(!on || surplus.power == Some(Power::Off) || observed.held_elsewhere.machines.contains(&surplus.id));
                 }
                 prop_assert!(plan.debt.is_none(), "a debt is written down before the finalizer goes");
-                if record.vm.is_some() && matches!(observed.on_record, Lookup::Absent) {
+                if journal.vm.is_some() && matches!(observed.on_record, Lookup::Absent) {
                     prop_assert!(!matches!(observed.vm.by_name, Lookup::Unknown(_)));
                 }
             } else {
@@ -131,10 +132,10 @@ proptest! {
 
     #[test]
     fn s02_nothing_is_sent_twice_while_the_first_may_still_land(observed in any_observed()) {
-        let record = Record::read(observed.object.metadata.annotations.as_ref()).unwrap();
+        let journal = Journal::read(observed.object.metadata.annotations.as_ref()).unwrap();
         let plan = decide(&observed, now());
         let unseen = matches!(&observed.by_key, Lookup::Found(found) if found.is_empty());
-        if let Some(sent) = record.and_then(|record| record.in_flight)
+        if let Some(sent) = journal.and_then(|journal| journal.in_flight)
             && sent.may_still_land(now()) && sent.write == Write::Allocate && unseen
         {
             prop_assert!(!matches!(plan.effect, Some(Effect::Allocate { .. })), "{:?}", plan.effect);
@@ -143,23 +144,23 @@ proptest! {
 
     #[test]
     fn s25_whatever_is_seen_a_copy_touches_nothing(observed in any_observed(), by_key in any::<bool>()) {
-        let mut journal = Record::read(observed.object.metadata.annotations.as_ref()).unwrap().unwrap_or_else(record);
+        let mut journal = Journal::read(observed.object.metadata.annotations.as_ref()).unwrap().unwrap_or_else(journal);
         let mut observed = observed;
         if by_key {
             journal.key = "capmaas-uid-of-another".into();
-            observed.others.original = Some("n/original".into());
+            observed.held_elsewhere.original = Some("n/original".into());
         } else {
             journal.written_for.as_mut().unwrap().name = "original".into();
         }
-        let plan = decide(&observed.with_record(&journal), now());
-        prop_assert_eq!((plan.effect, plan.record, plan.identity, plan.debt), (None, None, None, None));
+        let plan = decide(&observed.with_journal(&journal), now());
+        prop_assert_eq!((plan.effect, plan.journal, plan.identity, plan.debt), (None, None, None, None));
         prop_assert!(plan.finalizer != Finalizer::Add && plan.spec == SpecPatch::default());
     }
 
     #[test]
     fn s15_paused_means_nothing(observed in any_observed()) {
         let plan = decide(&observed.with_annotation("cluster.x-k8s.io/paused", ""), now());
-        prop_assert_eq!((plan.effect, plan.record, plan.finalizer), (None, None, Finalizer::Keep));
+        prop_assert_eq!((plan.effect, plan.journal, plan.finalizer), (None, None, Finalizer::Keep));
     }
 
     #[test]
@@ -173,7 +174,7 @@ proptest! {
             _ => None,
         };
         if expected.is_some() {
-            let stored = plan.record.and_then(|record| record.in_flight);
+            let stored = plan.journal.and_then(|journal| journal.in_flight);
             prop_assert_eq!(stored.map(|sent| (sent.write, sent.at)), expected.map(|write| (write, now())));
         }
     }
@@ -181,7 +182,7 @@ proptest! {
     #[test]
     fn saying_it_twice_changes_nothing(observed in any_observed()) {
         let plan = decide(&observed, now());
-        if plan.effect.is_none() && plan.record.is_none() && plan.spec == SpecPatch::default() {
+        if plan.effect.is_none() && plan.journal.is_none() && plan.spec == SpecPatch::default() {
             let mut again = observed;
             again.object.status = plan.status.clone().or(again.object.status);
             let second = decide(&again, now());

@@ -3,6 +3,7 @@
 use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
+use crate::maas;
 
 /// What is done in each state to a VM that is not provisioned: to ours, to the one that was made for us and is nobody's; then
 /// on deletion, to ours and to nobody's.
@@ -33,8 +34,8 @@ const ROWS: [(State, &str, &str, &str, &str); 24] = [
     (State::Unheard, "", "", "", ""),
 ];
 
-fn with(metal: Metal) -> Observed {
-    let mut observed = fresh_vm().with_record(&vm_on_record()).seeing(metal);
+fn with(metal: maas::Machine) -> Observed {
+    let mut observed = fresh_vm().with_journal(&vm_on_record()).seeing(metal);
     observed.power = Some(Power::Off);
     observed
 }
@@ -56,7 +57,7 @@ fn s08_every_state_of_a_vm_has_its_row() {
 #[test]
 fn s10_a_vm_that_somebody_else_has_is_neither_deployed_nor_removed_whatever_its_state() {
     for state in State::ALL {
-        let theirs = Metal { owner: Some("bob".into()), ..unowned_vm(state) };
+        let theirs = maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) };
         for observed in [with(theirs.clone()), with(theirs.clone()).provisioned(), with(theirs.clone()).deleting()] {
             let plan = decide(&observed, now());
             assert_eq!(plan.effect.as_ref().and_then(Effect::machine), None, "{state:?}: {:?}", plan.effect);
@@ -68,9 +69,9 @@ fn s10_a_vm_that_somebody_else_has_is_neither_deployed_nor_removed_whatever_its_
 #[test]
 fn s10_a_vm_that_is_commissioned_for_somebody_else_is_waited_for() {
     for state in State::ALL {
-        let theirs = Metal { owner: Some("bob".into()), ..unowned_vm(state) };
+        let theirs = maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) };
         let plan = decide(&with(theirs.clone()), now());
-        let kept = plan.record.clone().unwrap_or_else(vm_on_record).machine.is_some();
+        let kept = plan.journal.clone().unwrap_or_else(vm_on_record).machine.is_some();
         let passing = matches!(state, State::New | State::Commissioning | State::Testing);
         assert!(kept || !passing, "{state:?}: {plan:?}");
         assert!(!kept || passing, "{state:?} is theirs for good");
@@ -87,7 +88,7 @@ fn s09_a_vm_that_was_provisioned_once_is_never_released_removed_or_made_again_by
             let plan = decide(&with(seen).provisioned(), now());
             let name = effect(&plan);
             assert!(!["release", "delete_vm", "compose", "take", "deploy"].contains(&name), "{state:?}: {name}");
-            assert_eq!(plan.record.and_then(|record| record.machine), None, "{state:?} stays on record");
+            assert_eq!(plan.journal.and_then(|journal| journal.machine), None, "{state:?} stays on record");
         }
     }
 }
@@ -106,19 +107,19 @@ fn s16_nothing_is_removed_while_its_host_does_not_answer() {
 
 #[test]
 fn s01_the_finalizer_goes_when_neither_id_nor_name_are_known_to_maas() {
-    let mut observed = fresh_vm().with_record(&vm_on_record()).deleting();
+    let mut observed = fresh_vm().with_journal(&vm_on_record()).deleting();
     observed.on_record = Lookup::Absent;
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Remove);
     observed.vm.by_name = Lookup::Unknown("away".into());
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
-    observed.vm.by_name = Lookup::Found(vec![Metal { id: "back".into(), ..unowned_vm(State::Commissioning) }]);
+    observed.vm.by_name = Lookup::Found(vec![maas::Machine { id: "back".into(), ..unowned_vm(State::Commissioning) }]);
     let plan = decide(&observed, now());
-    assert_eq!((plan.finalizer, plan.record.unwrap().machine.as_deref()), (Finalizer::Keep, Some("back")));
+    assert_eq!((plan.finalizer, plan.journal.unwrap().machine.as_deref()), (Finalizer::Keep, Some("back")));
 }
 
 #[test]
 fn s16_a_vm_on_a_host_that_is_off_is_owed_by_the_cluster_before_its_finalizer_goes() {
-    let mut observed = fresh_vm().with_record(&vm_on_record()).seeing(vm(State::Deployed)).provisioned().deleting();
+    let mut observed = fresh_vm().with_journal(&vm_on_record()).seeing(vm(State::Deployed)).provisioned().deleting();
     observed.power = Some(Power::Unknown);
     let host = |power| Lookup::Found(HostSight { power, ..usable_host() });
     for unsure in [None, Some(Power::Unknown), Some(Power::On)] {
@@ -146,7 +147,7 @@ fn s16_a_vm_on_a_host_that_is_off_is_owed_by_the_cluster_before_its_finalizer_go
 #[test]
 fn s12_a_vm_whose_making_was_never_answered_is_named_to_a_person_before_its_object_goes() {
     let sent = vm_record(Some(place())).sending(Write::Compose, now());
-    let mut observed = fresh_vm().with_record(&sent).deleting();
+    let mut observed = fresh_vm().with_journal(&sent).deleting();
     assert_eq!(decide(&observed, later(149)).finalizer, Finalizer::Keep);
     let plan = decide(&observed, later(150));
     let told: Vec<&str> = plan.events.iter().filter(|event| event.warning).map(|it| it.message.as_str()).collect();
@@ -154,7 +155,7 @@ fn s12_a_vm_whose_making_was_never_answered_is_named_to_a_person_before_its_obje
     assert!(matches!(told[..], [one] if one.contains(&name) && one.contains("host7")), "{told:?}");
     assert_eq!((plan.finalizer, effect(&plan)), (Finalizer::Remove, ""));
     // A VM that was never asked for is nobody's worry.
-    observed = observed.with_record(&vm_record(Some(place())));
+    observed = observed.with_journal(&vm_record(Some(place())));
     assert_eq!(decide(&observed, later(150)).events, Vec::new());
 }
 
@@ -162,22 +163,22 @@ fn s12_a_vm_whose_making_was_never_answered_is_named_to_a_person_before_its_obje
 fn s12_a_name_whose_vm_may_be_in_lxd_is_not_given_up_without_a_word() {
     let sent = vm_record(Some(place())).sending(Write::Compose, now());
     let name = sent.vm.as_ref().unwrap().name.clone();
-    let mut observed = fresh_vm().with_record(&sent);
+    let mut observed = fresh_vm().with_journal(&sent);
     // Asked for once more, also after a while in which something else had to come first.
     let again = decide(&observed, later(150));
-    let record = again.record.clone().unwrap();
-    assert!(effect(&again) == "compose" && record.vm.as_ref().unwrap().unanswered);
+    let journal = again.journal.clone().unwrap();
+    assert!(effect(&again) == "compose" && journal.vm.as_ref().unwrap().unanswered);
     let says = |events: &[Event]| events.iter().any(|event| event.warning && event.message.contains(&name));
 
     let refused = Outcome::Refused(Refusal::NoRoom, "over-commit ratio".into());
     let conclusion = conclude(&observed, &again, again.effect.as_ref().unwrap(), &refused, later(151));
     assert!(says(&conclusion.events), "{:?}", conclusion.events);
-    assert!(!conclusion.record.unwrap().vm.unwrap().unanswered, "the next name was not asked for yet");
+    assert!(!conclusion.journal.unwrap().vm.unwrap().unanswered, "the next name was not asked for yet");
 
-    observed = observed.with_record(&Record { in_flight: None, ..record });
+    observed = observed.with_journal(&Journal { in_flight: None, ..journal });
     observed.vm.host = Lookup::Absent;
     let plan = decide(&observed, later(400));
     assert!(says(&plan.events), "{:?}", plan.events);
-    let plan = decide(&fresh_vm().with_record(&vm_record(Some(place()))).deleting(), later(400));
+    let plan = decide(&fresh_vm().with_journal(&vm_record(Some(place()))).deleting(), later(400));
     assert_eq!(plan.events, Vec::new());
 }

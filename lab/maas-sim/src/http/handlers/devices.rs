@@ -4,14 +4,16 @@ use serde_json::Value;
 
 use super::{
     super::{Call, forms::Form, render, reply::Reply},
+    filter::Filter,
     is_item, list,
-    machines::{check_hostname, check_macs},
+    machines::{check_hostname, check_macs, set_zone},
     unsupported,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     Model, Outcome, Refusal,
     db::{Device, Interface, Machine, Table},
-    machines::{Permission, is_mac},
+    machines::Permission,
     refusal::FormCheck,
 };
 
@@ -30,37 +32,21 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             };
             Ok(Reply::json(&Value::from(model.mac_in_use(mac).is_some())))
         }
+        "set_zone" => set_zone(model, call),
         _ => Err(unsupported(call)),
     }
 }
 
-fn listed<'a>(model: &'a Model, call: &Call) -> Outcome<Vec<&'a Device>> {
-    let query = &call.query;
-    let macs = query.all("mac_address");
-    let mut check = FormCheck::default();
-    for mac in macs.iter().filter(|mac| !is_mac(mac)) {
-        check.add("mac_address", format!("'{mac}' is not a valid MAC address."));
-    }
-    check.done()?;
-    let one_of = |key: &str, value: &str| {
-        let wanted = query.all(key);
-        wanted.is_empty() || wanted.contains(&value)
-    };
+/// The devices that a list shows.
+pub(super) fn listed<'a>(model: &'a Model, call: &Call) -> Outcome<Vec<&'a Device>> {
+    let filter = Filter::read(model, &call.query)?;
+    let ids = filter.ids();
     let mut found: Vec<&Device> = model
         .db
         .devices
         .values()
-        .filter(|device| model.may(call.user, &device.node, Permission::View))
-        .filter(|device| {
-            let node = &device.node;
-            let domain = model.db.domains.get(&node.domain).map_or("", |domain| domain.name.as_str());
-            let zone = model.db.zones.get(&node.zone).map_or("", |zone| zone.name.as_str());
-            one_of("id", &node.system_id)
-                && one_of("hostname", &node.hostname)
-                && one_of("domain", domain)
-                && one_of("zone", zone)
-                && (macs.is_empty() || macs.iter().any(|mac| node.has_mac(mac)))
-        })
+        .filter(|device| ids.as_ref().is_none_or(|ids| ids.contains(device.node.system_id.as_str())))
+        .filter(|device| model.may(call.user, &device.node, Permission::View) && filter.fits(model, &device.node))
         .collect();
     found.sort_by_key(|device| device.node.id);
     Ok(found)
@@ -115,7 +101,7 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     }
     let device = Device { node, parent };
     let reply = Reply::json(&render::device(model, &device));
-    model.effect(format!("device {system_id} ({label}) created"));
+    model.effect(Effect::object(ObjectKind::Device, &system_id, ObjectChange::Created));
     model.db.devices.insert(system_id, device);
     Ok(reply)
 }
@@ -134,7 +120,7 @@ fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => {}
         "delete" => {
             model.db.devices.remove(&system_id);
-            model.effect(format!("device {system_id} deleted"));
+            model.effect(Effect::object(ObjectKind::Device, &system_id, ObjectChange::Deleted));
             return Ok(Reply::deleted());
         }
         "update" => {
@@ -152,6 +138,16 @@ fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
             node.zone = zone.unwrap_or(node.zone);
             node.description = form.text("description").unwrap_or_else(|| node.description.clone());
             device.parent = parent.or(device.parent.take());
+        }
+        "set_owner_data" | "set_workload_annotations" => {
+            let device = model.db.devices.get_mut(&system_id).ok_or(Refusal::NotFound("Device"))?;
+            for (key, value) in call.body.pairs.iter().filter(|(key, _)| key != "op") {
+                if value.is_empty() {
+                    device.node.annotations.remove(key);
+                } else {
+                    device.node.annotations.insert(key.clone(), value.clone());
+                }
+            }
         }
         _ => return Err(unsupported(call)),
     }

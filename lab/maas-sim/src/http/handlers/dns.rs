@@ -8,10 +8,11 @@ use super::{
     super::{Call, render, reply::Reply, routes::Resource},
     list, numeric, unsupported,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     Model, Outcome, Refusal,
     db::{AllocType, DnsResource},
-    dns::DnsRequest,
+    dns::{DnsRequest, check_record},
 };
 
 fn request(call: &Call) -> DnsRequest {
@@ -69,7 +70,7 @@ fn collection(model: &mut Model, call: &Call) -> Outcome<Reply> {
         })
         .collect();
     let mut values: Vec<Value> = shown.into_iter().map(|dns| render::dns(model, dns)).collect();
-    if query.flag("all") {
+    if query.boolean("all")? {
         let mut all = implicit(model, name.as_deref(), domain);
         all.extend(values);
         values = all;
@@ -151,7 +152,7 @@ fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
             call.require_right()?;
             // Its addresses stay reserved.
             model.db.dns.remove(&id);
-            model.effect(format!("dns {id} deleted"));
+            model.effect(Effect::object(ObjectKind::Dns, id, ObjectChange::Deleted));
             Ok(Reply::deleted())
         }
         _ => Err(unsupported(call)),
@@ -199,13 +200,12 @@ fn records(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => render_record(model, dns, id),
         "update" => {
             call.require_right()?;
+            let given = |key: &str| call.body.text(key).filter(|text| !text.is_empty());
             if let Some(record) = model.db.dns.get_mut(&dns).and_then(|dns| dns.records.get_mut(at)) {
-                if let Some(text) = call.body.get("rrtype") {
-                    record.rrtype = text.to_uppercase();
-                }
-                if let Some(text) = call.body.text("rrdata") {
-                    record.rrdata = text;
-                }
+                let rrtype = given("rrtype").map_or_else(|| record.rrtype.clone(), |text| text.to_uppercase());
+                let rrdata = given("rrdata").unwrap_or_else(|| record.rrdata.clone());
+                check_record(&rrtype, &rrdata)?;
+                (record.rrtype, record.rrdata) = (rrtype, rrdata);
                 if let Some(ttl) = call.body.get("ttl") {
                     record.ttl = ttl.parse().ok();
                 }

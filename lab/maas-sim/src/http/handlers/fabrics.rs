@@ -1,13 +1,20 @@
 //! Fabrics, VLANs and spaces.
 
 use super::{
-    super::{Call, forms::is_true, render::network, reply::Reply, routes::Resource},
+    super::{
+        Call,
+        forms::{Form, is_true},
+        render::network,
+        reply::Reply,
+        routes::Resource,
+    },
     list, numeric, unsupported,
 };
 use crate::model::{
     Model, Outcome, Refusal,
     arrange::new_vlan,
     db::{Fabric, Named, Table},
+    refusal::FormCheck,
 };
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
@@ -34,11 +41,10 @@ fn fabrics(model: &mut Model, call: &Call) -> Outcome<Reply> {
         (Resource::Fabrics, "read") => list(model.db.fabrics.values().map(|row| network::fabric(model, row)).collect()),
         (Resource::Fabrics, "create") => {
             call.require_admin()?;
+            let taken = |name: &str| model.db.fabrics.values().any(|fabric| fabric.name == name);
+            check_name(form, "Fabric", None, taken)?;
             let id = model.db.sequences.take(Table::Fabric);
             let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| format!("fabric-{id}"));
-            if model.db.fabrics.values().any(|fabric| fabric.name == name) {
-                return Err(Refusal::field("name", "Fabric with this Name already exists."));
-            }
             let fabric = Fabric { id, name, class_type: form.text("class_type").filter(|text| !text.is_empty()) };
             model.db.fabrics.insert(id, fabric);
             let vlan = model.db.sequences.take(Table::Vlan);
@@ -56,8 +62,11 @@ fn fabrics(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 "read" => {}
                 "update" => {
                     call.require_right()?;
-                    if let (Some(name), Some(fabric)) = (form.text("name"), model.db.fabrics.get_mut(&id)) {
-                        fabric.name = name;
+                    let others = |name: &str| model.db.fabrics.values().any(|row| row.name == name && row.id != id);
+                    check_name(form, "Fabric", Some(id), others)?;
+                    if let Some(fabric) = model.db.fabrics.get_mut(&id) {
+                        fabric.name = form.text("name").filter(|name| !name.is_empty()).unwrap_or(fabric.name.clone());
+                        fabric.class_type = form.text("class_type").or(fabric.class_type.take());
                     }
                 }
                 "delete" => {
@@ -104,21 +113,24 @@ fn vlans(model: &mut Model, call: &Call) -> Outcome<Reply> {
             return list(rows.map(|row| network::vlan(model, row)).collect());
         }
         call.require_admin()?;
-        let Some(vid) = form.get("vid").filter(|vid| !vid.is_empty()) else { return Err(Refusal::required("vid")) };
-        let vid: i64 = vid.parse().map_err(|_| Refusal::field("vid", "Enter a whole number."))?;
-        if !(0..=4094).contains(&vid) {
-            return Err(Refusal::field("vid", "VID must be between 0 and 4094."));
+        let mut check = FormCheck::default();
+        let vid = check.require("vid", form.get("vid"));
+        let vid = check.whole_number("vid", vid);
+        if vid.is_some_and(|vid| !(0..=4094).contains(&vid)) {
+            check.add("vid", "VID must be between 0 and 4094.");
         }
-        if model.db.vlans.values().any(|vlan| vlan.fabric == fabric && vlan.vid == vid) {
-            return Err(Refusal::field(
-                "__all__",
-                "A VLAN with the specified VID already exists in the destination fabric.",
-            ));
+        let mtu = read_mtu(form, &mut check);
+        let space = read_space(model, form, &mut check);
+        if vid.is_some_and(|vid| model.db.vlans.values().any(|vlan| vlan.fabric == fabric && vlan.vid == vid)) {
+            check.add("__all__", "A VLAN with the specified VID already exists in the destination fabric.");
         }
+        check.done()?;
+        let vid = vid.unwrap_or_default();
         let id = model.db.sequences.take(Table::Vlan);
         let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| vid.to_string());
         let mut row = new_vlan(id, fabric, vid, &name);
-        row.mtu = form.get("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(1500);
+        row.mtu = mtu.unwrap_or(1500);
+        row.space = space.flatten();
         model.db.vlans.insert(id, row);
         return model
             .db
@@ -142,27 +154,17 @@ fn vlans(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => {}
         "update" => {
             call.require_right()?;
-            let space = match form.get("space") {
-                Some("" | "undefined") => Some(None),
-                Some(text) => {
-                    let row = model.db.spaces.values().find(|space| space.name == text || space.id.to_string() == text);
-                    Some(Some(row.map(|space| space.id).ok_or_else(|| {
-                        Refusal::field(
-                            "space",
-                            "Select a valid choice. That choice is not one of the available choices.",
-                        )
-                    })?))
-                }
-                None => None,
-            };
+            let mut check = FormCheck::default();
+            let space = read_space(model, form, &mut check);
+            let mtu = read_mtu(form, &mut check);
+            check_dhcp(model, form, id, &mut check);
+            check.done()?;
             let vlan = model.db.vlans.get_mut(&id).ok_or(Refusal::NotFound("VLAN"))?;
             vlan.space = space.unwrap_or(vlan.space);
             if let Some(name) = form.get("name") {
                 name.clone_into(&mut vlan.name);
             }
-            if let Some(mtu) = form.get("mtu").and_then(|mtu| mtu.parse().ok()) {
-                vlan.mtu = mtu;
-            }
+            vlan.mtu = mtu.unwrap_or(vlan.mtu);
             if let Some(text) = form.get("dhcp_on") {
                 vlan.dhcp_on = is_true(text);
             }
@@ -177,6 +179,62 @@ fn vlans(model: &mut Model, call: &Call) -> Outcome<Reply> {
     model.db.vlans.get(&id).map(|row| Reply::json(&network::vlan(model, row))).ok_or(Refusal::NotFound("VLAN"))
 }
 
+fn read_mtu(form: &Form, check: &mut FormCheck) -> Option<i64> {
+    // Linux takes no less.
+    let mtu = check.at_least("mtu", form.get("mtu").filter(|text| !text.is_empty()), 552);
+    if mtu.is_some_and(|mtu| mtu > 65535) {
+        check.add("mtu", "Ensure this value is less than or equal to 65535.");
+    }
+    mtu
+}
+
+/// The space that a form names; none if it names none.
+#[allow(clippy::option_option)]
+fn read_space(model: &Model, form: &Form, check: &mut FormCheck) -> Option<Option<i64>> {
+    let text = form.get("space")?;
+    if matches!(text, "" | "undefined") {
+        return Some(None);
+    }
+    let found = model.db.spaces.values().find(|space| space.name == text || space.id.to_string() == text);
+    if found.is_none() {
+        check.add("space", "Select a valid choice. That choice is not one of the available choices.");
+    }
+    Some(found.map(|space| space.id))
+}
+
+/// DHCP needs a rack and a range to give addresses from. Only read in source.
+fn check_dhcp(model: &Model, form: &Form, id: i64, check: &mut FormCheck) {
+    let rack = form.get("primary_rack").filter(|text| !text.is_empty());
+    if rack.is_some_and(|rack| !model.db.racks.iter().any(|row| row.system_id == rack)) {
+        check.add("primary_rack", "Select a valid choice. That choice is not one of the available choices.");
+    }
+    if !form.get("dhcp_on").is_some_and(is_true) {
+        return;
+    }
+    let on_vlan = |subnet: i64| model.db.subnets.get(&subnet).is_some_and(|subnet| subnet.vlan == id);
+    if !model.db.ranges.values().any(|range| range.dynamic && on_vlan(range.subnet)) {
+        check.add("dhcp_on", "dhcp can only be turned on when a dynamic IP range is defined.");
+    } else if rack.is_none() && !model.db.vlans.get(&id).is_some_and(|vlan| vlan.dhcp_on) {
+        check.add("__all__", "dhcp can only be turned on when a primary rack controller is set.");
+    }
+}
+
+/// Names of fabrics and spaces: those that MAAS gives by itself belong to their numbers. Only read in source.
+fn check_name(form: &Form, noun: &str, own: Option<i64>, taken: impl Fn(&str) -> bool) -> Outcome<()> {
+    let Some(name) = form.get("name").filter(|name| !name.is_empty()) else { return Ok(()) };
+    let number = name.strip_prefix(&format!("{}-", noun.to_lowercase())).and_then(|number| number.parse::<i64>().ok());
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut check = FormCheck::default();
+    if !name.starts_with(word) || !name.chars().all(|c| word(c) || c == ' ' || c == '-') {
+        check.add("name", "Enter a valid value.");
+    } else if number.is_some() && number != own {
+        check.add("name", "This is a reserved name.");
+    } else if taken(name) {
+        check.add("name", format!("{noun} with this Name already exists."));
+    }
+    check.done()
+}
+
 fn spaces(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     if call.route.resource == Resource::Spaces {
@@ -186,11 +244,9 @@ fn spaces(model: &mut Model, call: &Call) -> Outcome<Reply> {
             return list(values);
         }
         call.require_admin()?;
+        check_name(form, "Space", None, |name| model.db.spaces.values().any(|space| space.name == name))?;
         let id = model.db.sequences.take(Table::Space);
         let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| format!("space-{id}"));
-        if model.db.spaces.values().any(|space| space.name == name) {
-            return Err(Refusal::field("name", "Space with this Name already exists."));
-        }
         let description = form.text("description").unwrap_or_default();
         model.db.spaces.insert(id, Named { id, name, description });
         let row = model.db.spaces.get(&id);
@@ -206,10 +262,11 @@ fn spaces(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => {}
         "update" => {
             call.require_right()?;
-            if let Some(space) = model.db.spaces.get_mut(&id)
-                && let Some(name) = form.text("name")
-            {
-                space.name = name;
+            let others = |name: &str| model.db.spaces.values().any(|row| row.name == name && row.id != id);
+            check_name(form, "Space", Some(id), others)?;
+            if let Some(space) = model.db.spaces.get_mut(&id) {
+                space.name = form.text("name").filter(|name| !name.is_empty()).unwrap_or(space.name.clone());
+                space.description = form.text("description").unwrap_or(space.description.clone());
             }
         }
         "delete" => {

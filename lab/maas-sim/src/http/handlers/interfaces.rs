@@ -1,16 +1,11 @@
 //! Interfaces of machines.
 
 use super::{
-    super::{Call, forms::is_true, render::network, reply::Reply, routes::Resource},
-    list, unsupported,
+    super::{Call, render::network, reply::Reply, routes::Resource},
+    list, nics, unsupported,
 };
 use crate::model::{
-    Model, Outcome, Refusal, Status,
-    bridges::BridgeOptions,
-    db::{Interface, Table},
-    interfaces::LinkRequest,
-    machines::Permission,
-    refusal::FormCheck,
+    Model, Outcome, Refusal, Status, bridges::BridgeOptions, db::Machine, links::LinkRequest, machines::Permission,
 };
 
 /// The bridge parameters of a form.
@@ -31,6 +26,9 @@ fn rendered(model: &Model, system_id: &str, nic: i64) -> Outcome<Reply> {
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
+    if let Some(device) = model.db.devices.get(&system_id).filter(|_| call.action == "read") {
+        return of_device(model, call, &device.node);
+    }
     let machine = model.db.machines.get(&system_id).ok_or(Refusal::NotFound("Node"))?;
     if call.route.resource == Resource::Interfaces {
         if call.action == "read" {
@@ -40,6 +38,11 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         model.machine_for(&system_id, call.user, Permission::Admin)?;
         return create(model, call, &system_id);
     }
+    let form = call.data();
+    if call.action == "link_subnet" {
+        // MAAS reads this before it looks for the machine.
+        form.boolean("force")?;
+    }
     // MAAS looks for the interface before it looks at rights.
     let nic = model.find_interface(&system_id, call.parameter(1))?.id;
     if call.action == "read" {
@@ -47,14 +50,13 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         return rendered(model, &system_id, nic);
     }
     model.machine_for(&system_id, call.user, Permission::Admin)?;
-    let form = call.data();
     match call.action {
         "update" => {
             // The record of a Deployed machine may be changed; nothing else happens.
             if model.machine(&system_id)?.status != Status::Deployed {
                 model.check_interface_state(&system_id, "update interface")?;
             }
-            update(model, call, &system_id, nic)?;
+            nics::update(model, &call.body, &system_id, nic)?;
         }
         "delete" => {
             model.check_interface_state(&system_id, "delete interface")?;
@@ -67,8 +69,8 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 mode: form.text("mode"),
                 subnet: form.text("subnet"),
                 ip_address: form.text("ip_address"),
-                default_gateway: form.flag("default_gateway"),
-                force: form.flag("force"),
+                default_gateway: form.checkbox("default_gateway"),
+                force: form.boolean("force")?,
             };
             model.link_subnet(&system_id, nic, &request)?;
         }
@@ -99,90 +101,45 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     rendered(model, &system_id, nic)
 }
 
+fn of_device(model: &Model, call: &Call, node: &Machine) -> Outcome<Reply> {
+    if !model.may(call.user, node, Permission::View) {
+        return Err(Refusal::Forbidden);
+    }
+    if call.route.resource == Resource::Interfaces {
+        return list(node.interfaces.iter().map(|nic| network::interface(model, node, nic)).collect());
+    }
+    let wanted = call.parameter(1);
+    let nic = node.interfaces.iter().find(|nic| nic.id.to_string() == wanted || nic.name == wanted);
+    nic.map(|nic| Reply::json(&network::interface(model, node, nic))).ok_or(Refusal::NotFound("Interface"))
+}
+
 fn create(model: &mut Model, call: &Call, system_id: &str) -> Outcome<Reply> {
     let form = call.data();
-    match call.action {
+    let nic = match call.action {
         "create_bridge" => {
             model.check_interface_state(system_id, "create bridge")?;
-            let options = bridge_options(form);
-            let nic = model.create_bridge(
+            nics::check_bridge(form)?;
+            model.create_bridge(
                 system_id,
                 form.get("name"),
                 form.get("parent").or_else(|| form.get("parents")),
                 form.get("mac_address"),
-                &options,
-            )?;
-            rendered(model, system_id, nic)
+                &bridge_options(form),
+            )?
         }
         "create_physical" => {
-            model.check_interface_state(system_id, "create physical")?;
-            let mut check = FormCheck::default();
-            let mac = check.require("mac_address", form.get("mac_address"));
-            check.done()?;
-            let mac = mac.unwrap_or_default();
-            if let Some(other) = model.mac_in_use(mac) {
-                return Err(Refusal::field(
-                    "mac_address",
-                    format!("This MAC address is already in use by {}.", other.hostname),
-                ));
-            }
-            let id = model.db.sequences.take(Table::Interface);
-            let count = model.machine(system_id)?.interfaces.len();
-            let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| format!("eth{count}"));
-            let vlan = form.get("vlan").and_then(|text| text.parse().ok());
-            model.machine_mut(system_id)?.interfaces.push(Interface::physical(id, &name, mac, vlan));
-            rendered(model, system_id, id)
+            model.check_interface_state(system_id, "create")?;
+            nics::create_physical(model, form, system_id)?
         }
-        _ => Err(unsupported(call)),
-    }
-}
-
-fn update(model: &mut Model, call: &Call, system_id: &str, nic: i64) -> Outcome<()> {
-    let form = &call.body;
-    let vlan = match form.get("vlan") {
-        Some("") => Some(None),
-        Some(text) => {
-            let id = text.parse::<i64>().ok().filter(|id| model.db.vlans.contains_key(id));
-            Some(Some(id.ok_or_else(|| {
-                Refusal::field("vlan", "Select a valid choice. That choice is not one of the available choices.")
-            })?))
+        "create_vlan" => {
+            model.check_interface_state(system_id, "create VLAN")?;
+            nics::create_vlan(model, form, system_id)?
         }
-        None => None,
+        "create_bond" => {
+            model.check_interface_state(system_id, "create bond")?;
+            nics::create_bond(model, form, system_id)?
+        }
+        _ => return Err(unsupported(call)),
     };
-    if let Some(name) = form.get("name").filter(|name| !name.is_empty()) {
-        let taken = model.machine(system_id)?.interfaces.iter().any(|other| other.name == name && other.id != nic);
-        if taken {
-            return Err(Refusal::validation("__all__", "Interface with this Node config and Name already exists."));
-        }
-    }
-    let row = model.interface_mut(system_id, nic)?;
-    if let Some(name) = form.text("name").filter(|name| !name.is_empty()) {
-        row.name = name;
-    }
-    if let Some(mac) = form.get("mac_address").filter(|mac| !mac.is_empty()) {
-        row.mac = mac.to_lowercase();
-    }
-    row.vlan = vlan.unwrap_or(row.vlan);
-    if form.has("tags") {
-        row.tags = form
-            .all("tags")
-            .iter()
-            .flat_map(|text| text.split(','))
-            .filter(|t| !t.is_empty())
-            .map(str::to_owned)
-            .collect();
-    }
-    if let Some(text) = form.get("bridge_stp") {
-        row.bridge_stp = is_true(text);
-    }
-    if let Some(fd) = form.get("bridge_fd").and_then(|text| text.parse().ok()) {
-        row.bridge_fd = fd;
-    }
-    if let Some(text) = form.text("bridge_type").filter(|text| !text.is_empty()) {
-        row.bridge_type = text;
-    }
-    if let Some(text) = form.get("enabled") {
-        row.enabled = is_true(text);
-    }
-    Ok(())
+    rendered(model, system_id, nic)
 }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{
     super::{Call, forms::Form, render, reply::Reply, routes::Resource},
-    list, unsupported,
+    list, machine_form, scripts, unsupported,
 };
 use crate::model::{
-    Model, Outcome, Refusal, Status, db::InterfaceKind, deploy::DeployRequest, machines::Permission,
-    power::PowerAnswer, refusal::FormCheck, release::ReleaseRequest,
+    Model, Outcome, Refusal, Status, bridges::BridgeOptions, db::InterfaceKind, deploy::DeployRequest,
+    machines::Permission, power::PowerAnswer, refusal::FormCheck, release::ReleaseRequest,
 };
 use crate::version::Change;
 
@@ -48,14 +48,16 @@ fn rendered(model: &Model, system_id: &str) -> Outcome<Reply> {
 
 fn required(action: &str) -> Permission {
     match action {
-        "read" | "details" | "get_token" | "query_power_state" | "get_curtin_config" => Permission::View,
+        "read" | "details" | "query_power_state" | "get_curtin_config" => Permission::View,
+        "get_token" | "power_parameters" => Permission::AdminRead,
         "update"
         | "delete"
         | "commission"
         | "test"
         | "mark_fixed"
         | "override_failed_testing"
-        | "power_parameters"
+        | "rescue_mode"
+        | "exit_rescue_mode"
         | "set_storage_layout"
         | "restore_default_configuration"
         | "restore_networking_configuration"
@@ -68,41 +70,38 @@ fn required(action: &str) -> Permission {
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
-    if call.route.resource == Resource::Node && !model.db.machines.contains_key(&system_id) {
-        return Err(Refusal::NotFound("Node"));
+    let form = call.data();
+    if call.action == "release" && !model.version.has(Change::ReleaseScripts) {
+        // MAAS reads these before it looks for the machine.
+        for key in ["erase", "secure_erase", "quick_erase"] {
+            form.boolean(key)?;
+        }
     }
     model.machine_for(&system_id, call.user, required(call.action))?;
-    let form = call.data();
     let comment = form.get("comment");
     let user = call.user;
     match call.action {
-        "read" | "restore_default_configuration" | "restore_networking_configuration" => {}
-        "update" => update(model, call, &system_id)?,
+        "read" => {}
+        "restore_default_configuration" | "restore_networking_configuration" | "restore_storage_configuration" => {
+            restore(model, &system_id, call.action)?;
+        }
+        "update" => machine_form::update(model, call, &system_id)?,
         "delete" => {
-            model.delete_machine(&system_id, call.query.flag("force"))?;
+            model.delete_machine(&system_id, call.query.boolean("force")?)?;
             return Ok(Reply::deleted());
         }
-        "deploy" => model.deploy(&system_id, user, &deploy_request(form))?,
-        "release" => {
-            if model.version.has(Change::ReleaseScripts) {
-                check_release_scripts(form)?;
-            }
-            let request =
-                ReleaseRequest { erase: form.flag("erase"), force: form.flag("force"), comment: form.text("comment") };
-            model.release(&system_id, user, &request)?;
-        }
+        "deploy" => model.deploy(&system_id, user, &deploy_request(form)?)?,
+        "release" => model.release(&system_id, user, &release_request(model, form)?)?,
         "abort" => model.abort(&system_id, user, comment)?,
         "commission" => {
-            let test = form.get("testing_scripts").is_none_or(|scripts| scripts != "none");
+            let test = scripts::check_commissioning(form, model.can_commission(&system_id)?)?;
             model.commission(&system_id, user, test)?;
         }
-        "test" => model.test(&system_id, user)?,
-        "override_failed_testing" => {
-            if model.machine(&system_id)?.status == Status::FailedTesting {
-                model.set_status(&system_id, Status::Ready);
-                model.machine_mut(&system_id)?.owner = None;
-            }
+        "test" => {
+            scripts::check_testing(form, model.machine(&system_id)?.status)?;
+            model.test(&system_id, user)?;
         }
+        "override_failed_testing" => model.override_failed_testing(&system_id, user, comment)?,
         "rescue_mode" => model.rescue_mode(&system_id, user)?,
         "exit_rescue_mode" => model.exit_rescue_mode(&system_id, user)?,
         "mark_broken" => model.mark_broken(&system_id, user, comment.or_else(|| form.get("error_description")))?,
@@ -119,7 +118,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             model.annotate(&system_id, user, &pairs)?;
         }
         "clear_default_gateways" => model.machine_mut(&system_id)?.gateway_link = None,
-        "set_storage_layout" | "restore_storage_configuration" => storage_layout(model, &system_id)?,
+        "set_storage_layout" => storage_layout(model, form, &system_id)?,
         "query_power_state" => return query_power(model, &system_id),
         "power_parameters" => {
             return Ok(Reply::json(&json!(model.machine(&system_id)?.power_parameters)));
@@ -144,12 +143,50 @@ pub(crate) fn parts(model: &mut Model, call: &Call) -> Outcome<Reply> {
     list(Vec::new())
 }
 
-fn storage_layout(model: &mut Model, system_id: &str) -> Outcome<()> {
-    let status = model.machine(system_id)?.status;
-    if !matches!(status, Status::Ready | Status::Allocated) {
-        return Err(Refusal::conflict("Cannot change the storage layout on a machine that is not Ready or Allocated."));
+/// Only read in source, as is what follows.
+const LAYOUTS: &[&str] = &["bcache", "blank", "custom", "flat", "lvm", "vmfs6", "vmfs7"];
+
+fn storage_layout(model: &mut Model, form: &Form, system_id: &str) -> Outcome<()> {
+    let machine = model.machine(system_id)?;
+    if machine.status != Status::Ready {
+        return Err(Refusal::conflict("Cannot change the storage layout on a machine that is not Ready."));
+    }
+    let mut check = FormCheck::default();
+    if let Some(layout) = check.require("storage_layout", form.get("storage_layout")) {
+        check.choice("storage_layout", layout, LAYOUTS);
+    }
+    check.done()?;
+    if machine.disks.is_empty() {
+        return Err(Refusal::bad_request("Machine is missing a boot disk; no storage layout can be applied."));
     }
     Ok(())
+}
+
+/// Puts the network back as commissioning left it; disks always are as it left them.
+fn restore(model: &mut Model, system_id: &str, action: &str) -> Outcome<()> {
+    let status = model.machine(system_id)?.status;
+    if !matches!(status, Status::Ready | Status::FailedTesting) {
+        let what = match action {
+            "restore_networking_configuration" => "networking configuration",
+            "restore_storage_configuration" => "storage configuration.",
+            _ => "default networking and storage configuration.",
+        };
+        let words = format!("Machine must be in a ready or failed testing state to restore {what}");
+        return Err(Refusal::conflict(words));
+    }
+    if action != "restore_storage_configuration" {
+        model.restore_networking(system_id)?;
+    }
+    Ok(())
+}
+
+fn release_request(model: &Model, form: &Form) -> Outcome<ReleaseRequest> {
+    let comment = form.text("comment");
+    if model.version.has(Change::ReleaseScripts) {
+        scripts::check_release(form)?;
+        return Ok(ReleaseRequest { erase: form.checkbox("erase"), force: form.checkbox("force"), comment });
+    }
+    Ok(ReleaseRequest { erase: form.boolean("erase")?, force: form.boolean("force")?, comment })
 }
 
 fn query_power(model: &mut Model, system_id: &str) -> Outcome<Reply> {
@@ -173,115 +210,34 @@ fn get_token(model: &Model, system_id: &str) -> Outcome<Reply> {
     })))
 }
 
-/// The only script for releases that MAAS brings along.
-const RELEASE_SCRIPT: &str = "wipe-disks";
-
-fn check_release_scripts(form: &Form) -> Outcome<()> {
-    let mut check = FormCheck::default();
-    let asked = form.all("scripts");
-    for name in
-        asked.iter().flat_map(|names| names.split(',')).filter(|name| !name.is_empty() && *name != RELEASE_SCRIPT)
-    {
-        check.add("scripts", format!("Select a valid choice. {name} is not one of the available choices."));
-    }
-    check.done()
+/// Options that allocating and deploying have in common.
+pub(super) fn bridging(form: &Form, by_default: bool) -> Outcome<Option<BridgeOptions>> {
+    let wanted = form.boolean("bridge_all")? || (by_default && form.get("bridge_all").is_none());
+    form.boolean("bridge_stp")?;
+    form.whole_number("bridge_fd")?;
+    Ok(wanted.then(|| super::interfaces::bridge_options(form)))
 }
 
-fn deploy_request(form: &Form) -> DeployRequest {
-    DeployRequest {
+fn deploy_request(form: &Form) -> Outcome<DeployRequest> {
+    let install_rackd = form.boolean("install_rackd")?;
+    let install_kvm = form.boolean("install_kvm")?;
+    let register_vmhost = form.boolean("register_vmhost")?;
+    let ephemeral = form.boolean("ephemeral_deploy")?;
+    // VMs on a host need bridges.
+    let bridge_all = bridging(form, (install_kvm || register_vmhost) && !ephemeral)?;
+    Ok(DeployRequest {
         distro_series: form.text("distro_series"),
         hwe_kernel: form.text("hwe_kernel"),
         agent_name: form.text("agent_name"),
         comment: form.text("comment"),
-        ephemeral: form.flag("ephemeral_deploy"),
-        enable_hw_sync: form.flag("enable_hw_sync"),
+        ephemeral,
+        enable_hw_sync: form.boolean("enable_hw_sync")?,
         enable_kernel_crash_dump: form.flag("enable_kernel_crash_dump"),
-        vm_host: form.flag("register_vmhost") || form.flag("install_kvm"),
-        install_rackd: form.flag("install_rackd"),
-        bridge_all: form.flag("bridge_all").then(|| super::interfaces::bridge_options(form)),
+        vm_host: register_vmhost || install_kvm,
+        install_rackd,
+        bridge_all,
         user_data: form.text("user_data"),
-    }
-}
-
-/// Bytes, or a number with a unit of 1000.
-fn parse_size(text: &str) -> Option<i64> {
-    let text = text.trim();
-    let (number, factor) = match text.char_indices().last()? {
-        (at, 'K' | 'k') => (&text[..at], 1000),
-        (at, 'M') => (&text[..at], 1_000_000),
-        (at, 'G') => (&text[..at], 1_000_000_000),
-        (at, 'T') => (&text[..at], 1_000_000_000_000),
-        _ => (text, 1),
-    };
-    number.parse::<i64>().ok().map(|number| number * factor)
-}
-
-fn update(model: &mut Model, call: &Call, system_id: &str) -> Outcome<()> {
-    let form = &call.body;
-    let given = |key: &str| form.get(key).filter(|text| !text.is_empty());
-    let mut check = FormCheck::default();
-    super::machines::check_hostname(model, form, &mut check, Some(system_id));
-    let choice = "Select a valid choice. That choice is not one of the available choices.";
-    let zone = given("zone").map(|name| model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id));
-    if zone == Some(None) {
-        check.add("zone", choice);
-    }
-    let pool = given("pool").map(|name| model.db.pools.values().find(|pool| pool.name == name).map(|pool| pool.id));
-    if pool == Some(None) {
-        check.add("pool", choice);
-    }
-    let domain = given("domain").map(|name| (name, model.find_domain(name).map(|domain| domain.id)));
-    if let Some((name, None)) = domain {
-        check.add("domain", format!("Unable to find domain {name}"));
-    }
-    let swap = given("swap_size").map(|text| (text, parse_size(text)));
-    if let Some((text, None)) = swap {
-        check.add("swap_size", format!("Invalid size for swap: {text}"));
-    }
-    let number = |check: &mut FormCheck, key: &str| -> Option<i64> {
-        let text = given(key)?;
-        let parsed = text.parse().ok();
-        if parsed.is_none() {
-            check.add(key, "Enter a whole number.");
-        }
-        parsed
-    };
-    let cpu_count = number(&mut check, "cpu_count");
-    let memory = number(&mut check, "memory");
-    check.done()?;
-    let power_type = given("power_type").map(str::to_owned);
-    if let Some(name) = given("hostname") {
-        model.rename(system_id, name.split('.').next().unwrap_or(name));
-    }
-    let machine = model.machine_mut(system_id)?;
-    if let Some(text) = form.text("description") {
-        machine.description = text;
-    }
-    machine.zone = zone.flatten().unwrap_or(machine.zone);
-    machine.pool = pool.flatten().unwrap_or(machine.pool);
-    machine.domain = domain.and_then(|(_, id)| id).unwrap_or(machine.domain);
-    machine.swap_size = swap.and_then(|(_, size)| size).or(machine.swap_size);
-    machine.cpu_count = cpu_count.unwrap_or(machine.cpu_count);
-    machine.memory = memory.unwrap_or(machine.memory);
-    if let Some(text) = given("architecture") {
-        text.clone_into(&mut machine.architecture);
-    }
-    if let Some(text) = form.text("min_hwe_kernel") {
-        machine.min_hwe_kernel = Some(text);
-    }
-    if let Some(power_type) = power_type
-        && power_type != machine.power_type
-    {
-        machine.power_parameters = power_parameters(form, &power_type);
-        machine.power_type = power_type;
-    }
-    for (key, value) in &form.pairs {
-        if let Some(name) = key.strip_prefix("power_parameters_").filter(|name| *name != "skip_check") {
-            machine.power_parameters.insert(name.to_owned(), value.clone());
-        }
-    }
-    model.effect(format!("{system_id}: updated"));
-    Ok(())
+    })
 }
 
 /// The network part of what curtin would get. The rest of a real answer holds credentials of the machine.
@@ -289,7 +245,7 @@ fn curtin(model: &Model, system_id: &str) -> Outcome<Reply> {
     use std::fmt::Write as _;
 
     let machine = model.machine(system_id)?;
-    if !matches!(machine.status, Status::Deploying | Status::Deployed) {
+    if !matches!(machine.status, Status::Deploying | Status::Deployed | Status::FailedDeployment) {
         return Err(Refusal::bad_request(format!("Machine {} is not in a deployment state.", machine.hostname)));
     }
     let mut text = String::from("network:\n");

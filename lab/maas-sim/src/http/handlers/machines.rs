@@ -1,62 +1,28 @@
 //! The collection of machines: lists, making, allocating.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Map, Value, json};
 
 use super::{
     super::{
         Call,
-        forms::{Encoding, Form, is_true},
+        forms::{Encoding, Form},
         render,
         reply::Reply,
-        routes::Resource,
     },
-    unsupported,
+    filter::Filter,
+    machine_form::{self, Fields},
+    scripts, unsupported,
 };
+use crate::ledger::{Effect, MachineChange};
 use crate::model::{
     Model, Outcome, Refusal, Status,
     allocate::AllocateRequest,
-    db::{Machine, PowerState, ScriptStatus, Table},
+    db::{Machine, ScriptStatus, Table},
     machines::{Permission, hostname_error, is_mac},
     refusal::FormCheck,
     release::ReleaseRequest,
 };
 use crate::version::Change;
-
-/// Filters of a list.
-const FILTERS: &[&str] = &[
-    "hostname",
-    "id",
-    "mac_address",
-    "domain",
-    "agent_name",
-    "status",
-    "zone",
-    "pool",
-    "tags",
-    "not_tags",
-    "pod",
-    "not_pod",
-    "pod_type",
-    "not_pod_type",
-    "arch",
-    "cpu_count",
-    "mem",
-    "not_in_zone",
-    "not_in_pool",
-    "subnets",
-    "not_subnets",
-    "fabrics",
-    "not_fabrics",
-    "vlans",
-    "not_vlans",
-];
-/// Parameters of `op=allocate` that are no constraints: no form of MAAS minds them.
-const IGNORED: &[&str] = &["comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd", "dry_run", "verbose"];
-/// Those that came later, all at once.
-const MANY_FILTERS: &[&str] =
-    &["system_id", "owner", "link_speed", "power_state", "not_owner", "not_id", "not_hostname"];
 
 pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     match call.action {
@@ -64,6 +30,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "create" => create(model, call),
         "allocate" => allocate(model, call),
         "release" => release(model, call),
+        "accept" | "accept_all" => accept(model, call),
         "set_zone" => set_zone(model, call),
         "is_registered" => {
             let Some(mac) = call.query.get("mac_address") else {
@@ -99,129 +66,15 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     }
 }
 
-fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
-    let query = &call.query;
-    let mut check = FormCheck::default();
-    for (key, _) in query.pairs.iter().filter(|(key, _)| key != "op" && !key.starts_with("oauth_")) {
-        let known = FILTERS.contains(&key.as_str())
-            || IGNORED.contains(&key.as_str())
-            || (MANY_FILTERS.contains(&key.as_str()) && model.version.has(Change::ManyFilters));
-        if !known {
-            check.add(key, "No such constraint.");
-        }
-    }
-    // Tags may be many in one value, all else is what it is.
-    let words = |key: &str| -> Vec<String> {
-        let many = key == "tags";
-        let values = query.all(key);
-        let parts = values.iter().flat_map(|text| text.split(|c: char| many && (c == ',' || c.is_whitespace())));
-        parts.filter(|text| !text.is_empty()).map(str::to_owned).collect()
-    };
-    let zones = words("zone");
-    let pools = words("pool");
-    let tags = words("tags");
-    let (not_zones, not_pools) = (words("not_in_zone"), words("not_in_pool"));
-    for (field, names) in [("zone", &zones), ("not_in_zone", &not_zones)] {
-        model.check_zones(field, names, &mut check);
-    }
-    for (field, names) in [("pool", &pools), ("not_in_pool", &not_pools)] {
-        model.check_pools(field, names, &mut check);
-    }
-    model.check_tags(&tags, &mut check);
-    model.check_owners(&words("owner"), &mut check);
-    let numbers = [
-        ("cpu_count", "Invalid CPU count: number required."),
-        ("cpu_speed", "Invalid CPU speed: number required."),
-        ("mem", "Invalid memory: number of MiB required."),
-        ("link_speed", "Invalid link speed: number required."),
-    ];
-    for (field, words) in numbers {
-        if query.all(field).iter().any(|text| !text.is_empty() && text.parse::<f64>().is_err()) {
-            check.add(field, words);
-        }
-    }
-    for state in query.all("power_state").iter().filter(|state| PowerState::parse(state).is_none()) {
-        check.add("power_state", format!("Select a valid choice. {state} is not one of the available choices."));
-    }
-    let mut statuses = Vec::new();
-    for word in query.all("status") {
-        match Status::ALL.iter().copied().find(|status| status.filter_word() == word) {
-            Some(status) => statuses.push(status),
-            None => check.add("status", format!("Select a valid choice. {word} is not one of the available choices.")),
-        }
-    }
-    for mac in query.all("mac_address").iter().filter(|mac| !is_mac(mac)) {
-        check.add("mac_address", format!("'{mac}' is not a valid MAC address."));
-    }
-    check.done()?;
-    let ids: BTreeSet<&str> = query.all("id").into_iter().chain(query.all("system_id")).collect();
-    let not_tags = words("not_tags");
-    // Read once: there may be ten thousand machines.
-    let [hostnames, domains, agents, owners, powers, macs, not_names, not_ids, not_owners] = [
-        "hostname",
-        "domain",
-        "agent_name",
-        "owner",
-        "power_state",
-        "mac_address",
-        "not_hostname",
-        "not_id",
-        "not_owner",
-    ]
-    .map(|key| query.all(key));
-    let one_of = |wanted: &[&str], value: &str| wanted.is_empty() || wanted.contains(&value);
-    let fits = |machine: &Machine| -> bool {
-        let name = |rows: &std::collections::BTreeMap<i64, crate::model::db::Named>, id: i64| {
-            rows.get(&id).map(|row| row.name.clone()).unwrap_or_default()
-        };
-        let host = machine.vm.as_ref().and_then(|vm| model.db.vm_hosts.get(&vm.vm_host));
-        let domain = model.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
-        #[allow(clippy::cast_precision_loss)]
-        let number = |key: &str, have: i64| {
-            query.get(key).and_then(|text| text.parse::<f64>().ok()).is_none_or(|want| have as f64 >= want)
-        };
-        let pod_fits = query.get("pod").is_none_or(|wanted| {
-            host.is_some_and(|host| {
-                // Up to 3.5 a part of the name is enough.
-                if model.version.has(Change::ManyFilters) && !model.version.has(Change::ExactPodFilter) {
-                    host.name.contains(wanted)
-                } else {
-                    host.name == wanted
-                }
-            })
-        });
-        one_of(&hostnames, &machine.hostname)
-            && one_of(&domains, domain)
-            && one_of(&agents, &machine.agent_name)
-            && one_of(&owners, model.user_name(machine.owner))
-            && one_of(&powers, machine.power_state.word())
-            && (macs.is_empty()
-                || machine.interfaces.iter().any(|nic| macs.iter().any(|mac| nic.mac.eq_ignore_ascii_case(mac))))
-            && (statuses.is_empty() || statuses.contains(&machine.status))
-            && (zones.is_empty() || zones.contains(&name(&model.db.zones, machine.zone)))
-            && (pools.is_empty() || pools.contains(&name(&model.db.pools, machine.pool)))
-            && tags.iter().all(|tag| machine.tags.contains(tag))
-            && !not_tags.iter().any(|tag| machine.tags.contains(tag))
-            && pod_fits
-            && query.get("not_pod").is_none_or(|wanted| host.is_none_or(|host| host.name != wanted))
-            && query.get("pod_type").is_none_or(|wanted| host.is_some_and(|host| host.kind == wanted))
-            && query.get("not_pod_type").is_none_or(|wanted| host.is_none_or(|host| host.kind != wanted))
-            && number("cpu_count", machine.cpu_count)
-            && number("mem", machine.memory)
-            && number("cpu_speed", machine.cpu_speed)
-            && !not_zones.contains(&name(&model.db.zones, machine.zone))
-            && !not_pools.contains(&name(&model.db.pools, machine.pool))
-            && !not_names.contains(&machine.hostname.as_str())
-            && !not_ids.contains(&machine.system_id.as_str())
-            && !not_owners.contains(&model.user_name(machine.owner))
-    };
+/// The machines that a list shows.
+pub(super) fn filtered(model: &Model, call: &Call) -> Outcome<Vec<String>> {
+    let filter = Filter::read(model, &call.query)?;
     let machines = &model.db.machines;
-    let mut found: Vec<&Machine> = if ids.is_empty() {
-        machines.values().collect()
-    } else {
-        ids.into_iter().filter_map(|id| machines.get(id)).collect()
+    let mut found: Vec<&Machine> = match filter.ids() {
+        Some(ids) => ids.into_iter().filter_map(|id| machines.get(id)).collect(),
+        None => machines.values().collect(),
     };
-    found.retain(|machine| model.may(call.user, machine, Permission::View) && fits(machine));
+    found.retain(|machine| model.may(call.user, machine, Permission::View) && filter.fits(model, machine));
     found.sort_by_key(|machine| machine.id);
     Ok(found.into_iter().map(|machine| machine.system_id.clone()).collect())
 }
@@ -231,13 +84,17 @@ fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if form.encoding == Encoding::Json {
         return Err(Refusal::crash("'dict' object has no attribute 'getlist'"));
     }
+    for key in ["install_rackd", "install_kvm", "register_vmhost", "ephemeral_deploy"] {
+        form.boolean(key)?;
+    }
+    let bridge_all = super::machine::bridging(form, false)?;
     let request = AllocateRequest {
         data: form.pairs.iter().filter(|(key, _)| key != "op").cloned().collect(),
         agent_name: form.text("agent_name").unwrap_or_default(),
         comment: form.text("comment"),
-        dry_run: form.flag("dry_run"),
-        verbose: form.flag("verbose"),
-        bridge_all: form.flag("bridge_all").then(|| super::interfaces::bridge_options(form)),
+        dry_run: form.boolean("dry_run")?,
+        verbose: form.boolean("verbose")?,
+        bridge_all,
     };
     let system_id = model.allocate(call.user, &request)?;
     let mut value = render::machine::machine(model, model.machine(&system_id)?);
@@ -249,31 +106,15 @@ fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
 fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     let ids = form.all_texts("machines");
-    let unknown: Vec<&str> = ids.iter().filter(|id| !model.db.machines.contains_key(*id)).map(String::as_str).collect();
-    if !unknown.is_empty() {
-        return Err(Refusal::bad_request(format!("Unknown machine(s): {}.", unknown.join(", "))));
-    }
-    let refused: Vec<&str> = ids
-        .iter()
-        .filter(|id| model.machine_for(id, call.user, Permission::Edit).is_err())
-        .map(String::as_str)
-        .collect();
-    if !refused.is_empty() {
-        return Err(Refusal::text(
-            403,
-            format!(
-                "You don't have the required permission to release the following machine(s): {}.",
-                refused.join(", ")
-            ),
-        ));
-    }
+    check_known(model, &ids)?;
+    check_permitted(model, call, &ids, Permission::Edit, "release")?;
     let mut wrong: Vec<String> = Vec::new();
     let mut wanted: Vec<String> = Vec::new();
     for id in &ids {
         let status = model.machine(id)?.status;
         if status.is_releasable() {
             wanted.push(id.clone());
-        } else if !matches!(status, Status::Ready | Status::Releasing) {
+        } else if status != Status::Ready {
             wrong.push(format!("{id} ('{}')", status.name()));
         }
     }
@@ -290,24 +131,83 @@ fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::json(&json!(wanted)))
 }
 
-fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
+/// Only read in source.
+fn accept(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let all = call.action == "accept_all";
+    let ids = if all {
+        let new = |machine: &&Machine| call.admin && !machine.locked && machine.status == Status::New;
+        model.machines_in_order().into_iter().filter(new).map(|machine| machine.system_id.clone()).collect()
+    } else {
+        let ids = call.body.all_texts("machines");
+        check_known(model, &ids)?;
+        check_permitted(model, call, &ids, Permission::Admin, "accept")?;
+        ids
+    };
+    let mut accepted = Vec::new();
+    for id in ids {
+        if model.accept(&id, call.user)? {
+            accepted.push(id);
+        }
+    }
+    Ok(Reply::machines(accepted))
+}
+
+fn check_known(model: &Model, ids: &[String]) -> Outcome<()> {
+    let unknown: Vec<&str> = ids.iter().filter(|id| !model.db.machines.contains_key(*id)).map(String::as_str).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(format!("Unknown machine(s): {}.", unknown.join(", "))))
+}
+
+fn check_permitted(model: &Model, call: &Call, ids: &[String], permission: Permission, what: &str) -> Outcome<()> {
+    let refused: Vec<&str> =
+        ids.iter().filter(|id| model.machine_for(id, call.user, permission).is_err()).map(String::as_str).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let words =
+        format!("You don't have the required permission to {what} the following machine(s): {}.", refused.join(", "));
+    Err(Refusal::text(403, words))
+}
+
+pub(super) fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     let zone = form.get("zone").and_then(|name| model.db.zones.values().find(|zone| zone.name == name)).map(|z| z.id);
     let Some(zone) = zone else {
         return Err(Refusal::field("zone", "Select a valid choice. That choice is not one of the available choices."));
     };
     let ids = form.all_texts("nodes");
-    if ids.iter().any(|id| !model.db.machines.contains_key(id)) || !call.admin {
+    let known = |id: &String| model.db.machines.contains_key(id) || model.db.devices.contains_key(id);
+    if !ids.iter().all(known) || !call.admin {
         return Err(Refusal::field("system_id", "Some of the given system ids are invalid system ids."));
     }
     for id in &ids {
-        model.machine_mut(id)?.zone = zone;
+        match model.db.devices.get_mut(id) {
+            Some(device) => device.node.zone = zone,
+            None => model.machine_mut(id)?.zone = zone,
+        }
     }
-    model.effect(format!("zone of {} machines set", ids.len()));
+    for id in &ids {
+        model.effect(Effect::machine(id, MachineChange::Zone));
+    }
     Ok(Reply::json(&Value::Null))
 }
 
-/// The MAC addresses of a new node, and whether one of them is in use.
+/// Kernels are named in a field of their own, which is read before the form.
+fn check_kernel(form: &Form) -> Outcome<()> {
+    let is_kernel = |text: &str| text.contains("hwe-") || text.contains("ga-");
+    let in_architecture = ["architecture", "subarchitecture"].iter().filter_map(|key| form.get(key)).any(is_kernel);
+    if in_architecture {
+        return Err(Refusal::bad_request("hwe kernel must be specified using the min_hwe_kernel argument."));
+    }
+    match form.get("min_hwe_kernel").filter(|text| !text.is_empty() && !is_kernel(text)) {
+        Some(_) => Err(Refusal::bad_request("min_hwe_kernel must start with \"hwe-\" or \"ga-\"")),
+        None => Ok(()),
+    }
+}
+
+/// The MAC addresses of a new node, and whether they can be had.
 pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck) -> (Vec<String>, bool) {
     let macs: Vec<String> = form
         .all("mac_addresses")
@@ -319,16 +219,15 @@ pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck) -> (
     if macs.is_empty() {
         check.add("mac_addresses", "This field is required.");
     }
-    let mut taken = false;
     for mac in &macs {
         if !is_mac(mac) {
             check.add("mac_addresses", format!("'{mac}' is not a valid MAC address."));
         } else if let Some(other) = model.mac_in_use(mac) {
-            taken = true;
             check.add("mac_addresses", format!("MAC address {mac} already in use on {}.", other.hostname));
         }
     }
-    (macs, taken)
+    let fine = !check.is_wrong("mac_addresses");
+    (macs, fine)
 }
 
 /// The host name that a form gives to a node, which may have it already.
@@ -344,59 +243,41 @@ pub(super) fn check_hostname(model: &Model, form: &Form, check: &mut FormCheck, 
 
 fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
-    if call.route.resource == Resource::Nodes {
-        return Err(unsupported(call));
-    }
+    let commission = form.get("commission").is_none() || form.boolean("commission")?;
+    check_kernel(form)?;
     let mut check = FormCheck::default();
-    let architecture = check.require("architecture", form.get("architecture"));
-    let full = architecture.map(|text| if text.contains('/') { text.to_owned() } else { format!("{text}/generic") });
-    let usable = model.usable_architectures();
-    if let Some(text) = full.as_ref().filter(|text| !usable.contains(text)) {
-        let quoted: Vec<String> = usable.iter().map(|name| format!("'{name}'")).collect();
-        let words = format!("'{text}' is not a valid architecture.  It should be one of: {}.", quoted.join(", "));
-        check.add("architecture", words);
+    let (macs, macs_fine) = check_macs(model, form, &mut check);
+    check.require("architecture", form.get("architecture"));
+    let fields = machine_form::read(model, form, &mut check, None, call.admin)?;
+    if let Some(power_type) = fields.power_type.as_deref().filter(|kind| *kind != "ipmi" && !macs_fine)
+        && !check.is_wrong("power_type")
+    {
+        check.add("power_type", format!("Can't set power type to {power_type} without network interfaces"));
     }
-    let (macs, mac_taken) = check_macs(model, form, &mut check);
-    let power_type = form.text("power_type").unwrap_or_default();
-    if mac_taken && power_type == "manual" {
-        check.add("power_type", "Can't set power type to manual without network interfaces");
-    }
-    let hostname = check_hostname(model, form, &mut check, None);
-    let choice = "Select a valid choice. That choice is not one of the available choices.";
-    let zone = form.get("zone").filter(|text| !text.is_empty()).map(|name| {
-        let found = model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id);
-        if found.is_none() {
-            check.add("zone", choice);
-        }
-        found
-    });
-    let pool = form.get("pool").filter(|text| !text.is_empty()).map(|name| {
-        let found = model.db.pools.values().find(|pool| pool.name == name).map(|pool| pool.id);
-        if found.is_none() {
-            check.add("pool", choice);
-        }
-        found
-    });
     check.done()?;
     let deployed = form.flag("deployed") && model.version.has(Change::CreateDeployed);
-    let commission = call.admin && !deployed && form.get("commission").is_none_or(is_true);
+    // Scripts that do not exist are not told: the machine is made, and not commissioned.
+    let scripts = scripts::check_commissioning(form, true);
+    let commission = call.admin && !deployed && commission && scripts.is_ok();
+    let Fields { hostname, domain, zone, pool, architecture, power_type, .. } = fields;
+    let power_type = power_type.unwrap_or_default();
     // Where a rack is needed for the images, its absence is noticed before anything is made.
     if commission && !model.version.has(Change::TemporalPower) {
-        model.check_can_boot(full.as_deref().unwrap_or_default())?;
+        model.check_can_boot(architecture.as_deref().unwrap_or_default())?;
     }
     let hostname = hostname.unwrap_or_else(|| model.new_hostname());
     let label = hostname.split('.').next().unwrap_or_default().to_owned();
-    let domain = hostname.split_once('.').and_then(|(_, domain)| model.find_domain(domain)).map(|domain| domain.id);
+    let of_name = hostname.split_once('.').and_then(|(_, domain)| model.find_domain(domain)).map(|domain| domain.id);
     let system_id = model.add_machine(&label, &macs);
     let parameters = super::machine::power_parameters(form, &power_type);
     let set = deployed.then(|| model.db.sequences.take(Table::ScriptSet));
     let machine = model.machine_mut(&system_id)?;
-    machine.architecture = full.unwrap_or_default();
+    machine.architecture = architecture.unwrap_or_default();
     machine.power_type = power_type;
     machine.power_parameters = parameters;
-    machine.zone = zone.flatten().unwrap_or(machine.zone);
-    machine.pool = pool.flatten().unwrap_or(machine.pool);
-    machine.domain = domain.unwrap_or(machine.domain);
+    machine.zone = zone.unwrap_or(machine.zone);
+    machine.pool = pool.unwrap_or(machine.pool);
+    machine.domain = domain.or(of_name).unwrap_or(machine.domain);
     machine.description = form.text("description").unwrap_or_default();
     if let Some(text) = form.text("distro_series").filter(|_| deployed) {
         machine.distro_series = text;
@@ -407,10 +288,9 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
         machine.commissioning = ScriptStatus::Pending;
         machine.commissioning_set = set;
     }
-    model.effect(format!("machine {system_id} ({label}) created"));
+    model.effect(Effect::machine(&system_id, MachineChange::Created));
     if commission {
-        let test = form.get("testing_scripts").is_none_or(|scripts| scripts != "none");
-        model.commission(&system_id, call.user, test)?;
+        model.commission(&system_id, call.user, scripts?)?;
     }
     let machine = model.machine(&system_id)?;
     Ok(Reply::json(&render::machine::machine(model, machine)))

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{Call, render::uri, reply::Reply, routes::Resource},
+    super::{Call, render, reply::Reply, routes::Resource},
     is_item, unsupported,
 };
-use crate::model::{Model, Outcome, Refusal, boot::setting_names};
+use crate::model::{DEFAULT_DOMAIN, DEFAULT_ZONE, Model, Outcome, Refusal, boot::setting_names, db::Rack};
 
 const CAPABILITIES: &[&str] = &[
     "networks-management",
@@ -53,20 +53,45 @@ pub(crate) fn settings(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::raw("text/plain", "OK"))
 }
 
+/// A controller that is region and rack at once. The names of its fields were only read in source.
+pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
+    let domain = model.db.domains.get(&DEFAULT_DOMAIN);
+    let mut value = json!({
+        "system_id": rack.system_id, "hostname": rack.hostname, "description": "", "hardware_uuid": null,
+        "domain": domain.map(|row| render::domain(model, row)),
+        "fqdn": format!("{}.{}", rack.hostname, domain.map_or("", |row| row.name.as_str())),
+        "architecture": "amd64/generic", "cpu_count": 2, "cpu_speed": 0, "memory": 8192, "swap_size": null,
+        "osystem": "ubuntu", "distro_series": "jammy", "power_type": "", "power_state": "unknown",
+        "ip_addresses": [], "interface_set": [], "zone": model.db.zones.get(&DEFAULT_ZONE).map(render::zone),
+        "status_action": "", "node_type": 4, "node_type_name": "Region and rack controller", "service_set": [],
+        "current_commissioning_result_id": null, "current_testing_result_id": null,
+        "current_installation_result_id": null, "version": model.version.to_string(), "hardware_info": {},
+        "tag_names": [], "resource_uri": render::uri(&format!("rackcontrollers/{}/", rack.system_id)),
+    });
+    for what in [
+        "commissioning",
+        "testing",
+        "cpu_test",
+        "memory_test",
+        "network_test",
+        "storage_test",
+        "other_test",
+        "interface_test",
+    ] {
+        value[format!("{what}_status")] = json!(-1);
+        value[format!("{what}_status_name")] = json!("Unknown");
+    }
+    value
+}
+
 pub(crate) fn controllers(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let rack_json = |rack: &crate::model::db::Rack| {
-        json!({
-            "system_id": rack.system_id, "hostname": rack.hostname, "fqdn": format!("{}.maas", rack.hostname),
-            "node_type": 4, "node_type_name": "Region and rack controller", "version": model.version.to_string(),
-            "interface_set": [], "ip_addresses": [], "service_set": [], "tag_names": [],
-            "resource_uri": uri(&format!("rackcontrollers/{}/", rack.system_id)),
-        })
-    };
     if !is_item(call) {
         if call.action != "read" {
             return Err(unsupported(call));
         }
-        return Ok(Reply::json(&Value::from(model.db.racks.iter().map(rack_json).collect::<Vec<_>>())));
+        return Ok(Reply::json(&Value::from(
+            model.db.racks.iter().map(|rack| controller(model, rack)).collect::<Vec<_>>(),
+        )));
     }
     let what = if call.route.resource == Resource::RackController { "RackController" } else { "RegionController" };
     let rack = model
@@ -76,7 +101,7 @@ pub(crate) fn controllers(model: &mut Model, call: &Call) -> Outcome<Reply> {
         .find(|rack| rack.system_id == call.parameter(0) || rack.hostname == call.parameter(0))
         .ok_or(Refusal::NotFound(what))?;
     match call.action {
-        "read" => Ok(Reply::json(&rack_json(rack))),
+        "read" => Ok(Reply::json(&controller(model, rack))),
         "list_boot_images" => {
             call.require_right()?;
             let mut images: Vec<_> =

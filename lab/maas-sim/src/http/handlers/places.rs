@@ -6,6 +6,7 @@ use super::{
     super::{Call, forms::is_true, render, reply::Reply},
     is_item, list, numeric, unsupported,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     DEFAULT_POOL, DEFAULT_ZONE, Model, Outcome, Refusal,
     db::{Domain, Named, Table},
@@ -59,7 +60,7 @@ pub(crate) fn zones(model: &mut Model, call: &Call) -> Outcome<Reply> {
             description: form.text("description").unwrap_or_default(),
         };
         let reply = Reply::json(&render::zone(&zone));
-        model.effect(format!("zone {} created", zone.name));
+        model.effect(Effect::object(ObjectKind::Zone, &zone.name, ObjectChange::Created));
         model.db.zones.insert(id, zone);
         return Ok(reply);
     }
@@ -137,7 +138,7 @@ pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
             description: form.text("description").unwrap_or_default(),
         };
         let reply = Reply::json(&render::pool(&pool));
-        model.effect(format!("pool {} created", pool.name));
+        model.effect(Effect::object(ObjectKind::Pool, &pool.name, ObjectChange::Created));
         model.db.pools.insert(id, pool);
         return Ok(reply);
     }
@@ -176,11 +177,15 @@ pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
     }
 }
 
-fn ttl(text: Option<&str>, field: &str) -> Outcome<Option<i64>> {
-    match text.filter(|text| !text.is_empty()) {
-        None => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| Refusal::field(field, "Enter a whole number.")),
+/// The longest time that a name server may keep a record.
+const MAX_TTL: i64 = 604_800;
+
+fn read_ttl(text: Option<&str>, check: &mut FormCheck) -> Option<i64> {
+    let ttl = check.at_least("ttl", text.filter(|text| !text.is_empty()), 1);
+    if ttl.is_some_and(|ttl| ttl > MAX_TTL) {
+        check.add("ttl", format!("Ensure this value is less than or equal to {MAX_TTL}."));
     }
+    ttl
 }
 
 fn check_domain_name(model: &Model, name: &str, own: Option<i64>, check: &mut FormCheck) {
@@ -209,12 +214,13 @@ pub(crate) fn domains(model: &mut Model, call: &Call) -> Outcome<Reply> {
         if let Some(name) = name {
             check_domain_name(model, name, None, &mut check);
         }
+        let ttl = read_ttl(form.get("ttl"), &mut check);
         check.done()?;
         let row = Domain {
             id: model.db.sequences.take(Table::Domain),
             name: name.unwrap_or_default().to_owned(),
             authoritative: form.get("authoritative").is_none_or(is_true),
-            ttl: ttl(form.get("ttl"), "ttl")?,
+            ttl,
         };
         let reply = Reply::json(&render::domain(model, &row));
         model.db.domains.insert(row.id, row);
@@ -226,12 +232,12 @@ pub(crate) fn domains(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => Ok(Reply::json(&render::domain(model, domain))),
         "update" => {
             call.require_right()?;
-            let ttl = ttl(form.get("ttl"), "ttl")?;
+            let mut check = FormCheck::default();
             if let Some(name) = form.get("name").filter(|name| !name.is_empty()) {
-                let mut check = FormCheck::default();
                 check_domain_name(model, name, Some(id), &mut check);
-                check.done()?;
             }
+            let ttl = read_ttl(form.get("ttl"), &mut check);
+            check.done()?;
             let domain = model.db.domains.get_mut(&id).ok_or(Refusal::NotFound("Domain"))?;
             if let Some(name) = form.get("name").filter(|name| !name.is_empty()) {
                 name.clone_into(&mut domain.name);

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use super::{
     super::{
         Call,
-        forms::is_true,
+        forms::{Form, is_true},
         render::{long_time, network},
         reply::Reply,
     },
-    is_item, list, numeric, unsupported,
+    is_item, list, unsupported,
 };
 use crate::model::{
     Model, Outcome, Refusal,
     arrange::new_subnet,
-    db::{AllocType, IpRange, Subnet, Table},
-    net::{from_number, to_number},
+    db::{AllocType, Subnet, Table},
+    net::{Cidr, from_number, to_number},
     network::ReserveRequest,
     refusal::FormCheck,
 };
@@ -34,22 +34,16 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             return list(model.db.subnets.values().map(|row| network::subnet(model, row)).collect());
         }
         call.require_admin()?;
-        let Some(text) = call.body.get("cidr").filter(|text| !text.is_empty()) else {
-            return Err(Refusal::required("cidr"));
-        };
-        let cidr = text.parse().map_err(|_| Refusal::field("cidr", "Required format: <network>/<prefixlen>."))?;
-        if model.db.subnets.values().any(|subnet| subnet.cidr == cidr) {
-            let mut check = FormCheck::default();
-            check.add("cidr", "Subnet with this Cidr already exists.");
-            if model.version.has(Change::OverlapTold) {
-                check.add("__all__", format!("Subnet {cidr} would overlap with existing subnets."));
-            }
-            check.done()?;
-        }
-        let vlan = choose_vlan(model, call)?.or_else(|| model.db.vlans.keys().next().copied()).unwrap_or(1);
+        let mut check = FormCheck::default();
+        let cidr = read_cidr(model, call.body.get("cidr"), None, true, &mut check);
+        let vlan = choose_vlan(model, call, &mut check);
+        let fields = read_fields(&call.body, cidr, &mut check);
+        check.done()?;
+        let Some(cidr) = cidr else { return Err(Refusal::required("cidr")) };
+        let vlan = vlan.or_else(|| model.db.vlans.keys().next().copied()).unwrap_or(1);
         let id = model.db.sequences.take(Table::Subnet);
         let mut row = new_subnet(id, cidr, vlan);
-        update_fields(&mut row, call)?;
+        fields.write(&mut row, &call.body);
         model.db.subnets.insert(id, row);
         return render_subnet(model, id);
     }
@@ -58,10 +52,22 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         "read" => render_subnet(model, id),
         "update" => {
             call.require_right()?;
-            let vlan = choose_vlan(model, call)?;
+            let mut check = FormCheck::default();
+            let old = model.db.subnets.get(&id).map(|row| row.cidr);
+            let cidr = read_cidr(model, call.body.get("cidr"), Some(id), false, &mut check).or(old);
+            // Only a number names a VLAN here.
+            let vlan = read_vlan(model, &call.body, &mut check);
+            let fields = read_fields(&call.body, cidr, &mut check);
+            check.done()?;
             let row = model.db.subnets.get_mut(&id).ok_or(Refusal::NotFound("Subnet"))?;
+            if row.name == row.cidr.to_string()
+                && let Some(cidr) = cidr
+            {
+                row.name = cidr.to_string();
+            }
+            row.cidr = cidr.unwrap_or(row.cidr);
             row.vlan = vlan.unwrap_or(row.vlan);
-            update_fields(row, call)?;
+            fields.write(row, &call.body);
             render_subnet(model, id)
         }
         "delete" => {
@@ -79,69 +85,149 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     }
 }
 
-fn choose_vlan(model: &Model, call: &Call) -> Outcome<Option<i64>> {
-    let no_choice =
-        || Refusal::field("vlan", "Select a valid choice. That choice is not one of the available choices.");
-    match call.body.get("vlan").filter(|text| !text.is_empty()) {
-        None => {
-            let fabric = call.body.get("fabric").filter(|text| !text.is_empty());
-            let vid = call.body.get("vid").and_then(|vid| vid.parse::<i64>().ok()).unwrap_or(0);
-            let Some(fabric) = fabric else { return Ok(None) };
-            let row = model.db.vlans.values().find(|vlan| {
-                vlan.vid == vid && (vlan.fabric.to_string() == fabric || model.fabric_name(Some(vlan)) == fabric)
-            });
-            row.map(|vlan| Some(vlan.id)).ok_or_else(no_choice)
+const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
+
+fn given<'a>(form: &'a Form, key: &str) -> Option<&'a str> {
+    form.get(key).filter(|text| !text.is_empty())
+}
+
+fn read_cidr(
+    model: &Model,
+    text: Option<&str>,
+    own: Option<i64>,
+    required: bool,
+    check: &mut FormCheck,
+) -> Option<Cidr> {
+    let text = if required { check.require("cidr", text)? } else { text.filter(|text| !text.is_empty())? };
+    let Ok(cidr) = text.parse::<Cidr>() else {
+        check.add("cidr", "Required format: <network>/<prefixlen>.");
+        return None;
+    };
+    if cidr.length() == 0 {
+        check.add("cidr", "Prefix length must be greater than 0.");
+    }
+    let others = || model.db.subnets.values().filter(|subnet| Some(subnet.id) != own);
+    if others().any(|subnet| subnet.cidr == cidr) {
+        check.add("cidr", "Subnet with this Cidr already exists.");
+    }
+    if model.version.has(Change::OverlapTold) && others().any(|subnet| subnet.cidr.overlaps(cidr)) {
+        check.add("__all__", format!("Subnet {cidr} would overlap with existing subnets."));
+    }
+    Some(cidr)
+}
+
+fn read_vlan(model: &Model, form: &Form, check: &mut FormCheck) -> Option<i64> {
+    let text = given(form, "vlan")?;
+    let id = text.parse::<i64>().ok().filter(|id| model.db.vlans.contains_key(id));
+    if id.is_none() {
+        check.add("vlan", CHOICE);
+    }
+    id
+}
+
+/// The VLAN of a new subnet: by its number, or by a fabric and a VID. Only read in source.
+fn choose_vlan(model: &Model, call: &Call, check: &mut FormCheck) -> Option<i64> {
+    let form = &call.body;
+    let vlan = read_vlan(model, form, check);
+    let fabric = given(form, "fabric").and_then(|text| {
+        let id = text.parse::<i64>().ok().filter(|id| model.db.fabrics.contains_key(id));
+        if id.is_none() {
+            check.add("fabric", CHOICE);
         }
-        Some(text) => {
-            let id = text.parse::<i64>().ok().filter(|id| model.db.vlans.contains_key(id));
-            id.map(Some).ok_or_else(no_choice)
+        id
+    });
+    let vid = check.at_least("vid", given(form, "vid"), 0);
+    if vid.is_some_and(|vid| vid > 4094) {
+        check.add("vid", "Ensure this value is less than or equal to 4094.");
+    }
+    if check.is_wrong("vid") || check.is_wrong("fabric") || check.is_wrong("vlan") {
+        return None;
+    }
+    let name_of = |id: i64| model.db.fabrics.get(&id).map_or("", |fabric| fabric.name.as_str());
+    match (vlan.and_then(|id| model.db.vlans.get(&id)), fabric) {
+        (Some(vlan), Some(fabric)) if vlan.fabric != fabric => {
+            let words =
+                format!("VLAN {}.{} is not in fabric name={}.", name_of(vlan.fabric), vlan.name, name_of(fabric));
+            check.add("vlan", words);
+            None
+        }
+        (Some(vlan), _) => Some(vlan.id),
+        (None, None) if vid.unwrap_or(0) == 0 => None,
+        (None, fabric) => {
+            let of = fabric.unwrap_or(0);
+            let vid = vid.unwrap_or(0);
+            let found = model.db.vlans.values().find(|vlan| vlan.fabric == of && vlan.vid == vid).map(|vlan| vlan.id);
+            if found.is_none() {
+                let place =
+                    fabric.map_or_else(|| "default fabric".to_owned(), |id| format!("fabric name={}", name_of(id)));
+                check.add("vid", format!("No VLAN with vid {vid} in {place}."));
+            }
+            found
         }
     }
 }
 
-fn update_fields(row: &mut Subnet, call: &Call) -> Outcome<()> {
-    let form = &call.body;
-    if let Some(name) = form.get("name").filter(|name| !name.is_empty()) {
-        name.clone_into(&mut row.name);
+/// What a form says about a subnet besides its network and its VLAN.
+#[allow(clippy::option_option)]
+struct SubnetFields {
+    gateway_ip: Option<Option<IpAddr>>,
+    dns_servers: Option<Vec<String>>,
+    rdns_mode: Option<i64>,
+}
+
+fn read_fields(form: &Form, cidr: Option<Cidr>, check: &mut FormCheck) -> SubnetFields {
+    let gateway_ip = form.get("gateway_ip").map(|text| {
+        let ip = text.parse::<IpAddr>().ok();
+        if ip.is_none() && !text.is_empty() {
+            check.add("gateway_ip", "Enter a valid IPv4 or IPv6 address.");
+        }
+        if ip.is_some_and(|ip| cidr.is_some_and(|cidr| !cidr.contains(ip))) {
+            check.add("gateway_ip", "Gateway IP must be within CIDR range.");
+        }
+        ip
+    });
+    let servers = || form.all("dns_servers").into_iter().flat_map(|text| text.split([',', ' ']));
+    let dns_servers: Option<Vec<String>> =
+        form.has("dns_servers").then(|| servers().filter(|text| !text.is_empty()).map(str::to_owned).collect());
+    if let Some(wrong) = dns_servers.iter().flatten().find(|text| text.parse::<IpAddr>().is_err()) {
+        let words = format!("Invalid IP address: {wrong}; provide a list of space-separated IP addresses");
+        check.add("__all__", words);
     }
-    if let Some(text) = form.get("description") {
-        text.clone_into(&mut row.description);
+    let rdns_mode = given(form, "rdns_mode").and_then(|text| {
+        let mode = text.parse().ok().filter(|mode| (0..=2).contains(mode));
+        if mode.is_none() {
+            check.add("rdns_mode", format!("Select a valid choice. {text} is not one of the available choices."));
+        }
+        mode
+    });
+    if form.has("space") {
+        check.add("space", "Spaces may no longer be set on subnets. Set the space on the underlying VLAN.");
     }
-    if let Some(text) = form.get("gateway_ip") {
-        row.gateway_ip = if text.is_empty() {
-            None
-        } else {
-            let ip: IpAddr =
-                text.parse().map_err(|_| Refusal::field("gateway_ip", "Enter a valid IPv4 or IPv6 address."))?;
-            if !row.cidr.contains(ip) {
-                return Err(Refusal::field("gateway_ip", "Gateway IP must be within CIDR range."));
+    SubnetFields { gateway_ip, dns_servers, rdns_mode }
+}
+
+impl SubnetFields {
+    fn write(self, row: &mut Subnet, form: &Form) {
+        if let Some(name) = given(form, "name") {
+            name.clone_into(&mut row.name);
+        }
+        if let Some(text) = form.get("description") {
+            text.clone_into(&mut row.description);
+        }
+        row.gateway_ip = self.gateway_ip.unwrap_or(row.gateway_ip);
+        row.dns_servers = self.dns_servers.unwrap_or_else(|| row.dns_servers.clone());
+        row.rdns_mode = self.rdns_mode.unwrap_or(row.rdns_mode);
+        for (name, field) in [
+            ("managed", &mut row.managed),
+            ("allow_dns", &mut row.allow_dns),
+            ("allow_proxy", &mut row.allow_proxy),
+            ("active_discovery", &mut row.active_discovery),
+        ] {
+            if let Some(text) = form.get(name) {
+                *field = is_true(text);
             }
-            Some(ip)
-        };
-    }
-    if form.has("dns_servers") {
-        row.dns_servers = form
-            .all("dns_servers")
-            .iter()
-            .flat_map(|text| text.split([',', ' ']))
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
-            .collect();
-    }
-    for (name, field) in [
-        ("managed", &mut row.managed),
-        ("allow_dns", &mut row.allow_dns),
-        ("allow_proxy", &mut row.allow_proxy),
-        ("active_discovery", &mut row.active_discovery),
-    ] {
-        if let Some(text) = form.get(name) {
-            *field = is_true(text);
         }
     }
-    if let Some(mode) = form.get("rdns_mode").and_then(|mode| mode.parse().ok()) {
-        row.rdns_mode = mode;
-    }
-    Ok(())
 }
 
 /// Gaps between what is taken, as pairs of numbers.
@@ -283,83 +369,11 @@ fn bmcs_at(model: &Model, ip: Option<IpAddr>) -> Vec<Value> {
         .collect()
 }
 
-pub(crate) fn ranges(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let form = &call.body;
-    let render = |model: &Model, id: i64| -> Outcome<Reply> {
-        let row = model.db.ranges.get(&id).ok_or(Refusal::NotFound("IPRange"))?;
-        Ok(Reply::json(&network::ip_range(model, row)))
-    };
-    if !is_item(call) {
-        if call.action == "read" {
-            return list(model.db.ranges.values().map(|row| network::ip_range(model, row)).collect());
-        }
-        let mut check = crate::model::refusal::FormCheck::default();
-        let kind = check.require("type", form.get("type"));
-        let start = check.require("start_ip", form.get("start_ip"));
-        let end = check.require("end_ip", form.get("end_ip"));
-        if let Some(kind) = kind.filter(|kind| !["dynamic", "reserved"].contains(kind)) {
-            check.add("type", format!("Select a valid choice. {kind} is not one of the available choices."));
-        }
-        check.done()?;
-        let dynamic = kind == Some("dynamic");
-        if dynamic && !call.admin {
-            return Err(Refusal::text(403, "Unable to create dynamic IP range. You don't have sufficient privileges."));
-        }
-        let parse = |field: &str, text: Option<&str>| -> Outcome<IpAddr> {
-            text.unwrap_or_default().parse().map_err(|_| Refusal::field(field, "Enter a valid IPv4 or IPv6 address."))
-        };
-        let (start, end) = (parse("start_ip", start)?, parse("end_ip", end)?);
-        let subnet = match form.get("subnet").filter(|text| !text.is_empty()) {
-            Some(text) => model.find_subnet(text),
-            None => model.subnet_of(start),
-        };
-        let Some(subnet) = subnet.map(|subnet| subnet.id) else { return Err(Refusal::required("subnet")) };
-        let overlap = model.db.ranges.values().any(|range| {
-            range.subnet == subnet
-                && to_number(range.start) <= to_number(end)
-                && to_number(start) <= to_number(range.end)
-        });
-        if overlap {
-            let what = if dynamic { "dynamic" } else { "reserved" };
-            return Err(Refusal::field("__all__", format!("Requested {what} range conflicts with an existing range.")));
-        }
-        let id = model.db.sequences.take(Table::IpRange);
-        let comment = form.text("comment").unwrap_or_default();
-        model.db.ranges.insert(id, IpRange { id, dynamic, start, end, subnet, user: Some(call.user), comment });
-        return render(model, id);
-    }
-    let id = numeric(call.parameter(0), "IPRange")?;
-    let row = model.db.ranges.get(&id).ok_or(Refusal::NotFound("IPRange"))?;
-    if call.action != "read" && !call.admin && row.user != Some(call.user) {
-        return Err(Refusal::text(403, "Unable to modify IP range. You don't own the IP range."));
-    }
-    match call.action {
-        "read" => render(model, id),
-        "update" => {
-            let row = model.db.ranges.get_mut(&id).ok_or(Refusal::NotFound("IPRange"))?;
-            for (field, into) in [("start_ip", &mut row.start), ("end_ip", &mut row.end)] {
-                if let Some(text) = form.get(field).filter(|text| !text.is_empty()) {
-                    *into = text.parse().map_err(|_| Refusal::field(field, "Enter a valid IPv4 or IPv6 address."))?;
-                }
-            }
-            if let Some(text) = form.get("comment") {
-                text.clone_into(&mut row.comment);
-            }
-            render(model, id)
-        }
-        "delete" => {
-            model.db.ranges.remove(&id);
-            Ok(Reply::deleted())
-        }
-        _ => Err(unsupported(call)),
-    }
-}
-
 pub(crate) fn addresses(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = call.data();
     match call.action {
         "read" => {
-            let all = form.flag("all");
+            let all = form.boolean("all")?;
             let owner = form.get("owner").filter(|name| !name.is_empty());
             if all && !call.admin {
                 return Err(Refusal::Handler {
@@ -398,7 +412,7 @@ pub(crate) fn addresses(model: &mut Model, call: &Call) -> Outcome<Reply> {
             let Some(ip) = form.get("ip").filter(|ip| !ip.is_empty()) else {
                 return Err(Refusal::bad_request("No provided ip!"));
             };
-            model.release_address(call.user, ip, form.flag("force"), form.flag("discovered"))?;
+            model.release_address(call.user, ip, form.boolean("force")?, form.boolean("discovered")?)?;
             Ok(Reply::deleted())
         }
         _ => Err(unsupported(call)),

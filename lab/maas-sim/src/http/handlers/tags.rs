@@ -6,6 +6,7 @@ use super::{
     super::{Call, render, reply::Reply},
     is_item, list, unsupported,
 };
+use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     Model, Outcome, Refusal,
     db::{Table, Tag},
@@ -39,7 +40,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             kernel_opts: form.text("kernel_opts").unwrap_or_default(),
         };
         let reply = Reply::json(&render::tag(&tag));
-        model.effect(format!("tag {} created", tag.name));
+        model.effect(Effect::object(ObjectKind::Tag, &tag.name, ObjectChange::Created));
         model.db.tags.insert(tag.name.clone(), tag);
         return Ok(reply);
     }
@@ -83,7 +84,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             for machine in model.db.machines.values_mut() {
                 machine.tags.retain(|tag| *tag != name);
             }
-            model.effect(format!("tag {name} deleted"));
+            model.effect(Effect::object(ObjectKind::Tag, &name, ObjectChange::Deleted));
             Ok(Reply::deleted())
         }
         "machines" | "nodes" => {
@@ -145,6 +146,6 @@ fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
             machine.tags.retain(|tag| tag != name);
         }
     }
-    model.effect(format!("tag {name}: {added} added, {removed} removed"));
+    model.effect(Effect::object(ObjectKind::Tag, name, ObjectChange::Updated));
     Ok(Reply::json(&json!({"added": added, "removed": removed})))
 }

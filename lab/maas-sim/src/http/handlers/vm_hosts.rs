@@ -119,15 +119,9 @@ fn is_boolean(text: &str) -> bool {
 
 fn compose(model: &mut Model, call: &Call, id: i64) -> Outcome<Reply> {
     let form = &call.body;
-    let number = |field: &str| -> Outcome<Option<i64>> {
-        match form.get(field).filter(|text| !text.is_empty()) {
-            None => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| Refusal::field(field, "Enter a whole number.")),
-        }
-    };
     let request = ComposeRequest {
-        cores: number("cores")?,
-        memory: number("memory")?,
+        cores: form.text("cores"),
+        memory: form.text("memory"),
         pinned_cores: form
             .all("pinned_cores")
             .iter()

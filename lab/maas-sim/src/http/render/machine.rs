@@ -108,7 +108,8 @@ fn state(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
             "status": machine.status.id(),
             "status_name": machine.status.name(),
             "status_message": machine.status_message,
-            "status_action": "",
+            // Nothing until something has happened.
+            "status_action": machine.status_message.as_ref().map(|_| ""),
             "power_state": machine.power_state.word(),
             "power_type": machine.power_type,
             "netboot": machine.netboot,

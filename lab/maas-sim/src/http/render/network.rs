@@ -189,14 +189,18 @@ pub fn interface(model: &Model, machine: &Machine, nic: &Interface) -> Value {
         .map(|row| json!({"subnet": subnet_by_id(model, row.subnet), "ip_address": row.ip.map(|ip| ip.to_string())}))
         .collect();
     let physical = nic.kind == InterfaceKind::Physical;
-    let params = match nic.kind {
+    let mut params = match nic.kind {
         InterfaceKind::Bridge if nic.has_params => json!({
             "bridge_type": nic.bridge_type, "bridge_stp": nic.bridge_stp, "bridge_fd": nic.bridge_fd,
         }),
         _ => json!({}),
     };
+    for (name, value) in &nic.params {
+        params[name] = value.clone();
+    }
     let known = physical && nic.speed > 0;
-    let mtu = nic.vlan.and_then(|id| model.db.vlans.get(&id)).map_or(1500, |vlan| vlan.mtu);
+    let of_vlan = nic.vlan.and_then(|id| model.db.vlans.get(&id)).map_or(1500, |vlan| vlan.mtu);
+    let mtu = nic.params.get("mtu").and_then(Value::as_i64).unwrap_or(of_vlan);
     json!({
         "id": nic.id,
         "name": nic.name,
@@ -210,7 +214,8 @@ pub fn interface(model: &Model, machine: &Machine, nic: &Interface) -> Value {
         "children": children,
         "params": params,
         "tags": nic.tags,
-        "link_connected": true,
+        // MAAS has never seen a bridge that it was only told of.
+        "link_connected": !(nic.kind == InterfaceKind::Bridge && nic.has_params),
         "interface_speed": nic.speed,
         "link_speed": nic.speed,
         "effective_mtu": mtu,

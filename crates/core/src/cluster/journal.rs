@@ -1,0 +1,185 @@
+//! What is written down on a `MaasCluster`, in annotations: they survive `clusterctl move` and a backup, status does not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use capmaas_api::names;
+use jiff::Timestamp;
+
+use crate::credentials::IDENTITY_ANNOTATION;
+use crate::origin::WrittenFor;
+
+/// Who provides the name of the API server. Decided once, before anything is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The user: nothing is done in MAAS's DNS.
+    User,
+    /// We: a name in MAAS's DNS that was free when we chose it.
+    Dns,
+    /// Another provider made it in MAAS's DNS before us: kept in step once it is proven to be this cluster's, never deleted.
+    Adopted,
+}
+
+impl Source {
+    /// As it is written down.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Dns => "dns",
+            Self::Adopted => "adopted",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::User, Self::Dns, Self::Adopted].into_iter().find(|source| source.as_str() == text)
+    }
+}
+
+/// What is written down.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Journal {
+    /// Who provides the name of the API server.
+    pub source: Option<Source>,
+    /// The name in MAAS's DNS.
+    pub name: Option<String>,
+    /// The number of the record under the name that we made, or that was proven to be another provider's for this cluster.
+    pub record: Option<i64>,
+    /// When the record was last asked for. Until the answer is known, in flight is not absent (S2).
+    pub asked: Option<Timestamp>,
+    /// Addresses that MAAS did not know before a record of ours had them, so that it reserved them: to be given back.
+    pub owed: BTreeSet<IpAddr>,
+    /// The MAAS identity that everything was made with (S5).
+    pub identity: Option<String>,
+    /// The object that all this was written for (S25). Absent in what earlier releases stored.
+    pub written_for: Option<WrittenFor>,
+    /// Annotations of ours that somebody made unreadable: unknown, not absent.
+    pub unreadable: Vec<String>,
+}
+
+impl Journal {
+    /// Reads them.
+    pub fn of(annotations: &BTreeMap<String, String>) -> Self {
+        let mut journal = Self::default();
+        let mut unreadable = Vec::new();
+        let progress = |key: &str| annotations.get(key).map(String::as_str).filter(|text| !text.is_empty());
+        journal.source = read(progress(names::ENDPOINT_SOURCE_ANNOTATION), Source::parse, || {
+            unreadable.push(names::ENDPOINT_SOURCE_ANNOTATION);
+        });
+        journal.name = progress(names::DNS_NAME_ANNOTATION).map(str::to_owned);
+        journal.record = read(
+            progress(names::DNS_RECORD_ANNOTATION),
+            |text| text.parse().ok(),
+            || {
+                unreadable.push(names::DNS_RECORD_ANNOTATION);
+            },
+        );
+        journal.asked = read(
+            progress(names::DNS_ASKED_ANNOTATION),
+            |text| text.parse().ok(),
+            || {
+                unreadable.push(names::DNS_ASKED_ANNOTATION);
+            },
+        );
+        let owed = |text: &str| text.split(',').map(|word| word.trim().parse().ok()).collect::<Option<BTreeSet<_>>>();
+        journal.owed = read(progress(names::DNS_OWED_ANNOTATION), owed, || unreadable.push(names::DNS_OWED_ANNOTATION))
+            .unwrap_or_default();
+        journal.identity = progress(IDENTITY_ANNOTATION).map(str::to_owned);
+        journal.written_for = read(
+            progress(names::WRITTEN_FOR_ANNOTATION),
+            |text| serde_json::from_str(text).ok(),
+            || {
+                unreadable.push(names::WRITTEN_FOR_ANNOTATION);
+            },
+        );
+        // They are written together: somebody took the others away.
+        if journal.record.is_some() || journal.asked.is_some() {
+            let possible = match journal.source {
+                Some(Source::Dns) => true,
+                Some(Source::Adopted) => journal.asked.is_none(),
+                Some(Source::User) | None => false,
+            };
+            if !possible {
+                unreadable.push(names::ENDPOINT_SOURCE_ANNOTATION);
+            }
+            if journal.name.is_none() {
+                unreadable.push(names::DNS_NAME_ANNOTATION);
+            }
+        }
+        journal.unreadable = unreadable.into_iter().map(str::to_owned).collect();
+        journal
+    }
+
+    /// The annotations to write so that `after` is written down instead; `None` takes one away.
+    pub fn difference(&self, after: &Self) -> BTreeMap<&'static str, Option<String>> {
+        let (before, after) = (self.written(), after.written());
+        before.into_iter().zip(after).filter(|(old, new)| old != new).map(|(_, new)| new).collect()
+    }
+
+    /// Whether nothing at all is written down.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn written(&self) -> [(&'static str, Option<String>); 7] {
+        let owed = self.owed.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        [
+            (names::ENDPOINT_SOURCE_ANNOTATION, self.source.map(|source| source.as_str().to_owned())),
+            (names::DNS_NAME_ANNOTATION, self.name.clone()),
+            (names::DNS_RECORD_ANNOTATION, self.record.map(|id| id.to_string())),
+            (names::DNS_ASKED_ANNOTATION, self.asked.map(|asked| asked.to_string())),
+            (names::DNS_OWED_ANNOTATION, Some(owed).filter(|owed| !owed.is_empty())),
+            (IDENTITY_ANNOTATION, self.identity.clone()),
+            (names::WRITTEN_FOR_ANNOTATION, self.written_for.as_ref().and_then(|it| serde_json::to_string(it).ok())),
+        ]
+    }
+}
+
+fn read<T>(text: Option<&str>, parse: impl Fn(&str) -> Option<T>, unreadable: impl FnOnce()) -> Option<T> {
+    let text = text?;
+    let value = parse(text);
+    if value.is_none() {
+        unreadable();
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_is_read_back() {
+        let journal = Journal {
+            source: Some(Source::Dns),
+            name: Some("c1-abc123.maas".into()),
+            record: Some(7),
+            asked: Some(Timestamp::from_second(1_800_000_000).unwrap()),
+            owed: BTreeSet::from(["10.0.0.9".parse().unwrap(), "fd00::1".parse().unwrap()]),
+            identity: Some("http://maas/MAAS#admin".into()),
+            written_for: Some(WrittenFor { namespace: "n".into(), name: "c1".into(), uid: "u".into() }),
+            unreadable: Vec::new(),
+        };
+        let annotations = |from: &Journal, to: &Journal| -> BTreeMap<String, String> {
+            from.difference(to).into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+        };
+        assert_eq!(Journal::of(&annotations(&Journal::default(), &journal)), journal);
+        assert!(journal.difference(&journal).is_empty());
+        let without = Journal { record: None, ..journal.clone() };
+        assert_eq!(journal.difference(&without), BTreeMap::from([(names::DNS_RECORD_ANNOTATION, None)]));
+    }
+
+    #[test]
+    fn s01_a_note_that_cannot_be_read_is_not_an_absent_one() {
+        let stored = BTreeMap::from([
+            (names::DNS_RECORD_ANNOTATION.to_owned(), "seven".to_owned()),
+            (names::DNS_OWED_ANNOTATION.to_owned(), "10.0.0.1, x".to_owned()),
+        ]);
+        assert_eq!(Journal::of(&stored).unreadable, [names::DNS_RECORD_ANNOTATION, names::DNS_OWED_ANNOTATION]);
+    }
+
+    #[test]
+    fn a_record_without_its_name_is_not_understood() {
+        let stored = BTreeMap::from([(names::DNS_RECORD_ANNOTATION.to_owned(), "7".to_owned())]);
+        assert_eq!(Journal::of(&stored).unreadable, [names::ENDPOINT_SOURCE_ANNOTATION, names::DNS_NAME_ANNOTATION]);
+    }
+}

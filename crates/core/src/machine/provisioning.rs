@@ -1,0 +1,423 @@
+//! A machine that shall be there.
+
+use std::time::Duration;
+
+use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, VM_NAME_ANNOTATION};
+use capmaas_api::provider_id::ProviderId;
+use capmaas_api::{Severity, reasons};
+use jiff::{SignedDuration, Timestamp};
+
+use super::decide::{Step, after, is_elsewhere, left_alone, unknown, unseen, waiting};
+use super::journal::{Failure, Journal, VmJournal, Write};
+use super::kind::with_change;
+use super::preparing::DEPLOY_POWER;
+use super::status::Progress;
+use super::{Access, Format, Observed, Requeue, SpecPatch, stuck, surplus, wanted};
+use crate::Lookup;
+use crate::intent::{self, FixedAddress, Intent, Wipe};
+use crate::links::DesiredLinks;
+use crate::maas::{self, Power, State};
+
+/// At most so many machines are tried for one object (S17).
+pub(super) const ATTEMPTS: usize = 3;
+/// The same image failing on so many machines is to blame itself (S17).
+const IMAGE_FAILURES: usize = 2;
+
+/// Machines that were allocated as well are looked at so often until they are gone.
+const EXTRA: Duration = Duration::from_secs(30);
+
+/// So often it is looked whether bootstrap data that a Machine names is there.
+const BOOTSTRAP_DATA: Duration = Duration::from_secs(15);
+
+/// MAAS usually knows a VM this long after it got its place; from then on its host is asked about.
+const MAKING: SignedDuration = SignedDuration::from_mins(5);
+
+/// What every step here needs.
+pub(super) struct Provisioning<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) journal: Journal,
+    pub(super) intent: Intent,
+    pub(super) provisioned: bool,
+    pub(super) now: Timestamp,
+}
+
+pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
+    if let Lookup::Unknown(why) = &observed.machine {
+        return unknown(reasons::WAITING_FOR_OWNER, why);
+    }
+    let journal = match Journal::read(observed.object.metadata.annotations.as_ref()) {
+        Ok(journal) => journal.map(|journal| journal.without_future(now)),
+        Err(why) => return left_alone(reasons::UNREADABLE_SPEC, why),
+    };
+    if matches!(observed.machine, Lookup::Absent) && journal.is_none() {
+        return waiting(reasons::WAITING_FOR_OWNER, "no Machine owns the object yet");
+    }
+    let intent = match wanted(&observed.object, journal.as_ref()) {
+        Ok(wanted) => wanted.intent,
+        Err(problem) => return left_alone(problem.reason, problem.message),
+    };
+    let status = observed.object.status.as_ref();
+    let latched = status.and_then(|status| status.initialization.as_ref()).and_then(|it| it.provisioned) == Some(true);
+    let provisioned = latched || observed.object.spec.provider_id().is_some();
+    let Some(journal) = journal else { return begin(observed, intent, now) };
+    let mut step = Provisioning { observed, journal, intent, provisioned, now }.step();
+    step.progress.message = with_change(&observed.object, &step.progress.message);
+    step
+}
+
+/// The journal of a machine that nothing is remembered of and that may be asked for now: MAAS has to be asked first what it
+/// holds under its key.
+pub fn first_journal(observed: &Observed) -> Option<Journal> {
+    let metadata = &observed.object.metadata;
+    let begins = metadata.deletion_timestamp.is_none()
+        && observed.object.spec.provider_id().is_none()
+        && matches!(observed.machine, Lookup::Found(_))
+        && matches!(Journal::read(metadata.annotations.as_ref()), Ok(None));
+    let intent = intent::resolve(&observed.object.spec, false).ok()?;
+    let metal = matches!(intent, Intent::Metal(_));
+    let comes_first = first_things_first(observed, &intent);
+    (begins && metal && comes_first.is_none()).then(|| Journal::new(metadata.uid.as_deref().unwrap_or_default()))
+}
+
+/// The first step: wait for what must come first, then the key. It is stored before anything is asked for under it (S3); for metal
+/// together with the intent to ask.
+fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
+    let metadata = &observed.object.metadata;
+    let (name, uid) = (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
+    let mut journal = Journal::new(uid);
+    let spec = &observed.object.spec;
+    if let Some(provider_id) = spec.provider_id() {
+        // The Go provider's: it wrote the ID when it allocated the machine, and no mark at all (S24).
+        let id = provider_id.parse::<ProviderId>().ok().and_then(|id| id.system_id().map(str::to_owned));
+        let Some(id) = id.or_else(|| spec.system_id().map(str::to_owned)) else {
+            let message = format!("spec.providerID {provider_id:?} names no machine that could be looked up");
+            return left_alone(reasons::MACHINE_NOT_FOUND, message);
+        };
+        journal.machine = Some(id);
+        journal.adopted = true;
+        return Step::say(kept(observed, "the machine is being taken over"), after(0)).writing(journal);
+    }
+    if let Some(step) = first_things_first(observed, &intent) {
+        return step;
+    }
+    if let Access::Denied { reason, message } = &observed.access {
+        return unknown(reason, message);
+    }
+    if !matches!(intent, Intent::Vm(_)) {
+        return Provisioning { observed, journal, intent, provisioned: false, now }.step();
+    }
+    let begun = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION));
+    journal.vm = Some(match begun.filter(|name| !name.is_empty()) {
+        Some(begun) => VmJournal::named(begun, name, uid),
+        None => VmJournal::new(name, uid),
+    });
+    let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, "a machine is going to be asked for");
+    Step::say(progress, after(0)).writing(journal)
+}
+
+/// What was said about an adopted machine stays until it has been seen.
+pub(super) fn kept(observed: &Observed, message: &str) -> Progress {
+    let ready = observed.object.status.as_ref().is_some_and(|status| status.ready);
+    if ready { Progress::deployed() } else { Progress::unknown(reasons::MACHINE_DEPLOYING, message) }
+}
+
+/// The cluster's infrastructure and the bootstrap data come before any machine.
+pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option<Step> {
+    let image = intent.image();
+    if intent.address() == Some(&FixedAddress::Awaited) {
+        let problem = FixedAddress::awaited();
+        return Some(waiting(problem.reason, problem.message));
+    }
+    match &observed.cluster {
+        Lookup::Found(cluster) if cluster.infrastructure_ready() => {}
+        Lookup::Found(_) => {
+            return Some(waiting(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, "the MaasCluster is not ready yet"));
+        }
+        Lookup::Absent => {
+            return Some(waiting(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, "the Cluster is not there"));
+        }
+        Lookup::Unknown(why) => return Some(unknown(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, why)),
+    }
+    match &observed.bootstrap {
+        Lookup::Found(Format::CloudConfig { .. }) => None,
+        Lookup::Found(Format::Ignition) if takes_ignition(image) => None,
+        Lookup::Found(Format::Ignition) => Some(left_alone(
+            reasons::MACHINE_DEPLOY_FAILED,
+            format!(
+                "the bootstrap data is for Ignition, and the image {image} does not read it; set format: cloud-config in \
+                 the bootstrap configuration, or use a Flatcar or CoreOS image"
+            ),
+        )),
+        Lookup::Found(Format::Other(word)) => Some(left_alone(
+            reasons::MACHINE_DEPLOY_FAILED,
+            format!("the bootstrap data has the format {word:?}, which is not known here; use cloud-config"),
+        )),
+        Lookup::Absent => Some(without_bootstrap_data(observed)),
+        Lookup::Unknown(why) => Some(unknown(reasons::WAITING_FOR_BOOTSTRAP_DATA, why)),
+    }
+}
+
+/// A Machine that names no Secret yet is waited for: it changes then. Secrets are not watched, so one that is named and is not there,
+/// or lacks its value, is looked for.
+fn without_bootstrap_data(observed: &Observed) -> Step {
+    let reason = reasons::WAITING_FOR_BOOTSTRAP_DATA;
+    let named = match &observed.machine {
+        Lookup::Found(machine) => machine.bootstrap_secret(),
+        Lookup::Absent | Lookup::Unknown(_) => None,
+    };
+    let Some(name) = named else {
+        return waiting(reason, "the bootstrap provider has not made the bootstrap data yet");
+    };
+    let message = format!("the Secret {name} with the bootstrap data is not there yet, or has no key \"value\"");
+    Step::say(Progress::not_yet(Severity::Info, reason, message), Requeue::After(BOOTSTRAP_DATA))
+}
+
+/// Whether an image is started by Ignition rather than by cloud-init.
+pub fn takes_ignition(image: &str) -> bool {
+    let image = image.to_lowercase();
+    ["flatcar", "coreos", "fcos", "rhcos", "scos"].iter().any(|name| image.contains(name))
+}
+
+/// Whether the power driver must be asked before anything is decided: it costs MAAS a call to the BMC.
+pub fn asks_power(journal: &Journal, metal: &maas::Machine, deleting: bool, now: Timestamp) -> bool {
+    match metal.state {
+        // Also tells whether its host lives (S16).
+        state if metal.is_vm() && state.is_releasable() && (deleting || journal.is_to_go(&metal.id)) => true,
+        State::Deployed => !deleting && metal.power != Power::On,
+        State::Deploying => {
+            let began = journal.deploy_began.unwrap_or(now);
+            !deleting && metal.power != Power::On && now.duration_since(began) >= DEPLOY_POWER
+        }
+        // A VM is only removed while its host answers. One that is long in the making may be on a host that died.
+        state if metal.is_vm() && state.is_removable() => {
+            let on_its_way = state.is_being_commissioned() && metal.power != Power::On;
+            deleting || journal.is_to_go(&metal.id) || on_its_way && is_long_in_the_making(journal, now)
+        }
+        State::Releasing | State::DiskErasing => stuck::is_overdue(journal, now),
+        State::Ready | State::New => journal.released.as_deref() == Some(metal.id.as_str()),
+        _ => false,
+    }
+}
+
+/// Whether MAAS usually knows a VM by now.
+fn is_long_in_the_making(journal: &Journal, now: Timestamp) -> bool {
+    journal.place().is_some_and(|place| now.duration_since(place.at) >= MAKING)
+}
+
+impl Provisioning<'_> {
+    /// Machines that were allocated as well are looked after on the way (S4); they hold nothing up.
+    fn step(mut self) -> Step {
+        let mut followed = surplus::follow(self.observed, &mut self.journal, self.now);
+        let free = !self.journal.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(self.now));
+        let journal = self.journal.clone();
+        let free = free && matches!(self.observed.access, Access::Granted { .. });
+        let mut step = match followed.step.take().filter(|_| free) {
+            Some(step) => step,
+            None => self.go_on(),
+        };
+        let unchanged =
+            step.journal.as_ref().is_none_or(|after| *after == journal) && step.spec == SpecPatch::default();
+        let idle = unchanged && step.effect.is_none() && step.requeue != after(0);
+        if let Some(trying) = followed.try_out.take().filter(|_| free && idle) {
+            step = trying;
+        }
+        step.events.extend(followed.events);
+        // What is over is struck off also where nothing else is to be written down.
+        step.journal.get_or_insert(journal);
+        if followed.awaited.is_some() {
+            step.requeue = step.requeue.at_the_latest(EXTRA);
+        }
+        step
+    }
+
+    fn go_on(mut self) -> Step {
+        let Access::Granted { user, identity_changed, .. } = &self.observed.access else {
+            let Access::Denied { reason, message } = &self.observed.access else { return unseen("MAAS was not asked") };
+            return unknown(reason, message);
+        };
+        let Some(id) = self.journal.machine.clone() else {
+            return if self.is_vm() { self.find_vm(*identity_changed) } else { self.find(*identity_changed) };
+        };
+        let metal = match &self.observed.on_record {
+            Lookup::Found(metal) if metal.id == id => metal,
+            Lookup::Absent if *identity_changed => {
+                return unseen("the MAAS identity changed, so the machine may still exist (S5)");
+            }
+            Lookup::Absent => return self.gone(&id),
+            Lookup::Unknown(why) => return unseen(why),
+            Lookup::Found(_) => return unseen("MAAS answered with another machine"),
+        };
+        let ours = self.observed.is_ours(&self.journal, metal);
+        if !ours && is_elsewhere(self.observed) {
+            return unseen(
+                "the MAAS endpoint changed, so what has the id of the machine there may be another one (S5)",
+            );
+        }
+        if self.is_vm() && !self.provisioned {
+            let user = user.clone();
+            return self.becoming_vm(metal, &user);
+        }
+        if !ours {
+            let user = user.clone();
+            return self.not_ours(metal, &user);
+        }
+        if self.landed(metal) {
+            self.journal.in_flight = None;
+        }
+        if let Some(step) = self.in_flight() {
+            return step;
+        }
+        if self.provisioned { self.running(metal) } else { self.becoming(metal) }
+    }
+
+    /// Nothing is asked for without a finalizer. It is put there together with what is remembered, before the effect, but only on
+    /// an object that a Machine owns.
+    pub(super) fn cannot_be_held(&self) -> Option<Step> {
+        let mut finalizers = self.observed.object.metadata.finalizers.iter().flatten();
+        let held = finalizers.any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER);
+        let owned = matches!(self.observed.machine, Lookup::Found(_));
+        (!held && !owned).then(|| waiting(reasons::WAITING_FOR_OWNER, "no Machine owns the object any more"))
+    }
+
+    /// A write whose answer was lost: until it can no longer land, nothing else is sent (S2).
+    pub(super) fn in_flight(&mut self) -> Option<Step> {
+        let sent = self.journal.in_flight.clone()?;
+        if sent.may_still_land(self.now) {
+            let what = match sent.write {
+                Write::Allocate => "allocation",
+                Write::Deploy => "deployment",
+                Write::Release => "release",
+                Write::Compose => "making of the VM",
+            };
+            let message = format!("the answer of MAAS to the {what} is awaited");
+            let progress = if self.provisioned {
+                kept(self.observed, &message)
+            } else {
+                Progress::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message)
+            };
+            return Some(Step::say(progress, after(10)));
+        }
+        self.journal.in_flight = None;
+        if let (Write::Compose, Some(vm)) = (sent.write, &mut self.journal.vm) {
+            vm.unanswered = true;
+        }
+        None
+    }
+
+    /// Whether the write in flight shows in the machine's state.
+    pub(super) fn landed(&self, metal: &maas::Machine) -> bool {
+        self.journal.in_flight.as_ref().is_some_and(|sent| match sent.write {
+            Write::Allocate | Write::Compose => true,
+            Write::Deploy => metal.state != State::Allocated && metal.state != State::Ready,
+            Write::Release if self.journal.released.as_deref() == Some(metal.id.as_str()) => metal.state.is_leaving(),
+            // It was sent for another one, which was allocated as well.
+            Write::Release => surplus::are_leaving(self.observed),
+        })
+    }
+
+    /// Enough machines were tried (S17).
+    pub(super) fn exhausted(&self, held: usize) -> Option<Step> {
+        let failed = &self.journal.failed;
+        let by_image = failed.iter().filter(|failure| !failure.power && failure.image == self.intent.image()).count();
+        let names = listed(failed);
+        if by_image >= IMAGE_FAILURES {
+            let message = format!(
+                "the image {} failed on {names}; check it in MAAS, then roll out a new template",
+                self.intent.image()
+            );
+            let progress = Progress::not_yet(Severity::Error, reasons::IMAGE_SUSPECTED, message).terminal();
+            return Some(Step::say(progress, Requeue::OnChange).writing(self.journal.clone()));
+        }
+        if failed.len() + held >= ATTEMPTS {
+            let message = format!(
+                "{ATTEMPTS} attempts were made and no machine could be used ({names}); see in MAAS what is wrong with them, then \
+                 delete the Machine to begin anew"
+            );
+            let progress = Progress::not_yet(Severity::Error, reasons::ATTEMPTS_EXHAUSTED, message).terminal();
+            return Some(Step::say(progress, Requeue::OnChange).writing(self.journal.clone()));
+        }
+        None
+    }
+
+    /// MAAS says that the machine in the journal does not exist.
+    fn gone(self, id: &str) -> Step {
+        if self.provisioned {
+            let message = format!("MAAS does not know {id} any more; delete the Machine to get another one");
+            return left_alone(reasons::MACHINE_NOT_FOUND, message);
+        }
+        if self.is_vm() {
+            return self.gone_vm(id);
+        }
+        self.begin_anew(&format!("{id} is gone from MAAS; another machine is asked for"))
+    }
+
+    pub(super) fn is_vm(&self) -> bool {
+        matches!(self.intent, Intent::Vm(_))
+    }
+
+    /// Whether it failed or was given back, so that it is only to be got rid of.
+    pub(super) fn is_to_go(&self, id: &str) -> bool {
+        self.journal.is_to_go(id)
+    }
+
+    pub(super) fn begin_anew(mut self, why: &str) -> Step {
+        self.journal = self.journal.without_machine();
+        let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_ALLOCATING, why);
+        Step::say(progress, after(0)).writing(self.journal)
+    }
+}
+
+/// Which machines failed, each once.
+fn listed(failed: &[Failure]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for (index, failure) in failed.iter().enumerate() {
+        let id = &failure.machine;
+        let times = failed.iter().filter(|other| other.machine == *id).count();
+        if failed.iter().take(index).any(|other| other.machine == *id) {
+            continue;
+        }
+        names.push(if times > 1 { format!("{id}, which MAAS handed out {times} times") } else { id.clone() });
+    }
+    names.join(", ")
+}
+
+/// A state that nobody planned for is left alone (S8).
+pub(super) fn unplanned(metal: &maas::Machine) -> Step {
+    let message =
+        format!("{} is {} in MAAS; it is left alone, bring it back or delete the Machine", metal.id, metal.state_name);
+    left_alone(reasons::MACHINE_STATE_UNDEFINED, message)
+}
+
+impl Intent {
+    /// The image, as MAAS is asked for it.
+    pub(super) fn image(&self) -> &str {
+        match self {
+            Self::Metal(metal) => &metal.image,
+            Self::Vm(vm) => &vm.image,
+        }
+    }
+
+    /// The fixed address that is asked for.
+    pub(super) fn address(&self) -> Option<&FixedAddress> {
+        match self {
+            Self::Metal(metal) => metal.address.as_ref(),
+            Self::Vm(vm) => vm.address.as_ref(),
+        }
+    }
+
+    /// What is asked for on the machine's interfaces.
+    pub fn links(&self) -> DesiredLinks<'_> {
+        match self {
+            Self::Metal(metal) => DesiredLinks { address: metal.address.as_ref(), nics: &[] },
+            Self::Vm(vm) => DesiredLinks { address: vm.address.as_ref(), nics: &vm.nics },
+        }
+    }
+
+    /// What happens to the disks when the machine is given back.
+    pub(super) fn erase(&self) -> Option<Wipe> {
+        match self {
+            Self::Metal(metal) => metal.erase,
+            Self::Vm(vm) => vm.erase,
+        }
+    }
+}

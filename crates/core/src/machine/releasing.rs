@@ -1,0 +1,396 @@
+//! A machine that shall be given back.
+
+use capmaas_api::names::VM_NAME_ANNOTATION;
+use capmaas_api::{Severity, reasons};
+use jiff::Timestamp;
+
+use super::decide::{Step, after, is_elsewhere, unknown, unseen};
+use super::effect::Effect;
+use super::host_leaving::before_release;
+use super::journal::{ABANDON_ANNOTATION, Journal, VmJournal, Write};
+use super::ownership::{self, Whose};
+use super::rising::{LOOK_AGAIN, once_more};
+use super::status::Progress;
+use super::vm::listed;
+use super::{Access, Observed, stuck, surplus, wanted};
+use crate::Lookup;
+use crate::intent::Wipe;
+use crate::maas::{self, Power, State};
+
+pub(super) struct Releasing<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) journal: Journal,
+    pub(super) erase: Option<Wipe>,
+    pub(super) is_vm: bool,
+    /// A VM was asked for, and what became of that was never seen.
+    pub(super) unanswered: bool,
+    pub(super) now: Timestamp,
+}
+
+pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
+    let spec = &observed.object.spec;
+    let journal = match Journal::read(observed.object.metadata.annotations.as_ref()) {
+        Ok(Some(journal)) => journal.without_future(now),
+        Ok(None) if spec.provider_id().is_none() => {
+            // Nothing was ever intended: the journal comes before the first effect (S3, S13). An unreadable spec may hide an
+            // ID of the Go provider's.
+            let hidden = spec.unreadable.iter().any(|path| path == "." || path.starts_with("providerID"));
+            if hidden {
+                return kept(reasons::UNREADABLE_SPEC, "the stored spec cannot be read, so a machine may be behind it");
+            }
+            let metadata = &observed.object.metadata;
+            if let Some(begun) = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION)) {
+                // The Go provider was making a VM of this name.
+                let uid = metadata.uid.as_deref().unwrap_or_default();
+                let mut journal = Journal::new(uid);
+                journal.vm = Some(VmJournal::named(begun, metadata.name.as_deref().unwrap_or_default(), uid));
+                return taking_over().writing(journal);
+            }
+            return done("nothing was ever allocated");
+        }
+        Ok(None) => return adopt(observed),
+        Err(why) => return kept(reasons::UNREADABLE_SPEC, why),
+    };
+    // Of a machine that was taken over MAAS itself tells what it is.
+    let shown = matches!(&observed.on_record, Lookup::Found(metal) if metal.is_vm());
+    let is_vm = journal.vm.is_some() || journal.adopted && shown;
+    let erase = match wanted(&observed.object, Some(&journal)) {
+        Ok(wanted) => wanted.intent.erase(),
+        // Whatever else is wrong with the spec, the machine is given back; how its disks are wiped is then MAAS's setting.
+        Err(_) => None,
+    };
+    // The disk of a VM goes with it.
+    let erase = erase.or(is_vm.then_some(Wipe::Nothing));
+    Releasing { observed, journal, erase, is_vm, unanswered: false, now }.step()
+}
+
+/// Deleted before we saw it for the first time: taken over, then released.
+fn adopt(observed: &Observed) -> Step {
+    let spec = &observed.object.spec;
+    let mut journal = Journal::new(observed.object.metadata.uid.as_deref().unwrap_or_default());
+    let id = spec.provider_id().and_then(|id| id.parse::<capmaas_api::ProviderId>().ok());
+    let id = id.and_then(|id| id.system_id().map(str::to_owned)).or_else(|| spec.system_id().map(str::to_owned));
+    let Some(id) = id else {
+        return kept(reasons::MACHINE_NOT_FOUND, "spec.providerID names no machine to be looked up");
+    };
+    journal.machine = Some(id);
+    journal.adopted = true;
+    taking_over().writing(journal)
+}
+
+fn taking_over() -> Step {
+    Step::say(Progress::not_yet(Severity::Info, reasons::DELETING, "the machine is being taken over"), after(0))
+}
+
+pub(super) fn done(why: &str) -> Step {
+    Step::say(Progress::not_yet(Severity::Info, reasons::DELETED, why), super::Requeue::OnChange).letting_go()
+}
+
+/// The finalizer stays until a person acts.
+pub(super) fn kept(reason: &'static str, message: impl Into<String>) -> Step {
+    Step::say(Progress::not_yet(Severity::Error, reason, message), after(120))
+}
+
+pub(super) fn wait(reason: &'static str, message: impl Into<String>, seconds: u64) -> Step {
+    Step::say(Progress::not_yet(Severity::Info, reason, message), after(seconds))
+}
+
+impl Releasing<'_> {
+    /// Machines that were allocated as well are looked after last, and hold the finalizer (S4, S14).
+    fn step(mut self) -> Step {
+        if ownership::is_given_up(self.observed, &self.journal) {
+            return ownership::given_up(&self.journal);
+        }
+        let mut followed = surplus::follow(self.observed, &mut self.journal, self.now);
+        let journal = self.journal.clone();
+        let mut step = self.go_on(followed.step.take().or(followed.try_out.take()));
+        if let Some(why) = followed.awaited.filter(|_| step.finalizer == super::Finalizer::Remove) {
+            step = wait(reasons::MACHINE_RELEASING, why, 30);
+        }
+        step.events.extend(followed.events);
+        step.journal.get_or_insert(journal);
+        step
+    }
+
+    fn go_on(mut self, about_extra: Option<Step>) -> Step {
+        let (user, identity_changed) = match &self.observed.access {
+            Access::Granted { user, identity_changed, .. } => (user.clone(), *identity_changed),
+            Access::Denied { reason, message } => return unknown(reason, message),
+        };
+        let found = match &self.observed.by_key {
+            Lookup::Found(found) => found.clone(),
+            Lookup::Absent => Vec::new(),
+            Lookup::Unknown(_) if is_sent_back(&self.journal, &self.observed.on_record) => Vec::new(),
+            Lookup::Unknown(why) => return unseen(why),
+        };
+        if let Some(message) = self.observed.contested(&self.journal) {
+            return kept(reasons::NOT_OUR_MACHINE, message);
+        }
+        // A live node of somebody else's is left as it is (S6), and what the MaasCluster owes is its own to remove (S16).
+        let is_ours = |metal: &maas::Machine| {
+            let left = self.observed.is_held_by_another(&self.journal, metal) || self.journal.owed.contains(&metal.id);
+            !left && self.observed.is_ours(&self.journal, metal)
+        };
+        let on_record = match (&self.journal.machine, &self.observed.on_record) {
+            (None, _) | (Some(_), Lookup::Absent) => None,
+            (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.clone()),
+            (Some(_), Lookup::Unknown(why)) => return unseen(why),
+            (Some(_), Lookup::Found(_)) => return unseen("MAAS answered with another machine"),
+        };
+        let surplus = self.observed.surplus.iter().filter_map(|surplus| match &surplus.seen {
+            Lookup::Found(metal) => Some(metal),
+            Lookup::Absent | Lookup::Unknown(_) => None,
+        });
+        // Of two looks at one machine that by its id counts.
+        let mut seen: Vec<maas::Machine> = on_record.iter().chain(surplus).cloned().collect();
+        seen.extend(
+            found.into_iter().filter(|metal| seen.iter().all(|other| other.id != metal.id)).collect::<Vec<_>>(),
+        );
+        let mut ours: Vec<maas::Machine> = seen.into_iter().filter(is_ours).collect();
+        self.note_what_landed(&ours, on_record.as_ref());
+        if let Some(sent) = &self.journal.in_flight
+            && sent.may_still_land(self.now)
+        {
+            return wait(reasons::MACHINE_RELEASING, "the answer of MAAS to an earlier request is awaited", 10);
+        }
+        self.unanswered = self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose)
+            || self.journal.vm.as_ref().is_some_and(|vm| vm.exists || vm.unanswered);
+        self.journal.in_flight = None;
+        if let Some(step) = self.fenced(on_record.as_ref(), &ours) {
+            return step;
+        }
+        ours.sort_by(|a, b| a.id.cmp(&b.id));
+        let is_on_record = |metal: &&maas::Machine| self.journal.machine.as_ref().is_none_or(|id| *id == metal.id);
+        let held = |metal: &&maas::Machine| !metal.state.is_leaving();
+        if let Some(metal) = ours.iter().filter(held).find(is_on_record) {
+            // Written down together with the release, so that nobody has to look for them once more.
+            let surplus = |other: &&maas::Machine| other.id != metal.id && !self.journal.surplus.contains(&other.id);
+            let surplus: Vec<String> = ours.iter().filter(held).filter(surplus).map(|other| other.id.clone()).collect();
+            self.journal.surplus.extend(surplus);
+            return self.release(metal);
+        }
+        if let Some(step) = about_extra {
+            return step;
+        }
+        if let Some(metal) = ours.iter().filter(held).find(|metal| !self.journal.surplus.contains(&metal.id)) {
+            self.journal.surplus.push(metal.id.clone());
+            let message = format!("{} was allocated as well; it is going to be released", metal.id);
+            return wait(reasons::MACHINE_RELEASING, message, 0).writing(self.journal);
+        }
+        if let Some(metal) = ours.iter().find(|metal| matches!(metal.state, State::Releasing | State::DiskErasing)) {
+            let message = format!("{} is {} in MAAS", metal.id, metal.state_name);
+            if self.journal.machine.as_ref() == Some(&metal.id)
+                && let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now)
+            {
+                return step;
+            }
+            return wait(reasons::MACHINE_RELEASING, message, 20).writing(self.journal);
+        }
+        if let Some(metal) = on_record.as_ref().filter(|_| is_elsewhere(self.observed)) {
+            let message =
+                format!("the MAAS endpoint changed, so {} may be another machine there, without our mark", metal.id);
+            return kept(reasons::IDENTITY_CHANGED, message);
+        }
+        if self.is_vm {
+            return self.remove(on_record, &user, identity_changed);
+        }
+        match on_record {
+            Some(metal) => self.see_off(&metal, &user),
+            None if identity_changed => kept(
+                reasons::IDENTITY_CHANGED,
+                format!(
+                    "the MAAS endpoint or user changed, so what MAAS does not show may still exist; go back to the former \
+                     credentials, or give it up by the annotation {ABANDON_ANNOTATION}: {}",
+                    self.journal.machine.as_ref().unwrap_or(&self.journal.key)
+                ),
+            ),
+            None => done("MAAS holds no machine for this object"),
+        }
+    }
+
+    fn note_what_landed(&mut self, ours: &[maas::Machine], on_record: Option<&maas::Machine>) {
+        let Some(sent) = &self.journal.in_flight else { return };
+        let landed = match sent.write {
+            // One that was allocated as well was there before, and one that leaves is not what was asked for.
+            Write::Allocate => {
+                ours.iter().any(|metal| !metal.state.is_leaving() && !self.journal.surplus.contains(&metal.id))
+            }
+            // What was made under the name is seen by it.
+            Write::Compose => {
+                let vm = self.journal.vm.as_ref();
+                listed(&self.observed.vm.by_name)
+                    .iter()
+                    .any(|metal| vm.is_some_and(|vm| metal.is_made_for(vm, &self.journal.key)))
+            }
+            Write::Deploy => ours.iter().any(|metal| metal.state != State::Allocated && metal.state != State::Ready),
+            Write::Release => {
+                ours.iter().all(|metal| metal.state.is_leaving())
+                    && on_record.is_none_or(|metal| metal.state.is_leaving())
+            }
+        };
+        if landed {
+            self.journal.in_flight = None;
+        }
+    }
+
+    /// Ours, and not on its way back yet.
+    fn release(self, metal: &maas::Machine) -> Step {
+        let id = &metal.id;
+        if !metal.state.is_releasable() {
+            let message = format!(
+                "{id} is {} in MAAS, which cannot be released; bring it to Ready or Deployed",
+                metal.state_name
+            );
+            return kept(reasons::MACHINE_STATE_UNDEFINED, message);
+        }
+        if metal.locked {
+            return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
+        }
+        // In this order: its agent is asked through the API server, to which the name leads.
+        if self.journal.machine.as_ref() == Some(id)
+            && let Some(step) = before_release(self.observed, &self.journal, metal, self.now)
+        {
+            return step;
+        }
+        if let Some(step) = self.dns(metal) {
+            return step;
+        }
+        if let Some(step) = self.remove_marked(metal) {
+            return step;
+        }
+        let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
+        let (reason, message) = if failed {
+            (reasons::MACHINE_RELEASE_FAILED, format!("{id} is {} in MAAS; it is tried again", metal.state_name))
+        } else {
+            (reasons::MACHINE_RELEASING, format!("{id} is being released"))
+        };
+        let erase = self.erase;
+        let mut journal = self.journal.releasing(metal, self.now);
+        journal.machine.get_or_insert_with(|| id.clone());
+        let step = wait(reason, message.clone(), if failed { 120 } else { 2 });
+        step.writing(journal).telling(failed, reason, message).doing(Effect::Release { machine: id.clone(), erase })
+    }
+
+    /// The address leaves DNS before the machine does: a record would follow the machine to its next owner (S18). Only while
+    /// somebody keeps the record; else there is nobody to wait for. Of a VM host the cluster takes this reason for the word that
+    /// its address may go.
+    pub(super) fn dns(&self, metal: &maas::Machine) -> Option<Step> {
+        if self.journal.machine.as_ref() != Some(&metal.id) {
+            return None;
+        }
+        match (&self.observed.maas_cluster, &self.observed.in_dns) {
+            (Lookup::Found(around), Lookup::Found(true)) if around.keeps_dns => {
+                Some(wait(reasons::DNS_DETACH_PENDING, format!("{} waits until its address has left DNS", metal.id), 5))
+            }
+            (Lookup::Found(around), Lookup::Unknown(why)) if around.keeps_dns => Some(unseen(why)),
+            (Lookup::Unknown(why), _) => Some(unseen(why)),
+            _ => None,
+        }
+    }
+
+    /// Not ours any more: released means seen released, and off (S14).
+    fn see_off(mut self, metal: &maas::Machine, user: &str) -> Step {
+        let id = &metal.id;
+        if let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now) {
+            return step;
+        }
+        match metal.state {
+            State::Ready | State::New => {
+                if self.journal.released.as_ref() != Some(id) {
+                    return done(&format!("{id} is {} in MAAS and carries no mark of ours", metal.state_name));
+                }
+                match self.observed.power {
+                    Some(Power::Off) if !self.journal.seen_off(id, self.now) => {
+                        wait(reasons::MACHINE_RELEASING, once_more(id), LOOK_AGAIN).writing(self.journal)
+                    }
+                    Some(Power::Off) => {
+                        let message = format!("{id} was released");
+                        done(&message).telling(false, "SuccessfulRelease", message)
+                    }
+                    Some(Power::On) => {
+                        let message =
+                            format!("{id} is still on after its release; it is taken back and released once more");
+                        let effect = Effect::Reclaim { key: self.journal.key.clone(), machine: id.clone() };
+                        self.journal.seen_on(id);
+                        let journal = self.journal.sending(Write::Allocate, self.now);
+                        wait(reasons::MACHINE_RELEASING, message, 2).writing(journal).doing(effect)
+                    }
+                    Some(Power::Unknown) | None => kept(
+                        reasons::MACHINE_RELEASE_FAILED,
+                        format!(
+                            "{id} is released, but nobody can tell whether it is off; see its power settings in MAAS, or look at it \
+                             and give it up by the annotation {ABANDON_ANNOTATION}: {id}"
+                        ),
+                    ),
+                }
+            }
+            State::Releasing | State::DiskErasing => {
+                wait(reasons::MACHINE_RELEASING, format!("{id} is {} in MAAS", metal.state_name), 20)
+                    .writing(self.journal)
+            }
+            _ => self.stranger(metal, user),
+        }
+    }
+
+    /// Somebody has it, and it carries no mark of ours.
+    pub(super) fn stranger(self, metal: &maas::Machine, user: &str) -> Step {
+        let id = &metal.id;
+        let unclaimed = metal.stamp.is_none() && !self.observed.held_elsewhere.machines.contains(id);
+        if self.journal.adopted && unclaimed && metal.owner.as_deref() == Some(user) {
+            let effect = Effect::Stamp { key: self.journal.key.clone(), machine: id.clone() };
+            return wait(reasons::DELETING, format!("{id} is being taken over"), 1).doing(effect);
+        }
+        if may_be_an_earlier_users(&self.journal, metal) && unclaimed {
+            return kept(
+                reasons::NOT_OUR_MACHINE,
+                format!(
+                    "{id} is {}'s in MAAS and carries no mark, so nobody can tell whether it was ours under an earlier user; \
+                     release it in MAAS, or give it up by the annotation {ABANDON_ANNOTATION}: {id}",
+                    metal.owner.as_deref().unwrap_or_default()
+                ),
+            );
+        }
+        // Released, free for a moment, and taken by another object of the same user: our key would still be on it else.
+        let taken =
+            matches!(metal.state, State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment);
+        let of_another = (self.journal.released.as_ref() == Some(id) && taken)
+            || self.observed.whose(&self.journal, metal) == Whose::AnotherObjects
+            || metal.stamp.as_ref().is_some_and(|stamp| *stamp != self.journal.key)
+            || metal.owner.as_deref().is_some_and(|owner| owner != user);
+        if of_another {
+            return done(&format!("{id} is somebody else's now")).telling(
+                true,
+                reasons::NOT_OUR_MACHINE,
+                format!("{id} is somebody else's now; nothing was released"),
+            );
+        }
+        kept(
+            reasons::NOT_OUR_MACHINE,
+            format!(
+                "{id} is {} in MAAS and carries neither our key nor our stamp; release it by hand, or give it up by the \
+                 annotation {ABANDON_ANNOTATION}: {id}",
+                metal.state_name
+            ),
+        )
+    }
+}
+
+/// Whether what MAAS holds under our key need not be asked for once more: it was before the release was sent, nothing can have come
+/// to it since, and the one machine is seen by its id on its way back.
+pub fn is_sent_back(journal: &Journal, on_record: &Lookup<maas::Machine>) -> bool {
+    let Lookup::Found(metal) = on_record else { return false };
+    journal.vm.is_none()
+        && journal.in_flight.is_none()
+        && journal.surplus.is_empty()
+        && journal.machine.as_ref() == Some(&metal.id)
+        && journal.released.as_ref() == Some(&metal.id)
+        && metal.state.is_leaving()
+}
+
+/// Whether an owner that is not us tells nothing: the machine was taken over before there was a mark on it, or its release
+/// failed, and the user may have changed since (S5).
+pub(super) fn may_be_an_earlier_users(journal: &Journal, metal: &maas::Machine) -> bool {
+    let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
+    let released = journal.released.as_ref() == Some(&metal.id);
+    metal.stamp.is_none() && metal.owner.is_some() && (journal.adopted && !released || released && failed)
+}

@@ -1,0 +1,197 @@
+//! Machines that were allocated under our key as well, because an answer of MAAS was lost: the one in the journal stays, the others
+//! are written down, released, and followed until they are seen released (S4).
+
+use capmaas_api::{Severity, reasons};
+use jiff::Timestamp;
+
+use super::decide::{Step, after, is_elsewhere};
+use super::effect::Effect;
+use super::journal::{Journal, Write};
+use super::provisioning::kept;
+use super::rising::once_more;
+use super::status::Progress;
+use super::{Access, Event, Observed, Surplus};
+use crate::Lookup;
+use crate::intent::Wipe;
+use crate::maas::{self, Power, State};
+
+/// What became of them.
+#[derive(Default)]
+pub(super) struct Followed {
+    /// Something is to be done about one of them now.
+    pub(super) step: Option<Step>,
+    /// The same, as far as it may be refused for ever: it waits until nothing else is to be done.
+    pub(super) try_out: Option<Step>,
+    /// What is still waited for.
+    pub(super) awaited: Option<String>,
+    /// What there is to tell about those that are not followed any more.
+    pub(super) events: Vec<Event>,
+}
+
+enum Next {
+    /// It is nothing of ours any more; maybe a person should know.
+    Over(Option<String>),
+    /// It is released and off.
+    Off,
+    Wait(String),
+    Do(Effect, String),
+    /// MAAS may refuse it for ever, so that it is only done while nothing else is to be done.
+    Try(Effect, String),
+}
+
+/// Looks after all of them, and strikes off the journal those that are over.
+pub(super) fn follow(observed: &Observed, journal: &mut Journal, now: Timestamp) -> Followed {
+    let mut followed = Followed::default();
+    for id in std::mem::take(&mut journal.surplus) {
+        match next(observed, journal, &id) {
+            Next::Off if journal.seen_off(&id, now) => continue,
+            Next::Off => followed.awaited = Some(once_more(&id)),
+            Next::Over(told) => {
+                journal.rising.remove(&id);
+                let told = told.map(|message| Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message });
+                followed.events.extend(told);
+                continue;
+            }
+            Next::Wait(why) => followed.awaited = Some(why),
+            Next::Do(effect, message) => {
+                followed.awaited = Some(message.clone());
+                followed.step.get_or_insert_with(|| doing(observed, effect, message));
+            }
+            Next::Try(effect, message) => {
+                followed.awaited = Some(message.clone());
+                followed.try_out.get_or_insert_with(|| doing(observed, effect, message));
+            }
+        }
+        journal.surplus.push(id);
+    }
+    for step in followed.step.iter_mut().chain(&mut followed.try_out) {
+        let mut journal = journal.clone();
+        note_power(observed, &mut journal, step.effect.as_ref(), now);
+        let write = match &step.effect {
+            Some(Effect::Release { .. }) => Some(Write::Release),
+            Some(Effect::Reclaim { .. }) => Some(Write::Allocate),
+            _ => None,
+        };
+        step.journal = Some(match write {
+            Some(write) => journal.sending(write, now),
+            None => journal,
+        });
+    }
+    followed
+}
+
+/// What the effect means for how the power of a machine is looked at afterwards (S14).
+fn note_power(observed: &Observed, journal: &mut Journal, effect: Option<&Effect>, now: Timestamp) {
+    match effect {
+        Some(Effect::Release { machine, .. }) => {
+            for surplus in observed.surplus.iter().filter(|surplus| surplus.id == *machine) {
+                if let Lookup::Found(metal) = &surplus.seen {
+                    journal.note_rising(metal, now);
+                }
+            }
+        }
+        Some(Effect::Reclaim { machine, .. }) => journal.seen_on(machine),
+        _ => {}
+    }
+}
+
+fn doing(observed: &Observed, effect: Effect, message: String) -> Step {
+    let progress = if observed.object.metadata.deletion_timestamp.is_some() {
+        Progress::not_yet(Severity::Info, reasons::MACHINE_RELEASING, message)
+    } else {
+        // About the machine in the journal nothing new is known.
+        kept(observed, &message)
+    };
+    Step::say(progress, after(1)).doing(effect)
+}
+
+fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
+    let Some(Surplus { seen, power, .. }) = observed.surplus.iter().find(|surplus| surplus.id == id) else {
+        return Next::Wait(format!("{id}, which was allocated as well, was not looked at"));
+    };
+    let (identity_changed, user) = match &observed.access {
+        Access::Granted { identity_changed, user, .. } => (*identity_changed, Some(user)),
+        Access::Denied { .. } => (false, None),
+    };
+    let metal = match seen {
+        Lookup::Found(metal) => metal,
+        Lookup::Absent if !identity_changed => return Next::Over(None),
+        Lookup::Absent => return Next::Wait(format!("the MAAS identity changed, so {id} may still exist")),
+        Lookup::Unknown(why) => return Next::Wait(why.clone()),
+    };
+    if observed.is_held_by_another(journal, metal) {
+        return Next::Over(None);
+    }
+    if let Lookup::Unknown(why) = &observed.by_key {
+        return Next::Wait(why.clone());
+    }
+    let ours = observed.is_ours(journal, metal);
+    if !ours && is_elsewhere(observed) {
+        return Next::Wait(format!("the MAAS endpoint changed, so {id} may be another machine there"));
+    }
+    let (key, machine) = (journal.key.clone(), id.to_owned());
+    let stays = observed.object.metadata.deletion_timestamp.is_none();
+    match metal.state {
+        // Not by us: it was Allocated when it was written down, and is none that we deploy.
+        State::Deploying | State::Deployed if ours && stays => {
+            Next::Wait(format!("{id} was allocated as well and somebody deployed it; it is left, look at it in MAAS"))
+        }
+        State::Releasing | State::DiskErasing => Next::Wait(format!("{id} is {} in MAAS", metal.state_name)),
+        State::Ready | State::New => match power {
+            Some(Power::Off) => Next::Off,
+            Some(Power::On) => {
+                let message = format!("{id} is still on after its release; it is taken back and released once more");
+                Next::Do(Effect::Reclaim { key, machine }, message)
+            }
+            Some(Power::Unknown) | None => {
+                Next::Wait(format!("{id} is released, but nobody can tell whether it is off; see its power settings"))
+            }
+        },
+        state if ours && state.is_releasable() && !metal.locked => {
+            let message = format!("{id} was allocated as well; it is released");
+            // The key goes as soon as the release begins, and the stamp stays until its end: only it tells a release that
+            // failed from somebody else's machine (S7).
+            let release = Effect::Release { machine: machine.clone(), erase: Some(Wipe::Nothing) };
+            match (&metal.stamp, &metal.owner) {
+                (Some(_), _) => Next::Do(release, message),
+                (None, owner) if owner.as_ref() == user => Next::Do(Effect::Stamp { key, machine }, message),
+                // MAAS takes a mark from the owner only, and a release from the owner or an administrator.
+                (None, owner) => {
+                    let whose = owner.as_deref().unwrap_or("nobody");
+                    let message = format!(
+                        "{id} was allocated as well, by {whose}; it is released, or has to be in MAAS if we may not"
+                    );
+                    Next::Try(release, message)
+                }
+            }
+        }
+        _ if ours => Next::Wait(format!(
+            "{id} was allocated as well and is {}{} in MAAS; bring it to Ready there",
+            if metal.locked { "locked and " } else { "" },
+            metal.state_name
+        )),
+        _ => Next::Over(Some(format!(
+            "{id} was allocated as well and is {} in MAAS without our mark; it is left alone",
+            metal.state_name
+        ))),
+    }
+}
+
+/// Whether a release that was sent for one of them shows: none of them is held any more.
+pub(super) fn are_leaving(observed: &Observed) -> bool {
+    observed.surplus.iter().all(|surplus| match &surplus.seen {
+        Lookup::Found(metal) => metal.state.is_leaving(),
+        Lookup::Absent => true,
+        Lookup::Unknown(_) => false,
+    })
+}
+
+/// Those under our key besides the one in the journal, as far as they are not written down yet and are nobody else's live node (S6).
+pub(super) fn unwritten<'a>(observed: &'a Observed, journal: &Journal, id: &str) -> Vec<&'a maas::Machine> {
+    let Lookup::Found(found) = &observed.by_key else { return Vec::new() };
+    let unknown = |metal: &&maas::Machine| {
+        let written = journal.surplus.contains(&metal.id) || journal.owed.contains(&metal.id);
+        metal.id != id && !written && !observed.is_held_by_another(journal, metal)
+    };
+    found.iter().filter(unknown).collect()
+}

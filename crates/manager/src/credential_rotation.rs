@@ -1,0 +1,77 @@
+//! Clusters that are quiet notice that their credentials have changed.
+//!
+//! Only what is in the manager's own namespace can be watched: of other Secrets we may get those that we know by name. So the
+//! credentials of every cluster are read again at a steady pace, each Secret once however many clusters use it, and at once
+//! when the watch of the manager's own tells; whoever would be given others now is woken, with its machines (S5).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use capmaas_api::names::CLUSTER_NAME_LABEL;
+use capmaas_api::{MaasCluster, MaasMachine};
+use kube::ResourceExt as _;
+use kube::runtime::reflector::{ObjectRef, Store};
+
+use crate::feed::Waker;
+use crate::identity::{Identities, Mark, cluster_of};
+use crate::kubernetes::Key;
+
+/// How often it is looked; what was read is taken for current for half a minute besides.
+const PACE: Duration = Duration::from_secs(15);
+
+/// Follows the credentials of all clusters.
+pub struct Rotation {
+    /// Where credentials are looked for.
+    pub identities: Identities,
+    /// The clusters.
+    pub clusters: Store<MaasCluster>,
+    /// Their machines.
+    pub machines: Store<MaasMachine>,
+    /// Who looks after clusters.
+    pub cluster_waker: Waker<MaasCluster>,
+    /// Who looks after machines.
+    pub machine_waker: Waker,
+}
+
+impl Rotation {
+    /// Looks until it is dropped.
+    pub async fn run(self) {
+        let mut seen = BTreeMap::new();
+        loop {
+            self.look(&mut seen).await;
+            tokio::select! {
+                () = tokio::time::sleep(PACE) => {}
+                () = self.identities.until_changed() => {}
+            }
+        }
+    }
+
+    async fn look(&self, seen: &mut BTreeMap<Key, Mark>) {
+        let clusters = self.clusters.state();
+        seen.retain(|key, _| clusters.iter().any(|cluster| Key::of(cluster.as_ref()) == *key));
+        for cluster in clusters {
+            // An API server that does not answer has changed nothing.
+            let Some(mark) = self.identities.mark(&cluster).await else { continue };
+            match seen.insert(Key::of(cluster.as_ref()), mark.clone()) {
+                Some(before) if before == mark => {}
+                // Nobody knows whether its last pass came before or after a change: one more is cheap.
+                None => self.cluster_waker.wake(&ObjectRef::from_obj(cluster.as_ref())),
+                Some(_) => {
+                    tracing::info!(cluster = %Key::of(cluster.as_ref()), "the MAAS credentials have changed");
+                    self.cluster_waker.wake(&ObjectRef::from_obj(cluster.as_ref()));
+                    self.wake_machines(&cluster);
+                }
+            }
+        }
+    }
+
+    fn wake_machines(&self, cluster: &MaasCluster) {
+        let name = cluster_of(cluster);
+        for machine in self.machines.state() {
+            let labelled = machine.labels().get(CLUSTER_NAME_LABEL) == Some(&name);
+            if labelled && machine.namespace() == cluster.namespace() {
+                self.machine_waker.wake(&ObjectRef::from_obj(machine.as_ref()));
+            }
+        }
+    }
+}

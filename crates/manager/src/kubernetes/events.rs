@@ -1,0 +1,195 @@
+//! Events about objects, for `kubectl describe`.
+//!
+//! kube's recorder keeps every event whole for six minutes, and looks through all of them whenever one is published. With ten
+//! thousand machines that was eighty MiB (docs/numbers.md). Here a line is kept of some.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use capmaas_api::{GROUP, VERSION};
+use capmaas_core::text::beginning;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::ObjectEvent;
+use super::kube_client::FIELD_MANAGER;
+
+/// What happens again within this time is counted instead of told anew, as client-go does it.
+const LASTING: SignedDuration = SignedDuration::from_mins(6);
+/// When so many happenings are remembered, they become the older ones, and those that were the older ones are forgotten.
+const REMEMBERED: usize = 500;
+/// The API server refuses a longer one.
+const LONGEST_NOTE: usize = 1024;
+/// Of the name of an object, so that there is room for a number behind it in an event's.
+const LONGEST_NAME: usize = 230;
+
+/// Publishes events. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Recorder {
+    client: Client,
+    instance: String,
+    told: Arc<Mutex<Told>>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// In the name of this pod, if it has one.
+    pub(super) fn new(client: Client, pod: Option<String>) -> Self {
+        Self { client, instance: pod.unwrap_or_else(|| FIELD_MANAGER.to_owned()), told: Arc::default() }
+    }
+
+    /// Tells that something happened, or that it happened again.
+    pub(super) async fn publish(&self, happening: &ObjectEvent) -> kube::Result<()> {
+        let now = Timestamp::now();
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &happening.key.namespace);
+        let before = self.told().lately(happening, now);
+        if let Some(Line { name, count, .. }) = before {
+            let count = count.saturating_add(1);
+            let again = json!({ "series": { "count": count, "lastObservedTime": MicroTime(now) } });
+            match events.patch(&name, &PatchParams::default(), &Patch::Merge(&again)).await {
+                Ok(_) => {
+                    self.told().note(happening.clone(), Line { name, count, last: now });
+                    return Ok(());
+                }
+                // Deleted meanwhile.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let name = name(happening, now);
+        events.create(&PostParams::default(), &self.event(happening, name.clone(), now)).await?;
+        self.told().note(happening.clone(), Line { name, count: 1, last: now });
+        Ok(())
+    }
+
+    fn event(&self, happening: &ObjectEvent, name: String, now: Timestamp) -> Event {
+        let ObjectEvent { kind, key, uid, warning, reason, message } = happening;
+        Event {
+            metadata: ObjectMeta { name: Some(name), namespace: Some(key.namespace.clone()), ..ObjectMeta::default() },
+            event_time: Some(MicroTime(now)),
+            reporting_controller: Some(FIELD_MANAGER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            regarding: Some(ObjectReference {
+                api_version: Some(format!("{GROUP}/{VERSION}")),
+                kind: Some(kind.as_str().to_owned()),
+                namespace: Some(key.namespace.clone()),
+                name: Some(key.name.clone()),
+                uid: Some(uid.clone()),
+                ..ObjectReference::default()
+            }),
+            type_: Some(if *warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(reason.clone()),
+            action: Some(reason.clone()),
+            note: Some(beginning(message, LONGEST_NOTE).to_owned()),
+            ..Event::default()
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(happening: &ObjectEvent, now: Timestamp) -> String {
+    let object = beginning(&happening.key.name, LONGEST_NAME).trim_end_matches(['.', '-']);
+    format!("{object}.{:x}", now.as_nanosecond())
+}
+
+/// What was told of late, within bounds: what is forgotten too early is only told anew instead of being counted.
+#[derive(Debug, Default)]
+struct Told {
+    younger: HashMap<ObjectEvent, Line>,
+    older: HashMap<ObjectEvent, Line>,
+}
+
+/// The event as Kubernetes takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    name: String,
+    count: i32,
+    last: Timestamp,
+}
+
+impl Told {
+    fn lately(&self, happening: &ObjectEvent, now: Timestamp) -> Option<Line> {
+        let line = self.younger.get(happening).or_else(|| self.older.get(happening))?;
+        (now.duration_since(line.last) < LASTING).then(|| line.clone())
+    }
+
+    fn note(&mut self, happening: ObjectEvent, line: Line) {
+        if self.younger.len() >= REMEMBERED && !self.younger.contains_key(&happening) {
+            self.older = std::mem::take(&mut self.younger);
+        }
+        self.younger.insert(happening, line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Key, Kind};
+    use super::*;
+
+    fn happening(message: &str) -> ObjectEvent {
+        ObjectEvent {
+            kind: Kind::MaasMachine,
+            key: Key::new("team", "m1"),
+            uid: "u1".into(),
+            warning: true,
+            reason: "MachineReleaseFailed".into(),
+            message: message.into(),
+        }
+    }
+
+    fn line(count: i32, last: Timestamp) -> Line {
+        Line { name: "m1.1".into(), count, last }
+    }
+
+    fn minutes(minutes: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
+    }
+
+    #[test]
+    fn only_the_same_sentence_is_the_same_and_only_for_a_while() {
+        let mut told = Told::default();
+        told.note(happening("it is locked"), line(1, minutes(0)));
+        assert_eq!(told.lately(&happening("it is locked"), minutes(5)), Some(line(1, minutes(0))));
+        assert_eq!(told.lately(&happening("it is off"), minutes(5)), None);
+        assert_eq!(told.lately(&happening("it is locked"), minutes(6)), None);
+        told.note(happening("it is locked"), line(2, minutes(5)));
+        assert_eq!(told.lately(&happening("it is locked"), minutes(10)), Some(line(2, minutes(5))));
+    }
+
+    #[test]
+    fn however_much_happens_only_the_latest_is_remembered() {
+        let mut told = Told::default();
+        for number in 0..10 * REMEMBERED {
+            told.note(happening(&number.to_string()), line(1, minutes(0)));
+            assert!(told.younger.len() + told.older.len() <= 2 * REMEMBERED);
+        }
+        for number in 9 * REMEMBERED..10 * REMEMBERED {
+            assert!(told.lately(&happening(&number.to_string()), minutes(1)).is_some(), "{number}");
+        }
+        assert!(told.lately(&happening("0"), minutes(1)).is_none());
+    }
+
+    #[test]
+    fn names_and_notes_are_as_long_as_the_api_server_takes_them() {
+        let mut long = happening(&"ü".repeat(1000));
+        long.key.name = format!("{}-{}", "m".repeat(LONGEST_NAME - 1), "x".repeat(20));
+        let name = name(&long, minutes(1));
+        assert!(name.starts_with(&"m".repeat(LONGEST_NAME - 1)) && !name.contains('-') && name.len() <= 253, "{name}");
+        assert_eq!(beginning(&long.message, LONGEST_NOTE).chars().count(), 512);
+        assert_eq!(beginning("short", LONGEST_NOTE), "short");
+    }
+}

@@ -1,0 +1,359 @@
+//! The door to Kubernetes: the handful of calls that gathering and applying make.
+//!
+//! Two things stand behind it: [`KubePort`] speaks to an API server, [`MemoryPort`] is one in memory for simulations. One
+//! suite of contract tests (`tests/port_contract.rs`) runs against both, so that they cannot drift apart.
+
+mod coalesced_reads;
+mod events;
+mod kube_client;
+mod kubeconfig;
+mod memory;
+mod memory_objects;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capmaas_api::capi::{Cluster, Machine};
+use capmaas_api::{MaasCluster, MaasMachine};
+use kube::ResourceExt as _;
+use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::machine_index::MachineIndex;
+pub use kube_client::KubeClient;
+pub(crate) use kube_client::says_absent;
+pub use memory::{MemoryKubernetes, Version};
+
+/// Namespace and name of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Key {
+    /// An object by namespace and name.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of an object.
+    pub fn of<K: kube::Resource>(object: &K) -> Self {
+        Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    }
+
+    /// Another object in the same namespace.
+    #[must_use]
+    pub fn beside(&self, name: impl Into<String>) -> Self {
+        Self { namespace: self.namespace.clone(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The kinds that we write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `MaasCluster`.
+    MaasCluster,
+    /// `MaasMachine`.
+    MaasMachine,
+}
+
+impl Kind {
+    /// As it stands in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MaasCluster => "MaasCluster",
+            Self::MaasMachine => "MaasMachine",
+        }
+    }
+}
+
+/// A kind that we write.
+pub trait Ours:
+    kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + DeserializeOwned
+{
+    /// Which one.
+    const KIND: Kind;
+}
+
+impl Ours for MaasCluster {
+    const KIND: Kind = Kind::MaasCluster;
+}
+
+impl Ours for MaasMachine {
+    const KIND: Kind = Kind::MaasMachine;
+}
+
+/// The version of an object that a write is meant for. An object that changed since, or that was deleted and made again
+/// under the same name, is not written: [`ErrorKind::Conflict`]. (A uid would guard less: the API server ignores it in a
+/// write of the status.)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+}
+
+impl Guard {
+    /// The object as it was read.
+    pub fn of<K: kube::Resource>(object: &K) -> Self {
+        Self::of_version(object.resource_version())
+    }
+
+    fn of_version(version: Option<String>) -> Self {
+        Self { resource_version: version.unwrap_or_default() }
+    }
+}
+
+/// The data of a Secret. Prints no value.
+#[derive(Clone, Debug)]
+pub struct SecretValues {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`: another one means that it may hold something else.
+    pub resource_version: String,
+    values: BTreeMap<String, SecretSlice<u8>>,
+}
+
+impl SecretValues {
+    /// A Secret with these values.
+    pub fn new(uid: String, resource_version: String, values: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        let values = values.into_iter().map(|(name, value)| (name, SecretSlice::from(value))).collect();
+        Self { uid, resource_version, values }
+    }
+
+    /// A value as it is.
+    pub fn bytes(&self, name: &str) -> Option<&SecretSlice<u8>> {
+        self.values.get(name)
+    }
+
+    /// A value as text; `None` if it is absent or no UTF-8.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.values.get(name).and_then(|value| std::str::from_utf8(value.expose_secret()).ok())
+    }
+}
+
+/// Something that happened, for `kubectl get events`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectEvent {
+    /// Kind of the object that it is about.
+    pub kind: Kind,
+    /// The object that it is about.
+    pub key: Key,
+    /// `metadata.uid` of the object.
+    pub uid: String,
+    /// Something that a person should look at.
+    pub warning: bool,
+    /// One CamelCase word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// A Node of a workload cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `spec.providerID`, unless it is empty.
+    pub provider_id: Option<String>,
+    /// Its addresses and names, whatever their type.
+    pub addresses: Vec<String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A Secret to be made. Prints no value.
+#[derive(Clone, Debug)]
+pub struct NewSecret {
+    /// Where.
+    pub key: Key,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// What it holds.
+    pub values: BTreeMap<String, SecretString>,
+}
+
+/// An object of a workload cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Which {
+    /// `v1`, `apps/v1`, …
+    pub api_version: String,
+    /// As it stands in manifests.
+    pub kind: String,
+    /// `None` if the kind has none.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl Which {
+    /// The object that a manifest is about; `None` if it does not say.
+    pub fn of(manifest: &Value) -> Option<Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Some(Self {
+            api_version: text(&manifest["apiVersion"])?,
+            kind: text(&manifest["kind"])?,
+            namespace: text(&manifest["metadata"]["namespace"]),
+            name: text(&manifest["metadata"]["name"])?,
+        })
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// Why a call brought nothing, sorted by what the caller can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The object is not there (writes only; a read answers `None`).
+    NotFound,
+    /// The object changed since it was read, or is another one: read again.
+    Conflict,
+    /// The API server refuses what was sent.
+    Refused,
+    /// We lack the right.
+    Denied,
+    /// The API server did not answer, or answered with something else. Nothing is known; a write may have happened.
+    Unavailable,
+}
+
+/// A call that brought nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing}: {why}")]
+pub struct Error {
+    /// What the caller can do about it.
+    pub kind: ErrorKind,
+    doing: String,
+    why: String,
+    #[source]
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error without a cause of its own.
+    pub fn new(kind: ErrorKind, doing: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { kind, doing: doing.into(), why: why.into(), source: None }
+    }
+
+    /// The same with its cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(source.into()));
+        self
+    }
+
+    /// The same error for somebody else who waited for the same answer.
+    fn again(&self) -> Self {
+        let Self { kind, doing, why, source } = self;
+        Self { kind: *kind, doing: doing.clone(), why: why.clone(), source: source.clone() }
+    }
+}
+
+/// The result of a call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The calls. Reads of one object are live: they see every write that came before. `None` means that the API server says
+/// that the object does not exist; whatever could not be found out is an error.
+#[async_trait]
+pub trait Kubernetes: Send + Sync + fmt::Debug {
+    /// A `MaasMachine` as it is stored now.
+    async fn maas_machine(&self, key: &Key) -> Result<Option<MaasMachine>>;
+
+    /// A `MaasCluster` as it is stored now.
+    async fn maas_cluster(&self, key: &Key) -> Result<Option<MaasCluster>>;
+
+    /// A `Cluster` as it is stored now.
+    async fn cluster(&self, key: &Key) -> Result<Option<Cluster>>;
+
+    /// The `Machine` of this name. From a cache where that holds the one with this uid, so it may lag behind; else as it is
+    /// stored now, whatever its uid.
+    async fn machine(&self, key: &Key, uid: &str) -> Result<Option<Machine>>;
+
+    /// The `MaasMachine`s of a Cluster (by their label), or all that this manager may see. From a cache where there is
+    /// one, so it may lag behind.
+    async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>>;
+
+    /// All `MaasCluster`s that this manager may see. From a cache where there is one, so it may lag behind.
+    async fn maas_clusters(&self) -> Result<Vec<Arc<MaasCluster>>>;
+
+    /// What all `MaasMachine`s that this manager may see stand for. From a cache where there is one, so it may lag behind, but
+    /// no further than [`maas_machines`](Self::maas_machines).
+    async fn machine_index(&self) -> Result<MachineIndex>;
+
+    /// The data of a Secret as it is stored now.
+    async fn secret(&self, key: &Key) -> Result<Option<SecretValues>>;
+
+    /// The data of a ConfigMap as it is stored now.
+    async fn config_map(&self, key: &Key) -> Result<Option<BTreeMap<String, String>>>;
+
+    /// Changes metadata and spec by a merge patch (RFC 7386), if the object is still the one that the guard names.
+    /// Answers the object as it is stored afterwards. The status is not touched.
+    async fn patch(&self, kind: Kind, key: &Key, guard: &Guard, patch: Value) -> Result<Value>;
+
+    /// Makes the status this one, if the object is still the one that the guard names. Afterwards every field is as given
+    /// and fields that are not given are gone, whoever wrote them; of the conditions, those of types that are not given
+    /// stay. Answers the version of the object with this status.
+    async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard>;
+
+    /// Tells that something happened.
+    async fn publish(&self, happening: &ObjectEvent) -> Result<()>;
+
+    /// Asks the API server of a workload cluster for its version; an error means that it does not answer.
+    async fn workload_version(&self, cluster: &Key) -> Result<String>;
+
+    /// A Node of a workload cluster, as it is now.
+    async fn node(&self, cluster: &Key, name: &str) -> Result<Option<Node>>;
+
+    /// Sets the provider ID of a Node that is still as it was read.
+    async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()>;
+
+    /// All Nodes of a workload cluster, as they are now.
+    async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>>;
+
+    /// Writes an annotation on a Node that is still as it was read.
+    async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()>;
+
+    /// An object of a workload cluster, as it is now. A kind that is not served is an error.
+    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>>;
+
+    /// Makes an object of a workload cluster say what the manifest says, and leaves its other fields alone. Whoever had those
+    /// fields before, they are ours then.
+    async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()>;
+
+    /// Whether the API server of a workload cluster serves a kind.
+    async fn workload_serves(&self, cluster: &Key, api_version: &str, kind: &str) -> Result<bool>;
+
+    /// Makes a Secret that never changes; [`ErrorKind::Conflict`] if there is one of its name.
+    async fn create_secret(&self, secret: &NewSecret) -> Result<()>;
+}
+
+/// [`Kubernetes::patch`] for a type.
+pub async fn patch<K: Ours>(port: &dyn Kubernetes, key: &Key, guard: &Guard, patch: Value) -> Result<K> {
+    let stored = port.patch(K::KIND, key, guard, patch).await?;
+    serde_json::from_value(stored).map_err(|error| {
+        let doing = format!("read the {} {key}", K::KIND.as_str());
+        Error::new(ErrorKind::Unavailable, doing, "its metadata cannot be understood").caused_by(error)
+    })
+}

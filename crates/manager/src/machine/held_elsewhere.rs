@@ -1,0 +1,102 @@
+//! What other objects hold of that which a pass has seen.
+
+use std::collections::BTreeSet;
+
+use capmaas_api::MaasMachine;
+use capmaas_core::credentials::Name;
+use capmaas_core::machine::{Access, HeldElsewhere, Journal, Observed};
+
+use crate::kubernetes::{Key, Kubernetes, Result};
+use crate::machine_index::{Asker, MachineIndex, stands_for};
+
+/// Looks it up.
+pub(super) async fn others(
+    kubernetes: &dyn Kubernetes,
+    observed: &Observed,
+    journal: Option<&Journal>,
+    machine_index: &MachineIndex,
+) -> Result<HeldElsewhere> {
+    let maas = match &observed.access {
+        Access::Granted { name, .. } => Name::parts(name).map(|(endpoint, _)| endpoint),
+        Access::Denied { .. } => None,
+    };
+    let asker = Asker { uid: observed.object.metadata.uid.as_deref(), maas };
+    let claims = match journal {
+        Some(journal) => claims(kubernetes, &observed.object, journal, machine_index).await?,
+        None => HeldElsewhere::default(),
+    };
+    Ok(HeldElsewhere {
+        machines: held(kubernetes, machine_index, asker, observed.machines()).await?,
+        use_go_form: machine_index.is_go_form_used_beside(&observed.object),
+        ..claims
+    })
+}
+
+/// Who else has the journal's key; nothing else is told. A copy is let go without a release, so whoever is said to be the
+/// original is read before that is believed: the index may be behind.
+pub(super) async fn claims(
+    kubernetes: &dyn Kubernetes,
+    object: &MaasMachine,
+    journal: &Journal,
+    machine_index: &MachineIndex,
+) -> Result<HeldElsewhere> {
+    let own = Key::of(object);
+    let mut original = machine_index.original_of(&own, &journal.key);
+    if let Some(key) = &original {
+        let now = kubernetes.maas_machine(key).await?;
+        if now.and_then(|now| now.metadata.uid).as_deref() != Journal::uid_in(&journal.key) {
+            original = None;
+        }
+    }
+    let original = original.map(|key| key.to_string());
+    Ok(HeldElsewhere {
+        original,
+        contested: machine_index.is_key_of_another(&own, &journal.key),
+        ..HeldElsewhere::default()
+    })
+}
+
+/// Those that other objects hold. The index may be behind: a machine that one object has given back and another one got would be
+/// taken for a live node, be kept as it is (S6), and leak. So whoever is said to hold it is read before that is believed.
+async fn held(
+    kubernetes: &dyn Kubernetes,
+    machine_index: &MachineIndex,
+    asker: Asker<'_>,
+    machines: BTreeSet<String>,
+) -> Result<BTreeSet<String>> {
+    let mut held = BTreeSet::new();
+    for id in machines {
+        for holder in machine_index.others_holding(asker, &id) {
+            if kubernetes.maas_machine(&holder).await?.is_some_and(|object| stands_for(&object, asker.maas, &id)) {
+                held.insert(id.clone());
+            }
+        }
+    }
+    Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{noting, remembering};
+    use super::*;
+    use crate::clock::Clock;
+    use crate::kubernetes::MemoryKubernetes;
+
+    #[tokio::test]
+    async fn s06_a_census_that_is_behind_is_not_believed_about_a_machine_that_was_given_back() {
+        let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
+        let (port, key) = (MemoryKubernetes::new(clock), Key::new("n", "a"));
+        let holds = Journal { machine: Some("abc123".into()), ..Journal::new("a") };
+        port.create(remembering("a", &holds)).unwrap();
+        let behind = port.machine_index().await.unwrap();
+        let another = Asker { uid: Some("another"), maas: None };
+        let seen = async || held(&port, &behind, another, BTreeSet::from(["abc123".into()])).await.unwrap();
+        assert_eq!(seen().await, BTreeSet::from(["abc123".into()]), "a live node");
+        let given_back = Journal { released: Some("abc123".into()), ..holds };
+        port.edit("MaasMachine", &key, &noting(&given_back)).unwrap();
+        assert_eq!(behind.others_holding(another, "abc123").len(), 1, "it is behind");
+        assert_eq!(seen().await, BTreeSet::new());
+        port.delete("MaasMachine", &key);
+        assert_eq!(seen().await, BTreeSet::new());
+    }
+}

@@ -1,0 +1,115 @@
+//! The scripts that a form may name: what MAAS brings along, by names and by tags. Only read in source.
+
+use super::super::forms::Form;
+use crate::model::{Outcome, Status, refusal::FormCheck};
+
+const TESTING: &[&str] = &[
+    "7z",
+    "badblocks",
+    "badblocks-destructive",
+    "fio",
+    "gateway-connectivity",
+    "internet-connectivity",
+    "memtester",
+    "ntp",
+    "rack-controller-connectivity",
+    "smartctl-conveyance",
+    "smartctl-long",
+    "smartctl-short",
+    "smartctl-validate",
+    "stress-ng-cpu-long",
+    "stress-ng-cpu-short",
+    "stress-ng-memory-long",
+    "stress-ng-memory-short",
+    // Tags.
+    "commissioning",
+    "cpu",
+    "destructive",
+    "internet",
+    "memory",
+    "network",
+    "network-validation",
+    "node",
+    "slow",
+    "storage",
+];
+const COMMISSIONING: &[&str] = &[
+    "20-maas-01-install-lldpd",
+    "20-maas-02-dhcp-unconfigured-ifaces",
+    "20-maas-03-machine-resources",
+    "30-maas-01-bmc-config",
+    "40-maas-01-machine-config-hints",
+    "50-maas-01-commissioning",
+    "maas-capture-lldpd",
+    "maas-get-fruid-api-data",
+    "maas-kernel-cmdline",
+    "maas-list-modaliases",
+    "maas-lshw",
+    "maas-serial-ports",
+    "maas-support-info",
+    // Tags.
+    "bmc-config",
+    "commissioning",
+    "configure_hba",
+    "deploy-info",
+    "enlisting",
+    "node",
+    "update_firmware",
+];
+/// Those that may not run on what is in use.
+const DESTRUCTIVE: &[&str] = &["badblocks-destructive", "fio", "destructive"];
+/// The only script for releases.
+const RELEASE: &[&str] = &["wipe-disks"];
+const NONE: &str = "none";
+
+/// The names that a field gives; a field that is there and empty gives one, which is empty.
+fn named<'a>(form: &'a Form, field: &str) -> Vec<&'a str> {
+    form.get(field).map_or_else(Vec::new, |text| text.split(',').collect())
+}
+
+/// A field of several choices stops at the first that is none.
+fn check_choices(check: &mut FormCheck, field: &str, names: &[&str], known: impl Fn(&str) -> bool) {
+    if let Some(name) = names.iter().find(|name| !known(name)) {
+        check.add(field, format!("Select a valid choice. {name} is not one of the available choices."));
+    }
+}
+
+/// The form of `op=commission`; says whether tests follow.
+pub(super) fn check_commissioning(form: &Form, available: bool) -> Outcome<bool> {
+    let mut check = FormCheck::default();
+    let testing = named(form, "testing_scripts");
+    let commissioning = named(form, "commissioning_scripts");
+    check_choices(&mut check, "commissioning_scripts", &commissioning, |name| {
+        name == NONE || COMMISSIONING.contains(&name)
+    });
+    check_choices(&mut check, "testing_scripts", &testing, |name| name == NONE || TESTING.contains(&name));
+    check_available(&mut check, "Commission", available);
+    check.done()?;
+    Ok(!testing.contains(&NONE))
+}
+
+/// The form of `op=test`.
+pub(super) fn check_testing(form: &Form, status: Status) -> Outcome<()> {
+    let mut check = FormCheck::default();
+    let testing = named(form, "testing_scripts");
+    check_choices(&mut check, "testing_scripts", &testing, |name| TESTING.contains(&name));
+    check_available(&mut check, "Test", status.may_become(Status::Testing));
+    if check.is_fine() && status == Status::Deployed && testing.iter().any(|name| DESTRUCTIVE.contains(name)) {
+        check.add("testing_scripts", "Destructive tests may only be run on undeployed machines.");
+    }
+    check.done()
+}
+
+fn check_available(check: &mut FormCheck, what: &str, available: bool) {
+    if !available {
+        check.add("__all__", format!("{what} is not available because of the current state of the node."));
+    }
+}
+
+/// The scripts of `op=release`.
+pub(super) fn check_release(form: &Form) -> Outcome<()> {
+    let mut check = FormCheck::default();
+    let asked: Vec<&str> = form.all("scripts").iter().flat_map(|names| names.split(',')).collect();
+    check_choices(&mut check, "scripts", &asked, |name| name.is_empty() || RELEASE.contains(&name));
+    check.done()
+}

@@ -1,0 +1,115 @@
+//! All that is downloaded, built or installed for the tests, so that no test has to: `testbed tools` brings it.
+
+use std::{fmt, process::Command};
+
+use super::{LXD_PACKAGES, TEST_PACKAGES, ToolSet, ensure_packages, packages, python, unpacked};
+use crate::{
+    error::Result,
+    nodes::NodeImage,
+    process::run,
+    versions::{CapiVersion, KubernetesVersion},
+};
+
+/// Packages that are unpacked instead of being installed.
+const UNPACKED: [&str; 2] = ["cloud-init", "openssh-server"];
+
+fn static_target() -> String {
+    format!("{}-unknown-linux-musl", std::env::consts::ARCH)
+}
+
+/// Something that is brought once and kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supply {
+    /// The Debian packages that LXD needs.
+    LxdPackages,
+    /// The Debian packages that tests call.
+    TestPackages,
+    /// A Debian package, unpacked into the cache.
+    Unpacked(&'static str),
+    /// Programs that are built.
+    Set(ToolSet),
+    /// The image of nodes that really boot, with all that is built for it.
+    NodeImage,
+    /// A Python with python-libmaas.
+    Python,
+    /// Rust's standard library for static programs of this architecture.
+    StaticRust,
+}
+
+impl Supply {
+    /// Everything that the gate starts, what most of it needs first. The image of nodes is brought where it is used.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::LxdPackages, Self::TestPackages];
+        all.extend(ToolSet::all().into_iter().map(Self::Set));
+        all.extend(UNPACKED.map(Self::Unpacked));
+        all.extend([Self::Python, Self::StaticRust]);
+        all
+    }
+
+    /// What `make demo` starts.
+    pub fn of_demo() -> Vec<Self> {
+        let sets = [
+            ToolSet::Etcd,
+            ToolSet::Kubernetes(KubernetesVersion::default()),
+            ToolSet::ClusterApi(CapiVersion::default()),
+        ];
+        std::iter::once(Self::LxdPackages).chain(sets.map(Self::Set)).chain([Self::NodeImage]).collect()
+    }
+
+    /// Whether it is there already.
+    pub fn is_there(self) -> Result<bool> {
+        match self {
+            Self::LxdPackages => Ok(packages::missing(LXD_PACKAGES)?.is_empty()),
+            Self::TestPackages => Ok(packages::missing(TEST_PACKAGES)?.is_empty()),
+            Self::Unpacked(package) => Ok(unpacked::folder(package)?.exists()),
+            Self::Set(set) => set.is_there(),
+            Self::NodeImage => NodeImage::is_there(),
+            Self::Python => python::is_there(),
+            Self::StaticRust => {
+                let mut listed = Command::new("rustup");
+                listed.args(["target", "list", "--installed"]);
+                Ok(run(listed)?.lines().any(|line| line == static_target()))
+            }
+        }
+    }
+
+    /// Brings it if it is not there. Blocks.
+    pub fn ensure(self) -> Result<()> {
+        match self {
+            Self::LxdPackages => ensure_packages(LXD_PACKAGES),
+            Self::TestPackages => ensure_packages(TEST_PACKAGES),
+            Self::Unpacked(package) => unpacked::unpacked(package).map(drop),
+            Self::Set(set) => set.ensure().map(drop),
+            Self::NodeImage => NodeImage::ensure().map(drop),
+            Self::Python => python::python_with_libmaas().map(drop),
+            Self::StaticRust => {
+                let mut add = Command::new("rustup");
+                add.args(["target", "add", &static_target()]);
+                run(add).map(drop)
+            }
+        }
+    }
+
+    /// About how many minutes it takes on two cores that have nothing else to do.
+    pub fn minutes(self) -> u32 {
+        match self {
+            Self::Set(set) => set.minutes(),
+            Self::NodeImage => 12,
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Supply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LxdPackages => f.write_str("lxd-packages"),
+            Self::TestPackages => f.write_str("test-packages"),
+            Self::Unpacked(package) => f.write_str(package),
+            Self::Set(set) => f.write_str(&set.to_string().replace(' ', "-")),
+            Self::NodeImage => f.write_str("node-image"),
+            Self::Python => f.write_str("python-libmaas"),
+            Self::StaticRust => f.write_str("static-rust"),
+        }
+    }
+}
