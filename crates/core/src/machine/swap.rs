@@ -29,7 +29,7 @@ mod tests {
     /// Our own templates run this script, which the bootstrap provider puts among the files.
     #[test]
     fn our_own_templates_turn_swap_off_by_themselves() {
-        let script = include_str!("../../../../templates/parts/prepare-node.sh");
+        let script = include_str!("../../../../templates/src/parts/prepare-node.sh");
         let lines = script.replace('\n', "\n      ");
         assert!(ends_swap(&format!("#cloud-config\nwrite_files:\n-   path: /x\n    content: |\n      {lines}")));
     }
