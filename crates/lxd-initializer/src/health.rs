@@ -2,12 +2,13 @@
 
 use std::{
     fmt::Write,
+    net::SocketAddr,
     sync::Arc,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use axum::{Router, http::StatusCode, routing::get};
+use axum::{Router, extract::ConnectInfo, http::StatusCode, routing::get};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -118,7 +119,15 @@ impl Status {
         (code, text)
     }
 
-    fn metrics(&self) -> (StatusCode, String) {
+    /// For the node itself, and whoever Kubernetes lets forward a port to the Pod: the address is the node's, and there is nobody to
+    /// ask who may read them.
+    fn metrics(&self, peer: SocketAddr) -> (StatusCode, String) {
+        if !peer.ip().to_canonical().is_loopback() {
+            return (
+                StatusCode::FORBIDDEN,
+                "the metrics are served on loopback only: use kubectl port-forward\n".into(),
+            );
+        }
         let mut text = String::new();
         match encode(&mut text, &self.registry) {
             Ok(()) => (StatusCode::OK, text),
@@ -131,13 +140,13 @@ fn step_name(step: Step) -> String {
     format!("{step:?}")
 }
 
-/// The three endpoints.
+/// The three endpoints, to be served with the peer's address.
 pub fn router(status: &Arc<Status>) -> Router {
     let (health, ready, metrics) = (Arc::clone(status), Arc::clone(status), Arc::clone(status));
     Router::new()
         .route("/healthz", get(async move || health.health()))
         .route("/readyz", get(async move || ready.readiness()))
-        .route("/metrics", get(async move || metrics.metrics()))
+        .route("/metrics", get(async move |ConnectInfo(peer): ConnectInfo<SocketAddr>| metrics.metrics(peer)))
 }
 
 #[cfg(test)]
@@ -149,7 +158,13 @@ mod tests {
     use crate::plan::Condition;
 
     async fn ask(status: &Arc<Status>, path: &str) -> (StatusCode, String) {
-        let answer = router(status).oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        ask_from(status, path, "127.0.0.1:4000").await
+    }
+
+    async fn ask_from(status: &Arc<Status>, path: &str, peer: &str) -> (StatusCode, String) {
+        let peer: SocketAddr = peer.parse().unwrap();
+        let request = Request::get(path).extension(ConnectInfo(peer)).body(Body::empty()).unwrap();
+        let answer = router(status).oneshot(request).await.unwrap();
         let code = answer.status();
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         (code, String::from_utf8(body.into()).unwrap())
@@ -179,6 +194,18 @@ mod tests {
         );
         told(&status, State::Ready);
         assert_eq!(ask(&status, "/readyz").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn metrics_are_for_the_node_itself_and_health_for_everybody() {
+        let status = Arc::new(Status::default());
+        for peer in ["127.0.0.1:4000", "[::1]:4000", "[::ffff:127.0.0.1]:4000"] {
+            assert_eq!(ask_from(&status, "/metrics", peer).await.0, StatusCode::OK, "{peer}");
+        }
+        for peer in ["10.0.0.7:4000", "[::ffff:10.0.0.7]:4000", "[2001:db8::7]:4000"] {
+            assert_eq!(ask_from(&status, "/metrics", peer).await.0, StatusCode::FORBIDDEN, "{peer}");
+            assert_eq!(ask_from(&status, "/healthz", peer).await.0, StatusCode::OK, "{peer}");
+        }
     }
 
     #[tokio::test]

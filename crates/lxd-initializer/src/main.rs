@@ -1,6 +1,6 @@
 //! The program `lxd-initializer`.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use clap::Parser;
@@ -59,7 +59,8 @@ async fn run() -> anyhow::Result<()> {
         .with_context(|| format!("HEALTH_ADDRESS {} cannot be listened on", settings.health_address))?;
     let (tell, stop) = watch::channel(false);
     let mut stop_serving = stop.clone();
-    let server = axum::serve(listener, health::router(&status)).with_graceful_shutdown(async move {
+    let service = health::router(&status).into_make_service_with_connect_info::<SocketAddr>();
+    let server = axum::serve(listener, service).with_graceful_shutdown(async move {
         let _ = stop_serving.wait_for(|stop| *stop).await;
     });
     let server = tokio::spawn(server.into_future());

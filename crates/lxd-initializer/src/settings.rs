@@ -63,7 +63,7 @@ pub struct Arguments {
     /// Namespace of the Secret and the ConfigMaps
     #[arg(long, env = "POD_NAMESPACE", default_value = "capmaas-system", value_parser = optional)]
     namespace: String,
-    /// Where /healthz, /readyz and /metrics are served
+    /// Where /healthz, /readyz and, to the node itself, /metrics are served
     #[arg(long, env = "HEALTH_ADDRESS", default_value = "[::]:8081", value_parser = optional)]
     health_address: String,
     /// Seconds between two looks at a node that is right
