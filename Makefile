@@ -112,6 +112,10 @@ check-machine: ## Say what this machine lacks for the demo and the tests
 tools: check-machine ## Build, download or install all that the tests start: API server, Cluster API, LXD (cached, shown while it builds)
 	$(TESTBED) tools
 
+.PHONY: node-image
+node-image: tools ## Make the image of nodes that really boot, which make test-e2e and make demo do where they need it (minutes, once)
+	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools --set node-image
+
 ##@ Develop
 
 .PHONY: manifests

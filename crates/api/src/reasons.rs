@@ -57,6 +57,7 @@ name_table! {
     MACHINE_RELEASE_FAILED = "MachineReleaseFailed", "MAAS could not release the machine or wipe its disks.", "Bring the machine to Ready in MAAS; the object then goes away by itself.";
     WAITING_FOR_VMS_TO_LEAVE = "WaitingForVMsToLeave", "The machine is an LXD host and VMs are on it, so it is not given back.", "Move or delete the VMs that the message names.";
     LEAVING_HOST = "LeavingHost", "The machine is an LXD host and is being taken out of MAAS before it is released.", "Wait, or follow the message.";
+    BOOTSTRAP_FAILED = "BootstrapFailed", "The machine runs and cloud-init reported to MAAS that it failed, so there is no Node.", "See what the message quotes and /var/log/cloud-init-output.log on the machine; a MachineHealthCheck replaces it.";
     NODE_PROVIDER_ID_CONFLICT = "NodeProviderIDConflict", "The Node carries another provider ID.", "Find out which machine the Node really is; it is not touched.";
 
     // MaasMachine: LXD VMs.

@@ -198,6 +198,11 @@ impl Machine {
         self.vm_host.is_some()
     }
 
+    /// What MAAS said last is what the machine itself reported after its deployment: cloud-init has failed.
+    pub fn bootstrap_failed(&self) -> bool {
+        self.last_words.starts_with("Node post-installation failure")
+    }
+
     /// What MAAS said last is about its power: the image is not to blame.
     pub fn failed_for_want_of_power(&self) -> bool {
         ["power", "bmc"].iter().any(|word| self.last_words.to_lowercase().contains(word))

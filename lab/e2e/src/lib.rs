@@ -7,6 +7,8 @@ pub mod lxd_hosts;
 pub mod maas;
 pub mod manager;
 pub mod real_lxd;
+pub mod real_nodes;
+pub mod real_workload;
 pub mod release;
 pub mod scene;
 pub mod tenants;

@@ -12,6 +12,7 @@ use capmaas_testbed::{
     BootedMachine, CertificateAuthority, KubernetesVersion, NodePlayerOptions, Role, WorkloadPlayer,
 };
 use maas_sim::config::{Config, Durations, Version};
+use maas_sim::hardware::Hardware;
 use maas_sim::ledger::Entry;
 use maas_sim::model::db::AllocType;
 use maas_sim::model::{Status, statement::Statement};
@@ -38,6 +39,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The image that holds a kubelet of this version.
 pub fn image(version: &str) -> String {
     format!("custom/k8s-{version}")
+}
+
+/// The network of a MAAS and of its machines.
+pub struct Network {
+    /// The subnet of the machines.
+    pub cidr: String,
+    /// Its gateway.
+    pub gateway: Option<Ipv4Addr>,
+    /// The first and the last address that DHCP gives out.
+    pub dynamic: (Ipv4Addr, Ipv4Addr),
+    /// Where the API is served.
+    pub listen: SocketAddr,
+    /// Where names are served, on port 53.
+    pub name_server: IpAddr,
+    /// What the machines are; they are played when absent.
+    pub hardware: Option<Arc<dyn Hardware>>,
 }
 
 /// A running MAAS. Ends when dropped.
@@ -94,21 +111,37 @@ pub struct MachineFacts {
 impl Maas {
     /// Starts it.
     pub fn start() -> anyhow::Result<Self> {
-        let key = ADMINISTRATOR.parse().map_err(anyhow::Error::new)?;
-        let version = version()?;
-        let simulator = Simulator::new(Config { version, durations: Durations::quick(), ..Config::new(key) });
-        let control = simulator.control();
         // Several tests may run at the same time; each has addresses of its own.
         let network: u8 = rand::random_range(20..50);
-        let name_server = IpAddr::V4(Ipv4Addr::new(127, 53, rand::random(), rand::random_range(1..255)));
-        let inventory: Vec<Statement> = serde_json::from_value(inventory(network))?;
+        Self::start_with(Network {
+            cidr: format!("127.{network}.0.0/16"),
+            gateway: None,
+            dynamic: (Ipv4Addr::new(127, network, 200, 1), Ipv4Addr::new(127, network, 200, 250)),
+            listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+            name_server: IpAddr::V4(Ipv4Addr::new(127, 53, rand::random(), rand::random_range(1..255))),
+            hardware: None,
+        })
+    }
+
+    /// Starts it in a network, in front of hardware or of machines that are played.
+    pub fn start_with(network: Network) -> anyhow::Result<Self> {
+        let key = ADMINISTRATOR.parse().map_err(anyhow::Error::new)?;
+        let version = version()?;
+        let config = Config { version, durations: Durations::quick(), ..Config::new(key) };
+        let (name_server, address, played) = (network.name_server, network.listen, network.hardware.is_none());
+        let inventory: Vec<Statement> = serde_json::from_value(inventory(&network))?;
+        let simulator = match network.hardware {
+            Some(hardware) => Simulator::with_hardware(config, hardware),
+            None => Simulator::new(config),
+        };
+        let control = simulator.control();
         control.arrange(&inventory)?;
         let names = SocketAddr::new(name_server, 53);
         let (orders, received) = mpsc::unbounded_channel();
         let (alive, mut ended) = watch::channel(());
         let (started, start) = std::sync::mpsc::channel();
         let trouble = Arc::<Mutex<BTreeMap<String, String>>>::default();
-        let machines = Machines { control: control.clone(), clusters: Vec::new(), trouble: trouble.clone() };
+        let machines = Machines { control: control.clone(), clusters: Vec::new(), trouble: trouble.clone(), played };
         // A thread and a runtime of its own: MAAS goes on whatever the test does.
         let thread = std::thread::Builder::new().name("maas".into()).spawn(move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -116,7 +149,7 @@ impl Maas {
                 Err(error) => return drop(started.send(Err(error.into()))),
             };
             runtime.block_on(async move {
-                let listener = match listen(&simulator, names).await {
+                let listener = match listen(&simulator, names, address).await {
                     Ok((listener, bound)) => {
                         let _ = started.send(Ok(bound));
                         listener
@@ -265,11 +298,15 @@ impl Drop for Maas {
     }
 }
 
-async fn listen(simulator: &Simulator, names: SocketAddr) -> anyhow::Result<(tokio::net::TcpListener, SocketAddr)> {
+async fn listen(
+    simulator: &Simulator,
+    names: SocketAddr,
+    address: SocketAddr,
+) -> anyhow::Result<(tokio::net::TcpListener, SocketAddr)> {
     dns_server::serve(simulator.clone(), names)
         .await
         .with_context(|| format!("serve names on {names}, which takes root"))?;
-    Ok(serve::listen("127.0.0.1:0".parse()?).await?)
+    Ok(serve::listen(address).await?)
 }
 
 /// Which MAAS is played: the one that the environment names, or else the simulator's own default.
@@ -280,14 +317,14 @@ fn version() -> anyhow::Result<Version> {
     }
 }
 
-fn inventory(network: u8) -> Value {
-    let cidr = format!("127.{network}.0.0/16");
+fn inventory(network: &Network) -> Value {
+    let Network { cidr, gateway, dynamic: (start, end), name_server, .. } = network;
+    let name_servers = gateway.map(|_| vec![name_server]);
     let mut all = vec![
         json!({"user": {"name": USER, "admin": true, "key": API_KEY}}),
         json!({"domain": {"name": DOMAIN, "ttl": 5}}),
-        json!({"subnet": {"cidr": cidr, "dhcp": true}}),
-        json!({"ip_range": {"type": "dynamic", "start_ip": format!("127.{network}.200.1"),
-                            "end_ip": format!("127.{network}.200.250"), "subnet": cidr}}),
+        json!({"subnet": {"cidr": cidr, "gateway_ip": gateway, "dns_servers": name_servers.unwrap_or_default(), "dhcp": true}}),
+        json!({"ip_range": {"type": "dynamic", "start_ip": start, "end_ip": end, "subnet": cidr}}),
     ];
     all.extend(ZONES.map(|zone| json!({"zone": {"name": zone}})));
     all.extend(IMAGES.map(|version| json!({"image": {"name": image(version)}})));
@@ -321,6 +358,8 @@ struct Machines {
     control: Control,
     clusters: Vec<WorkloadPlayer>,
     trouble: Arc<Mutex<BTreeMap<String, String>>>,
+    /// There is no hardware.
+    played: bool,
 }
 
 impl Machines {
@@ -331,7 +370,7 @@ impl Machines {
                     Some(order) => self.follow(order),
                     None => return,
                 },
-                () = tokio::time::sleep(LOOK_EVERY) => self.look().await,
+                () = tokio::time::sleep(LOOK_EVERY), if self.played => self.look().await,
             }
         }
     }

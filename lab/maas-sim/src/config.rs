@@ -31,6 +31,8 @@ pub struct Durations {
     pub bmc_hang: f64,
     /// Until an action on a BMC that answers with errors is given up.
     pub bmc_error: f64,
+    /// From a machine's report about itself until MAAS looks at it.
+    pub status_reports: f64,
     /// Until MAAS asks the BMC of a machine for its power, which it does every now and then.
     pub power_poll: f64,
     /// MAAS's `node_timeout`: Commissioning, Deploying and Testing fail after it.
@@ -50,6 +52,7 @@ impl Default for Durations {
             vm_host_totals: 2.0,
             bmc_hang: 302.0,
             bmc_error: 36.0,
+            status_reports: 30.0,
             power_poll: 300.0,
             node_timeout: 1800.0,
         }
@@ -68,6 +71,7 @@ impl Durations {
             erase: 0.3,
             rescue: 0.2,
             vm_host_totals: 0.3,
+            status_reports: 0.5,
             power_poll: 1.0,
             ..Self::default()
         }
@@ -164,6 +168,8 @@ pub struct Config {
     pub invent_lxd: bool,
     /// Serve `/_sim/` on the same port.
     pub control: bool,
+    /// Machines boot: see [`crate::Simulator::with_hardware`], which turns it on.
+    pub boots: bool,
 }
 
 impl Config {
@@ -180,6 +186,7 @@ impl Config {
             real_lxd: BTreeSet::new(),
             invent_lxd: false,
             control: true,
+            boots: false,
         }
     }
 

@@ -9,6 +9,7 @@ pub mod control;
 mod delivery;
 pub mod dns_server;
 pub mod faults;
+pub mod hardware;
 pub mod http;
 mod latency;
 pub mod ledger;

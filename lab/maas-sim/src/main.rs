@@ -1,6 +1,6 @@
 //! The simulator as a program.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
@@ -8,6 +8,7 @@ use maas_sim::{
     Simulator,
     config::{ApiKey, Config, Durations, LatencyMode, TimeMode, Version},
     dns_server,
+    hardware::BootHook,
     model::inventory::{Inventory, generate},
     serve,
 };
@@ -70,6 +71,10 @@ struct ServeArgs {
     /// Make up an LXD daemon for every unknown address that is registered.
     #[arg(long)]
     invent_lxd: bool,
+    /// Program that boots machines: started with power-on, power-off, power-cycle, deploy, erase or release, and the machine as JSON on
+    /// its standard input (see BOOT.md). Machines are then Deployed when they fetch their user data.
+    #[arg(long)]
+    boot_hook: Option<String>,
 }
 
 #[tokio::main]
@@ -112,7 +117,10 @@ async fn serve_forever(args: ServeArgs) -> anyhow::Result<ExitCode> {
         control: args.control.is_none(),
         ..Config::new(api_key)
     };
-    let simulator = Simulator::new(config);
+    let simulator = match args.boot_hook {
+        Some(command) => Simulator::with_hardware(config, Arc::new(BootHook::new(command))),
+        None => Simulator::new(config),
+    };
     if let Some(path) = &args.inventory {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let inventory = Inventory::parse(&text).with_context(|| path.display().to_string())?;

@@ -17,7 +17,8 @@ use crate::{
     control::{self, Control},
     delivery::{Delivery, deliver, made_up, plain},
     faults::{Fault, Faults, ServerState, Subject, When},
-    http::{self as maas, Call, Incoming, MAX_BODY, Target, auth::Nonces, reply::Reply},
+    hardware::{Dispatcher, Hardware},
+    http::{self as maas, Call, Incoming, MAX_BODY, Target, auth::Nonces, metadata, reply::Reply},
     latency,
     ledger::{Entry, Ledger},
     lxd_backend,
@@ -37,6 +38,7 @@ pub struct Simulator {
 pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) config: Config,
+    hardware: Option<Dispatcher>,
 }
 
 /// What a backup holds.
@@ -67,6 +69,15 @@ const LONGEST_HANG: f64 = 3600.0;
 impl Simulator {
     /// A fresh MAAS.
     pub fn new(config: Config) -> Self {
+        Self::of(config, None)
+    }
+
+    /// A fresh MAAS whose machines boot on this hardware.
+    pub fn with_hardware(config: Config, hardware: Arc<dyn Hardware>) -> Self {
+        Self::of(Config { boots: true, ..config }, Some(Dispatcher::new(hardware)))
+    }
+
+    fn of(config: Config, hardware: Option<Dispatcher>) -> Self {
         let state = State {
             model: Model::new(&config),
             nonces: Nonces::default(),
@@ -78,7 +89,7 @@ impl Simulator {
             late: BTreeMap::new(),
             last_late: 0,
         };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), config }) }
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), config, hardware }) }
     }
 
     /// The server as a service; `/_sim/` is in it unless the configuration says otherwise.
@@ -115,11 +126,15 @@ impl Simulator {
 
     /// Brings a real clock up to date and carries out what is due. The program calls it again and again.
     pub async fn tick(&self) {
-        let commands = {
+        let (commands, orders) = {
             let mut state = self.shared.lock();
             self.shared.catch_up(&mut state);
-            std::mem::take(&mut state.model.outbox)
+            let model = &mut state.model;
+            (std::mem::take(&mut model.outbox), std::mem::take(&mut model.orders))
         };
+        if let Some(hardware) = &self.shared.hardware {
+            hardware.send(&self.shared, orders);
+        }
         lxd_backend::apply(&self.shared, commands).await;
     }
 }
@@ -254,6 +269,11 @@ async fn respond(shared: &Arc<Shared>, incoming: Incoming) -> Delivery {
         let mut state = shared.lock();
         shared.catch_up(&mut state);
         match whole_server(&mut state) {
+            Ok(()) if metadata::is_for(&incoming) => {
+                let State { model, nonces, .. } = &mut *state;
+                let wall = Timestamp::now().as_second();
+                return Delivery::Whole(metadata::answer(model, nonces, &incoming, wall));
+            }
             Ok(()) => Some(prepare(&mut state, &incoming)),
             Err(Some(reply)) => return Delivery::Whole(*reply),
             Err(None) => None,

@@ -18,6 +18,13 @@ while [ $quiet -lt 2 ] && [ $looks -lt 500 ]; do
   if [ -z "$pids" ]; then quiet=$((quiet + 1)); else quiet=0; kill -9 $pids 2>/dev/null; sleep 0.02; fi
 done
 
+# Nobody else removes the control groups of machines that were killed. What ran in a machine ends a moment after its first process.
+tries=0
+while [ $tries -lt 100 ] && groups=$(find /sys/fs/cgroup -depth -type d -path "*/lxc.*capmaas-$id*" 2>/dev/null) && [ -n "$groups" ]; do
+  tries=$((tries + 1))
+  rmdir $groups 2>/dev/null || sleep 0.1
+done
+
 for namespace in /run/netns/capmaas-"$id"*; do
   [ -e "$namespace" ] && ip netns delete "${namespace##*/}" 9>&-
 done

@@ -28,6 +28,7 @@ mod http_get;
 mod kubeconfig;
 mod lxd;
 mod lxd_node;
+pub mod nodes;
 mod pki;
 mod player;
 mod ports;

@@ -30,6 +30,11 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 /// LXD loads vhost_vsock before it reports VM support. Kernels without modules cannot, and creating and describing VMs
 /// does not need it.
 const MODPROBE: &str = "#!/bin/sh\nexit 0\n";
+/// `ip netns exec` mounts a fresh /sys, so that a program sees its own network there, and hides the control groups with it. This brings
+/// them back.
+const WITH_CONTROL_GROUPS: &str = r#"
+mount --make-rslave / && mount --rbind /sys/fs/cgroup "$0" && mount -t sysfs sysfs /sys && mount --rbind "$0" /sys/fs/cgroup && exec "$@"
+"#;
 /// Starts LXD where qemu is no program: it then reports that it cannot run VMs, whatever the machine has.
 const WITHOUT_QEMU: &str = r#"mount --bind /dev/null "$(command -v qemu-system-x86_64)" && exec lxd "$@""#;
 
@@ -42,11 +47,13 @@ pub struct LxdOptions {
     /// bridges and firewall rules are in a network namespace that goes away with it. If yes, networks that were made in
     /// it and not deleted stay on the machine after a kill: there is no telling whose a bridge is.
     pub host_network: bool,
+    /// Whether it starts containers, which takes the control groups of this machine. Default: no.
+    pub containers: bool,
 }
 
 impl Default for LxdOptions {
     fn default() -> Self {
-        Self { virtual_machines: true, host_network: false }
+        Self { virtual_machines: true, host_network: false, containers: false }
     }
 }
 
@@ -119,7 +126,7 @@ impl LxdDaemon {
     }
 
     fn in_network(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = match self.network_namespace() {
+        let command = match self.network_namespace() {
             None => self.sandbox.command(program),
             Some(namespace) => {
                 let mut command = self.sandbox.command("ip");
@@ -127,6 +134,11 @@ impl LxdDaemon {
                 command
             }
         };
+        self.prepare(command)
+    }
+
+    /// The environment of LXD and of its client.
+    pub(crate) fn prepare(&self, mut command: Command) -> Command {
         let mut path = self.sandbox.dir().join("shims").into_os_string();
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
@@ -148,7 +160,19 @@ impl LxdDaemon {
     /// Starts it again after [`LxdDaemon::kill`], or ends and starts it.
     pub async fn restart(&mut self) -> Result<()> {
         self.kill();
-        let mut command = if self.options.virtual_machines {
+        let mut command = if self.options.containers {
+            let groups = self.sandbox.dir().join("cgroup");
+            create_dir(&groups)?;
+            // Its own mount namespace before the network's, whose /sys it is not to see.
+            let mut command = self.sandbox.command("unshare");
+            command.args(["--mount", "sh", "-c", WITH_CONTROL_GROUPS]).arg(groups).arg("lxd");
+            if let Some(namespace) = self.network_namespace() {
+                let inner = command;
+                command = self.sandbox.command("nsenter");
+                command.arg(format!("--net=/run/netns/{namespace}")).arg(inner.get_program()).args(inner.get_args());
+            }
+            self.prepare(command)
+        } else if self.options.virtual_machines {
             self.in_network("lxd")
         } else {
             let mut command = self.in_network("unshare");

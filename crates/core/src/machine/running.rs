@@ -118,6 +118,12 @@ impl Provisioning<'_> {
                 progress.message.clone_from(why);
                 Step::say(progress, after(120)).writing(journal)
             }
+            NodeSight::NotYet | NodeSight::NotAsked if metal.bootstrap_failed() => {
+                let mut progress = Progress::deployed();
+                progress.reason = reasons::BOOTSTRAP_FAILED;
+                progress.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_words);
+                Step::say(progress, after(120)).writing(journal)
+            }
             // Whoever watches the cluster's Nodes and Machines wakes us: MAAS knows nothing new meanwhile.
             NodeSight::NotYet | NodeSight::Named => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
             NodeSight::NotAsked => {

@@ -144,6 +144,13 @@ fn bad_timestamp(stamp: &str, version: Version) -> Reply {
     }
 }
 
+/// The token that a request names, whether or not it is signed well.
+pub fn token(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = text.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("OAuth").then(|| parse_header(rest)?.remove("oauth_token")).flatten()
+}
+
 /// `name="value", …`, quotes optional, values escaped or not. Nothing if a part is not of that form.
 fn parse_header(text: &str) -> Option<BTreeMap<String, String>> {
     text.split(',')

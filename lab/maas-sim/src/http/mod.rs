@@ -4,6 +4,7 @@ pub mod auth;
 mod describe;
 pub mod forms;
 mod handlers;
+pub mod metadata;
 pub mod render;
 pub mod reply;
 pub mod routes;

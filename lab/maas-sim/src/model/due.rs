@@ -8,6 +8,7 @@ use super::{
     Model, Status,
     db::{Level, ScriptStatus},
     power::{PowerAction, PowerFailure, Then},
+    reports::StatusReport,
     world::Work,
 };
 use crate::ledger::Effect;
@@ -35,6 +36,8 @@ pub enum Due {
     VmHostTotals { vm_host: i64 },
     /// A dynamic VM is deleted after its release.
     RemoveDynamic { machine: String, work: u64 },
+    /// MAAS looks at what a machine has reported.
+    Report { machine: String, report: Box<StatusReport> },
     /// A request whose client has given up is carried out after all. The number is the simulator's.
     LateRequest { number: u64 },
 }
@@ -99,7 +102,11 @@ impl Due {
             | Due::TestAfterCommission { machine, .. }
             | Due::PoweredItselfOff { machine, .. }
             | Due::RemoveDynamic { machine, .. } => machine == system_id,
-            Due::Expire { .. } | Due::PowerPolled { .. } | Due::VmHostTotals { .. } | Due::LateRequest { .. } => false,
+            Due::Expire { .. }
+            | Due::PowerPolled { .. }
+            | Due::VmHostTotals { .. }
+            | Due::LateRequest { .. }
+            | Due::Report { .. } => false,
         }
     }
 }
@@ -166,6 +173,7 @@ impl Model {
                     self.remove_machine(&machine, true);
                 }
             }
+            Due::Report { machine, report } => self.hear(&machine, &report),
             Due::LateRequest { number } => self.queue.late.push(number),
         }
     }
@@ -261,7 +269,7 @@ impl Model {
         host.and_then(|host| host.host.as_deref()).is_some_and(|machine| !self.real_power(machine))
     }
 
-    fn finish(&mut self, system_id: &str, what: Work) {
+    pub(super) fn finish(&mut self, system_id: &str, what: Work) {
         if self.is_on_dead_host(system_id) {
             return;
         }

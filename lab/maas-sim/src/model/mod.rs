@@ -25,6 +25,7 @@ pub mod network;
 pub mod power;
 pub mod refusal;
 pub mod release;
+pub mod reports;
 pub mod rng;
 mod sequences;
 pub mod statement;
@@ -46,6 +47,7 @@ pub use self::{refusal::Refusal, status::Status};
 use crate::ledger::Effect;
 use crate::{
     config::{Config, Durations, seconds},
+    hardware::Order,
     version::{Change, Version},
 };
 
@@ -73,6 +75,10 @@ pub struct Model {
     pub queue: Queue,
     /// What real LXD daemons are to be told.
     pub outbox: Vec<LxdCommand>,
+    /// Machines boot: a deployment ends when its machine fetches the user data.
+    pub boots: bool,
+    /// What the hardware of machines is to be told.
+    pub orders: Vec<Order>,
     /// What the current request has changed, in words, for the ledger.
     pub effects: Vec<Effect>,
     /// Make up LXD daemons at unknown addresses.
@@ -100,6 +106,8 @@ impl Model {
             world: World::default(),
             queue: Queue::default(),
             outbox: Vec::new(),
+            boots: config.boots,
+            orders: Vec::new(),
             effects: Vec::new(),
             invent_lxd: config.invent_lxd,
         };

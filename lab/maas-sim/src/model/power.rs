@@ -244,12 +244,18 @@ impl Model {
 
     fn plan_finish(&mut self, system_id: &str, what: Work, after: f64) {
         let Some(machine) = self.db.machines.get(system_id) else { return };
+        let fails = self.world.bodies.get(system_id).is_some_and(|body| body.fails.contains(&what));
+        if self.boots && what == Work::Deploy && !fails {
+            // It ends with what the machine does itself.
+            return;
+        }
         let due = Due::Finish { machine: system_id.to_owned(), work: machine.work, what };
         self.later(after, due);
     }
 
     /// Turns the real thing on or off: the BMC, or the instance in LXD.
     pub fn set_real_power(&mut self, system_id: &str, on: bool) {
+        self.power_reaches_hardware(system_id, self.real_power(system_id), on);
         if let Some((host, project, name)) = self.vm_place(system_id) {
             let real = self.lxd_of(host).is_some_and(|lxd| lxd.real);
             if let Some(instance) =

@@ -7,6 +7,7 @@ use super::{
     power::{PowerAction, Then},
     world::{LxdCommand, Work},
 };
+use crate::hardware::Action;
 use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
@@ -114,6 +115,7 @@ impl Model {
         self.forget_owner(system_id);
         self.set_status(system_id, target);
         self.event(system_id, Level::Info, "Released", "");
+        self.order(system_id, Action::Release);
         self.new_work(system_id);
         self.steal(system_id);
     }
@@ -223,6 +225,9 @@ impl Model {
 
     /// Takes a machine out of the database, and its instance out of LXD if that is asked for and LXD answers.
     pub fn remove_machine(&mut self, system_id: &str, decompose: bool) {
+        if decompose && self.vm_place(system_id).is_some() {
+            self.order(system_id, Action::Release);
+        }
         if let Some((host, project, name)) = self.vm_place(system_id).filter(|_| decompose) {
             let key = (project.clone(), name.clone());
             let mut gone = false;

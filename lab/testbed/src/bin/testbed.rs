@@ -3,7 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use capmaas_testbed::{CapiVersion, KubernetesVersion, LxdDaemon, LxdOptions, Testbed, clean_leftovers, tools::Supply};
+use capmaas_testbed::{
+    CapiVersion, KubernetesVersion, LxdDaemon, LxdOptions, Testbed, clean_leftovers,
+    nodes::{Machine, NodeHost, NodeImage},
+    tools::Supply,
+};
 use clap::{Args, Parser, Subcommand};
 
 /// Starts a cluster of real parts on this machine: etcd, kube-apiserver, Cluster API, LXD.
@@ -42,6 +46,9 @@ struct Up {
     /// Start an LXD daemon as well.
     #[arg(long)]
     lxd: bool,
+    /// Boot a machine from the node image as well.
+    #[arg(long)]
+    node: bool,
 }
 
 fn main() -> ExitCode {
@@ -78,6 +85,10 @@ async fn up(options: Up) -> anyhow::Result<()> {
     if let Some(lxd) = &lxd {
         println!("export LXD_DIR={}", lxd.dir().display());
     }
+    let nodes = if options.node { Some(boot_a_node().await?) } else { None };
+    if let Some(nodes) = &nodes {
+        println!("export NODES_DIR={}", nodes.dir().display());
+    }
     println!("# logs: {}; Ctrl-C ends everything", testbed.sandbox().logs().display());
     tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
     if let Some(lxd) = lxd {
@@ -87,14 +98,26 @@ async fn up(options: Up) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn boot_a_node() -> anyhow::Result<NodeHost> {
+    let image = tokio::task::spawn_blocking(NodeImage::ensure).await.context("the image was not made")??;
+    let host = NodeHost::start(&image).await?;
+    let machine = Machine { name: "node".to_owned(), mac: "00:16:3e:00:00:02".to_owned(), files: Vec::new() };
+    host.deploy(machine).await?;
+    Ok(host)
+}
+
 fn tools(wanted: &[String], demo: bool) -> anyhow::Result<()> {
     let all = Supply::all();
-    if let Some(unknown) = wanted.iter().find(|wanted| !all.iter().any(|supply| supply.to_string() == **wanted)) {
-        let known: Vec<String> = all.iter().map(Supply::to_string).collect();
+    let known: Vec<Supply> = all.iter().copied().chain([Supply::NodeImage]).collect();
+    if let Some(unknown) = wanted.iter().find(|wanted| !known.iter().any(|supply| supply.to_string() == **wanted)) {
+        let known: Vec<String> = known.iter().map(Supply::to_string).collect();
         anyhow::bail!("there is no set {unknown:?}: choose from {}", known.join(", "));
     }
-    let is_wanted = |supply: &Supply| wanted.is_empty() || wanted.contains(&supply.to_string());
-    let chosen = if demo { Supply::of_demo() } else { all.into_iter().filter(is_wanted).collect() };
+    let chosen = match (demo, wanted) {
+        (true, _) => Supply::of_demo(),
+        (false, []) => all,
+        _ => known.into_iter().filter(|supply| wanted.contains(&supply.to_string())).collect(),
+    };
     let mut missing = Vec::new();
     for supply in chosen {
         if !supply.is_there()? {

@@ -27,6 +27,9 @@ const PROVIDERS: [(&str, &str); 3] = [
 ];
 /// Before 1.14 core's manifests were at the root of the module.
 const OLD_CORE_MANIFESTS: &str = "config/default";
+/// The program of the container that holds a Pod together. It is Kubernetes' own, in C.
+const PAUSE: &str = "pause";
+const PAUSE_SOURCE: &str = "build/pause/linux/pause.c";
 /// Written last, by rename: with it the components are complete.
 const COMPONENTS_COMPLETE: &str = "metadata.yaml";
 
@@ -64,8 +67,10 @@ pub(super) fn ensure(set: ToolSet) -> Result<Tools> {
             build(&recipe, &tools, &module, program, package)?;
         }
     }
-    if let ToolSet::ClusterApi(version) = set {
-        render_components(version, &tools, &module)?;
+    match set {
+        ToolSet::ClusterApi(version) => render_components(version, &tools, &module)?,
+        ToolSet::Node => build_pause(&tools, &module)?,
+        _ => {}
     }
     fs::remove_dir_all(&module).doing(|| format!("remove {}", module.display()))?;
     Ok(tools)
@@ -74,6 +79,7 @@ pub(super) fn ensure(set: ToolSet) -> Result<Tools> {
 fn is_complete(set: ToolSet, recipe: &Recipe, tools: &Tools) -> bool {
     recipe.programs.iter().all(|(program, _)| tools.program(program).exists())
         && (!matches!(set, ToolSet::ClusterApi(_)) || tools.metadata_yaml().exists())
+        && (set != ToolSet::Node || tools.program(PAUSE).exists())
 }
 
 fn build(recipe: &Recipe, tools: &Tools, module: &Path, program: &str, package: &str) -> Result<()> {
@@ -89,7 +95,7 @@ fn build(recipe: &Recipe, tools: &Tools, module: &Path, program: &str, package: 
 /// Kubernetes programs report v0.0.0 unless told otherwise, and Cluster API refuses such a server.
 fn linker_flags(recipe: &Recipe) -> String {
     let mut flags = "-s -w".to_owned();
-    if recipe.name == "kubernetes" {
+    if recipe.name.starts_with("kubernetes") {
         let version = recipe.version;
         let minor = version.split('.').nth(1).unwrap_or_default();
         for (variable, value) in [
@@ -165,14 +171,8 @@ fn go_failed(what: &str, status: &str, log: &str) -> Error {
 /// `kubectl kustomize` of each provider's own manifests, kept as YAML for clusterctl and as JSON for us.
 fn render_components(version: CapiVersion, tools: &Tools, module: &Path) -> Result<()> {
     let kubectl = ToolSet::Kubernetes(KubernetesVersion::V1_36).ensure()?.program("kubectl");
-    // The binaries may be there already and the module not: then this downloads it.
-    run_go(
-        with_args(go(module), &["mod", "download", "sigs.k8s.io/cluster-api"]),
-        &format!("fetching the manifests of Cluster API {version}"),
-        &module.join("download.log"),
-    )?;
-    let listed = run(with_args(go(module), &["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api"]))?;
-    let source = PathBuf::from(listed.trim());
+    let source =
+        source(module, "sigs.k8s.io/cluster-api", &format!("fetching the manifests of Cluster API {version}"))?;
     create_dir(&tools.dir.join("components"))?;
     for (provider, folder) in PROVIDERS {
         let folder = if provider == "core" && version < CapiVersion::V1_14 { OLD_CORE_MANIFESTS } else { folder };
@@ -187,6 +187,24 @@ fn render_components(version: CapiVersion, tools: &Tools, module: &Path) -> Resu
     let partial = tools.dir.join("components/.metadata.partial");
     write_file(&partial, read_file(&source.join(COMPONENTS_COMPLETE))?)?;
     fs::rename(&partial, tools.metadata_yaml()).doing(|| "finish the components".into())
+}
+
+/// The folder of a required module's source. The binaries may be there already and the module not: then this downloads it.
+fn source(module: &Path, required: &str, what: &str) -> Result<PathBuf> {
+    run_go(with_args(go(module), &["mod", "download", required]), what, &module.join("download.log"))?;
+    let listed = run(with_args(go(module), &["list", "-m", "-f", "{{.Dir}}", required]))?;
+    Ok(PathBuf::from(listed.trim()))
+}
+
+fn build_pause(tools: &Tools, module: &Path) -> Result<()> {
+    // For its C compiler, which links statically.
+    super::ensure_packages(super::NODE_PACKAGES)?;
+    let source = source(module, "k8s.io/kubernetes", "fetching the source of pause")?.join(PAUSE_SOURCE);
+    let partial = tools.dir.join(".pause.partial");
+    let mut compile = Command::new("musl-gcc");
+    compile.args(["-Os", "-static", "-o"]).arg(&partial).arg(source);
+    run(compile)?;
+    fs::rename(&partial, tools.program(PAUSE)).doing(|| "finish pause".into())
 }
 
 fn with_args(mut command: Command, args: &[&str]) -> Command {
@@ -209,11 +227,13 @@ mod tests {
 
     #[test]
     fn the_pinned_modules_are_those_of_the_named_versions() {
-        for set in ToolSet::all() {
+        let nodes = [ToolSet::Node, ToolSet::NodeEtcd, ToolSet::CoreDns];
+        for set in ToolSet::all().into_iter().chain(nodes) {
             let recipe = set.recipe();
             let module = match set {
-                ToolSet::Etcd => "go.etcd.io/etcd/server/v3",
-                ToolSet::Kubernetes(_) => "k8s.io/kubernetes",
+                ToolSet::Etcd | ToolSet::NodeEtcd => "go.etcd.io/etcd/server/v3",
+                ToolSet::CoreDns => "github.com/coredns/coredns",
+                ToolSet::Kubernetes(_) | ToolSet::Node => "k8s.io/kubernetes",
                 ToolSet::ClusterApi(_) => "sigs.k8s.io/cluster-api",
                 ToolSet::Helm => "helm.sh/helm/v3",
                 ToolSet::Cosign => "github.com/sigstore/cosign/v2",

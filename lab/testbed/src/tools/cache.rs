@@ -21,7 +21,7 @@ pub fn cache_root() -> Result<PathBuf> {
 }
 
 /// Waits for an exclusive lock on `path`, saying every few seconds for what. Unlocks when the file is dropped.
-pub(super) fn lock(path: &Path, what: &str) -> Result<File> {
+pub(crate) fn lock(path: &Path, what: &str) -> Result<File> {
     let doing = || format!("lock {}", path.display());
     let file = File::options().create(true).append(true).open(path).doing(doing)?;
     let mut progress: Option<Progress> = None;

@@ -16,8 +16,11 @@ mod unpacked;
 use std::path::{Path, PathBuf};
 
 pub use cache::cache_root;
+pub(crate) use cache::lock;
 pub use cloud_init::CloudInit;
+pub(crate) use packages::NODE_PACKAGES;
 pub use packages::{LXD_PACKAGES, TEST_PACKAGES, ensure_packages};
+pub(crate) use progress::Progress;
 pub use python::python_with_libmaas;
 pub use supply::Supply;
 pub use unpacked::unpacked;
@@ -29,6 +32,9 @@ use crate::{
 
 /// The etcd that belongs to the API servers. 3.4 has no watch progress, without which streaming lists fail.
 const ETCD_VERSION: &str = "v3.5.21";
+/// The etcd and the CoreDNS that kubeadm of the newest Kubernetes starts on nodes.
+const NODE_ETCD_VERSION: &str = "v3.6.8";
+const CORE_DNS_VERSION: &str = "v1.14.2";
 
 const HELM_VERSION: &str = "v3.22.0";
 const COSIGN_VERSION: &str = "v2.6.5";
@@ -43,6 +49,12 @@ pub enum ToolSet {
     Kubernetes(KubernetesVersion),
     /// `core`, `bootstrap`, `control-plane`; `clusterctl` in the newest only. With their rendered components.
     ClusterApi(CapiVersion),
+    /// `kubelet`, `kube-proxy`, `kube-scheduler`, `pause`: what real nodes of the newest Kubernetes need besides [`ToolSet::Kubernetes`].
+    Node,
+    /// `etcd` of real control planes.
+    NodeEtcd,
+    /// `coredns` of real clusters.
+    CoreDns,
     /// `helm`
     Helm,
     /// `cosign`
@@ -78,6 +90,9 @@ const API_SERVER: (&str, &str) = ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-
 const CONTROLLER_MANAGER: (&str, &str) = ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager");
 const KUBECTL: (&str, &str) = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
 const KUBEADM: (&str, &str) = ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm");
+const KUBELET: (&str, &str) = ("kubelet", "k8s.io/kubernetes/cmd/kubelet");
+const PROXY: (&str, &str) = ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy");
+const SCHEDULER: (&str, &str) = ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler");
 const BOOTSTRAP: (&str, &str) = ("bootstrap", "sigs.k8s.io/cluster-api/bootstrap/kubeadm");
 const CONTROL_PLANE: (&str, &str) = ("control-plane", "sigs.k8s.io/cluster-api/controlplane/kubeadm");
 const CLUSTERCTL: (&str, &str) = ("clusterctl", "sigs.k8s.io/cluster-api/cmd/clusterctl");
@@ -86,7 +101,7 @@ const OLD_CORE: (&str, &str) = ("core", "sigs.k8s.io/cluster-api");
 const CORE: (&str, &str) = ("core", "sigs.k8s.io/cluster-api/core");
 
 impl ToolSet {
-    /// Every set there is, those that everything needs first.
+    /// Every set that the gate needs, those that everything needs first.
     pub fn all() -> Vec<Self> {
         let mut sets = vec![Self::Etcd];
         sets.extend(KubernetesVersion::ALL.into_iter().rev().map(Self::Kubernetes));
@@ -98,10 +113,10 @@ impl ToolSet {
     /// About how many minutes its build takes on two cores that have nothing else to do.
     fn minutes(self) -> u32 {
         match self {
-            Self::Etcd | Self::GoMaasClient => 1,
+            Self::Etcd | Self::NodeEtcd | Self::GoMaasClient => 1,
             Self::Kubernetes(KubernetesVersion::V1_36) => 8,
             Self::Kubernetes(KubernetesVersion::V1_29) => 6,
-            Self::ClusterApi(CapiVersion::V1_14) | Self::Cosign => 4,
+            Self::ClusterApi(CapiVersion::V1_14) | Self::Node | Self::CoreDns | Self::Cosign => 4,
             Self::ClusterApi(CapiVersion::V1_10 | CapiVersion::V1_5) | Self::Helm => 3,
         }
     }
@@ -130,6 +145,18 @@ impl ToolSet {
             Self::ClusterApi(version @ CapiVersion::V1_5) => {
                 ("cluster-api", version.as_str(), module!("cluster-api-1.5"), &[OLD_CORE, BOOTSTRAP, CONTROL_PLANE])
             }
+            Self::Node => (
+                "kubernetes-node",
+                KubernetesVersion::V1_36.as_str(),
+                module!("kubernetes-1.36"),
+                &[KUBELET, PROXY, SCHEDULER],
+            ),
+            Self::NodeEtcd => {
+                ("etcd", NODE_ETCD_VERSION, module!("etcd-3.6"), &[("etcd", "go.etcd.io/etcd/server/v3")])
+            }
+            Self::CoreDns => {
+                ("coredns", CORE_DNS_VERSION, module!("coredns"), &[("coredns", "github.com/coredns/coredns")])
+            }
             Self::Helm => ("helm", HELM_VERSION, module!("helm"), &[("helm", "helm.sh/helm/v3/cmd/helm")]),
             Self::Cosign => {
                 ("cosign", COSIGN_VERSION, module!("cosign"), &[("cosign", "github.com/sigstore/cosign/v2/cmd/cosign")])
@@ -143,6 +170,11 @@ impl ToolSet {
         // The second revision of gomaasclient is the one that is built here and no longer by its test.
         let revision = if self == Self::GoMaasClient { 2 } else { 1 };
         Recipe { name, version, revision, go_mod, go_sum, main_go, programs }
+    }
+
+    /// The exact version of its programs.
+    pub fn version(self) -> &'static str {
+        self.recipe().version
     }
 
     /// Makes sure that the set is there, building what is missing, which takes minutes. Blocks.

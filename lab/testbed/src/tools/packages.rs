@@ -39,6 +39,9 @@ pub const TEST_PACKAGES: &[&str] = &[
     "valgrind",
 ];
 
+/// What the images of nodes take, besides [`LXD_PACKAGES`].
+pub(crate) const NODE_PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap", "musl-tools", "zstd"];
+
 /// Installs those that are absent. Blocks.
 pub fn ensure_packages(packages: &[&str]) -> Result<()> {
     if missing(packages)?.is_empty() {

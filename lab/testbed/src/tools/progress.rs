@@ -8,7 +8,7 @@ use std::{
 /// Often enough to show life in the log of a CI run, rarely enough not to fill it.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
-pub(super) struct Progress {
+pub(crate) struct Progress {
     what: String,
     started: Instant,
     last_line: Instant,
@@ -16,7 +16,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn start(what: String) -> Self {
+    pub(crate) fn start(what: String) -> Self {
         let now = Instant::now();
         let terminal = stderr().is_terminal();
         if !terminal {
@@ -26,7 +26,7 @@ impl Progress {
     }
 
     /// Shows the elapsed time: in place on a terminal, else as a line now and then.
-    pub(super) fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         let seconds = self.started.elapsed().as_secs();
         if self.terminal {
             eprint!("\r{} ... {seconds} s", self.what);
@@ -37,7 +37,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn done(self) {
+    pub(crate) fn done(self) {
         let start = if self.terminal { "\r" } else { "" };
         eprintln!("{start}{}: done in {} s", self.what, self.started.elapsed().as_secs());
     }

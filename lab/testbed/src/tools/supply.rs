@@ -5,6 +5,7 @@ use std::{fmt, process::Command};
 use super::{LXD_PACKAGES, TEST_PACKAGES, ToolSet, ensure_packages, packages, python, unpacked};
 use crate::{
     error::Result,
+    nodes::NodeImage,
     process::run,
     versions::{CapiVersion, KubernetesVersion},
 };
@@ -27,6 +28,8 @@ pub enum Supply {
     Unpacked(&'static str),
     /// Programs that are built.
     Set(ToolSet),
+    /// The image of nodes that really boot, with all that is built for it.
+    NodeImage,
     /// A Python with python-libmaas.
     Python,
     /// Rust's standard library for static programs of this architecture.
@@ -34,7 +37,7 @@ pub enum Supply {
 }
 
 impl Supply {
-    /// Everything that tests and demo start, what most of them need first.
+    /// Everything that the gate starts, what most of it needs first. The image of nodes is brought where it is used.
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::LxdPackages, Self::TestPackages];
         all.extend(ToolSet::all().into_iter().map(Self::Set));
@@ -50,7 +53,7 @@ impl Supply {
             ToolSet::Kubernetes(KubernetesVersion::default()),
             ToolSet::ClusterApi(CapiVersion::default()),
         ];
-        std::iter::once(Self::LxdPackages).chain(sets.map(Self::Set)).collect()
+        std::iter::once(Self::LxdPackages).chain(sets.map(Self::Set)).chain([Self::NodeImage]).collect()
     }
 
     /// Whether it is there already.
@@ -60,6 +63,7 @@ impl Supply {
             Self::TestPackages => Ok(packages::missing(TEST_PACKAGES)?.is_empty()),
             Self::Unpacked(package) => Ok(unpacked::folder(package)?.exists()),
             Self::Set(set) => set.is_there(),
+            Self::NodeImage => NodeImage::is_there(),
             Self::Python => python::is_there(),
             Self::StaticRust => {
                 let mut listed = Command::new("rustup");
@@ -76,6 +80,7 @@ impl Supply {
             Self::TestPackages => ensure_packages(TEST_PACKAGES),
             Self::Unpacked(package) => unpacked::unpacked(package).map(drop),
             Self::Set(set) => set.ensure().map(drop),
+            Self::NodeImage => NodeImage::ensure().map(drop),
             Self::Python => python::python_with_libmaas().map(drop),
             Self::StaticRust => {
                 let mut add = Command::new("rustup");
@@ -87,7 +92,11 @@ impl Supply {
 
     /// About how many minutes it takes on two cores that have nothing else to do.
     pub fn minutes(self) -> u32 {
-        if let Self::Set(set) = self { set.minutes() } else { 1 }
+        match self {
+            Self::Set(set) => set.minutes(),
+            Self::NodeImage => 12,
+            _ => 1,
+        }
     }
 }
 
@@ -98,6 +107,7 @@ impl fmt::Display for Supply {
             Self::TestPackages => f.write_str("test-packages"),
             Self::Unpacked(package) => f.write_str(package),
             Self::Set(set) => f.write_str(&set.to_string().replace(' ', "-")),
+            Self::NodeImage => f.write_str("node-image"),
             Self::Python => f.write_str("python-libmaas"),
             Self::StaticRust => f.write_str("static-rust"),
         }

@@ -1,6 +1,7 @@
 //! `make demo`: the main job end to end, on real parts, on this machine only.
 
 mod board;
+mod real;
 mod show;
 mod story;
 mod tell;
@@ -24,12 +25,19 @@ async fn main() -> anyhow::Result<()> {
         .map_err(|_| anyhow!("another TLS provider was installed before main()"))?;
     let args = Args::parse();
     tokio::select! {
-        result = story::run(args.keep) => result.map_err(shortened),
+        result = tell_both(args.keep) => result.map_err(shortened),
         _ = tokio::signal::ctrl_c() => {
             println!("\nstopped; everything that was started is cleared away");
             Ok(())
         }
     }
+}
+
+/// First the cluster of machines that boot, then the one with LXD hosts and VMs, whose nodes are played.
+async fn tell_both(keep: bool) -> anyhow::Result<()> {
+    println!("capmaas demo: real Kubernetes, Cluster API and LXD, and a simulated MAAS, on this machine only.");
+    Box::pin(real::run()).await?;
+    Box::pin(story::run(keep)).await
 }
 
 /// A failure in a few lines; all that is known about it goes to a file.

@@ -29,7 +29,9 @@ struct Stage {
 
 /// Tells the whole story; with `keep` it waits before the end until somebody presses Ctrl-C.
 pub(crate) async fn run(keep: bool) -> anyhow::Result<()> {
-    println!("capmaas demo: real Kubernetes, Cluster API and LXD, and a simulated MAAS, on this machine only.");
+    chapter(
+        "Second part: LXD hosts and VMs. API servers, LXD and agents are real; that kubeadm ran on a node is played",
+    );
 
     chapter("A management cluster, a MAAS, and capmaas installed by clusterctl");
     let stage = set_up().await?;
@@ -121,7 +123,7 @@ async fn become_hosts(scene: &Scene, lxd: &LxdHosts, metal: &ClusterPlan) -> any
         Ok(expected)
     })
     .await?;
-    let what = "three machines, one a zone, deployed by MAAS and joined by kubeadm";
+    let what = "three machines, one a zone, deployed by MAAS; their Nodes join (played)";
     watched_step(what, async || look(scene, &[metal]).await, scene.wait_running(metal, &expected)).await?;
     let what = "the manager sends the agent, it makes LXD ready, MAAS knows each node as VM host";
     let maas_clusters = scene.objects(metal, "MaasCluster")?;
@@ -145,7 +147,7 @@ async fn live_in_vms(scene: &Scene, vms: &ClusterPlan, inside: &Expected) -> any
     let what = "a host is chosen for the first VM, and MAAS composes it";
     watched_step(what, async || look(scene, &[vms]).await, async { scene.explain(composed.await).await }).await?;
     step("kill -9 of the manager, in the midst of it", scene.kill_manager()).await?;
-    let what = "three VMs composed, deployed and joined all the same";
+    let what = "three VMs composed, deployed and joined (played) all the same";
     let running = async {
         scene.wait_running(vms, inside).await?;
         let available = scene.objects(vms, "Cluster")?;

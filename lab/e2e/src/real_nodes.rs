@@ -1,0 +1,293 @@
+//! A MAAS whose machines really boot, and clusters of them: nothing here plays a kubelet.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use capmaas_testbed::nodes::{KUBERNETES, Machine, NETWORK_PLUGIN, NodeHost, NodeImage, has_cgroup_1};
+use capmaas_testbed::tools::ToolSet;
+use capmaas_testbed::{Clusterctl, parse_yaml};
+use maas_sim::hardware::{Action, Hardware, Order};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::maas::{DOMAIN, Maas, Network, image};
+use crate::release::{NEW_CONTRACT, release_of};
+use crate::scene::Scene;
+use crate::{Objects, eventually_within};
+
+/// Where MAAS listens; the machines are told.
+const MAAS_PORT: u16 = 5240;
+/// A machine boots, installs nothing, and joins within two minutes on a busy computer; several do so one after the other.
+const NODES_PATIENCE: Duration = Duration::from_secs(600);
+/// kubeadm gives the first API call a minute, which a busy computer may need.
+const API_CALL_SECONDS: u32 = 300;
+
+/// Where the machines of a scenario run.
+pub async fn start_host() -> anyhow::Result<NodeHost> {
+    let image = tokio::task::spawn_blocking(NodeImage::ensure).await??;
+    Ok(NodeHost::start(&image).await?)
+}
+
+/// A MAAS with these machines.
+pub fn start_maas(host: &NodeHost) -> anyhow::Result<Maas> {
+    let endpoint = SocketAddr::new(IpAddr::V4(host.address()), MAAS_PORT);
+    Maas::start_with(Network {
+        cidr: host.cidr(),
+        gateway: Some(host.address()),
+        // Addresses of AUTO links come after it.
+        dynamic: (host.member(2), host.member(19)),
+        listen: endpoint,
+        name_server: IpAddr::V4(host.address()),
+        hardware: Some(Arc::new(Rack { host: host.clone(), endpoint })),
+    })
+}
+
+/// The machines of a MAAS, as it turns them on and off.
+struct Rack {
+    host: NodeHost,
+    endpoint: SocketAddr,
+}
+
+impl Hardware for Rack {
+    fn carry_out(&self, order: Order) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
+        let (host, endpoint) = (self.host.clone(), self.endpoint);
+        Box::pin(async move { carry_out(&host, endpoint, &order).await.map_err(|error| format!("{error:#}")) })
+    }
+}
+
+async fn carry_out(host: &NodeHost, endpoint: SocketAddr, order: &Order) -> anyhow::Result<()> {
+    let name = &order.hostname;
+    match order.action {
+        Action::PowerOn => host.power_on(name).await?,
+        Action::PowerOff => host.power_off(name).await?,
+        Action::PowerCycle => {
+            host.power_off(name).await?;
+            host.power_on(name).await?;
+        }
+        Action::Deploy => host.deploy(installed(endpoint, order)?).await?,
+        Action::Erase | Action::Release => host.erase(name).await?,
+    }
+    Ok(())
+}
+
+/// What MAAS's installer, curtin, leaves on a machine: its network, its name, and how cloud-init finds MAAS.
+fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
+    ensure!(image(KUBERNETES.as_str()).ends_with(&order.series), "there is no image {}", order.series);
+    let link = order.link.as_ref().context("it has no address")?;
+    let mac = order.mac.clone().context("it has no network card")?;
+    let credentials = serde_json::to_value(order.credentials.as_ref().context("it has no credentials")?)?;
+    let with = |more: Value| {
+        let mut all = credentials.clone();
+        for (key, value) in more.as_object().into_iter().flatten() {
+            all[key] = value.clone();
+        }
+        all
+    };
+    let metadata = format!("http://{endpoint}/MAAS/metadata/");
+    let subnet = json!({
+        "type": "static",
+        "address": format!("{}/{}", link.address, link.prefix),
+        "gateway": link.gateway,
+        "dns_nameservers": link.name_servers,
+    });
+    let card = json!({"type": "physical", "name": "eth0", "mac_address": mac, "subnets": [subnet]});
+    let reporting = with(json!({"type": "webhook", "endpoint": format!("{metadata}status/{}", order.system_id)}));
+    let name_servers: Vec<String> = link.name_servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    // JSON is YAML.
+    let cloud = |name: &str, config: Value| (format!("/etc/cloud/cloud.cfg.d/{name}"), format!("{config}\n"));
+    let files = vec![
+        // Read by a shell script too, which knows this form only.
+        ("/etc/cloud/cloud.cfg.d/90_dpkg.cfg".to_owned(), "datasource_list: [ MAAS ]\n".to_owned()),
+        cloud("90_dpkg_maas.cfg", json!({"datasource": {"MAAS": with(json!({"metadata_url": metadata}))}})),
+        cloud("90_dpkg_local_cloud_config.cfg", json!({"manage_etc_hosts": true, "reporting": {"maas": reporting}})),
+        cloud("50-curtin-networking.cfg", json!({"network": {"version": 1, "config": [card]}})),
+        ("/etc/hostname".to_owned(), format!("{}\n", order.hostname)),
+        ("/etc/resolv.conf".to_owned(), name_servers.concat()),
+    ];
+    Ok(Machine { name: order.hostname.clone(), mac, files })
+}
+
+/// A management cluster as clusterctl installs it, in front of machines that boot.
+pub struct RealScene {
+    /// The management cluster and the MAAS.
+    pub scene: Scene,
+    /// clusterctl of the management cluster.
+    pub clusterctl: Clusterctl,
+    /// The machines.
+    pub host: NodeHost,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// One scene at a time has all processors there are; two at once would only wait for each other.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+impl RealScene {
+    /// Starts everything.
+    pub async fn start() -> anyhow::Result<Self> {
+        let alone = ALONE.lock().await;
+        let host = start_host().await?;
+        let maas = Arc::new(start_maas(&host)?);
+        let (scene, clusterctl) = Scene::start_by_clusterctl(maas).await?;
+        Ok(Self { scene, clusterctl, host, _alone: alone })
+    }
+
+    /// Goes on with another management cluster in front of the same machines, to which all objects were moved. Answers the one before.
+    pub fn move_to(&mut self, scene: Scene, clusterctl: Clusterctl) -> Scene {
+        self.clusterctl = clusterctl;
+        std::mem::replace(&mut self.scene, scene)
+    }
+
+    /// Changes an object of Cluster API's in the management cluster.
+    pub async fn patch(&self, object: &str, patch: Value) -> anyhow::Result<()> {
+        self.scene.testbed.kubectl(["patch", object, "--type", "merge", "--patch", &patch.to_string()]).await?;
+        Ok(())
+    }
+
+    /// The objects of a cluster, as clusterctl makes them of the metal template, for nodes that are containers on this computer.
+    pub async fn generate(&self, name: &str, control_planes: u32, workers: u32) -> anyhow::Result<Vec<Value>> {
+        let mut command = self.clusterctl.command();
+        let provider = format!("maas:{}", release_of(NEW_CONTRACT)?);
+        command.args(["generate", "cluster", name, "--infrastructure", &provider]);
+        command.args(["--kubernetes-version", KUBERNETES.as_str()]);
+        command.args(["--control-plane-machine-count", &control_planes.to_string()]);
+        command.args(["--worker-machine-count", &workers.to_string()]);
+        command.env("MAAS_DNS_DOMAIN", DOMAIN).env("IMAGE_HAS_KUBERNETES", "true");
+        for role in ["CONTROL_PLANE", "WORKER"] {
+            command.env(format!("{role}_MACHINE_IMAGE"), image(KUBERNETES.as_str()));
+        }
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        ensure!(output.status.success(), "no cluster: {}", String::from_utf8_lossy(&output.stderr));
+        let mut objects = parse_yaml(&String::from_utf8(output.stdout)?)?;
+        objects.iter_mut().for_each(suit_this_computer);
+        Ok(objects)
+    }
+
+    /// Creates a cluster, gives it its network as soon as its API server answers, and waits until all its Nodes are Ready under their
+    /// MAAS provider IDs.
+    pub async fn create(&self, name: &str, control_planes: u32, workers: u32) -> anyhow::Result<()> {
+        self.scene.testbed.apply_objects(self.generate(name, control_planes, workers).await?).await?;
+        self.give_network(name).await?;
+        self.wait_ready(name, usize::try_from(control_planes + workers)?).await
+    }
+
+    /// Applies the network plugin, which is the user's to choose, as soon as the API server answers.
+    pub async fn give_network(&self, name: &str) -> anyhow::Result<()> {
+        let file = self.scene.testbed.sandbox().dir().join("network.yaml");
+        std::fs::write(&file, NETWORK_PLUGIN)?;
+        let file = file.display().to_string();
+        let what = format!("an API server of {name} that answers");
+        let applied = eventually_within(NODES_PATIENCE, &what, || async {
+            self.kubectl(name, &["apply", "--filename", &file]).await
+        });
+        self.scene.explain(applied.await).await.map(drop)
+    }
+
+    /// Waits until exactly so many Nodes are Ready, each under the provider ID of a MaasMachine.
+    pub async fn wait_ready(&self, name: &str, wanted: usize) -> anyhow::Result<()> {
+        let machines = self.maas_machines()?;
+        let what = format!("{wanted} Ready Nodes in {name}");
+        let outcome = eventually_within(NODES_PATIENCE, &what, || async {
+            let mut ids = Vec::new();
+            for machine in machines.list().await? {
+                if machine["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"] == name {
+                    ids.push(machine["spec"]["providerID"].as_str().context("a MaasMachine has no ID")?.to_owned());
+                }
+            }
+            let nodes = self.nodes(name).await?;
+            let ready: Vec<&Value> = nodes.iter().filter(|node| is_ready(node)).collect();
+            ensure!(
+                ready.len() == wanted && nodes.len() == wanted,
+                "{} of {} Nodes are Ready",
+                ready.len(),
+                nodes.len()
+            );
+            let mut on_nodes: Vec<String> =
+                nodes.iter().filter_map(|node| node["spec"]["providerID"].as_str().map(str::to_owned)).collect();
+            ids.sort();
+            on_nodes.sort();
+            ensure!(ids == on_nodes, "MaasMachines have {ids:?}, Nodes {on_nodes:?}");
+            Ok(())
+        });
+        self.scene.explain(outcome.await).await
+    }
+
+    /// The MaasMachines of all clusters.
+    pub fn maas_machines(&self) -> anyhow::Result<Objects> {
+        Objects::of(&self.scene.testbed, crate::INFRASTRUCTURE, "v1beta1", "MaasMachine")
+    }
+
+    /// The Nodes of a cluster, by its own API server.
+    pub async fn nodes(&self, name: &str) -> anyhow::Result<Vec<Value>> {
+        let listed: Value = serde_json::from_str(&self.kubectl(name, &["get", "nodes", "--output", "json"]).await?)?;
+        Ok(listed["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Runs kubectl against a cluster, with the kubeconfig that Cluster API made for its user.
+    pub async fn kubectl(&self, name: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let kubeconfig = self.kubeconfig(name).await?;
+        let kubectl =
+            tokio::task::spawn_blocking(|| ToolSet::Kubernetes(KUBERNETES).ensure()).await??.program("kubectl");
+        let mut command: Command = self.scene.testbed.command(&kubectl);
+        command.arg("--kubeconfig").arg(kubeconfig).arg("--request-timeout=10s").args(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The file with a cluster's kubeconfig.
+    pub async fn kubeconfig(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let secrets = Objects::of(&self.scene.testbed, "", "v1", "Secret")?;
+        let secret = secrets.get(&format!("{name}-kubeconfig")).await?;
+        let encoded = secret["data"]["value"].as_str().context("the kubeconfig is empty")?;
+        let path = self.scene.testbed.sandbox().dir().join(format!("{name}.kubeconfig"));
+        std::fs::write(&path, BASE64_STANDARD.decode(encoded)?)?;
+        Ok(path)
+    }
+
+    /// Deletes a cluster and waits until nothing is left of it: in Kubernetes, in MAAS, on the disks of machines.
+    pub async fn delete(&self, name: &str) -> anyhow::Result<()> {
+        let plan = crate::cluster::ClusterPlan::new(self.scene.core, name);
+        self.scene.delete(&plan).await?;
+        eventually_within(NODES_PATIENCE, "empty disks", || async {
+            let left = self.host.installed()?;
+            ensure!(left.is_empty(), "there is still something on the disks of {left:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends everything.
+    pub async fn stop(self) {
+        self.scene.stop().await;
+    }
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    conditions.is_some_and(|conditions| conditions.iter().any(ready))
+}
+
+/// kubeadm refuses control groups of version 1 unless told otherwise, and gives a slow computer little time.
+fn suit_this_computer(object: &mut Value) {
+    let spec = match object["kind"].as_str() {
+        Some("KubeadmControlPlane") => &mut object["spec"]["kubeadmConfigSpec"],
+        Some("KubeadmConfigTemplate") => &mut object["spec"]["template"]["spec"],
+        _ => return,
+    };
+    for configuration in ["initConfiguration", "joinConfiguration"] {
+        if let Some(configuration) = spec.get_mut(configuration) {
+            if has_cgroup_1() {
+                configuration["nodeRegistration"]["ignorePreflightErrors"] = json!(["SystemVerification"]);
+            }
+            configuration["timeouts"] = json!({"kubernetesAPICallSeconds": API_CALL_SECONDS});
+        }
+    }
+}
