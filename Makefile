@@ -31,7 +31,7 @@ PROFILE ?= release
 .PHONY: demo
 # Not `cargo run -p`: that resolves features for one package, and compiles many dependencies a second time.
 demo: check-machine ## Show the main job end to end on embedded parts (KEEP=1 leaves it running)
-	@echo "The programs are compiled first (about 5 min on two free cores, once); the demo itself takes about 6 min."
+	@echo "The programs are compiled first (about 5 min on two free cores, once); the demo itself takes about 7 min."
 	$(TESTBED) tools --demo
 	$(CARGO) build --quiet --workspace --bins
 	"$${CARGO_TARGET_DIR:-target}/debug/capmaas-demo" $(if $(KEEP),--keep)
@@ -57,14 +57,16 @@ simulate: ## Torment the reconcilers under SEEDS=N seeds (200) on all cores, tel
 		$(CARGO) test --profile $(SIMULATE_PROFILE) -p capmaas-manager --test simulation -- --nocapture
 
 .PHONY: test-e2e
-test-e2e: tools ## Every scenario that an issue names, however long it takes, the matrix of old versions, and MAAS 3.7
+test-e2e: check-machine ## Every scenario that an issue names, however long it takes, the matrix of old versions, and MAAS 3.7
+	$(TESTBED) tools --scenarios
 	$(CARGO) build --workspace --bins
 	hack/cargo-test --workspace --all-features
 	$(MAKE) test-matrix
 	$(MAKE) test-maas-37
 
 .PHONY: test-maas-37
-test-maas-37: tools ## Every scenario on real parts once more, against a MAAS 3.7
+test-maas-37: check-machine ## Every scenario on real parts once more, against a MAAS 3.7
+	$(TESTBED) tools --scenarios
 	$(CARGO) build --workspace --bins
 	CAPMAAS_MAAS_VERSION=3.7 hack/cargo-test -p capmaas-e2e --all-features
 
@@ -114,7 +116,7 @@ tools: check-machine ## Build, download or install all that the tests start: API
 
 .PHONY: node-image
 node-image: tools ## Make the image of nodes that really boot, which make test-e2e and make demo do where they need it (minutes, once)
-	$(CARGO) run --quiet -p capmaas-testbed --bin testbed -- tools --set node-image
+	$(TESTBED) tools --set node-image
 
 ##@ Develop
 

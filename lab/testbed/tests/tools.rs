@@ -141,7 +141,7 @@ fn the_demo_needs_three_of_the_tool_sets_and_the_image_of_nodes_which_the_gate_d
     let demo = Supply::of_demo();
     let sets = demo.iter().filter(|supply| matches!(supply, Supply::Set(_))).count();
     assert_eq!((sets, demo.contains(&Supply::TestPackages)), (3, false), "{demo:?}");
-    let besides: Vec<&Supply> = demo.iter().filter(|supply| !Supply::all().contains(supply)).collect();
+    let besides: Vec<&Supply> = demo.iter().filter(|supply| !Supply::of_gate().contains(supply)).collect();
     assert_eq!(
         besides,
         [&Supply::NodeImage],

@@ -197,8 +197,8 @@ impl Observed {
             _ => false,
         };
         let seen = match (&journal.machine, &self.on_record, &self.by_key) {
-            (Some(_), Lookup::Found(metal), _) => self.is_ours(&journal, metal),
-            (None, _, Lookup::Found(found)) => found.iter().any(|metal| self.is_ours(&journal, metal)),
+            (Some(_), Lookup::Found(metal), _) => self.is_ours(journal, metal),
+            (None, _, Lookup::Found(found)) => found.iter().any(|metal| self.is_ours(journal, metal)),
             _ => false,
         };
         elsewhere && journal.may_hold_something() && !seen

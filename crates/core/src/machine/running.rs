@@ -118,7 +118,7 @@ impl Provisioning<'_> {
                 progress.message.clone_from(why);
                 Step::say(progress, after(120)).writing(journal)
             }
-            NodeSight::NotYet | NodeSight::NotAsked if metal.bootstrap_failed() => {
+            NodeSight::NotYet if metal.bootstrap_failed() => {
                 let mut progress = Progress::deployed();
                 progress.reason = reasons::BOOTSTRAP_FAILED;
                 progress.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_words);

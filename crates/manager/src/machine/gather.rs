@@ -42,7 +42,7 @@ pub(super) async fn gather(
     context: &Context,
     key: &Key,
     known: &mut Carried,
-) -> Result<Option<(Observed, Option<Session>)>> {
+) -> Result<Option<(Box<Observed>, Option<Session>)>> {
     let kubernetes = context.kubernetes.as_ref();
     let object = match known.object.take() {
         Some(object) => object,
@@ -53,7 +53,8 @@ pub(super) async fn gather(
     };
     let machine = owner_machine(context, key, &object).await;
     let cluster = owner_cluster(context, key, &object, &machine).await;
-    let mut observed = Observed {
+    // On the heap: passes hold it across all their calls.
+    let mut observed = Box::new(Observed {
         journal: Journal::read(object.metadata.annotations.as_ref()),
         cluster,
         machine,
@@ -72,7 +73,7 @@ pub(super) async fn gather(
         links: Lookup::Absent,
         as_host: AsHost::NotAsked,
         object,
-    };
+    });
     if is_idle(&observed) {
         return Ok(Some((observed, None)));
     }

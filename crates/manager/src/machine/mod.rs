@@ -124,7 +124,7 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Carried
 }
 
 /// Gathers, and tells what the pass before has left untold if that takes long.
-async fn gather(context: &Context, key: &Key, known: &mut Carried) -> Result<Option<(Observed, Option<Session>)>> {
+async fn gather(context: &Context, key: &Key, known: &mut Carried) -> Result<Option<(Box<Observed>, Option<Session>)>> {
     let untold = known.untold.take().and_then(|untold| Some((untold, known.object.clone()?)));
     // On the heap: everything that a pass holds across its many calls is large.
     let gathering = Box::pin(gather::gather(context, key, known));

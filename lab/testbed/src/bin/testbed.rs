@@ -30,6 +30,9 @@ enum Command {
         /// Only what the demo starts.
         #[arg(long, conflicts_with = "sets")]
         demo: bool,
+        /// What the scenarios of make test-e2e start, as well.
+        #[arg(long, conflicts_with_all = ["sets", "demo"])]
+        scenarios: bool,
     },
     /// Clear away what testbeds left behind whose guard was killed as well.
     Clean,
@@ -65,7 +68,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(options) => tokio::runtime::Runtime::new().context("cannot start a runtime")?.block_on(up(options)),
-        Command::Tools { sets, demo } => tools(&sets, demo),
+        Command::Tools { sets, demo, scenarios } => tools(&sets, demo, scenarios),
         Command::Clean => {
             println!("cleared {} leftover testbeds away", clean_leftovers()?);
             Ok(())
@@ -106,16 +109,16 @@ async fn boot_a_node() -> anyhow::Result<NodeHost> {
     Ok(host)
 }
 
-fn tools(wanted: &[String], demo: bool) -> anyhow::Result<()> {
-    let all = Supply::all();
-    let known: Vec<Supply> = all.iter().copied().chain([Supply::NodeImage]).collect();
+fn tools(wanted: &[String], demo: bool, scenarios: bool) -> anyhow::Result<()> {
+    let known: Vec<Supply> = Supply::of_gate().into_iter().chain(Supply::of_scenarios()).collect();
     if let Some(unknown) = wanted.iter().find(|wanted| !known.iter().any(|supply| supply.to_string() == **wanted)) {
         let known: Vec<String> = known.iter().map(Supply::to_string).collect();
         anyhow::bail!("there is no set {unknown:?}: choose from {}", known.join(", "));
     }
     let chosen = match (demo, wanted) {
         (true, _) => Supply::of_demo(),
-        (false, []) => all,
+        (false, []) if scenarios => known,
+        (false, []) => Supply::of_gate(),
         _ => known.into_iter().filter(|supply| wanted.contains(&supply.to_string())).collect(),
     };
     let mut missing = Vec::new();

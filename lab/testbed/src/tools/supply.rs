@@ -37,13 +37,18 @@ pub enum Supply {
 }
 
 impl Supply {
-    /// Everything that the gate starts, what most of it needs first. The image of nodes is brought where it is used.
-    pub fn all() -> Vec<Self> {
+    /// Everything that the gate starts, what most of it needs first.
+    pub fn of_gate() -> Vec<Self> {
         let mut all = vec![Self::LxdPackages, Self::TestPackages];
-        all.extend(ToolSet::all().into_iter().map(Self::Set));
+        all.extend(ToolSet::all().into_iter().map(Self::Set).filter(|set| !Self::of_scenarios().contains(set)));
         all.extend(UNPACKED.map(Self::Unpacked));
         all.extend([Self::Python, Self::StaticRust]);
         all
+    }
+
+    /// What `make test-e2e` starts besides: too long in the making for a gate on a fresh machine.
+    pub fn of_scenarios() -> Vec<Self> {
+        vec![Self::Set(ToolSet::Helm), Self::Set(ToolSet::Cosign), Self::NodeImage]
     }
 
     /// What `make demo` starts.
