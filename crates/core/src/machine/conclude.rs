@@ -77,8 +77,8 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                 note.refreshed = Some(now);
             }
             // Seen on its way already: the next pass needs no further look, and says so.
-            let leaves = answered.as_ref().is_some_and(|metal| metal.state.is_leaving());
-            if matches!(effect, Effect::Release { .. }) && leaves {
+            let shown = answered.as_ref().is_some_and(|metal| effect.shows_in(metal));
+            if matches!(effect, Effect::Release { .. }) && shown {
                 conclusion.requeue = super::decide::after(0);
             }
             conclusion.events.extend(told(effect));

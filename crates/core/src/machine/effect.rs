@@ -6,6 +6,7 @@ use super::journal::Place;
 use crate::backoff::Request;
 use crate::intent::Wipe;
 use crate::links::Change;
+use crate::maas::{self, State};
 
 /// Tags of this beginning keep a machine that failed out of every allocation; the rest is the day.
 pub const QUARANTINE_PREFIX: &str = "capmaas-quarantine-";
@@ -220,6 +221,15 @@ impl Effect {
     /// Whether MAAS is asked to do it, and not the workload cluster.
     pub fn asks_maas(&self) -> bool {
         !matches!(self, Self::NameNode { .. } | Self::TellAgent { .. })
+    }
+
+    /// Whether a machine is as it has to be after this. An answer that does not show it is not worth more than a fresh look.
+    pub fn shows_in(&self, machine: &maas::Machine) -> bool {
+        match self {
+            Self::Deploy { .. } => !matches!(machine.state, State::Allocated | State::Ready),
+            Self::Release { .. } => machine.state.is_leaving(),
+            _ => true,
+        }
     }
 
     /// A live machine may lose what it holds by it, so everything is read once more before (S15).

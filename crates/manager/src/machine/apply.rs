@@ -90,7 +90,7 @@ pub(super) async fn apply(
         plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
         plan.events.extend(conclusion.events);
         machine = match outcome {
-            Outcome::Done(answered) => answered.map(|machine| *machine),
+            Outcome::Done(answered) => answered.map(|machine| *machine).filter(|machine| effect.shows_in(machine)),
             Outcome::Refused(..) | Outcome::Unknown(_) => None,
         };
     }

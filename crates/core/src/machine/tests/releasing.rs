@@ -237,3 +237,18 @@ fn s05_an_unmarked_machine_of_an_earlier_user_is_not_taken_for_somebody_elses() 
     let taken = leaving().with_journal(&failed).seeing(foreign(State::Deployed, Some("bob")));
     assert_eq!(decide(&taken, now()).finalizer, Finalizer::Remove);
 }
+
+#[test]
+fn an_answer_that_does_not_show_the_release_is_followed_by_a_look_of_its_own() {
+    let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).deleting();
+    let plan = decide(&observed, now());
+    let release = plan.effect.clone().unwrap();
+    let requeue = |state| {
+        let answered = Outcome::Done(Some(Box::new(metal(state))));
+        conclude(&observed, &plan, &release, &answered, now()).requeue
+    };
+    assert_eq!(requeue(State::Releasing), Requeue::After(Duration::ZERO), "the next pass knows what it needs");
+    assert_ne!(requeue(State::Deployed), Requeue::After(Duration::ZERO));
+    let deploy = Effect::Deploy { key: KEY.into(), machine: ID.into(), image: "jammy".into(), in_memory: false };
+    assert!(deploy.shows_in(&metal(State::Deploying)) && !deploy.shows_in(&metal(State::Allocated)));
+}
