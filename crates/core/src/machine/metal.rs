@@ -30,6 +30,8 @@ impl Provisioning<'_> {
         // A live node of somebody else's, handed out by a MAAS that forgot (S6): neither deployed nor released, but kept.
         let (held, mut candidates): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
             found.into_iter().partition(|metal| self.observed.is_held_by_another(&self.journal, metal));
+        // On their way back: never the answer to what was asked for.
+        candidates.retain(|metal| !self.journal.surplus.contains(&metal.id));
         let failed = |metal: &maas::Machine| self.journal.failed.iter().any(|failure| failure.machine == metal.id);
         candidates.sort_by_key(|metal| (failed(metal), metal.state == State::Allocated, metal.id.clone()));
         if let Some(metal) = candidates.first() {
@@ -48,13 +50,20 @@ impl Provisioning<'_> {
             let message = "the machine of this object is not known any more; delete the Machine to get another one";
             return left_alone(reasons::MACHINE_NOT_FOUND, message);
         }
-        if !held.is_empty()
+        let unwritten = |metal: &&&maas::Machine| !self.journal.surplus.contains(&metal.id);
+        if held.iter().any(|metal| unwritten(&metal))
             && self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate)
             && held.len() < ATTEMPTS
         {
             // The answer to what was in flight has come, even though it is of no use.
             self.journal.in_flight = None;
         }
+        // Nobody else gives it back once the other object has let go of it. One with our stamp is not written down: the journal and
+        // the stamp together would make it ours while it is still another's (S6).
+        let handed_out = |metal: &&&maas::Machine| metal.stamp.is_none() && metal.state == State::Allocated;
+        let surplus: Vec<String> =
+            held.iter().filter(handed_out).filter(unwritten).map(|metal| metal.id.clone()).collect();
+        self.journal.surplus.extend(surplus);
         if let Some(step) = self.in_flight() {
             return step;
         }

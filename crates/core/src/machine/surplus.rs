@@ -120,7 +120,10 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
         Lookup::Unknown(why) => return Next::Wait(why.clone()),
     };
     if observed.is_held_by_another(journal, metal) {
-        return Next::Over(None);
+        let message = format!("{id} is under our key in MAAS and another MaasMachine holds it; it is left, look at it");
+        // Whoever is deleted does not wait for another's live node.
+        let waits = observed.object.metadata.deletion_timestamp.is_none();
+        return if waits { Next::Wait(message) } else { Next::Over(Some(message)) };
     }
     if let Lookup::Unknown(why) = &observed.by_key {
         return Next::Wait(why.clone());

@@ -162,3 +162,40 @@ fn s07_one_that_is_somebody_elses_now_is_not_followed_any_more() {
         assert_eq!((effect(&plan), plan.journal.unwrap().surplus.len()), ("", 0), "{state:?}");
     }
 }
+
+#[test]
+fn s06_a_machine_that_another_object_claims_is_left_and_released_once_none_does() {
+    let handed_out = other(State::Allocated);
+    let mut observed = fresh().with_journal(&journal()).under_key(vec![handed_out.clone()]);
+    observed.held_elsewhere.machines.insert(handed_out.id.clone());
+    let plan = decide(&observed, now());
+    let asked = plan.journal.clone().unwrap();
+    assert_eq!((effect(&plan), &asked.surplus), ("allocate", &vec![handed_out.id.clone()]), "another one is asked for");
+
+    let mut runs = seen(Lookup::Found(handed_out.clone()), None);
+    runs.held_elsewhere.machines.insert(handed_out.id.clone());
+    let plan = decide(&runs, now());
+    let kept = plan.journal.clone().is_none_or(|journal| !journal.surplus.is_empty());
+    assert!(kept && effect(&plan).is_empty(), "it stays written down as long as somebody claims it");
+    runs.held_elsewhere.machines.clear();
+    assert_eq!(effect(&decide(&runs, now())), "stamp", "then it is given back");
+
+    // Its stamp may be that of a MAAS that was restored, and then it is another's live node.
+    let stamped = maas::Machine { stamp: Some(KEY.into()), ..handed_out };
+    let mut restored = observed.under_key(vec![stamped]);
+    restored.journal = Ok(Some(journal()));
+    assert!(decide(&restored, now()).journal.unwrap().surplus.is_empty());
+}
+
+#[test]
+fn s02_a_machine_that_was_written_down_is_no_answer_to_a_later_allocation() {
+    let known = other(State::Allocated);
+    let sent = Journal { surplus: vec![known.id.clone()], ..journal() }.sending(Write::Allocate, now());
+    let mut observed = fresh().with_journal(&sent).under_key(vec![known.clone()]);
+    observed.surplus = vec![Surplus { id: known.id.clone(), seen: Lookup::Found(known.clone()), power: None }];
+    for claimed in [true, false] {
+        observed.held_elsewhere.machines = claimed.then(|| known.id.clone()).into_iter().collect();
+        let plan = decide(&observed, later(1));
+        assert_eq!((effect(&plan), plan.journal), ("", None), "the answer is awaited");
+    }
+}
