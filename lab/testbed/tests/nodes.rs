@@ -79,17 +79,17 @@ async fn a_disk_outlasts_a_power_cut_and_not_a_deployment() {
     host.deploy(machine.clone()).await.unwrap();
     assert_eq!(host.run("m1", &["cat", "/etc/installer/left"]).await.unwrap(), "this\n");
     assert_eq!(host.run("m1", &["cat", "/sys/class/net/eth0/address"]).await.unwrap().trim(), machine.mac);
-    host.run("m1", &["sh", "-c", "echo kept >/root/note && sync"]).await.unwrap();
+    host.run("m1", &["sh", "-c", "echo kept >/var/note && sync"]).await.unwrap();
 
     host.power_off("m1").await.unwrap();
     host.power_off("m1").await.unwrap();
     assert_eq!((host.running().unwrap(), host.installed().unwrap()), (vec![], vec!["m1".to_owned()]));
     host.power_on("m1").await.unwrap();
     host.power_on("m1").await.unwrap();
-    assert_eq!(host.run("m1", &["cat", "/root/note"]).await.unwrap(), "kept\n");
+    assert_eq!(host.run("m1", &["cat", "/var/note"]).await.unwrap(), "kept\n");
 
     host.deploy(machine).await.unwrap();
-    let gone = host.run("m1", &["cat", "/root/note"]).await.unwrap_err().to_string();
+    let gone = host.run("m1", &["cat", "/var/note"]).await.unwrap_err().to_string();
     assert!(gone.contains("No such file"), "{gone}");
     host.erase("m1").await.unwrap();
     host.erase("m1").await.unwrap();

@@ -77,8 +77,8 @@ pub fn needs_name(object: &Object, owner: &Owner) -> bool {
 /// What the spec says already is never replaced, because it is in every kubeconfig.
 pub fn wanted(object: &Object, owner: &Owner, name: Option<&str>) -> Option<ControlPlaneEndpoint> {
     let spec = object.spec.control_plane_endpoint.as_ref();
-    let progress = spec.map(|spec| spec.host.as_str()).filter(|host| !host.is_empty());
-    let host = progress.or(name).or(owner.host.as_deref().filter(|host| !host.is_empty()))?;
+    let given = spec.map(|spec| spec.host.as_str()).filter(|host| !host.is_empty());
+    let host = given.or(name).or(owner.host.as_deref().filter(|host| !host.is_empty()))?;
     let port = spec.and_then(|spec| u16::try_from(spec.port).ok()).filter(|port| *port != 0);
     // The Cluster's port belongs to the Cluster's host.
     let of_cluster = owner.port.filter(|_| owner.host.as_deref() == Some(host));
@@ -168,8 +168,8 @@ mod tests {
         with_port.spec.control_plane_endpoint.as_mut().unwrap().port = 1234;
         assert_eq!(port(&with_port, &owner(None), None), 1234);
         assert_eq!(port(&object("", false), &owner(Some("vip.example")), None), 8443);
-        let progress = Owner { api_server_port: Some(7443), ..owner(None) };
-        assert_eq!(port(&object("", false), &progress, Some("c1-abc123.k8s.example")), 7443);
+        let with_port = Owner { api_server_port: Some(7443), ..owner(None) };
+        assert_eq!(port(&object("", false), &with_port, Some("c1-abc123.k8s.example")), 7443);
         assert_eq!(port(&object("", false), &owner(None), Some("c1-abc123.k8s.example")), 6443);
         let mut only_port = object("", false);
         only_port.spec.control_plane_endpoint = Some(ControlPlaneEndpoint { host: String::new(), port: 9443 });

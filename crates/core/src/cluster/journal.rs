@@ -61,31 +61,31 @@ impl Journal {
     pub fn of(annotations: &BTreeMap<String, String>) -> Self {
         let mut journal = Self::default();
         let mut unreadable = Vec::new();
-        let progress = |key: &str| annotations.get(key).map(String::as_str).filter(|text| !text.is_empty());
-        journal.source = read(progress(names::ENDPOINT_SOURCE_ANNOTATION), Source::parse, || {
+        let stored = |key: &str| annotations.get(key).map(String::as_str).filter(|text| !text.is_empty());
+        journal.source = read(stored(names::ENDPOINT_SOURCE_ANNOTATION), Source::parse, || {
             unreadable.push(names::ENDPOINT_SOURCE_ANNOTATION);
         });
-        journal.name = progress(names::DNS_NAME_ANNOTATION).map(str::to_owned);
+        journal.name = stored(names::DNS_NAME_ANNOTATION).map(str::to_owned);
         journal.record = read(
-            progress(names::DNS_RECORD_ANNOTATION),
+            stored(names::DNS_RECORD_ANNOTATION),
             |text| text.parse().ok(),
             || {
                 unreadable.push(names::DNS_RECORD_ANNOTATION);
             },
         );
         journal.asked = read(
-            progress(names::DNS_ASKED_ANNOTATION),
+            stored(names::DNS_ASKED_ANNOTATION),
             |text| text.parse().ok(),
             || {
                 unreadable.push(names::DNS_ASKED_ANNOTATION);
             },
         );
         let owed = |text: &str| text.split(',').map(|word| word.trim().parse().ok()).collect::<Option<BTreeSet<_>>>();
-        journal.owed = read(progress(names::DNS_OWED_ANNOTATION), owed, || unreadable.push(names::DNS_OWED_ANNOTATION))
+        journal.owed = read(stored(names::DNS_OWED_ANNOTATION), owed, || unreadable.push(names::DNS_OWED_ANNOTATION))
             .unwrap_or_default();
-        journal.identity = progress(IDENTITY_ANNOTATION).map(str::to_owned);
+        journal.identity = stored(IDENTITY_ANNOTATION).map(str::to_owned);
         journal.written_for = read(
-            progress(names::WRITTEN_FOR_ANNOTATION),
+            stored(names::WRITTEN_FOR_ANNOTATION),
             |text| serde_json::from_str(text).ok(),
             || {
                 unreadable.push(names::WRITTEN_FOR_ANNOTATION);

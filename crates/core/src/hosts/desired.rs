@@ -79,12 +79,11 @@ mod tests {
 
     #[test]
     fn nothing_said_means_no_hosts_and_every_dialect_means_hosts() {
-        for progress in [json!({}), json!({ "lxdControlPlaneCluster": false }), json!({ "lxdConfig": { "zone": "z" } })]
-        {
-            assert_eq!(of(progress.clone()), Ok(None), "{progress}");
+        for spec in [json!({}), json!({ "lxdControlPlaneCluster": false }), json!({ "lxdConfig": { "zone": "z" } })] {
+            assert_eq!(of(spec.clone()), Ok(None), "{spec}");
         }
-        for progress in [json!({ "lxdControlPlaneCluster": true }), json!({ "lxdConfig": { "enabled": true } })] {
-            let desired = of(progress).unwrap().unwrap();
+        for spec in [json!({ "lxdControlPlaneCluster": true }), json!({ "lxdConfig": { "enabled": true } })] {
+            let desired = of(spec).unwrap().unwrap();
             assert_eq!((desired.storage_backend.as_str(), desired.storage_size.as_str()), ("zfs", "50"));
             assert_eq!(desired.bridge, DesiredBridge { name: "br0".into(), parent: None, make: true });
             assert_eq!((desired.zone, desired.pool), (None, None));
@@ -105,14 +104,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_honoured_is_said() {
-        for (progress, word) in [
+        for (spec, word) in [
             (json!({ "lxdControlPlaneCluster": false, "lxdConfig": { "enabled": true } }), "disagree"),
             (json!({ "lxdControlPlaneCluster": true, "lxdConfig": { "nicType": "macvlan" } }), "macvlan"),
             (json!({ "lxdControlPlaneCluster": true, "lxdConfig": { "networkBridge": "a-name-of-16-char" } }), "15"),
             (json!({ "lxdControlPlaneCluster": true, "lxdConfig": 7 }), "lxdConfig"),
         ] {
-            let why = of(progress.clone()).unwrap_err();
-            assert!(why.contains(word), "{progress}: {why}");
+            let why = of(spec.clone()).unwrap_err();
+            assert!(why.contains(word), "{spec}: {why}");
         }
     }
 }

@@ -332,11 +332,8 @@ fn go10_a_node_that_lacks_lxd_or_the_bridge_is_named_and_that_a_roll_out_mends_i
             message: "it is not there".into(),
             ..report()
         });
-        let progress = sentence(&lacking);
-        assert!(
-            progress.starts_with("failed: node n1: it is not there") && progress.contains("roll-out"),
-            "{progress}"
-        );
+        let message = sentence(&lacking);
+        assert!(message.starts_with("failed: node n1: it is not there") && message.contains("roll-out"), "{message}");
         assert_eq!(effect(&lacking), "");
     }
     let working = with_report(Report { state: "Working".into(), message: "makes the pool".into(), ..report() });

@@ -130,9 +130,9 @@ fn is_vm(spec: &MaasMachineSpec) -> Result<Option<bool>, Problem> {
         None => None,
     };
     let section = spec.lxd.as_ref().and_then(|LxdSection { enabled, .. }| *enabled);
-    let progress = [("provisioningMode", mode), ("dynamicLXD", spec.dynamic_lxd), ("lxd.enabled", section)];
+    let asked = [("provisioningMode", mode), ("dynamicLXD", spec.dynamic_lxd), ("lxd.enabled", section)];
     let mut answer: Option<(&str, bool)> = None;
-    for (field, value) in progress.into_iter().filter_map(|(field, value)| Some((field, value?))) {
+    for (field, value) in asked.into_iter().filter_map(|(field, value)| Some((field, value?))) {
         match answer {
             Some((other, before)) if before != value => {
                 return Err(contradiction(&format!("spec.{other} and spec.{field} disagree on whether this is a VM")));

@@ -26,14 +26,14 @@ fn nothing_said_means_bare_metal() {
 
 #[test]
 fn every_dialect_of_a_vm_is_a_vm() {
-    for progress in [
+    for asked in [
         serde_json::json!({ "dynamicLXD": true }),
         serde_json::json!({ "provisioningMode": "lxd" }),
         serde_json::json!({ "lxd": { "enabled": true } }),
         serde_json::json!({ "parent": "abc123" }),
         serde_json::json!({ "providerID": "maas-lxd://z/abc123" }),
     ] {
-        assert!(matches!(resolve(&spec(progress.clone()), false), Ok(Intent::Vm(_))), "{progress}");
+        assert!(matches!(resolve(&spec(asked.clone()), false), Ok(Intent::Vm(_))), "{asked}");
     }
 }
 
@@ -47,14 +47,14 @@ fn switches_that_disagree_are_named() {
 
 #[test]
 fn an_unknown_mode_or_an_unreadable_part_is_never_taken_for_metal() {
-    for progress in [
+    for asked in [
         serde_json::json!({ "provisioningMode": "cloud" }),
         serde_json::json!({ "tags": "not a list" }),
         serde_json::json!({ "release": { "erase": "shred" } }),
         serde_json::json!({ "image": " " }),
     ] {
-        let problem = resolve(&spec(progress.clone()), false).unwrap_err();
-        assert_eq!(problem.reason, reasons::UNREADABLE_SPEC, "{progress}");
+        let problem = resolve(&spec(asked.clone()), false).unwrap_err();
+        assert_eq!(problem.reason, reasons::UNREADABLE_SPEC, "{asked}");
     }
 }
 
@@ -151,14 +151,14 @@ fn network_cards_come_from_either_dialect_and_not_from_both() {
 
 #[test]
 fn what_maas_cannot_do_for_a_vm_is_refused_until_one_is_there() {
-    for progress in [
+    for asked in [
         serde_json::json!({ "vmConfig": { "autoStart": false } }),
         serde_json::json!({ "vmConfig": { "interfaceLinkModes": { "eth3": "dhcp" } } }),
         serde_json::json!({ "vmConfig": { "interfaceLinkModes": { "eth0": "magic" } } }),
     ] {
-        let progress = serde_json::json!({ "dynamicLXD": true, "lxd": progress });
-        assert!(refused(progress.clone()).message.contains("vmConfig"), "{progress}");
-        assert!(matches!(resolve(&spec(progress), true), Ok(Intent::Vm(_))));
+        let asked = serde_json::json!({ "dynamicLXD": true, "lxd": asked });
+        assert!(refused(asked.clone()).message.contains("vmConfig"), "{asked}");
+        assert!(matches!(resolve(&spec(asked), true), Ok(Intent::Vm(_))));
     }
     let in_memory = serde_json::json!({ "lxd": { "enabled": true }, "deployInMemory": true });
     assert!(refused(in_memory.clone()).message.contains("deployInMemory"));

@@ -94,14 +94,14 @@ pub(super) fn resolve(spec: &MaasMachineSpec, strict: bool) -> Result<Vm, Proble
         storage_pool: config
             .storage
             .as_ref()
-            .and_then(|storage| progress(storage.pool.as_ref()))
-            .or(progress(old.storage_pool.as_ref())),
+            .and_then(|storage| given(storage.pool.as_ref()))
+            .or(given(old.storage_pool.as_ref())),
         tags: spec.tags.iter().filter(|tag| !tag.is_empty()).cloned().collect(),
         pool: spec.resource_pool().map(str::to_owned),
         zone: spec.failure_domain().map(str::to_owned),
-        host: progress(config.vm_host.as_ref()).or(progress(spec.parent.as_ref())),
-        project: progress(config.project.as_ref()),
-        profile: progress(config.profile.as_ref()),
+        host: given(config.vm_host.as_ref()).or(given(spec.parent.as_ref())),
+        project: given(config.project.as_ref()),
+        profile: given(config.profile.as_ref()),
         nics: match nics {
             Err(problem) if strict => return Err(problem),
             answer => answer.unwrap_or_default(),
@@ -132,7 +132,7 @@ fn refuse(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> 
             "spec.lxd.vmConfig.autoStart is false, and MAAS cannot keep a VM from starting with its host; remove it";
         return Err(Problem { reason: reasons::VM_CREATION_FAILED, message: message.into() });
     }
-    if config.network.is_some() && progress(old.network.as_ref()).is_some() {
+    if config.network.is_some() && given(old.network.as_ref()).is_some() {
         let message = "spec.lxdConfig.network and spec.lxd.vmConfig.network both name the VM's networks; remove one";
         return Err(contradiction(message));
     }
@@ -146,8 +146,8 @@ fn disk(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> Re
         let bytes = size::bytes(size).map_err(|error| unreadable(format!("spec.lxdConfig.storage.size: {error}")))?;
         bytes.div_ceil(size::GB)
     } else {
-        let progress = [old.disk_size, spec.min_disk_size].into_iter().flatten().find(|size| *size > 0);
-        u64::try_from(progress.unwrap_or(DEFAULT_VM_DISK_GB)).unwrap_or(1)
+        let size = [old.disk_size, spec.min_disk_size].into_iter().flatten().find(|size| *size > 0);
+        u64::try_from(size.unwrap_or(DEFAULT_VM_DISK_GB)).unwrap_or(1)
     };
     u32::try_from(gigabytes).map_err(|_| unreadable(format!("a disk of {gigabytes} GB is more than MAAS can make")))
 }
@@ -156,7 +156,7 @@ fn disk(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> Re
 fn nics(network: Option<&LxdNetworkConfig>, old: &VmConfig) -> Result<Vec<Nic>, Problem> {
     let mut to: Vec<Attach> = Vec::new();
     if let Some(network) = network {
-        let first = progress(network.bridge.as_ref()).map_or(Attach::Boot, Attach::Bridge);
+        let first = given(network.bridge.as_ref()).map_or(Attach::Boot, Attach::Bridge);
         if first != Attach::Boot || !network.devices.is_empty() {
             to.push(first);
         }
@@ -204,6 +204,6 @@ fn mode(nic: &str, word: &str) -> Result<Mode, Problem> {
     })
 }
 
-fn progress(text: Option<&String>) -> Option<String> {
+fn given(text: Option<&String>) -> Option<String> {
     text.filter(|text| !text.is_empty()).cloned()
 }

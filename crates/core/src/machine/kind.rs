@@ -33,12 +33,12 @@ pub fn wanted(object: &MaasMachine, journal: Option<&Journal>) -> Result<Wanted,
 }
 
 /// What is said, and after it what whoever changed the mode of the object has to know.
-pub(super) fn with_change(observed: &Observed, progress: &str) -> String {
+pub(super) fn with_change(observed: &Observed, message: &str) -> String {
     let changed = observed.journal().and_then(|journal| wanted(&observed.object, Some(journal)).ok()?.changed);
     match changed {
-        Some(changed) if progress.is_empty() => changed,
-        Some(changed) => format!("{progress}; {changed}"),
-        None => progress.to_owned(),
+        Some(changed) if message.is_empty() => changed,
+        Some(changed) => format!("{message}; {changed}"),
+        None => message.to_owned(),
     }
 }
 

@@ -143,9 +143,9 @@ impl Provisioning<'_> {
     /// Whether the refusal was not told before: the condition says the same as long as nothing has changed.
     fn is_news(&self, placement: &Placement) -> bool {
         let conditions = self.observed.object.status.iter().flat_map(|status| &status.conditions);
-        let mut progress = conditions.filter(|condition| condition.type_ == capmaas_api::conditions::LXD_HOST_SELECTED);
-        !progress.any(|condition| {
-            condition.message.as_deref().is_some_and(|progress| progress.contains(&placement.sentence()))
+        let mut selected = conditions.filter(|condition| condition.type_ == capmaas_api::conditions::LXD_HOST_SELECTED);
+        !selected.any(|condition| {
+            condition.message.as_deref().is_some_and(|message| message.contains(&placement.sentence()))
         })
     }
 

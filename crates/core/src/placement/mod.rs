@@ -129,26 +129,26 @@ fn refusal(demand: &Demand<'_>, verdicts: &[Verdict]) -> LxdError {
     let there: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.why.stage() == furthest).collect();
     let kind = there.iter().map(|verdict| verdict.why.kind()).max_by_key(|kind| kind.is_retryable());
     let kind = kind.unwrap_or(LxdErrorKind::HostUnavailable);
-    let progress = verdict::tally(verdicts.iter());
+    let tally = verdict::tally(verdicts.iter());
     let message = match (kind, vm.profile.as_deref(), vm.project.as_deref()) {
         (LxdErrorKind::ProfileNotFound, Some(profile), _) if profile != MAAS_PROFILE => format!(
             "MAAS gives VMs the profile {MAAS_PROFILE:?} of their project and no other, so {profile:?} cannot be had: put \
              what it sets into {MAAS_PROFILE:?} and name that, or remove lxdConfig.profile"
         ),
         (LxdErrorKind::ProfileNotFound, Some(profile), _) => format!(
-            "no LXD host that fits otherwise reports the profile {profile:?}: {progress}; make the profile in the host's \
+            "no LXD host that fits otherwise reports the profile {profile:?}: {tally}; make the profile in the host's \
              project and have lxd-initializer run there, or remove lxdConfig.profile"
         ),
         (LxdErrorKind::ProjectNotFound, _, Some(project)) => format!(
-            "no LXD host that fits otherwise is registered with the project {project:?}: {progress}; register one, or \
+            "no LXD host that fits otherwise is registered with the project {project:?}: {tally}; register one, or \
              remove lxdConfig.project"
         ),
         (LxdErrorKind::InsufficientResources, ..) => format!(
-            "no LXD host has {} cores, {} MB of memory and {} GB of disk left: {progress}; add a host, free some, or ask \
+            "no LXD host has {} cores, {} MB of memory and {} GB of disk left: {tally}; add a host, free some, or ask \
              for less",
             vm.cores, vm.memory, vm.disk
         ),
-        _ => format!("none of {} LXD hosts can take the VM: {progress}", verdicts.len()),
+        _ => format!("none of {} LXD hosts can take the VM: {tally}", verdicts.len()),
     };
     let error = LxdError::new(kind, message);
     match there.as_slice() {

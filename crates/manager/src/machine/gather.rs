@@ -473,8 +473,8 @@ async fn in_dns(context: &Context, identity: &Identity, cluster: &MaasCluster, o
         return Lookup::Absent;
     }
     match identity.dns_names.look(&name, context.clock.now()).await {
-        Ok(journal) => {
-            let addresses = journal.iter().filter_map(|journal| journal.ip_addresses.as_ref()).flatten();
+        Ok(record) => {
+            let addresses = record.iter().filter_map(|record| record.ip_addresses.as_ref()).flatten();
             let leads = |address: &maas_client::IpAddress| {
                 address.ip.as_ref().is_some_and(|ip| metal.addresses.contains(ip))
                     || address.interface_set.iter().any(|holder| holder.system_id.as_ref() == Some(&metal.id))

@@ -47,9 +47,9 @@ fn a_bridge_that_maas_refuses_keeps_the_machine_and_says_why() {
     let denied = Outcome::Refused(Refusal::Denied, "403 Forbidden".into());
     let conclusion = conclude(&observed, &plan, &effect, &denied, now());
     let status = conclusion.status.unwrap();
-    let progress = status.conditions.iter().find(|condition| condition.type_ == "MachineDeployed").unwrap();
-    assert_eq!(progress.reason.as_deref(), Some("BridgeFailed"));
-    assert!(progress.message.as_ref().unwrap().contains("403"));
+    let condition = status.conditions.iter().find(|condition| condition.type_ == "MachineDeployed").unwrap();
+    assert_eq!(condition.reason.as_deref(), Some("BridgeFailed"));
+    assert!(condition.message.as_ref().unwrap().contains("403"));
     assert_eq!(conclusion.journal, None);
 }
 

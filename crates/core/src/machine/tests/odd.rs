@@ -29,11 +29,8 @@ fn s17_a_machine_that_failed_and_is_handed_out_again_counts_and_is_given_back() 
     }
     let plan = decide(&fresh().with_journal(&journal), now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "AttemptsExhausted"), "the image is not blamed");
-    let progress = message(&plan);
-    assert!(
-        progress.contains("abc123, which MAAS handed out 3 times") && progress.contains("delete the Machine"),
-        "{progress}"
-    );
+    let words = message(&plan);
+    assert!(words.contains("abc123, which MAAS handed out 3 times") && words.contains("delete the Machine"), "{words}");
 }
 
 #[test]
@@ -66,8 +63,8 @@ fn s04_a_surplus_machine_that_an_earlier_user_took_holds_nothing_up_and_is_relea
     leaving.on_record = Lookup::Absent;
     let plan = decide(&leaving, now());
     assert_eq!((effect(&plan), plan.finalizer), ("release", Finalizer::Keep));
-    let progress = message(&plan);
-    assert!(progress.contains("by alice") && progress.contains("has to be in MAAS if we may not"), "{progress}");
+    let words = message(&plan);
+    assert!(words.contains("by alice") && words.contains("has to be in MAAS if we may not"), "{words}");
 }
 
 #[test]
@@ -100,10 +97,10 @@ fn s17_a_machine_that_boots_where_there_is_no_dhcp_is_told_so_and_no_image_is_bl
     let begun = Journal { deploy_began: Some(now()), ..on_record() };
     let deploying = fresh().with_journal(&begun).seeing(dark(State::Deploying));
     assert!(!message(&decide(&deploying, later(590))).contains("DHCP"), "nothing is wrong yet");
-    let progress = message(&decide(&deploying, later(600)));
+    let words = message(&decide(&deploying, later(600)));
     assert!(
-        progress.contains("abc123 boots from VLAN untagged of fabric-0") && progress.contains("turn it on there"),
-        "{progress}"
+        words.contains("abc123 boots from VLAN untagged of fabric-0") && words.contains("turn it on there"),
+        "{words}"
     );
     let plan = decide(&fresh().with_journal(&begun).seeing(dark(State::FailedDeployment)), later(1800));
     assert!(message(&plan).contains("where MAAS neither serves nor relays DHCP"), "{}", message(&plan));

@@ -37,8 +37,8 @@ fn s25_a_copy_says_whose_it_is_and_gets_no_finalizer() {
     observed.object.metadata.finalizers = None;
     let plan = decide(&observed, now());
     assert_eq!((reason(&plan), effect(&plan), plan.finalizer), ("CopiedJournal", "", Finalizer::Keep));
-    let progress = condition(&plan, "MachineDeployed").message.clone().unwrap();
-    assert!(progress.contains("n/original (UID uid-0)") && progress.contains("Delete it"), "{progress}");
+    let words = condition(&plan, "MachineDeployed").message.clone().unwrap();
+    assert!(words.contains("n/original (UID uid-0)") && words.contains("Delete it"), "{words}");
     assert_eq!((plan.journal, plan.identity), (None, None));
     assert!(!may_be_served(&observed), "MAAS need not be asked");
 }
@@ -87,8 +87,8 @@ fn s25_a_moved_object_is_released_with_proof_and_kept_without() {
     observed.machine = Lookup::Absent;
     let plan = decide(&observed, now());
     assert_eq!((reason(&plan), effect(&plan), plan.finalizer), ("UnprovenJournal", "", Finalizer::Keep));
-    let progress = condition(&plan, "MachineDeployed").message.clone().unwrap();
-    assert!(progress.contains(&format!("{ABANDON_ANNOTATION}: {ID}")), "{progress}");
+    let words = condition(&plan, "MachineDeployed").message.clone().unwrap();
+    assert!(words.contains(&format!("{ABANDON_ANNOTATION}: {ID}")), "{words}");
     let plan = decide(&observed.clone().with_annotation(ABANDON_ANNOTATION, ID), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
     observed.machine = Lookup::Unknown("away".into());

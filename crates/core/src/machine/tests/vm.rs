@@ -140,10 +140,10 @@ fn a_refused_vm_names_the_kind_and_the_next_host_is_tried_after_half_a_minute() 
         let avoided = journal.vm.unwrap().avoids(now()).count();
         assert_eq!(avoided, usize::from(refusal != Refusal::NoRoom), "{reason}");
         assert_eq!(conclusion.requeue, Requeue::After(std::time::Duration::from_secs(30)));
-        let progress = conclusion.status.unwrap();
-        let progress = progress.conditions.iter().find(|condition| condition.type_ == "MachineDeployed").unwrap();
-        assert_eq!(progress.reason.as_deref(), Some(reason));
-        assert_eq!(progress.message.as_deref(), Some(format!("LXD {reason}: host7: no").as_str()));
+        let status = conclusion.status.unwrap();
+        let condition = status.conditions.iter().find(|condition| condition.type_ == "MachineDeployed").unwrap();
+        assert_eq!(condition.reason.as_deref(), Some(reason));
+        assert_eq!(condition.message.as_deref(), Some(format!("LXD {reason}: host7: no").as_str()));
     }
 }
 
