@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::decide::{Step, after, is_elsewhere};
 use super::effect::Effect;
-use super::journal::{Journal, Write};
+use super::journal::{ABANDON_ANNOTATION, Journal, Write};
 use super::provisioning::kept;
 use super::rising::once_more;
 use super::status::Progress;
@@ -120,10 +120,17 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
         Lookup::Unknown(why) => return Next::Wait(why.clone()),
     };
     if observed.is_held_by_another(journal, metal) {
-        let message = format!("{id} is under our key in MAAS and another MaasMachine holds it; it is left, look at it");
-        // Whoever is deleted does not wait for another's live node.
-        let waits = observed.object.metadata.deletion_timestamp.is_none();
-        return if waits { Next::Wait(message) } else { Next::Over(Some(message)) };
+        let given_up = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(ABANDON_ANNOTATION));
+        if given_up.is_some_and(|given_up| given_up == id) {
+            return Next::Over(Some(format!(
+                "{id} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it"
+            )));
+        }
+        // The other one finds it under our key and does not release it either.
+        return Next::Wait(format!(
+            "{id} was allocated to us as well and another MaasMachine stands for it, so it is released only once that one is \
+             gone; look at it, or give it up by the annotation {ABANDON_ANNOTATION}: {id}"
+        ));
     }
     if let Lookup::Unknown(why) = &observed.by_key {
         return Next::Wait(why.clone());

@@ -266,6 +266,9 @@ async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
         if story.great == Great::Restore {
             abandon(world);
         }
+        if story.great == Great::OtherUser {
+            story.gives_the_earlier_credentials_back(world);
+        }
         if unsettled(world, story, endpoint).is_none() {
             return;
         }
@@ -339,6 +342,9 @@ async fn delete(world: &mut World, story: &Story) {
         world.run_for(600).await;
         if story.great == Great::Restore {
             abandon(world);
+        }
+        if story.great == Great::OtherUser {
+            story.gives_the_earlier_credentials_back(world);
         }
         if world.keys("MaasMachine").is_empty() {
             for key in world.keys("MaasCluster") {

@@ -177,6 +177,12 @@ fn s06_a_machine_that_another_object_claims_is_left_and_released_once_none_does(
     let plan = decide(&runs, now());
     let kept = plan.journal.clone().is_none_or(|journal| !journal.surplus.is_empty());
     assert!(kept && effect(&plan).is_empty(), "it stays written down as long as somebody claims it");
+    let mut deleted = runs.clone().deleting();
+    deleted.on_record = Lookup::Absent;
+    let plan = decide(&deleted, now());
+    assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep), "deletion waits too: nobody else releases it");
+    let plan = decide(&deleted.with_annotation(ABANDON_ANNOTATION, &handed_out.id), now());
+    assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove), "or for a person");
     runs.held_elsewhere.machines.clear();
     assert_eq!(effect(&decide(&runs, now())), "stamp", "then it is given back");
 
