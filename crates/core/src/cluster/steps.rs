@@ -36,15 +36,9 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     if object.deleting && !object.finalizer {
         return Plan::nothing(Requeue::OnChange, "being deleted, and nothing of ours");
     }
-    let cluster = match &observed.owner {
-        Lookup::Found(owner) => Lookup::Found(owner.paused),
-        Lookup::Absent => Lookup::Absent,
-        Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
-    };
-    let paused = match (object.paused, &cluster) {
-        (true, _) | (_, Lookup::Found(true)) => true,
-        (false, Lookup::Unknown(why)) => return Plan::nothing(ASK_AGAIN, why.clone()),
-        (false, Lookup::Found(false) | Lookup::Absent) => false,
+    let paused = match pause::is_paused(object.paused, observed.owner.as_ref().map(|owner| owner.paused)) {
+        Lookup::Unknown(why) => return Plan::nothing(ASK_AGAIN, why),
+        paused => paused == Lookup::Found(true),
     };
     let mut draft = Draft::new(object);
     draft.say(pause::verdict(object.paused, paused));

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use capmaas_api::lxd_error::LxdError;
-use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, MANAGED_BY};
+use capmaas_api::names::{
+    DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, MANAGED_BY, PAUSED_ANNOTATION,
+};
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
@@ -16,6 +18,7 @@ use crate::Lookup;
 use crate::credentials::{IDENTITY_ANNOTATION, Name};
 use crate::hosts::leaving::ASKED_ANNOTATION;
 use crate::origin::WrittenFor;
+use crate::pause;
 
 /// What could not be found out is asked again after this.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(15);
@@ -93,27 +96,33 @@ pub(super) fn after(seconds: u64) -> Requeue {
     Requeue::After(Duration::from_secs(seconds))
 }
 
-/// Decides about one machine. Total: whatever was observed, there is a plan, and it never panics.
-pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
+/// What happens about a machine that is not looked after, whatever MAAS says; `None` if it is.
+pub fn idle(observed: &Observed, now: Timestamp) -> Option<Plan> {
     let metadata = &observed.object.metadata;
-    let has = |key: &str| {
-        metadata.annotations.as_ref().is_some_and(|map| map.contains_key(key))
-            || metadata.labels.as_ref().is_some_and(|map| map.contains_key(key))
-    };
+    let labelled = metadata.labels.as_ref().is_some_and(|map| map.contains_key(MANAGED_BY));
     // What we allocated is released by us or by nobody, whoever has the object now (S13).
-    let ours_to_end = metadata.deletion_timestamp.is_some() && has(JOURNAL_ANNOTATION);
-    if has(MANAGED_BY) && !ours_to_end {
-        return nothing("somebody else manages the object (cluster.x-k8s.io/managed-by)", Requeue::OnChange);
+    let ours_to_end = metadata.deletion_timestamp.is_some() && observed.has_annotation(JOURNAL_ANNOTATION);
+    if (labelled || observed.has_annotation(MANAGED_BY)) && !ours_to_end {
+        return Some(nothing("somebody else manages the object (cluster.x-k8s.io/managed-by)", Requeue::OnChange));
     }
     // Being moved: the other management cluster has it already (S15).
-    if has(DELETE_FOR_MOVE_ANNOTATION) {
-        return nothing("the object is being moved", Requeue::OnChange);
+    if observed.has_annotation(DELETE_FOR_MOVE_ANNOTATION) {
+        return Some(nothing("the object is being moved", Requeue::OnChange));
     }
-    match status::pause(observed) {
-        Lookup::Unknown(why) => return nothing(&why, Requeue::After(ASK_AGAIN)),
-        Lookup::Found(true) => return paused(observed, now),
-        Lookup::Found(false) | Lookup::Absent => {}
+    let annotated = observed.has_annotation(PAUSED_ANNOTATION);
+    match pause::is_paused(annotated, observed.cluster.as_ref().and_then(pause::of_cluster)) {
+        Lookup::Unknown(why) => Some(nothing(&why, Requeue::After(ASK_AGAIN))),
+        Lookup::Found(true) => Some(paused(observed, now)),
+        Lookup::Found(false) | Lookup::Absent => None,
     }
+}
+
+/// Decides about one machine. Total: whatever was observed, there is a plan, and it never panics.
+pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
+    if let Some(plan) = idle(observed, now) {
+        return plan;
+    }
+    let metadata = &observed.object.metadata;
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     let holds = finalizers.iter().any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER);
     let deleting = metadata.deletion_timestamp.is_some();

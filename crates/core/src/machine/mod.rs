@@ -27,7 +27,7 @@ mod stuck;
 mod surplus;
 mod swap;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod vm;
 mod vm_status;
 
@@ -49,7 +49,7 @@ use crate::placement::Placement;
 
 pub use conclude::{Conclusion, Outcome, Refusal, conclude};
 pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
-pub use decide::decide;
+pub use decide::{decide, idle};
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
 pub use journal::{
     ABANDON_ANNOTATION, AVOIDED, Avoided, Failure, IN_FLIGHT, InFlight, JOURNAL_ANNOTATION, Journal,
@@ -114,26 +114,22 @@ impl Observed {
         self.journal.as_ref().ok()?.as_ref()
     }
 
+    /// Whether the object carries an annotation.
+    pub fn has_annotation(&self, name: &str) -> bool {
+        self.object.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(name))
+    }
+
     /// Whether the machine belongs to a control plane.
     pub fn is_control_plane(&self) -> bool {
-        let machine = match &self.machine {
-            Lookup::Found(machine) => Some(machine),
-            Lookup::Absent | Lookup::Unknown(_) => None,
-        };
-        capmaas_api::capi::is_control_plane(&self.object, machine)
+        capmaas_api::capi::is_control_plane(&self.object, self.machine.found())
     }
 
     /// The ids of all machines that are spoken of: those that MAAS showed, and those in the journal. A decision may ask about each of
     /// them whether another object holds it.
     pub fn machines(&self) -> BTreeSet<String> {
-        let shown = |found: &Lookup<Vec<maas::Machine>>| match found {
-            Lookup::Found(found) => found.iter().map(|metal| metal.id.clone()).collect(),
-            Lookup::Absent | Lookup::Unknown(_) => Vec::new(),
-        };
-        let mut ids: BTreeSet<String> = shown(&self.by_key).into_iter().chain(shown(&self.vm.by_name)).collect();
-        if let Lookup::Found(metal) = &self.on_record {
-            ids.insert(metal.id.clone());
-        }
+        let listed = self.by_key.found().into_iter().chain(self.vm.by_name.found()).flatten();
+        let shown = listed.chain(self.on_record.found());
+        let mut ids: BTreeSet<String> = shown.map(|metal| metal.id.clone()).collect();
         ids.extend(self.surplus.iter().map(|surplus| surplus.id.clone()));
         if let Some(journal) = self.journal() {
             ids.extend(journal.machine.iter().chain(&journal.released).chain(&journal.surplus).cloned());

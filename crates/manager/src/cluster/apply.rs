@@ -3,11 +3,12 @@
 use capmaas_api::MaasCluster;
 use capmaas_api::names::{CLUSTER_FINALIZER, DELETE_FOR_MOVE_ANNOTATION, DNS_RECORD_ANNOTATION, PAUSED_ANNOTATION};
 use capmaas_core::cluster::plan::{Effect, Event, Finalizer, Patch, Plan, Requeue};
+use capmaas_core::{Lookup, pause};
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
 use super::Context;
-use super::gather::{Gathered, ground, is_paused};
+use super::gather::{Gathered, ground};
 use super::perform::perform;
 use crate::hosts;
 use crate::identity::Identity;
@@ -130,7 +131,10 @@ pub(super) async fn is_still_wanted(
         return Ok(false);
     }
     match cluster {
-        Some(cluster) => Ok(context.kubernetes.cluster(cluster).await?.is_none_or(|cluster| !is_paused(&cluster))),
+        Some(cluster) => {
+            let now = context.kubernetes.cluster(cluster).await?;
+            Ok(now.is_none_or(|cluster| pause::of_cluster(&cluster) == Lookup::Found(false)))
+        }
         None => Ok(true),
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use capmaas_api::names::{CONTROL_PLANE_LABEL, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
 use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
-use capmaas_core::Lookup;
 use capmaas_core::backoff::Request;
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::{
     Access, Event, Finalizer, JOURNAL_ANNOTATION, Journal, Observed, Outcome, Plan, Requeue, conclude,
 };
+use capmaas_core::{Lookup, pause};
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
@@ -228,7 +228,7 @@ async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, obje
     match &observed.cluster {
         Lookup::Found(cluster) => {
             let now = kubernetes.cluster(&key.beside(cluster.name_any())).await?;
-            Ok(now.is_none_or(|cluster| !cluster.is_paused()))
+            Ok(now.is_none_or(|cluster| pause::of_cluster(&cluster) == Lookup::Found(false)))
         }
         Lookup::Absent => Ok(true),
         Lookup::Unknown(_) => Ok(false),
