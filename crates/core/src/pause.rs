@@ -2,7 +2,7 @@
 
 use capmaas_api::capi::Cluster;
 use capmaas_api::tolerant::WHOLE_VALUE;
-use capmaas_api::{ConditionStatus, Severity, conditions, reasons};
+use capmaas_api::{ConditionStatus, conditions, reasons};
 
 use crate::Lookup;
 use crate::conditions::Verdict;
@@ -34,7 +34,7 @@ pub fn verdict(annotated: bool, paused: bool) -> Verdict {
         (false, true) => (ConditionStatus::True, reasons::PAUSED, "the Cluster is paused"),
         (false, false) => (ConditionStatus::False, reasons::NOT_PAUSED, ""),
     };
-    Verdict { type_: conditions::PAUSED, status, severity: Severity::Info, reason, message: message.to_owned() }
+    Verdict::new(conditions::PAUSED, status, reason, message)
 }
 
 #[cfg(test)]

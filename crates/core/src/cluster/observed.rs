@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use capmaas_api::capi::Cluster;
 use capmaas_api::tolerant::WHOLE_VALUE;
 use capmaas_api::{MaasClusterSpec, MaasClusterStatus};
-use jiff::Timestamp;
 
 use super::Journal;
 use super::plan::Effect;
 use crate::Lookup;
+use crate::backoff::Trouble;
 use crate::credentials::{Name, Standing};
 use crate::origin::WrittenFor;
 use crate::pause;
@@ -48,8 +48,8 @@ pub struct Observed {
     pub api_server: ApiServer,
     /// Its machines as LXD hosts.
     pub hosts: Hosts,
-    /// The last effect that failed, if none has worked since.
-    pub trouble: Option<Trouble>,
+    /// The last effect that failed, if none has worked since: something else is not held up by it (S26).
+    pub trouble: Option<(Effect, Trouble)>,
     /// Which shape of failure domains Cluster API reads.
     pub contract: Contract,
 }
@@ -227,17 +227,6 @@ pub enum Hosts {
     NotAsked,
     /// They were looked at.
     Seen(Box<crate::hosts::Observed>),
-}
-
-/// An effect that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// What was tried: something else is not held up by it (S26).
-    pub effect: Effect,
-    /// MAAS's words.
-    pub message: String,
-    /// When it may be tried again.
-    pub retry_at: Timestamp,
 }
 
 /// Which shape of failure domains Cluster API reads.

@@ -4,7 +4,7 @@ use capmaas_api::cluster::Initialization;
 use capmaas_api::machine_status::{AddressType, MachineAddress};
 use capmaas_api::names::PAUSED_ANNOTATION;
 use capmaas_api::{
-    Condition, ConditionStatus, Conditions as _, MaasMachineStatus, ProvisioningMode, Severity, conditions, reasons,
+    ConditionStatus, Conditions as _, MaasMachineStatus, ProvisioningMode, Severity, conditions, reasons,
 };
 use jiff::Timestamp;
 
@@ -12,7 +12,7 @@ use super::decide::Step;
 use super::vm_status;
 use super::{Observed, wanted};
 use crate::Lookup;
-use crate::conditions::Verdict;
+use crate::conditions::{Verdict, replace};
 use crate::intent::Intent;
 use crate::maas::{self, Power};
 use crate::pause;
@@ -62,17 +62,14 @@ fn stored(observed: &Observed) -> MaasMachineStatus {
 }
 
 pub(super) fn put(status: &mut MaasMachineStatus, verdict: Verdict, generation: Option<i64>, now: Timestamp) {
-    let type_ = verdict.type_;
     if let Some(condition) = verdict.settle(&status.conditions, generation, now) {
-        status.conditions.retain(|condition| condition.type_ != type_);
-        status.conditions.push(condition);
-        status.conditions.sort_by(|a: &Condition, b| a.type_.cmp(&b.type_));
+        replace(&mut status.conditions, condition);
     }
 }
 
 fn verdict(type_: &'static str, holds: bool, reason: &'static str, message: &str) -> Verdict {
     let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
-    Verdict { type_, status, severity: Severity::Info, reason, message: message.to_owned() }
+    Verdict::new(type_, status, reason, message)
 }
 
 /// The status of an object that is paused: as it was, with that condition.

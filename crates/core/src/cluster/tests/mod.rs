@@ -138,5 +138,5 @@ fn ready_reason(status: &MaasClusterStatus) -> &str {
 /// Whether anything is said, and whether nothing else happens, about a new MaasCluster of this Cluster.
 pub(crate) fn under_cluster(cluster: &capmaas_api::capi::Cluster) -> (bool, bool) {
     let plan = super::decide(&Observed { owner: Owner::of(cluster, "c1"), ..fresh() }, now());
-    (plan.status.is_some(), plan.effect.is_none() && plan.patch.is_empty())
+    (plan.status.is_some(), plan.effect.is_none() && plan.leaves_object())
 }

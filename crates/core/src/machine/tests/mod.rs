@@ -22,5 +22,8 @@ pub(crate) fn under_cluster(cluster: &capmaas_api::capi::Cluster) -> (bool, bool
     let ready = observed.cluster.found().expect("a Cluster").status.clone();
     observed.cluster = crate::Lookup::Found(capmaas_api::capi::Cluster { status: ready, ..cluster.clone() });
     let plan = super::decide(&observed, fixture::now());
-    (plan.status.is_some(), plan.effect.is_none() && plan.journal.is_none() && plan.finalizer == super::Finalizer::Keep)
+    (
+        plan.status.is_some(),
+        plan.effect.is_none() && plan.patch.journal.is_none() && plan.finalizer == crate::plan::Finalizer::Keep,
+    )
 }
