@@ -361,8 +361,11 @@ async fn delete(world: &mut World, story: &Story) {
 /// A MAAS that was restored calls live nodes what it likes; a person who has looked at them gives them up by name (S14).
 fn abandon(world: &World) {
     for object in world.originals().into_iter().filter(is_leaving) {
-        let (reason, _) = condition(&object, "MachineDeployed");
-        if let Some(id) = held(&object).filter(|_| reason == reasons::NOT_OUR_MACHINE) {
+        let (reason, message) = condition(&object, "MachineDeployed");
+        // Another object stands for a machine that the restored MAAS handed out once more.
+        let named = message.split_once(&format!("{ABANDON_ANNOTATION}: ")).map(|(_, id)| id.to_owned());
+        let surplus = named.filter(|_| message.contains("another MaasMachine stands for it"));
+        if let Some(id) = surplus.or_else(|| held(&object).filter(|_| reason == reasons::NOT_OUR_MACHINE)) {
             let key = capmaas_manager::kubernetes::Key::new("default", object["metadata"]["name"].as_str().unwrap());
             let note = json!({ "metadata": { "annotations": { ABANDON_ANNOTATION: id } } });
             world.port.edit("MaasMachine", &key, &note).unwrap();
