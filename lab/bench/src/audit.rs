@@ -1,4 +1,4 @@
-//! What the API server wrote down: who wrote what.
+//! What the API server wrote down: who read and wrote what.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,13 +9,15 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// One write.
+/// One request.
 #[derive(Clone, Debug)]
-pub struct Write {
+pub struct Call {
     /// When it was asked for.
     pub at: Timestamp,
     /// `patch maasmachines/status`.
     pub kind: String,
+    /// It changes nothing.
+    pub is_read: bool,
     /// Whether the API server did it.
     pub done: bool,
     /// What it took the API server.
@@ -55,36 +57,37 @@ struct Status {
     code: u16,
 }
 
-/// The writes of one user, read on as the log grows.
+/// The requests of one user, read on as the log grows.
 pub struct AuditLog {
     file: BufReader<File>,
     user: String,
     line: String,
-    writes: Vec<Write>,
+    calls: Vec<Call>,
 }
 
 impl AuditLog {
     /// The log at this path.
     pub fn open(path: &Path, user: &str) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("open the audit log {}", path.display()))?;
-        Ok(Self { file: BufReader::new(file), user: user.to_owned(), line: String::new(), writes: Vec::new() })
+        Ok(Self { file: BufReader::new(file), user: user.to_owned(), line: String::new(), calls: Vec::new() })
     }
 
-    /// Every write of the user since a moment, but those of its lease: a provider that leads proves so again and again.
-    pub fn since(&mut self, since: Timestamp) -> anyhow::Result<Vec<Write>> {
+    /// Every request of the user since a moment, but those of its lease: a provider that leads proves so again and again. Watches never
+    /// end, and are not among them.
+    pub fn since(&mut self, since: Timestamp) -> anyhow::Result<Vec<Call>> {
         // A last line that is half written stays in `line` until the rest of it comes.
         while self.file.read_line(&mut self.line)? > 0 && self.line.ends_with('\n') {
             if self.line.contains(&self.user)
-                && let Some(write) = self.understand()
+                && let Some(call) = self.understand()
             {
-                self.writes.push(write);
+                self.calls.push(call);
             }
             self.line.clear();
         }
-        Ok(self.writes.iter().filter(|write| write.at >= since).cloned().collect())
+        Ok(self.calls.iter().filter(|call| call.at >= since).cloned().collect())
     }
 
-    fn understand(&self) -> Option<Write> {
+    fn understand(&self) -> Option<Call> {
         let event: Event = serde_json::from_str(&self.line).ok()?;
         let object = event.object_ref?;
         if event.user.username != self.user || event.stage != "ResponseComplete" || object.resource == "leases" {
@@ -94,15 +97,16 @@ impl AuditLog {
         let kind = format!("{} {}{slash}{}", event.verb, object.resource, object.subresource);
         let done = event.response_status.is_some_and(|status| status.code < 300);
         let at = event.request_received_timestamp;
-        Some(Write { at, kind, done, seconds: event.stage_timestamp.duration_since(at).as_secs_f64() })
+        let is_read = matches!(event.verb.as_str(), "get" | "list");
+        Some(Call { at, kind, is_read, done, seconds: event.stage_timestamp.duration_since(at).as_secs_f64() })
     }
 }
 
 /// How many there are of each kind; refused ones under a name of their own.
-pub fn count(writes: &[Write]) -> BTreeMap<String, usize> {
+pub fn count<'a>(calls: impl IntoIterator<Item = &'a Call>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for write in writes {
-        let name = if write.done { write.kind.clone() } else { format!("{} (refused)", write.kind) };
+    for call in calls {
+        let name = if call.done { call.kind.clone() } else { format!("{} (refused)", call.kind) };
         *counts.entry(name).or_default() += 1;
     }
     counts

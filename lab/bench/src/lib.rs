@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod budgets;
 pub mod capi;
+pub mod compare;
 pub mod floor;
 pub mod maas;
 pub mod phases;

@@ -68,6 +68,11 @@ pub fn markdown(provider: &str, runs: &[Measured]) -> String {
             format!("{:.0} / {:.0}", one.p50 * 1000.0, one.p99 * 1000.0)
         }),
     );
+    row("Kubernetes reads a machine, until provisioned", Box::new(|run| per_machine(run.coming.reads(), run)));
+    for kind in kinds(runs, |run| run.coming.kubernetes_reads.keys()) {
+        let name = format!("– {kind}");
+        row(&name, Box::new(move |run| per_machine(count(&run.coming.kubernetes_reads, &kind), run)));
+    }
     row("CPU until provisioned, s (ms a machine)", Box::new(|run| cpu(&run.coming, run)));
     row(&others("until provisioned"), Box::new(|run| cpu_of_others(&run.coming, run)));
     row("memory peak / idle, MiB", Box::new(|run| format!("{:.1} / {:.1}", run.rss_peak_mib, run.rss_idle_mib)));

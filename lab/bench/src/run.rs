@@ -65,6 +65,8 @@ pub struct Traffic {
     pub maas_requests: BTreeMap<String, usize>,
     /// How many of these changed something.
     pub maas_mutations: usize,
+    /// Reads of Kubernetes by kind, but for watches.
+    pub kubernetes_reads: BTreeMap<String, usize>,
     /// Writes to Kubernetes by kind, leases left out.
     pub kubernetes_writes: BTreeMap<String, usize>,
     /// What one of these took the API server, in seconds: it is part of the time that the provider adds.
@@ -80,6 +82,11 @@ impl Traffic {
     /// All writes to Kubernetes.
     pub fn writes(&self) -> usize {
         self.kubernetes_writes.values().sum()
+    }
+
+    /// All reads of Kubernetes.
+    pub fn reads(&self) -> usize {
+        self.kubernetes_reads.values().sum()
     }
 
     /// A line for who watches the run: the table comes only at its end, and a long run may be broken off.
@@ -353,7 +360,8 @@ impl Bench<'_> {
     async fn quiet(&mut self, from: Timestamp) -> anyhow::Result<f64> {
         let began = Instant::now();
         loop {
-            let last_write = self.audit.since(from)?.last().map(|write| write.at);
+            let calls = self.audit.since(from)?;
+            let last_write = calls.iter().rfind(|call| !call.is_read).map(|call| call.at);
             let last = last_write.max(self.maas.last_request()).unwrap_or(from).max(from);
             let still = Timestamp::now().duration_since(last).as_secs_f64();
             if still > QUIET.as_secs_f64() || began.elapsed() > self.plan.patience {
@@ -381,13 +389,14 @@ impl Bench<'_> {
         for exchange in &exchanges {
             *maas_requests.entry(exchange.entry.kind.clone()).or_default() += 1;
         }
-        let writes = self.audit.since(began.at)?;
+        let (reads, writes): (Vec<_>, Vec<_>) = self.audit.since(began.at)?.into_iter().partition(|call| call.is_read);
         Ok(Traffic {
             seconds: now.duration_since(began.at).as_secs_f64(),
             cpu_seconds: used.cpu_seconds - began.usage.cpu_seconds,
             others: others.since(began.others),
             maas_requests,
             maas_mutations: exchanges.iter().filter(|exchange| exchange.is_mutation()).count(),
+            kubernetes_reads: audit::count(&reads),
             kubernetes_writes: audit::count(&writes),
             kubernetes_write: Spread::of(writes.iter().map(|write| write.seconds).collect()),
         })

@@ -28,7 +28,8 @@ pub struct Situation {
     pub measured: String,
 }
 
-const PATIENCE: Duration = Duration::from_secs(300);
+/// A provider that looks every five minutes has to be given that long, and more.
+const PATIENCE: Duration = Duration::from_secs(900);
 const POLL: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(60);
 const LOOP: Duration = Duration::from_secs(30);

@@ -33,7 +33,7 @@ const CONTROLLERS: &str = "*,-node-lifecycle-controller,-node-ipam-controller,-c
 
 /// Every write, once, without what was written.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
-{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]}, {"level": "None"}]}"#;
+{"level": "Metadata", "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"]}, {"level": "None"}]}"#;
 
 /// Where the API server writes down who writes what.
 pub(crate) fn audit_log(sandbox: &Sandbox) -> PathBuf {

@@ -26,14 +26,15 @@ pub struct Conclusion {
 
 /// Draws the conclusion. The journal is the one that was stored before the effect.
 pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Outcome, now: Timestamp) -> Conclusion {
-    let stored = plan.patch.journal.clone().or_else(|| observed.journal().cloned());
+    let stored = plan.journal().or(observed.journal()).cloned();
     let mut journal = stored.clone();
     let mut conclusion =
         Conclusion { journal: None, status: plan.status.clone(), requeue: plan.requeue, events: Vec::new() };
     match outcome {
         Outcome::Done(answered) => {
+            let shown = answered.as_ref().is_some_and(|metal| effect.shows_in(metal));
             if let Some(journal) = &mut journal
-                && writes(effect)
+                && writes(effect, shown)
             {
                 journal.in_flight = None;
             }
@@ -41,11 +42,6 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                 (effect, journal.as_mut().and_then(|journal| journal.leaving.as_mut()))
             {
                 note.refreshed = Some(now);
-            }
-            // Seen on its way already: the next pass needs no further look, and says so.
-            let shown = answered.as_ref().is_some_and(|metal| effect.shows_in(metal));
-            if matches!(effect, Effect::Release { .. }) && shown {
-                conclusion.requeue = Requeue::NOW;
             }
             conclusion.events.extend(told(effect));
         }
@@ -82,17 +78,14 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
     conclusion
 }
 
-/// Whether the answer to a write is written down by itself. The machine that an allocation brought is looked for under our key first,
-/// and noted together with that the answer has come.
-fn writes(effect: &Effect) -> bool {
-    matches!(
-        effect,
-        Effect::Reclaim { .. }
-            | Effect::Take { .. }
-            | Effect::Compose { .. }
-            | Effect::Deploy { .. }
-            | Effect::Release { .. }
-    )
+/// Whether the answer to a write is written down by itself. Not where the machine shows what was done to it: it will again. The machine
+/// that an allocation brought is noted with what is done next.
+fn writes(effect: &Effect, shown: bool) -> bool {
+    match effect {
+        Effect::Deploy { .. } | Effect::Release { .. } => !shown,
+        Effect::Reclaim { .. } | Effect::Take { .. } | Effect::Compose { .. } => true,
+        _ => false,
+    }
 }
 
 /// What kind of failure it is that a VM was not made; `None` if it has nothing to do with the host.

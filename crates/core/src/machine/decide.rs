@@ -193,13 +193,21 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
     }
     step.journal = step.journal.filter(|journal| stored != Some(journal));
     let held = has_finalizer || step.finalizer == Finalizer::Add;
-    let patch = Patch {
-        journal: step.journal,
+    let mut patch = Patch {
+        journal: None,
+        recalled: None,
         identity,
         asked: asked_in_the_future(observed, now),
         control_plane: held && says_nothing_of_its_control_plane(observed),
         spec: step.spec,
     };
+    let alone = patch == Patch::default() && step.finalizer == Finalizer::Keep;
+    match step.journal {
+        Some(journal) if alone && stored.is_some_and(|stored| journal.shows_besides(stored)) => {
+            patch.recalled = Some(journal);
+        }
+        journal => patch.journal = journal,
+    }
     Plan {
         patch,
         finalizer: step.finalizer,

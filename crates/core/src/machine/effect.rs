@@ -231,6 +231,7 @@ impl Effect {
     /// Whether a machine is as it has to be after this. An answer that does not show it is not worth more than a fresh look.
     pub fn shows_in(&self, machine: &maas::Machine) -> bool {
         match self {
+            Self::Allocate { .. } => machine.state == State::Allocated,
             Self::Deploy { .. } => !matches!(machine.state, State::Allocated | State::Ready),
             Self::Release { .. } => machine.state.is_leaving(),
             _ => true,

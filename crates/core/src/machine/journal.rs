@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::whole_seconds;
 use crate::hosts::leaving::Note;
-use crate::maas;
+use crate::maas::{self, State};
 use crate::origin::{Origin, WrittenFor};
 use crate::plan::IN_FLIGHT;
 
@@ -355,6 +355,22 @@ impl Journal {
     pub fn text(&self) -> String {
         // Cannot fail: texts, numbers and times only.
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether all in which this differs from what is stored shows in MAAS again, also after a crash: that a write has landed, and
+    /// which machine an allocation brought. A VM is found by its host and name, and is not meant.
+    pub(super) fn shows_besides(&self, stored: &Self) -> bool {
+        let machine = stored.machine.clone().or_else(|| self.machine.clone());
+        self.vm.is_none() && *self == Self { in_flight: None, machine, ..stored.clone() }
+    }
+
+    /// Whether something was sent that this machine does not show: then it matters what else is under our key.
+    pub fn awaits_more_than(&self, metal: &maas::Machine) -> bool {
+        self.in_flight.as_ref().is_some_and(|sent| match sent.write {
+            Write::Deploy => matches!(metal.state, State::Allocated | State::Ready),
+            Write::Release => !(metal.state.is_leaving() && self.released.as_ref() == Some(&metal.id)),
+            Write::Allocate | Write::Compose => true,
+        })
     }
 
     /// This write is going to be sent.

@@ -105,14 +105,13 @@ impl Provisioning<'_> {
         let message = format!("{} ({}) is ours", metal.hostname, metal.id);
         let alone = surplus::unwritten(self.observed, &self.journal, &metal.id).is_empty();
         let fit = alone && metal.state == State::Allocated && !metal.is_vm() && !self.is_to_go(&metal.id);
-        let step = match self.stamp(metal) {
+        match self.stamp(metal) {
             Some(step) if fit => step,
             _ => {
-                let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message.clone());
+                let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
                 Step::say(progress, after(0)).writing(self.journal)
             }
-        };
-        step.telling(false, "MachineAllocated", message)
+        }
     }
 
     fn constraints(&self) -> Constraints {

@@ -24,6 +24,9 @@ pub type Outcome = plan::Outcome<Option<Box<maas::Machine>>>;
 pub struct Patch {
     /// The journal to store before the effect; `None` if it stays.
     pub journal: Option<Journal>,
+    /// The journal that the next pass begins with, if it follows at once. All that is new in it shows in MAAS again, so it is not
+    /// stored by itself.
+    pub recalled: Option<Journal>,
     /// The identity to note on the object; `None` if it stays.
     pub identity: Option<String>,
     /// When the machine was asked to be registered as VM host, if that is to be written anew.
@@ -33,6 +36,13 @@ pub struct Patch {
     pub control_plane: bool,
     /// What to fill into the spec.
     pub spec: SpecPatch,
+}
+
+impl Plan {
+    /// The journal from now on, where it changes.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.patch.journal.as_ref().or(self.patch.recalled.as_ref())
+    }
 }
 
 /// What to fill into the spec, together.

@@ -271,8 +271,12 @@ impl Releasing<'_> {
         let erase = self.erase;
         let mut journal = self.journal.releasing(metal, self.now);
         journal.machine.get_or_insert_with(|| id.clone());
-        let step = wait(reason, message.clone(), if failed { 120 } else { 2 });
-        step.writing(journal).telling(failed, reason, message).doing(Effect::Release { machine: id.clone(), erase })
+        // Many a machine is free and off a moment later, and then nothing was to be said in between.
+        let mut step = wait(reason, message.clone(), if failed { 120 } else { 1 });
+        if failed {
+            step = step.telling(true, reason, message);
+        }
+        step.writing(journal).doing(Effect::Release { machine: id.clone(), erase })
     }
 
     /// The address leaves DNS before the machine does: a record would follow the machine to its next owner (S18). Only while
@@ -307,10 +311,7 @@ impl Releasing<'_> {
                     Some(Power::Off) if !self.journal.seen_off(id, self.now) => {
                         wait(reasons::MACHINE_RELEASING, once_more(id), LOOK_AGAIN).writing(self.journal)
                     }
-                    Some(Power::Off) => {
-                        let message = format!("{id} was released");
-                        done(&message).telling(false, "SuccessfulRelease", message)
-                    }
+                    Some(Power::Off) => done(&format!("{id} was released")),
                     Some(Power::On) => {
                         let message =
                             format!("{id} is still on after its release; it is taken back and released once more");
@@ -384,7 +385,7 @@ impl Releasing<'_> {
 pub fn is_sent_back(journal: &Journal, on_record: &Lookup<maas::Machine>) -> bool {
     let Lookup::Found(metal) = on_record else { return false };
     journal.vm.is_none()
-        && journal.in_flight.is_none()
+        && !journal.awaits_more_than(metal)
         && journal.surplus.is_empty()
         && journal.machine.as_ref() == Some(&metal.id)
         && journal.released.as_ref() == Some(&metal.id)

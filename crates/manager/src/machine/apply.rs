@@ -5,7 +5,7 @@ use std::time::Duration;
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
 use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
 use capmaas_core::backoff::Request;
-use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal, Observed, Plan, conclude};
+use capmaas_core::machine::{Effect, JOURNAL_ANNOTATION, Journal, Observed, Plan, conclude};
 use capmaas_core::plan::{Event, Finalizer, Outcome, Requeue};
 use capmaas_core::{Lookup, pause};
 use kube::ResourceExt as _;
@@ -28,6 +28,8 @@ pub(super) struct Applied {
     pub(super) requeue: Requeue,
     /// The object as it was last written.
     pub(super) object: MaasMachine,
+    /// What is known besides what is stored.
+    pub(super) journal: Option<Journal>,
     /// A status that was not written because the next pass follows at once.
     pub(super) untold: Option<MaasMachineStatus>,
     /// The machine as MAAS last showed it, if nothing was done to it since.
@@ -57,8 +59,9 @@ pub(super) async fn apply(
     if plan.finalizer == Finalizer::Remove {
         context.backoff.forget(key);
         tell(context, key, &uid, &plan.events).await;
-        return Ok(Applied { requeue: Requeue::OnChange, object, untold: None, machine: None });
+        return Ok(Applied { requeue: Requeue::OnChange, object, journal: None, untold: None, machine: None });
     }
+    let mut journal = plan.journal().or(observed.journal()).cloned();
     let mut machine = match &observed.on_record {
         Lookup::Found(machine) => Some(machine.clone()),
         Lookup::Absent | Lookup::Unknown(_) => None,
@@ -68,6 +71,7 @@ pub(super) async fn apply(
             return Ok(Applied {
                 requeue: Requeue::After(Duration::from_secs(1)),
                 object,
+                journal: None,
                 untold: None,
                 machine: None,
             });
@@ -81,14 +85,19 @@ pub(super) async fn apply(
         tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
         let mut conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
         warn(context, key, &uid, &mut conclusion.events).await;
-        if let Some(journal) = &conclusion.journal {
-            object = remember(kubernetes, key, object, journal).await?;
+        if let Some(concluded) = conclusion.journal {
+            object = remember(kubernetes, key, object, &concluded).await?;
+            journal = Some(concluded);
         }
         plan.status = conclusion.status;
         plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
         plan.events.extend(conclusion.events);
+        // More than one under our key: none is what the allocation brought before all of them were seen.
+        let alone = !matches!(&observed.by_key, Lookup::Found(found) if !found.is_empty());
+        let counts =
+            |machine: &maas::Machine| effect.shows_in(machine) && (alone || !matches!(effect, Effect::Allocate { .. }));
         machine = match outcome {
-            Outcome::Done(answered) => answered.map(|machine| *machine).filter(|machine| effect.shows_in(machine)),
+            Outcome::Done(answered) => answered.map(|machine| *machine).filter(counts),
             Outcome::Refused(..) | Outcome::Unknown(_) => None,
         };
     }
@@ -104,7 +113,7 @@ pub(super) async fn apply(
         object.status = Some(status);
     }
     tell(context, key, &uid, &plan.events).await;
-    Ok(Applied { requeue: plan.requeue, object, untold, machine })
+    Ok(Applied { requeue: plan.requeue, object, journal, untold, machine })
 }
 
 /// What MAAS is going to be asked for.
@@ -143,11 +152,16 @@ fn carry_over(status: &mut MaasMachineStatus, before: Option<i64>, after: Option
     }
 }
 
-/// Whether a status tells of nothing but a step on the way, and the next pass follows at once: that one says how far it is then, or
-/// tells this one if it has to wait. Trouble is always told.
+/// How old a status may be that was not told.
+const PASSING: Duration = Duration::from_secs(1);
+
+/// Whether a status tells of nothing but a step on the way, and the next pass follows at once or in a moment: that one says how far it
+/// is then, or tells this one if it has to wait. Trouble is always told.
 fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
     let trouble = |condition: &Condition| matches!(condition.severity, Some(Severity::Warning | Severity::Error));
-    requeue == Requeue::NOW && !status.ready && !status.conditions.iter().any(trouble)
+    matches!(requeue, Requeue::After(wait) if wait <= PASSING)
+        && !status.ready
+        && !status.conditions.iter().any(trouble)
 }
 
 /// Reads the object and its Cluster once more, right before a machine may lose something (S15).

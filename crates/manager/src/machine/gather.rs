@@ -13,13 +13,14 @@ use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::intent::Intent;
 use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Access, ClusterFacts, Format, HeldElsewhere, Journal, NodeSight, Observed, STAMP, STAMPED_FOR, Surplus, VmSight,
-    asks_power, debts, ends_swap, first_journal, idle, is_sent_back, may_be_served, wanted,
+    Access, ClusterFacts, HeldElsewhere, Journal, NodeSight, Observed, STAMP, STAMPED_FOR, Surplus, VmSight, Write,
+    asks_power, debts, first_journal, idle, is_sent_back, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{MachineFilter, PowerState};
 
 use super::addresses::linked_addresses;
+use super::bootstrap::bootstrap;
 use super::held_elsewhere::{claims, others};
 use super::node::node;
 use super::{Carried, Context};
@@ -43,7 +44,9 @@ pub(super) async fn gather(
     known: &mut Carried,
 ) -> Result<Option<(Box<Observed>, Option<Session>)>> {
     let kubernetes = context.kubernetes.as_ref();
-    let object = match known.object.take() {
+    let (carried, journal) = (known.object.take(), known.journal.take());
+    let journal = journal.filter(|_| carried.is_some());
+    let object = match carried {
         Some(object) => object,
         None => match kubernetes.maas_machine(key).await? {
             Some(object) => object,
@@ -54,7 +57,8 @@ pub(super) async fn gather(
     let cluster = owner_cluster(context, key, &object, &machine).await;
     // On the heap: passes hold it across all their calls.
     let mut observed = Box::new(Observed {
-        journal: Journal::read(object.metadata.annotations.as_ref()),
+        journal: journal
+            .map_or_else(|| Journal::read(object.metadata.annotations.as_ref()), |journal| Ok(Some(journal))),
         cluster,
         machine,
         maas_cluster: Lookup::Unknown("nobody asked for the MaasCluster".into()),
@@ -100,12 +104,10 @@ pub(super) async fn gather(
         Lookup::Absent => Lookup::Absent,
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
     };
-    observed.bootstrap = match known.bootstrap.take() {
-        Some(format) => Lookup::Found(format),
-        None => bootstrap(context, key, &observed).await,
-    };
-    if let Lookup::Found(format) = &observed.bootstrap {
-        known.bootstrap = Some(format.clone());
+    // A machine that is being deployed has got its data.
+    let has_begun = journal.as_ref().is_some_and(|journal| journal.deploy_began.is_some());
+    if !has_begun {
+        observed.bootstrap = bootstrap(context, key, &observed, known).await;
     }
     let journal = journal.or_else(|| first_journal(&observed));
     let identity = match identity(context, key, &observed, &maas_cluster, name).await {
@@ -124,6 +126,11 @@ pub(super) async fn gather(
     if let Some(journal) = &journal {
         let seen = known.just_seen(context.clock.now());
         look(context, &identity, journal, seen, &mut observed).await;
+        if has_begun
+            && !matches!(&observed.on_record, Lookup::Found(metal) if matches!(metal.state, State::Deploying | State::Deployed))
+        {
+            observed.bootstrap = bootstrap(context, key, &observed, known).await;
+        }
         look_for_vm(context, &identity, journal, &mut observed, &machine_index).await;
         observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
@@ -197,35 +204,6 @@ async fn infrastructure(
     (found, cluster)
 }
 
-/// The format of the bootstrap data, where it matters.
-async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<Format> {
-    let leaving = observed.object.metadata.deletion_timestamp.is_some();
-    let provisioned = observed.object.status.as_ref().is_some_and(|status| status.ready);
-    if leaving || provisioned {
-        return Lookup::Unknown("nobody asked for the bootstrap data".into());
-    }
-    let name = match &observed.machine {
-        Lookup::Found(machine) => match machine.bootstrap_secret() {
-            Some(name) => name.to_owned(),
-            None => return Lookup::Absent,
-        },
-        Lookup::Absent => return Lookup::Absent,
-        Lookup::Unknown(why) => return Lookup::Unknown(why.clone()),
-    };
-    match Lookup::from(context.kubernetes.secret(&key.beside(name)).await) {
-        Lookup::Found(secret) if secret.bytes("value").is_none() => Lookup::Absent,
-        Lookup::Found(secret) => Lookup::Found(match secret.text("format") {
-            None | Some("" | "cloud-config") => {
-                Format::CloudConfig { ends_swap: secret.text("value").is_some_and(ends_swap) }
-            }
-            Some("ignition") => Format::Ignition,
-            Some(other) => Format::Other(other.to_owned()),
-        }),
-        Lookup::Absent => Lookup::Absent,
-        Lookup::Unknown(why) => Lookup::Unknown(why),
-    }
-}
-
 async fn identity(
     context: &Context,
     key: &Key,
@@ -263,10 +241,18 @@ async fn look(
 ) {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let is_on_record = |metal: &&maas::Machine| journal.machine.as_ref() == Some(&metal.id);
-    let just_seen = just_seen.filter(|metal| is_on_record(&metal));
+    // What an allocation has just brought. Nothing else was under our key right before.
+    let sent = journal.in_flight.as_ref().map(|sent| sent.write);
+    let brought = journal.machine.is_none() && sent == Some(Write::Allocate);
+    let (brought, just_seen): (Option<_>, Option<_>) =
+        (just_seen.clone().filter(|_| brought), just_seen.filter(|metal| is_on_record(&metal)));
     let asked = just_seen.is_none() && deleting && journal.released.is_none();
     if let Some(seen) = just_seen {
         observed.on_record = Lookup::Found(seen);
+    }
+    if let Some(brought) = brought {
+        observed.by_key = Lookup::Found(vec![brought]);
+        return;
     }
     if asked {
         observed.by_key = under_key(context, identity, journal).await;
@@ -279,8 +265,11 @@ async fn look(
     if let (Some(id), Lookup::Unknown(_)) = (&journal.machine, &observed.on_record) {
         observed.on_record = on_record(context, identity, id).await;
     }
-    let stamped = matches!(&observed.on_record, Lookup::Found(metal) if observed.is_ours(journal, metal));
-    let unsure = !stamped || journal.in_flight.is_some() || !journal.surplus.is_empty();
+    let known = match &observed.on_record {
+        Lookup::Found(metal) => observed.is_ours(journal, metal) && !journal.awaits_more_than(metal),
+        Lookup::Absent | Lookup::Unknown(_) => false,
+    };
+    let unsure = !known || !journal.surplus.is_empty();
     let asks = if deleting { !is_sent_back(journal, &observed.on_record) } else { unsure };
     if asks && !asked {
         observed.by_key = under_key(context, identity, journal).await;

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod apply;
+mod bootstrap;
 pub(crate) mod change_filter;
 mod controller;
 pub(crate) mod debts;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, MaasMachineStatus};
-use capmaas_core::machine::{Effect, Format, Observed, Plan, decide};
+use capmaas_core::machine::{Effect, Format, Journal, Observed, Plan, decide};
 use capmaas_core::plan::Requeue;
 use jiff::{SignedDuration, Timestamp};
 
@@ -72,6 +73,8 @@ pub struct Context {
 #[derive(Debug, Default)]
 pub struct Carried {
     object: Option<MaasMachine>,
+    /// What the journal says besides what is stored with the object, because MAAS showed it.
+    journal: Option<Journal>,
     bootstrap: Option<Format>,
     /// The machine as MAAS showed it at that time: in answer to what the pass did, or when the pass looked and did nothing.
     machine: Option<(Timestamp, maas::Machine)>,
@@ -117,6 +120,7 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Carried
         Err(error) => Err(error),
         Ok(applied) => {
             known.object = Some(applied.object);
+            known.journal = applied.journal;
             known.untold = applied.untold;
             known.machine = applied.machine.map(|machine| (context.clock.now(), machine));
             Ok(applied.requeue)

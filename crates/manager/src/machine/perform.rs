@@ -32,7 +32,9 @@ pub(super) async fn perform(
     let client = &session.identity.client;
     let machines = client.machines();
     let result = match effect {
-        Effect::Allocate { key, constraints } => machines.allocate(&allocation(key, constraints)).await.map(drop),
+        Effect::Allocate { key, constraints } => {
+            return answered(context, session, machines.allocate(&allocation(key, constraints)).await);
+        }
         Effect::Reclaim { key, machine } => {
             let wanted = Allocate {
                 system_id: Some(machine.clone()),

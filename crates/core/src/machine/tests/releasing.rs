@@ -4,7 +4,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
-use crate::plan::{Finalizer, Refusal, Requeue};
+use crate::plan::{Finalizer, Refusal};
 
 fn leaving() -> Observed {
     fresh().with_journal(&on_record()).provisioned().deleting()
@@ -240,16 +240,32 @@ fn s05_an_unmarked_machine_of_an_earlier_user_is_not_taken_for_somebody_elses() 
 }
 
 #[test]
-fn an_answer_that_does_not_show_the_release_is_followed_by_a_look_of_its_own() {
+fn an_answer_is_written_down_by_itself_only_where_the_machine_does_not_show_it() {
     let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).deleting();
     let plan = decide(&observed, now());
     let release = plan.effect.clone().unwrap();
-    let requeue = |state| {
+    let written = |state| {
         let answered = Outcome::Done(Some(Box::new(metal(state))));
-        conclude(&observed, &plan, &release, &answered, now()).requeue
+        conclude(&observed, &plan, &release, &answered, now()).journal
     };
-    assert_eq!(requeue(State::Releasing), Requeue::NOW, "the next pass knows what it needs");
-    assert_ne!(requeue(State::Deployed), Requeue::NOW);
+    assert_eq!(written(State::Releasing), None, "the next pass sees it");
+    assert_eq!(written(State::Deployed).unwrap().in_flight, None);
     let deploy = Effect::Deploy { key: KEY.into(), machine: ID.into(), image: "jammy".into(), in_memory: false };
     assert!(deploy.shows_in(&metal(State::Deploying)) && !deploy.shows_in(&metal(State::Allocated)));
+}
+
+#[test]
+fn s02_what_maas_shows_again_is_not_stored_by_itself() {
+    let known = || fresh().with_annotation(crate::credentials::IDENTITY_ANNOTATION, "http://maas#admin");
+    let sent = journal().sending(Write::Allocate, now());
+    let brought = maas::Machine { stamp: None, ..metal(State::Allocated) };
+    let plan = decide(&known().with_journal(&sent).under_key(vec![brought]), later(1));
+    assert_eq!((effect(&plan), plan.patch.journal), ("stamp", None));
+    assert_eq!(plan.patch.recalled, Some(on_record()), "the next pass begins with it");
+
+    let sent = Journal { deploy_began: Some(now()), ..on_record() }.sending(Write::Deploy, now());
+    let deploying = known().with_journal(&sent).seeing(metal(State::Deploying));
+    assert_eq!(decide(&deploying, later(1)).patch.journal, None, "the deployment shows that it was begun");
+    let failed = known().with_journal(&sent).seeing(metal(State::FailedDeployment));
+    assert_eq!(decide(&failed, later(2)).patch.journal.unwrap().in_flight, None, "written with what else is to be");
 }
