@@ -76,9 +76,9 @@ test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two olde
 	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-e2e --test contract -- --skip cluster_api_v1_14
 
 .PHONY: bench
-bench: tools ## Measure a provider: N= machines (10,100), PROVIDER= another command line, CRDS= its CRDs, BENCH_ARGS= (see bench run --help)
+bench: tools ## Measure our manager: N= machines (10,100), beside it PROVIDER= another command line, CRDS= its CRDs, BENCH_ARGS= (see bench run --help)
 	$(CARGO) build --quiet --profile rel-quick -p capmaas-manager -p capmaas-bench --bins
-	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" run $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd) --machines $(or $(N),10,100) $(BENCH_ARGS)
+	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" run $(if $(PROVIDER),--against "$(PROVIDER)" --against-crds "$(CRDS)") --machines $(or $(N),10,100) $(BENCH_ARGS)
 	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" situations $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
 	"$${CARGO_TARGET_DIR:-target}/rel-quick/bench" tenants $(if $(PROVIDER),--provider "$(PROVIDER)") --crds $(or $(CRDS),config/crd)
 

@@ -10,7 +10,8 @@ use capmaas_testbed::Testbed;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::capi::{CONTROL_PLANE, ClusterApi, Kind, install_kinds};
+use crate::capi::{CONTROL_PLANE, ClusterApi, Kind};
+use crate::kinds::install_kinds;
 use crate::maas::{Exchange, Latency, Maas, Speed, Stock};
 use crate::provider::Provider;
 use crate::tell;

@@ -3,13 +3,12 @@
 //! and nothing but the provider is measured.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use capmaas_testbed::tools::ToolSet;
-use capmaas_testbed::{CapiVersion, Testbed, parse_yaml};
+use capmaas_testbed::Testbed;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -87,34 +86,6 @@ impl Drop for ClusterApi {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
-}
-
-/// Installs Cluster API's kinds, and those of the provider from a folder.
-pub async fn install_kinds(testbed: &Testbed, crds: &Path) -> anyhow::Result<()> {
-    let tools = tokio::task::spawn_blocking(|| ToolSet::ClusterApi(CapiVersion::V1_14).ensure()).await??;
-    let mut kinds: Vec<Value> = Vec::new();
-    for provider in ["core", "bootstrap", "control-plane"] {
-        let path = tools.components_json(provider);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        kinds.append(&mut serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))?);
-    }
-    kinds.retain(|object| object["kind"] == "CustomResourceDefinition");
-    // Nobody is there to convert.
-    for kind in &mut kinds {
-        kind["spec"]["conversion"] = json!({"strategy": "None"});
-    }
-    let files = std::fs::read_dir(crds).with_context(|| format!("read the folder {} (--crds)", crds.display()))?;
-    let before = kinds.len();
-    for file in files {
-        let path = file?.path();
-        if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
-            let text = std::fs::read_to_string(&path)?;
-            let objects = parse_yaml(&text).with_context(|| format!("read {}", path.display()))?;
-            kinds.extend(objects.into_iter().filter(|object| object["kind"] == "CustomResourceDefinition"));
-        }
-    }
-    ensure!(kinds.len() > before, "there is no CustomResourceDefinition in {} (--crds)", crds.display());
-    Ok(testbed.apply_objects(kinds).await?)
 }
 
 impl ClusterApi {

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_median_is_the_middle_or_half_way_between_two_middles() {
         assert_eq!(Median::of(vec![3.0, 1.0, 2.0]), Median { middle: 2.0, least: 1.0, most: 3.0 });
-        assert_eq!(Median::of(vec![4.0, 1.0, 2.0, 3.0]).middle, 2.5);
+        assert_eq!(Median::of(vec![4.0, 1.0, 2.0, 3.0]), Median { middle: 2.5, least: 1.0, most: 4.0 });
         assert_eq!(Median::of(vec![1.0, 3.0]).in_words(), "2.00 (1.00–3.00)");
     }
 }

@@ -8,7 +8,8 @@ use capmaas_testbed::Testbed;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 
-use crate::capi::{ClusterApi, Kind, install_kinds};
+use crate::capi::{ClusterApi, Kind};
+use crate::kinds::install_kinds;
 use crate::tell;
 
 /// What is written about each machine.

@@ -6,6 +6,7 @@ pub mod budgets;
 pub mod capi;
 pub mod compare;
 pub mod floor;
+pub mod kinds;
 pub mod maas;
 pub mod phases;
 pub mod plot;

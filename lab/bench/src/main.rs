@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use capmaas_bench::capi::Kind;
+use capmaas_bench::compare::Comparison;
 use capmaas_bench::maas::{Latency, Speed};
 use capmaas_bench::run::{Plan, measure};
 use capmaas_bench::{budgets, floor, provider, report, situations, soak, targets, tell, tenants};
@@ -117,6 +118,15 @@ struct RunArgs {
     /// The folder with the provider's CRDs.
     #[arg(long, default_value = "config/crd")]
     crds: PathBuf,
+    /// The command line of another provider, which is measured in turns with the first, and shown beside it.
+    #[arg(long, requires = "against_crds")]
+    against: Option<String>,
+    /// The folder with that one's CRDs.
+    #[arg(long)]
+    against_crds: Option<PathBuf>,
+    /// How often each of the two is measured.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
     /// How many machines, several numbers separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "10,100")]
     machines: Vec<usize>,
@@ -228,30 +238,61 @@ async fn soak(args: SoakArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let provider = args.provider.map_or_else(provider::our_manager, Ok)?;
+    let ours = args.provider.clone().map_or_else(provider::our_manager, Ok)?;
+    if let (Some(against), Some(crds)) = (&args.against, &args.against_crds) {
+        return compare(&args, [(ours, args.crds.clone()), (against.clone(), crds.clone())]).await;
+    }
     let mut runs = Vec::new();
     for &machines in &args.machines {
         tell(&format!("== {machines} machines"));
-        let plan = Plan {
-            provider: provider.clone(),
-            crds: args.crds.clone(),
-            machines,
-            kind: args.kind,
-            speed: args.speed,
-            latency: args.latency,
-            deploy_seconds: args.deploy_seconds,
-            per_second: args.per_second,
-            idle_seconds: args.idle_seconds,
-            away_seconds: args.away_seconds,
-            limit: args.limit,
-            patience: Duration::from_secs(args.patience),
-        };
-        runs.push(measure(&plan).await?);
+        runs.push(measure(&args.plan(machines, &ours, &args.crds)).await?);
         // After each, so that a run that is broken off leaves what it has.
-        report::write(&args.out, &provider, &runs)?;
+        report::write(&args.out, &ours, &runs)?;
     }
-    print!("{}", report::markdown(&provider, &runs));
+    print!("{}", report::markdown(&ours, &runs));
     eprintln!("written to {}", args.out.display());
     let missed = runs.iter().flat_map(targets::judge).filter(|target| !target.kept).count();
     Ok(if args.strict && missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Measures two providers in turns.
+async fn compare(args: &RunArgs, providers: [(String, PathBuf); 2]) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(&args.out)?;
+    let (mut all, mut text) = (Vec::new(), String::new());
+    for &machines in &args.machines {
+        let mut runs = [Vec::new(), Vec::new()];
+        for turn in 1..=args.runs {
+            for ((provider, crds), runs) in providers.iter().zip(&mut runs) {
+                tell(&format!("== {machines} machines, turn {turn} of {}: {provider}", args.runs));
+                runs.push(measure(&args.plan(machines, provider, crds)).await?);
+            }
+        }
+        let comparison = Comparison { providers: providers.clone().map(|(provider, _)| provider), runs };
+        text = format!("{text}{}\n", comparison.markdown());
+        all.push(comparison);
+        // After each, so that a run that is broken off leaves what it has.
+        std::fs::write(args.out.join("compared.md"), &text)?;
+        std::fs::write(args.out.join("compared.json"), serde_json::to_string_pretty(&all)?)?;
+    }
+    print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+impl RunArgs {
+    fn plan(&self, machines: usize, provider: &str, crds: &Path) -> Plan {
+        Plan {
+            provider: provider.to_owned(),
+            crds: crds.to_owned(),
+            machines,
+            kind: self.kind,
+            speed: self.speed,
+            latency: self.latency,
+            deploy_seconds: self.deploy_seconds,
+            per_second: self.per_second,
+            idle_seconds: self.idle_seconds,
+            away_seconds: self.away_seconds,
+            limit: self.limit,
+            patience: Duration::from_secs(self.patience),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use capmaas_testbed::{Process, Testbed};
+use capmaas_testbed::{CertificateAuthority, Process, Testbed};
 use serde_json::json;
 
 use crate::maas::API_KEY;
@@ -44,6 +44,8 @@ pub struct Provider {
     command: Vec<String>,
     kubeconfig: PathBuf,
     endpoint: String,
+    /// Where controller-runtime looks for the certificate of a provider's webhooks, unless told otherwise.
+    temporary: PathBuf,
 }
 
 /// A provider that runs. Ends when dropped.
@@ -68,7 +70,12 @@ impl Provider {
         ];
         testbed.apply_objects(objects).await?;
         let kubeconfig = testbed.service_account_kubeconfig(NAMESPACE, ACCOUNT).await?;
-        Ok(Self { command, kubeconfig, endpoint: endpoint.to_owned() })
+        let temporary = testbed.sandbox().dir().join("provider");
+        let certificates = temporary.join("k8s-webhook-server/serving-certs");
+        std::fs::create_dir_all(&certificates).with_context(|| format!("make {}", certificates.display()))?;
+        let authority = CertificateAuthority::generate("bench")?;
+        authority.write_serving_certificate(&certificates, "provider", vec!["127.0.0.1".to_owned()])?;
+        Ok(Self { command, kubeconfig, endpoint: endpoint.to_owned(), temporary })
     }
 
     /// Who the provider is for the API server.
@@ -76,12 +83,14 @@ impl Provider {
         format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
     }
 
-    /// Starts it.
+    /// Starts it. Each `{port}` of the command line becomes a free port.
     pub fn start(&self, testbed: &Testbed) -> anyhow::Result<Running> {
         let program = PathBuf::from(&self.command[0]);
         let mut command = testbed.command(&program);
+        let args = self.command[1..].iter().map(|arg| with_ports(arg)).collect::<anyhow::Result<Vec<_>>>()?;
         command
-            .args(&self.command[1..])
+            .args(args)
+            .env("TMPDIR", &self.temporary)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("MAAS_ENDPOINT", &self.endpoint)
             .env("MAAS_API_KEY", API_KEY)
@@ -89,6 +98,15 @@ impl Provider {
         let process = testbed.sandbox().spawn("provider", command)?;
         Ok(Running { process })
     }
+}
+
+fn with_ports(arg: &str) -> anyhow::Result<String> {
+    let mut arg = arg.to_owned();
+    while arg.contains("{port}") {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        arg = arg.replacen("{port}", &port.to_string(), 1);
+    }
+    Ok(arg)
 }
 
 impl Running {

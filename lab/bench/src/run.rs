@@ -10,7 +10,8 @@ use maas_sim::faults::ServerState;
 use serde::Serialize;
 
 use crate::audit::{self, AuditLog};
-use crate::capi::{ClusterApi, Kind, Life, install_kinds};
+use crate::capi::{ClusterApi, Kind, Life};
+use crate::kinds::install_kinds;
 use crate::maas::{Exchange, Latency, Maas, Speed, Stock};
 use crate::phases::{self, Excluded, Phase, Spread};
 use crate::processors::Others;

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::capi::{CONTROL_PLANE, ClusterApi, Kind, install_kinds};
+use crate::capi::{CONTROL_PLANE, ClusterApi, Kind};
+use crate::kinds::install_kinds;
 use crate::maas::{Exchange, Latency, Maas, Speed, Stock};
 use crate::provider::{Provider, Running};
 use crate::run::fraction;

@@ -16,7 +16,8 @@ use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
-use crate::capi::{ClusterApi, Kind, install_kinds};
+use crate::capi::{ClusterApi, Kind};
+use crate::kinds::install_kinds;
 use crate::maas::{Latency, Maas, Speed, Stock};
 use crate::provider::{Provider, Running};
 use crate::tell;

@@ -7,7 +7,8 @@ use capmaas_testbed::Testbed;
 use maas_sim::faults::ServerState;
 use serde::Serialize;
 
-use crate::capi::{ClusterApi, Kind, install_kinds};
+use crate::capi::{ClusterApi, Kind};
+use crate::kinds::install_kinds;
 use crate::maas::{Latency, Maas, Speed, Stock};
 use crate::phases::Spread;
 use crate::provider::Provider;

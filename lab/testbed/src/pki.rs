@@ -45,7 +45,7 @@ impl CertificateAuthority {
     }
 
     /// Writes `tls.crt` and `tls.key` of a server known under `names` (host names and addresses) into `dir`.
-    pub(crate) fn write_serving_certificate(&self, dir: &Path, common_name: &str, names: Vec<String>) -> Result<()> {
+    pub fn write_serving_certificate(&self, dir: &Path, common_name: &str, names: Vec<String>) -> Result<()> {
         let key = KeyPair::generate().map_err(rejected)?;
         let mut params = CertificateParams::new(names).map_err(rejected)?;
         params.distinguished_name.push(DnType::CommonName, common_name);
