@@ -8,7 +8,7 @@ use maas_sim::faults::ServerState;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
-use crate::happenings::{Great, Story};
+use crate::happenings::{Great, Story, gives_the_earlier_credentials_back};
 use crate::law::{self, Seen, held, is_leaving};
 use crate::objects::{ADOPTED_NAME, Endpoint, HOME, cluster, cluster_key, credentials, go_machine, key, machine};
 use crate::people::{self, People};
@@ -267,7 +267,7 @@ async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
             abandon(world);
         }
         if story.great == Great::OtherUser {
-            story.gives_the_earlier_credentials_back(world);
+            gives_the_earlier_credentials_back(world);
         }
         if unsettled(world, story, endpoint).is_none() {
             return;
@@ -344,7 +344,7 @@ async fn delete(world: &mut World, story: &Story) {
             abandon(world);
         }
         if story.great == Great::OtherUser {
-            story.gives_the_earlier_credentials_back(world);
+            gives_the_earlier_credentials_back(world);
         }
         if world.keys("MaasMachine").is_empty() {
             for key in world.keys("MaasCluster") {

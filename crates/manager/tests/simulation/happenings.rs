@@ -128,18 +128,6 @@ impl Story {
         }
     }
 
-    /// Where no machine of ours is left that the other user could be seen with, only a person gets on (S5).
-    pub(crate) fn gives_the_earlier_credentials_back(&self, world: &mut World) {
-        let waits = world.originals().iter().any(|object| {
-            let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-            conditions.into_iter().any(|condition| condition["reason"] == "IdentityChanged")
-        });
-        if waits && world.inventory().values().all(|held| held.stamp.is_none()) {
-            world.tell("the credentials are the earlier user's again".to_owned());
-            credentials(world, &world.endpoint(), ADMIN);
-        }
-    }
-
     fn restore(&mut self, world: &mut World) {
         let before = world.inventory();
         world.maas.control().restore("b1").unwrap();
@@ -170,6 +158,18 @@ impl Story {
                 world.fail(&format!("{id} is a live node, and was harmed (S6, S9, S24)"));
             }
         }
+    }
+}
+
+/// Where no machine of ours is left that the other user could be seen with, only a person gets on (S5).
+pub(crate) fn gives_the_earlier_credentials_back(world: &mut World) {
+    let waits = world.originals().iter().any(|object| {
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|condition| condition["reason"] == "IdentityChanged")
+    });
+    if waits && world.inventory().values().all(|held| held.stamp.is_none()) {
+        world.tell("the credentials are the earlier user's again".to_owned());
+        credentials(world, &world.endpoint(), ADMIN);
     }
 }
 
