@@ -23,6 +23,8 @@ use tokio::task::JoinHandle;
 use crate::floor::Writes;
 use crate::maas::{API_KEY, DOMAIN, IMAGE};
 
+/// It turns swap off by itself, as the data that our templates make does.
+const BOOTSTRAP: &str = "#cloud-config\nruncmd:\n- swapoff -a\n- systemctl mask swap.target\n";
 const NAMESPACE: &str = "default";
 const CLUSTER: &str = "bench";
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
@@ -207,7 +209,7 @@ impl ClusterApi {
     async fn create_machine(&self, name: &str, spec: &Value) -> anyhow::Result<()> {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": metadata(name, &[]), "type": "cluster.x-k8s.io/secret",
-            "stringData": {"value": "#cloud-config\n{}\n", "format": "cloud-config"},
+            "stringData": {"value": BOOTSTRAP, "format": "cloud-config"},
         });
         self.create("Secret", secret).await?;
         let mut machine = json!({
