@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// The longest wait that repeated refusals of the same request lead to, unless the first one was longer.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -29,6 +29,32 @@ impl Request {
         let mut hasher = DefaultHasher::new();
         told.hash(&mut hasher);
         Self(hasher.finish())
+    }
+}
+
+/// Something that failed, as a decision gets to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// In the words of whoever refused it.
+    pub message: String,
+    /// When it may be tried again.
+    pub retry_at: Timestamp,
+}
+
+/// Nobody waits longer than this for another try.
+const LONGEST_TROUBLE: SignedDuration = SignedDuration::from_mins(10);
+
+impl Trouble {
+    /// Something failed now, and may be tried again after this wait.
+    pub fn new(message: String, wait: Duration, now: Timestamp) -> Self {
+        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+        Self { message, retry_at: now.saturating_add(wait).unwrap_or(now) }
+    }
+
+    /// Whether it is too early for another try. A time far ahead was told by a clock that has been set right meanwhile.
+    pub(crate) fn holds(&self, now: Timestamp) -> bool {
+        let left = self.retry_at.duration_since(now);
+        left > SignedDuration::ZERO && left <= LONGEST_TROUBLE
     }
 }
 

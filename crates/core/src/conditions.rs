@@ -20,6 +20,16 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// A condition that holds, or of which nobody can tell whether it does.
+    pub fn new(type_: &'static str, status: ConditionStatus, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_, status, severity: Severity::Info, reason, message: message.into() }
+    }
+
+    /// A condition that does not hold.
+    pub fn fault(type_: &'static str, severity: Severity, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { severity, ..Self::new(type_, ConditionStatus::False, reason, message) }
+    }
+
     /// The condition to write, or `None` if the object says all this already.
     ///
     /// The transition time moves if and only if the status moves: a changed message is no transition. Times are whole seconds,
@@ -43,7 +53,15 @@ impl Verdict {
     }
 }
 
-fn whole_seconds(time: Timestamp) -> Timestamp {
+/// Puts a condition among the others, in place of what it said before.
+pub fn replace(conditions: &mut Vec<Condition>, new: Condition) {
+    conditions.retain(|condition| condition.type_ != new.type_);
+    conditions.push(new);
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+}
+
+/// Times that are stored are whole seconds.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
     // Cannot fail: dropping the fraction stays within the range of what is already a timestamp.
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -54,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn verdict(status: ConditionStatus, message: &str) -> Verdict {
-        Verdict { type_: "Ready", status, severity: Severity::Info, reason: "Because", message: message.to_owned() }
+        Verdict::new("Ready", status, "Because", message)
     }
 
     fn at(second: i64) -> Timestamp {

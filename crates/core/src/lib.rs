@@ -19,6 +19,7 @@ pub mod machine;
 pub mod origin;
 pub mod pause;
 pub mod placement;
+pub mod plan;
 pub mod quarantine;
 pub mod text;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capmaas_core::backoff::{self, Request};
-use capmaas_core::machine::{Outcome, Requeue};
+use capmaas_core::plan::{Outcome, Requeue};
 use jiff::Timestamp;
 
 use crate::kubernetes::Key;
@@ -37,11 +37,11 @@ impl Backoff {
     }
 
     /// When to look again at an object whose effect ended like this.
-    pub(crate) fn conclude(
+    pub(crate) fn conclude<A>(
         &self,
         object: &Key,
         request: Option<Request>,
-        outcome: &Outcome,
+        outcome: &Outcome<A>,
         requeue: Requeue,
         now: Timestamp,
     ) -> Requeue {

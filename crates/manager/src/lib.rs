@@ -23,6 +23,7 @@ pub mod lxd_hosts;
 pub mod machine;
 pub mod machine_index;
 pub mod metrics;
+mod patch;
 pub mod phases;
 pub mod platform;
 pub mod quarantine;

@@ -2,25 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reasons};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::addresses::published;
 use super::journal::{Journal, Source};
-use super::observed::{Observed, Record, Trouble};
-use super::plan::{Effect, Event, Requeue};
+use super::observed::{Observed, Record};
+use super::plan::{Effect, Patch, Plan};
 use super::proof::{Whose, whose};
-use super::status::{fault, verdict};
 use crate::Lookup;
+use crate::backoff::Trouble;
 use crate::conditions::Verdict;
+use crate::plan::{Event, Requeue};
 
 /// When to ask MAAS again that did not answer.
-pub(super) const ASK_AGAIN: Requeue = Requeue::After(SignedDuration::from_secs(15));
+pub(super) const ASK_AGAIN: Requeue = Requeue::seconds(15);
 /// When to look again at something that a person has to see to.
-pub(super) const PERSON: Requeue = Requeue::After(SignedDuration::from_mins(5));
-/// Nothing that failed is waited with for longer.
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(10);
+pub(super) const PERSON: Requeue = Requeue::seconds(300);
 
 /// What happens about the record in this pass.
 pub(super) struct Step {
@@ -54,12 +54,16 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
         Lookup::Found(record) => match whose(observed, source, record, known.standing.may_believe_absence(), name) {
             Whose::Ours if object.journal.record.is_none() => {
                 step.journal = noted(&object.journal, source, name, record);
-                step.requeue = Requeue::Now;
+                step.requeue = Requeue::NOW;
             }
             Whose::Ours => keep_in_step(observed, record, name, &mut step),
             Whose::Foreign(message) => {
-                step.verdict =
-                    Some(fault(conditions::LOAD_BALANCER_READY, Severity::Error, reasons::DNS_NAME_TAKEN, message));
+                step.verdict = Some(Verdict::fault(
+                    conditions::LOAD_BALANCER_READY,
+                    Severity::Error,
+                    reasons::DNS_NAME_TAKEN,
+                    message,
+                ));
                 step.requeue = PERSON;
             }
             Whose::Unclear(Some(why)) => return step.silent(observed, reasons::MAAS_UNAVAILABLE, &why),
@@ -84,9 +88,9 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
                 owed: owed(observed, &addresses),
                 ..step.journal
             };
-            step.events.push(event("DNSRecordCreated", format!("made the DNS record {name} in MAAS")));
+            step.events.push(Event::normal("DNSRecordCreated", format!("made the DNS record {name} in MAAS")));
             step.effect = Some(Effect::CreateDnsRecord { name: name.to_owned(), addresses });
-            step.requeue = Requeue::Now;
+            step.requeue = Requeue::NOW;
         }
     }
     step.held_back(observed, now)
@@ -102,14 +106,18 @@ fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Ste
     let addresses = published.wanted.given(&record.addresses);
     if addresses != record.addresses || record.dangling {
         step.journal.owed = owed(observed, &addresses);
-        step.events.push(event("DNSRecordUpdated", format!("{name} now leads to {}", listed(&addresses))));
+        step.events.push(Event::normal("DNSRecordUpdated", format!("{name} now leads to {}", listed(&addresses))));
         step.effect = Some(Effect::UpdateDnsRecord { id: record.id, addresses });
-        step.requeue = Requeue::Now;
+        step.requeue = Requeue::NOW;
         return;
     }
     let message = published.remark.unwrap_or_default();
-    step.verdict =
-        Some(verdict(conditions::LOAD_BALANCER_READY, ConditionStatus::True, reasons::LOAD_BALANCER_READY, message));
+    step.verdict = Some(Verdict::new(
+        conditions::LOAD_BALANCER_READY,
+        ConditionStatus::True,
+        reasons::LOAD_BALANCER_READY,
+        message,
+    ));
     give_back(observed, &record.addresses, step);
 }
 
@@ -126,14 +134,14 @@ pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step:
             Some(Lookup::Found(())) => {
                 left = true;
                 if step.effect.is_none() {
-                    step.events.push(event("AddressGivenBack", format!("gave {address} back to MAAS")));
+                    step.events.push(Event::normal("AddressGivenBack", format!("gave {address} back to MAAS")));
                     step.effect = Some(Effect::ReleaseAddress { address: *address });
-                    step.requeue = Requeue::Now;
+                    step.requeue = Requeue::NOW;
                 }
             }
             Some(Lookup::Absent) => {
                 step.journal.owed.remove(address);
-                step.requeue = Requeue::Now;
+                step.requeue = Requeue::NOW;
             }
             Some(Lookup::Unknown(_)) | None => {
                 left = true;
@@ -157,31 +165,36 @@ fn listed(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) fn event(reason: &'static str, message: String) -> Event {
-    Event { warning: false, reason, message }
-}
-
 /// The time that is left until something may be tried.
 pub(super) fn until(then: Timestamp, now: Timestamp) -> Requeue {
-    Requeue::After(then.duration_since(now).max(SignedDuration::from_secs(1)))
+    let left = Duration::try_from(then.duration_since(now)).unwrap_or_default();
+    Requeue::After(left.max(Duration::from_secs(1)))
 }
 
 /// What to wait for before the same is tried again, if it failed a moment ago.
 pub(super) fn waiting<'a>(observed: &'a Observed, effect: Option<&Effect>, now: Timestamp) -> Option<&'a Trouble> {
-    let early = |trouble: &&Trouble| {
-        let left = trouble.retry_at.duration_since(now);
-        // Nobody waits longer than that: a clock that was ahead has been set right meanwhile.
-        left > SignedDuration::ZERO && left <= LONGEST_WAIT && Some(&trouble.effect) == effect
-    };
-    observed.trouble.as_ref().filter(early)
+    let (failed, trouble) = observed.trouble.as_ref()?;
+    (Some(failed) == effect && trouble.holds(now)).then_some(trouble)
 }
 
 impl Step {
+    /// The plan that takes this step, and says nothing about it before it is done.
+    pub(super) fn plan(self, observed: &Observed, why: &str) -> Plan {
+        let annotations = observed.object.journal.difference(&self.journal);
+        Plan {
+            patch: Patch { annotations, ..Patch::default() },
+            effect: self.effect,
+            events: self.events,
+            ..Plan::nothing(self.requeue, why)
+        }
+    }
+
     /// Nothing can be found out: what was known stays.
     fn silent(mut self, observed: &Observed, reason: &'static str, why: &str) -> Self {
         let ever_said = observed.object.status.conditions.condition(conditions::LOAD_BALANCER_READY).is_some();
         if !ever_said {
-            self.verdict = Some(verdict(conditions::LOAD_BALANCER_READY, ConditionStatus::Undetermined, reason, why));
+            self.verdict =
+                Some(Verdict::new(conditions::LOAD_BALANCER_READY, ConditionStatus::Undetermined, reason, why));
         }
         self.requeue = ASK_AGAIN;
         self
@@ -193,7 +206,7 @@ impl Step {
             self.journal = observed.object.journal.clone();
             self.effect = None;
             self.events.clear();
-            self.verdict = Some(fault(
+            self.verdict = Some(Verdict::fault(
                 conditions::LOAD_BALANCER_READY,
                 Severity::Warning,
                 reasons::LOAD_BALANCER_FAILED,

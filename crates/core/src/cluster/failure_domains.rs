@@ -4,7 +4,6 @@ use capmaas_api::failure_domains::{FailureDomainDetails, FailureDomains, NamedFa
 use capmaas_api::{Severity, conditions, reasons};
 
 use super::observed::{Contract, Observed};
-use super::status::fault;
 use crate::Lookup;
 use crate::conditions::Verdict;
 
@@ -53,6 +52,6 @@ pub(super) fn problem(observed: &Observed) -> Option<Verdict> {
     let missing: Vec<&str> = named.filter(|name| !zones.contains(*name)).map(String::as_str).collect();
     (!missing.is_empty()).then(|| {
         let message = format!("spec.failureDomains names zones that MAAS does not have: {}", missing.join(", "));
-        fault(conditions::READY, Severity::Warning, reasons::ZONE_NOT_FOUND, message)
+        Verdict::fault(conditions::READY, Severity::Warning, reasons::ZONE_NOT_FOUND, message)
     })
 }

@@ -5,18 +5,19 @@ use std::collections::BTreeSet;
 use capmaas_api::{ConditionStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
-use super::dns::{self, ASK_AGAIN, Step, event, until};
+use super::dns::{self, ASK_AGAIN, Step, until};
 use super::endpoint;
 use super::journal::Source;
 use super::observed::{Observed, Owner, Record};
-use super::plan::{Effect, Event, Finalizer, Patch, Plan, Requeue};
+use super::plan::{Effect, Plan};
 use super::proof::{Whose, whose};
 use super::provenance::Doubt;
-use super::status::{Draft, fault, verdict};
+use super::status::Draft;
 use super::steps::identity_note;
 use crate::Lookup;
+use crate::conditions::Verdict;
 use crate::credentials::IDENTITY_ANNOTATION;
-use crate::machine::IN_FLIGHT;
+use crate::plan::{Event, Finalizer, IN_FLIGHT, Requeue};
 
 /// Nothing waits for us while machines remain: their record is kept in step meanwhile, so that they can leave it (the Go
 /// provider's two halves waited for each other here).
@@ -35,8 +36,8 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
     if identity_changed && identity_note(observed) != object.journal.identity {
         let mut step = idle(observed);
         step.journal.identity = identity_note(observed);
-        step.requeue = Requeue::Now;
-        return act(observed, step, "the changed identity sees what is ours");
+        step.requeue = Requeue::NOW;
+        return step.plan(observed, "the changed identity sees what is ours");
     }
     let source = endpoint::source(object, owner);
     let name = endpoint::name(object, owner);
@@ -58,8 +59,8 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
 /// A copy goes as it came: what its journal speaks of is another object's (S25).
 pub(super) fn copy(doubt: &Doubt) -> Plan {
     let mut plan = Plan::nothing(Requeue::OnChange, doubt.message.clone());
-    plan.patch.finalizer = Finalizer::Remove;
-    plan.events.push(event("CopyLetGo", format!("nothing in MAAS was touched: {}", doubt.message)));
+    plan.finalizer = Finalizer::Remove;
+    plan.events.push(Event::normal("CopyLetGo", format!("nothing in MAAS was touched: {}", doubt.message)));
     plan
 }
 
@@ -69,7 +70,7 @@ pub(super) fn doubtful(observed: &Observed, doubt: &Doubt, draft: Draft<'_>, now
     match &observed.machines {
         Lookup::Found(machines) if machines.is_empty() => {
             let mut plan = copy(doubt);
-            plan.events = vec![Event { warning: true, reason: "DNSRecordLeft", message: doubt.message.clone() }];
+            plan.events = vec![Event::warning("DNSRecordLeft", doubt.message.clone())];
             plan
         }
         Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => {
@@ -98,7 +99,7 @@ fn machines_remain(
         return wait(draft, reasons::MACHINES_REMAIN, message, Requeue::seconds(60), now);
     };
     if step.effect.is_some() || step.journal != observed.object.journal {
-        return act(observed, step, "keeping the DNS record in step while machines remain");
+        return step.plan(observed, "keeping the DNS record in step while machines remain");
     }
     if let Some(verdict) = step.verdict {
         draft.say(verdict);
@@ -136,8 +137,8 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
             // A clock that was ahead wrote it: from now on it is waited for as for any other.
             let mut step = idle(observed);
             step.journal.asked = Some(now);
-            step.requeue = Requeue::Now;
-            act(observed, step, "writing anew when the record was asked for")
+            step.requeue = Requeue::NOW;
+            step.plan(observed, "writing anew when the record was asked for")
         }
         Lookup::Absent => match journal.asked.map(|asked| asked.saturating_add(IN_FLIGHT).unwrap_or(asked)) {
             // In flight is not absent (S2).
@@ -153,23 +154,23 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
             // S18: only what is proven to be ours is emptied, and only what we made is deleted.
             Whose::Foreign(why) => {
                 let mut plan = finish(observed, &record.addresses, draft, now);
-                if plan.patch.finalizer == Finalizer::Remove {
-                    plan.events.push(event("DNSRecordLeft", why));
+                if plan.finalizer == Finalizer::Remove {
+                    plan.events.push(Event::normal("DNSRecordLeft", why));
                 }
                 plan
             }
             Whose::Ours if journal.record.is_none() => {
                 let mut step = idle(observed);
                 step.journal = dns::noted(journal, source, name, record);
-                step.requeue = Requeue::Now;
-                act(observed, step, "noting the number of the record")
+                step.requeue = Requeue::NOW;
+                step.plan(observed, "noting the number of the record")
             }
             Whose::Ours if source == Source::Adopted => empty(observed, name, record, draft, now),
             Whose::Ours => {
                 let mut step = idle(observed);
                 step.effect = Some(Effect::DeleteDnsRecord { id: record.id });
-                step.events.push(event("DNSRecordDeleted", format!("deleted the DNS record {name} in MAAS")));
-                step.requeue = Requeue::Now;
+                step.events.push(Event::normal("DNSRecordDeleted", format!("deleted the DNS record {name} in MAAS")));
+                step.requeue = Requeue::NOW;
                 try_out(observed, step, draft, "deleting the DNS record", now)
             }
         },
@@ -179,7 +180,7 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
 /// A record that another provider made is left, but leads nowhere: its machines get other owners.
 fn empty(observed: &Observed, name: &str, record: &Record, draft: Draft<'_>, now: Timestamp) -> Plan {
     let mut step = idle(observed);
-    let left = event(
+    let left = Event::normal(
         "DNSRecordLeft",
         format!(
             "the DNS record {name} ({}) stays in MAAS without addresses: it was made by another provider",
@@ -189,14 +190,14 @@ fn empty(observed: &Observed, name: &str, record: &Record, draft: Draft<'_>, now
     step.events.push(left);
     if record.addresses.is_empty() && !record.dangling {
         let mut plan = finish(observed, &BTreeSet::new(), draft, now);
-        if plan.patch.finalizer == Finalizer::Remove {
+        if plan.finalizer == Finalizer::Remove {
             plan.events.extend(step.events);
         }
         return plan;
     }
     step.events.clear();
     step.effect = Some(Effect::UpdateDnsRecord { id: record.id, addresses: BTreeSet::new() });
-    step.requeue = Requeue::Now;
+    step.requeue = Requeue::NOW;
     try_out(observed, step, draft, "emptying the DNS record of another provider", now)
 }
 
@@ -215,7 +216,7 @@ fn finish(observed: &Observed, in_record: &BTreeSet<std::net::IpAddr>, draft: Dr
         return wait(draft, reasons::DELETING, why, ASK_AGAIN, now);
     }
     let mut plan = Plan::nothing(Requeue::OnChange, "nothing of ours is left in MAAS");
-    plan.patch.finalizer = Finalizer::Remove;
+    plan.finalizer = Finalizer::Remove;
     plan
 }
 
@@ -235,26 +236,13 @@ fn try_out(observed: &Observed, step: Step, draft: Draft<'_>, why: &str, now: Ti
         Some(trouble) => {
             wait(draft, reasons::LOAD_BALANCER_FAILED, trouble.message.clone(), until(trouble.retry_at, now), now)
         }
-        None => act(observed, step, why),
-    }
-}
-
-fn act(observed: &Observed, step: Step, why: &str) -> Plan {
-    let annotations = observed.object.journal.difference(&step.journal);
-    Plan {
-        patch: Patch { annotations, ..Patch::default() },
-        effect: step.effect,
-        hosts: None,
-        status: None,
-        events: step.events,
-        requeue: step.requeue,
-        why: why.to_owned(),
+        None => step.plan(observed, why),
     }
 }
 
 fn wait(mut draft: Draft<'_>, reason: &'static str, message: String, requeue: Requeue, now: Timestamp) -> Plan {
-    draft.say(verdict(conditions::DELETING, ConditionStatus::True, reason, message.clone()));
-    draft.say(fault(conditions::READY, Severity::Info, reasons::DELETING, message.clone()));
+    draft.say(Verdict::new(conditions::DELETING, ConditionStatus::True, reason, message.clone()));
+    draft.say(Verdict::fault(conditions::READY, Severity::Info, reasons::DELETING, message.clone()));
     let mut plan = Plan::nothing(requeue, message);
     plan.status = draft.finish(now);
     plan

@@ -1,22 +1,22 @@
 //! The condition LXDReady: whether the control plane's machines are VM hosts in MAAS.
 
 use capmaas_api::{ConditionStatus, Conditions as _, Severity, conditions, reasons};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::observed::{Hosts, Observed};
-use super::plan::Requeue;
-use super::status::{fault, verdict};
+use super::plan::Effect;
 use crate::conditions::Verdict;
 use crate::hosts::{self, plan::Standing};
+use crate::plan::Requeue;
 
 /// How often hosts that are right are looked at: a node may join or break without a sign.
-const WATCH: Requeue = Requeue::After(SignedDuration::from_mins(5));
+const WATCH: Requeue = Requeue::seconds(300);
 /// How often those that are not right yet are.
-const AWAIT: Requeue = Requeue::After(SignedDuration::from_secs(20));
+const AWAIT: Requeue = Requeue::seconds(20);
 
 /// What the hosts need, and what is said about them.
 pub(super) struct LxdStep {
-    pub(super) effect: Option<hosts::plan::Effect>,
+    pub(super) effect: Option<Effect>,
     /// `None`: nothing new is known.
     pub(super) verdict: Option<Verdict>,
     pub(super) requeue: Requeue,
@@ -27,17 +27,19 @@ pub(super) struct LxdStep {
 pub(super) fn step(observed: &Observed, now: Timestamp) -> LxdStep {
     let quiet = |verdict, requeue, counts| LxdStep { effect: None, verdict, requeue, counts };
     let type_ = conditions::LXD_READY;
-    let pending = |message: &str| fault(type_, Severity::Info, reasons::LXD_SETUP_PENDING, message);
+    let pending = |message: &str| Verdict::fault(type_, Severity::Info, reasons::LXD_SETUP_PENDING, message);
     match &observed.hosts {
         Hosts::Off => {
             let stored = observed.object.status.conditions.condition(type_).is_some();
             let message = "the cluster does not ask for LXD hosts (any more); those that are there stay as they are";
-            let off = || fault(type_, Severity::Info, reasons::LXD_SWITCHED_OFF, message);
+            let off = || Verdict::fault(type_, Severity::Info, reasons::LXD_SWITCHED_OFF, message);
             quiet(stored.then(off), Requeue::OnChange, false)
         }
-        Hosts::Unclear(why) => {
-            quiet(Some(fault(type_, Severity::Error, reasons::LXD_SETUP_FAILED, why.clone())), Requeue::OnChange, true)
-        }
+        Hosts::Unclear(why) => quiet(
+            Some(Verdict::fault(type_, Severity::Error, reasons::LXD_SETUP_FAILED, why.clone())),
+            Requeue::OnChange,
+            true,
+        ),
         Hosts::TooEarly => quiet(Some(pending("waiting for the cluster's API server")), AWAIT, true),
         Hosts::NotAsked => quiet(None, AWAIT, true),
         Hosts::Seen(seen) => {
@@ -45,13 +47,15 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> LxdStep {
             let (verdict, requeue) = match step.standing {
                 Standing::Right => {
                     let message = format!("{} machines are VM hosts in MAAS", step.registered);
-                    (verdict(type_, ConditionStatus::True, reasons::LXD_READY, message), WATCH)
+                    (Verdict::new(type_, ConditionStatus::True, reasons::LXD_READY, message), WATCH)
                 }
                 Standing::Pending(why) => (pending(&why), AWAIT),
-                Standing::Failed(why) => (fault(type_, Severity::Warning, reasons::LXD_SETUP_FAILED, why), AWAIT),
+                Standing::Failed(why) => {
+                    (Verdict::fault(type_, Severity::Warning, reasons::LXD_SETUP_FAILED, why), AWAIT)
+                }
             };
             let requeue = if step.effect.is_some() { Requeue::seconds(1) } else { requeue };
-            LxdStep { effect: step.effect, verdict: Some(verdict), requeue, counts: true }
+            LxdStep { effect: step.effect.map(Effect::Hosts), verdict: Some(verdict), requeue, counts: true }
         }
     }
 }

@@ -24,4 +24,4 @@ pub use plan::Plan;
 pub use steps::decide;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

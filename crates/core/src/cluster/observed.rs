@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use capmaas_api::capi::Cluster;
+use capmaas_api::tolerant::WHOLE_VALUE;
 use capmaas_api::{MaasClusterSpec, MaasClusterStatus};
-use jiff::Timestamp;
 
 use super::Journal;
 use super::plan::Effect;
 use crate::Lookup;
+use crate::backoff::Trouble;
 use crate::credentials::{Name, Standing};
 use crate::origin::WrittenFor;
+use crate::pause;
 
 /// Everything that a decision about a `MaasCluster` rests on, read in one pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,8 +48,8 @@ pub struct Observed {
     pub api_server: ApiServer,
     /// Its machines as LXD hosts.
     pub hosts: Hosts,
-    /// The last effect that failed, if none has worked since.
-    pub trouble: Option<Trouble>,
+    /// The last effect that failed, if none has worked since: something else is not held up by it (S26).
+    pub trouble: Option<(Effect, Trouble)>,
     /// Which shape of failure domains Cluster API reads.
     pub contract: Contract,
 }
@@ -97,6 +100,33 @@ pub struct Owner {
     pub port: Option<u16>,
     /// The port that the API server is meant to have.
     pub api_server_port: Option<u16>,
+}
+
+impl Owner {
+    /// What matters about a Cluster. One whose pause, or whose endpoint, cannot be read is not known.
+    pub fn of(cluster: &Cluster, maas_cluster: &str) -> Lookup<Self> {
+        pause::of_cluster(cluster).and_then(|paused| {
+            let name = cluster.metadata.name.clone().unwrap_or_default();
+            let matters = ["controlPlaneEndpoint", "clusterNetwork", WHOLE_VALUE];
+            if let Some(path) = cluster.spec.unreadable.iter().find(|path| matters.contains(&path.as_str())) {
+                return Lookup::Unknown(format!("cannot read spec of the Cluster {name}: {path}"));
+            }
+            let endpoint = cluster.endpoint();
+            let refers_here = cluster
+                .spec
+                .infrastructure_ref
+                .as_ref()
+                .is_some_and(|reference| reference.is_ours("MaasCluster") && reference.name == maas_cluster);
+            Lookup::Found(Self {
+                name,
+                refers_here,
+                paused,
+                host: endpoint.map(|(host, _)| host.to_owned()),
+                port: endpoint.map(|(_, port)| port),
+                api_server_port: cluster.api_server_port(),
+            })
+        })
+    }
 }
 
 /// One MaasMachine.
@@ -197,17 +227,6 @@ pub enum Hosts {
     NotAsked,
     /// They were looked at.
     Seen(Box<crate::hosts::Observed>),
-}
-
-/// An effect that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// What was tried: something else is not held up by it (S26).
-    pub effect: Effect,
-    /// MAAS's words.
-    pub message: String,
-    /// When it may be tried again.
-    pub retry_at: Timestamp,
 }
 
 /// Which shape of failure domains Cluster API reads.

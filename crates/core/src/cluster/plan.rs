@@ -5,81 +5,37 @@ use std::net::IpAddr;
 
 use capmaas_api::MaasClusterStatus;
 use capmaas_api::cluster::ControlPlaneEndpoint;
-use jiff::SignedDuration;
+use serde_json::{Map, Value};
 
-use crate::hosts;
+use crate::{hosts, plan};
 
-/// Everything that happens in one pass, in this order: the patch, the effect, the status, the events.
-#[derive(Debug, Clone, PartialEq)]
-#[must_use]
-pub struct Plan {
-    /// Change of metadata and spec. Written before the effect; if it cannot be written, nothing else happens.
-    pub patch: Patch,
-    /// The one change in MAAS.
-    pub effect: Option<Effect>,
-    /// The one change about its machines as LXD hosts. Never together with the other.
-    pub hosts: Option<hosts::plan::Effect>,
-    /// The whole status, if it differs from what is stored. Conditions of other writers are not in it.
-    pub status: Option<MaasClusterStatus>,
-    /// What to tell once the patch and the effect are done.
-    pub events: Vec<Event>,
-    /// When to look again, whatever happens meanwhile.
-    pub requeue: Requeue,
-    /// What is going on, for the log.
-    pub why: String,
-}
+/// Everything that happens in one pass over a cluster.
+pub type Plan = plan::Plan<Effect, Patch, MaasClusterStatus>;
 
-impl Plan {
-    /// Nothing happens.
-    pub fn nothing(requeue: Requeue, why: impl Into<String>) -> Self {
-        Self {
-            patch: Patch::default(),
-            effect: None,
-            hosts: None,
-            status: None,
-            events: Vec::new(),
-            requeue,
-            why: why.into(),
-        }
-    }
-
-    /// Whether anything is written anywhere.
-    pub fn is_idle(&self) -> bool {
-        self.patch.is_empty() && self.effect.is_none() && self.hosts.is_none() && self.status.is_none()
-    }
-}
+/// How an effect ended. Done, the answer is the number of a DNS record that was made.
+pub type Outcome = plan::Outcome<Option<i64>>;
 
 /// A change of metadata and spec.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patch {
-    /// What happens to the finalizer.
-    pub finalizer: Finalizer,
     /// Where the API server is reached, if that is to be written.
     pub endpoint: Option<ControlPlaneEndpoint>,
     /// Annotations to write; `None` takes one away.
     pub annotations: BTreeMap<&'static str, Option<String>>,
 }
 
-impl Patch {
-    /// Nothing is changed.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+impl plan::Patch for Patch {
+    fn annotations(&self) -> BTreeMap<&'static str, Option<String>> {
+        self.annotations.clone()
+    }
+
+    fn spec(&self) -> Map<String, Value> {
+        let endpoint = self.endpoint.as_ref().and_then(|endpoint| serde_json::to_value(endpoint).ok());
+        endpoint.map(|endpoint| ("controlPlaneEndpoint".to_owned(), endpoint)).into_iter().collect()
     }
 }
 
-/// What happens to the finalizer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Finalizer {
-    /// It stays as it is.
-    #[default]
-    Keep,
-    /// It is added, before anything is made in MAAS.
-    Add,
-    /// It goes: nothing of ours is left in MAAS.
-    Remove,
-}
-
-/// A change in MAAS.
+/// One thing to do. At most one is done in a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Makes the record under the name of the API server.
@@ -116,33 +72,24 @@ pub enum Effect {
         /// Which.
         address: IpAddr,
     },
+    /// Something about its machines as LXD hosts.
+    Hosts(hosts::plan::Effect),
 }
 
-/// Something that happened, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// Somebody should look at it.
-    pub warning: bool,
-    /// One CamelCase word.
-    pub reason: &'static str,
-    /// A sentence.
-    pub message: String,
-}
+impl Effect {
+    /// Whether it rests on what MAAS says about the DNS record, which may have been remembered so far.
+    pub fn rests_on_record(&self) -> bool {
+        !matches!(self, Self::Hosts(_))
+    }
 
-/// When to look again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Requeue {
-    /// At once: there is more to do.
-    Now,
-    /// After this time, unless something changes before.
-    After(SignedDuration),
-    /// When something changes.
-    OnChange,
-}
-
-impl Requeue {
-    /// After so many seconds.
-    pub fn seconds(seconds: i64) -> Self {
-        Self::After(SignedDuration::from_secs(seconds))
+    /// One word for logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::CreateDnsRecord { .. } => "create_dns_record",
+            Self::UpdateDnsRecord { .. } => "update_dns_record",
+            Self::DeleteDnsRecord { .. } => "delete_dns_record",
+            Self::ReleaseAddress { .. } => "release_address",
+            Self::Hosts(effect) => effect.name(),
+        }
     }
 }

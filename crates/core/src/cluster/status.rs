@@ -5,7 +5,7 @@ use capmaas_api::{Condition, ConditionStatus, Conditions as _, MaasClusterStatus
 use jiff::Timestamp;
 
 use super::observed::Object;
-use crate::conditions::Verdict;
+use crate::conditions::{Verdict, replace};
 
 /// The conditions that are ours to write. Others are left to whoever wrote them.
 const OURS: [&str; 7] = [
@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
                 Verdict { type_: conditions::READY, message: format!("{type_}: {}", verdict.message), ..verdict }
             }
             (None, Some(further)) => further,
-            (None, None) => verdict(conditions::READY, ConditionStatus::True, reasons::READY, ""),
+            (None, None) => Verdict::new(conditions::READY, ConditionStatus::True, reasons::READY, ""),
         };
         self.say(ready);
     }
@@ -96,34 +96,11 @@ impl<'a> Draft<'a> {
         for verdict in self.verdicts {
             let Some(condition) = verdict.settle(&stored.conditions, self.object.generation, now) else { continue };
             changed = true;
-            match status.conditions.iter_mut().find(|old| old.type_ == condition.type_) {
-                Some(old) => *old = condition,
-                None => status.conditions.push(condition),
-            }
+            replace(&mut status.conditions, condition);
         }
         let fields = |status: &MaasClusterStatus| {
             (status.ready, status.initialization.clone(), status.network.clone(), status.failure_domains.clone())
         };
         (changed || fields(&status) != fields(stored)).then_some(status)
     }
-}
-
-/// A verdict that needs no severity, or an Info one.
-pub(super) fn verdict(
-    type_: &'static str,
-    status: ConditionStatus,
-    reason: &'static str,
-    message: impl Into<String>,
-) -> Verdict {
-    Verdict { type_, status, severity: Severity::Info, reason, message: message.into() }
-}
-
-/// A verdict of False.
-pub(super) fn fault(
-    type_: &'static str,
-    severity: Severity,
-    reason: &'static str,
-    message: impl Into<String>,
-) -> Verdict {
-    Verdict { type_, status: ConditionStatus::False, severity, reason, message: message.into() }
 }

@@ -2,24 +2,25 @@
 
 use capmaas_api::cluster::NetworkStatus;
 use capmaas_api::{ConditionStatus, Severity, conditions, reasons};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::addresses::is_up;
-use super::dns::{self, ASK_AGAIN, Step};
+use super::dns::{self, ASK_AGAIN};
 use super::journal::{Journal, Source};
 use super::observed::{ApiServer, Observed, Owner};
-use super::plan::{Finalizer, Patch, Plan, Requeue};
+use super::plan::{Patch, Plan};
 use super::provenance::{Doubt, Provenance, judge};
-use super::status::{Draft, fault, verdict};
+use super::status::Draft;
 use super::{endpoint, failure_domains, let_go, lxd};
 use crate::conditions::Verdict;
 use crate::credentials::Standing;
+use crate::plan::{Finalizer, Requeue};
 use crate::{Lookup, pause};
 
 /// How often everything is looked at although nothing seems to have changed.
-const DRIFT: Requeue = Requeue::After(SignedDuration::from_mins(30));
+const DRIFT: Requeue = Requeue::seconds(1800);
 /// How often an API server that does not answer yet is asked.
-const PROBE: Requeue = Requeue::After(SignedDuration::from_secs(30));
+const PROBE: Requeue = Requeue::seconds(30);
 
 /// Decides.
 ///
@@ -36,15 +37,9 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     if object.deleting && !object.finalizer {
         return Plan::nothing(Requeue::OnChange, "being deleted, and nothing of ours");
     }
-    let cluster = match &observed.owner {
-        Lookup::Found(owner) => Lookup::Found(owner.paused),
-        Lookup::Absent => Lookup::Absent,
-        Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
-    };
-    let paused = match (object.paused, &cluster) {
-        (true, _) | (_, Lookup::Found(true)) => true,
-        (false, Lookup::Unknown(why)) => return Plan::nothing(ASK_AGAIN, why.clone()),
-        (false, Lookup::Found(false) | Lookup::Absent) => false,
+    let paused = match pause::is_paused(object.paused, observed.owner.as_ref().map(|owner| owner.paused)) {
+        Lookup::Unknown(why) => return Plan::nothing(ASK_AGAIN, why),
+        paused => paused == Lookup::Found(true),
     };
     let mut draft = Draft::new(object);
     draft.say(pause::verdict(object.paused, paused));
@@ -68,11 +63,11 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         Lookup::Found(owner) if unreadable(observed).is_none() => take_care(observed, owner, draft, now),
         Lookup::Found(_) => {
             let what = unreadable(observed).unwrap_or_default();
-            report(draft, fault(conditions::READY, Severity::Error, reasons::UNREADABLE_SPEC, what), now)
+            report(draft, Verdict::fault(conditions::READY, Severity::Error, reasons::UNREADABLE_SPEC, what), now)
         }
         _ => {
             let message = "no Cluster owns this object yet";
-            report(draft, fault(conditions::READY, Severity::Info, reasons::WAITING_FOR_OWNER, message), now)
+            report(draft, Verdict::fault(conditions::READY, Severity::Info, reasons::WAITING_FOR_OWNER, message), now)
         }
     }
 }
@@ -85,7 +80,7 @@ fn unreadable(observed: &Observed) -> Option<String> {
 }
 
 fn copied(draft: Draft<'_>, doubt: Doubt, now: Timestamp) -> Plan {
-    let mut plan = report(draft, fault(conditions::READY, Severity::Error, doubt.reason, doubt.message), now);
+    let mut plan = report(draft, Verdict::fault(conditions::READY, Severity::Error, doubt.reason, doubt.message), now);
     plan.requeue = dns::PERSON;
     plan
 }
@@ -112,26 +107,25 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
     }
     let wanted = endpoint::wanted(object, owner, journal.name.as_deref());
     let patch = Patch {
-        finalizer: if object.finalizer { Finalizer::Keep } else { Finalizer::Add },
         endpoint: wanted.clone().filter(|wanted| object.spec.control_plane_endpoint.as_ref() != Some(wanted)),
         annotations: object.journal.difference(&journal),
     };
-    if !patch.is_empty() {
-        let mut plan = Plan::nothing(Requeue::Now, "writing down what is going to be done");
-        plan.patch = patch;
-        return plan;
+    let finalizer = if object.finalizer { Finalizer::Keep } else { Finalizer::Add };
+    let noted = Plan { patch, finalizer, ..Plan::nothing(Requeue::NOW, "writing down what is going to be done") };
+    if !noted.leaves_object() {
+        return noted;
     }
 
     draft.say(credentials(observed));
     let mut requeue = DRIFT;
     match (source, &journal.name) {
-        (Source::User, _) if wanted.is_some() => draft.say(verdict(
+        (Source::User, _) if wanted.is_some() => draft.say(Verdict::new(
             conditions::LOAD_BALANCER_READY,
             ConditionStatus::True,
             reasons::CUSTOM_ENDPOINT,
             "the endpoint is provided by the user",
         )),
-        (Source::User, _) => draft.say(fault(
+        (Source::User, _) => draft.say(Verdict::fault(
             conditions::LOAD_BALANCER_READY,
             Severity::Info,
             reasons::WAIT_FOR_DNS_NAME,
@@ -144,7 +138,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
         (source, Some(name)) => {
             let step = dns::step(observed, source, name, now);
             if step.effect.is_some() || step.journal != object.journal {
-                return act(observed, step);
+                return step.plan(observed, "bringing the DNS record in step");
             }
             if let Some(verdict) = step.verdict {
                 draft.say(verdict);
@@ -173,23 +167,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
     draft.status.network = wanted.map(|endpoint| NetworkStatus { dns_name: Some(endpoint.host) });
     draft.status.failure_domains = failure_domains::publish(observed);
     draft.sum_up(failure_domains::problem(observed), lxd.counts);
-    let mut plan = Plan::nothing(requeue, "keeping watch");
-    plan.hosts = lxd.effect;
-    plan.status = draft.finish(now);
-    plan
-}
-
-fn act(observed: &Observed, step: Step) -> Plan {
-    let annotations = observed.object.journal.difference(&step.journal);
-    Plan {
-        patch: Patch { annotations, ..Patch::default() },
-        effect: step.effect,
-        hosts: None,
-        status: None,
-        events: step.events,
-        requeue: step.requeue,
-        why: "bringing the DNS record in step".to_owned(),
-    }
+    Plan { effect: lxd.effect, status: draft.finish(now), ..Plan::nothing(requeue, "keeping watch") }
 }
 
 /// The identity to have written down. A changed one replaces the record only when it has proved that it sees what is ours
@@ -224,20 +202,20 @@ fn record_seen_or_never_made(observed: &Observed, journal: &Journal) -> bool {
 fn credentials(observed: &Observed) -> Verdict {
     match &observed.identity {
         Ok(known) => match known.standing.problem(&known.name) {
-            None => verdict(
+            None => Verdict::new(
                 conditions::CREDENTIALS_VALID,
                 ConditionStatus::True,
                 reasons::CREDENTIALS_VALID,
                 format!("MAAS at {} knows us as {}", known.name.endpoint, known.name.user),
             ),
             Some(problem) => {
-                fault(conditions::CREDENTIALS_VALID, Severity::Warning, reasons::IDENTITY_CHANGED, problem)
+                Verdict::fault(conditions::CREDENTIALS_VALID, Severity::Warning, reasons::IDENTITY_CHANGED, problem)
             }
         },
         Err(refusal) if refusal.reason == reasons::CREDENTIALS_INVALID => {
-            fault(conditions::CREDENTIALS_VALID, Severity::Error, refusal.reason, refusal.message.clone())
+            Verdict::fault(conditions::CREDENTIALS_VALID, Severity::Error, refusal.reason, refusal.message.clone())
         }
-        Err(refusal) => verdict(
+        Err(refusal) => Verdict::new(
             conditions::CREDENTIALS_VALID,
             ConditionStatus::Undetermined,
             refusal.reason,
@@ -249,18 +227,18 @@ fn credentials(observed: &Observed) -> Verdict {
 fn nameless(observed: &Observed) -> Verdict {
     let type_ = conditions::LOAD_BALANCER_READY;
     if let Some(why) = endpoint::not_a_domain(&observed.object.spec.dns_domain) {
-        return fault(type_, Severity::Error, reasons::LOAD_BALANCER_FAILED, why);
+        return Verdict::fault(type_, Severity::Error, reasons::LOAD_BALANCER_FAILED, why);
     }
     match (&observed.identity, &observed.candidate) {
-        (Err(refusal), _) => fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, refusal.message.clone()),
-        (_, Lookup::Absent) => fault(
+        (Err(refusal), _) => Verdict::fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, refusal.message.clone()),
+        (_, Lookup::Absent) => Verdict::fault(
             type_,
             Severity::Error,
             reasons::DNS_NAME_TAKEN,
             format!("every name that was tried in {} is taken", observed.object.spec.dns_domain),
         ),
-        (_, Lookup::Unknown(why)) => fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, why.clone()),
-        (_, Lookup::Found(_)) => fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, "choosing a name"),
+        (_, Lookup::Unknown(why)) => Verdict::fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, why.clone()),
+        (_, Lookup::Found(_)) => Verdict::fault(type_, Severity::Info, reasons::WAIT_FOR_DNS_NAME, "choosing a name"),
     }
 }
 
@@ -273,10 +251,12 @@ fn any_up(observed: &Observed) -> bool {
 fn api_server(observed: &Observed, draft: &Draft<'_>) -> Option<Verdict> {
     let type_ = conditions::API_SERVER_AVAILABLE;
     match &observed.api_server {
-        ApiServer::Answers => Some(verdict(type_, ConditionStatus::True, reasons::API_SERVER_AVAILABLE, "")),
-        ApiServer::Silent(why) => Some(fault(type_, Severity::Warning, reasons::API_SERVER_NOT_READY, why.clone())),
+        ApiServer::Answers => Some(Verdict::new(type_, ConditionStatus::True, reasons::API_SERVER_AVAILABLE, "")),
+        ApiServer::Silent(why) => {
+            Some(Verdict::fault(type_, Severity::Warning, reasons::API_SERVER_NOT_READY, why.clone()))
+        }
         ApiServer::NotAsked if draft.is_true(type_) || any_up(observed) => None,
-        ApiServer::NotAsked => Some(fault(
+        ApiServer::NotAsked => Some(Verdict::fault(
             type_,
             Severity::Info,
             reasons::API_SERVER_NOT_READY,

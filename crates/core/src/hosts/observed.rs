@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::DesiredHosts;
 use crate::Lookup;
-
-/// How long a registration that was sent may still take effect (S2).
-pub const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(150);
+use crate::backoff::Trouble;
 
 /// Everything that a decision about the hosts of one cluster rests on, read in one pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,24 +150,4 @@ pub struct VmHost {
     pub place: Place,
     /// Instances of the project that MAAS does not know (S12).
     pub strangers: Lookup<Vec<String>>,
-}
-
-/// Something that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// In the words of whoever refused it.
-    pub message: String,
-    /// When it may be tried again.
-    pub retry_at: Timestamp,
-}
-
-/// Nobody waits longer than this for another try.
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(10);
-
-impl Trouble {
-    /// Whether it is too early for another try. A time far ahead was told by a clock that has been set right meanwhile.
-    pub(super) fn holds(&self, now: Timestamp) -> bool {
-        let left = self.retry_at.duration_since(now);
-        left > SignedDuration::ZERO && left <= LONGEST_WAIT
-    }
 }

@@ -3,9 +3,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::observed::{Host, IN_FLIGHT, Node, Observed, Pair, Place, Report, VmHost};
+use super::observed::{Host, Node, Observed, Pair, Place, Report, VmHost};
 use super::plan::{Effect, Registration, Standing};
 use crate::Lookup;
+use crate::plan::IN_FLIGHT;
 
 /// MAAS fills in a new host's resources some seconds after it was registered or refreshed.
 const DIGESTING: SignedDuration = SignedDuration::from_secs(30);

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::observed::{Agent, Host, Node, Pair, Place, Report, Trouble, VmHost};
+use super::observed::{Agent, Host, Node, Pair, Place, Report, VmHost};
 use super::plan::{Effect, Standing};
 use super::{DesiredHosts, Observed, decide, note};
 use crate::Lookup;
+use crate::backoff::Trouble;
 use crate::hosts::bridge::DesiredBridge;
 
 fn now() -> Timestamp {

@@ -6,43 +6,9 @@ use jiff::Timestamp;
 
 use super::journal::{Journal, Place};
 use super::kind::with_change;
-use super::{Effect, Observed, Plan, Requeue, status, vm_status};
+use super::{Effect, Observed, Outcome, Plan, status, vm_status};
 use crate::conditions::Verdict;
-use crate::maas;
-
-/// How an effect ended, as far as it is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was done. The machine is as the answer shows it, where it does.
-    Done(Option<Box<maas::Machine>>),
-    /// It was refused: nothing has changed. The sentence is MAAS's.
-    Refused(Refusal, String),
-    /// Nobody knows whether it was done, or will be.
-    Unknown(String),
-}
-
-/// Why it was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// No machine fits, or it is taken.
-    NoMatch,
-    /// The account may not.
-    Denied,
-    /// The request itself is wrong.
-    Invalid,
-    /// VMs are on the machine.
-    InUse,
-    /// The VM host has no room.
-    NoRoom,
-    /// MAAS cannot work with the VM host.
-    HostTrouble,
-    /// Something of that name exists already.
-    Exists,
-    /// MAAS gave up in the middle: LXD may have the VM.
-    HalfWay,
-    /// Something else; it may pass.
-    Passing,
-}
+use crate::plan::{Event, Refusal, Requeue};
 
 /// What follows from an outcome.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,12 +21,12 @@ pub struct Conclusion {
     /// When to look again.
     pub requeue: Requeue,
     /// What to tell.
-    pub events: Vec<super::Event>,
+    pub events: Vec<Event>,
 }
 
 /// Draws the conclusion. The journal is the one that was stored before the effect.
 pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Outcome, now: Timestamp) -> Conclusion {
-    let stored = plan.journal.clone().or_else(|| observed.journal().cloned());
+    let stored = plan.patch.journal.clone().or_else(|| observed.journal().cloned());
     let mut journal = stored.clone();
     let mut conclusion =
         Conclusion { journal: None, status: plan.status.clone(), requeue: plan.requeue, events: Vec::new() };
@@ -79,12 +45,12 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
             // Seen on its way already: the next pass needs no further look, and says so.
             let shown = answered.as_ref().is_some_and(|metal| effect.shows_in(metal));
             if matches!(effect, Effect::Release { .. }) && shown {
-                conclusion.requeue = super::decide::after(0);
+                conclusion.requeue = Requeue::NOW;
             }
             conclusion.events.extend(told(effect));
         }
         Outcome::Unknown(why) => {
-            conclusion.requeue = super::decide::after(10);
+            conclusion.requeue = Requeue::seconds(10);
             say(&mut conclusion, observed, Severity::Warning, reasons::MAAS_UNAVAILABLE, why, now);
         }
         Outcome::Refused(refusal, why) => {
@@ -95,7 +61,7 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
             if let (Some(journal), Effect::Compose { place, .. }) = (&mut journal, effect) {
                 conclusion.events.extend(refused_vm(journal, place, *refusal, why, now));
                 if let Some(error) = lxd_error(place, *refusal, why) {
-                    conclusion.requeue = super::decide::after(if *refusal == Refusal::Exists { 1 } else { 30 });
+                    conclusion.requeue = Requeue::seconds(if *refusal == Refusal::Exists { 1 } else { 30 });
                     let severity = Severity::Warning;
                     say(&mut conclusion, observed, severity, error.kind.reason(), &error.to_string(), now);
                     if let Some(status) = &mut conclusion.status {
@@ -106,7 +72,7 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                 }
             }
             let (severity, reason, seconds) = meaning(effect, *refusal);
-            conclusion.requeue = super::decide::after(seconds);
+            conclusion.requeue = Requeue::seconds(seconds);
             if !matches!((effect, refusal), (Effect::DisableSwap { .. }, Refusal::Denied)) {
                 say(&mut conclusion, observed, severity, reason, why, now);
             }
@@ -141,13 +107,7 @@ fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
 }
 
 /// The host refused: the next one is tried. A VM of that name is first looked for.
-fn refused_vm(
-    journal: &mut Journal,
-    place: &Place,
-    refusal: Refusal,
-    why: &str,
-    now: Timestamp,
-) -> Option<super::Event> {
+fn refused_vm(journal: &mut Journal, place: &Place, refusal: Refusal, why: &str, now: Timestamp) -> Option<Event> {
     let error = lxd_error(place, refusal, why)?;
     let vm = journal.vm.as_mut()?;
     let mut message = error.to_string();
@@ -169,7 +129,7 @@ fn refused_vm(
         }
         *journal = journal.clone().without_vm();
     }
-    Some(super::Event { warning: true, reason: error.kind.reason(), message })
+    Some(Event::warning(error.kind.reason(), message))
 }
 
 /// What the journal had said in advance, and that did not happen.
@@ -202,6 +162,7 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
         (Effect::MarkHost { .. } | Effect::LookAtHost { .. } | Effect::Unregister { .. }, _) => {
             (Severity::Warning, reasons::LEAVING_HOST, 30)
         }
+        (Effect::Owe(_), _) => (Severity::Warning, reasons::HOST_UNAVAILABLE, 5),
         (Effect::TellAgent { .. }, _) => (Severity::Info, reasons::LEAVING_HOST, 15),
         (Effect::CreateBridge { .. }, _) => (Severity::Warning, reasons::BRIDGE_FAILED, 60),
         (Effect::Deploy { .. }, Refusal::Invalid) => (Severity::Error, reasons::MACHINE_DEPLOY_FAILED, 120),
@@ -218,7 +179,7 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
     }
 }
 
-fn told(effect: &Effect) -> Option<super::Event> {
+fn told(effect: &Effect) -> Option<Event> {
     let (reason, message) = match effect {
         Effect::Deploy { machine, image, .. } => {
             ("MachineDeploying", format!("{machine} is being deployed with {image}"))
@@ -228,7 +189,7 @@ fn told(effect: &Effect) -> Option<super::Event> {
         }
         _ => return None,
     };
-    Some(super::Event { warning: false, reason, message })
+    Some(Event::normal(reason, message))
 }
 
 /// Replaces what the status says about the machine, and nothing else in it.
@@ -248,13 +209,7 @@ fn say(
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let generation = observed.object.metadata.generation;
     let why = if deleting { why.to_owned() } else { with_change(observed, why) };
-    let false_ = |type_| Verdict {
-        type_,
-        status: ConditionStatus::False,
-        severity: severity.clone(),
-        reason,
-        message: why.clone(),
-    };
+    let false_ = |type_| Verdict::fault(type_, severity.clone(), reason, why.clone());
     status::put(status, false_(conditions::MACHINE_DEPLOYED), generation, now);
     if deleting {
         status::put(status, Verdict { reason: reasons::DELETING, ..false_(conditions::READY) }, generation, now);

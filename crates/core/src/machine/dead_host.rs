@@ -86,7 +86,7 @@ impl Releasing<'_> {
         let waiting = |message: String| wait(reasons::HOST_UNAVAILABLE, message, 0).writing(self.journal.clone());
         Some(match fenced {
             Fenced::Mark(effect) => waiting(message).doing(effect),
-            Fenced::Owe(debt) => waiting(message).owing(debt),
+            Fenced::Owe(debt) => waiting(message).doing(Effect::Owe(debt)),
             Fenced::Owed => done(&message).telling(true, reasons::HOST_UNAVAILABLE, message),
             Fenced::Unseen(why) => unseen(&why),
         })
@@ -103,7 +103,7 @@ impl Provisioning<'_> {
         let error = LxdError::new(LxdErrorKind::HostUnavailable, message.clone()).on_host(host);
         let mut step = match fenced {
             Fenced::Mark(effect) => trouble(error).writing(self.journal.clone()).doing(effect),
-            Fenced::Owe(debt) => trouble(error).writing(self.journal.clone()).owing(debt),
+            Fenced::Owe(debt) => trouble(error).writing(self.journal.clone()).doing(Effect::Owe(debt)),
             Fenced::Owed => {
                 let mut journal = self.journal.clone().without_vm();
                 journal.owed.push(metal.id.clone());

@@ -1,24 +1,26 @@
 //! The decision: who may be served at all, then life or leaving.
 
-use std::time::Duration;
-
 use capmaas_api::lxd_error::LxdError;
-use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, MANAGED_BY};
+use capmaas_api::names::{
+    CONTROL_PLANE_LABEL, DELETE_FOR_MOVE_ANNOTATION, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, MANAGED_BY,
+    PAUSED_ANNOTATION,
+};
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
-use super::journal::{JOURNAL_ANNOTATION, Journal, whole_seconds};
+use super::journal::{JOURNAL_ANNOTATION, Journal};
 use super::status::{self, Progress};
-use super::{
-    Access, Debt, Effect, Event, Finalizer, Observed, Plan, Requeue, SpecPatch, ownership, provisioning, releasing,
-};
+use super::{Access, Effect, Observed, Patch, Plan, SpecPatch, ownership, provisioning, releasing};
 use crate::Lookup;
+use crate::conditions::whole_seconds;
 use crate::credentials::{IDENTITY_ANNOTATION, Name};
 use crate::hosts::leaving::ASKED_ANNOTATION;
 use crate::origin::WrittenFor;
+use crate::pause;
+use crate::plan::{Event, Finalizer, Requeue};
 
 /// What could not be found out is asked again after this.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(15);
+pub(super) const ASK_AGAIN: Requeue = Requeue::seconds(15);
 
 /// One step of a machine, before it is put into words for the status.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +28,6 @@ pub(super) struct Step {
     pub(super) effect: Option<Effect>,
     pub(super) journal: Option<Journal>,
     pub(super) spec: SpecPatch,
-    pub(super) debt: Option<Debt>,
     pub(super) finalizer: Finalizer,
     pub(super) progress: Progress,
     /// What is wrong around a VM, for its own conditions.
@@ -43,7 +44,6 @@ impl Step {
             effect: None,
             journal: None,
             spec: SpecPatch::default(),
-            debt: None,
             finalizer: Finalizer::Keep,
             progress,
             lxd: None,
@@ -78,11 +78,6 @@ impl Step {
         self
     }
 
-    pub(super) fn owing(mut self, debt: Debt) -> Self {
-        self.debt = Some(debt);
-        self
-    }
-
     pub(super) fn letting_go(mut self) -> Self {
         self.finalizer = Finalizer::Remove;
         self
@@ -90,35 +85,44 @@ impl Step {
 }
 
 pub(super) fn after(seconds: u64) -> Requeue {
-    Requeue::After(Duration::from_secs(seconds))
+    Requeue::seconds(seconds)
+}
+
+/// What happens about a machine that is not looked after, whatever MAAS says; `None` if it is.
+pub fn idle(observed: &Observed, now: Timestamp) -> Option<Plan> {
+    let metadata = &observed.object.metadata;
+    let labelled = metadata.labels.as_ref().is_some_and(|map| map.contains_key(MANAGED_BY));
+    // What we allocated is released by us or by nobody, whoever has the object now (S13).
+    let ours_to_end = metadata.deletion_timestamp.is_some() && observed.has_annotation(JOURNAL_ANNOTATION);
+    if (labelled || observed.has_annotation(MANAGED_BY)) && !ours_to_end {
+        return Some(Plan::nothing(
+            Requeue::OnChange,
+            "somebody else manages the object (cluster.x-k8s.io/managed-by)",
+        ));
+    }
+    // Being moved: the other management cluster has it already (S15).
+    if observed.has_annotation(DELETE_FOR_MOVE_ANNOTATION) {
+        return Some(Plan::nothing(Requeue::OnChange, "the object is being moved"));
+    }
+    let annotated = observed.has_annotation(PAUSED_ANNOTATION);
+    match pause::is_paused(annotated, observed.cluster.as_ref().and_then(pause::of_cluster)) {
+        Lookup::Unknown(why) => Some(Plan::nothing(ASK_AGAIN, why)),
+        Lookup::Found(true) => Some(paused(observed, now)),
+        Lookup::Found(false) | Lookup::Absent => None,
+    }
 }
 
 /// Decides about one machine. Total: whatever was observed, there is a plan, and it never panics.
 pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
+    if let Some(plan) = idle(observed, now) {
+        return plan;
+    }
     let metadata = &observed.object.metadata;
-    let has = |key: &str| {
-        metadata.annotations.as_ref().is_some_and(|map| map.contains_key(key))
-            || metadata.labels.as_ref().is_some_and(|map| map.contains_key(key))
-    };
-    // What we allocated is released by us or by nobody, whoever has the object now (S13).
-    let ours_to_end = metadata.deletion_timestamp.is_some() && has(JOURNAL_ANNOTATION);
-    if has(MANAGED_BY) && !ours_to_end {
-        return nothing("somebody else manages the object (cluster.x-k8s.io/managed-by)", Requeue::OnChange);
-    }
-    // Being moved: the other management cluster has it already (S15).
-    if has(DELETE_FOR_MOVE_ANNOTATION) {
-        return nothing("the object is being moved", Requeue::OnChange);
-    }
-    match status::pause(observed) {
-        Lookup::Unknown(why) => return nothing(&why, Requeue::After(ASK_AGAIN)),
-        Lookup::Found(true) => return paused(observed, now),
-        Lookup::Found(false) | Lookup::Absent => {}
-    }
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     let holds = finalizers.iter().any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER);
     let deleting = metadata.deletion_timestamp.is_some();
     if deleting && !holds {
-        return nothing("the object is being deleted and nothing of ours holds it", Requeue::OnChange);
+        return Plan::nothing(Requeue::OnChange, "the object is being deleted and nothing of ours holds it");
     }
     if let Some(step) = ownership::foreign(observed) {
         return for_another(observed, step, now);
@@ -141,35 +145,18 @@ fn serve(observed: &Observed, now: Timestamp) -> Plan {
 
 /// The object carries another's journal: it is told so, and may go. Nothing is put on it (S25).
 fn for_another(observed: &Observed, step: Step, now: Timestamp) -> Plan {
-    let mut plan = nothing(&step.progress.message, step.requeue);
-    plan.status = Some(status::of(observed, &step, now));
-    plan.finalizer = step.finalizer;
-    plan.events = step.events;
-    plan
-}
-
-/// Nothing is done and nothing is said.
-fn nothing(why: &str, requeue: Requeue) -> Plan {
     Plan {
-        effect: None,
-        journal: None,
-        identity: None,
-        asked: None,
-        spec: SpecPatch::default(),
-        debt: None,
-        finalizer: Finalizer::Keep,
-        status: None,
-        events: Vec::new(),
-        requeue,
-        why: why.to_owned(),
+        status: Some(status::of(observed, &step, now)),
+        finalizer: step.finalizer,
+        events: step.events,
+        ..Plan::nothing(step.requeue, step.progress.message)
     }
 }
 
 /// Only the condition Paused is written.
 fn paused(observed: &Observed, now: Timestamp) -> Plan {
-    let mut plan = nothing("the object or its Cluster is paused", Requeue::OnChange);
-    plan.status = Some(status::paused(observed, now));
-    plan
+    let status = Some(status::paused(observed, now));
+    Plan { status, ..Plan::nothing(Requeue::OnChange, "the object or its Cluster is paused") }
 }
 
 fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
@@ -205,19 +192,30 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         }
     }
     step.journal = step.journal.filter(|journal| stored != Some(journal));
-    Plan {
-        why: step.progress.message.clone(),
-        effect: step.effect,
+    let held = has_finalizer || step.finalizer == Finalizer::Add;
+    let patch = Patch {
         journal: step.journal,
         identity,
         asked: asked_in_the_future(observed, now),
+        control_plane: held && says_nothing_of_its_control_plane(observed),
         spec: step.spec,
-        debt: step.debt,
+    };
+    Plan {
+        patch,
         finalizer: step.finalizer,
+        effect: step.effect,
         status: Some(status),
         events: step.events,
         requeue: step.requeue,
+        why: step.progress.message,
     }
+}
+
+/// Whether only the Machine of a control plane machine says so.
+fn says_nothing_of_its_control_plane(observed: &Observed) -> bool {
+    let labelled = observed.object.metadata.labels.as_ref().is_some_and(|map| map.contains_key(CONTROL_PLANE_LABEL));
+    let granted = matches!(observed.access, Access::Granted { .. });
+    granted && observed.is_control_plane() && !labelled
 }
 
 /// Whether MAAS may be another one than that in which the machine was made: what it shows under the same id, without our mark,
@@ -239,7 +237,7 @@ fn asked_in_the_future(observed: &Observed, now: Timestamp) -> Option<Timestamp>
 
 /// A step that only says that something is not known.
 pub(super) fn unknown(reason: &'static str, message: impl Into<String>) -> Step {
-    Step::say(Progress::unknown(reason, message), Requeue::After(ASK_AGAIN))
+    Step::say(Progress::unknown(reason, message), ASK_AGAIN)
 }
 
 /// A step that only says that something else must come first.

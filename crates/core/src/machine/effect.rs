@@ -2,6 +2,7 @@
 
 use jiff::{Timestamp, ToSpan as _};
 
+use super::debt::Debt;
 use super::journal::Place;
 use crate::backoff::Request;
 use crate::intent::Wipe;
@@ -89,6 +90,9 @@ pub enum Effect {
         /// The VM.
         machine: String,
     },
+    /// Writes on the MaasCluster that a VM is still to be removed (S16). Lost: it is not there, and is written then; written twice,
+    /// nothing changes.
+    Owe(Debt),
     /// Puts our key on the machine as a workload annotation. Lost: the machine shows it; doing it again changes nothing.
     Stamp {
         /// The key.
@@ -198,6 +202,7 @@ impl Effect {
             | Self::NameNode { .. }
             | Self::Compose { .. }
             | Self::RefreshHost { .. }
+            | Self::Owe(_)
             | Self::TellAgent { .. } => None,
             Self::Reclaim { machine, .. }
             | Self::Take { machine, .. }
@@ -218,9 +223,9 @@ impl Effect {
         }
     }
 
-    /// Whether MAAS is asked to do it, and not the workload cluster.
+    /// Whether MAAS is asked to do it, and not an API server.
     pub fn asks_maas(&self) -> bool {
-        !matches!(self, Self::NameNode { .. } | Self::TellAgent { .. })
+        !matches!(self, Self::NameNode { .. } | Self::TellAgent { .. } | Self::Owe(_))
     }
 
     /// Whether a machine is as it has to be after this. An answer that does not show it is not worth more than a fresh look.
@@ -272,6 +277,7 @@ impl Effect {
             Self::Tag { .. } => "tag",
             Self::ChangeLink { .. } => "change_link",
             Self::DeleteVm { .. } => "delete_vm",
+            Self::Owe(_) => "owe",
             Self::Stamp { .. } => "stamp",
             Self::DisableSwap { .. } => "disable_swap",
             Self::CreateBridge { .. } => "create_bridge",

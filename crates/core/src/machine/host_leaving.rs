@@ -4,13 +4,14 @@ use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
 
 use super::decide::{Step, after, unseen};
-use super::journal::{Journal, whole_seconds};
+use super::journal::Journal;
 use super::status::Progress;
 use super::{Effect, Observed};
+use crate::conditions::whole_seconds;
 use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, LeavingStep, Note, step};
-use crate::hosts::observed::IN_FLIGHT;
 use crate::maas;
 use crate::maas::State;
+use crate::plan::IN_FLIGHT;
 
 /// What comes before the release, if anything.
 pub(super) fn before_release(

@@ -6,9 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use crate::conditions::whole_seconds;
 use crate::hosts::leaving::Note;
 use crate::maas;
 use crate::origin::{Origin, WrittenFor};
+use crate::plan::IN_FLIGHT;
 
 /// The annotation that holds the [`Record`].
 pub const JOURNAL_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/maas-record";
@@ -19,9 +21,6 @@ pub const LEAVE_POWER_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/leave-
 
 /// What every key begins with; the rest is the UID of the object that it was made for.
 const KEY_PREFIX: &str = "capmaas-";
-
-/// How long a write that was sent may still take effect: the client's deadline, and some time for what MAAS does after that.
-pub const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(150);
 
 /// What is remembered. Written before the first effect; the key is never computed again (S3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -429,11 +428,6 @@ impl Journal {
     pub fn place(&self) -> Option<&Place> {
         self.vm.as_ref().and_then(|vm| vm.place.as_ref())
     }
-}
-
-/// Times in annotations are whole seconds, for people.
-pub(super) fn whole_seconds(now: Timestamp) -> Timestamp {
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
 impl maas::Machine {

@@ -8,10 +8,11 @@ use super::journal::{Failure, Write};
 use super::provisioning::{ATTEMPTS, Provisioning, first_things_first, kept, unplanned};
 use super::releasing::may_be_an_earlier_users;
 use super::status::Progress;
-use super::{Event, stuck, surplus};
+use super::{stuck, surplus};
 use crate::Lookup;
 use crate::intent::Intent;
 use crate::maas::{self, State};
+use crate::plan::Event;
 
 impl Provisioning<'_> {
     /// Nothing is in the journal: look what MAAS holds under our key, then allocate.
@@ -243,13 +244,10 @@ impl Provisioning<'_> {
         let (ours, theirs): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
             unwritten.into_iter().partition(|metal| self.observed.is_ours(&self.journal, metal));
         let odd = ours.into_iter().filter(|metal| metal.state != State::Allocated && !metal.state.is_leaving());
-        let deployed = |metal: &maas::Machine| Event {
-            warning: true,
-            reason: reasons::NOT_OUR_MACHINE,
-            message: format!(
-                "{} carries our key too and is {} in MAAS; it is left, look at it",
-                metal.id, metal.state_name
-            ),
+        let deployed = |metal: &maas::Machine| {
+            let (id, state) = (&metal.id, &metal.state_name);
+            let message = format!("{id} carries our key too and is {state} in MAAS; it is left, look at it");
+            Event::warning(reasons::NOT_OUR_MACHINE, message)
         };
         odd.map(deployed).chain(theirs.into_iter().map(told)).collect()
     }
@@ -286,5 +284,5 @@ fn not_meant(metal: &maas::Machine) -> String {
 }
 
 fn told(metal: &maas::Machine) -> Event {
-    Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message: not_meant(metal) }
+    Event::warning(reasons::NOT_OUR_MACHINE, not_meant(metal))
 }

@@ -16,6 +16,7 @@ mod kind;
 mod metal;
 mod ownership;
 mod past;
+mod plan;
 mod preparing;
 mod provisioning;
 mod releasing;
@@ -27,16 +28,14 @@ mod stuck;
 mod surplus;
 mod swap;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod vm;
 mod vm_status;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
+use capmaas_api::MaasMachine;
 use capmaas_api::capi::{Cluster, Machine};
-use capmaas_api::{MaasMachine, MaasMachineStatus};
-use jiff::Timestamp;
 
 use crate::Lookup;
 use crate::hosts::bridge::DesiredBridge;
@@ -47,16 +46,17 @@ use crate::maas::Power;
 use crate::maas::State;
 use crate::placement::Placement;
 
-pub use conclude::{Conclusion, Outcome, Refusal, conclude};
+pub use conclude::{Conclusion, conclude};
 pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
-pub use decide::decide;
+pub use decide::{decide, idle};
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
 pub use journal::{
-    ABANDON_ANNOTATION, AVOIDED, Avoided, Failure, IN_FLIGHT, InFlight, JOURNAL_ANNOTATION, Journal,
-    LEAVE_POWER_ANNOTATION, Place, TurnedOn, VmJournal, VmNic, Write,
+    ABANDON_ANNOTATION, AVOIDED, Avoided, Failure, InFlight, JOURNAL_ANNOTATION, Journal, LEAVE_POWER_ANNOTATION,
+    Place, TurnedOn, VmJournal, VmNic, Write,
 };
 pub use kind::{Wanted, wanted};
 pub use ownership::may_be_served;
+pub use plan::{Outcome, Patch, Plan, SpecPatch};
 pub use preparing::DEPLOY_DEADLINE;
 pub use provisioning::{asks_power, first_journal, takes_ignition};
 pub use releasing::is_sent_back;
@@ -114,26 +114,22 @@ impl Observed {
         self.journal.as_ref().ok()?.as_ref()
     }
 
+    /// Whether the object carries an annotation.
+    pub fn has_annotation(&self, name: &str) -> bool {
+        self.object.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(name))
+    }
+
     /// Whether the machine belongs to a control plane.
     pub fn is_control_plane(&self) -> bool {
-        let machine = match &self.machine {
-            Lookup::Found(machine) => Some(machine),
-            Lookup::Absent | Lookup::Unknown(_) => None,
-        };
-        capmaas_api::capi::is_control_plane(&self.object, machine)
+        capmaas_api::capi::is_control_plane(&self.object, self.machine.found())
     }
 
     /// The ids of all machines that are spoken of: those that MAAS showed, and those in the journal. A decision may ask about each of
     /// them whether another object holds it.
     pub fn machines(&self) -> BTreeSet<String> {
-        let shown = |found: &Lookup<Vec<maas::Machine>>| match found {
-            Lookup::Found(found) => found.iter().map(|metal| metal.id.clone()).collect(),
-            Lookup::Absent | Lookup::Unknown(_) => Vec::new(),
-        };
-        let mut ids: BTreeSet<String> = shown(&self.by_key).into_iter().chain(shown(&self.vm.by_name)).collect();
-        if let Lookup::Found(metal) = &self.on_record {
-            ids.insert(metal.id.clone());
-        }
+        let listed = self.by_key.found().into_iter().chain(self.vm.by_name.found()).flatten();
+        let shown = listed.chain(self.on_record.found());
+        let mut ids: BTreeSet<String> = shown.map(|metal| metal.id.clone()).collect();
         ids.extend(self.surplus.iter().map(|surplus| surplus.id.clone()));
         if let Some(journal) = self.journal() {
             ids.extend(journal.machine.iter().chain(&journal.released).chain(&journal.surplus).cloned());
@@ -260,84 +256,4 @@ pub enum NodeSight {
     Named,
     /// The Node of that name is another machine's; the sentence says why. It is never touched (S19).
     Foreign(String),
-}
-
-/// What shall happen.
-#[derive(Debug, Clone, PartialEq)]
-#[must_use]
-pub struct Plan {
-    /// The one thing to do outside of Kubernetes' own cluster.
-    pub effect: Option<Effect>,
-    /// The journal to store before the effect; `None` if it stays.
-    pub journal: Option<Journal>,
-    /// The identity to note on the object; `None` if it stays.
-    pub identity: Option<String>,
-    /// When the machine was asked to be registered as VM host, if that is to be written anew.
-    pub asked: Option<Timestamp>,
-    /// What to fill in.
-    pub spec: SpecPatch,
-    /// A VM that the MaasCluster owes from now on.
-    pub debt: Option<Debt>,
-    /// What becomes of the finalizer.
-    pub finalizer: Finalizer,
-    /// The whole status; `None` if nothing may be said.
-    pub status: Option<MaasMachineStatus>,
-    /// What happened.
-    pub events: Vec<Event>,
-    /// When to look again.
-    pub requeue: Requeue,
-    /// Why, in a sentence.
-    pub why: String,
-}
-
-/// What to fill into the spec, together.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SpecPatch {
-    /// The provider ID, written once.
-    pub provider_id: Option<String>,
-    /// The system ID.
-    pub system_id: Option<String>,
-    /// The zone that the machine really is in.
-    pub failure_domain: Option<String>,
-}
-
-/// What becomes of the finalizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finalizer {
-    /// It stays as it is.
-    Keep,
-    /// It is put there.
-    Add,
-    /// It goes: nothing of ours is left.
-    Remove,
-}
-
-/// Something to tell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// A person should look at it.
-    pub warning: bool,
-    /// One word.
-    pub reason: &'static str,
-    /// A sentence.
-    pub message: String,
-}
-
-/// When to look again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Requeue {
-    /// When something changes.
-    OnChange,
-    /// After about this time.
-    After(Duration),
-}
-
-impl Requeue {
-    /// The same, or sooner.
-    fn at_the_latest(self, wait: Duration) -> Self {
-        match self {
-            Self::OnChange => Self::After(wait),
-            Self::After(own) => Self::After(own.min(wait)),
-        }
-    }
 }

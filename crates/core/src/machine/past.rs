@@ -5,7 +5,8 @@
 
 use jiff::Timestamp;
 
-use super::journal::{Journal, whole_seconds};
+use super::journal::Journal;
+use crate::conditions::whole_seconds;
 
 impl Journal {
     /// The journal without times in the future.

@@ -5,11 +5,12 @@ use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unseen};
 use super::effect::{Effect, quarantine_tags};
-use super::journal::{Failure, TurnedOn, Write, whole_seconds};
+use super::journal::{Failure, TurnedOn, Write};
 use super::provisioning::{Provisioning, first_things_first};
 use super::status::Progress;
 use super::{Access, Format, dead_host};
 use crate::Lookup;
+use crate::conditions::whole_seconds;
 use crate::intent::Intent;
 use crate::links::{self, Next};
 use crate::maas::{self, Power};

@@ -1,7 +1,5 @@
 //! A machine that shall be there.
 
-use std::time::Duration;
-
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, VM_NAME_ANNOTATION};
 use capmaas_api::provider_id::ProviderId;
 use capmaas_api::{Severity, reasons};
@@ -12,11 +10,12 @@ use super::journal::{Failure, Journal, VmJournal, Write};
 use super::kind::with_change;
 use super::preparing::DEPLOY_POWER;
 use super::status::Progress;
-use super::{Access, Format, Observed, Requeue, SpecPatch, stuck, surplus, wanted};
+use super::{Access, Format, Observed, SpecPatch, stuck, surplus, wanted};
 use crate::Lookup;
 use crate::intent::{self, FixedAddress, Intent, Wipe};
 use crate::links::DesiredLinks;
 use crate::maas::{self, Power, State};
+use crate::plan::Requeue;
 
 /// At most so many machines are tried for one object (S17).
 pub(super) const ATTEMPTS: usize = 3;
@@ -24,10 +23,10 @@ pub(super) const ATTEMPTS: usize = 3;
 const IMAGE_FAILURES: usize = 2;
 
 /// Machines that were allocated as well are looked at so often until they are gone.
-const EXTRA: Duration = Duration::from_secs(30);
+const EXTRA: Requeue = Requeue::seconds(30);
 
 /// So often it is looked whether bootstrap data that a Machine names is there.
-const BOOTSTRAP_DATA: Duration = Duration::from_secs(15);
+const BOOTSTRAP_DATA: Requeue = Requeue::seconds(15);
 
 /// MAAS usually knows a VM this long after it got its place; from then on its host is asked about.
 const MAKING: SignedDuration = SignedDuration::from_mins(5);
@@ -169,7 +168,7 @@ fn without_bootstrap_data(observed: &Observed) -> Step {
         return waiting(reason, "the bootstrap provider has not made the bootstrap data yet");
     };
     let message = format!("the Secret {name} with the bootstrap data is not there yet, or has no key \"value\"");
-    Step::say(Progress::not_yet(Severity::Info, reason, message), Requeue::After(BOOTSTRAP_DATA))
+    Step::say(Progress::not_yet(Severity::Info, reason, message), BOOTSTRAP_DATA)
 }
 
 /// Whether an image is started by Ignition rather than by cloud-init.
@@ -217,7 +216,7 @@ impl Provisioning<'_> {
         };
         let unchanged =
             step.journal.as_ref().is_none_or(|after| *after == journal) && step.spec == SpecPatch::default();
-        let idle = unchanged && step.effect.is_none() && step.requeue != after(0);
+        let idle = unchanged && step.effect.is_none() && step.requeue != Requeue::NOW;
         if let Some(trying) = followed.try_out.take().filter(|_| free && idle) {
             step = trying;
         }
@@ -225,7 +224,7 @@ impl Provisioning<'_> {
         // What is over is struck off also where nothing else is to be written down.
         step.journal.get_or_insert(journal);
         if followed.awaited.is_some() {
-            step.requeue = step.requeue.at_the_latest(EXTRA);
+            step.requeue = step.requeue.min(EXTRA);
         }
         step
     }

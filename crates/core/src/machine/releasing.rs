@@ -16,6 +16,7 @@ use super::{Access, Observed, stuck, surplus, wanted};
 use crate::Lookup;
 use crate::intent::Wipe;
 use crate::maas::{self, Power, State};
+use crate::plan::{Finalizer, Requeue};
 
 pub(super) struct Releasing<'a> {
     pub(super) observed: &'a Observed,
@@ -83,7 +84,7 @@ fn taking_over() -> Step {
 }
 
 pub(super) fn done(why: &str) -> Step {
-    Step::say(Progress::not_yet(Severity::Info, reasons::DELETED, why), super::Requeue::OnChange).letting_go()
+    Step::say(Progress::not_yet(Severity::Info, reasons::DELETED, why), Requeue::OnChange).letting_go()
 }
 
 /// The finalizer stays until a person acts.
@@ -104,7 +105,7 @@ impl Releasing<'_> {
         let mut followed = surplus::follow(self.observed, &mut self.journal, self.now);
         let journal = self.journal.clone();
         let mut step = self.go_on(followed.step.take().or(followed.try_out.take()));
-        if let Some(why) = followed.awaited.filter(|_| step.finalizer == super::Finalizer::Remove) {
+        if let Some(why) = followed.awaited.filter(|_| step.finalizer == Finalizer::Remove) {
             step = wait(reasons::MACHINE_RELEASING, why, 30);
         }
         step.events.extend(followed.events);

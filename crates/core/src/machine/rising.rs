@@ -5,9 +5,10 @@ use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after};
-use super::journal::{Journal, Write, whole_seconds};
+use super::journal::{Journal, Write};
 use super::provisioning::Provisioning;
 use super::status::Progress;
+use crate::conditions::whole_seconds;
 use crate::maas::{self, Power, State};
 
 /// So far apart are the two looks: half a minute, and a second because times are written down in whole ones.

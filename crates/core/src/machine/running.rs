@@ -6,12 +6,14 @@ use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unseen};
 use super::effect::Effect;
-use super::journal::{LEAVE_POWER_ANNOTATION, TurnedOn, whole_seconds};
+use super::journal::{LEAVE_POWER_ANNOTATION, TurnedOn};
 use super::provisioning::{Provisioning, unplanned};
 use super::status::Progress;
-use super::{NodeSight, Requeue, SpecPatch};
+use super::{NodeSight, SpecPatch};
 use crate::Lookup;
+use crate::conditions::whole_seconds;
 use crate::maas::{self, Power, State};
+use crate::plan::Requeue;
 
 /// A machine is turned on at most so often before it is seen on again, each time after twice the wait (S20).
 const TURN_ON_TIMES: u32 = 3;

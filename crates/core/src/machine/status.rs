@@ -3,9 +3,8 @@
 use capmaas_api::cluster::Initialization;
 use capmaas_api::machine_status::{AddressType, MachineAddress};
 use capmaas_api::names::PAUSED_ANNOTATION;
-use capmaas_api::tolerant::WHOLE_VALUE;
 use capmaas_api::{
-    Condition, ConditionStatus, Conditions as _, MaasMachineStatus, ProvisioningMode, Severity, conditions, reasons,
+    ConditionStatus, Conditions as _, MaasMachineStatus, ProvisioningMode, Severity, conditions, reasons,
 };
 use jiff::Timestamp;
 
@@ -13,9 +12,10 @@ use super::decide::Step;
 use super::vm_status;
 use super::{Observed, wanted};
 use crate::Lookup;
-use crate::conditions::Verdict;
+use crate::conditions::{Verdict, replace};
 use crate::intent::Intent;
 use crate::maas::{self, Power};
+use crate::pause;
 use crate::text::beginning;
 
 /// What is said about the machine: the condition `MachineDeployed`, and through it `Ready`.
@@ -55,27 +55,6 @@ impl Progress {
     }
 }
 
-/// Whether the object is paused, by itself or with its Cluster.
-pub(super) fn pause(observed: &Observed) -> Lookup<bool> {
-    let annotations = observed.object.metadata.annotations.as_ref();
-    if annotations.is_some_and(|annotations| annotations.contains_key(PAUSED_ANNOTATION)) {
-        return Lookup::Found(true);
-    }
-    match &observed.cluster {
-        Lookup::Found(cluster) => {
-            let unreadable =
-                ["paused", WHOLE_VALUE].into_iter().any(|path| cluster.spec.unreadable.iter().any(|u| u == path));
-            // A Cluster without any spec is one that nobody has paused.
-            if unreadable && cluster.spec.unreadable.iter().any(|path| path == "paused") {
-                return Lookup::Unknown("cannot read spec.paused of the Cluster".into());
-            }
-            Lookup::Found(cluster.is_paused())
-        }
-        Lookup::Absent => Lookup::Absent,
-        Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
-    }
-}
-
 fn stored(observed: &Observed) -> MaasMachineStatus {
     let mut status = observed.object.status.clone().unwrap_or_default();
     status.unreadable.clear();
@@ -83,27 +62,21 @@ fn stored(observed: &Observed) -> MaasMachineStatus {
 }
 
 pub(super) fn put(status: &mut MaasMachineStatus, verdict: Verdict, generation: Option<i64>, now: Timestamp) {
-    let type_ = verdict.type_;
     if let Some(condition) = verdict.settle(&status.conditions, generation, now) {
-        status.conditions.retain(|condition| condition.type_ != type_);
-        status.conditions.push(condition);
-        status.conditions.sort_by(|a: &Condition, b| a.type_.cmp(&b.type_));
+        replace(&mut status.conditions, condition);
     }
 }
 
 fn verdict(type_: &'static str, holds: bool, reason: &'static str, message: &str) -> Verdict {
     let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
-    Verdict { type_, status, severity: Severity::Info, reason, message: message.to_owned() }
+    Verdict::new(type_, status, reason, message)
 }
 
 /// The status of an object that is paused: as it was, with that condition.
 pub(super) fn paused(observed: &Observed, now: Timestamp) -> MaasMachineStatus {
     let mut status = stored(observed);
-    let annotations = observed.object.metadata.annotations.as_ref();
-    let by_itself = annotations.is_some_and(|annotations| annotations.contains_key(PAUSED_ANNOTATION));
-    let why = if by_itself { "the object has the annotation cluster.x-k8s.io/paused" } else { "the Cluster is paused" };
-    let generation = observed.object.metadata.generation;
-    put(&mut status, verdict(conditions::PAUSED, true, reasons::PAUSED, why), generation, now);
+    let verdict = pause::verdict(observed.has_annotation(PAUSED_ANNOTATION), true);
+    put(&mut status, verdict, observed.object.metadata.generation, now);
     status
 }
 
@@ -167,7 +140,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
         };
         put(&mut status, ready, generation, now);
     }
-    put(&mut status, verdict(conditions::PAUSED, false, reasons::NOT_PAUSED, ""), generation, now);
+    put(&mut status, pause::verdict(false, false), generation, now);
     if deleting {
         put(
             &mut status,

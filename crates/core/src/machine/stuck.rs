@@ -7,8 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::Observed;
 use super::decide::{Step, after};
 use super::effect::Effect;
-use super::journal::{ABANDON_ANNOTATION, Journal, whole_seconds};
+use super::journal::{ABANDON_ANNOTATION, Journal};
 use super::status::Progress;
+use crate::conditions::whole_seconds;
 use crate::maas::{self, Power, State};
 
 /// From then on a release is not believed to end by itself.

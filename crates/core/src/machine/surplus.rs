@@ -10,10 +10,11 @@ use super::journal::{ABANDON_ANNOTATION, Journal, Write};
 use super::provisioning::kept;
 use super::rising::once_more;
 use super::status::Progress;
-use super::{Access, Event, Observed, Surplus};
+use super::{Access, Observed, Surplus};
 use crate::Lookup;
 use crate::intent::Wipe;
 use crate::maas::{self, Power, State};
+use crate::plan::Event;
 
 /// What became of them.
 #[derive(Default)]
@@ -48,7 +49,7 @@ pub(super) fn follow(observed: &Observed, journal: &mut Journal, now: Timestamp)
             Next::Off => followed.awaited = Some(once_more(&id)),
             Next::Over(told) => {
                 journal.rising.remove(&id);
-                let told = told.map(|message| Event { warning: true, reason: reasons::NOT_OUR_MACHINE, message });
+                let told = told.map(|message| Event::warning(reasons::NOT_OUR_MACHINE, message));
                 followed.events.extend(told);
                 continue;
             }

@@ -6,14 +6,16 @@ use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::Effect;
-use super::journal::{Failure, Place, VmJournal, VmNic, Write, is_made_up, whole_seconds};
+use super::journal::{Failure, Place, VmJournal, VmNic, Write, is_made_up};
 use super::provisioning::{Provisioning, first_things_first, unplanned};
 use super::status::Progress;
-use super::{Access, Requeue, dead_host, stuck};
+use super::{Access, dead_host, stuck};
 use crate::Lookup;
+use crate::conditions::whole_seconds;
 use crate::intent::{Intent, Wipe};
 use crate::maas::{self, Power, State};
 use crate::placement::{Choice, Placement};
+use crate::plan::Requeue;
 
 /// What cannot be had now is asked for again after this many seconds (document 004).
 const RETRY: u64 = 30;

@@ -101,14 +101,8 @@ pub(super) fn show(
             (true, _, _) => String::new(),
             (false, _, _) => step.progress.message.clone(),
         };
-        let verdict = Verdict {
-            type_,
-            status: if holds { ConditionStatus::True } else { ConditionStatus::False },
-            severity: Severity::Info,
-            reason: if holds { done } else { going_on },
-            message,
-        };
-        put(status, verdict, generation, now);
+        let (truth, reason) = if holds { (ConditionStatus::True, done) } else { (ConditionStatus::False, going_on) };
+        put(status, Verdict::new(type_, truth, reason, message), generation, now);
     }
 }
 
@@ -138,8 +132,7 @@ fn fail(
         _ => error.to_string(),
     };
     cut(&mut message);
-    let verdict = Verdict { type_, status: ConditionStatus::False, severity, reason: error.kind.reason(), message };
-    put(status, verdict, generation, now);
+    put(status, Verdict::fault(type_, severity, error.kind.reason(), message), generation, now);
 }
 
 /// Puts a failure into the conditions that it is about.

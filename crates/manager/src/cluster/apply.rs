@@ -2,17 +2,20 @@
 
 use capmaas_api::MaasCluster;
 use capmaas_api::names::{CLUSTER_FINALIZER, DELETE_FOR_MOVE_ANNOTATION, DNS_RECORD_ANNOTATION, PAUSED_ANNOTATION};
-use capmaas_core::cluster::plan::{Effect, Event, Finalizer, Patch, Plan, Requeue};
+use capmaas_core::cluster::plan::{Effect, Plan};
+use capmaas_core::plan::{Event, Finalizer, Requeue};
+use capmaas_core::{Lookup, pause};
 use kube::ResourceExt as _;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::Context;
-use super::gather::{Gathered, ground, is_paused};
+use super::gather::{Gathered, ground};
 use super::perform::perform;
 use crate::hosts;
 use crate::identity::Identity;
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, ObjectEvent, Result};
 use crate::machine::SEND;
+use crate::patch;
 
 /// Applies a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan: Plan) -> Result<Requeue> {
@@ -21,10 +24,10 @@ pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan
     // What is written down about a request counts from the decision (S2).
     let identity = identity.map(|identity| identity.with_client(identity.client.sending_within(SEND)));
     let uid = object.uid().unwrap_or_default();
-    if let Some(patch) = patch_of(&object, &plan.patch) {
+    if let Some(patch) = patch::of(&object, &plan, &[CLUSTER_FINALIZER]) {
         object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
     }
-    if plan.patch.finalizer == Finalizer::Remove {
+    if plan.finalizer == Finalizer::Remove {
         context.memory.forget(key);
         if let (Some(identity), Some(name)) = (&identity, &dns_name) {
             identity.dns_names.drop_name(name);
@@ -36,16 +39,18 @@ pub(super) async fn apply(context: &Context, key: &Key, gathered: Gathered, plan
         if !is_still_wanted(context, key, cluster.as_ref(), &object).await? {
             return Ok(Requeue::seconds(1));
         }
-        if !act(context, key, &mut object, effect, (identity, dns_name.as_deref())).await? {
-            return Ok(Requeue::Now);
+        match (effect, &cluster) {
+            (Effect::Hosts(effect), Some(cluster)) => {
+                fenced(context, key)?;
+                hosts::perform(&ground(context, key, cluster, &object, identity), effect).await;
+            }
+            (Effect::Hosts(_), None) => {}
+            (effect, _) => {
+                if !act(context, key, &mut object, effect, (identity, dns_name.as_deref())).await? {
+                    return Ok(Requeue::NOW);
+                }
+            }
         }
-    }
-    if let (Some(effect), Some(identity), Some(cluster)) = (&plan.hosts, &identity, &cluster) {
-        if !is_still_wanted(context, key, Some(cluster), &object).await? {
-            return Ok(Requeue::seconds(1));
-        }
-        fenced(context, key)?;
-        hosts::perform(&ground(context, key, cluster, &object, identity), effect).await;
     }
     if let Some(status) = &plan.status {
         let status = serde_json::to_value(status).unwrap_or_default();
@@ -87,34 +92,6 @@ async fn act(
     }
 }
 
-/// What the plan changes about metadata and spec, if anything.
-fn patch_of(object: &MaasCluster, patch: &Patch) -> Option<Value> {
-    let mut metadata = Map::new();
-    if !patch.annotations.is_empty() {
-        let annotations: Map<String, Value> =
-            patch.annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        metadata.insert("annotations".to_owned(), annotations.into());
-    }
-    let mut finalizers = object.finalizers().to_vec();
-    match patch.finalizer {
-        Finalizer::Keep => {}
-        Finalizer::Add if finalizers.iter().any(|name| name == CLUSTER_FINALIZER) => {}
-        Finalizer::Add => finalizers.push(CLUSTER_FINALIZER.to_owned()),
-        Finalizer::Remove => finalizers.retain(|name| name != CLUSTER_FINALIZER),
-    }
-    if finalizers != object.finalizers() {
-        metadata.insert("finalizers".to_owned(), finalizers.into());
-    }
-    let mut body = Map::new();
-    if !metadata.is_empty() {
-        body.insert("metadata".to_owned(), metadata.into());
-    }
-    if let Some(endpoint) = &patch.endpoint {
-        body.insert("spec".to_owned(), json!({ "controlPlaneEndpoint": endpoint }));
-    }
-    (!body.is_empty()).then(|| body.into())
-}
-
 /// Reads the object and its Cluster once more, right before something is changed in MAAS (S15).
 pub(super) async fn is_still_wanted(
     context: &Context,
@@ -130,7 +107,10 @@ pub(super) async fn is_still_wanted(
         return Ok(false);
     }
     match cluster {
-        Some(cluster) => Ok(context.kubernetes.cluster(cluster).await?.is_none_or(|cluster| !is_paused(&cluster))),
+        Some(cluster) => {
+            let now = context.kubernetes.cluster(cluster).await?;
+            Ok(now.is_none_or(|cluster| pause::of_cluster(&cluster) == Lookup::Found(false)))
+        }
         None => Ok(true),
     }
 }

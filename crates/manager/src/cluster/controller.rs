@@ -9,8 +9,8 @@ use capmaas_api::capi::Cluster;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_core::cluster::Journal;
-use capmaas_core::cluster::plan::Requeue;
 use capmaas_core::hosts;
+use capmaas_core::plan::Requeue;
 use futures::StreamExt as _;
 use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
@@ -121,9 +121,8 @@ async fn pass(context: &Context, key: &Key) -> Option<Duration> {
     });
     context.metrics.reconciled("maascluster", result.is_ok(), began.elapsed());
     match result {
-        Ok(Requeue::Now) => Some(Duration::ZERO),
         Ok(Requeue::OnChange) => None,
-        Ok(Requeue::After(wait)) => Some(spread(wait.unsigned_abs())),
+        Ok(Requeue::After(wait)) => Some(spread(wait)),
         Err(error) => {
             tracing::warn!(error = %chain(&error), "a cluster could not be looked after");
             Some(spread(AFTER_ERROR))

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use capmaas_api::capi::{Cluster, owner};
+use capmaas_api::capi::owner;
 use capmaas_api::machine_status::AddressType;
 use capmaas_api::names::{
     CLUSTER_FINALIZER, CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION,
     MANAGED_BY, PAUSED_ANNOTATION,
 };
-use capmaas_api::tolerant::WHOLE_VALUE;
 use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{ApiServer, Hosts, Known, Machine, Object, Observed, Owner, Refusal};
@@ -20,6 +19,7 @@ use capmaas_core::credentials::Standing;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
 use capmaas_core::machine::{Journal as MachineJournal, debts};
 use capmaas_core::origin::WrittenFor;
+use capmaas_core::pause;
 use kube::ResourceExt as _;
 
 use super::{Context, maas, rivals};
@@ -191,7 +191,7 @@ pub(super) async fn owner_of(context: &Context, key: &Key, object: &MaasCluster)
     let key = key.beside(&reference.name);
     let found = match context.kubernetes.cluster(&key).await {
         Ok(Some(cluster)) if cluster.metadata.uid.as_deref() == Some(reference.uid.as_str()) => {
-            facts_of(&cluster, &object.name_any())
+            Owner::of(&cluster, &object.name_any())
         }
         Ok(_) => Lookup::Absent,
         Err(error) => Lookup::Unknown(error.to_string()),
@@ -199,38 +199,9 @@ pub(super) async fn owner_of(context: &Context, key: &Key, object: &MaasCluster)
     (Some(key), found)
 }
 
-/// What matters about a Cluster. One whose pause, or whose endpoint, cannot be read is not known.
-fn facts_of(cluster: &Cluster, maas_cluster: &str) -> Lookup<Owner> {
-    let matters = ["paused", "controlPlaneEndpoint", "clusterNetwork", WHOLE_VALUE];
-    if let Some(path) = cluster.spec.unreadable.iter().find(|path| matters.contains(&path.as_str())) {
-        return Lookup::Unknown(format!("cannot read spec of the Cluster {}: {path}", cluster.name_any()));
-    }
-    let endpoint = cluster.endpoint();
-    Lookup::Found(Owner {
-        name: cluster.name_any(),
-        refers_here: cluster
-            .spec
-            .infrastructure_ref
-            .as_ref()
-            .is_some_and(|reference| reference.is_ours("MaasCluster") && reference.name == maas_cluster),
-        paused: cluster.is_paused(),
-        host: endpoint.map(|(host, _)| host.to_owned()),
-        port: endpoint.map(|(_, port)| port),
-        api_server_port: cluster.api_server_port(),
-    })
-}
-
-/// Whether the Cluster is paused as it is stored now, for a last look before something is changed.
-pub(super) fn is_paused(cluster: &Cluster) -> bool {
-    !matches!(facts_of(cluster, ""), Lookup::Found(owner) if !owner.paused)
-}
-
 /// The owner as far as it is known.
 pub(super) fn owner_or_nobody(owner: &Lookup<Owner>) -> Owner {
-    match owner {
-        Lookup::Found(owner) => owner.clone(),
-        Lookup::Absent | Lookup::Unknown(_) => Owner::default(),
-    }
+    owner.found().cloned().unwrap_or_default()
 }
 
 pub(super) fn object_of(object: &MaasCluster) -> Object {
@@ -256,13 +227,10 @@ pub(super) fn object_of(object: &MaasCluster) -> Object {
 /// Whether MAAS need not be asked, because nothing will be done whatever it says.
 fn nothing_will_be_done(observed: &Observed) -> bool {
     let object = &observed.object;
-    let by_owner = match &observed.owner {
-        Lookup::Found(owner) => owner.paused,
-        Lookup::Absent => !object.deleting,
-        Lookup::Unknown(_) => true,
-    };
+    let paused = pause::is_paused(object.paused, observed.owner.as_ref().map(|owner| owner.paused));
+    let nobodys = observed.owner == Lookup::Absent && !object.deleting;
     let copy = is_plain_copy(&object.itself, object.journal.written_for.as_ref());
-    object.moving || object.paused || by_owner || copy || object.managed_elsewhere && !object.deleting
+    object.moving || paused != Lookup::Found(false) || nobodys || copy || object.managed_elsewhere && !object.deleting
 }
 
 /// The name of the Cluster that an object belongs to: by its label, or, before Cluster API has set that, by its owner; its own
@@ -345,23 +313,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn cluster(spec: serde_json::Value) -> Cluster {
-        serde_json::from_value(json!({ "metadata": { "name": "c1" }, "spec": spec })).unwrap()
-    }
-
-    #[test]
-    fn s01_a_pause_that_cannot_be_read_is_unknown() {
-        let paused = |spec| match facts_of(&cluster(spec), "c1") {
-            Lookup::Found(owner) => Some(owner.paused),
-            _ => None,
-        };
-        assert_eq!(paused(json!({ "paused": true })), Some(true));
-        assert_eq!(paused(json!({})), Some(false));
-        assert_eq!(paused(json!({ "paused": "maybe" })), None);
-        assert_eq!(paused(json!("nonsense")), None);
-        assert!(is_paused(&cluster(json!("nonsense"))));
-    }
 
     #[test]
     fn go29_addresses_are_read_once_each_and_only_if_they_are_any() {

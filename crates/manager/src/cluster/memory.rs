@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capmaas_core::backoff::Request;
-use capmaas_core::cluster::observed::Trouble;
+use capmaas_core::backoff::{Request, Trouble};
 use capmaas_core::cluster::plan::Effect;
 use jiff::{SignedDuration, Timestamp};
 
@@ -37,7 +36,7 @@ pub struct Memory {
 
 #[derive(Default)]
 struct State {
-    failures: HashMap<Key, Trouble>,
+    failures: HashMap<Key, (Effect, Trouble)>,
     probes: HashMap<Key, Timestamp>,
     zones: HashMap<(Fingerprint, Zones), (Timestamp, BTreeSet<String>)>,
 }
@@ -71,15 +70,13 @@ impl Memory {
         state.probes.remove(key);
     }
 
-    pub(super) fn trouble(&self, key: &Key) -> Option<Trouble> {
+    pub(super) fn trouble(&self, key: &Key) -> Option<(Effect, Trouble)> {
         self.state().failures.get(key).cloned()
     }
 
     pub(super) fn failed(&self, key: &Key, effect: &Effect, message: String, now: Timestamp) {
         let wait = self.backoff.refused(key, request(key, effect), FIRST_WAIT, now);
-        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-        let retry_at = now.saturating_add(wait).unwrap_or(now);
-        self.state().failures.insert(key.clone(), Trouble { effect: effect.clone(), message, retry_at });
+        self.state().failures.insert(key.clone(), (effect.clone(), Trouble::new(message, wait, now)));
     }
 
     pub(super) fn worked(&self, key: &Key, effect: &Effect, now: Timestamp) {
@@ -126,7 +123,7 @@ mod tests {
     fn s26_waits_double_up_to_two_minutes_and_begin_anew_after_a_success() {
         let (memory, key, now) = (Memory::default(), Key::new("n", "c"), Timestamp::UNIX_EPOCH);
         let effect = Effect::DeleteDnsRecord { id: 7 };
-        let wait = || memory.trouble(&key).map(|trouble| trouble.retry_at.as_second());
+        let wait = || memory.trouble(&key).map(|(_, trouble)| trouble.retry_at.as_second());
         let mut waits = Vec::new();
         for _ in 0..8 {
             memory.failed(&key, &effect, "denied".into(), now);

@@ -14,11 +14,11 @@ use std::time::Duration;
 use capmaas_core::backoff::Request;
 use capmaas_core::cluster::decide;
 use capmaas_core::cluster::observed::Contract;
-use capmaas_core::cluster::plan::Requeue;
+use capmaas_core::cluster::plan::Effect;
 use capmaas_core::cluster::provenance::{Provenance, judge};
 use capmaas_core::credentials::Standing;
 use capmaas_core::machine::DEBTS_ANNOTATION;
-use jiff::SignedDuration;
+use capmaas_core::plan::Requeue;
 use kube::ResourceExt as _;
 
 use self::gather::{Access, Gathered};
@@ -81,7 +81,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     match (&settled, debts) {
         (Ok(Settled::Worked), Some(debts)) => {
             let wait = context.memory.backoff.refused(key, debts, PAID, context.clock.now());
-            return Ok(Requeue::After(SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)));
+            return Ok(Requeue::After(wait));
         }
         (Err(error), _) if error.kind == ErrorKind::Conflict => return Ok(Requeue::seconds(1)),
         (Err(error), _) => tracing::warn!(cluster = %key, %error, "what is owed could not be looked at"),
@@ -90,7 +90,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     let owes = matches!(settled, Ok(Settled::Waiting));
     let mut plan = decide(&gathered.observed, context.clock.now());
     // What was remembered is good enough to see that nothing is to be done; what is done rests on what MAAS says now.
-    if plan.effect.is_some() && gathered.remembered {
+    if gathered.remembered && plan.effect.as_ref().is_some_and(Effect::rests_on_record) {
         let gathering = Box::pin(gather::gather(context, key, Access::Fresh));
         let Some(fresh) = gathering.await? else { return Ok(Requeue::OnChange) };
         gathered = fresh;
@@ -99,7 +99,7 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     if owes {
         plan.requeue = plan.requeue.min(Requeue::seconds(60));
     }
-    tracing::debug!(cluster = %key, effect = ?plan.effect, hosts = ?plan.hosts.as_ref().map(capmaas_core::hosts::plan::Effect::name), why = %plan.why, "decided");
+    tracing::debug!(cluster = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
     match Box::pin(apply::apply(context, key, gathered, plan)).await {
         // Somebody else wrote in between: look again.
         Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::seconds(1)),

@@ -31,7 +31,7 @@ pub(super) async fn perform(
         Effect::CreateDnsRecord { name, addresses } => names.create(name, &list(addresses), Some(TTL)).await.map(Some),
         Effect::UpdateDnsRecord { id, addresses } => names.set_addresses(*id, &list(addresses)).await.map(Some),
         Effect::DeleteDnsRecord { id } => names.delete(*id).await.map(|()| None),
-        Effect::ReleaseAddress { .. } => Ok(None),
+        Effect::ReleaseAddress { .. } | Effect::Hosts(_) => Ok(None),
     };
     let is_final = answer.as_ref().map_or_else(|error| error.effect() == Consequence::None, |_| true);
     if let (Some(sending), true) = (sending, is_final) {

@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capmaas_core::backoff::Request;
-use capmaas_core::hosts::observed::Trouble;
+use capmaas_core::backoff::{Request, Trouble};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::Backoff;
@@ -88,9 +87,7 @@ impl Memory {
         let of = state.entry(key.clone()).or_default();
         of.looked = None;
         let wait = self.backoff.refused(key, request(key, target), FIRST_WAIT, now);
-        let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-        let retry_at = now.saturating_add(wait).unwrap_or(now);
-        of.trouble.insert(target.to_owned(), Trouble { message, retry_at });
+        of.trouble.insert(target.to_owned(), Trouble::new(message, wait, now));
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use capmaas_core::machine::IN_FLIGHT;
+use capmaas_core::plan::IN_FLIGHT;
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Client, DnsFilter, DnsResource, Error, ErrorKind};
 

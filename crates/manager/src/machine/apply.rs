@@ -2,24 +2,25 @@
 
 use std::time::Duration;
 
-use capmaas_api::names::{CONTROL_PLANE_LABEL, HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
+use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, PAUSED_ANNOTATION};
 use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
-use capmaas_core::Lookup;
 use capmaas_core::backoff::Request;
-use capmaas_core::credentials::IDENTITY_ANNOTATION;
-use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
-use capmaas_core::machine::{
-    Access, Event, Finalizer, JOURNAL_ANNOTATION, Journal, Observed, Outcome, Plan, Requeue, conclude,
-};
+use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal, Observed, Plan, conclude};
+use capmaas_core::plan::{Event, Finalizer, Outcome, Requeue};
+use capmaas_core::{Lookup, pause};
 use kube::ResourceExt as _;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::Context;
 use super::gather::Session;
 use super::perform::perform;
 use super::telling::while_waiting;
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Kubernetes, ObjectEvent, Result};
+use crate::patch;
 use capmaas_core::maas;
+
+/// The finalizer that is put on objects; the other one is the Go provider's, and goes with it.
+const FINALIZERS: &[&str] = &[MACHINE_FINALIZER, HOST_EVACUATION_FINALIZER];
 
 /// What is left of a plan when it was applied.
 pub(super) struct Applied {
@@ -47,14 +48,11 @@ pub(super) async fn apply(
     let request = asked(&plan, session);
     warn(context, key, &uid, &mut plan.events).await;
     // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
-    if let Some(patch) = patch_of(observed, &plan) {
+    if let Some(patch) = patch::of(&object, &plan, FINALIZERS) {
         object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
         if let Some(status) = &mut plan.status {
             carry_over(status, observed.object.metadata.generation, object.metadata.generation);
         }
-    }
-    if let (Some(debt), Some(cluster)) = (&plan.debt, session.and_then(|session| session.maas_cluster.as_ref())) {
-        super::debts::owe(context, cluster, debt).await?;
     }
     if plan.finalizer == Finalizer::Remove {
         context.backoff.forget(key);
@@ -149,70 +147,7 @@ fn carry_over(status: &mut MaasMachineStatus, before: Option<i64>, after: Option
 /// tells this one if it has to wait. Trouble is always told.
 fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
     let trouble = |condition: &Condition| matches!(condition.severity, Some(Severity::Warning | Severity::Error));
-    requeue == Requeue::After(Duration::ZERO) && !status.ready && !status.conditions.iter().any(trouble)
-}
-
-/// What the plan changes about metadata and spec, if anything.
-fn patch_of(observed: &Observed, plan: &Plan) -> Option<Value> {
-    let object = &observed.object;
-    let mut annotations = Map::new();
-    if let Some(journal) = &plan.journal {
-        annotations.insert(JOURNAL_ANNOTATION.to_owned(), journal.text().into());
-    }
-    if let Some(identity) = &plan.identity {
-        annotations.insert(IDENTITY_ANNOTATION.to_owned(), identity.clone().into());
-    }
-    if let Some(asked) = &plan.asked {
-        annotations.insert(ASKED_ANNOTATION.to_owned(), asked.to_string().into());
-    }
-    let mut metadata = Map::new();
-    if !annotations.is_empty() {
-        metadata.insert("annotations".to_owned(), annotations.into());
-    }
-    if says_nothing_of_its_control_plane(observed, plan) {
-        metadata.insert("labels".to_owned(), json!({ CONTROL_PLANE_LABEL: "" }));
-    }
-    let before = object.finalizers().to_vec();
-    let mut after = before.clone();
-    match plan.finalizer {
-        Finalizer::Keep => {}
-        Finalizer::Add => {
-            if !after.iter().any(|name| name == MACHINE_FINALIZER) {
-                after.push(MACHINE_FINALIZER.to_owned());
-            }
-        }
-        Finalizer::Remove => after.retain(|name| name != MACHINE_FINALIZER && name != HOST_EVACUATION_FINALIZER),
-    }
-    if after != before {
-        metadata.insert("finalizers".to_owned(), after.into());
-    }
-    let mut spec = Map::new();
-    for (name, value) in [
-        ("providerID", &plan.spec.provider_id),
-        ("systemID", &plan.spec.system_id),
-        ("failureDomain", &plan.spec.failure_domain),
-    ] {
-        if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
-            spec.insert(name.to_owned(), value.clone().into());
-        }
-    }
-    let mut patch = Map::new();
-    if !metadata.is_empty() {
-        patch.insert("metadata".to_owned(), metadata.into());
-    }
-    if !spec.is_empty() {
-        patch.insert("spec".to_owned(), spec.into());
-    }
-    (!patch.is_empty()).then(|| patch.into())
-}
-
-/// A control plane machine that somebody made by hand, with the label on its Machine alone. Everybody who looks at MaasMachines
-/// only (the MaasCluster, those who place VMs and spread machines) is told by the same label here, before anything is done.
-fn says_nothing_of_its_control_plane(observed: &Observed, plan: &Plan) -> bool {
-    let object = &observed.object;
-    let ours = plan.finalizer == Finalizer::Add || object.finalizers().iter().any(|name| name == MACHINE_FINALIZER);
-    let open = matches!(observed.access, Access::Granted { .. });
-    ours && open && observed.is_control_plane() && !object.labels().contains_key(CONTROL_PLANE_LABEL)
+    requeue == Requeue::NOW && !status.ready && !status.conditions.iter().any(trouble)
 }
 
 /// Reads the object and its Cluster once more, right before a machine may lose something (S15).
@@ -228,7 +163,7 @@ async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, obje
     match &observed.cluster {
         Lookup::Found(cluster) => {
             let now = kubernetes.cluster(&key.beside(cluster.name_any())).await?;
-            Ok(now.is_none_or(|cluster| !cluster.is_paused()))
+            Ok(now.is_none_or(|cluster| pause::of_cluster(&cluster) == Lookup::Found(false)))
         }
         Lookup::Absent => Ok(true),
         Lookup::Unknown(_) => Ok(false),

@@ -8,7 +8,8 @@ use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
-use capmaas_core::machine::{Journal, Requeue};
+use capmaas_core::machine::Journal;
+use capmaas_core::plan::Requeue;
 use futures::StreamExt as _;
 use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
@@ -115,7 +116,7 @@ async fn passes(context: &Context, key: &Key) -> Option<Duration> {
     let mut result = once(context, key, &mut known).await;
     // One after the other instead of back to the end of the queue, where a machine that is half prepared waits for all others.
     for _ in 1..IN_A_ROW {
-        if !matches!(result, Ok(Requeue::After(Duration::ZERO))) {
+        if !matches!(result, Ok(Requeue::NOW)) {
             break;
         }
         result = once(context, key, &mut known).await;

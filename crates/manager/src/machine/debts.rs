@@ -7,7 +7,6 @@ use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, STAMP, STAMPED_FOR,
 use maas_client::PowerState;
 use serde_json::json;
 
-use super::Context;
 use super::gather::metal;
 use super::remove::remove_vm;
 use crate::identity::Identity;
@@ -15,17 +14,29 @@ use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kubernetes, Result};
 use crate::lease::Fence;
 use crate::machine_index::{Asker, stands_for};
 
+/// So often a debt is written whose MaasCluster somebody changed meanwhile.
+const TRIES: u32 = 5;
+
 /// Writes a debt down. Lost: it is not there, and the next pass writes it; there already: nothing is written.
-pub(super) async fn owe(context: &Context, cluster: &Key, debt: &Debt) -> Result<()> {
-    let Some(object) = context.kubernetes.maas_cluster(cluster).await? else {
-        return Err(Error::new(ErrorKind::NotFound, format!("write down what {cluster} owes"), "it is gone"));
-    };
-    let mut owed = read(cluster, &object)?;
-    if owed.contains(debt) {
-        return Ok(());
+/// Of several machines that write at the same time each tries again.
+pub(super) async fn owe(port: &dyn Kubernetes, cluster: Option<&Key>, debt: &Debt) -> Result<()> {
+    let gone =
+        || Error::new(ErrorKind::NotFound, format!("write down that {} is owed", debt.machine), "no MaasCluster");
+    let cluster = cluster.ok_or_else(gone)?;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let object = port.maas_cluster(cluster).await?.ok_or_else(gone)?;
+        let mut owed = read(cluster, &object)?;
+        if owed.contains(debt) {
+            return Ok(());
+        }
+        owed.push(debt.clone());
+        match write(port, cluster, &object, &owed).await {
+            Err(error) if error.kind == ErrorKind::Conflict && tries < TRIES => {}
+            written => return written.map(drop),
+        }
     }
-    owed.push(debt.clone());
-    write(context.kubernetes.as_ref(), cluster, &object, &owed).await.map(drop)
 }
 
 fn read(cluster: &Key, object: &MaasCluster) -> Result<Vec<Debt>> {

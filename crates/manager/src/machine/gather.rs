@@ -2,8 +2,7 @@
 
 use capmaas_api::capi::{Cluster, Machine, owner};
 use capmaas_api::names::{
-    CLUSTER_NAME_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION, DNS_NAME_ANNOTATION,
-    ENDPOINT_SOURCE_ANNOTATION, MANAGED_BY, PAUSED_ANNOTATION,
+    CLUSTER_NAME_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DNS_NAME_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION,
 };
 use capmaas_api::{MaasCluster, MaasMachine, reasons};
 use capmaas_core::Lookup;
@@ -14,8 +13,8 @@ use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::intent::Intent;
 use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Access, ClusterFacts, Format, HeldElsewhere, JOURNAL_ANNOTATION, Journal, NodeSight, Observed, STAMP, STAMPED_FOR,
-    Surplus, VmSight, asks_power, debts, ends_swap, first_journal, is_sent_back, may_be_served, wanted,
+    Access, ClusterFacts, Format, HeldElsewhere, Journal, NodeSight, Observed, STAMP, STAMPED_FOR, Surplus, VmSight,
+    asks_power, debts, ends_swap, first_journal, idle, is_sent_back, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{MachineFilter, PowerState};
@@ -74,7 +73,7 @@ pub(super) async fn gather(
         as_host: AsHost::NotAsked,
         object,
     });
-    if is_idle(&observed) {
+    if idle(&observed, context.clock.now()).is_some() {
         return Ok(Some((observed, None)));
     }
     let machine_index = kubernetes.machine_index().await?;
@@ -142,26 +141,9 @@ pub(super) async fn gather(
     Ok(Some((observed, Some(Session { identity, maas_cluster }))))
 }
 
-/// Whether nothing will be done whatever MAAS says, so that MAAS need not be asked.
-fn is_idle(observed: &Observed) -> bool {
-    let has = |name: &str| observed.object.annotations().contains_key(name);
-    let ours_to_end = observed.object.metadata.deletion_timestamp.is_some() && has(JOURNAL_ANNOTATION);
-    let elsewhere = (has(MANAGED_BY) || observed.object.labels().contains_key(MANAGED_BY)) && !ours_to_end;
-    let paused = matches!(&observed.cluster, Lookup::Found(cluster) if cluster.is_paused());
-    has(PAUSED_ANNOTATION) || has(DELETE_FOR_MOVE_ANNOTATION) || elsewhere || paused
-}
-
-fn looked_up<T>(answer: Result<Option<T>>) -> Lookup<T> {
-    match answer {
-        Ok(Some(found)) => Lookup::Found(found),
-        Ok(None) => Lookup::Absent,
-        Err(error) => Lookup::Unknown(error.to_string()),
-    }
-}
-
 async fn owner_machine(context: &Context, key: &Key, object: &MaasMachine) -> Lookup<Machine> {
     let Some(owner) = owner(&object.metadata, "Machine") else { return Lookup::Absent };
-    match looked_up(context.kubernetes.machine(&key.beside(&owner.name), &owner.uid).await) {
+    match Lookup::from(context.kubernetes.machine(&key.beside(&owner.name), &owner.uid).await) {
         // Deleted and made again under the same name: not our owner.
         Lookup::Found(machine) if machine.metadata.uid.as_deref() != Some(owner.uid.as_str()) => Lookup::Absent,
         found => found,
@@ -183,7 +165,7 @@ async fn owner_cluster(
     machine: &Lookup<Machine>,
 ) -> Lookup<Cluster> {
     match cluster_name(object, machine) {
-        Some(name) => looked_up(context.kubernetes.cluster(&key.beside(name)).await),
+        Some(name) => Lookup::from(context.kubernetes.cluster(&key.beside(name)).await),
         None => Lookup::Absent,
     }
 }
@@ -201,13 +183,13 @@ async fn infrastructure(
         },
         Lookup::Unknown(why) => return (Lookup::Unknown(why.clone()), None),
         Lookup::Absent => {
-            let object = looked_up(context.kubernetes.maas_machine(key).await);
+            let object = Lookup::from(context.kubernetes.maas_machine(key).await);
             let Lookup::Found(object) = object else { return (Lookup::Absent, None) };
             let Some(name) = object.labels().get(CLUSTER_NAME_LABEL).cloned() else { return (Lookup::Absent, None) };
             name
         }
     };
-    let found = looked_up(context.kubernetes.maas_cluster(&key.beside(&name)).await);
+    let found = Lookup::from(context.kubernetes.maas_cluster(&key.beside(&name)).await);
     let cluster = match cluster {
         Lookup::Found(cluster) => cluster.metadata.name.clone(),
         _ => Some(name),
@@ -230,7 +212,7 @@ async fn bootstrap(context: &Context, key: &Key, observed: &Observed) -> Lookup<
         Lookup::Absent => return Lookup::Absent,
         Lookup::Unknown(why) => return Lookup::Unknown(why.clone()),
     };
-    match looked_up(context.kubernetes.secret(&key.beside(name)).await) {
+    match Lookup::from(context.kubernetes.secret(&key.beside(name)).await) {
         Lookup::Found(secret) if secret.bytes("value").is_none() => Lookup::Absent,
         Lookup::Found(secret) => Lookup::Found(match secret.text("format") {
             None | Some("" | "cloud-config") => {

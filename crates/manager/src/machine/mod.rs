@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_api::{MaasMachine, MaasMachineStatus};
-use capmaas_core::machine::{Effect, Format, Observed, Plan, Requeue, SpecPatch, decide};
+use capmaas_core::machine::{Effect, Format, Observed, Plan, decide};
+use capmaas_core::plan::Requeue;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff::Backoff;
@@ -146,19 +147,7 @@ async fn gather(context: &Context, key: &Key, known: &mut Carried) -> Result<Opt
 fn hold(context: &Context, key: &Key, session: Option<&Session>, plan: Plan) -> Plan {
     let held = |request| context.backoff.held(key, request, context.clock.now());
     let Some(left) = apply::asked(&plan, session).and_then(held) else { return plan };
-    Plan {
-        effect: None,
-        journal: None,
-        identity: None,
-        spec: SpecPatch::default(),
-        debt: None,
-        asked: None,
-        finalizer: plan.finalizer,
-        status: None,
-        events: Vec::new(),
-        requeue: Requeue::After(left),
-        why: plan.why,
-    }
+    Plan { finalizer: plan.finalizer, ..Plan::nothing(Requeue::After(left), plan.why) }
 }
 
 #[cfg(test)]
@@ -170,7 +159,7 @@ mod tests {
         let transport = maas_client::transport::answering(|_| http::Response::default());
         let client =
             maas_client::Client::builder("http://maas.test/MAAS", "a:b:c").transport(transport).build().unwrap();
-        let in_flight = capmaas_core::machine::IN_FLIGHT.unsigned_abs();
+        let in_flight = capmaas_core::plan::IN_FLIGHT.unsigned_abs();
         let margin = Duration::from_secs(10);
         assert!(SEND + client.write_deadline() + margin <= in_flight, "decided, sent, answered");
         assert!(client.place_deadline() + client.write_deadline() + margin <= in_flight, "where no place was reserved");

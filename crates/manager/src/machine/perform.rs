@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 
 use capmaas_core::intent::Wipe;
-use capmaas_core::machine::{
-    Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, Refusal, STAMP, STAMPED_FOR, VmNic,
-};
+use capmaas_core::machine::{Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, STAMP, STAMPED_FOR, VmNic};
 use capmaas_core::placement::LEAVING_TAG;
+use capmaas_core::plan::Refusal;
 use kube::ResourceExt as _;
 use maas_client::{
     Allocate, Client, Compose, ComposeDisk, ComposeInterface, Deploy, Erase, ErrorKind, MachineUpdate, NewBridge,
     Release,
 };
 
-use super::Context;
 use super::gather::{Session, metal};
 use super::remove::{NotRemoved, remove_vm};
+use super::{Context, debts};
 use crate::hosts;
 use crate::kubernetes::{self, Key};
 
@@ -69,6 +68,12 @@ pub(super) async fn perform(
             Err(NotRemoved::NoVm(why)) => return Outcome::Refused(Refusal::Invalid, why),
             Err(NotRemoved::Maas(error)) => Err(error),
         },
+        Effect::Owe(debt) => {
+            return match debts::owe(context.kubernetes.as_ref(), session.maas_cluster.as_ref(), debt).await {
+                Ok(()) => Outcome::Done(None),
+                Err(error) => Outcome::Refused(Refusal::Passing, error.to_string()),
+            };
+        }
         Effect::Stamp { key: stamp, machine } => {
             let annotations =
                 BTreeMap::from([(STAMP.to_owned(), stamp.clone()), (STAMPED_FOR.to_owned(), key.to_string())]);

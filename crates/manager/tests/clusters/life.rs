@@ -1,7 +1,7 @@
 //! Clusters from the first day to the last.
 
 use capmaas_core::cluster::observed::Contract;
-use capmaas_core::cluster::plan::Requeue;
+use capmaas_core::plan::Requeue;
 use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 
@@ -43,7 +43,7 @@ async fn go30_an_idle_cluster_writes_nothing_and_asks_maas_once_in_half_an_hour(
     stage.forget_requests();
     stage.port.take_changes();
     stage.advance(1800);
-    assert!(matches!(stage.pass().await, Requeue::After(wait) if wait.as_mins() == 30));
+    assert!(matches!(stage.pass().await, Requeue::After(wait) if wait.as_secs() == 1800));
     assert!(stage.writes().is_empty() && stage.port.take_changes().is_empty());
     assert_eq!(stage.requests(), 1);
 }

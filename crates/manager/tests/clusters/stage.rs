@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capmaas_core::cluster::observed::Contract;
-use capmaas_core::cluster::plan::Requeue;
+use capmaas_core::plan::Requeue;
 use capmaas_manager::backoff::Backoff;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::cluster::{Context, Memory, reconcile};
@@ -213,7 +213,7 @@ impl Stage {
     pub(crate) async fn rest(&self) -> Requeue {
         for _ in 0..MOST_PASSES {
             match reconcile(&self.context, &key()).await.unwrap() {
-                Requeue::Now => {}
+                Requeue::NOW => {}
                 // A conflict, or the last look before an effect saw a change.
                 Requeue::After(wait) if wait.as_secs() == 1 => {}
                 later => return later,

@@ -1,7 +1,7 @@
 //! What goes wrong.
 
-use capmaas_core::cluster::plan::Requeue;
 use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
+use capmaas_core::plan::Requeue;
 use capmaas_manager::kubernetes::Key;
 use maas_sim::faults::ServerState;
 use serde_json::json;

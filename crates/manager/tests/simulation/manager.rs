@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use capmaas_core::cluster::observed::Contract;
-use capmaas_core::cluster::plan::Requeue as ClusterRequeue;
-use capmaas_core::machine::Requeue;
+use capmaas_core::plan::Requeue;
 use capmaas_manager::clock::Clock;
 use capmaas_manager::cluster;
 use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryCredentialCopies, Settings};
@@ -142,9 +141,8 @@ impl Manager {
                 }
             }
             Subject::Cluster(key) => match cluster::reconcile(&self.clusters, key).await? {
-                ClusterRequeue::OnChange => Next::OnChange,
-                ClusterRequeue::Now => Next::After(0),
-                ClusterRequeue::After(wait) => Next::After(i64::try_from(wait.as_millis()).unwrap()),
+                Requeue::OnChange => Next::OnChange,
+                Requeue::After(wait) => Next::After(i64::try_from(wait.as_millis()).unwrap()),
             },
         })
     }

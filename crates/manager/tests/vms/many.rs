@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use capmaas_core::machine::Requeue;
+use capmaas_core::plan::Requeue;
 use futures::future::join_all;
 
 use crate::stage::Stage;

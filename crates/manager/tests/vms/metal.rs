@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use capmaas_core::machine::Requeue;
+use capmaas_core::plan::Requeue;
 use capmaas_manager::kubernetes::Key;
 use capmaas_manager::machine::{Carried, reconcile_knowing};
 use serde_json::json;
@@ -146,7 +146,7 @@ async fn s15_a_machine_that_is_paused_between_two_steps_in_a_row_is_not_deployed
     let (key, mut known) = (Key::new("default", "m"), Carried::default());
     while !stage.mutations().iter().any(|kind| kind == "machine.update") {
         let next = reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
-        assert_eq!(next, Requeue::After(Duration::ZERO), "all these steps follow each other");
+        assert_eq!(next, Requeue::NOW, "all these steps follow each other");
     }
     stage
         .port

@@ -1,6 +1,6 @@
 //! Slow BMCs, machines that come again, clocks that were ahead.
 
-use capmaas_core::machine::Requeue;
+use capmaas_core::plan::Requeue;
 use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 

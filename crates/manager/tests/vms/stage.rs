@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use capmaas_core::machine::Requeue;
+use capmaas_core::plan::Requeue;
 use capmaas_manager::backoff::Backoff;
 use capmaas_manager::clock::{Clock, Driver};
 use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryCredentialCopies, Settings};

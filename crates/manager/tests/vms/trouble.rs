@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use capmaas_core::machine::Requeue;
+use capmaas_core::plan::Requeue;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
@@ -10,7 +10,7 @@ use crate::stage::Stage;
 /// What cannot be had is asked for again after half a minute.
 const RETRY: Requeue = Requeue::After(Duration::from_secs(30));
 /// What can be done about it is done at once.
-const AT_ONCE: Requeue = Requeue::After(Duration::ZERO);
+const AT_ONCE: Requeue = Requeue::NOW;
 
 /// Passes until the condition has this reason, then its whole self; that very pass asks to be repeated as said.
 async fn refused(stage: &Stage, type_: &str, reason: &str, again: Requeue) -> Value {

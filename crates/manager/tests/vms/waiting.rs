@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use capmaas_core::machine::Requeue;
+use capmaas_core::plan::Requeue;
 use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 

@@ -1,13 +1,13 @@
 //! The last day.
 
 use capmaas_api::{conditions, reasons};
-use jiff::SignedDuration;
 
 use super::super::decide;
 use super::super::journal::Source;
 use super::super::observed::Refusal;
-use super::super::plan::{Effect, Finalizer, Requeue};
+use super::super::plan::Effect;
 use super::*;
+use crate::plan::{Finalizer, Requeue};
 
 fn ending(mut observed: Observed) -> Observed {
     observed.object.deleting = true;
@@ -16,8 +16,8 @@ fn ending(mut observed: Observed) -> Observed {
 
 fn waits_because(observed: &Observed) -> String {
     let plan = decide(observed, now());
-    assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Keep));
-    assert_ne!(plan.requeue, Requeue::Now);
+    assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Keep));
+    assert_ne!(plan.requeue, Requeue::NOW);
     reason(&plan.status.unwrap(), conditions::DELETING).to_owned()
 }
 
@@ -39,10 +39,10 @@ fn go14_waiting_for_machines_looks_again_by_itself() {
 fn go15_the_record_is_deleted_and_seen_gone_before_the_finalizer_goes() {
     let mut observed = ending(settled(&[], vec![]));
     let plan = decide(&observed, now());
-    assert_eq!((plan.effect, plan.patch.finalizer), (Some(Effect::DeleteDnsRecord { id: 7 }), Finalizer::Keep));
+    assert_eq!((plan.effect, plan.finalizer), (Some(Effect::DeleteDnsRecord { id: 7 }), Finalizer::Keep));
     observed.record = Lookup::Absent;
     let plan = decide(&observed, now());
-    assert_eq!((plan.effect, plan.patch.finalizer), (None, Finalizer::Remove));
+    assert_eq!((plan.effect, plan.finalizer), (None, Finalizer::Remove));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn s18_only_the_record_whose_number_we_stored_is_deleted() {
     let mut observed = ending(settled(&["10.0.0.1"], vec![]));
     observed.object.journal.record = Some(6);
     let plan = decide(&observed, now());
-    assert_eq!((plan.effect, plan.patch.finalizer), (None, Finalizer::Remove));
+    assert_eq!((plan.effect, plan.finalizer), (None, Finalizer::Remove));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn s18_a_record_of_the_go_provider_is_emptied_and_left() {
     observed.machines = Lookup::Found(Vec::new());
     observed.record = Lookup::Found(record(7, &[]));
     let plan = decide(&observed, now());
-    assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+    assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Remove));
     assert_eq!(plan.events[0].reason, "DNSRecordLeft");
 }
 
@@ -84,9 +84,9 @@ fn s02_a_record_that_was_asked_for_a_moment_ago_may_still_appear() {
     observed.object.journal.record = None;
     observed.record = Lookup::Absent;
     let plan = decide(&observed, later(100));
-    assert_eq!(plan.requeue, Requeue::After(SignedDuration::from_secs(50)));
-    assert_eq!(plan.patch.finalizer, Finalizer::Keep);
-    assert_eq!(decide(&observed, later(150)).patch.finalizer, Finalizer::Remove);
+    assert_eq!(plan.requeue, Requeue::seconds(50));
+    assert_eq!(plan.finalizer, Finalizer::Keep);
+    assert_eq!(decide(&observed, later(150)).finalizer, Finalizer::Remove);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_record_whose_number_was_lost_is_noted_and_then_deleted() {
     observed.object.journal.record = None;
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 1));
-    assert_eq!(plan.requeue, Requeue::Now);
+    assert_eq!(plan.requeue, Requeue::NOW);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn without_credentials_what_made_nothing_in_maas_goes() {
     for mut observed in [users, nothing_made] {
         observed.identity = refused();
         observed.record = Lookup::Unknown("nobody to ask".into());
-        assert_eq!(decide(&observed, now()).patch.finalizer, Finalizer::Remove);
+        assert_eq!(decide(&observed, now()).finalizer, Finalizer::Remove);
     }
 }
 
@@ -155,11 +155,11 @@ fn s18_what_the_record_left_reserved_is_given_back_before_the_finalizer_goes() {
     observed.reserved.insert(ip("10.0.0.9"), Lookup::Found(()));
     let plan = decide(&observed, now());
     assert_eq!(plan.effect, Some(Effect::ReleaseAddress { address: ip("10.0.0.9") }));
-    assert_eq!(plan.patch.finalizer, Finalizer::Keep);
+    assert_eq!(plan.finalizer, Finalizer::Keep);
     observed.reserved.insert(ip("10.0.0.9"), Lookup::Unknown("away".into()));
     assert_eq!(waits_because(&observed), reasons::DELETING);
     observed.reserved.insert(ip("10.0.0.9"), Lookup::Absent);
-    assert_eq!(decide(&observed, now()).patch.finalizer, Finalizer::Remove);
+    assert_eq!(decide(&observed, now()).finalizer, Finalizer::Remove);
 }
 
 #[test]

@@ -2,24 +2,25 @@
 
 use capmaas_api::failure_domains::FailureDomains;
 use capmaas_api::{ConditionStatus, Conditions as _, conditions, names, reasons};
-use jiff::SignedDuration;
 
 use super::super::decide;
 use super::super::journal::Source;
-use super::super::observed::{ApiServer, Contract, Machine, Record, Refusal, Trouble};
-use super::super::plan::{Effect, Finalizer, Requeue};
+use super::super::observed::{ApiServer, Contract, Machine, Record, Refusal};
+use super::super::plan::Effect;
 use super::*;
+use crate::backoff::Trouble;
+use crate::plan::{Finalizer, Requeue};
 
 #[test]
 fn go15_the_name_is_written_down_before_the_record_is_made_and_with_everything_else_at_once() {
     let plan = decide(&fresh(), now());
     assert_eq!(plan.effect, None);
-    assert_eq!(plan.patch.finalizer, Finalizer::Add);
+    assert_eq!(plan.finalizer, Finalizer::Add);
     let endpoint = plan.patch.endpoint.as_ref().unwrap();
     assert_eq!((endpoint.host.as_str(), endpoint.port), (NAME, 6443));
     assert_eq!(plan.patch.annotations[names::DNS_NAME_ANNOTATION].as_deref(), Some(NAME));
     assert_eq!(plan.patch.annotations[names::ENDPOINT_SOURCE_ANNOTATION].as_deref(), Some("dns"));
-    assert_eq!(plan.requeue, Requeue::Now);
+    assert_eq!(plan.requeue, Requeue::NOW);
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn s18_a_record_that_somebody_else_made_is_left_alone() {
     (never_asked.object.journal.record, never_asked.object.journal.asked) = (None, None);
     for observed in [other, never_asked] {
         let plan = decide(&observed, now());
-        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+        assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
         assert_eq!(reason(&plan.status.unwrap(), conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
     }
 }
@@ -165,7 +166,7 @@ fn s15_a_move_takes_no_address_away_although_every_status_is_lost() {
     let none_listed = settled(&["10.0.0.1", "10.0.0.2"], vec![]);
     for observed in [all, half, none_listed] {
         let plan = decide(&observed, now());
-        assert_eq!((plan.effect, plan.patch.is_empty()), (None, true));
+        assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
         assert!(plan.status.unwrap().ready, "the notes alone tell that it is provisioned");
     }
 }
@@ -240,7 +241,7 @@ fn s24_taking_over_from_the_go_provider_changes_nothing_in_maas() {
     (observed.object.journal, observed.object.made_its_name) = (Journal::default(), false);
     observed.identity = Ok(Known { standing: Standing::First, ..known() });
     let plan = decide(&observed, now());
-    assert_eq!((&plan.effect, plan.patch.endpoint.as_ref(), plan.patch.finalizer), (&None, None, Finalizer::Keep));
+    assert_eq!((&plan.effect, plan.patch.endpoint.as_ref(), plan.finalizer), (&None, None, Finalizer::Keep));
     assert_eq!(plan.patch.annotations[names::ENDPOINT_SOURCE_ANNOTATION].as_deref(), Some("adopted"));
     observed.object.journal = Journal {
         source: Some(Source::Adopted),
@@ -254,7 +255,7 @@ fn s24_taking_over_from_the_go_provider_changes_nothing_in_maas() {
     assert_eq!((&plan.effect, plan.patch.annotations[names::DNS_RECORD_ANNOTATION].as_deref()), (&None, Some("7")));
     observed.object.journal.record = Some(7);
     let plan = decide(&observed, now());
-    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
     assert!(plan.status.unwrap().ready);
 }
 
@@ -275,7 +276,7 @@ fn go15_an_endpoint_of_the_user_is_never_fed_to_maas() {
     observed.machines = Lookup::Found(vec![up("m1", &["10.0.0.1"])]);
     observed.record = Lookup::Absent;
     let plan = decide(&observed, now());
-    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
     let status = plan.status.unwrap();
     assert_eq!(reason(&status, conditions::LOAD_BALANCER_READY), reasons::CUSTOM_ENDPOINT);
     assert!(status.ready && status.initialization.unwrap().provisioned == Some(true));
@@ -291,7 +292,7 @@ fn s01_maas_that_does_not_answer_changes_nothing_and_takes_nothing_back() {
     observed.identity = Err(Refusal { reason: reasons::MAAS_UNAVAILABLE, message: "MAAS is away".into() });
     let by_identity = decide(&observed, later(10));
     for plan in [by_record, by_identity] {
-        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+        assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
         let status = plan.status.unwrap_or_else(|| observed.object.status.clone());
         assert!(status.ready);
         assert_eq!(condition(&status, conditions::LOAD_BALANCER_READY).status, ConditionStatus::True);
@@ -318,13 +319,13 @@ fn s05_after_a_change_of_identity_nothing_is_made_until_something_of_ours_was_se
     let mut observed = identity_changed(settled(&[], vec![up("m1", &["10.0.0.1"])]));
     observed.record = Lookup::Absent;
     let plan = decide(&observed, now());
-    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
     assert_eq!(reason(&plan.status.unwrap(), conditions::CREDENTIALS_VALID), reasons::IDENTITY_CHANGED);
 
     // The very record proves nothing about the machines: names are shown to everybody, machines are not.
     observed.record = Lookup::Found(record(7, &["10.0.0.1"]));
     let plan = decide(&observed, now());
-    assert_eq!((plan.patch.is_empty(), plan.requeue), (true, Requeue::seconds(15)));
+    assert_eq!((plan.leaves_object(), plan.requeue), (true, Requeue::seconds(15)));
     observed.sees_a_machine = true;
     let plan = decide(&observed, now());
     let noted = plan.patch.annotations[crate::credentials::IDENTITY_ANNOTATION].clone();
@@ -334,31 +335,31 @@ fn s05_after_a_change_of_identity_nothing_is_made_until_something_of_ours_was_se
 #[test]
 fn s05_without_machines_the_record_is_proof_enough() {
     let mut observed = identity_changed(settled(&[], vec![]));
-    assert!(!decide(&observed, now()).patch.is_empty());
+    assert!(!decide(&observed, now()).leaves_object());
     observed.record = Lookup::Found(record(8, &[]));
-    assert!(decide(&observed, now()).patch.is_empty());
+    assert!(decide(&observed, now()).leaves_object());
 }
 
 #[test]
 fn s05_a_vm_that_is_owed_must_be_seen_before_another_identity_is_believed() {
     let mut observed = identity_changed(settled(&[], vec![]));
     observed.object.owes = true;
-    assert!(decide(&observed, now()).patch.is_empty());
+    assert!(decide(&observed, now()).leaves_object());
     observed.sees_a_machine = true;
-    assert!(!decide(&observed, now()).patch.is_empty());
+    assert!(!decide(&observed, now()).leaves_object());
 }
 
 #[test]
 fn an_effect_that_failed_is_told_and_tried_again_after_a_while() {
     let mut observed = settled(&[], vec![up("m1", &["10.0.0.1"])]);
     let effect = decide(&observed, now()).effect.unwrap();
-    observed.trouble = Some(Trouble { effect, message: "MAAS denied it".into(), retry_at: later(20) });
+    observed.trouble = Some((effect, Trouble { message: "MAAS denied it".into(), retry_at: later(20) }));
     let plan = decide(&observed, now());
-    assert_eq!((&plan.effect, plan.requeue), (&None, Requeue::After(SignedDuration::from_secs(20))));
+    assert_eq!((&plan.effect, plan.requeue), (&None, Requeue::seconds(20)));
     assert_eq!(reason(&plan.status.unwrap(), conditions::LOAD_BALANCER_READY), reasons::LOAD_BALANCER_FAILED);
     assert!(decide(&observed, later(20)).effect.is_some());
     let another = Effect::ReleaseAddress { address: "10.0.0.9".parse().unwrap() };
-    observed.trouble.as_mut().unwrap().effect = another;
+    observed.trouble.as_mut().unwrap().0 = another;
     assert!(decide(&observed, now()).effect.is_some(), "what failed was something else (S26)");
 }
 
@@ -373,7 +374,7 @@ fn s15_nothing_is_done_about_a_paused_object_but_saying_so() {
     (deleting.object.paused, deleting.object.deleting) = (true, true);
     for observed in [by_annotation, by_cluster, deleting] {
         let plan = decide(&observed, now());
-        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+        assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
         let status = plan.status.unwrap();
         assert_eq!(status.conditions.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), [conditions::PAUSED]);
     }
@@ -402,7 +403,7 @@ fn an_object_without_a_cluster_waits_without_a_finalizer() {
     let mut observed = fresh();
     observed.owner = Lookup::Absent;
     let plan = decide(&observed, now());
-    assert!(plan.patch.is_empty());
+    assert!(plan.leaves_object());
     assert_eq!(ready_reason(&plan.status.unwrap()), reasons::WAITING_FOR_OWNER);
 }
 
@@ -414,7 +415,7 @@ fn s08_what_cannot_be_read_is_left_alone() {
     journal.object.journal.unreadable = vec![names::DNS_RECORD_ANNOTATION.into()];
     for observed in [spec, journal] {
         let plan = decide(&observed, now());
-        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+        assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
         assert_eq!(ready_reason(&plan.status.unwrap()), reasons::UNREADABLE_SPEC);
     }
 }
@@ -424,7 +425,7 @@ fn a_finalizer_that_was_stripped_comes_back_and_nothing_else_changes() {
     let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
     observed.object.finalizer = false;
     let plan = decide(&observed, now());
-    assert_eq!(plan.patch.finalizer, Finalizer::Add);
+    assert_eq!(plan.finalizer, Finalizer::Add);
     assert!(plan.patch.annotations.is_empty() && plan.patch.endpoint.is_none());
 }
 
@@ -475,7 +476,7 @@ fn go30_an_api_server_is_asked_every_half_minute_until_it_answers_and_then_only_
     assert_eq!(reason(&plan.status.unwrap(), conditions::API_SERVER_AVAILABLE), reasons::API_SERVER_NOT_READY);
     observed.api_server = ApiServer::Answers;
     let plan = decide(&observed, now());
-    assert_eq!(plan.requeue, Requeue::After(SignedDuration::from_mins(30)));
+    assert_eq!(plan.requeue, Requeue::seconds(1800));
     let status = plan.status.unwrap();
     assert_eq!(ready_reason(&status), reasons::READY);
     observed.object.status = status;

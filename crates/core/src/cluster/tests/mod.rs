@@ -134,3 +134,9 @@ fn reason<'a>(status: &'a MaasClusterStatus, type_: &str) -> &'a str {
 fn ready_reason(status: &MaasClusterStatus) -> &str {
     reason(status, conditions::READY)
 }
+
+/// Whether anything is said, and whether nothing else happens, about a new MaasCluster of this Cluster.
+pub(crate) fn under_cluster(cluster: &capmaas_api::capi::Cluster) -> (bool, bool) {
+    let plan = super::decide(&Observed { owner: Owner::of(cluster, "c1"), ..fresh() }, now());
+    (plan.status.is_some(), plan.effect.is_none() && plan.leaves_object())
+}

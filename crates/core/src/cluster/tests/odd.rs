@@ -4,10 +4,10 @@ use capmaas_api::conditions;
 use capmaas_api::names::DNS_ASKED_ANNOTATION;
 
 use super::super::addresses::published;
-use super::super::observed::Trouble;
-use super::super::plan::Finalizer;
 use super::super::{decide, endpoint};
 use super::*;
+use crate::backoff::Trouble;
+use crate::plan::Finalizer;
 
 #[test]
 fn a_domain_that_no_dns_can_have_is_told_in_words_and_maas_is_not_asked_about_it() {
@@ -52,19 +52,18 @@ fn s02_a_record_that_a_clock_ahead_asked_for_is_waited_for_no_longer_than_any_ot
     observed.object.journal.record = None;
     observed.object.journal.asked = Some(later(60 * 60 * 24 * 365));
     let plan = decide(&observed, now());
-    assert_eq!(plan.patch.finalizer, Finalizer::Keep);
+    assert_eq!(plan.finalizer, Finalizer::Keep);
     assert_eq!(plan.patch.annotations.get(DNS_ASKED_ANNOTATION), Some(&Some(now().to_string())));
     observed.object.journal.asked = Some(now());
-    assert_eq!(decide(&observed, later(100)).patch.finalizer, Finalizer::Keep);
-    assert_eq!(decide(&observed, later(3600)).patch.finalizer, Finalizer::Remove);
+    assert_eq!(decide(&observed, later(100)).finalizer, Finalizer::Keep);
+    assert_eq!(decide(&observed, later(3600)).finalizer, Finalizer::Remove);
 }
 
 #[test]
 fn a_try_that_a_clock_ahead_put_off_is_not_put_off_until_then() {
     let mut observed = settled(&["10.0.0.9"], vec![up("m", &["10.0.0.7"])]);
     let effect = decide(&observed, now()).effect.unwrap();
-    let put_off =
-        |seconds| Some(Trouble { effect: effect.clone(), message: "denied".into(), retry_at: later(seconds) });
+    let put_off = |seconds| Some((effect.clone(), Trouble { message: "denied".into(), retry_at: later(seconds) }));
     observed.trouble = put_off(300);
     assert!(decide(&observed, now()).effect.is_none());
     observed.trouble = put_off(60 * 60 * 24);

@@ -5,9 +5,10 @@ use capmaas_api::{conditions, reasons};
 use super::super::decide;
 use super::super::journal::Source;
 use super::super::observed::Rival;
-use super::super::plan::{Effect, Finalizer, Plan};
+use super::super::plan::{Effect, Plan};
 use super::super::provenance::{Provenance, judge};
 use super::*;
+use crate::plan::Finalizer;
 
 fn somebody(namespace: &str, name: &str, uid: &str) -> WrittenFor {
     WrittenFor { namespace: namespace.into(), name: name.into(), uid: uid.into() }
@@ -53,12 +54,12 @@ fn s25_a_copy_says_so_touches_nothing_and_may_go_at_any_time() {
         observed.object.journal.written_for = Some(original.clone());
         observed.object.journal.owed = ips(&["10.0.0.9"]);
         let plan = decide(&observed, now());
-        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+        assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
         assert_eq!(says(&plan, conditions::READY), reasons::COPIED_JOURNAL);
         let message = condition(plan.status.as_ref().unwrap(), conditions::READY).message.clone().unwrap();
         assert!(message.contains(&original.to_string()), "{message}");
         let plan = deleted(observed);
-        assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+        assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Remove));
     }
 }
 
@@ -70,18 +71,14 @@ fn s25_an_object_in_a_new_life_needs_a_live_cluster_that_names_it() {
     assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 1), "it is written down whose it is now");
     observed.owner = Lookup::Found(Owner { name: "c1".into(), ..Owner::default() });
     let plan = decide(&observed, now());
-    assert_eq!((plan.patch.is_empty(), says(&plan, conditions::READY).as_str()), (true, reasons::COPIED_JOURNAL));
+    assert_eq!((plan.leaves_object(), says(&plan, conditions::READY).as_str()), (true, reasons::COPIED_JOURNAL));
     observed.owner = Lookup::Absent;
     assert!(matches!(judge(&observed), Provenance::Doubtful(_)));
     let plan = deleted(observed.clone());
-    assert_eq!(
-        (&plan.effect, plan.patch.finalizer),
-        (&None, Finalizer::Keep),
-        "its machines have journals of their own"
-    );
+    assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Keep), "its machines have journals of their own");
     observed.machines = Lookup::Found(Vec::new());
     let plan = deleted(observed);
-    assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+    assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Remove));
     assert!(plan.events[0].warning);
 }
 
@@ -133,7 +130,7 @@ fn s25_where_nobody_can_tell_the_original_neither_touches_the_record() {
     nobodys.rivals = vec![Rival { own: true, ..rival() }];
     for observed in [same_machines, nobodys] {
         let plan = decide(&observed, now());
-        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+        assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
         let message = condition(plan.status.as_ref().unwrap(), conditions::READY).message.clone().unwrap();
         assert!(message.contains("other/c1"), "{message}");
     }
@@ -150,12 +147,12 @@ fn s25_a_claim_without_a_number_does_not_disturb_one_with_a_number() {
 fn s18_a_forged_number_neither_redirects_nor_empties_nor_deletes_a_record() {
     let forged = |machines: Vec<Machine>| moved(settled(&["10.0.0.77"], machines));
     let plan = decide(&forged(vec![up("m1", &["10.0.0.1"])]), now());
-    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
     assert_eq!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
     let plan = deleted(forged(vec![leaving(up("m1", &["10.0.0.1"]))]));
-    assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Keep));
+    assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Keep));
     let plan = deleted(forged(Vec::new()));
-    assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+    assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Remove));
     assert_eq!(plan.events[0].reason, "DNSRecordLeft");
 }
 
@@ -164,7 +161,7 @@ fn s18_a_forged_time_of_asking_is_no_proof_either() {
     let mut observed = moved(settled(&["10.0.0.77"], vec![up("m1", &["10.0.0.1"])]));
     observed.object.journal.record = None;
     let plan = decide(&observed, now());
-    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
 }
 
 #[test]
@@ -185,11 +182,11 @@ fn s18_a_record_of_another_provider_is_ours_if_it_leads_to_this_clusters_machine
     for addresses in [&["10.0.0.77"][..], &["10.0.0.1", "10.0.0.77"], &[]] {
         let observed = of_the_go_provider(addresses, machines());
         let plan = decide(&observed, now());
-        assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true), "{addresses:?}");
+        assert_eq!((&plan.effect, plan.leaves_object()), (&None, true), "{addresses:?}");
         assert_eq!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
         assert!(!plan.status.as_ref().unwrap().ready, "nobody joins another cluster's API server");
         let plan = deleted(of_the_go_provider(addresses, Vec::new()));
-        assert_eq!((&plan.effect, plan.patch.finalizer), (&None, Finalizer::Remove));
+        assert_eq!((&plan.effect, plan.finalizer), (&None, Finalizer::Remove));
     }
 }
 
@@ -198,6 +195,6 @@ fn s01_whose_a_record_is_cannot_be_told_while_the_machines_are_not_known() {
     let mut observed = moved(settled(&["10.0.0.1"], Vec::new()));
     observed.machines = Lookup::Unknown("the API server is away".into());
     let plan = decide(&observed, now());
-    assert_eq!((&plan.effect, plan.patch.is_empty()), (&None, true));
+    assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
     assert_ne!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
 }

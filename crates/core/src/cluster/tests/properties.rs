@@ -3,13 +3,15 @@
 use capmaas_api::cluster::ControlPlaneEndpoint;
 use proptest::prelude::*;
 
-use super::super::observed::{Machine, Refusal, Rival, Trouble};
-use super::super::plan::{Effect, Finalizer};
+use super::super::observed::{Machine, Refusal, Rival};
+use super::super::plan::Effect;
 use super::super::proof::{Leads, leads};
 use super::super::provenance::{Provenance, judge};
 use super::super::{Plan, decide};
 use super::world::{Crash, World};
 use super::*;
+use crate::backoff::Trouble;
+use crate::plan::Finalizer;
 
 fn any_address() -> impl Strategy<Value = IpAddr> {
     (1u8..6).prop_map(|last| IpAddr::from([10, 0, 0, last]))
@@ -134,10 +136,9 @@ fn any_observed() -> impl Strategy<Value = Observed> {
     }));
     let rivals = prop_oneof![4 => Just(Vec::new()), 1 => proptest::collection::vec(any_rival(), 1..3)];
     let reserved = proptest::collection::btree_map(any_address(), any_lookup(Just(())), 0..6);
-    let trouble = proptest::option::of((-20i64..20).prop_map(|at| Trouble {
-        effect: Effect::UpdateDnsRecord { id: 1, addresses: BTreeSet::new() },
-        message: "denied".into(),
-        retry_at: later(at),
+    let trouble = proptest::option::of((-20i64..20).prop_map(|at| {
+        let effect = Effect::UpdateDnsRecord { id: 1, addresses: BTreeSet::new() };
+        (effect, Trouble { message: "denied".into(), retry_at: later(at) })
     }));
     let machines = any_lookup(proptest::collection::vec(any_machine(), 0..4));
     (
@@ -191,7 +192,7 @@ proptest! {
             prop_assert!(plan.is_idle());
         }
         if paused {
-            prop_assert!(plan.effect.is_none() && plan.patch.is_empty());
+            prop_assert!(plan.effect.is_none() && plan.leaves_object());
         }
     }
 
@@ -223,6 +224,7 @@ proptest! {
                 prop_assert!(observed.object.journal.owed.contains(address));
                 prop_assert_eq!(observed.reserved.get(address), Some(&Lookup::Found(())));
             }
+            Some(Effect::Hosts(_)) => prop_assert!(matches!(observed.hosts, Hosts::Seen(_))),
         }
         if plan.effect.is_some() {
             prop_assert!(observed.identity.is_ok() && observed.object.finalizer);
@@ -233,7 +235,7 @@ proptest! {
     fn s25_what_was_not_written_for_an_object_changes_nothing_in_maas(observed in any_observed()) {
         if matches!(judge(&observed), Provenance::Copy(_) | Provenance::Doubtful(_)) {
             let plan = decide(&observed, now());
-            prop_assert!(plan.effect.is_none() && plan.hosts.is_none() && plan.patch.annotations.is_empty());
+            prop_assert!(plan.effect.is_none() && plan.patch.annotations.is_empty());
         }
     }
 
@@ -251,7 +253,7 @@ proptest! {
     #[test]
     fn the_finalizer_goes_only_when_nothing_of_ours_can_be_left(observed in any_observed()) {
         let plan = decide(&observed, now());
-        if plan.patch.finalizer != Finalizer::Remove {
+        if plan.finalizer != Finalizer::Remove {
             return Ok(());
         }
         prop_assert!(plan.effect.is_none());
@@ -352,7 +354,7 @@ fn crash() -> impl Strategy<Value = Crash> {
 fn rest(world: &mut World) -> Plan {
     for _ in 0..20 {
         let Some(observed) = world.observe() else {
-            return Plan::nothing(super::super::plan::Requeue::OnChange, "gone");
+            return Plan::nothing(crate::plan::Requeue::OnChange, "gone");
         };
         let plan = decide(&observed, world.now());
         if plan.is_idle() {

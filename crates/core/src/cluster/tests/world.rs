@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 
 use super::super::observed::{ApiServer, Contract, Hosts, Known, Machine, Object, Observed, Owner, Record};
-use super::super::plan::{Effect, Finalizer, Patch};
+use super::super::plan::Effect;
 use super::super::{Journal, Plan, addresses, endpoint};
 use super::{known, later};
 use crate::Lookup;
 use crate::credentials::Standing;
+use crate::plan::Finalizer;
 
 /// Where a pass ends early, as if the manager were killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +126,7 @@ impl World {
         if crash == Crash::BeforePatch {
             return;
         }
-        self.patch(&plan.patch);
+        self.patch(plan);
         if crash == Crash::AfterPatch {
             return;
         }
@@ -145,14 +146,14 @@ impl World {
         }
     }
 
-    fn patch(&mut self, patch: &Patch) {
+    fn patch(&mut self, plan: &Plan) {
         let Some(object) = &mut self.object else { return };
-        match patch.finalizer {
+        match plan.finalizer {
             Finalizer::Keep => {}
             Finalizer::Add => object.finalizer = true,
             Finalizer::Remove => object.finalizer = false,
         }
-        if let Some(endpoint) = &patch.endpoint {
+        if let Some(endpoint) = &plan.patch.endpoint {
             object.spec.control_plane_endpoint = Some(endpoint.clone());
             object.generation = object.generation.map(|generation| generation + 1);
         }
@@ -160,7 +161,7 @@ impl World {
         for (key, value) in Journal::default().difference(&object.journal) {
             annotations.extend(value.map(|value| (key.to_owned(), value)));
         }
-        for (key, value) in &patch.annotations {
+        for (key, value) in &plan.patch.annotations {
             match value {
                 Some(value) => drop(annotations.insert((*key).to_owned(), value.clone())),
                 None => drop(annotations.remove(*key)),
@@ -192,6 +193,7 @@ impl World {
             }
             Effect::DeleteDnsRecord { id } => self.records.retain(|_, record| record.id != *id),
             Effect::ReleaseAddress { address } => assert!(self.reserved.remove(address), "{address} was not reserved"),
+            Effect::Hosts(effect) => panic!("this world has no hosts: {effect:?}"),
         }
         None
     }

@@ -6,6 +6,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
+use crate::plan::Finalizer;
 
 fn debt() -> Debt {
     let vm = vm(State::Deployed);
@@ -102,13 +103,13 @@ fn s16_a_vm_that_failed_on_a_host_that_is_off_is_owed_and_made_elsewhere() {
     for state in [State::Allocated, State::Deploying, State::FailedDeployment, State::ReleasingFailed] {
         let mut observed = on_host(vm(state), &failed(), Some(Power::Off));
         let plan = decide(&observed, now());
-        assert_eq!((plan.effect.as_ref(), plan.debt.as_ref()), (None, Some(&debt())), "{state:?}");
-        assert_eq!(plan.journal, None, "it stays ours until the debt is seen");
+        assert_eq!(plan.effect, Some(Effect::Owe(debt())), "{state:?}");
+        assert_eq!(plan.patch.journal, None, "it stays ours until the debt is seen");
 
         observed.debts = Lookup::Found(vec![debt()]);
         let plan = decide(&observed, now());
-        let journal = plan.journal.unwrap();
-        assert_eq!((plan.effect, plan.debt), (None, None), "{state:?}");
+        let journal = plan.patch.journal.unwrap();
+        assert_eq!(plan.effect, None, "{state:?}");
         assert_eq!((journal.machine.as_ref(), journal.owed.as_slice()), (None, [ID.to_owned()].as_slice()));
         assert!(journal.failed[0].power, "no image fails where nothing runs");
         assert_ne!(
@@ -125,10 +126,10 @@ fn s16_a_vm_that_nobody_has_taken_yet_is_owed_too() {
     for state in [State::Ready, State::FailedCommissioning, State::Commissioning] {
         let mut observed = on_host(unowned_vm(state), &failed(), Some(Power::Off)).under_key(Vec::new());
         let plan = decide(&observed, now());
-        assert_eq!((plan.effect.as_ref(), plan.debt.as_ref()), (None, Some(&debt())), "{state:?}");
+        assert_eq!(plan.effect, Some(Effect::Owe(debt())), "{state:?}");
         // Somebody else has it: it is nothing that we owe (S10).
         observed = observed.seeing(maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) });
-        assert_eq!(decide(&observed, now()).debt, None, "{state:?}");
+        assert_ne!(effect(&decide(&observed, now())), "owe", "{state:?}");
     }
 }
 
@@ -137,10 +138,10 @@ fn s16_without_a_mark_nobody_could_tell_later_whose_it_is_so_it_is_marked_first(
     let unmarked = maas::Machine { stamp: None, ..vm(State::Allocated) };
     let observed = on_host(unmarked.clone(), &failed(), Some(Power::Off));
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), plan.debt.as_ref()), ("stamp", None));
+    assert_eq!(effect(&plan), "stamp");
     let leaving = on_host(unmarked, &vm_on_record(), Some(Power::Off)).deleting();
     let plan = decide(&leaving, now());
-    assert_eq!((effect(&plan), plan.debt.as_ref()), ("stamp", None));
+    assert_eq!(effect(&plan), "stamp");
 }
 
 #[test]
@@ -148,8 +149,12 @@ fn s16_power_that_nobody_can_tell_is_not_off() {
     for power in [None, Some(Power::Unknown), Some(Power::On)] {
         for metal in [vm(State::FailedDeployment), unowned_vm(State::Ready), vm(State::Deploying)] {
             let plan = decide(&on_host(metal, &failed(), power), now());
-            assert_eq!(plan.debt, None, "{power:?}");
-            assert_eq!(plan.journal.map_or(Vec::new(), |journal| journal.owed), Vec::<String>::new(), "{power:?}");
+            assert_ne!(effect(&plan), "owe", "{power:?}");
+            assert_eq!(
+                plan.patch.journal.map_or(Vec::new(), |journal| journal.owed),
+                Vec::<String>::new(),
+                "{power:?}"
+            );
         }
     }
 }
@@ -162,7 +167,7 @@ fn s16_a_host_that_dies_under_a_vm_in_the_making_is_not_waited_for() {
         journal.deploy_began = Some(now());
         let alone = if metal.stamp.is_none() { Vec::new() } else { vec![metal.clone()] };
         let plan = decide(&on_host(metal.clone(), &journal, Some(Power::Off)).under_key(alone), later(400));
-        let journal = plan.journal.unwrap();
+        let journal = plan.patch.journal.unwrap();
         assert!(journal.is_to_go(ID) && plan.effect.is_none(), "{state:?}");
         assert_eq!(journal.vm.as_ref().unwrap().avoids(later(400)).collect::<Vec<_>>(), [HOST], "{state:?}");
         assert!(journal.failed.iter().all(|failure| failure.power), "no image is to blame: {state:?}");
@@ -188,7 +193,7 @@ fn s16_what_the_cluster_owes_is_none_of_the_objects_any_more() {
     let mut living = fresh_vm().with_journal(&journal).under_key(vec![owed.clone()]);
     living.vm.placement = Lookup::Unknown("nobody looked".into());
     let plan = decide(&living, now());
-    assert_eq!((plan.effect, plan.journal.and_then(|journal| journal.machine)), (None, None));
+    assert_eq!((plan.effect, plan.patch.journal.and_then(|journal| journal.machine)), (None, None));
     // With another one in the journal: it is no second machine under one key (S4).
     let next = maas::Machine { id: "next".into(), hostname: "m-2".into(), ..vm(State::Allocated) };
     let mut with_next = journal.clone();

@@ -6,6 +6,7 @@ use crate::Lookup;
 use crate::hosts::bridge::Interface;
 use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, Note};
 use crate::maas;
+use crate::plan::{Refusal, Requeue};
 
 fn becoming_a_host() -> Observed {
     let mut observed = fresh().with_journal(&on_record());
@@ -98,7 +99,7 @@ fn s11_the_address_of_a_host_leaves_dns_when_it_is_none_any_more_so_that_its_age
     observed.as_host = as_host(true);
     let plan = decide(&observed, now());
     assert_eq!(effect(&plan), "look_at_host");
-    let mut gone = observed.with_journal(&plan.journal.unwrap());
+    let mut gone = observed.with_journal(&plan.patch.journal.unwrap());
     gone.as_host = AsHost::NoHost;
     let plan = decide(&gone, later(4));
     assert_eq!((effect(&plan), reason(&plan)), ("", "DNSDetachPending"));
@@ -113,7 +114,7 @@ fn s11_a_refresh_that_failed_unregisters_nothing() {
     let plan = decide(&observed, now());
     let refused = Outcome::Refused(Refusal::Passing, "503: unreachable".into());
     let conclusion = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &refused, now());
-    let journal = conclusion.journal.or(plan.journal).unwrap();
+    let journal = conclusion.journal.or(plan.patch.journal).unwrap();
     assert_eq!(journal.leaving.as_ref().unwrap().refreshed, None);
     assert_eq!(effect(&decide(&observed.with_journal(&journal), later(30))), "look_at_host");
 }
@@ -150,7 +151,7 @@ fn go11_hosts_wait_for_their_own_vms_and_nothing_that_is_remembered_of_one_pass_
     second.as_host = as_host(true);
     assert_eq!(effect(&decide(&second, now())), "look_at_host");
     // Its VMs gone, the first goes on from whatever was remembered while it waited.
-    if let Some(journal) = &waiting.journal {
+    if let Some(journal) = &waiting.patch.journal {
         observed = observed.with_journal(journal);
     }
     observed.as_host = as_host(true);

@@ -7,6 +7,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
+use crate::plan::Finalizer;
 
 fn turned(mut observed: Observed, mode: ProvisioningMode) -> Observed {
     observed.object.spec.provisioning_mode = Some(mode);
@@ -31,7 +32,7 @@ fn s27_metal_that_the_spec_calls_a_vm_afterwards_is_given_back_and_never_removed
                     let observed = turned(observed, ProvisioningMode::Lxd);
                     let plan = decide(&if deleting { observed.deleting() } else { observed }, now());
                     assert_ne!(effect(&plan), "delete_vm", "{state:?} {power:?}");
-                    assert!(plan.journal.is_none_or(|journal| journal.vm.is_none()), "{state:?} {power:?}");
+                    assert!(plan.patch.journal.is_none_or(|journal| journal.vm.is_none()), "{state:?} {power:?}");
                 }
             }
         }
@@ -93,7 +94,7 @@ fn noted(journal: Option<&Journal>, found: maas::Machine) -> Observed {
 #[test]
 fn s27_a_vm_that_nobody_has_is_neither_removed_nor_taken_for_an_annotation() {
     let found = || database(None, State::Ready);
-    let journal = decide(&noted(None, found()).deleting(), now()).journal.unwrap();
+    let journal = decide(&noted(None, found()).deleting(), now()).patch.journal.unwrap();
     assert_eq!(journal.vm.as_ref().unwrap().name, "database");
     let plan = decide(&noted(Some(&journal), found()).deleting(), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
@@ -105,20 +106,20 @@ fn s27_a_vm_that_nobody_has_is_neither_removed_nor_taken_for_an_annotation() {
     observed.power = Some(Power::Off);
     assert_eq!(effect(&decide(&observed, now())), "");
     let plan = decide(&noted(Some(&journal), found()), now());
-    assert_eq!((effect(&plan), plan.journal.unwrap().machine), ("", None));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().machine), ("", None));
     assert!(plan.events.iter().any(|event| event.warning), "{:?}", plan.events);
 }
 
 #[test]
 fn s24_a_vm_that_the_go_provider_took_is_taken_over_by_its_mark_and_removed_under_it() {
-    let journal = decide(&noted(None, database(Some("admin"), State::Allocated)), now()).journal.unwrap();
+    let journal = decide(&noted(None, database(Some("admin"), State::Allocated)), now()).patch.journal.unwrap();
     let plan = decide(&noted(Some(&journal), database(Some("admin"), State::Allocated)), now());
-    let adopted = plan.journal.unwrap();
+    let adopted = plan.patch.journal.unwrap();
     assert!(adopted.adopted && adopted.machine.as_deref() == Some(ID));
     let seen = |metal: maas::Machine| noted(Some(&adopted), metal.clone()).seeing(metal);
     assert_eq!(effect(&decide(&seen(database(Some("admin"), State::Allocated)), now())), "stamp");
     let theirs = decide(&seen(database(Some("bob"), State::Allocated)), now());
-    assert_eq!((effect(&theirs), theirs.journal.unwrap().machine), ("", None));
+    assert_eq!((effect(&theirs), theirs.patch.journal.unwrap().machine), ("", None));
     // A release would take the mark off it, and nothing else proves that it is ours.
     let marked = maas::Machine { stamp: Some(KEY.into()), ..database(Some("admin"), State::Deployed) };
     let mut leaving = seen(marked.clone()).under_key(vec![marked]).deleting();

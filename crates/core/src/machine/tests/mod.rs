@@ -15,3 +15,15 @@ mod surplus;
 mod table;
 mod vm;
 mod vm_table;
+
+/// Whether anything is said, and whether nothing else happens, about a machine of this Cluster that could be asked for.
+pub(crate) fn under_cluster(cluster: &capmaas_api::capi::Cluster) -> (bool, bool) {
+    let mut observed = fixture::fresh();
+    let ready = observed.cluster.found().expect("a Cluster").status.clone();
+    observed.cluster = crate::Lookup::Found(capmaas_api::capi::Cluster { status: ready, ..cluster.clone() });
+    let plan = super::decide(&observed, fixture::now());
+    (
+        plan.status.is_some(),
+        plan.effect.is_none() && plan.patch.journal.is_none() && plan.finalizer == crate::plan::Finalizer::Keep,
+    )
+}

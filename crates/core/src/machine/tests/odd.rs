@@ -4,6 +4,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
+use crate::plan::{Finalizer, Refusal};
 
 fn message(plan: &Plan) -> String {
     condition(plan, "MachineDeployed").message.clone().unwrap_or_default()
@@ -17,15 +18,15 @@ fn s17_a_machine_that_failed_and_is_handed_out_again_counts_and_is_given_back() 
         let asked = decide(&fresh().with_journal(&journal), now());
         assert_eq!(effect(&asked), "allocate");
         let again = maas::Machine { stamp: None, ..metal(State::Allocated) };
-        let found = decide(&fresh().with_journal(&asked.journal.unwrap()).under_key(vec![again.clone()]), now());
-        let taken = found.journal.unwrap();
+        let found = decide(&fresh().with_journal(&asked.patch.journal.unwrap()).under_key(vec![again.clone()]), now());
+        let taken = found.patch.journal.unwrap();
         assert_eq!((taken.failed.len(), taken.machine.as_deref()), (attempt, Some(ID)));
         let plan = decide(&fresh().with_journal(&taken).seeing(again.clone()).under_key(vec![again]), now());
         assert_eq!(effect(&plan), "release", "it is not deployed once more");
-        let released = Journal { in_flight: None, ..plan.journal.unwrap() };
+        let released = Journal { in_flight: None, ..plan.patch.journal.unwrap() };
         let mut ready = fresh().with_journal(&released).seeing(foreign(State::Ready, None));
         ready.power = Some(Power::Off);
-        journal = decide(&ready, now()).journal.unwrap();
+        journal = decide(&ready, now()).patch.journal.unwrap();
     }
     let plan = decide(&fresh().with_journal(&journal), now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "AttemptsExhausted"), "the image is not blamed");
@@ -39,7 +40,7 @@ fn s17_of_two_machines_that_maas_handed_out_the_one_that_has_not_failed_is_used(
     let journal = Journal { failed: vec![failure], ..journal() };
     let good = maas::Machine { id: "zzz999".into(), stamp: None, ..metal(State::Allocated) };
     let bad = maas::Machine { stamp: None, ..metal(State::Allocated) };
-    let journal = decide(&fresh().with_journal(&journal).under_key(vec![bad, good]), now()).journal.unwrap();
+    let journal = decide(&fresh().with_journal(&journal).under_key(vec![bad, good]), now()).patch.journal.unwrap();
     assert_eq!((journal.machine.as_deref(), journal.failed.len()), (Some("zzz999"), 1));
 }
 
@@ -104,7 +105,7 @@ fn s17_a_machine_that_boots_where_there_is_no_dhcp_is_told_so_and_no_image_is_bl
     );
     let plan = decide(&fresh().with_journal(&begun).seeing(dark(State::FailedDeployment)), later(1800));
     assert!(message(&plan).contains("where MAAS neither serves nor relays DHCP"), "{}", message(&plan));
-    assert!(plan.journal.unwrap().failed[0].power, "no image fails where nothing boots");
+    assert!(plan.patch.journal.unwrap().failed[0].power, "no image fails where nothing boots");
     // Another server may give addresses.
     assert_eq!(effect(&decide(&fresh().with_journal(&on_record()).seeing(dark(State::Allocated)), now())), "deploy");
 }
@@ -113,8 +114,8 @@ fn s17_a_machine_that_boots_where_there_is_no_dhcp_is_told_so_and_no_image_is_bl
 fn a_machine_in_a_zone_with_a_blank_in_its_name_is_of_use() {
     let metal = maas::Machine { zone: "rack 1".into(), ..metal(State::Deployed) };
     let plan = decide(&fresh().with_journal(&on_record()).seeing(metal), now());
-    assert_eq!(plan.spec.provider_id.as_deref(), Some("maas://rack%201/abc123"));
-    assert_eq!(plan.spec.failure_domain.as_deref(), Some("rack 1"));
+    assert_eq!(plan.patch.spec.provider_id.as_deref(), Some("maas://rack%201/abc123"));
+    assert_eq!(plan.patch.spec.failure_domain.as_deref(), Some("rack 1"));
 }
 
 #[test]

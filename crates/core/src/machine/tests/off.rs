@@ -5,6 +5,7 @@ use super::fixture::*;
 use crate::Lookup;
 use crate::hosts::leaving::{ASKED_ANNOTATION, Note};
 use crate::maas;
+use crate::plan::{Finalizer, Requeue};
 
 /// Released in this state, then seen Ready: what the journal says.
 fn released_in(state: State, journal: &Journal) -> Journal {
@@ -12,7 +13,7 @@ fn released_in(state: State, journal: &Journal) -> Journal {
     observed.as_host = AsHost::NoHost;
     let plan = decide(&observed, now());
     assert_eq!(effect(&plan), "release", "{state:?}");
-    Journal { in_flight: None, ..plan.journal.unwrap() }
+    Journal { in_flight: None, ..plan.patch.journal.unwrap() }
 }
 
 fn ready(journal: &Journal, power: Power) -> Observed {
@@ -35,13 +36,13 @@ fn s14_a_machine_that_was_released_on_its_way_up_is_seen_off_twice_half_a_minute
         let first = decide(&ready(&released, Power::Off), later(2));
         assert_eq!((first.finalizer, effect(&first)), (Finalizer::Keep, ""), "{state:?}");
         assert_eq!(first.requeue, Requeue::After(std::time::Duration::from_secs(31)));
-        let once = first.journal.unwrap();
+        let once = first.patch.journal.unwrap();
         assert_eq!(decide(&ready(&once, Power::Off), later(20)).finalizer, Finalizer::Keep, "{state:?}: too early");
         assert_eq!(decide(&ready(&once, Power::Off), later(33)).finalizer, Finalizer::Remove, "{state:?}");
         // Turned on meanwhile: it is taken back, and both looks come after its next release.
         let plan = decide(&ready(&once, Power::On), later(33));
         assert_eq!(effect(&plan), "reclaim", "{state:?}");
-        let again = Journal { in_flight: None, ..plan.journal.unwrap() };
+        let again = Journal { in_flight: None, ..plan.patch.journal.unwrap() };
         assert_eq!(decide(&ready(&again, Power::Off), later(60)).finalizer, Finalizer::Keep, "{state:?}");
     }
 }
@@ -52,12 +53,12 @@ fn s14_a_lost_answer_to_the_release_of_a_machine_that_failed_does_not_hide_that_
     let failed = Journal { failed: vec![failure], ..on_record() };
     let plan = decide(&fresh().with_journal(&failed).seeing(metal(State::FailedDeployment)), now());
     assert_eq!(effect(&plan), "release");
-    let mut observed = fresh().with_journal(&plan.journal.unwrap()).seeing(foreign(State::Ready, None));
+    let mut observed = fresh().with_journal(&plan.patch.journal.unwrap()).seeing(foreign(State::Ready, None));
     observed.power = Some(Power::On);
     let plan = decide(&observed, later(5));
     assert_eq!(effect(&plan), "reclaim");
     // Nor does a lost answer to that.
-    let observed = observed.with_journal(&plan.journal.unwrap());
+    let observed = observed.with_journal(&plan.patch.journal.unwrap());
     assert_eq!(effect(&decide(&observed, later(100))), "", "s02");
     assert_eq!(effect(&decide(&observed, later(160))), "reclaim");
 }
@@ -83,13 +84,13 @@ fn s14_a_surplus_machine_that_somebody_was_deploying_is_seen_off_twice_as_well()
     };
     let plan = decide(&seeing(&journal, other(State::Deploying), None), now());
     assert_eq!(effect(&plan), "release");
-    let journal = Journal { in_flight: None, ..plan.journal.unwrap() };
+    let journal = Journal { in_flight: None, ..plan.patch.journal.unwrap() };
     let free = || maas::Machine { owner: None, stamp: None, ..other(State::Ready) };
     let plan = decide(&seeing(&journal, free(), Some(Power::Off)), later(2));
     assert_eq!(plan.finalizer, Finalizer::Keep);
-    let once = plan.journal.unwrap();
+    let once = plan.patch.journal.unwrap();
     let plan = decide(&seeing(&once, free(), Some(Power::Off)), later(33));
-    assert_eq!((plan.finalizer, plan.journal.map(|journal| journal.surplus.len())), (Finalizer::Remove, Some(0)));
+    assert_eq!((plan.finalizer, plan.patch.journal.map(|journal| journal.surplus.len())), (Finalizer::Remove, Some(0)));
 }
 
 /// A journal whose every time lies in the year 2099.
@@ -133,20 +134,20 @@ fn s02_a_time_in_the_future_is_written_anew_once_and_then_waited_for_no_longer_t
     let leaving = fresh().with_journal(&sent).deleting();
     let plan = decide(&leaving, now());
     assert_eq!(plan.finalizer, Finalizer::Keep, "it may still land");
-    let mended = plan.journal.unwrap();
+    let mended = plan.patch.journal.unwrap();
     assert_eq!(mended.in_flight.as_ref().unwrap().at, now());
     let mended = leaving.with_journal(&mended);
     assert_eq!(decide(&mended, later(149)).finalizer, Finalizer::Keep);
     assert_eq!(decide(&mended, later(150)).finalizer, Finalizer::Remove);
     let living = decide(&fresh().with_journal(&sent), now());
-    assert_eq!((effect(&living), living.journal.unwrap().in_flight.unwrap().at), ("", now()));
+    assert_eq!((effect(&living), living.patch.journal.unwrap().in_flight.unwrap().at), ("", now()));
 }
 
 #[test]
 fn s02_a_registration_that_a_clock_ahead_asked_for_is_written_anew_as_well() {
     let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed.clone().with_annotation(ASKED_ANNOTATION, "2099-01-01T00:00:00Z"), now());
-    assert_eq!(plan.asked, Some(now()));
+    assert_eq!(plan.patch.asked, Some(now()));
     let plan = decide(&observed.with_annotation(ASKED_ANNOTATION, "2026-11-15T11:59:00Z"), now());
-    assert_eq!(plan.asked, None);
+    assert_eq!(plan.patch.asked, None);
 }

@@ -4,6 +4,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::maas;
 use crate::origin::WrittenFor;
+use crate::plan::Finalizer;
 
 fn written_for(name: &str, uid: &str) -> WrittenFor {
     WrittenFor { namespace: "n".into(), name: name.into(), uid: uid.into() }
@@ -39,7 +40,7 @@ fn s25_a_copy_says_whose_it_is_and_gets_no_finalizer() {
     assert_eq!((reason(&plan), effect(&plan), plan.finalizer), ("CopiedJournal", "", Finalizer::Keep));
     let words = condition(&plan, "MachineDeployed").message.clone().unwrap();
     assert!(words.contains("n/original (UID uid-0)") && words.contains("Delete it"), "{words}");
-    assert_eq!((plan.journal, plan.identity), (None, None));
+    assert_eq!((plan.patch.journal, plan.patch.identity), (None, None));
     assert!(!may_be_served(&observed), "MAAS need not be asked");
 }
 
@@ -57,7 +58,7 @@ fn s25_without_a_word_in_the_journal_the_uid_in_the_key_tells() {
     let observed = fresh().with_journal(&journal).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed, now());
     assert_eq!(reason(&plan), "MachineDeployed");
-    assert_eq!(plan.journal.unwrap().written_for, Some(written_for("m", "uid-1")), "from now on it says so");
+    assert_eq!(plan.patch.journal.unwrap().written_for, Some(written_for("m", "uid-1")), "from now on it says so");
     assert_eq!(plan.effect, None);
     // The same journal on another object, while the original is there.
     let mut copy = fresh().with_journal(&Journal { key: "capmaas-uid-0".into(), ..journal });
@@ -71,10 +72,10 @@ fn s25_a_moved_object_goes_on_once_its_machine_proves_it() {
         let observed = fresh().with_journal(&journal).seeing(stamped(State::Deployed, "capmaas-uid-0")).provisioned();
         let plan = decide(&named_by_no_machine(observed.clone()), now());
         assert_eq!((reason(&plan), effect(&plan)), ("UnprovenJournal", ""));
-        assert_eq!(plan.journal, None);
+        assert_eq!(plan.patch.journal, None);
         let plan = decide(&observed, now());
         assert_eq!((reason(&plan), effect(&plan)), ("MachineDeployed", ""));
-        let rewritten = plan.journal.unwrap();
+        let rewritten = plan.patch.journal.unwrap();
         assert_eq!(rewritten.written_for, Some(written_for("m", "uid-1")));
         assert_eq!(rewritten.key, "capmaas-uid-0", "the key is never computed again (S3)");
     }
@@ -156,10 +157,10 @@ fn s05_what_an_earlier_user_of_the_object_allocated_stays_ours() {
     let observed = fresh().with_journal(&journal()).under_key(vec![earlier.clone()]);
     let observed = observed.with_annotation("infrastructure.cluster.x-k8s.io/maas-identity", "http://maas#earlier");
     let plan = decide(&observed, now());
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert_eq!(journal.machine.as_deref(), Some(ID));
     assert_eq!(
-        (plan.identity.as_deref(), journal.earlier_users.as_slice()),
+        (plan.patch.identity.as_deref(), journal.earlier_users.as_slice()),
         (Some("http://maas#admin"), &["earlier".to_owned()][..])
     );
     // The annotation names the new user from now on; the journal still knows the earlier one.
@@ -175,11 +176,11 @@ fn s05_a_machine_made_in_another_maas_is_not_gone_because_this_one_does_not_know
         let mut observed = fresh().with_journal(&journal).with_annotation(identity, "http://elsewhere#admin");
         observed.on_record = Lookup::Absent;
         let plan = decide(&observed, now());
-        assert_eq!((effect(&plan), plan.identity.as_deref()), ("", None), "{journal:?}");
+        assert_eq!((effect(&plan), plan.patch.identity.as_deref()), ("", None), "{journal:?}");
         assert_eq!(decide(&observed.deleting(), now()).finalizer, Finalizer::Keep);
     }
     // Seen here with our mark: the MAAS has another address.
     let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed.with_annotation(identity, "http://elsewhere#admin"), now());
-    assert_eq!((reason(&plan), plan.identity.as_deref()), ("MachineDeployed", Some("http://maas#admin")));
+    assert_eq!((reason(&plan), plan.patch.identity.as_deref()), ("MachineDeployed", Some("http://maas#admin")));
 }

@@ -7,6 +7,7 @@ use super::arbitrary::any_observed;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
+use crate::plan::Finalizer;
 
 fn ours(observed: &Observed, id: &str) -> bool {
     let journal = Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten().unwrap_or_else(journal);
@@ -92,7 +93,7 @@ proptest! {
         let plan = decide(&observed, now());
         if plan.finalizer == Finalizer::Remove {
             prop_assert!(observed.object.metadata.deletion_timestamp.is_some());
-            prop_assert_eq!(plan.effect, None);
+            prop_assert_eq!(plan.effect, None, "a debt is written down before the finalizer goes");
             let journal = Journal::read(observed.object.metadata.annotations.as_ref()).unwrap();
             if let Some(journal) = journal {
                 // Asked before the release was sent, the question is not asked once more.
@@ -109,7 +110,6 @@ proptest! {
                     let on = matches!(&surplus.seen, Lookup::Found(metal) if metal.state == State::Ready);
                     prop_assert!(!on || surplus.power == Some(Power::Off) || observed.held_elsewhere.machines.contains(&surplus.id));
                 }
-                prop_assert!(plan.debt.is_none(), "a debt is written down before the finalizer goes");
                 if journal.vm.is_some() && matches!(observed.on_record, Lookup::Absent) {
                     prop_assert!(!matches!(observed.vm.by_name, Lookup::Unknown(_)));
                 }
@@ -153,14 +153,14 @@ proptest! {
             journal.written_for.as_mut().unwrap().name = "original".into();
         }
         let plan = decide(&observed.with_journal(&journal), now());
-        prop_assert_eq!((plan.effect, plan.journal, plan.identity, plan.debt), (None, None, None, None));
-        prop_assert!(plan.finalizer != Finalizer::Add && plan.spec == SpecPatch::default());
+        prop_assert_eq!((plan.effect, plan.patch), (None, Patch::default()));
+        prop_assert!(plan.finalizer != Finalizer::Add);
     }
 
     #[test]
     fn s15_paused_means_nothing(observed in any_observed()) {
         let plan = decide(&observed.with_annotation("cluster.x-k8s.io/paused", ""), now());
-        prop_assert_eq!((plan.effect, plan.journal, plan.finalizer), (None, None, Finalizer::Keep));
+        prop_assert_eq!((plan.effect, plan.patch.journal, plan.finalizer), (None, None, Finalizer::Keep));
     }
 
     #[test]
@@ -174,7 +174,7 @@ proptest! {
             _ => None,
         };
         if expected.is_some() {
-            let stored = plan.journal.and_then(|journal| journal.in_flight);
+            let stored = plan.patch.journal.and_then(|journal| journal.in_flight);
             prop_assert_eq!(stored.map(|sent| (sent.write, sent.at)), expected.map(|write| (write, now())));
         }
     }
@@ -182,7 +182,7 @@ proptest! {
     #[test]
     fn saying_it_twice_changes_nothing(observed in any_observed()) {
         let plan = decide(&observed, now());
-        if plan.effect.is_none() && plan.journal.is_none() && plan.spec == SpecPatch::default() {
+        if plan.effect.is_none() && plan.patch.journal.is_none() && plan.patch.spec == SpecPatch::default() {
             let mut again = observed;
             again.object.status = plan.status.clone().or(again.object.status);
             let second = decide(&again, now());

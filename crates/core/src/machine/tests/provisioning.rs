@@ -6,6 +6,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
+use crate::plan::{Finalizer, Refusal, Requeue};
 
 #[test]
 fn s03_the_key_the_intent_and_the_finalizer_are_stored_together_before_anything_is_asked_for() {
@@ -14,16 +15,16 @@ fn s03_the_key_the_intent_and_the_finalizer_are_stored_together_before_anything_
     assert_eq!(first_journal(&observed).unwrap().key, KEY, "MAAS is asked for it before");
     let plan = decide(&observed, now());
     assert!(matches!(&plan.effect, Some(Effect::Allocate { key, .. }) if key == KEY), "{:?}", plan.effect);
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert_eq!((journal.key.as_str(), journal.in_flight.unwrap().write), (KEY, Write::Allocate));
     assert_eq!(plan.finalizer, Finalizer::Add);
-    assert_eq!(plan.identity.as_deref(), Some("http://maas#admin"));
+    assert_eq!(plan.patch.identity.as_deref(), Some("http://maas#admin"));
 }
 
 #[test]
 fn s03_what_maas_holds_under_a_key_that_was_forgotten_is_taken_and_nothing_else_asked_for() {
     let plan = decide(&fresh().under_key(vec![metal(State::Allocated)]), now());
-    assert_eq!((effect(&plan), plan.journal.unwrap().machine.as_deref()), ("", Some(ID)));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().machine.as_deref()), ("", Some(ID)));
     let mut observed = fresh();
     observed.by_key = Lookup::Unknown("away".into());
     assert_eq!(effect(&decide(&observed, now())), "");
@@ -65,9 +66,9 @@ fn s02_that_an_allocation_was_answered_is_noted_together_with_the_machine_that_i
     let observed = fresh().with_journal(&journal());
     let plan = decide(&observed, now());
     let conclusion = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done(None), now());
-    assert_eq!((conclusion.journal, conclusion.requeue), (None, Requeue::After(Duration::ZERO)));
-    let sent = fresh().with_journal(&plan.journal.unwrap()).under_key(vec![metal(State::Allocated)]);
-    let journal = decide(&sent, now()).journal.unwrap();
+    assert_eq!((conclusion.journal, conclusion.requeue), (None, Requeue::NOW));
+    let sent = fresh().with_journal(&plan.patch.journal.unwrap()).under_key(vec![metal(State::Allocated)]);
+    let journal = decide(&sent, now()).patch.journal.unwrap();
     assert_eq!((journal.machine.as_deref(), journal.in_flight), (Some(ID), None));
 }
 
@@ -87,7 +88,7 @@ fn cluster_infrastructure_and_start_up_data_come_first() {
     let mut observed = fresh();
     observed.bootstrap = Lookup::Absent;
     let plan = decide(&observed, now());
-    assert_eq!((reason(&plan), plan.journal.as_ref()), ("WaitingForBootstrapData", None));
+    assert_eq!((reason(&plan), plan.patch.journal.as_ref()), ("WaitingForBootstrapData", None));
     let mut observed = fresh();
     observed.machine = Lookup::Absent;
     let plan = decide(&observed, now());
@@ -118,9 +119,9 @@ fn ignition_is_refused_with_a_sentence_unless_the_image_takes_it() {
     observed.bootstrap = Lookup::Found(Format::Ignition);
     let plan = decide(&observed, now());
     assert!(condition(&plan, "MachineDeployed").message.as_ref().unwrap().contains("Ignition"));
-    assert_eq!(plan.journal, None);
+    assert_eq!(plan.patch.journal, None);
     observed.object.spec.image = "custom/flatcar-4230".into();
-    assert!(decide(&observed, now()).journal.is_some());
+    assert!(decide(&observed, now()).patch.journal.is_some());
 }
 
 #[test]
@@ -156,14 +157,14 @@ fn s02_nothing_is_allocated_twice_while_an_answer_may_be_under_way() {
     assert_eq!(effect(&decide(&observed, later(150))), "allocate");
     // It is there after all.
     let plan = decide(&observed.under_key(vec![metal(State::Allocated)]), later(5));
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert_eq!((journal.machine.as_deref(), journal.in_flight), (Some(ID), None));
 }
 
 #[test]
 fn s02_the_intent_is_stored_with_the_allocation() {
     let plan = decide(&fresh().with_journal(&journal()), now());
-    assert_eq!(plan.journal.unwrap().in_flight.unwrap().write, Write::Allocate);
+    assert_eq!(plan.patch.journal.unwrap().in_flight.unwrap().write, Write::Allocate);
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn s05_after_a_change_of_identity_nothing_is_allocated_and_no_absence_believed()
     let mut observed = observed.with_journal(&on_record());
     observed.on_record = Lookup::Absent;
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), plan.journal), ("", None));
+    assert_eq!((effect(&plan), plan.patch.journal), ("", None));
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn s05_another_maas_that_has_a_machine_of_that_id_does_not_make_ours_forgotten()
     };
     noted(&mut observed, "http://maas#admin");
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), &plan.journal), ("", &None));
+    assert_eq!((effect(&plan), &plan.patch.journal), ("", &None));
     let plan = decide(&observed.clone().deleting(), now());
     assert_eq!((effect(&plan), plan.finalizer, reason(&plan)), ("", Finalizer::Keep, "IdentityChanged"));
     // Another user of the same MAAS sees the same machine.
@@ -241,7 +242,7 @@ fn s06_a_provisioned_machine_that_maas_calls_ready_or_does_not_know_is_reported_
     let mut gone = observed;
     gone.on_record = Lookup::Absent;
     let plan = decide(&gone, now());
-    assert_eq!((effect(&plan), reason(&plan), plan.journal.as_ref()), ("", "MachineNotFound", None));
+    assert_eq!((effect(&plan), reason(&plan), plan.patch.journal.as_ref()), ("", "MachineNotFound", None));
 }
 
 #[test]
@@ -262,7 +263,7 @@ fn an_allocated_machine_is_stamped_then_freed_of_swap_then_deployed() {
     let denied = Journal { swap_denied: true, ..on_record() };
     assert_eq!(effect(&decide(&observed.clone().with_journal(&denied).seeing(stamped), now())), "deploy");
     let plan = decide(&observed.seeing(metal(State::Allocated)), now());
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert_eq!((journal.in_flight.unwrap().write, journal.deploy_began), (Write::Deploy, Some(now())));
 }
 
@@ -293,27 +294,27 @@ fn a_deployment_that_maas_forgot_is_turned_on_once_and_given_up_after_its_deadli
     assert_eq!(effect(&decide(&observed, later(60))), "");
     let plan = decide(&observed, later(130));
     assert_eq!(effect(&plan), "power_on");
-    let observed = observed.with_journal(&plan.journal.unwrap());
+    let observed = observed.with_journal(&plan.patch.journal.unwrap());
     assert_eq!(effect(&decide(&observed, later(300))), "");
     assert_eq!(effect(&decide(&observed, later(61 * 60))), "", "MAAS itself may take an hour");
     let plan = decide(&observed, later(76 * 60));
     assert_eq!(effect(&plan), "quarantine");
-    assert!(plan.journal.unwrap().failed[0].power, "the power is to blame, not the image");
+    assert!(plan.patch.journal.unwrap().failed[0].power, "the power is to blame, not the image");
 }
 
 #[test]
 fn go05_a_machine_that_fails_is_quarantined_then_released_and_off_the_record_before_another_is_asked_for() {
     let plan = decide(&fresh().with_journal(&on_record()).seeing(metal(State::FailedDeployment)), now());
     assert_eq!(effect(&plan), "quarantine");
-    let failed = plan.journal.unwrap();
+    let failed = plan.patch.journal.unwrap();
     let plan = decide(&fresh().with_journal(&failed).seeing(metal(State::FailedDeployment)), now());
     assert_eq!(effect(&plan), "release");
-    let released = Journal { in_flight: None, ..plan.journal.unwrap() };
+    let released = Journal { in_flight: None, ..plan.patch.journal.unwrap() };
     let mut observed = fresh().with_journal(&released).seeing(foreign(State::Ready, None));
     observed.power = Some(Power::Off);
-    let once = decide(&observed, now()).journal.unwrap();
+    let once = decide(&observed, now()).patch.journal.unwrap();
     assert_eq!(once.machine.as_deref(), Some(ID), "s14: it was on its way up, and is looked at twice");
-    let anew = decide(&observed.with_journal(&once), later(31)).journal.unwrap();
+    let anew = decide(&observed.with_journal(&once), later(31)).patch.journal.unwrap();
     assert_eq!((anew.machine.as_ref(), anew.failed.len()), (None, 1));
     assert_eq!(effect(&decide(&fresh().with_journal(&anew), now())), "allocate");
 }
@@ -352,19 +353,22 @@ fn s17_three_machines_are_tried_and_no_fourth() {
 fn s19_the_provider_id_is_written_once_and_before_the_nodes() {
     let deployed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed));
     let plan = decide(&deployed, now());
-    assert_eq!(plan.spec.provider_id.as_deref(), Some("maas://az1/abc123"));
-    assert_eq!((plan.spec.system_id.as_deref(), plan.spec.failure_domain.as_deref()), (Some(ID), Some("az1")));
+    assert_eq!(plan.patch.spec.provider_id.as_deref(), Some("maas://az1/abc123"));
+    assert_eq!(
+        (plan.patch.spec.system_id.as_deref(), plan.patch.spec.failure_domain.as_deref()),
+        (Some(ID), Some("az1"))
+    );
     assert_eq!(plan.effect, None);
     let status = plan.status.unwrap();
     assert!(status.ready);
     assert_eq!(status.initialization.unwrap().provisioned, Some(true));
     let mut go = deployed.clone();
     go.held_elsewhere.use_go_form = true;
-    assert_eq!(decide(&go, now()).spec.provider_id.as_deref(), Some("maas:///az1/abc123"));
+    assert_eq!(decide(&go, now()).patch.spec.provider_id.as_deref(), Some("maas:///az1/abc123"));
     let mut named = deployed.provisioned();
     named.node = NodeSight::Nameless("bm1".into());
     let plan = decide(&named, now());
-    assert_eq!(plan.spec, SpecPatch::default());
+    assert_eq!(plan.patch.spec, SpecPatch::default());
     assert_eq!(effect(&plan), "name_node");
     named.node = NodeSight::Foreign("it is another's".into());
     let plan = decide(&named, now());
@@ -398,7 +402,7 @@ fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
     observed.power = Some(Power::Off);
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), reason(&plan)), ("power_on", "MachinePoweredOff"));
-    let observed = observed.with_journal(&plan.journal.unwrap());
+    let observed = observed.with_journal(&plan.patch.journal.unwrap());
     assert_eq!(effect(&decide(&observed, later(500))), "");
     assert_eq!(effect(&decide(&observed, later(601))), "power_on");
     for left in [maas::Machine { locked: true, ..off.clone() }, maas::Machine { in_maintenance: true, ..off.clone() }] {
@@ -413,12 +417,12 @@ fn s24_a_machine_of_the_go_provider_is_taken_over_by_a_stamp_and_nothing_else() 
     let mut observed = fresh().provisioned();
     observed.object.spec.provider_id = Some("maas:///az1/abc123".into());
     let plan = decide(&observed, now());
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert_eq!((journal.machine.as_deref(), journal.adopted, plan.effect), (Some(ID), true, None));
     let observed = observed.with_journal(&journal).seeing(foreign(State::Deployed, Some("admin")));
     assert_eq!(effect(&decide(&observed, now())), "stamp");
     let plan = decide(&observed.clone().seeing(metal(State::Deployed)), now());
-    assert_eq!((effect(&plan), plan.spec), ("", SpecPatch::default()), "its provider ID is never rewritten");
+    assert_eq!((effect(&plan), plan.patch.spec), ("", SpecPatch::default()), "its provider ID is never rewritten");
     let mut held = observed;
     held.held_elsewhere.machines.insert(ID.into());
     assert_eq!(effect(&decide(&held, now())), "", "another object holds it too");
@@ -431,7 +435,7 @@ fn s15_paused_or_moved_nothing_is_done_and_no_finalizer_added() {
     for name in ["cluster.x-k8s.io/paused", "clusterctl.cluster.x-k8s.io/delete-for-move"] {
         for observed in [bare.clone(), fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).deleting()] {
             let plan = decide(&observed.with_annotation(name, ""), now());
-            assert_eq!((plan.effect, plan.journal, plan.finalizer), (None, None, Finalizer::Keep), "{name}");
+            assert_eq!((plan.effect, plan.patch.journal, plan.finalizer), (None, None, Finalizer::Keep), "{name}");
         }
     }
     let mut observed = bare;
@@ -448,7 +452,7 @@ fn s13_what_somebody_else_manages_is_left_alone_until_it_ends_with_a_machine_tha
     never_ours.object.metadata.annotations = None;
     for observed in [fresh(), never_ours, fresh().with_journal(&on_record()).seeing(metal(State::Deployed))] {
         let plan = managed(observed);
-        assert_eq!((plan.effect, plan.journal, plan.finalizer), (None, None, Finalizer::Keep));
+        assert_eq!((plan.effect, plan.patch.journal, plan.finalizer), (None, None, Finalizer::Keep));
     }
     let plan = managed(fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).deleting());
     assert_ne!(effect(&plan), "", "nobody else releases it");

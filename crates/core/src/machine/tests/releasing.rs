@@ -4,6 +4,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
+use crate::plan::{Finalizer, Refusal, Requeue};
 
 fn leaving() -> Observed {
     fresh().with_journal(&on_record()).provisioned().deleting()
@@ -129,7 +130,7 @@ fn s24_a_stuck_deletion_of_the_go_provider_goes_on() {
     let mut observed = fresh().provisioned().deleting();
     observed.object.spec.provider_id = Some("maas:///az1/abc123".into());
     let plan = decide(&observed, now());
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert!(journal.adopted);
     let observed = observed.with_journal(&journal).seeing(foreign(State::Deployed, Some("admin")));
     assert_eq!(effect(&decide(&observed, now())), "stamp");
@@ -193,7 +194,7 @@ fn a_release_that_maas_forgot_is_told_with_what_a_person_can_do() {
 fn a_wiping_of_disks_that_maas_forgot_is_ended_and_begun_anew_but_only_if_the_machine_is_off() {
     let plan = decide(&under_way(State::DiskErasing, 15, Some(Power::Off)), now());
     assert_eq!(plan.effect, Some(Effect::AbortErase { machine: ID.into() }));
-    let again = leaving().with_journal(&plan.journal.unwrap()).seeing(metal(State::DiskErasing));
+    let again = leaving().with_journal(&plan.patch.journal.unwrap()).seeing(metal(State::DiskErasing));
     assert_eq!(effect(&decide(&again, later(60))), "", "it is not asked for again at once");
     assert_eq!(effect(&decide(&again.seeing(metal(State::FailedDiskErasing)), later(60))), "release");
     for power in [None, Some(Power::On), Some(Power::Unknown)] {
@@ -213,7 +214,7 @@ fn a_wiping_of_disks_that_maas_forgot_is_ended_and_begun_anew_but_only_if_the_ma
 #[test]
 fn the_time_of_a_release_that_somebody_else_began_counts_from_when_it_was_seen() {
     let plan = decide(&leaving().seeing(metal(State::Releasing)), now());
-    assert_eq!(plan.journal.unwrap().release_began, Some(now()));
+    assert_eq!(plan.patch.journal.unwrap().release_began, Some(now()));
 }
 
 #[test]
@@ -231,7 +232,7 @@ fn s05_an_unmarked_machine_of_an_earlier_user_is_not_taken_for_somebody_elses() 
         let plan = decide(&leaving().with_journal(journal).seeing(foreign(state, Some("earlier"))), now());
         assert_eq!((effect(&plan), plan.finalizer, reason(&plan)), ("", Finalizer::Keep, "NotOurMachine"), "{state:?}");
         let living = fresh().with_journal(journal).seeing(foreign(state, Some("earlier")));
-        assert_eq!(decide(&living, now()).journal, None, "{state:?}: no other machine is asked for");
+        assert_eq!(decide(&living, now()).patch.journal, None, "{state:?}: no other machine is asked for");
     }
     // It was released, and was free for a moment: whoever has it got it from MAAS.
     let taken = leaving().with_journal(&failed).seeing(foreign(State::Deployed, Some("bob")));
@@ -247,8 +248,8 @@ fn an_answer_that_does_not_show_the_release_is_followed_by_a_look_of_its_own() {
         let answered = Outcome::Done(Some(Box::new(metal(state))));
         conclude(&observed, &plan, &release, &answered, now()).requeue
     };
-    assert_eq!(requeue(State::Releasing), Requeue::After(Duration::ZERO), "the next pass knows what it needs");
-    assert_ne!(requeue(State::Deployed), Requeue::After(Duration::ZERO));
+    assert_eq!(requeue(State::Releasing), Requeue::NOW, "the next pass knows what it needs");
+    assert_ne!(requeue(State::Deployed), Requeue::NOW);
     let deploy = Effect::Deploy { key: KEY.into(), machine: ID.into(), image: "jammy".into(), in_memory: false };
     assert!(deploy.shows_in(&metal(State::Deploying)) && !deploy.shows_in(&metal(State::Allocated)));
 }

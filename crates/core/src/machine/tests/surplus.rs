@@ -4,6 +4,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
+use crate::plan::Finalizer;
 
 fn other(state: State) -> maas::Machine {
     maas::Machine { id: "zzz999".into(), stamp: None, ..metal(state) }
@@ -29,7 +30,7 @@ fn s04_the_machine_on_record_stays_and_another_that_was_never_deployed_is_writte
     let both = vec![maas::Machine { stamp: None, ..metal(State::Allocated) }, other(State::Allocated)];
     let observed = fresh().with_journal(&on_record()).seeing(both[0].clone()).under_key(both);
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), plan.journal), ("", Some(written_down())));
+    assert_eq!((effect(&plan), plan.patch.journal), ("", Some(written_down())));
 }
 
 #[test]
@@ -39,23 +40,23 @@ fn s04_it_is_stamped_then_released_and_followed_until_it_is_ready_and_off() {
     let stamped = |state| maas::Machine { stamp: Some(KEY.into()), ..other(state) };
     let plan = decide(&seen(Lookup::Found(stamped(State::Allocated)), None), now());
     assert_eq!(plan.effect.as_ref().and_then(Effect::machine), Some("zzz999"));
-    assert_eq!((effect(&plan), plan.journal), ("release", Some(written_down().sending(Write::Release, now()))));
+    assert_eq!((effect(&plan), plan.patch.journal), ("release", Some(written_down().sending(Write::Release, now()))));
     let plan = decide(&seen(Lookup::Found(stamped(State::ReleasingFailed)), None), now());
     assert_eq!(effect(&plan), "release", "it is tried again");
     for state in [State::Releasing, State::Ready] {
         let plan = decide(&seen(Lookup::Found(other(state)), None), now());
-        assert_eq!((effect(&plan), plan.journal.unwrap().surplus.len()), ("", 1), "{state:?}");
+        assert_eq!((effect(&plan), plan.patch.journal.unwrap().surplus.len()), ("", 1), "{state:?}");
     }
     let plan = decide(&seen(Lookup::Found(other(State::Ready)), Some(Power::On)), now());
     assert_eq!(effect(&plan), "reclaim", "s14");
-    assert_eq!(plan.journal.as_ref().unwrap().machine.as_deref(), Some(ID));
+    assert_eq!(plan.patch.journal.as_ref().unwrap().machine.as_deref(), Some(ID));
     let reclaim = plan.effect.clone().unwrap();
     let observed = seen(Lookup::Found(other(State::Ready)), Some(Power::On));
     let conclusion = conclude(&observed, &plan, &reclaim, &Outcome::Done(None), now());
     assert_eq!(conclusion.journal.unwrap().machine.as_deref(), Some(ID), "the one on record stays");
     for over in [Lookup::Found(foreign_other(State::Ready)), Lookup::Absent] {
         let plan = decide(&seen(over, Some(Power::Off)), now());
-        assert_eq!((effect(&plan), plan.journal.unwrap().surplus.len()), ("", 0));
+        assert_eq!((effect(&plan), plan.patch.journal.unwrap().surplus.len()), ("", 0));
     }
 }
 
@@ -71,7 +72,7 @@ fn s04_a_lost_answer_to_its_release_is_waited_for_and_seen() {
     assert_eq!(effect(&decide(&held, later(100))), "", "s02");
     assert_eq!(effect(&decide(&held, later(151))), "release");
     let landed = seen(Lookup::Found(foreign_other(State::Ready)), Some(Power::Off)).with_journal(&sent);
-    let journal = decide(&landed, later(10)).journal.unwrap();
+    let journal = decide(&landed, later(10)).patch.journal.unwrap();
     assert_eq!((journal.in_flight, journal.surplus.len()), (None, 0));
 }
 
@@ -84,7 +85,7 @@ fn s02_it_does_not_show_that_an_allocation_whose_answer_was_lost_has_landed() {
         observed.on_record = Lookup::Absent;
         let plan = decide(&observed, later(149));
         assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep), "{state:?}");
-        let kept = plan.journal.as_ref().unwrap_or(&journal);
+        let kept = plan.patch.journal.as_ref().unwrap_or(&journal);
         assert!(kept.in_flight.is_some(), "it may still land: {state:?}");
     }
 }
@@ -129,7 +130,7 @@ fn s04_on_deletion_every_machine_under_the_key_is_released_the_one_on_record_fir
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.effect.as_ref().and_then(Effect::machine)), ("release", Some(ID)));
     let plan = decide(&observed.under_key(vec![surplus]).seeing(metal(State::Releasing)), now());
-    assert_eq!((effect(&plan), plan.journal.unwrap().surplus), ("", vec!["aaa000".to_owned()]));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().surplus), ("", vec!["aaa000".to_owned()]));
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn s04_one_that_somebody_deployed_after_it_was_written_down_is_released_only_wit
         let stamped = maas::Machine { stamp: Some(KEY.into()), ..other(state) };
         let observed = seen(Lookup::Found(stamped), None);
         let plan = decide(&observed, now());
-        assert_eq!((effect(&plan), plan.journal.unwrap().surplus.len()), ("", 1), "{state:?}");
+        assert_eq!((effect(&plan), plan.patch.journal.unwrap().surplus.len()), ("", 1), "{state:?}");
         let released = Journal { released: Some(ID.into()), ..written_down() };
         let plan = decide(&observed.with_journal(&released).seeing(foreign(State::Ready, None)).deleting(), now());
         assert_eq!(plan.effect.as_ref().and_then(Effect::machine), Some("zzz999"), "{state:?}");
@@ -159,7 +160,7 @@ fn s07_one_that_is_somebody_elses_now_is_not_followed_any_more() {
         let mut observed = seen(Lookup::Found(maas::Machine { owner: Some("bob".into()), ..other(state) }), None);
         observed.by_key = Lookup::Found(Vec::new());
         let plan = decide(&observed, now());
-        assert_eq!((effect(&plan), plan.journal.unwrap().surplus.len()), ("", 0), "{state:?}");
+        assert_eq!((effect(&plan), plan.patch.journal.unwrap().surplus.len()), ("", 0), "{state:?}");
     }
 }
 
@@ -169,13 +170,13 @@ fn s06_a_machine_that_another_object_claims_is_left_and_released_once_none_does(
     let mut observed = fresh().with_journal(&journal()).under_key(vec![handed_out.clone()]);
     observed.held_elsewhere.machines.insert(handed_out.id.clone());
     let plan = decide(&observed, now());
-    let asked = plan.journal.clone().unwrap();
+    let asked = plan.patch.journal.clone().unwrap();
     assert_eq!((effect(&plan), &asked.surplus), ("allocate", &vec![handed_out.id.clone()]), "another one is asked for");
 
     let mut runs = seen(Lookup::Found(handed_out.clone()), None);
     runs.held_elsewhere.machines.insert(handed_out.id.clone());
     let plan = decide(&runs, now());
-    let kept = plan.journal.clone().is_none_or(|journal| !journal.surplus.is_empty());
+    let kept = plan.patch.journal.clone().is_none_or(|journal| !journal.surplus.is_empty());
     assert!(kept && effect(&plan).is_empty(), "it stays written down as long as somebody claims it");
     let mut deleted = runs.clone().deleting();
     deleted.on_record = Lookup::Absent;
@@ -190,7 +191,7 @@ fn s06_a_machine_that_another_object_claims_is_left_and_released_once_none_does(
     let stamped = maas::Machine { stamp: Some(KEY.into()), ..handed_out };
     let mut restored = observed.under_key(vec![stamped]);
     restored.journal = Ok(Some(journal()));
-    assert!(decide(&restored, now()).journal.unwrap().surplus.is_empty());
+    assert!(decide(&restored, now()).patch.journal.unwrap().surplus.is_empty());
 }
 
 #[test]
@@ -202,6 +203,6 @@ fn s02_a_machine_that_was_written_down_is_no_answer_to_a_later_allocation() {
     for claimed in [true, false] {
         observed.held_elsewhere.machines = claimed.then(|| known.id.clone()).into_iter().collect();
         let plan = decide(&observed, later(1));
-        assert_eq!((effect(&plan), plan.journal), ("", None), "the answer is awaited");
+        assert_eq!((effect(&plan), plan.patch.journal), ("", None), "the answer is awaited");
     }
 }

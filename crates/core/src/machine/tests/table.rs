@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::fixture::*;
+use crate::plan::Finalizer;
 
 /// What is done in each state: before it was provisioned, afterwards, and on deletion, to a machine of ours.
 const OURS: [(State, &str, &str, &str); 24] = [
@@ -91,7 +92,7 @@ fn s09_what_was_provisioned_once_is_never_released_or_deployed_by_us() {
                 "{state:?}: {:?}",
                 plan.effect
             );
-            assert_eq!(plan.journal.and_then(|journal| journal.machine), None, "{state:?} stays on record");
+            assert_eq!(plan.patch.journal.and_then(|journal| journal.machine), None, "{state:?} stays on record");
         }
     }
 }
@@ -101,6 +102,6 @@ fn go01_a_live_node_that_an_operator_breaks_tests_or_rescues_is_left_alone() {
     for state in [State::Broken, State::Testing, State::RescueMode, State::EnteringRescueMode, State::FailedTesting] {
         let plan = decide(&fresh().with_journal(&on_record()).seeing(metal(state)).provisioned(), now());
         assert_eq!((effect(&plan), reason(&plan)), ("", "MachineStateUndefined"), "{state:?}");
-        assert_eq!(plan.journal, None);
+        assert_eq!(plan.patch.journal, None);
     }
 }

@@ -5,6 +5,7 @@ use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
 use crate::placement::{Choice, Named, Placement, Verdict, Why};
+use crate::plan::{Refusal, Requeue};
 
 fn chosen() -> Placement {
     let choice = Choice {
@@ -24,7 +25,7 @@ fn chosen() -> Placement {
 #[test]
 fn s03_name_then_place_then_the_vm_each_written_down_before() {
     let plan = decide(&fresh_vm(), now());
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert_eq!((plan.effect, journal.place()), (None, None));
     let name = journal.vm.as_ref().unwrap().name.clone();
     let mut observed = fresh_vm().with_journal(&journal);
@@ -32,12 +33,12 @@ fn s03_name_then_place_then_the_vm_each_written_down_before() {
     let plan = decide(&observed, now());
     assert_eq!(plan.effect, None);
     assert_eq!(condition(&plan, "LXDHostSelected").reason.as_deref(), Some("HostSelected"));
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert_eq!(journal.place().map(|place| (place.host, place.zone_id)), Some((HOST, Some(2))));
     let plan = decide(&fresh_vm().with_journal(&journal), now());
     let Some(Effect::Compose { name: made, place }) = &plan.effect else { panic!("{:?}", plan.effect) };
     assert_eq!((made, place.host), (&name, HOST));
-    assert_eq!(plan.journal.unwrap().in_flight.unwrap().write, Write::Compose);
+    assert_eq!(plan.patch.journal.unwrap().in_flight.unwrap().write, Write::Compose);
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn s02_a_vm_is_not_made_twice_while_the_first_may_be_under_way() {
     assert_eq!(effect(&decide(&observed, later(150))), "compose");
     let mut there = observed;
     there.vm.by_name = Lookup::Found(vec![unowned_vm(State::Ready)]);
-    let journal = decide(&there, later(1)).journal.unwrap();
+    let journal = decide(&there, later(1)).patch.journal.unwrap();
     assert_eq!((journal.machine.as_deref(), journal.in_flight), (Some(ID), None));
 }
 
@@ -64,7 +65,7 @@ fn a_name_that_another_machine_has_is_given_up() {
     let mut observed = fresh_vm().with_journal(&vm_record(Some(place())));
     observed.vm.by_name = Lookup::Found(vec![maas::Machine { vm_host: Some(99), ..unowned_vm(State::Ready) }]);
     let before = vm_record(None).vm.unwrap().name;
-    let after = decide(&observed, now()).journal.unwrap().vm.unwrap().name;
+    let after = decide(&observed, now()).patch.journal.unwrap().vm.unwrap().name;
     assert!(after != before && after.starts_with(&before), "{after}");
 }
 
@@ -74,7 +75,7 @@ fn s10_a_ready_vm_is_taken_and_one_that_somebody_took_is_left_and_made_anew() {
     assert_eq!(effect(&decide(&observed.clone().seeing(unowned_vm(State::Ready)), now())), "take");
     let theirs = maas::Machine { owner: Some("bob".into()), ..unowned_vm(State::Allocated) };
     let plan = decide(&observed.seeing(theirs), now());
-    let journal = plan.journal.unwrap();
+    let journal = plan.patch.journal.unwrap();
     assert_eq!((plan.effect, journal.machine.as_ref(), journal.place()), (None, None, None));
     assert_ne!(journal.vm.unwrap().name, vm_on_record().vm.unwrap().name);
 }
@@ -83,14 +84,14 @@ fn s10_a_ready_vm_is_taken_and_one_that_somebody_took_is_left_and_made_anew() {
 fn go09_a_vm_that_never_gets_ready_is_removed_and_its_host_avoided() {
     let observed = fresh_vm().with_journal(&vm_on_record()).seeing(unowned_vm(State::FailedCommissioning));
     let plan = decide(&observed, now());
-    let journal = plan.journal.clone().unwrap();
+    let journal = plan.patch.journal.clone().unwrap();
     assert_eq!(condition(&plan, "LXDVMCreated").reason.as_deref(), Some("VMCreationFailed"));
     assert_eq!(journal.vm.as_ref().unwrap().avoids(now()).collect::<Vec<_>>(), [HOST]);
     let mut again = observed.with_journal(&journal);
     again.power = Some(Power::Off);
     assert_eq!(effect(&decide(&again, now())), "delete_vm");
     again.on_record = Lookup::Absent;
-    let journal = decide(&again, now()).journal.unwrap();
+    let journal = decide(&again, now()).patch.journal.unwrap();
     assert_eq!((journal.machine.as_ref(), journal.place(), journal.failed.len()), (None, None, 1));
 }
 
@@ -100,7 +101,7 @@ fn a_host_that_has_become_unusable_is_left_for_another() {
     observed.vm.host = Lookup::Found(HostSight { usable: Err("it is off".into()), ..usable_host() });
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "HostUnavailable"));
-    assert_eq!(plan.journal.unwrap().place(), None);
+    assert_eq!(plan.patch.journal.unwrap().place(), None);
     assert_eq!(plan.requeue, Requeue::After(std::time::Duration::from_secs(30)));
 }
 
@@ -110,17 +111,17 @@ fn s12_an_orphan_in_lxd_is_brought_back_by_a_refresh_only_where_that_harms_nobod
     journal.vm.as_mut().unwrap().exists = true;
     let mut observed = fresh_vm().with_journal(&journal);
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), plan.journal.unwrap().place()), ("", None));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().place()), ("", None));
     observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Found(true), ..usable_host() });
     assert_eq!(effect(&decide(&observed, now())), "refresh_host");
     observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Found(false), ..usable_host() });
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), plan.journal.unwrap().place()), ("", None));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().place()), ("", None));
     observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Absent, ..usable_host() });
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), plan.journal), ("", None), "the agent is going to see it");
+    assert_eq!((effect(&plan), plan.patch.journal), ("", None), "the agent is going to see it");
     let plan = decide(&observed, later(600));
-    assert_eq!((effect(&plan), plan.journal.unwrap().place()), ("", None), "the agent does not look any more");
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().place()), ("", None), "the agent does not look any more");
 }
 
 #[test]
@@ -151,9 +152,9 @@ fn a_refused_vm_names_the_kind_and_the_next_host_is_tried_after_half_a_minute() 
 fn s24_a_vm_of_the_go_provider_is_taken_over_with_its_provider_id_as_it_is() {
     let mut observed = fresh_vm().provisioned();
     observed.object.spec.provider_id = Some(format!("maas:///az1/{ID}"));
-    let journal = decide(&observed, now()).journal.unwrap();
+    let journal = decide(&observed, now()).patch.journal.unwrap();
     assert!(journal.adopted && journal.machine.as_deref() == Some(ID));
     let found = maas::Machine { stamp: None, ..vm(State::Deployed) };
     let plan = decide(&observed.with_journal(&journal).seeing(found), now());
-    assert_eq!((effect(&plan), plan.spec.provider_id), ("stamp", None));
+    assert_eq!((effect(&plan), plan.patch.spec.provider_id), ("stamp", None));
 }

@@ -4,6 +4,7 @@ use super::super::*;
 use super::fixture::*;
 use crate::Lookup;
 use crate::maas;
+use crate::plan::{Event, Finalizer, Refusal};
 
 /// What is done in each state to a VM that is not provisioned: to ours, to the one that was made for us and is nobody's; then
 /// on deletion, to ours and to nobody's.
@@ -71,7 +72,7 @@ fn s10_a_vm_that_is_commissioned_for_somebody_else_is_waited_for() {
     for state in State::ALL {
         let theirs = maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) };
         let plan = decide(&with(theirs.clone()), now());
-        let kept = plan.journal.clone().unwrap_or_else(vm_on_record).machine.is_some();
+        let kept = plan.patch.journal.clone().unwrap_or_else(vm_on_record).machine.is_some();
         let passing = matches!(state, State::New | State::Commissioning | State::Testing);
         assert!(kept || !passing, "{state:?}: {plan:?}");
         assert!(!kept || passing, "{state:?} is theirs for good");
@@ -88,7 +89,7 @@ fn s09_a_vm_that_was_provisioned_once_is_never_released_removed_or_made_again_by
             let plan = decide(&with(seen).provisioned(), now());
             let name = effect(&plan);
             assert!(!["release", "delete_vm", "compose", "take", "deploy"].contains(&name), "{state:?}: {name}");
-            assert_eq!(plan.journal.and_then(|journal| journal.machine), None, "{state:?} stays on record");
+            assert_eq!(plan.patch.journal.and_then(|journal| journal.machine), None, "{state:?} stays on record");
         }
     }
 }
@@ -114,7 +115,7 @@ fn s01_the_finalizer_goes_when_neither_id_nor_name_are_known_to_maas() {
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
     observed.vm.by_name = Lookup::Found(vec![maas::Machine { id: "back".into(), ..unowned_vm(State::Commissioning) }]);
     let plan = decide(&observed, now());
-    assert_eq!((plan.finalizer, plan.journal.unwrap().machine.as_deref()), (Finalizer::Keep, Some("back")));
+    assert_eq!((plan.finalizer, plan.patch.journal.unwrap().machine.as_deref()), (Finalizer::Keep, Some("back")));
 }
 
 #[test]
@@ -125,16 +126,16 @@ fn s16_a_vm_on_a_host_that_is_off_is_owed_by_the_cluster_before_its_finalizer_go
     for unsure in [None, Some(Power::Unknown), Some(Power::On)] {
         observed.vm.host = host(unsure);
         let plan = decide(&observed, now());
-        assert_eq!((plan.debt, plan.finalizer), (None, Finalizer::Keep), "{unsure:?} is not off");
+        assert_eq!((effect(&plan) == "owe", plan.finalizer), (false, Finalizer::Keep), "{unsure:?} is not off");
     }
     observed.vm.host = host(Some(Power::Off));
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep));
-    let debt = plan.debt.unwrap();
+    assert_eq!(plan.finalizer, Finalizer::Keep);
+    let Some(Effect::Owe(debt)) = plan.effect else { panic!("{plan:?}") };
     assert_eq!((debt.machine.as_str(), debt.key.as_str()), (ID, KEY));
     observed.debts = Lookup::Found(vec![debt]);
     let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), plan.debt, plan.finalizer), ("", None, Finalizer::Remove));
+    assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
     // Nobody to owe it: the finalizer stays.
     observed.debts = Lookup::Absent;
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
@@ -166,7 +167,7 @@ fn s12_a_name_whose_vm_may_be_in_lxd_is_not_given_up_without_a_word() {
     let mut observed = fresh_vm().with_journal(&sent);
     // Asked for once more, also after a while in which something else had to come first.
     let again = decide(&observed, later(150));
-    let journal = again.journal.clone().unwrap();
+    let journal = again.patch.journal.clone().unwrap();
     assert!(effect(&again) == "compose" && journal.vm.as_ref().unwrap().unanswered);
     let says = |events: &[Event]| events.iter().any(|event| event.warning && event.message.contains(&name));
 
