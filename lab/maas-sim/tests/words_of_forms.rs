@@ -101,3 +101,134 @@ async fn a_name_that_is_taken_is_refused_for_a_new_object_and_for_an_old_one() {
         assert_eq!((renamed.status, renamed.json()), (400, json!({"name": [words]})), "{old}");
     }
 }
+
+#[tokio::test]
+async fn names_are_taken_apart_as_maas_does_it() {
+    let sim = lab();
+    for (form, status, body) in [
+        // The name of a domain is its "@".
+        (&[("fqdn", "k8s.example")][..], 200, json!("k8s.example")),
+        // One label is the name, and all that follows is the domain.
+        (&[("fqdn", "a.b.k8s.example")][..], 404, json!("No Domain matches the given query.")),
+        (&[("fqdn", "-bad.k8s.example")][..], 500, json!("cannot unpack non-iterable NoneType object")),
+        // A name counts more than a full name.
+        (&[("fqdn", "x.k8s.example"), ("name", "y")][..], 400, json!({"domain": ["This field is required."]})),
+        (&[("fqdn", "x.k8s.example"), ("name", "y"), ("domain", "k8s.example")][..], 200, json!("y.k8s.example")),
+        (
+            &[("fqdn", "t.k8s.example"), ("address_ttl", "-1")][..],
+            400,
+            json!({"address_ttl": ["Ensure this value is greater than or equal to 0."]}),
+        ),
+    ] {
+        let answer = post(&sim, ADMIN, "dnsresources/", form).await;
+        assert_eq!(answer.status, status, "{form:?}: {}", answer.text);
+        match status {
+            200 => assert_eq!(answer.json()["fqdn"], body),
+            400 => assert_eq!(answer.json(), body),
+            _ => assert_eq!(answer.text, body.as_str().unwrap()),
+        }
+    }
+    // What is wrong with the form is told before MAAS falls over an address.
+    let taken = post(&sim, ADMIN, "dnsresources/", &[("fqdn", "y.k8s.example"), ("ip_addresses", "bogus")]).await;
+    assert_eq!(taken.json(), json!({"__all__": ["Labels must be unique within their zone."]}));
+    assert_eq!(get(&sim, ADMIN, "dnsresources/y/").await.json()["fqdn"], "y.k8s.example");
+    assert_eq!(get(&sim, ADMIN, "domains/k8s.example/").await.json()["name"], "k8s.example");
+}
+
+#[tokio::test]
+async fn addresses_are_reserved_listed_and_released_in_the_order_of_maass_checks() {
+    let sim = lab();
+    let reserve = "ipaddresses/?op=reserve";
+    let release = "ipaddresses/?op=release";
+    let mac = sim.control().with_model(|model| model.machines_in_order()[0].interfaces[0].mac.clone());
+    for (path, form, status, words) in [
+        (reserve, &[("ip", "10.0.0.7"), ("mac", "bad")][..], 400, "'bad' is not a valid MAC address."),
+        (reserve, &[("ip", "10.0.0.7"), ("mac", mac.as_str())][..], 400, "Use of the interface API is required"),
+        (reserve, &[("ip", "10.0.0.7"), ("hostname", "v.nosuch.example")][..], 404, "No Domain matches"),
+        (
+            reserve,
+            &[("ip", "10.0.0.210"), ("mac", "52:54:00:00:00:99")][..],
+            403,
+            "belongs to an existing dynamic range",
+        ),
+        (release, &[("ip", "nonsense")][..], 400, "Enter a valid IPv4 or IPv6 address."),
+        (release, &[("ip", "10.0.0.99"), ("force", "true")][..], 400, "IP address 10.0.0.99 does not exist."),
+    ] {
+        let answer = post(&sim, ADMIN, path, form).await;
+        assert_eq!(answer.status, status, "{form:?}: {}", answer.text);
+        assert!(answer.text.contains(words), "{form:?}: {}", answer.text);
+    }
+    let listed = get(&sim, ADMIN, "ipaddresses/?ip=nonsense").await;
+    assert_eq!((listed.status, listed.text.as_str()), (400, "Parameter 'ip' must contain an IP address."));
+}
+
+#[tokio::test]
+async fn zones_of_machines_are_set_by_a_form_that_tells_all_at_once() {
+    let answer = post(&lab(), ADMIN, "machines/?op=set_zone", &[]).await;
+    let required = json!(["This field is required."]);
+    assert_eq!(answer.json(), json!({"zone": required, "system_id": required}));
+}
+
+#[tokio::test]
+async fn a_composition_is_checked_by_its_form_before_anything_else() {
+    let sim = lab();
+    common::with_vm_host(&sim);
+    let host = sim.control().with_model(|model| *model.db.vm_hosts.keys().next().unwrap());
+    let path = format!("vm-hosts/{host}/?op=compose");
+    for (form, body) in [
+        (
+            &[("architecture", "nosuch")][..],
+            json!({"architecture": ["Select a valid choice. nosuch is not one of the available choices."]}),
+        ),
+        (&[("cpu_speed", "fast")][..], json!({"cpu_speed": ["Enter a whole number."]})),
+        (&[("interfaces", "eth0:nosuch=1")][..], json!({"interfaces": ["Unknown interfaces constraint: 'nosuch"]})),
+    ] {
+        let answer = post(&sim, ADMIN, &path, form).await;
+        assert_eq!((answer.status, answer.json()), (400, body));
+    }
+    let nonsense = post(&sim, ADMIN, &path, &[("interfaces", "eth0:ip=nonsense")]).await;
+    assert_eq!((nonsense.status, nonsense.text.as_str()), (500, "failed to detect a valid IP address from 'nonsense'"));
+}
+
+#[tokio::test]
+async fn machines_are_found_by_interfaces_disks_and_networks() {
+    let sim = lab();
+    let id = system_id(&sim, "bm01");
+    let disk = get(&sim, ADMIN, &format!("nodes/{id}/blockdevices/")).await.json()[0]["id"].to_string();
+    post(&sim, ADMIN, &format!("nodes/{id}/blockdevices/{disk}/?op=add_tag"), &[("tag", "fast")]).await;
+    post(&sim, ADMIN, &format!("nodes/{id}/interfaces/eth0/?op=add_tag"), &[("tag", "uplink")]).await;
+    for (query, found) in [
+        ("storage=root:1(fast)", 1),
+        ("storage=root:1(slow)", 0),
+        ("interfaces=a:tag=uplink", 1),
+        ("interfaces=a:not_tag=uplink,name=eth0", 3),
+        ("interfaces=a:subnet_cidr=10.0.0.0/24,mode=auto", 4),
+        ("interfaces=a:subnet_cidr=10.0.0.0/24;b:name=eth7", 0),
+        ("interfaces=a:space=nosuch", 0),
+        ("vlans=vid:0", 4),
+        ("subnets=space:undefined", 4),
+        ("devices=vendor_id=8086", 0),
+    ] {
+        let answer = get(&sim, ADMIN, &format!("machines/?{query}")).await;
+        assert_eq!(answer.status, 200, "{query}: {}", answer.text);
+        assert_eq!(answer.json().as_array().unwrap().len(), found, "{query}");
+    }
+    let form = [("arch", "amd64"), ("link_speed", "1e9"), ("not_pod_type", "lxd")];
+    let none = post(&sim, ADMIN, "machines/?op=allocate", &form).await;
+    let words = "(resolved to \"arch=amd64/generic link_speed=1000000000.0 not_pod_type=lxd\")";
+    assert!(none.text.ends_with(words), "{}", none.text);
+}
+
+#[tokio::test]
+async fn settings_have_values_from_the_start_and_forms_of_their_own() {
+    let sim = lab();
+    assert_eq!(get(&sim, ALICE, "maas/?op=get_config&name=session_length").await.json(), json!(1_209_600));
+    let set = "maas/?op=set_config";
+    assert_eq!(post(&sim, ALICE, set, &[]).await.status, 403);
+    assert_eq!(post(&sim, ADMIN, set, &[("name", "nosuch")]).await.text, "No provided value!");
+    let wrong = post(&sim, ADMIN, set, &[("name", "node_timeout"), ("value", "long")]).await;
+    assert_eq!((wrong.status, wrong.json()), (400, json!({"node_timeout": ["Enter a whole number."]})));
+    let series = post(&sim, ADMIN, set, &[("name", "default_distro_series"), ("value", "nosuch")]).await;
+    assert_eq!(series.status, 400, "{}", series.text);
+    assert_eq!(post(&sim, ADMIN, set, &[("name", "default_distro_series"), ("value", "focal")]).await.text, "OK");
+}

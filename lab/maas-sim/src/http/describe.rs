@@ -6,18 +6,21 @@ use super::{
     Call,
     render::ROOT,
     reply::{API_HASH, Reply},
-    routes::{ROUTES, Resource, Route, anonymous_ops, crud_method},
+    routes::{Operation, ROUTES, Route},
 };
 
 /// The description, with addresses as the client sees them.
 pub(super) fn reply(call: &Call) -> Reply {
     let mut resources = Vec::new();
     let mut handlers = Vec::new();
-    for route in
-        ROUTES.iter().filter(|route| route.resource != Resource::Describe && route.resource != Resource::VlanById)
-    {
-        let auth = (!route.is_public()).then(|| handler(route, &call.origin));
-        let anon = if route.is_public() { Some(handler(route, &call.origin)) } else { anonymous(route, &call.origin) };
+    for route in ROUTES.iter().filter(|route| !["describe/", "vlans/{id}/"].contains(&route.path)) {
+        let whole = handler(route, &call.origin, route.handler, route.signed());
+        let (auth, anon) = if route.is_public() {
+            (None, Some(whole))
+        } else {
+            let name = format!("Anon{}", route.handler);
+            (Some(whole), route.anonymous().map(|known| handler(route, &call.origin, &name, known.into_iter())))
+        };
         handlers.extend(auth.clone());
         handlers.extend(anon.clone());
         resources.push(json!({"name": route.handler, "auth": auth, "anon": anon}));
@@ -28,32 +31,20 @@ pub(super) fn reply(call: &Call) -> Reply {
     reply
 }
 
-fn action(method: &str, name: &str, op: Option<&str>) -> Value {
-    json!({"doc": name, "method": method, "name": name, "op": op, "restful": op.is_none()})
-}
-
-fn with_place(route: &Route, origin: &str, name: &str, actions: &[Value]) -> Value {
+fn handler(route: &Route, origin: &str, name: &str, operations: impl Iterator<Item = Operation>) -> Value {
     let params: Vec<&str> = route
         .path
         .split('/')
         .filter_map(|part| part.strip_prefix('{').and_then(|part| part.strip_suffix('}')))
         .collect();
+    let actions: Vec<Value> = operations
+        .map(|Operation { name, method, restful }| {
+            let op = (!restful).then_some(name);
+            json!({"doc": name, "method": method, "name": name, "op": op, "restful": restful})
+        })
+        .collect();
     json!({
         "name": name, "doc": name, "params": params, "path": format!("{ROOT}{}", route.path),
         "uri": format!("{origin}{ROOT}{}", route.path), "actions": actions,
     })
-}
-
-fn handler(route: &Route, origin: &str) -> Value {
-    let mut actions: Vec<Value> = route.crud.iter().map(|name| action(crud_method(name), name, None)).collect();
-    actions.extend(route.get_ops.iter().map(|op| action("GET", op, Some(op))));
-    actions.extend(route.post_ops.iter().map(|op| action("POST", op, Some(op))));
-    with_place(route, origin, route.handler, &actions)
-}
-
-fn anonymous(route: &Route, origin: &str) -> Option<Value> {
-    let (gets, posts) = anonymous_ops(route.resource)?;
-    let mut actions: Vec<Value> = gets.iter().map(|op| action("GET", op, Some(op))).collect();
-    actions.extend(posts.iter().map(|op| action("POST", op, (*op != "create").then_some(*op))));
-    Some(with_place(route, origin, &format!("Anon{}", route.handler), &actions))
 }

@@ -10,7 +10,11 @@ use std::{net::IpAddr, sync::Arc};
 use self::caller::Caller;
 use crate::{
     config::Config,
-    http::{Call, reply::Reply},
+    http::{
+        Call,
+        reply::Reply,
+        surface::{Action, Collection, MachineAction, VmHostAction},
+    },
     model::{
         db::VmHost,
         world::{LxdCommand, lxd_key},
@@ -20,9 +24,7 @@ use crate::{
 
 /// A fresh pair for a registration that brings none.
 pub(crate) fn prepare_pair(call: &mut Call) {
-    let registers = call.route.path == "vm-hosts/" || call.route.path == "pods/";
-    if registers
-        && call.action == "create"
+    if matches!(call.action, Action::VmHosts(Collection::Create) | Action::Pods(Collection::Create))
         && call.body.get("certificate").is_none_or(str::is_empty)
         && let Ok(pair) = rcgen::generate_simple_self_signed(["maas-sim".to_owned()])
     {
@@ -63,13 +65,20 @@ impl Access {
     }
 }
 
+/// Whether MAAS talks to the daemon of a VM host for this.
+fn reaches_lxd(action: VmHostAction) -> bool {
+    match action {
+        VmHostAction::Refresh | VmHostAction::Update | VmHostAction::Compose | VmHostAction::Delete => true,
+        VmHostAction::Read | VmHostAction::Parameters | VmHostAction::AddTag | VmHostAction::RemoveTag => false,
+    }
+}
+
 /// The daemon that a request is about, if it is a real one.
 fn access_for(shared: &Shared, call: &Call) -> Option<Access> {
     let state = shared.lock();
     let model = &state.model;
-    let path = call.route.path;
-    let mut access = match (path, call.action) {
-        ("vm-hosts/" | "pods/", "create") if call.admin => {
+    let mut access = match call.action {
+        Action::VmHosts(Collection::Create) | Action::Pods(Collection::Create) if call.admin => {
             let form = &call.body;
             let given = |key: &str| form.text(key).filter(|text| !text.is_empty());
             let (certificate, private_key) = match (given("certificate"), given("key")) {
@@ -84,10 +93,10 @@ fn access_for(shared: &Shared, call: &Call) -> Option<Access> {
                 password: given("password").unwrap_or_default(),
             }
         }
-        ("vm-hosts/{id}/" | "pods/{id}/", "refresh" | "update" | "compose" | "delete") if call.admin => {
+        Action::VmHost(action) | Action::Pod(action) if call.admin && reaches_lxd(action) => {
             let id: i64 = call.parameters.first()?.parse().ok()?;
             let mut access = Access::of(model.db.vm_hosts.get(&id)?);
-            if call.action == "update" {
+            if action == VmHostAction::Update {
                 // MAAS tries what it is given, not what it had.
                 let given = |key: &str| call.body.text(key).filter(|text| !text.is_empty());
                 if let Some(address) = given("power_address") {
@@ -99,7 +108,7 @@ fn access_for(shared: &Shared, call: &Call) -> Option<Access> {
             }
             access
         }
-        ("machines/{system_id}/", "query_power_state" | "delete") => {
+        Action::Machine(MachineAction::QueryPowerState | MachineAction::Delete) => {
             let (host, ..) = model.vm_place(call.parameters.first()?)?;
             Access::of(model.db.vm_hosts.get(&host)?)
         }
@@ -155,7 +164,7 @@ pub(crate) async fn finish(shared: &Arc<Shared>, call: &Call, reply: Reply, comm
                     state.model.remove_machine(&machine, false);
                 }
                 let words = format!("Unable to compose machine because: Failed talking to pod: {error}");
-                tracing::debug!("{} was taken back: {words}", call.action);
+                tracing::debug!("{} was taken back: {words}", call.operation.name);
                 return Reply::text(503, &words);
             }
             (_, Err(error)) => tracing::warn!("LXD did not do {command:?}: {error}"),

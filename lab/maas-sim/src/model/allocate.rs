@@ -85,20 +85,27 @@ impl Model {
             let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
             (!texts.is_empty()).then(|| texts.join(","))
         };
+        let number = |value: Option<f64>| value.map(|value| format!("{value:?}"));
         let mut resolved: Vec<String> = Vec::new();
         for key in CONSTRAINTS.iter().chain(&["name", "system_id"]) {
             let text = match *key {
-                "cpu_count" => wanted.cpu_count.map(|value| format!("{value:?}")),
-                "mem" => wanted.mem.map(|value| format!("{value:?}")),
+                "cpu_count" => number(wanted.cpu_count),
+                "cpu_speed" => number(wanted.cpu_speed),
+                "link_speed" => number(wanted.link_speed),
+                "mem" => number(wanted.mem),
+                "arch" => (!wanted.arch.is_empty()).then(|| wanted.arch.join(",")),
                 "subnets" => ids(&wanted.subnets),
                 "not_subnets" => ids(&wanted.not_subnets),
                 "vlans" => ids(&wanted.vlans),
+                "not_vlans" => ids(&wanted.not_vlans),
+                // MAAS has made a truth value of it by then.
+                "deployment_target" => wanted.ephemeral.map(|memory| if memory { "True" } else { "False" }.to_owned()),
                 "tags" => {
                     let mut values = parameters.list(key);
                     values.sort();
                     (!values.is_empty()).then(|| values.join(","))
                 }
-                "storage" | "interfaces" | "devices" | "deployment_target" => parameters.one(key).map(str::to_owned),
+                "storage" | "interfaces" | "devices" => parameters.one(key).map(str::to_owned),
                 _ => {
                     let values = parameters.list(key);
                     (!values.is_empty()).then(|| values.join(","))

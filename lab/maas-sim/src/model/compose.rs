@@ -19,6 +19,8 @@ pub struct ComposeRequest {
     pub cores: Option<String>,
     pub memory: Option<String>,
     pub pinned_cores: usize,
+    pub architecture: Option<String>,
+    pub cpu_speed: Option<String>,
     pub storage: Option<String>,
     pub interfaces: Option<String>,
     pub hostname: Option<String>,
@@ -101,6 +103,10 @@ struct WantedNic {
     ip: Option<IpAddr>,
 }
 
+/// What a made-up LXD runs.
+const ARCHITECTURE: &str = "amd64/generic";
+/// MHz.
+const MIN_CPU_SPEED: i64 = 300;
 const MIN_MEMORY: i64 = 1024;
 const DEFAULT_MEMORY: i64 = 2048;
 const DEFAULT_DISK: i64 = 8_000_000_000;
@@ -119,12 +125,12 @@ impl Model {
             checked.cores.unwrap_or(1)
         };
         let memory = checked.memory;
+        check_over_commit(&host, cores, memory)?;
+        let nics = self.wanted_nics(id, request.interfaces.as_deref())?;
         if !self.rack_connected() {
             return Err(Refusal::unavailable("Unable to connect to any rack controller ; no connections available.")
                 .retry_after(10));
         }
-        check_over_commit(&host, cores, memory)?;
-        let nics = self.wanted_nics(id, request.interfaces.as_deref())?;
         let cannot = |text: &str| {
             Refusal::unavailable(format!("Unable to compose machine because: Failed talking to pod: {text}"))
         };
@@ -206,12 +212,21 @@ impl Model {
         };
         let cores = bound(&mut check, "cores", &request.cores, 1, host.cores);
         let memory = bound(&mut check, "memory", &request.memory, MIN_MEMORY, host.memory);
-        if let Some(name) = request.hostname.as_deref().filter(|name| !name.is_empty()) {
-            if let Some(error) = hostname_error(name) {
-                check.add("hostname", error);
-            } else if self.hostname_taken(name, None) {
+        let given = |text: &'_ Option<String>| text.clone().filter(|text| !text.is_empty());
+        if let Some(text) = given(&request.architecture).filter(|text| text != ARCHITECTURE) {
+            check.add("architecture", format!("Select a valid choice. {text} is not one of the available choices."));
+        }
+        check.at_least("cpu_speed", given(&request.cpu_speed).as_deref(), MIN_CPU_SPEED);
+        if let Some(name) = given(&request.hostname) {
+            if self.hostname_taken(&name, None) {
                 check.add("hostname", format!("Node with hostname \"{name}\" already exists"));
             }
+            if let Some(error) = hostname_error(&name) {
+                check.add("hostname", error);
+            }
+        }
+        if let Some(Err(words)) = given(&request.interfaces).map(|text| Self::parse_interfaces(&text)) {
+            check.add("interfaces", words);
         }
         if let Some(text) = request.storage.as_deref().filter(|text| !text.is_empty())
             && parse_storage(text).is_none()
@@ -253,55 +268,38 @@ impl Model {
                 .into_iter()
                 .collect());
         };
+        let labelled = Self::parse_interfaces(text).map_err(|words| Refusal::field("interfaces", words))?;
         let mut nics = Vec::new();
-        for item in text.split(';').map(str::trim).filter(|item| !item.is_empty()) {
-            let (name, constraints) = item
-                .split_once(':')
-                .ok_or_else(|| Refusal::field("interfaces", format!("Malformed interface constraint, \"{item}\".")))?;
-            let mut subnet: Option<&Subnet> = None;
-            let mut pinned = None;
-            for pair in constraints.split(',') {
-                let (key, value) = pair.split_once('=').ok_or_else(no_match)?;
-                match key.trim() {
-                    "subnet" | "subnet_cidr" | "cidr" => subnet = Some(self.find_subnet(value).ok_or_else(no_match)?),
-                    "ip" => {
-                        let ip: IpAddr = value.parse().map_err(|_| no_match())?;
-                        if self.is_taken(ip) {
-                            return Err(Refusal::conflict(format!("IP address ({ip}) is already in use.")));
-                        }
-                        subnet = Some(self.subnet_of(ip).ok_or_else(no_match)?);
-                        pinned = Some(ip);
-                    }
-                    "space" => {
-                        subnet = reachable
-                            .iter()
-                            .copied()
-                            .find(|subnet| self.space_name(self.db.vlans.get(&subnet.vlan)) == value);
-                    }
-                    "fabric" => {
-                        subnet = reachable
-                            .iter()
-                            .copied()
-                            .find(|subnet| self.fabric_name(self.db.vlans.get(&subnet.vlan)) == value);
-                    }
-                    "vid" => {
-                        let vid = value.parse::<i64>().ok();
-                        subnet = reachable
-                            .iter()
-                            .copied()
-                            .find(|subnet| self.db.vlans.get(&subnet.vlan).map(|vlan| vlan.vid) == vid);
-                    }
-                    _ => subnet = subnet.or(reachable.first().copied()),
-                }
-            }
-            let subnet = subnet.filter(|subnet| reachable.iter().any(|r| r.id == subnet.id)).ok_or_else(no_match)?;
-            nics.push(WantedNic { name: name.trim().to_owned(), subnet: subnet.id, vlan: subnet.vlan, ip: pinned });
+        for (name, wanted) in labelled {
+            let pinned = match wanted.value("ip") {
+                Some(text) => Some(self.pinned_address(text)?),
+                None => None,
+            };
+            let fits = |subnet: &&Subnet| {
+                pinned.is_none_or(|(_, of_address)| of_address == subnet.id) && self.subnet_fits(subnet, &wanted)
+            };
+            let subnet = reachable.iter().copied().find(fits).ok_or_else(no_match)?;
+            nics.push(WantedNic { name, subnet: subnet.id, vlan: subnet.vlan, ip: pinned.map(|(ip, _)| ip) });
         }
         if nics.iter().any(|nic| self.db.vlans.get(&nic.vlan).is_some_and(|vlan| vlan.dhcp_on)) {
             Ok(nics)
         } else {
-            Err(no_match())
+            Err(Refusal::bad_request(
+                "MAAS DHCP must be enabled on at least one VLAN attached to the specified interfaces.",
+            ))
         }
+    }
+
+    /// An address that a VM is to have, with its subnet. MAAS expects neither nonsense nor an address that it does not
+    /// know the subnet of.
+    fn pinned_address(&self, text: &str) -> Outcome<(IpAddr, i64)> {
+        let nonsense = |_| Refusal::crash(format!("failed to detect a valid IP address from '{text}'"));
+        let ip: IpAddr = text.parse().map_err(nonsense)?;
+        if self.is_taken(ip) {
+            return Err(Refusal::conflict(format!("IP address ({ip}) is already in use.")));
+        }
+        let subnet = self.subnet_of(ip).ok_or_else(|| Refusal::crash("'NoneType' object has no attribute 'vlan'"))?;
+        Ok((ip, subnet.id))
     }
 }
 

@@ -33,10 +33,12 @@ pub(super) const INTERFACE_KEYS: &[&str] = &[
     "link_speed",
 ];
 
-/// Keys and values of "label:key=value,…;…", or what is wrong with it, in MAAS's words.
-pub(super) fn parse_labelled(text: &str) -> Result<Vec<(&str, &str)>, String> {
-    let mut labels: Vec<&str> = Vec::new();
-    let mut all = Vec::new();
+/// A label with its keys and values.
+type Labelled<'a> = (&'a str, Vec<(&'a str, &'a str)>);
+
+/// What "label:key=value,…;…" says, or what is wrong with it, in MAAS's words.
+pub(super) fn parse_labelled(text: &str) -> Result<Vec<Labelled<'_>>, String> {
+    let mut all: Vec<Labelled<'_>> = Vec::new();
     for constraint in text.split(';') {
         let Some((label, pairs)) = constraint.split_once(':') else {
             return Err(format!(
@@ -50,16 +52,17 @@ pub(super) fn parse_labelled(text: &str) -> Result<Vec<(&str, &str)>, String> {
                  alphanumeric characters, dashes, and underscores.)"
             ));
         }
-        if labels.contains(&label) {
+        if all.iter().any(|(known, _)| *known == label) {
             return Err(format!("Constraint label defined more than once: '{label}'"));
         }
-        labels.push(label);
+        let mut read = Vec::new();
         for pair in pairs.split(',') {
             let Some(pair) = pair.split_once('=') else {
                 return Err(format!("Malformed key/value pair in constraint: '{pair}'"));
             };
-            all.push(pair);
+            read.push(pair);
         }
+        all.push((label, read));
     }
     Ok(all)
 }

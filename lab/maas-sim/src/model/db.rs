@@ -8,7 +8,11 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Status, net::Cidr};
+use super::{
+    Status,
+    net::Cidr,
+    records::{RecordKind, Row},
+};
 pub use super::{kinds::*, sequences::*};
 use crate::config::ApiKey;
 
@@ -417,4 +421,6 @@ pub struct Db {
     pub devices: BTreeMap<String, Device>,
     pub vm_hosts: BTreeMap<i64, VmHost>,
     pub events: Vec<Event>,
+    /// What MAAS keeps and nothing here depends on, by kind and number.
+    pub records: BTreeMap<(RecordKind, i64), Row>,
 }

@@ -28,22 +28,25 @@ impl Model {
         self.db.domains.values().find(|domain| Some(domain.id) == id || domain.name == text)
     }
 
-    /// Label and domain of a full name: the longest domain that exists wins.
+    /// Name and domain of a full name, as MAAS takes it apart: a domain's own name is its "@".
     pub fn split_fqdn(&self, fqdn: &str) -> Outcome<(String, i64)> {
-        if !fqdn.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | '*')) {
-            return Err(Refusal::crash("cannot unpack non-iterable NoneType object"));
+        let domain = |name: &str| self.db.domains.values().find(|known| known.name == name).map(|known| known.id);
+        if let Some(id) = domain(fqdn) {
+            return Ok(("@".to_owned(), id));
         }
-        let fqdn = fqdn.trim_end_matches('.');
-        let found = fqdn.match_indices('.').find_map(|(dot, _)| {
-            let (label, domain) = (&fqdn[..dot], &fqdn[dot + 1..]);
-            self.db.domains.values().find(|known| known.name == domain).map(|known| (label.to_owned(), known.id))
-        });
-        found.ok_or(Refusal::NotFound("Domain"))
+        // MAAS does not expect that its pattern does not fit.
+        let (label, rest) =
+            separate(fqdn).ok_or_else(|| Refusal::crash("cannot unpack non-iterable NoneType object"))?;
+        domain(rest).map(|id| (label.to_owned(), id)).ok_or(Refusal::NotFound("Domain"))
     }
 
-    /// Label and domain of a name that may come without a domain.
+    /// Name and domain of a name that may come without a domain.
     pub fn split_fqdn_or_default(&self, name: &str) -> Outcome<(String, i64)> {
-        if name.contains('.') { self.split_fqdn(name) } else { Ok((name.to_owned(), DEFAULT_DOMAIN)) }
+        let Some((label, domain)) = name.split_once('.').filter(|(label, _)| !label.is_empty()) else {
+            return Ok((name.to_owned(), DEFAULT_DOMAIN));
+        };
+        let known = self.db.domains.values().find(|known| known.name == domain).ok_or(Refusal::NotFound("Domain"))?;
+        Ok((label.to_owned(), known.id))
     }
 
     /// The resource of a name.
@@ -57,33 +60,50 @@ impl Model {
         if dns.name == "@" { domain.to_owned() } else { format!("{}.{domain}", dns.name) }
     }
 
-    fn resolve_dns_name(&self, request: &DnsRequest) -> Outcome<(String, i64)> {
-        if let Some(fqdn) = request.fqdn.as_deref().filter(|fqdn| !fqdn.is_empty()) {
-            return self.split_fqdn(fqdn);
+    /// The name and the domain of a request; `fqdn` counts only where neither is given.
+    fn resolve_dns_name(&self, request: &DnsRequest) -> Outcome<(Option<String>, Option<i64>)> {
+        if request.name.is_none() && request.domain.is_none() {
+            return match request.fqdn.as_deref() {
+                None => Ok((None, None)),
+                Some(special @ ("" | "@" | "*")) => Ok((Some(special.to_owned()), None)),
+                Some(fqdn) => self.split_fqdn(fqdn).map(|(name, domain)| (Some(name), Some(domain))),
+            };
         }
-        let mut check = FormCheck::default();
-        let name = check.require("name", request.name.as_deref());
-        let domain = check.require("domain", request.domain.as_deref());
-        check.done()?;
-        let domain = domain.and_then(|text| self.find_domain(text)).ok_or(Refusal::NotFound("Domain"))?;
-        Ok((name.unwrap_or_default().to_owned(), domain.id))
+        let domain = match request.domain.as_deref() {
+            Some(text) => Some(self.find_domain(text).map(|domain| domain.id).ok_or(Refusal::NotFound("Domain"))?),
+            None => None,
+        };
+        Ok((request.name.clone(), domain))
     }
 
-    fn parse_ttl(text: Option<&str>) -> Outcome<Option<i64>> {
-        match text.filter(|text| !text.is_empty()) {
-            None => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| Refusal::field("address_ttl", "Enter a whole number.")),
+    /// A name and a domain that must be there.
+    fn required_dns_name(&self, request: &DnsRequest, check: &mut FormCheck) -> Outcome<(String, i64)> {
+        let (name, domain) = self.resolve_dns_name(request)?;
+        let name = check.require("name", name.as_deref()).unwrap_or_default().to_owned();
+        if domain.is_none() {
+            check.add("domain", "This field is required.");
         }
+        Ok((name, domain.unwrap_or(DEFAULT_DOMAIN)))
+    }
+
+    fn read_address_ttl(request: &DnsRequest, check: &mut FormCheck) -> Option<i64> {
+        let ttl = check.at_least("address_ttl", request.address_ttl.as_deref().filter(|text| !text.is_empty()), 0);
+        if ttl.is_some_and(|ttl| ttl > MAX_ADDRESS_TTL) {
+            check.add("address_ttl", format!("Ensure this value is less than or equal to {MAX_ADDRESS_TTL}."));
+        }
+        ttl
     }
 
     /// `POST dnsresources/`.
     pub fn create_dns(&mut self, user: i64, request: &DnsRequest) -> Outcome<i64> {
-        let (name, domain) = self.resolve_dns_name(request)?;
-        let ttl = Self::parse_ttl(request.address_ttl.as_deref())?;
-        let ips = parse_ips(request.ip_addresses.as_deref().unwrap_or_default())?;
+        let mut check = FormCheck::default();
+        let (name, domain) = self.required_dns_name(request, &mut check)?;
+        let ttl = Self::read_address_ttl(request, &mut check);
         if self.dns_by_name(&name, domain).is_some() {
-            return Err(Refusal::field("__all__", "Labels must be unique within their zone."));
+            check.add("__all__", "Labels must be unique within their zone.");
         }
+        check.done()?;
+        let ips = parse_ips(request.ip_addresses.as_deref().unwrap_or_default())?;
         let addresses = self.address_rows(user, &ips);
         let id = self.db.sequences.take(Table::Dns);
         self.effect(Effect::object(ObjectKind::Dns, &name, ObjectChange::Created));
@@ -93,14 +113,21 @@ impl Model {
 
     /// `PUT dnsresources/{id}/`: the addresses are replaced as a whole; those dropped stay reserved.
     pub fn update_dns(&mut self, user: i64, id: i64, request: &DnsRequest) -> Outcome<()> {
-        if !self.db.dns.contains_key(&id) {
-            return Err(Refusal::NotFound("DNSResource"));
+        let (name, domain) = self.resolve_dns_name(request)?;
+        let dns = self.db.dns.get(&id).ok_or(Refusal::NotFound("DNSResource"))?;
+        let mut check = FormCheck::default();
+        let ttl = Self::read_address_ttl(request, &mut check);
+        let name = name.filter(|name| !name.is_empty());
+        // What has addresses must have a name for them, and none that is another name's.
+        if !dns.addresses.is_empty() {
+            let name = name.as_deref().unwrap_or(&dns.name);
+            if !matches!(name, "@" | "*") && !is_label(name) {
+                check.add("__all__", format!("Invalid dnsresource name: {name}."));
+            } else if dns.records.iter().any(|record| record.rrtype == "CNAME") {
+                check.add("__all__", "Cannot add address: CNAME present.");
+            }
         }
-        let renamed = match request.fqdn.as_deref().filter(|fqdn| !fqdn.is_empty()) {
-            Some(fqdn) => Some(self.split_fqdn(fqdn)?),
-            None => None,
-        };
-        let ttl = Self::parse_ttl(request.address_ttl.as_deref())?;
+        check.done()?;
         let rows = match request.ip_addresses.as_deref() {
             Some(text) => {
                 let ips = parse_ips(text)?;
@@ -108,20 +135,13 @@ impl Model {
             }
             None => None,
         };
-        let Some(dns) = self.db.dns.get_mut(&id) else { return Err(Refusal::NotFound("DNSResource")) };
-        if let Some((name, domain)) = renamed {
-            dns.name = name;
-            dns.domain = domain;
-        }
-        if let Some(name) = request.name.as_deref().filter(|name| !name.is_empty()) {
-            name.clone_into(&mut dns.name);
-        }
+        let dns = self.db.dns.get_mut(&id).ok_or(Refusal::NotFound("DNSResource"))?;
+        dns.name = name.unwrap_or_else(|| std::mem::take(&mut dns.name));
+        dns.domain = domain.unwrap_or(dns.domain);
         if request.address_ttl.is_some() {
             dns.address_ttl = ttl;
         }
-        if let Some(rows) = rows {
-            dns.addresses = rows;
-        }
+        dns.addresses = rows.unwrap_or_else(|| std::mem::take(&mut dns.addresses));
         self.effect(Effect::object(ObjectKind::Dns, id, ObjectChange::Updated));
         Ok(())
     }
@@ -170,7 +190,7 @@ impl Model {
         let mut check = FormCheck::default();
         let rrtype = check.require("rrtype", rrtype);
         let rrdata = check.require("rrdata", rrdata);
-        let (name, domain) = self.resolve_dns_name(request)?;
+        let (name, domain) = self.required_dns_name(request, &mut check)?;
         check.done()?;
         let (Some(rrtype), Some(rrdata)) = (rrtype, rrdata) else { return Err(Refusal::required("rrtype")) };
         let rrtype = rrtype.to_uppercase();
@@ -251,6 +271,26 @@ impl Model {
         let count: usize = names.map(|dns| dns.records.len() + usize::from(!dns.addresses.is_empty())).sum();
         i64::try_from(count).unwrap_or(i64::MAX)
     }
+}
+
+/// The longest time that a name server may keep an address.
+const MAX_ADDRESS_TTL: i64 = (1 << 31) - 1;
+
+/// Letters, digits and hyphens, the last only inside.
+fn is_label(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    (1..=64).contains(&text.len()) && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// The longest label at the beginning, whatever character comes after it, and a domain.
+fn separate(fqdn: &str) -> Option<(&str, &str)> {
+    let ends: Vec<usize> = fqdn.char_indices().map(|(at, _)| at).skip(1).collect();
+    ends.into_iter().rev().find_map(|end| {
+        let (label, rest) = fqdn.split_at(end);
+        let domain = rest.get(rest.chars().next()?.len_utf8()..)?;
+        let fits = is_label(label) && domain.strip_suffix('.').unwrap_or(domain).split('.').all(is_label);
+        fits.then_some((label, domain))
+    })
 }
 
 /// Types of records, in alphabetical order; MAAS lists them in any.

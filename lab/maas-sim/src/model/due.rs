@@ -112,7 +112,7 @@ impl Due {
 }
 
 /// Scripts of a commissioning, in the order of the log.
-const COMMISSIONING_SCRIPTS: &[&str] = &[
+pub const COMMISSIONING_SCRIPTS: &[&str] = &[
     "20-maas-01-install-lldpd",
     "20-maas-02-dhcp-unconfigured-ifaces",
     "20-maas-03-machine-resources",

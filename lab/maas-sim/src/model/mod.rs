@@ -23,11 +23,13 @@ pub mod machines;
 pub mod net;
 pub mod network;
 pub mod power;
+pub mod records;
 pub mod refusal;
 pub mod release;
 pub mod reports;
 pub mod rng;
 mod sequences;
+pub mod specifiers;
 pub mod statement;
 mod status;
 pub mod users;
@@ -171,6 +173,7 @@ impl Model {
             let id = db.sequences.take(Table::Image);
             db.images.insert(id, Image::synced(id, series, title, version));
         }
+        db.records = records::installed(&self.now.to_string()).into_iter().collect();
         db.settings = boot::default_settings(config.version);
     }
 

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use super::{
     Model, Outcome, Refusal, Status,
     db::{Address, AllocType, IpRange, Named, Subnet, Table, Vlan},
+    machines::is_mac,
     net::{from_number, to_number},
+    refusal::FormCheck,
 };
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::version::Change;
@@ -21,40 +23,9 @@ pub struct ReserveRequest {
 }
 
 impl Model {
-    /// A subnet by id, cidr, name or specifier ("cidr:10.0.0.0/24", "name:x", "ip:10.0.0.1", "vlan:…").
+    /// The first subnet that a word stands for.
     pub fn find_subnet(&self, text: &str) -> Option<&Subnet> {
-        if let Ok(id) = text.parse::<i64>() {
-            return self.db.subnets.get(&id);
-        }
-        let (kind, value) = match text.split_once(':') {
-            Some((kind @ ("cidr" | "name" | "ip" | "id" | "vlan" | "vid" | "fabric" | "space"), value)) => {
-                (kind, value)
-            }
-            _ => ("", text),
-        };
-        let subnets = || self.db.subnets.values();
-        let by_cidr = || {
-            let cidr = value.parse().ok()?;
-            subnets().find(|subnet| subnet.cidr == cidr)
-        };
-        let by_name = || subnets().find(|subnet| subnet.name == value);
-        match kind {
-            "id" => value.parse().ok().and_then(|id: i64| self.db.subnets.get(&id)),
-            "cidr" => by_cidr(),
-            "name" => by_name(),
-            "ip" => value.parse().ok().and_then(|ip| self.subnet_of(ip)),
-            "vlan" | "vid" => {
-                let vid: i64 = value.trim_start_matches("vid:").parse().ok()?;
-                subnets().find(|subnet| self.db.vlans.get(&subnet.vlan).is_some_and(|vlan| vlan.vid == vid))
-            }
-            "space" => subnets().find(|subnet| self.space_name(self.vlan_of(subnet)) == value),
-            "fabric" => subnets().find(|subnet| self.fabric_name(self.vlan_of(subnet)) == value),
-            _ => by_cidr().or_else(by_name),
-        }
-    }
-
-    fn vlan_of(&self, subnet: &Subnet) -> Option<&Vlan> {
-        self.db.vlans.get(&subnet.vlan)
+        self.subnets_for(text).into_iter().next()
     }
 
     /// Name of a VLAN's space; "undefined" for none.
@@ -235,7 +206,7 @@ impl Model {
 
     /// Subnets on which MAAS gives out addresses by DHCP.
     pub fn dhcp_subnets(&self) -> impl Iterator<Item = &Subnet> {
-        self.db.subnets.values().filter(|subnet| self.vlan_of(subnet).is_some_and(|vlan| vlan.dhcp_on))
+        self.db.subnets.values().filter(|subnet| self.db.vlans.get(&subnet.vlan).is_some_and(|vlan| vlan.dhcp_on))
     }
 
     /// Where a machine finds itself that boots from the network: where MAAS serves DHCP, or else where addresses are set
@@ -250,39 +221,56 @@ impl Model {
 
     /// `ipaddresses op=reserve`. Returns the row.
     pub fn reserve_address(&mut self, user: i64, request: &ReserveRequest) -> Outcome<i64> {
-        let (ip, subnet) = if let Some(text) = request.ip.as_deref().filter(|text| !text.is_empty()) {
-            let ip: IpAddr =
-                text.parse().map_err(|_| Refusal::field("ip_address", "Enter a valid IPv4 or IPv6 address."))?;
-            let Some(subnet) = self.subnet_of(ip) else {
-                return Err(Refusal::bad_request(format!("No known subnet for IP address: {ip}.")));
-            };
-            if self.is_taken(ip) {
-                return Err(Refusal::text(404, format!("The IP address {ip} is already in use.")));
+        let mut check = FormCheck::default();
+        let ip = request.ip.as_deref().filter(|text| !text.is_empty());
+        let ip: Option<IpAddr> = ip.and_then(|text| {
+            text.parse().map_err(|_| check.add("ip_address", "Enter a valid IPv4 or IPv6 address.")).ok()
+        });
+        if let Some(mac) = request.mac.as_deref().filter(|mac| !is_mac(mac)) {
+            check.add("mac", format!("'{mac}' is not a valid MAC address."));
+        }
+        check.done()?;
+        let subnet = match (ip, request.subnet.as_deref().filter(|text| !text.is_empty())) {
+            (Some(ip), _) => self
+                .subnet_of(ip)
+                .ok_or_else(|| Refusal::bad_request(format!("No known subnet for IP address: {ip}.")))?,
+            (None, Some(text)) => self
+                .find_subnet(text)
+                .ok_or_else(|| Refusal::bad_request(format!("Unable to identify subnet: {text}.")))?,
+            (None, None) => {
+                return Err(Refusal::bad_request("Must supply either the 'subnet' or the 'ip' parameter."));
             }
-            if self.dynamic_range_of(ip).is_some() && request.mac.is_none() {
-                return Err(Refusal::text(
-                    403,
-                    format!(
-                        "IP address {ip} belongs to an existing dynamic range. To reserve this IP address, a MAC \
-                         address is required. (Create a device instead.)"
-                    ),
-                ));
-            }
-            (ip, subnet.id)
-        } else if let Some(text) = request.subnet.as_deref().filter(|text| !text.is_empty()) {
-            let Some(subnet) = self.find_subnet(text) else {
-                return Err(Refusal::bad_request(format!("Unable to identify subnet: {text}.")));
-            };
-            let Some(ip) = self.next_free(subnet) else {
-                return Err(Refusal::unavailable(format!("No more IPs available in subnet: {}.", subnet.cidr)));
-            };
-            (ip, subnet.id)
-        } else {
-            return Err(Refusal::bad_request("Must supply either the 'subnet' or the 'ip' parameter."));
         };
+        if let Some(ip) = ip.filter(|ip| self.dynamic_range_of(*ip).is_some()) {
+            return Err(Refusal::text(
+                403,
+                format!(
+                    "IP address {ip} belongs to an existing dynamic range. To reserve this IP address, a MAC \
+                     address is required. (Create a device instead.)"
+                ),
+            ));
+        }
         let name = match request.hostname.as_deref().filter(|name| !name.is_empty()) {
             Some(name) => Some(self.split_fqdn_or_default(name)?),
             None => None,
+        };
+        if let Some((mac, other)) = request.mac.as_deref().and_then(|mac| Some((mac, self.mac_in_use(mac)?))) {
+            return Err(Refusal::bad_request(format!(
+                "MAC address {mac} already belongs to {}. Use of the interface API is required, for an interface \
+                 that belongs to a node.",
+                other.hostname
+            )));
+        }
+        let (ip, subnet) = match ip {
+            Some(ip) if self.is_taken(ip) => {
+                return Err(Refusal::text(404, format!("The IP address {ip} is already in use.")));
+            }
+            Some(ip) => (ip, subnet.id),
+            None => {
+                let free = self.next_free(subnet);
+                let none = || Refusal::unavailable(format!("No more IPs available in subnet: {}.", subnet.cidr));
+                (free.ok_or_else(none)?, subnet.id)
+            }
         };
         let id = self.new_address(AllocType::UserReserved, Some(ip), Some(subnet), Some(user));
         if let Some(mac) = request.mac.clone() {
@@ -304,21 +292,24 @@ impl Model {
         if force && !admin {
             return Err(Refusal::text(403, "Force-releasing an IP address requires admin privileges."));
         }
-        let none = || {
-            Refusal::bad_request(format!(
-                "IP address {ip} does not exist, is not the correct type of address, or does not belong to the \
-                 requesting user.\nIf you are sure you want to release this address, use force=true as a MAAS \
-                 administrator."
-            ))
-        };
-        let address: IpAddr = ip.parse().map_err(|_| none())?;
+        let address: IpAddr = ip.parse().map_err(|_| Refusal::field("ip", "Enter a valid IPv4 or IPv6 address."))?;
         let found = self.db.addresses.values().find(|row| {
-            row.ip == Some(address)
-                && (force
-                    || (row.alloc == AllocType::UserReserved && row.user == Some(user))
-                    || (discovered && admin && row.alloc == AllocType::Discovered))
+            let meant = if force {
+                discovered == (row.alloc == AllocType::Discovered)
+            } else {
+                row.alloc == AllocType::UserReserved && row.user == Some(user)
+            };
+            row.ip == Some(address) && meant
         });
-        let Some((id, on)) = found.map(|row| (row.id, row.on.clone())) else { return Err(none()) };
+        let Some((id, on)) = found.map(|row| (row.id, row.on.clone())) else {
+            let more = if force {
+                "."
+            } else {
+                ", is not the correct type of address, or does not belong to the requesting user.\nIf you are sure \
+                 you want to release this address, use force=true as a MAAS administrator."
+            };
+            return Err(Refusal::bad_request(format!("IP address {ip} does not exist{more}")));
+        };
         if let Some((system_id, nic)) = on {
             self.detach_address(&system_id, nic, id);
         }

@@ -2,9 +2,10 @@
 
 use super::{
     Model,
-    constraints::{INTERFACE_KEYS, parse_labelled},
-    db::{AllocType, Machine, PowerState},
+    compose::{WantedDisk, parse_storage},
+    db::{AllocType, Disk, Machine, PowerState},
     refusal::FormCheck,
+    specifiers::WantedInterface,
 };
 use crate::version::Change;
 
@@ -110,8 +111,10 @@ pub struct Wanted {
     pub vlans: Vec<i64>,
     pub not_vlans: Vec<i64>,
     pub link_speed: Option<f64>,
-    pub storage: Vec<i64>,
-    pub interfaces: Vec<i64>,
+    pub storage: Vec<WantedDisk>,
+    pub interfaces: Vec<WantedInterface>,
+    /// A device is asked for, and machines here have none.
+    pub devices: bool,
     pub ephemeral: Option<bool>,
 }
 
@@ -155,7 +158,7 @@ impl Model {
             not_fabric_classes: given.list("not_fabric_classes"),
             ..Wanted::default()
         };
-        self.check_names(&wanted, check);
+        self.check_names(&mut wanted, check);
         for (field, into, words) in [
             ("cpu_count", &mut wanted.cpu_count, "Invalid CPU count: number required."),
             ("cpu_speed", &mut wanted.cpu_speed, "Invalid CPU speed: number required."),
@@ -176,12 +179,13 @@ impl Model {
         wanted.ephemeral = targets.first().map(|target| target == "memory");
         self.read_network(given, &mut wanted, check);
         if let Some(text) = given.one("storage") {
-            match super::compose::parse_storage(text) {
-                Some(disks) => wanted.storage = disks.iter().map(|disk| disk.size).collect(),
+            match parse_storage(text) {
+                Some(disks) => wanted.storage = disks,
                 None => check.add("storage", format!("Malformed storage constraint, \"{text}\".")),
             }
         }
         if let Some(text) = given.one("devices") {
+            wanted.devices = true;
             let unknown = text.split(',').map(|pair| pair.split_once('=').map_or(pair, |(key, _)| key));
             if let Some(key) = unknown.into_iter().find(|key| !DEVICE_KEYS.contains(key)) {
                 check.add("devices", format!("Unknown devices constraint: '{key}"));
@@ -191,13 +195,19 @@ impl Model {
     }
 
     /// Names of things that must exist.
-    fn check_names(&self, wanted: &Wanted, check: &mut FormCheck) {
+    fn check_names(&self, wanted: &mut Wanted, check: &mut FormCheck) {
+        // An architecture stands for all of its kinds.
         let usable = self.usable_architectures();
-        let is_known =
-            |arch: &String| usable.contains(arch) || usable.iter().any(|u| u.split('/').next() == Some(arch));
-        if !wanted.arch.iter().all(is_known) {
-            check.add("arch", "Architecture not recognised.");
+        let mut expanded = Vec::new();
+        for arch in &wanted.arch {
+            let meant = |full: &&String| *full == arch || full.split('/').next() == Some(arch);
+            let before = expanded.len();
+            expanded.extend(usable.iter().filter(meant).cloned());
+            if expanded.len() == before && !check.is_wrong("arch") {
+                check.add("arch", "Architecture not recognised.");
+            }
         }
+        wanted.arch = expanded;
         for (field, names) in [("zone", &wanted.zone), ("not_in_zone", &wanted.not_in_zone)] {
             self.check_zones(field, names, check);
         }
@@ -214,48 +224,24 @@ impl Model {
     fn read_network(&self, given: Parameters<'_>, wanted: &mut Wanted, check: &mut FormCheck) {
         for (field, into) in [("subnets", &mut wanted.subnets), ("not_subnets", &mut wanted.not_subnets)] {
             let asked = given.list(field);
-            into.extend(asked.iter().filter_map(|text| self.find_subnet(text)).map(|subnet| subnet.id));
+            into.extend(asked.iter().flat_map(|text| self.subnets_for(text)).map(|subnet| subnet.id));
             if into.is_empty() && !asked.is_empty() {
                 check.add(field, "No matching subnets found.");
             }
         }
         for (field, into) in [("vlans", &mut wanted.vlans), ("not_vlans", &mut wanted.not_vlans)] {
             let asked = given.list(field);
-            for text in &asked {
-                let vid = text.trim_start_matches("vid:").parse::<i64>().ok();
-                let fits =
-                    |vlan: &&super::db::Vlan| Some(vlan.id) == vid || Some(vlan.vid) == vid || vlan.name == *text;
-                into.extend(self.db.vlans.values().find(fits).map(|vlan| vlan.id));
-            }
+            into.extend(asked.iter().flat_map(|text| self.vlans_for(text)).map(|vlan| vlan.id));
             if into.is_empty() && !asked.is_empty() {
                 check.add(field, "No matching VLANs found.");
             }
         }
         if let Some(text) = given.one("interfaces") {
-            match self.parse_interfaces(text) {
-                Ok(subnets) => wanted.interfaces = subnets,
+            match Self::parse_interfaces(text) {
+                Ok(labelled) => wanted.interfaces = labelled.into_iter().map(|(_, wanted)| wanted).collect(),
                 Err(words) => check.add("interfaces", words),
             }
         }
-    }
-
-    /// Subnets of "label:key=value,…;…". Keys that do not lead to one subnet are read and not matched.
-    fn parse_interfaces(&self, text: &str) -> Result<Vec<i64>, String> {
-        let mut subnets = Vec::new();
-        for (key, value) in parse_labelled(text)? {
-            if !INTERFACE_KEYS.contains(&key) {
-                // The quotation mark that is missing is MAAS's.
-                return Err(format!("Unknown interfaces constraint: '{key}"));
-            }
-            let found = match key {
-                "subnet" | "subnet_cidr" => self.find_subnet(value),
-                "ip" => value.parse().ok().and_then(|ip| self.subnet_of(ip)),
-                _ => continue,
-            };
-            // No subnet of that name: no machine can match.
-            subnets.push(found.map_or(-1, |subnet| subnet.id));
-        }
-        Ok(subnets)
     }
 
     /// Whether a VM host's name is among those that are wanted; for a few releases a part of it was enough.
@@ -302,6 +288,7 @@ impl Model {
             && !host.is_some_and(|host| wanted.not_pod_type.contains(&host.kind))
             && self.network_fits(machine, wanted)
             && storage_fits(machine, &wanted.storage)
+            && !wanted.devices
             && wanted.ephemeral.is_none_or(|ephemeral| machine.ephemeral_deploy == ephemeral)
     }
 
@@ -326,7 +313,10 @@ impl Model {
             let mut rows = vlans.filter_map(|vlan| self.db.fabrics.get(&vlan.fabric));
             rows.any(|fabric| fabric.class_type.as_ref() == Some(class))
         };
-        wanted.subnets.iter().chain(&wanted.interfaces).all(|id| subnets.contains(id))
+        let has =
+            |wanted: &WantedInterface| machine.interfaces.iter().any(|nic| self.interface_fits(machine, nic, wanted));
+        wanted.subnets.iter().all(|id| subnets.contains(id))
+            && wanted.interfaces.iter().all(has)
             && !wanted.not_subnets.iter().any(|id| subnets.contains(id))
             && (wanted.vlans.is_empty() || wanted.vlans.iter().any(|id| on_vlan(*id)))
             && !wanted.not_vlans.iter().any(|id| on_vlan(*id))
@@ -357,14 +347,13 @@ pub fn no_choice(check: &mut FormCheck, field: &str, wrong: Option<&String>) {
     }
 }
 
-/// Every wanted size finds a disk of its own.
-fn storage_fits(machine: &Machine, wanted: &[i64]) -> bool {
-    let mut left: Vec<i64> = machine.disks.iter().map(|disk| disk.size).collect();
-    wanted.iter().all(|size| match left.iter().position(|have| have >= size) {
-        Some(at) => {
-            left.remove(at);
-            true
-        }
-        None => false,
+/// Every disk that is wanted is another of the machine's, large enough and with all tags; the first is the boot disk.
+fn storage_fits(machine: &Machine, wanted: &[WantedDisk]) -> bool {
+    let mut left: Vec<&Disk> = machine.disks.iter().collect();
+    wanted.iter().enumerate().all(|(index, disk)| {
+        let fits = |have: &&Disk| have.size >= disk.size && disk.tags.iter().all(|tag| have.tags.contains(tag));
+        let at =
+            if index == 0 { left.first().filter(|have| fits(have)).map(|_| 0) } else { left.iter().position(fits) };
+        at.map(|at| left.remove(at)).is_some()
     })
 }

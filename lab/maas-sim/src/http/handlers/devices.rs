@@ -3,10 +3,16 @@
 use serde_json::Value;
 
 use super::{
-    super::{Call, forms::Form, render, reply::Reply},
+    super::{
+        Call,
+        forms::Form,
+        render,
+        reply::Reply,
+        surface::{DeviceAction, DevicesAction},
+    },
     filter::Filter,
-    is_item, list,
-    machines::{check_hostname, check_macs, set_zone},
+    list,
+    machines::{check_hostname, check_macs, is_registered, set_zone},
     unsupported,
 };
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
@@ -19,21 +25,15 @@ use crate::model::{
 
 const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    if is_item(call) {
-        return item(model, call);
-    }
-    match call.action {
-        "read" => list(listed(model, call)?.into_iter().map(|device| render::device(model, device)).collect()),
-        "create" => create(model, call),
-        "is_registered" => {
-            let Some(mac) = call.query.get("mac_address") else {
-                return Err(Refusal::bad_request("No provided mac_address!"));
-            };
-            Ok(Reply::json(&Value::from(model.mac_in_use(mac).is_some())))
+pub(crate) fn devices(model: &mut Model, call: &Call, action: DevicesAction) -> Outcome<Reply> {
+    match action {
+        DevicesAction::Read => {
+            list(listed(model, call)?.into_iter().map(|device| render::device(model, device)).collect())
         }
-        "set_zone" => set_zone(model, call),
-        _ => Err(unsupported(call)),
+        DevicesAction::Create => create(model, call),
+        DevicesAction::IsRegistered => is_registered(model, call),
+        DevicesAction::IsActionInProgress => Ok(Reply::json(&Value::Bool(false))),
+        DevicesAction::SetZone => set_zone(model, call),
     }
 }
 
@@ -106,24 +106,21 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(reply)
 }
 
-fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn device(model: &mut Model, call: &Call, action: DeviceAction) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
     let device = model.db.devices.get(&system_id).ok_or(Refusal::NotFound("Device"))?;
-    let wanted = match call.action {
-        "read" => Permission::View,
-        _ => Permission::Edit,
-    };
+    let wanted = if action == DeviceAction::Read { Permission::View } else { Permission::Edit };
     if !model.may(call.user, &device.node, wanted) {
         return Err(Refusal::Forbidden);
     }
-    match call.action {
-        "read" => {}
-        "delete" => {
+    match action {
+        DeviceAction::Read => {}
+        DeviceAction::Delete => {
             model.db.devices.remove(&system_id);
             model.effect(Effect::object(ObjectKind::Device, &system_id, ObjectChange::Deleted));
             return Ok(Reply::deleted());
         }
-        "update" => {
+        DeviceAction::Update => {
             let form = &call.body;
             let mut check = FormCheck::default();
             let hostname = check_hostname(model, form, &mut check, Some(&system_id));
@@ -139,7 +136,7 @@ fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
             node.description = form.text("description").unwrap_or_else(|| node.description.clone());
             device.parent = parent.or(device.parent.take());
         }
-        "set_owner_data" | "set_workload_annotations" => {
+        DeviceAction::SetOwnerData | DeviceAction::SetWorkloadAnnotations => {
             let device = model.db.devices.get_mut(&system_id).ok_or(Refusal::NotFound("Device"))?;
             for (key, value) in call.body.pairs.iter().filter(|(key, _)| key != "op") {
                 if value.is_empty() {
@@ -149,7 +146,10 @@ fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 }
             }
         }
-        _ => return Err(unsupported(call)),
+        DeviceAction::Details
+        | DeviceAction::PowerParameters
+        | DeviceAction::RestoreDefault
+        | DeviceAction::RestoreNetworking => return Err(unsupported(call)),
     }
     let device = model.db.devices.get(&system_id).ok_or(Refusal::NotFound("Device"))?;
     Ok(Reply::json(&render::device(model, device)))

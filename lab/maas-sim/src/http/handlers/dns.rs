@@ -5,8 +5,12 @@ use std::{collections::BTreeMap, net::IpAddr};
 use serde_json::{Value, json};
 
 use super::{
-    super::{Call, render, reply::Reply, routes::Resource},
-    list, numeric, unsupported,
+    super::{
+        Call, render,
+        reply::Reply,
+        surface::{Collection, Item},
+    },
+    list, numeric,
 };
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
@@ -26,35 +30,33 @@ fn request(call: &Call) -> DnsRequest {
     }
 }
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    match call.route.resource {
-        Resource::DnsResources => collection(model, call),
-        Resource::DnsResource => item(model, call),
-        _ => records(model, call),
-    }
-}
-
 fn rendered(model: &Model, id: i64) -> Outcome<Reply> {
     let dns = model.db.dns.get(&id).ok_or(Refusal::NotFound("DNSResource"))?;
     Ok(Reply::json(&render::dns(model, dns)))
 }
 
-fn collection(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    if call.action == "create" {
-        call.require_admin()?;
-        let id = model.create_dns(call.user, &request(call))?;
-        return rendered(model, id);
+pub(crate) fn resources(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    match action {
+        Collection::Read => listed(model, call),
+        Collection::Create => {
+            call.require_admin()?;
+            let id = model.create_dns(call.user, &request(call))?;
+            rendered(model, id)
+        }
     }
+}
+
+fn listed(model: &Model, call: &Call) -> Outcome<Reply> {
     let query = &call.query;
     let given = |key: &str| query.get(key).filter(|text| !text.is_empty());
     let mut name = given("name").map(str::to_owned);
     let mut domain = None;
-    if let Some(fqdn) = given("fqdn") {
+    if let Some(text) = given("domain") {
+        domain = Some(model.find_domain(text).map(|domain| domain.id).ok_or(Refusal::NotFound("Domain"))?);
+    } else if let Some(fqdn) = given("fqdn").filter(|_| name.is_none()) {
         let (label, id) = model.split_fqdn(fqdn)?;
         name = Some(label);
         domain = Some(id);
-    } else if let Some(text) = given("domain") {
-        domain = Some(model.find_domain(text).map(|domain| domain.id).ok_or(Refusal::NotFound("Domain"))?);
     }
     let rrtype = given("rrtype").map(str::to_uppercase);
     let shown: Vec<&DnsResource> = model
@@ -136,26 +138,25 @@ fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value
         .collect()
 }
 
-fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let id = numeric(call.parameter(0), "DNSResource")?;
-    if !model.db.dns.contains_key(&id) {
-        return Err(Refusal::NotFound("DNSResource"));
-    }
-    match call.action {
-        "read" => rendered(model, id),
-        "update" => {
+pub(crate) fn resource(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
+    // By number or by name.
+    let wanted = call.parameter(0);
+    let found = model.db.dns.values().find(|dns| dns.id.to_string() == wanted || dns.name == wanted);
+    let id = found.map(|dns| dns.id).ok_or(Refusal::NotFound("DNSResource"))?;
+    match action {
+        Item::Read => rendered(model, id),
+        Item::Update => {
             call.require_right()?;
             model.update_dns(call.user, id, &request(call))?;
             rendered(model, id)
         }
-        "delete" => {
+        Item::Delete => {
             call.require_right()?;
             // Its addresses stay reserved.
             model.db.dns.remove(&id);
             model.effect(Effect::object(ObjectKind::Dns, id, ObjectChange::Deleted));
             Ok(Reply::deleted())
         }
-        _ => Err(unsupported(call)),
     }
 }
 
@@ -174,31 +175,31 @@ fn render_record(model: &Model, dns: i64, id: i64) -> Outcome<Reply> {
     Ok(Reply::json(&render::record(&model.dns_fqdn(dns), record)))
 }
 
-fn records(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    if call.route.resource == Resource::DnsRecords {
-        if call.action == "read" {
-            let values = model
-                .db
-                .dns
-                .values()
-                .flat_map(|dns| {
-                    let fqdn = model.dns_fqdn(dns);
-                    dns.records.iter().map(move |record| render::record(&fqdn, record))
-                })
-                .collect();
-            return list(values);
+pub(crate) fn records(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    match action {
+        Collection::Read => {
+            let values = model.db.dns.values().flat_map(|dns| {
+                let fqdn = model.dns_fqdn(dns);
+                dns.records.iter().map(move |record| render::record(&fqdn, record))
+            });
+            list(values.collect())
         }
-        call.require_admin()?;
-        let ttl = call.body.get("ttl").and_then(|ttl| ttl.parse().ok());
-        let (dns, record) =
-            model.create_record(&request(call), call.body.get("rrtype"), call.body.get("rrdata"), ttl)?;
-        return render_record(model, dns, record);
+        Collection::Create => {
+            call.require_admin()?;
+            let ttl = call.body.get("ttl").and_then(|ttl| ttl.parse().ok());
+            let (dns, record) =
+                model.create_record(&request(call), call.body.get("rrtype"), call.body.get("rrdata"), ttl)?;
+            render_record(model, dns, record)
+        }
     }
+}
+
+pub(crate) fn record(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
     let id = numeric(call.parameter(0), "DNSData")?;
     let (dns, at) = find_record(model, id)?;
-    match call.action {
-        "read" => render_record(model, dns, id),
-        "update" => {
+    match action {
+        Item::Read => render_record(model, dns, id),
+        Item::Update => {
             call.require_right()?;
             let given = |key: &str| call.body.text(key).filter(|text| !text.is_empty());
             if let Some(record) = model.db.dns.get_mut(&dns).and_then(|dns| dns.records.get_mut(at)) {
@@ -212,7 +213,7 @@ fn records(model: &mut Model, call: &Call) -> Outcome<Reply> {
             }
             render_record(model, dns, id)
         }
-        "delete" => {
+        Item::Delete => {
             call.require_right()?;
             if let Some(resource) = model.db.dns.get_mut(&dns) {
                 resource.records.remove(at);
@@ -222,6 +223,5 @@ fn records(model: &mut Model, call: &Call) -> Outcome<Reply> {
             }
             Ok(Reply::deleted())
         }
-        _ => Err(unsupported(call)),
     }
 }

@@ -1,14 +1,16 @@
 //! Fabrics, VLANs and spaces.
 
+use serde_json::Value;
+
 use super::{
     super::{
         Call,
         forms::{Form, is_true},
         render::network,
         reply::Reply,
-        routes::Resource,
+        surface::{Collection, Item},
     },
-    list, numeric, unsupported,
+    list, numeric,
 };
 use crate::model::{
     Model, Outcome, Refusal,
@@ -17,12 +19,16 @@ use crate::model::{
     refusal::FormCheck,
 };
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    match call.route.resource {
-        Resource::Fabrics | Resource::Fabric => fabrics(model, call),
-        Resource::Spaces | Resource::Space => spaces(model, call),
-        _ => vlans(model, call),
-    }
+fn rendered<T>(row: Option<&T>, what: &'static str, render: impl Fn(&T) -> Value) -> Outcome<Reply> {
+    row.map(|row| Reply::json(&render(row))).ok_or(Refusal::NotFound(what))
+}
+
+fn rendered_fabric(model: &Model, id: i64) -> Outcome<Reply> {
+    rendered(model.db.fabrics.get(&id), "Fabric", |row| network::fabric(model, row))
+}
+
+fn rendered_vlan(model: &Model, id: i64) -> Outcome<Reply> {
+    rendered(model.db.vlans.get(&id), "VLAN", |row| network::vlan(model, row))
 }
 
 fn fabric_id(model: &Model, text: &str) -> Outcome<i64> {
@@ -35,11 +41,11 @@ fn fabric_id(model: &Model, text: &str) -> Outcome<i64> {
         .ok_or(Refusal::NotFound("Fabric"))
 }
 
-fn fabrics(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn fabrics(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
     let form = &call.body;
-    match (call.route.resource, call.action) {
-        (Resource::Fabrics, "read") => list(model.db.fabrics.values().map(|row| network::fabric(model, row)).collect()),
-        (Resource::Fabrics, "create") => {
+    match action {
+        Collection::Read => list(model.db.fabrics.values().map(|row| network::fabric(model, row)).collect()),
+        Collection::Create => {
             call.require_admin()?;
             let taken = |name: &str| model.db.fabrics.values().any(|fabric| fabric.name == name);
             check_name(form, "Fabric", None, taken)?;
@@ -49,110 +55,95 @@ fn fabrics(model: &mut Model, call: &Call) -> Outcome<Reply> {
             model.db.fabrics.insert(id, fabric);
             let vlan = model.db.sequences.take(Table::Vlan);
             model.db.vlans.insert(vlan, new_vlan(vlan, id, 0, "untagged"));
-            model
-                .db
-                .fabrics
-                .get(&id)
-                .map(|row| Reply::json(&network::fabric(model, row)))
-                .ok_or(Refusal::NotFound("Fabric"))
-        }
-        (_, action) => {
-            let id = fabric_id(model, call.parameter(0))?;
-            match action {
-                "read" => {}
-                "update" => {
-                    call.require_right()?;
-                    let others = |name: &str| model.db.fabrics.values().any(|row| row.name == name && row.id != id);
-                    check_name(form, "Fabric", Some(id), others)?;
-                    if let Some(fabric) = model.db.fabrics.get_mut(&id) {
-                        fabric.name = form.text("name").filter(|name| !name.is_empty()).unwrap_or(fabric.name.clone());
-                        fabric.class_type = form.text("class_type").or(fabric.class_type.take());
-                    }
-                }
-                "delete" => {
-                    call.require_right()?;
-                    if id == 0 {
-                        return Err(Refusal::validation(
-                            "__all__",
-                            "This fabric is the default fabric, it cannot be deleted.",
-                        ));
-                    }
-                    let in_use = model
-                        .db
-                        .subnets
-                        .values()
-                        .any(|subnet| model.db.vlans.get(&subnet.vlan).is_some_and(|vlan| vlan.fabric == id));
-                    if in_use {
-                        return Err(Refusal::validation(
-                            "__all__",
-                            "Can't delete fabric; there are still subnets in it.",
-                        ));
-                    }
-                    model.db.fabrics.remove(&id);
-                    model.db.vlans.retain(|_, vlan| vlan.fabric != id);
-                    return Ok(Reply::deleted());
-                }
-                _ => return Err(unsupported(call)),
-            }
-            model
-                .db
-                .fabrics
-                .get(&id)
-                .map(|row| Reply::json(&network::fabric(model, row)))
-                .ok_or(Refusal::NotFound("Fabric"))
+            rendered_fabric(model, id)
         }
     }
 }
 
-fn vlans(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn fabric(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
     let form = &call.body;
-    if call.route.resource == Resource::Vlans {
-        let fabric = fabric_id(model, call.parameter(0))?;
-        if call.action == "read" {
-            let rows = model.db.vlans.values().filter(|vlan| vlan.fabric == fabric);
-            return list(rows.map(|row| network::vlan(model, row)).collect());
+    let id = fabric_id(model, call.parameter(0))?;
+    match action {
+        Item::Read => {}
+        Item::Update => {
+            call.require_right()?;
+            let others = |name: &str| model.db.fabrics.values().any(|row| row.name == name && row.id != id);
+            check_name(form, "Fabric", Some(id), others)?;
+            if let Some(fabric) = model.db.fabrics.get_mut(&id) {
+                fabric.name = form.text("name").filter(|name| !name.is_empty()).unwrap_or(fabric.name.clone());
+                fabric.class_type = form.text("class_type").or(fabric.class_type.take());
+            }
         }
-        call.require_admin()?;
-        let mut check = FormCheck::default();
-        let vid = check.require("vid", form.get("vid"));
-        let vid = check.whole_number("vid", vid);
-        if vid.is_some_and(|vid| !(0..=4094).contains(&vid)) {
-            check.add("vid", "VID must be between 0 and 4094.");
+        Item::Delete => {
+            call.require_right()?;
+            let refused = |words: &str| Err(Refusal::validation("__all__", words));
+            if id == 0 {
+                return refused("This fabric is the default fabric, it cannot be deleted.");
+            }
+            let here = |vlan: i64| model.db.vlans.get(&vlan).is_some_and(|vlan| vlan.fabric == id);
+            if model.db.subnets.values().any(|subnet| here(subnet.vlan)) {
+                return refused("Can't delete fabric; there are still subnets in it.");
+            }
+            model.db.fabrics.remove(&id);
+            model.db.vlans.retain(|_, vlan| vlan.fabric != id);
+            return Ok(Reply::deleted());
         }
-        let mtu = read_mtu(form, &mut check);
-        let space = read_space(model, form, &mut check);
-        if vid.is_some_and(|vid| model.db.vlans.values().any(|vlan| vlan.fabric == fabric && vlan.vid == vid)) {
-            check.add("__all__", "A VLAN with the specified VID already exists in the destination fabric.");
-        }
-        check.done()?;
-        let vid = vid.unwrap_or_default();
-        let id = model.db.sequences.take(Table::Vlan);
-        let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| vid.to_string());
-        let mut row = new_vlan(id, fabric, vid, &name);
-        row.mtu = mtu.unwrap_or(1500);
-        row.space = space.flatten();
-        model.db.vlans.insert(id, row);
-        return model
-            .db
-            .vlans
-            .get(&id)
-            .map(|row| Reply::json(&network::vlan(model, row)))
-            .ok_or(Refusal::NotFound("VLAN"));
     }
-    let id = if call.route.resource == Resource::VlanById {
-        numeric(call.parameter(0), "VLAN")?
-    } else {
+    rendered_fabric(model, id)
+}
+
+pub(crate) fn vlans(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    let form = &call.body;
+    let fabric = fabric_id(model, call.parameter(0))?;
+    match action {
+        Collection::Read => {
+            let rows = model.db.vlans.values().filter(|vlan| vlan.fabric == fabric);
+            list(rows.map(|row| network::vlan(model, row)).collect())
+        }
+        Collection::Create => {
+            call.require_admin()?;
+            let mut check = FormCheck::default();
+            let vid = check.require("vid", form.get("vid"));
+            let vid = check.whole_number("vid", vid);
+            if vid.is_some_and(|vid| !(0..=4094).contains(&vid)) {
+                check.add("vid", "VID must be between 0 and 4094.");
+            }
+            let mtu = read_mtu(form, &mut check);
+            let space = read_space(model, form, &mut check);
+            if vid.is_some_and(|vid| model.db.vlans.values().any(|vlan| vlan.fabric == fabric && vlan.vid == vid)) {
+                check.add("__all__", "A VLAN with the specified VID already exists in the destination fabric.");
+            }
+            check.done()?;
+            let vid = vid.unwrap_or_default();
+            let id = model.db.sequences.take(Table::Vlan);
+            let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| vid.to_string());
+            let mut row = new_vlan(id, fabric, vid, &name);
+            row.mtu = mtu.unwrap_or(1500);
+            row.space = space.flatten();
+            model.db.vlans.insert(id, row);
+            rendered_vlan(model, id)
+        }
+    }
+}
+
+/// A VLAN by its number, or by its fabric and its tag.
+fn vlan_id(model: &Model, call: &Call) -> Outcome<i64> {
+    let found = if call.parameters.len() > 1 {
         let fabric = fabric_id(model, call.parameter(0))?;
         let vid = call.parameter(1).parse::<i64>().unwrap_or(0);
-        let row = model.db.vlans.values().find(|vlan| vlan.fabric == fabric && vlan.vid == vid);
-        row.map(|vlan| vlan.id).ok_or(Refusal::NotFound("VLAN"))?
+        model.db.vlans.values().find(|vlan| vlan.fabric == fabric && vlan.vid == vid)
+    } else {
+        model.db.vlans.get(&numeric(call.parameter(0), "VLAN")?)
     };
-    if !model.db.vlans.contains_key(&id) {
-        return Err(Refusal::NotFound("VLAN"));
-    }
-    match call.action {
-        "read" => {}
-        "update" => {
+    found.map(|vlan| vlan.id).ok_or(Refusal::NotFound("VLAN"))
+}
+
+pub(crate) fn vlan(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
+    let form = &call.body;
+    let id = vlan_id(model, call)?;
+    match action {
+        Item::Read => {}
+        Item::Update => {
             call.require_right()?;
             let mut check = FormCheck::default();
             let space = read_space(model, form, &mut check);
@@ -169,14 +160,13 @@ fn vlans(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 vlan.dhcp_on = is_true(text);
             }
         }
-        "delete" => {
+        Item::Delete => {
             call.require_right()?;
             model.db.vlans.remove(&id);
             return Ok(Reply::deleted());
         }
-        _ => return Err(unsupported(call)),
     }
-    model.db.vlans.get(&id).map(|row| Reply::json(&network::vlan(model, row))).ok_or(Refusal::NotFound("VLAN"))
+    rendered_vlan(model, id)
 }
 
 fn read_mtu(form: &Form, check: &mut FormCheck) -> Option<i64> {
@@ -235,32 +225,37 @@ fn check_name(form: &Form, noun: &str, own: Option<i64>, taken: impl Fn(&str) ->
     check.done()
 }
 
-fn spaces(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn spaces(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
     let form = &call.body;
-    if call.route.resource == Resource::Spaces {
-        if call.action == "read" {
+    match action {
+        Collection::Read => {
             let mut values = vec![network::space(model, None)];
             values.extend(model.db.spaces.values().map(|row| network::space(model, Some(row))));
-            return list(values);
+            list(values)
         }
-        call.require_admin()?;
-        check_name(form, "Space", None, |name| model.db.spaces.values().any(|space| space.name == name))?;
-        let id = model.db.sequences.take(Table::Space);
-        let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| format!("space-{id}"));
-        let description = form.text("description").unwrap_or_default();
-        model.db.spaces.insert(id, Named { id, name, description });
-        let row = model.db.spaces.get(&id);
-        return Ok(Reply::json(&network::space(model, row)));
+        Collection::Create => {
+            call.require_admin()?;
+            check_name(form, "Space", None, |name| model.db.spaces.values().any(|space| space.name == name))?;
+            let id = model.db.sequences.take(Table::Space);
+            let name = form.text("name").filter(|name| !name.is_empty()).unwrap_or_else(|| format!("space-{id}"));
+            let description = form.text("description").unwrap_or_default();
+            model.db.spaces.insert(id, Named { id, name, description });
+            Ok(Reply::json(&network::space(model, model.db.spaces.get(&id))))
+        }
     }
+}
+
+pub(crate) fn space(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
+    let form = &call.body;
     let wanted = call.parameter(0);
     if wanted == "undefined" || wanted == "-1" {
         return Ok(Reply::json(&network::space(model, None)));
     }
     let found = model.db.spaces.values().find(|space| space.name == wanted || space.id.to_string() == wanted);
     let id = found.map(|space| space.id).ok_or(Refusal::NotFound("Space"))?;
-    match call.action {
-        "read" => {}
-        "update" => {
+    match action {
+        Item::Read => {}
+        Item::Update => {
             call.require_right()?;
             let others = |name: &str| model.db.spaces.values().any(|row| row.name == name && row.id != id);
             check_name(form, "Space", Some(id), others)?;
@@ -269,7 +264,7 @@ fn spaces(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 space.description = form.text("description").unwrap_or(space.description.clone());
             }
         }
-        "delete" => {
+        Item::Delete => {
             call.require_right()?;
             model.db.spaces.remove(&id);
             for vlan in model.db.vlans.values_mut().filter(|vlan| vlan.space == Some(id)) {
@@ -277,7 +272,6 @@ fn spaces(model: &mut Model, call: &Call) -> Outcome<Reply> {
             }
             return Ok(Reply::deleted());
         }
-        _ => return Err(unsupported(call)),
     }
     Ok(Reply::json(&network::space(model, model.db.spaces.get(&id))))
 }

@@ -3,30 +3,34 @@
 use serde_json::json;
 
 use super::{
-    super::{Call, render, reply::Reply},
-    is_item, list, numeric, unsupported,
+    super::{
+        Call, render,
+        reply::Reply,
+        surface::{BootResourcesAction, Kept},
+    },
+    list, numeric,
 };
 use crate::{
     model::{Model, Outcome, Refusal, boot::Upload, db::Image},
     version::Change,
 };
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    if is_item(call) {
-        let id = numeric(call.parameter(0), "BootResource")?;
-        let image = model.db.images.get(&id).ok_or(Refusal::NotFound("BootResource"))?;
-        return match call.action {
-            "read" => Ok(Reply::json(&render::image(model, image, true))),
-            "delete" => {
-                call.require_admin()?;
-                model.db.images.remove(&id);
-                Ok(Reply::deleted())
-            }
-            _ => Err(unsupported(call)),
-        };
+pub(crate) fn image(model: &mut Model, call: &Call, action: Kept) -> Outcome<Reply> {
+    let id = numeric(call.parameter(0), "BootResource")?;
+    let image = model.db.images.get(&id).ok_or(Refusal::NotFound("BootResource"))?;
+    match action {
+        Kept::Read => Ok(Reply::json(&render::image(model, image, true))),
+        Kept::Delete => {
+            call.require_admin()?;
+            model.db.images.remove(&id);
+            Ok(Reply::deleted())
+        }
     }
-    match call.action {
-        "read" => {
+}
+
+pub(crate) fn images(model: &mut Model, call: &Call, action: BootResourcesAction) -> Outcome<Reply> {
+    match action {
+        BootResourcesAction::Read => {
             let wanted = call.query.get("type").filter(|text| !text.is_empty());
             let kinds: &[&str] = if model.version.has(Change::NoGeneratedImages) {
                 &["synced", "uploaded"]
@@ -54,17 +58,17 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             images.sort_by(|a, b| (a.uploaded, &a.series).cmp(&(b.uploaded, &b.series)));
             list(images.into_iter().map(|image| render::image(model, image, false)).collect())
         }
-        "is_importing" => Ok(Reply::json(&json!(false))),
-        "import" | "stop_import" => {
+        BootResourcesAction::IsImporting => Ok(Reply::json(&json!(false))),
+        BootResourcesAction::Import | BootResourcesAction::StopImport => {
             call.require_admin()?;
-            let words = if call.action == "import" {
+            let words = if action == BootResourcesAction::Import {
                 "Import of boot resources started"
             } else {
                 "Import of boot resources is being stopped"
             };
             Ok(Reply::raw("text/plain", words))
         }
-        "create" => {
+        BootResourcesAction::Create => {
             call.require_admin()?;
             let form = &call.body;
             let upload = Upload {
@@ -80,6 +84,5 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             let image = model.db.images.get(&id).ok_or(Refusal::NotFound("BootResource"))?;
             Ok(Reply::created(&render::image(model, image, true)))
         }
-        _ => Err(unsupported(call)),
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
-    super::{Call, forms::Form, render, reply::Reply, routes::Resource},
-    list, machine_form, scripts, unsupported,
+    super::{Call, forms::Form, render, reply::Reply, surface::MachineAction as A},
+    machine_form, scripts, unsupported,
 };
 use crate::model::{
     Model, Outcome, Refusal, Status, bridges::BridgeOptions, db::InterfaceKind, deploy::DeployRequest,
@@ -46,101 +46,94 @@ fn rendered(model: &Model, system_id: &str) -> Outcome<Reply> {
     Ok(Reply::json(&render::machine::machine(model, machine)))
 }
 
-fn required(action: &str) -> Permission {
+fn required(action: A) -> Permission {
     match action {
-        "read" | "details" | "query_power_state" | "get_curtin_config" => Permission::View,
-        "get_token" | "power_parameters" => Permission::AdminRead,
-        "update"
-        | "delete"
-        | "commission"
-        | "test"
-        | "mark_fixed"
-        | "override_failed_testing"
-        | "rescue_mode"
-        | "exit_rescue_mode"
-        | "set_storage_layout"
-        | "restore_default_configuration"
-        | "restore_networking_configuration"
-        | "restore_storage_configuration"
-        | "clear_default_gateways" => Permission::Admin,
-        "lock" | "unlock" => Permission::Lock,
-        _ => Permission::Edit,
+        A::Read | A::Details | A::QueryPowerState | A::GetCurtinConfig => Permission::View,
+        A::GetToken | A::PowerParameters => Permission::AdminRead,
+        A::Update
+        | A::Delete
+        | A::Commission
+        | A::Test
+        | A::MarkFixed
+        | A::OverrideFailedTesting
+        | A::RescueMode
+        | A::ExitRescueMode
+        | A::SetStorageLayout
+        | A::RestoreDefault
+        | A::RestoreNetworking
+        | A::RestoreStorage
+        | A::ClearDefaultGateways => Permission::Admin,
+        A::Lock | A::Unlock => Permission::Lock,
+        A::Abort
+        | A::Deploy
+        | A::MarkBroken
+        | A::MountSpecial
+        | A::PowerOff
+        | A::PowerOn
+        | A::Release
+        | A::SetOwnerData
+        | A::SetWorkloadAnnotations
+        | A::UnmountSpecial => Permission::Edit,
     }
 }
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
     let form = call.data();
-    if call.action == "release" && !model.version.has(Change::ReleaseScripts) {
+    if action == A::Release && !model.version.has(Change::ReleaseScripts) {
         // MAAS reads these before it looks for the machine.
         for key in ["erase", "secure_erase", "quick_erase"] {
             form.boolean(key)?;
         }
     }
-    model.machine_for(&system_id, call.user, required(call.action))?;
+    model.machine_for(&system_id, call.user, required(action))?;
     let comment = form.get("comment");
     let user = call.user;
-    match call.action {
-        "read" => {}
-        "restore_default_configuration" | "restore_networking_configuration" | "restore_storage_configuration" => {
-            restore(model, &system_id, call.action)?;
-        }
-        "update" => machine_form::update(model, call, &system_id)?,
-        "delete" => {
+    match action {
+        A::Read => {}
+        A::RestoreDefault | A::RestoreNetworking | A::RestoreStorage => restore(model, &system_id, action)?,
+        A::Update => machine_form::update(model, call, &system_id)?,
+        A::Delete => {
             model.delete_machine(&system_id, call.query.boolean("force")?)?;
             return Ok(Reply::deleted());
         }
-        "deploy" => model.deploy(&system_id, user, &deploy_request(form)?)?,
-        "release" => model.release(&system_id, user, &release_request(model, form)?)?,
-        "abort" => model.abort(&system_id, user, comment)?,
-        "commission" => {
+        A::Deploy => model.deploy(&system_id, user, &deploy_request(form)?)?,
+        A::Release => model.release(&system_id, user, &release_request(model, form)?)?,
+        A::Abort => model.abort(&system_id, user, comment)?,
+        A::Commission => {
             let test = scripts::check_commissioning(form, model.can_commission(&system_id)?)?;
             model.commission(&system_id, user, test)?;
         }
-        "test" => {
+        A::Test => {
             scripts::check_testing(form, model.machine(&system_id)?.status)?;
             model.test(&system_id, user)?;
         }
-        "override_failed_testing" => model.override_failed_testing(&system_id, user, comment)?,
-        "rescue_mode" => model.rescue_mode(&system_id, user)?,
-        "exit_rescue_mode" => model.exit_rescue_mode(&system_id, user)?,
-        "mark_broken" => model.mark_broken(&system_id, user, comment.or_else(|| form.get("error_description")))?,
-        "mark_fixed" => model.mark_fixed(&system_id, user, comment)?,
-        "lock" => model.set_locked(&system_id, user, true, comment)?,
-        "unlock" => model.set_locked(&system_id, user, false, comment)?,
-        "power_on" => model.power_on(&system_id, user, comment)?,
-        "power_off" => model.power_off(&system_id, user, comment)?,
-        "set_workload_annotations" | "set_owner_data" => {
+        A::OverrideFailedTesting => model.override_failed_testing(&system_id, user, comment)?,
+        A::RescueMode => model.rescue_mode(&system_id, user)?,
+        A::ExitRescueMode => model.exit_rescue_mode(&system_id, user)?,
+        A::MarkBroken => model.mark_broken(&system_id, user, comment.or_else(|| form.get("error_description")))?,
+        A::MarkFixed => model.mark_fixed(&system_id, user, comment)?,
+        A::Lock => model.set_locked(&system_id, user, true, comment)?,
+        A::Unlock => model.set_locked(&system_id, user, false, comment)?,
+        A::PowerOn => model.power_on(&system_id, user, comment)?,
+        A::PowerOff => model.power_off(&system_id, user, comment)?,
+        A::SetWorkloadAnnotations | A::SetOwnerData => {
             // `op` is a key like any other, unless it was the operation.
             let op_in_body = !call.query.has("op");
             let pairs: Vec<(String, String)> =
                 form.pairs.iter().filter(|(key, _)| !(op_in_body && key == "op")).cloned().collect();
             model.annotate(&system_id, user, &pairs)?;
         }
-        "clear_default_gateways" => model.machine_mut(&system_id)?.gateway_link = None,
-        "set_storage_layout" => storage_layout(model, form, &system_id)?,
-        "query_power_state" => return query_power(model, &system_id),
-        "power_parameters" => {
-            return Ok(Reply::json(&json!(model.machine(&system_id)?.power_parameters)));
-        }
-        "get_token" => return get_token(model, &system_id),
-        "get_curtin_config" => return curtin(model, &system_id),
-        "details" => return Ok(Reply::raw("application/bson", details())),
-        _ => return Err(unsupported(call)),
+        A::ClearDefaultGateways => model.machine_mut(&system_id)?.gateway_link = None,
+        A::SetStorageLayout => storage_layout(model, form, &system_id)?,
+        A::QueryPowerState => return query_power(model, &system_id),
+        A::PowerParameters => return Ok(Reply::json(&json!(model.machine(&system_id)?.power_parameters))),
+        A::GetToken => return get_token(model, &system_id),
+        A::GetCurtinConfig => return curtin(model, &system_id),
+        A::Details => return Ok(Reply::raw("application/bson", details())),
+        A::MountSpecial | A::UnmountSpecial => return Err(unsupported(call)),
     }
     rendered(model, &system_id)
-}
-
-/// Disks and script results of a machine.
-pub(crate) fn parts(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let machine = model.db.machines.get(call.parameter(0)).ok_or(Refusal::NotFound("Node"))?;
-    if !model.may(call.user, machine, Permission::View) {
-        return Err(Refusal::Forbidden);
-    }
-    if call.route.resource == Resource::BlockDevices {
-        return list(machine.disks.iter().map(|disk| render::storage::disk(model, machine, disk)).collect());
-    }
-    list(Vec::new())
 }
 
 /// Only read in source, as is what follows.
@@ -163,18 +156,18 @@ fn storage_layout(model: &mut Model, form: &Form, system_id: &str) -> Outcome<()
 }
 
 /// Puts the network back as commissioning left it; disks always are as it left them.
-fn restore(model: &mut Model, system_id: &str, action: &str) -> Outcome<()> {
+fn restore(model: &mut Model, system_id: &str, action: A) -> Outcome<()> {
     let status = model.machine(system_id)?.status;
     if !matches!(status, Status::Ready | Status::FailedTesting) {
         let what = match action {
-            "restore_networking_configuration" => "networking configuration",
-            "restore_storage_configuration" => "storage configuration.",
+            A::RestoreNetworking => "networking configuration",
+            A::RestoreStorage => "storage configuration.",
             _ => "default networking and storage configuration.",
         };
         let words = format!("Machine must be in a ready or failed testing state to restore {what}");
         return Err(Refusal::conflict(words));
     }
-    if action != "restore_storage_configuration" {
+    if action != A::RestoreStorage {
         model.restore_networking(system_id)?;
     }
     Ok(())

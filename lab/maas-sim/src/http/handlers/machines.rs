@@ -8,6 +8,7 @@ use super::{
         forms::{Encoding, Form},
         render,
         reply::Reply,
+        surface::MachinesAction as A,
     },
     filter::Filter,
     machine_form::{self, Fields},
@@ -24,22 +25,18 @@ use crate::model::{
 };
 use crate::version::Change;
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    match call.action {
-        "read" => Ok(Reply::machines(filtered(model, call)?)),
-        "create" => create(model, call),
-        "allocate" => allocate(model, call),
-        "release" => release(model, call),
-        "accept" | "accept_all" => accept(model, call),
-        "set_zone" => set_zone(model, call),
-        "is_registered" => {
-            let Some(mac) = call.query.get("mac_address") else {
-                return Err(Refusal::bad_request("No provided mac_address!"));
-            };
-            Ok(Reply::json(&json!(model.mac_in_use(mac).is_some())))
-        }
-        "is_action_in_progress" => Ok(Reply::json(&json!(false))),
-        "list_allocated" => {
+pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply> {
+    match action {
+        A::Read => Ok(Reply::machines(filtered(model, call)?)),
+        A::Create => create(model, call),
+        A::Allocate => allocate(model, call),
+        A::Release => release(model, call),
+        A::Accept => accept(model, call),
+        A::AcceptAll => accept_all(model, call),
+        A::SetZone => set_zone(model, call),
+        A::IsRegistered => is_registered(model, call),
+        A::IsActionInProgress => Ok(Reply::json(&json!(false))),
+        A::ListAllocated => {
             // Only the caller's Allocated machines, which is why nobody uses it as a status feed.
             let ids = call.query.all("id");
             let listed = model
@@ -51,7 +48,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 .collect();
             Ok(Reply::machines(listed))
         }
-        "power_parameters" => {
+        A::PowerParameters => {
             call.require_admin()?;
             let ids = call.query.all("id");
             let all: Map<String, Value> = model
@@ -62,7 +59,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 .collect();
             Ok(Reply::json(&Value::Object(all)))
         }
-        _ => Err(unsupported(call)),
+        A::AddChassis | A::Clone => Err(unsupported(call)),
     }
 }
 
@@ -131,18 +128,29 @@ fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::json(&json!(wanted)))
 }
 
-/// Only read in source.
-fn accept(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let all = call.action == "accept_all";
-    let ids = if all {
-        let new = |machine: &&Machine| call.admin && !machine.locked && machine.status == Status::New;
-        model.machines_in_order().into_iter().filter(new).map(|machine| machine.system_id.clone()).collect()
-    } else {
-        let ids = call.body.all_texts("machines");
-        check_known(model, &ids)?;
-        check_permitted(model, call, &ids, Permission::Admin, "accept")?;
-        ids
+/// Whether some node has a MAC address.
+pub(super) fn is_registered(model: &Model, call: &Call) -> Outcome<Reply> {
+    let Some(mac) = call.query.get("mac_address") else {
+        return Err(Refusal::bad_request("No provided mac_address!"));
     };
+    Ok(Reply::json(&json!(model.mac_in_use(mac).is_some())))
+}
+
+/// Only read in source, as is `accept_all`.
+fn accept(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let ids = call.body.all_texts("machines");
+    check_known(model, &ids)?;
+    check_permitted(model, call, &ids, Permission::Admin, "accept")?;
+    accepted(model, call, ids)
+}
+
+fn accept_all(model: &mut Model, call: &Call) -> Outcome<Reply> {
+    let new = |machine: &&Machine| call.admin && !machine.locked && machine.status == Status::New;
+    let ids = model.machines_in_order().into_iter().filter(new).map(|machine| machine.system_id.clone()).collect();
+    accepted(model, call, ids)
+}
+
+fn accepted(model: &mut Model, call: &Call, ids: Vec<String>) -> Outcome<Reply> {
     let mut accepted = Vec::new();
     for id in ids {
         if model.accept(&id, call.user)? {
@@ -173,15 +181,23 @@ fn check_permitted(model: &Model, call: &Call, ids: &[String], permission: Permi
 
 pub(super) fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
-    let zone = form.get("zone").and_then(|name| model.db.zones.values().find(|zone| zone.name == name)).map(|z| z.id);
-    let Some(zone) = zone else {
-        return Err(Refusal::field("zone", "Select a valid choice. That choice is not one of the available choices."));
-    };
+    let mut check = FormCheck::default();
+    let zone = check.require("zone", form.get("zone")).and_then(|name| {
+        let found = model.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id);
+        if found.is_none() {
+            check.add("zone", "Select a valid choice. That choice is not one of the available choices.");
+        }
+        found
+    });
     let ids = form.all_texts("nodes");
     let known = |id: &String| model.db.machines.contains_key(id) || model.db.devices.contains_key(id);
-    if !ids.iter().all(known) || !call.admin {
-        return Err(Refusal::field("system_id", "Some of the given system ids are invalid system ids."));
+    if ids.is_empty() {
+        check.add("system_id", "This field is required.");
+    } else if !ids.iter().all(known) || !call.admin {
+        check.add("system_id", "Some of the given system ids are invalid system ids.");
     }
+    check.done()?;
+    let Some(zone) = zone else { return Err(Refusal::required("zone")) };
     for id in &ids {
         match model.db.devices.get_mut(id) {
             Some(device) => device.node.zone = zone,

@@ -1,12 +1,27 @@
 //! Version, settings and controllers.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
-    super::{Call, render, reply::Reply, routes::Resource},
-    is_item, unsupported,
+    super::{
+        Call,
+        forms::is_true,
+        render,
+        reply::Reply,
+        surface::{
+            DiscoveriesAction, MaasAction, RackControllerAction, RackControllersAction, RegionControllerAction,
+            RegionControllersAction,
+        },
+    },
+    list,
+    machines::{is_registered, set_zone},
+    unsupported,
 };
-use crate::model::{DEFAULT_DOMAIN, DEFAULT_ZONE, Model, Outcome, Refusal, boot::setting_names, db::Rack};
+use crate::model::{
+    DEFAULT_DOMAIN, DEFAULT_ZONE, Model, Outcome, Refusal, boot::setting_names, db::Rack, refusal::FormCheck,
+};
 
 const CAPABILITIES: &[&str] = &[
     "networks-management",
@@ -28,29 +43,52 @@ pub(crate) fn version(model: &Model) -> Reply {
     reply
 }
 
-pub(crate) fn settings(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn settings(model: &mut Model, call: &Call, action: MaasAction) -> Outcome<Reply> {
     let form = call.data();
+    if action == MaasAction::SetConfig {
+        call.require_admin()?;
+    }
     let Some(name) = form.get("name").filter(|name| !name.is_empty()) else {
         return Err(Refusal::bad_request("No provided name!"));
     };
+    let value = form.get("value");
+    if action == MaasAction::SetConfig && value.is_none() {
+        return Err(Refusal::bad_request("No provided value!"));
+    }
     let known = setting_names(model.version);
     if !known.contains(&name) {
         let text = format!("{name} is not a valid config setting (valid settings are: {}).", known.join(", "));
         return Err(Refusal::validation(name, text));
     }
-    if call.action == "get_config" {
-        return Ok(Reply::bare_json(model.db.settings.get(name).unwrap_or(&Value::Null)));
+    match action {
+        MaasAction::GetConfig => Ok(Reply::bare_json(model.db.settings.get(name).unwrap_or(&Value::Null))),
+        MaasAction::SetConfig => {
+            let value = setting(model, name, value.unwrap_or_default())?;
+            model.db.settings.insert(name.to_owned(), value);
+            Ok(Reply::raw("text/plain", "OK"))
+        }
     }
-    call.require_admin()?;
-    let Some(value) = form.get("value") else { return Err(Refusal::bad_request("No provided value!")) };
-    let value = match (model.db.settings.get(name), value) {
-        (Some(Value::Bool(_)), text) => json!(super::super::forms::is_true(text)),
-        (Some(Value::Number(_)), text) => text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number)),
-        (_, text) => json!(text),
+}
+
+/// The value of a setting as its form reads it. What a series must be was only read in source.
+fn setting(model: &Model, name: &str, text: &str) -> Outcome<Value> {
+    let mut check = FormCheck::default();
+    let value = match model.db.settings.get(name) {
+        Some(Value::Bool(_)) => json!(is_true(text)),
+        Some(Value::Number(_)) => json!(check.whole_number(name, Some(text))),
+        _ => json!(text),
     };
-    let (name, value) = (name.to_owned(), value);
-    model.db.settings.insert(name, value);
-    Ok(Reply::raw("text/plain", "OK"))
+    if name.ends_with("distro_series") {
+        let of_ubuntu = model.db.images.values().filter(|image| !image.uploaded);
+        let series: BTreeSet<&str> = of_ubuntu.map(|image| image.series.as_str()).collect();
+        if !series.contains(text) {
+            let quoted: Vec<String> = series.iter().map(|name| format!("'{name}'")).collect();
+            let words = format!("'{text}' is not a valid release.  It should be one of: {}.", quoted.join(", "));
+            check.add(name, words);
+        }
+    }
+    check.done()?;
+    Ok(value)
 }
 
 /// A controller that is region and rack at once. The names of its fields were only read in source.
@@ -84,46 +122,103 @@ pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
     value
 }
 
-pub(crate) fn controllers(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    if !is_item(call) {
-        if call.action != "read" {
-            return Err(unsupported(call));
-        }
-        return Ok(Reply::json(&Value::from(
-            model.db.racks.iter().map(|rack| controller(model, rack)).collect::<Vec<_>>(),
-        )));
+fn controllers(model: &Model) -> Outcome<Reply> {
+    list(model.db.racks.iter().map(|rack| controller(model, rack)).collect())
+}
+
+fn found<'a>(model: &'a Model, call: &Call, what: &'static str) -> Outcome<&'a Rack> {
+    let wanted = call.parameter(0);
+    let named = |rack: &&Rack| rack.system_id == wanted || rack.hostname == wanted;
+    model.db.racks.iter().find(named).ok_or(Refusal::NotFound(what))
+}
+
+pub(crate) fn racks(model: &mut Model, call: &Call, action: RackControllersAction) -> Outcome<Reply> {
+    use RackControllersAction as A;
+    match action {
+        A::Read => controllers(model),
+        A::IsRegistered => is_registered(model, call),
+        A::SetZone => set_zone(model, call),
+        A::ImportBootImages => import_started(call),
+        A::DescribePowerTypes | A::PowerParameters => Err(unsupported(call)),
     }
-    let what = if call.route.resource == Resource::RackController { "RackController" } else { "RegionController" };
-    let rack = model
-        .db
-        .racks
+}
+
+pub(crate) fn regions(model: &mut Model, call: &Call, action: RegionControllersAction) -> Outcome<Reply> {
+    match action {
+        RegionControllersAction::Read => controllers(model),
+        RegionControllersAction::IsRegistered => is_registered(model, call),
+        RegionControllersAction::SetZone => set_zone(model, call),
+    }
+}
+
+pub(crate) fn region(model: &mut Model, call: &Call, action: RegionControllerAction) -> Outcome<Reply> {
+    use RegionControllerAction as A;
+    let region = found(model, call, "RegionController")?;
+    match action {
+        A::Read => Ok(Reply::json(&controller(model, region))),
+        A::Delete | A::Update | A::Details | A::PowerParameters => Err(unsupported(call)),
+    }
+}
+
+pub(crate) fn rack(model: &mut Model, call: &Call, action: RackControllerAction) -> Outcome<Reply> {
+    use RackControllerAction as A;
+    let rack = found(model, call, "RackController")?;
+    match action {
+        A::Read => Ok(Reply::json(&controller(model, rack))),
+        A::ListBootImages => boot_images(model, call, rack),
+        A::ImportBootImages => import_started(call),
+        A::Delete
+        | A::Update
+        | A::Details
+        | A::PowerParameters
+        | A::QueryPowerState
+        | A::Abort
+        | A::OverrideFailedTesting
+        | A::PowerOff
+        | A::PowerOn
+        | A::Test => Err(unsupported(call)),
+    }
+}
+
+/// Only read in source.
+fn import_started(call: &Call) -> Outcome<Reply> {
+    call.require_admin()?;
+    let mut reply = Reply::raw("text/plain", "Import of boot images started on all rack controllers");
+    reply.status = 202;
+    Ok(reply)
+}
+
+fn boot_images(model: &Model, call: &Call, rack: &Rack) -> Outcome<Reply> {
+    call.require_right()?;
+    let mut images: Vec<_> = model.db.images.values().filter(|image| image.on_racks && image.complete).collect();
+    images.sort_by_key(|image| (!image.uploaded, image.id));
+    let listed: Vec<Value> = images
         .iter()
-        .find(|rack| rack.system_id == call.parameter(0) || rack.hostname == call.parameter(0))
-        .ok_or(Refusal::NotFound(what))?;
-    match call.action {
-        "read" => Ok(Reply::json(&controller(model, rack))),
-        "list_boot_images" => {
-            call.require_right()?;
-            let mut images: Vec<_> =
-                model.db.images.values().filter(|image| image.on_racks && image.complete).collect();
-            images.sort_by_key(|image| (!image.uploaded, image.id));
-            let listed: Vec<Value> = images
-                .iter()
-                .map(|image| {
-                    if image.uploaded {
-                        json!({"name": image.series, "architecture": "amd64", "subarches": ["generic"]})
-                    } else {
-                        let name = format!("{}/{}", image.osystem, image.series);
-                        json!({"name": name, "architecture": "amd64", "subarches": [image.kernel(), "generic"]})
-                    }
-                })
-                .collect();
-            let synced = model.db.images.values().all(|image| image.on_racks && image.complete);
-            Ok(Reply::json(&json!({
-                "images": listed, "connected": rack.connected,
-                "status": if synced { "synced" } else { "out-of-sync" },
-            })))
+        .map(|image| {
+            if image.uploaded {
+                json!({"name": image.series, "architecture": "amd64", "subarches": ["generic"]})
+            } else {
+                let name = format!("{}/{}", image.osystem, image.series);
+                json!({"name": name, "architecture": "amd64", "subarches": [image.kernel(), "generic"]})
+            }
+        })
+        .collect();
+    let synced = model.db.images.values().all(|image| image.on_racks && image.complete);
+    Ok(Reply::json(&json!({
+        "images": listed, "connected": rack.connected,
+        "status": if synced { "synced" } else { "out-of-sync" },
+    })))
+}
+
+/// What was seen on networks and is no node: nothing is, here. Only read in source.
+pub(crate) fn discoveries(call: &Call, action: DiscoveriesAction) -> Outcome<Reply> {
+    use DiscoveriesAction as A;
+    match action {
+        A::Read | A::ByUnknownIp | A::ByUnknownIpAndMac | A::ByUnknownMac => list(Vec::new()),
+        A::Clear | A::ClearByMacAndIp => {
+            call.require_admin()?;
+            Ok(Reply::deleted())
         }
-        _ => Err(unsupported(call)),
+        A::Scan => Err(unsupported(call)),
     }
 }

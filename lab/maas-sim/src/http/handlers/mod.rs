@@ -1,9 +1,11 @@
 //! One file for each family of addresses.
 
+pub(super) mod addresses;
 pub(super) mod devices;
 pub(super) mod dns;
 pub(super) mod events;
 pub(super) mod fabrics;
+mod figures;
 mod filter;
 pub(super) mod images;
 pub(super) mod interfaces;
@@ -15,7 +17,9 @@ mod nics;
 pub(super) mod nodes;
 pub(super) mod places;
 pub(super) mod ranges;
+pub(super) mod records;
 mod scripts;
+pub(super) mod storage;
 pub(super) mod subnets;
 pub(super) mod tags;
 pub(super) mod users;
@@ -26,11 +30,6 @@ use serde_json::Value;
 use super::{Call, reply::Reply};
 use crate::model::{Outcome, Refusal};
 
-/// Whether the address is that of one object.
-fn is_item(call: &Call) -> bool {
-    call.route.path.trim_end_matches('/').ends_with('}')
-}
-
 /// A list of objects.
 // An outcome, because that is what every handler ends with.
 #[allow(clippy::unnecessary_wraps)]
@@ -39,8 +38,8 @@ fn list(values: Vec<Value>) -> Outcome<Reply> {
 }
 
 /// An operation that is in the description but that nobody has needed yet.
-fn unsupported(call: &Call) -> Refusal {
-    Refusal::text(501, format!("maas-sim does not play {} of {}.", call.action, call.route.handler))
+pub(super) fn unsupported(call: &Call) -> Refusal {
+    Refusal::text(501, format!("maas-sim does not play {} of {}.", call.operation.name, call.route.handler))
 }
 
 /// The id in an address, by number.

@@ -1,17 +1,27 @@
 //! Nodes of all kinds at one address: devices, machines and controllers, each shown as by its own address.
 
 use super::{
-    super::{Call, render, reply::Reply},
+    super::{
+        Call, render,
+        reply::Reply,
+        surface::{DeviceAction, MachineAction, NodeAction, NodesAction},
+    },
     devices,
     filter::Filter,
     list, machine, machines, misc,
 };
 use crate::model::{Model, Outcome, Refusal, db::Machine};
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    if call.action != "read" {
-        return machines::answer(model, call);
+pub(crate) fn nodes(model: &mut Model, call: &Call, action: NodesAction) -> Outcome<Reply> {
+    match action {
+        NodesAction::Read => listed(model, call),
+        NodesAction::IsRegistered => machines::is_registered(model, call),
+        NodesAction::IsActionInProgress => Ok(Reply::json(&serde_json::Value::Bool(false))),
+        NodesAction::SetZone => machines::set_zone(model, call),
     }
+}
+
+fn listed(model: &Model, call: &Call) -> Outcome<Reply> {
     let mut nodes: Vec<_> =
         devices::listed(model, call)?.into_iter().map(|device| render::device(model, device)).collect();
     for id in machines::filtered(model, call)? {
@@ -30,13 +40,19 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
     list(nodes)
 }
 
-/// One node. What is done to it is done to a machine.
-pub(crate) fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
+/// One node: what can be done to it is what can be done to a device or a machine, whichever it is.
+pub(crate) fn node(model: &mut Model, call: &Call, action: NodeAction) -> Outcome<Reply> {
     let id = call.parameter(0);
     if model.db.devices.contains_key(id) {
-        return devices::answer(model, call);
+        let action = match action {
+            NodeAction::Read => DeviceAction::Read,
+            NodeAction::Delete => DeviceAction::Delete,
+            NodeAction::Details => DeviceAction::Details,
+            NodeAction::PowerParameters => DeviceAction::PowerParameters,
+        };
+        return devices::device(model, call, action);
     }
-    if call.action == "read"
+    if action == NodeAction::Read
         && let Some(rack) = model.db.racks.iter().find(|rack| rack.system_id == id)
     {
         return Ok(Reply::json(&misc::controller(model, rack)));
@@ -44,5 +60,11 @@ pub(crate) fn item(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if !model.db.machines.contains_key(id) {
         return Err(Refusal::NotFound("Node"));
     }
-    machine::answer(model, call)
+    let action = match action {
+        NodeAction::Read => MachineAction::Read,
+        NodeAction::Delete => MachineAction::Delete,
+        NodeAction::Details => MachineAction::Details,
+        NodeAction::PowerParameters => MachineAction::PowerParameters,
+    };
+    machine::answer(model, call, action)
 }

@@ -3,8 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{
-    super::{Call, forms::is_true, render, reply::Reply},
-    is_item, list, numeric, unsupported,
+    super::{
+        Call,
+        forms::is_true,
+        render,
+        reply::Reply,
+        surface::{Collection, DomainAction, DomainsAction, Item},
+    },
+    list, unsupported,
 };
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
@@ -40,35 +46,41 @@ fn check_name<'a>(
     Some(name)
 }
 
-pub(crate) fn zones(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let form = &call.body;
-    if !is_item(call) {
-        if call.action == "read" {
+/// A new zone or pool from a form.
+fn new_named(rows: &BTreeMap<i64, Named>, noun: &str, call: &Call) -> Outcome<Named> {
+    let mut check = FormCheck::default();
+    let exists = |name: &str| rows.values().any(|row| row.name == name);
+    let name = check_name(&mut check, call.body.get("name"), Some(noun), &exists);
+    check.done()?;
+    let name = name.unwrap_or_default().to_owned();
+    Ok(Named { id: 0, name, description: call.body.text("description").unwrap_or_default() })
+}
+
+pub(crate) fn zones(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    match action {
+        Collection::Read => {
             let mut zones: Vec<&Named> = model.db.zones.values().collect();
             zones.sort_by(|a, b| a.name.cmp(&b.name));
-            return list(zones.into_iter().map(render::zone).collect());
+            list(zones.into_iter().map(render::zone).collect())
         }
-        call.require_admin()?;
-        let mut check = FormCheck::default();
-        let exists = |name: &str| model.db.zones.values().any(|zone| zone.name == name);
-        let name = check_name(&mut check, form.get("name"), Some("Physical zone"), &exists);
-        check.done()?;
-        let id = model.db.sequences.take(Table::Zone);
-        let zone = Named {
-            id,
-            name: name.unwrap_or_default().to_owned(),
-            description: form.text("description").unwrap_or_default(),
-        };
-        let reply = Reply::json(&render::zone(&zone));
-        model.effect(Effect::object(ObjectKind::Zone, &zone.name, ObjectChange::Created));
-        model.db.zones.insert(id, zone);
-        return Ok(reply);
+        Collection::Create => {
+            call.require_admin()?;
+            let mut zone = new_named(&model.db.zones, "Physical zone", call)?;
+            zone.id = model.db.sequences.take(Table::Zone);
+            let reply = Reply::json(&render::zone(&zone));
+            model.effect(Effect::object(ObjectKind::Zone, &zone.name, ObjectChange::Created));
+            model.db.zones.insert(zone.id, zone);
+            Ok(reply)
+        }
     }
+}
+
+pub(crate) fn zone(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
     let wanted = call.parameter(0);
     let found = model.db.zones.values().find(|zone| zone.name == wanted).map(|zone| zone.id);
-    match call.action {
+    match action {
         // Deleting a zone that is not there is fine with MAAS.
-        "delete" => {
+        Item::Delete => {
             call.require_admin()?;
             let Some(id) = found else { return Ok(Reply::deleted()) };
             if id == DEFAULT_ZONE {
@@ -83,17 +95,16 @@ pub(crate) fn zones(model: &mut Model, call: &Call) -> Outcome<Reply> {
             }
             Ok(Reply::deleted())
         }
-        "read" => {
+        Item::Read => {
             let zone = found.and_then(|id| model.db.zones.get(&id)).ok_or(Refusal::NotFound("Zone"))?;
             Ok(Reply::json(&render::zone(zone)))
         }
-        "update" => {
+        Item::Update => {
             call.require_admin()?;
             let id = found.ok_or(Refusal::NotFound("Zone"))?;
             let zone = update_named(&mut model.db.zones, id, "Physical zone", call)?;
             Ok(Reply::json(&render::zone(zone)))
         }
-        _ => Err(unsupported(call)),
     }
 }
 
@@ -120,49 +131,34 @@ fn update_named<'a>(
     Ok(row)
 }
 
-pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let form = &call.body;
-    if !is_item(call) {
-        if call.action == "read" {
-            return list(model.db.pools.values().map(render::pool).collect());
+pub(crate) fn pools(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    match action {
+        Collection::Read => list(model.db.pools.values().map(render::pool).collect()),
+        Collection::Create => {
+            call.require_right()?;
+            let mut pool = new_named(&model.db.pools, "Resource pool", call)?;
+            pool.id = model.db.sequences.take(Table::Pool);
+            let reply = Reply::json(&render::pool(&pool));
+            model.effect(Effect::object(ObjectKind::Pool, &pool.name, ObjectChange::Created));
+            model.db.pools.insert(pool.id, pool);
+            Ok(reply)
         }
-        call.require_right()?;
-        let mut check = FormCheck::default();
-        let exists = |name: &str| model.db.pools.values().any(|pool| pool.name == name);
-        let name = check_name(&mut check, form.get("name"), Some("Resource pool"), &exists);
-        check.done()?;
-        let id = model.db.sequences.take(Table::Pool);
-        let pool = Named {
-            id,
-            name: name.unwrap_or_default().to_owned(),
-            description: form.text("description").unwrap_or_default(),
-        };
-        let reply = Reply::json(&render::pool(&pool));
-        model.effect(Effect::object(ObjectKind::Pool, &pool.name, ObjectChange::Created));
-        model.db.pools.insert(id, pool);
-        return Ok(reply);
     }
+}
+
+pub(crate) fn pool(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
     let wanted = call.parameter(0);
-    let id = model
-        .db
-        .pools
-        .values()
-        .find(|pool| pool.name == wanted || pool.id.to_string() == wanted)
-        .map(|pool| pool.id)
-        .ok_or(Refusal::NotFound("ResourcePool"))?;
-    match call.action {
-        "read" => model
-            .db
-            .pools
-            .get(&id)
-            .map(|pool| Reply::json(&render::pool(pool)))
-            .ok_or(Refusal::NotFound("ResourcePool")),
-        "update" => {
+    let named = |pool: &&Named| pool.name == wanted || pool.id.to_string() == wanted;
+    let pool = model.db.pools.values().find(named).ok_or(Refusal::NotFound("ResourcePool"))?;
+    let id = pool.id;
+    match action {
+        Item::Read => Ok(Reply::json(&render::pool(pool))),
+        Item::Update => {
             call.require_right()?;
             let pool = update_named(&mut model.db.pools, id, "Resource pool", call)?;
             Ok(Reply::json(&render::pool(pool)))
         }
-        "delete" => {
+        Item::Delete => {
             call.require_right()?;
             if id == DEFAULT_POOL {
                 return Err(Refusal::bad_request("This is the default pool, it cannot be deleted."));
@@ -173,7 +169,6 @@ pub(crate) fn pools(model: &mut Model, call: &Call) -> Outcome<Reply> {
             model.db.pools.remove(&id);
             Ok(Reply::deleted())
         }
-        _ => Err(unsupported(call)),
     }
 }
 
@@ -199,38 +194,41 @@ fn check_domain_name(model: &Model, name: &str, own: Option<i64>, check: &mut Fo
     }
 }
 
-pub(crate) fn domains(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let form = &call.body;
-    if !is_item(call) {
-        if call.action == "read" {
-            return list(model.db.domains.values().map(|row| render::domain(model, row)).collect());
+pub(crate) fn domains(model: &mut Model, call: &Call, action: DomainsAction) -> Outcome<Reply> {
+    match action {
+        DomainsAction::Read => list(model.db.domains.values().map(|row| render::domain(model, row)).collect()),
+        DomainsAction::Create => {
+            call.require_admin()?;
+            let form = &call.body;
+            let mut check = FormCheck::default();
+            let name = check.require("name", form.get("name"));
+            if let Some(name) = name {
+                check_domain_name(model, name, None, &mut check);
+            }
+            let ttl = read_ttl(form.get("ttl"), &mut check);
+            check.done()?;
+            let row = Domain {
+                id: model.db.sequences.take(Table::Domain),
+                name: name.unwrap_or_default().to_owned(),
+                authoritative: form.get("authoritative").is_none_or(is_true),
+                ttl,
+            };
+            let reply = Reply::json(&render::domain(model, &row));
+            model.db.domains.insert(row.id, row);
+            Ok(reply)
         }
-        if call.action != "create" {
-            return Err(unsupported(call));
-        }
-        call.require_admin()?;
-        let mut check = FormCheck::default();
-        let name = check.require("name", form.get("name"));
-        if let Some(name) = name {
-            check_domain_name(model, name, None, &mut check);
-        }
-        let ttl = read_ttl(form.get("ttl"), &mut check);
-        check.done()?;
-        let row = Domain {
-            id: model.db.sequences.take(Table::Domain),
-            name: name.unwrap_or_default().to_owned(),
-            authoritative: form.get("authoritative").is_none_or(is_true),
-            ttl,
-        };
-        let reply = Reply::json(&render::domain(model, &row));
-        model.db.domains.insert(row.id, row);
-        return Ok(reply);
+        DomainsAction::SetSerial => Err(unsupported(call)),
     }
-    let id = numeric(call.parameter(0), "Domain")?;
-    let domain = model.db.domains.get(&id).ok_or(Refusal::NotFound("Domain"))?;
-    match call.action {
-        "read" => Ok(Reply::json(&render::domain(model, domain))),
-        "update" => {
+}
+
+pub(crate) fn domain(model: &mut Model, call: &Call, action: DomainAction) -> Outcome<Reply> {
+    let form = &call.body;
+    // By number or by name.
+    let domain = model.find_domain(call.parameter(0)).ok_or(Refusal::NotFound("Domain"))?;
+    let id = domain.id;
+    match action {
+        DomainAction::Read => Ok(Reply::json(&render::domain(model, domain))),
+        DomainAction::Update => {
             call.require_right()?;
             let mut check = FormCheck::default();
             if let Some(name) = form.get("name").filter(|name| !name.is_empty()) {
@@ -251,11 +249,11 @@ pub(crate) fn domains(model: &mut Model, call: &Call) -> Outcome<Reply> {
             let domain = model.db.domains.get(&id).ok_or(Refusal::NotFound("Domain"))?;
             Ok(Reply::json(&render::domain(model, domain)))
         }
-        "delete" => {
+        DomainAction::Delete => {
             call.require_right()?;
             model.delete_domain(id)?;
             Ok(Reply::deleted())
         }
-        _ => Err(unsupported(call)),
+        DomainAction::SetDefault => Err(unsupported(call)),
     }
 }

@@ -3,8 +3,14 @@
 use std::net::IpAddr;
 
 use super::{
-    super::{Call, forms::Form, render::network, reply::Reply},
-    is_item, list, numeric, unsupported,
+    super::{
+        Call,
+        forms::Form,
+        render::network,
+        reply::Reply,
+        surface::{Collection, Item},
+    },
+    list, numeric,
 };
 use crate::model::{
     Model, Outcome, Refusal,
@@ -22,39 +28,43 @@ fn rendered(model: &Model, id: i64) -> Outcome<Reply> {
     Ok(Reply::json(&network::ip_range(model, row)))
 }
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn ranges(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
     let form = &call.body;
-    if !is_item(call) {
-        if call.action == "read" {
-            return list(model.db.ranges.values().map(|row| network::ip_range(model, row)).collect());
+    match action {
+        Collection::Read => list(model.db.ranges.values().map(|row| network::ip_range(model, row)).collect()),
+        Collection::Create => {
+            if form.get("type") == Some("dynamic") && !call.admin {
+                let words = "Unable to create dynamic IP range. You don't have sufficient privileges.";
+                return Err(Refusal::text(403, words));
+            }
+            let mut row = read(model, form, None)?;
+            row.id = model.db.sequences.take(Table::IpRange);
+            row.user = Some(call.user);
+            let id = row.id;
+            model.db.ranges.insert(id, row);
+            rendered(model, id)
         }
-        if form.get("type") == Some("dynamic") && !call.admin {
-            return Err(Refusal::text(403, "Unable to create dynamic IP range. You don't have sufficient privileges."));
-        }
-        let mut row = read(model, form, None)?;
-        row.id = model.db.sequences.take(Table::IpRange);
-        row.user = Some(call.user);
-        let id = row.id;
-        model.db.ranges.insert(id, row);
-        return rendered(model, id);
     }
+}
+
+pub(crate) fn range(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
+    let form = &call.body;
     let id = numeric(call.parameter(0), "IPRange")?;
     let row = model.db.ranges.get(&id).ok_or(Refusal::NotFound("IPRange"))?.clone();
-    if call.action != "read" && !call.admin && row.user != Some(call.user) {
+    if action != Item::Read && !call.admin && row.user != Some(call.user) {
         return Err(Refusal::text(403, "Unable to modify IP range. You don't own the IP range."));
     }
-    match call.action {
-        "read" => rendered(model, id),
-        "update" => {
+    match action {
+        Item::Read => rendered(model, id),
+        Item::Update => {
             let row = read(model, form, Some(row))?;
             model.db.ranges.insert(id, row);
             rendered(model, id)
         }
-        "delete" => {
+        Item::Delete => {
             model.db.ranges.remove(&id);
             Ok(Reply::deleted())
         }
-        _ => Err(unsupported(call)),
     }
 }
 

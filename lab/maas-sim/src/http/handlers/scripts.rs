@@ -1,7 +1,7 @@
 //! The scripts that a form may name: what MAAS brings along, by names and by tags. Only read in source.
 
 use super::super::forms::Form;
-use crate::model::{Outcome, Status, refusal::FormCheck};
+use crate::model::{Outcome, Status, due::COMMISSIONING_SCRIPTS, refusal::FormCheck};
 
 const TESTING: &[&str] = &[
     "7z",
@@ -33,29 +33,9 @@ const TESTING: &[&str] = &[
     "slow",
     "storage",
 ];
-const COMMISSIONING: &[&str] = &[
-    "20-maas-01-install-lldpd",
-    "20-maas-02-dhcp-unconfigured-ifaces",
-    "20-maas-03-machine-resources",
-    "30-maas-01-bmc-config",
-    "40-maas-01-machine-config-hints",
-    "50-maas-01-commissioning",
-    "maas-capture-lldpd",
-    "maas-get-fruid-api-data",
-    "maas-kernel-cmdline",
-    "maas-list-modaliases",
-    "maas-lshw",
-    "maas-serial-ports",
-    "maas-support-info",
-    // Tags.
-    "bmc-config",
-    "commissioning",
-    "configure_hba",
-    "deploy-info",
-    "enlisting",
-    "node",
-    "update_firmware",
-];
+/// Tags of commissioning scripts.
+const COMMISSIONING_TAGS: &[&str] =
+    &["bmc-config", "commissioning", "configure_hba", "deploy-info", "enlisting", "node", "update_firmware"];
 /// Those that may not run on what is in use.
 const DESTRUCTIVE: &[&str] = &["badblocks-destructive", "fio", "destructive"];
 /// The only script for releases.
@@ -80,7 +60,7 @@ pub(super) fn check_commissioning(form: &Form, available: bool) -> Outcome<bool>
     let testing = named(form, "testing_scripts");
     let commissioning = named(form, "commissioning_scripts");
     check_choices(&mut check, "commissioning_scripts", &commissioning, |name| {
-        name == NONE || COMMISSIONING.contains(&name)
+        name == NONE || COMMISSIONING_SCRIPTS.contains(&name) || COMMISSIONING_TAGS.contains(&name)
     });
     check_choices(&mut check, "testing_scripts", &testing, |name| name == NONE || TESTING.contains(&name));
     check_available(&mut check, "Commission", available);

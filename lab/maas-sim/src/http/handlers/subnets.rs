@@ -2,23 +2,22 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
-
 use super::{
     super::{
         Call,
         forms::{Form, is_true},
-        render::{long_time, network},
+        render::network,
         reply::Reply,
+        surface::{Collection, SubnetAction},
     },
-    is_item, list, unsupported,
+    figures::{Figures, assigned},
+    list,
 };
 use crate::model::{
     Model, Outcome, Refusal,
     arrange::new_subnet,
-    db::{AllocType, Subnet, Table},
-    net::{Cidr, from_number, to_number},
-    network::ReserveRequest,
+    db::{Subnet, Table},
+    net::Cidr,
     refusal::FormCheck,
 };
 use crate::version::Change;
@@ -28,29 +27,32 @@ fn render_subnet(model: &Model, id: i64) -> Outcome<Reply> {
     Ok(Reply::json(&network::subnet(model, row)))
 }
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    if !is_item(call) {
-        if call.action == "read" {
-            return list(model.db.subnets.values().map(|row| network::subnet(model, row)).collect());
+pub(crate) fn subnets(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    match action {
+        Collection::Read => list(model.db.subnets.values().map(|row| network::subnet(model, row)).collect()),
+        Collection::Create => {
+            call.require_admin()?;
+            let mut check = FormCheck::default();
+            let cidr = read_cidr(model, call.body.get("cidr"), None, true, &mut check);
+            let vlan = choose_vlan(model, call, &mut check);
+            let fields = read_fields(&call.body, cidr, &mut check);
+            check.done()?;
+            let Some(cidr) = cidr else { return Err(Refusal::required("cidr")) };
+            let vlan = vlan.or_else(|| model.db.vlans.keys().next().copied()).unwrap_or(1);
+            let id = model.db.sequences.take(Table::Subnet);
+            let mut row = new_subnet(id, cidr, vlan);
+            fields.write(&mut row, &call.body);
+            model.db.subnets.insert(id, row);
+            render_subnet(model, id)
         }
-        call.require_admin()?;
-        let mut check = FormCheck::default();
-        let cidr = read_cidr(model, call.body.get("cidr"), None, true, &mut check);
-        let vlan = choose_vlan(model, call, &mut check);
-        let fields = read_fields(&call.body, cidr, &mut check);
-        check.done()?;
-        let Some(cidr) = cidr else { return Err(Refusal::required("cidr")) };
-        let vlan = vlan.or_else(|| model.db.vlans.keys().next().copied()).unwrap_or(1);
-        let id = model.db.sequences.take(Table::Subnet);
-        let mut row = new_subnet(id, cidr, vlan);
-        fields.write(&mut row, &call.body);
-        model.db.subnets.insert(id, row);
-        return render_subnet(model, id);
     }
+}
+
+pub(crate) fn subnet(model: &mut Model, call: &Call, action: SubnetAction) -> Outcome<Reply> {
     let id = model.find_subnet(call.parameter(0)).map(|subnet| subnet.id).ok_or(Refusal::NotFound("Subnet"))?;
-    match call.action {
-        "read" => render_subnet(model, id),
-        "update" => {
+    match action {
+        SubnetAction::Read => render_subnet(model, id),
+        SubnetAction::Update => {
             call.require_right()?;
             let mut check = FormCheck::default();
             let old = model.db.subnets.get(&id).map(|row| row.cidr);
@@ -70,7 +72,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             fields.write(row, &call.body);
             render_subnet(model, id)
         }
-        "delete" => {
+        SubnetAction::Delete => {
             call.require_right()?;
             model.db.subnets.remove(&id);
             model.db.ranges.retain(|_, range| range.subnet != id);
@@ -79,9 +81,10 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             }
             Ok(Reply::deleted())
         }
-        "statistics" | "unreserved_ip_ranges" | "reserved_ip_ranges" => figures(model, id, call),
-        "ip_addresses" => assigned(model, id),
-        _ => Err(unsupported(call)),
+        SubnetAction::Statistics => Ok(Figures::of(model, id)?.statistics()),
+        SubnetAction::UnreservedIpRanges => Figures::of(model, id)?.unreserved(),
+        SubnetAction::ReservedIpRanges => Figures::of(model, id)?.reserved(),
+        SubnetAction::IpAddresses => assigned(model, id),
     }
 }
 
@@ -227,194 +230,5 @@ impl SubnetFields {
                 *field = is_true(text);
             }
         }
-    }
-}
-
-/// Gaps between what is taken, as pairs of numbers.
-fn gaps(first: u128, last: u128, mut taken: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
-    taken.sort_unstable();
-    let mut free = Vec::new();
-    let mut at = first;
-    for (start, end) in taken {
-        if start > at {
-            free.push((at, start - 1));
-        }
-        at = at.max(end + 1);
-    }
-    if at <= last {
-        free.push((at, last));
-    }
-    free
-}
-
-fn figures(model: &Model, id: i64, call: &Call) -> Outcome<Reply> {
-    let subnet = model.db.subnets.get(&id).ok_or(Refusal::NotFound("Subnet"))?;
-    let (first, last) = subnet.cidr.host_range();
-    let v4 = subnet.cidr.is_v4();
-    let mut taken: Vec<(u128, u128)> = subnet.gateway_ip.iter().map(|ip| (to_number(*ip), to_number(*ip))).collect();
-    taken.extend(
-        model.db.ranges.values().filter(|range| range.subnet == id).map(|r| (to_number(r.start), to_number(r.end))),
-    );
-    taken.extend(
-        model.db.taken.keys().filter(|ip| subnet.cidr.contains(**ip)).map(|ip| (to_number(*ip), to_number(*ip))),
-    );
-    let free = gaps(first, last, taken.clone());
-    let span = |ranges: &[(u128, u128)]| -> u128 { ranges.iter().map(|(start, end)| end - start + 1).sum() };
-    let range_json = |(start, end): &(u128, u128)| {
-        json!({
-            "start": from_number(*start, v4).to_string(),
-            "end": from_number(*end, v4).to_string(),
-            "num_addresses": clamp(end - start + 1),
-        })
-    };
-    if call.action == "unreserved_ip_ranges" {
-        return list(free.iter().map(range_json).collect());
-    }
-    if call.action == "reserved_ip_ranges" {
-        let mut rows: Vec<(u128, u128)> = taken;
-        rows.sort_unstable();
-        rows.dedup();
-        return list(
-            rows.iter()
-                .map(|row| {
-                    let mut value = range_json(row);
-                    value["purpose"] = json!(["assigned-ip"]);
-                    value
-                })
-                .collect(),
-        );
-    }
-    let total = last - first + 1;
-    let available = span(&free);
-    let largest = free.iter().map(|(start, end)| end - start + 1).max().unwrap_or(0);
-    #[allow(clippy::cast_precision_loss)]
-    let usage = (total - available) as f64 / total as f64;
-    Ok(Reply::json(&json!({
-        "num_available": clamp(available),
-        "largest_available": clamp(largest),
-        "num_unavailable": clamp(total - available),
-        "total_addresses": clamp(total),
-        "usage": usage,
-        "usage_string": format!("{:.0}%", usage * 100.0),
-        "available_string": format!("{:.0}%", (1.0 - usage) * 100.0),
-        "first_address": from_number(first, v4).to_string(),
-        "last_address": from_number(last, v4).to_string(),
-        "ip_version": if v4 { 4 } else { 6 },
-    })))
-}
-
-fn clamp(number: u128) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-fn assigned(model: &Model, id: i64) -> Outcome<Reply> {
-    let mut rows: Vec<_> =
-        model.db.addresses.values().filter(|row| row.subnet == Some(id) && row.ip.is_some()).collect();
-    rows.sort_by_key(|row| row.ip);
-    list(
-        rows.into_iter()
-            .map(|row| {
-                let mut value = json!({
-                    "ip": row.ip.map(|ip| ip.to_string()), "alloc_type": row.alloc as i64,
-                    "created": long_time(row.created), "updated": long_time(row.created),
-                });
-                if let Some(machine) = row.on.as_ref().and_then(|(system_id, _)| model.db.machines.get(system_id)) {
-                    let via = row.on.as_ref().and_then(|(_, nic)| machine.interfaces.iter().find(|n| n.id == *nic));
-                    let domain = model.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
-                    value["node_summary"] = json!({
-                        "system_id": machine.system_id, "node_type": 0, "hostname": machine.hostname,
-                        "fqdn": format!("{}.{domain}", machine.hostname), "is_container": machine.vm.is_some(),
-                        "via": via.map(|nic| nic.name.clone()),
-                    });
-                }
-                let user = row.user.or_else(|| {
-                    let machine = row.on.as_ref().and_then(|(system_id, _)| model.db.machines.get(system_id))?;
-                    machine.owner.filter(|_| row.alloc != AllocType::Discovered)
-                });
-                let bmcs = bmcs_at(model, row.ip);
-                if !bmcs.is_empty() {
-                    value["bmcs"] = Value::from(bmcs);
-                }
-                if user.is_some() {
-                    value["user"] = json!(model.user_name(user));
-                }
-                value
-            })
-            .collect(),
-    )
-}
-
-/// VM hosts whose daemon has the address.
-fn bmcs_at(model: &Model, ip: Option<IpAddr>) -> Vec<Value> {
-    let Some(ip) = ip else { return Vec::new() };
-    let at = |address: &str| {
-        let key = crate::model::world::lxd_key(address);
-        key.rsplit_once(':').and_then(|(host, _)| host.trim_matches(['[', ']']).parse::<IpAddr>().ok()) == Some(ip)
-    };
-    model
-        .db
-        .vm_hosts
-        .values()
-        .filter(|host| at(&host.power_address))
-        .map(|host| {
-            let nodes: Vec<Value> = host
-                .vms
-                .iter()
-                .filter_map(|vm| vm.machine.as_ref())
-                .filter_map(|id| model.db.machines.get(id))
-                .map(|machine| json!({"system_id": machine.system_id, "hostname": machine.hostname}))
-                .collect();
-            json!({"id": host.id, "power_type": host.kind, "nodes": nodes})
-        })
-        .collect()
-}
-
-pub(crate) fn addresses(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    let form = call.data();
-    match call.action {
-        "read" => {
-            let all = form.boolean("all")?;
-            let owner = form.get("owner").filter(|name| !name.is_empty());
-            if all && !call.admin {
-                return Err(Refusal::Handler {
-                    status: 403,
-                    body: "Listing all IP addresses requires admin privileges.".to_owned(),
-                });
-            }
-            if owner.is_some() && !call.admin {
-                return Err(Refusal::Handler {
-                    status: 403,
-                    body: "Listing another user's IP addresses requires admin privileges.".to_owned(),
-                });
-            }
-            let user = owner.map_or(Some(call.user), |name| model.user_by_name(name).map(|user| user.id));
-            let ip: Option<IpAddr> = form.get("ip").and_then(|text| text.parse().ok());
-            let rows = model.db.addresses.values().filter(|row| {
-                let mine = row.alloc == AllocType::UserReserved && row.user == user;
-                let by_ip = ip.is_none_or(|ip| row.ip == Some(ip));
-                let shown = if all && owner.is_none() { row.ip.is_some() } else { mine };
-                shown && by_ip
-            });
-            list(rows.map(|row| network::address(model, row)).collect::<Vec<Value>>())
-        }
-        "reserve" => {
-            let request = ReserveRequest {
-                subnet: form.text("subnet"),
-                ip: form.text("ip").filter(|text| !text.is_empty()).or_else(|| form.text("ip_address")),
-                hostname: form.text("hostname"),
-                mac: form.text("mac").filter(|mac| !mac.is_empty()),
-            };
-            let id = model.reserve_address(call.user, &request)?;
-            let row = model.db.addresses.get(&id).ok_or(Refusal::NotFound("StaticIPAddress"))?;
-            Ok(Reply::json(&network::address(model, row)))
-        }
-        "release" => {
-            let Some(ip) = form.get("ip").filter(|ip| !ip.is_empty()) else {
-                return Err(Refusal::bad_request("No provided ip!"));
-            };
-            model.release_address(call.user, ip, form.boolean("force")?, form.boolean("discovered")?)?;
-            Ok(Reply::deleted())
-        }
-        _ => Err(unsupported(call)),
     }
 }

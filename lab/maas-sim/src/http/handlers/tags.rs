@@ -3,8 +3,12 @@
 use serde_json::json;
 
 use super::{
-    super::{Call, render, reply::Reply},
-    is_item, list, unsupported,
+    super::{
+        Call, render,
+        reply::Reply,
+        surface::{Collection, TagAction},
+    },
+    list,
 };
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
@@ -15,40 +19,45 @@ use crate::model::{
 };
 use crate::version::Change;
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn tags(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
     let form = &call.body;
-    if !is_item(call) {
-        if call.action == "read" {
+    match action {
+        Collection::Read => {
             let mut tags: Vec<&Tag> = model.db.tags.values().collect();
             tags.sort_by_key(|tag| tag.id);
-            return list(tags.into_iter().map(render::tag).collect());
+            list(tags.into_iter().map(render::tag).collect())
         }
-        call.require_right()?;
-        let mut check = FormCheck::default();
-        let name = check.require("name", form.get("name"));
-        if let Some(name) = name {
-            check_tag_name(model, name, None, &mut check);
+        Collection::Create => {
+            call.require_right()?;
+            let mut check = FormCheck::default();
+            let name = check.require("name", form.get("name"));
+            if let Some(name) = name {
+                check_tag_name(model, name, None, &mut check);
+            }
+            check_definition(&mut check, form.get("definition"));
+            check.done()?;
+            let tag = Tag {
+                id: model.db.sequences.take(Table::Tag),
+                name: name.unwrap_or_default().to_owned(),
+                definition: form.text("definition").unwrap_or_default(),
+                comment: form.text("comment").unwrap_or_default(),
+                kernel_opts: form.text("kernel_opts").unwrap_or_default(),
+            };
+            let reply = Reply::json(&render::tag(&tag));
+            model.effect(Effect::object(ObjectKind::Tag, &tag.name, ObjectChange::Created));
+            model.db.tags.insert(tag.name.clone(), tag);
+            Ok(reply)
         }
-        check_definition(&mut check, form.get("definition"));
-        check.done()?;
-        let id = model.db.sequences.take(Table::Tag);
-        let tag = Tag {
-            id,
-            name: name.unwrap_or_default().to_owned(),
-            definition: form.text("definition").unwrap_or_default(),
-            comment: form.text("comment").unwrap_or_default(),
-            kernel_opts: form.text("kernel_opts").unwrap_or_default(),
-        };
-        let reply = Reply::json(&render::tag(&tag));
-        model.effect(Effect::object(ObjectKind::Tag, &tag.name, ObjectChange::Created));
-        model.db.tags.insert(tag.name.clone(), tag);
-        return Ok(reply);
     }
+}
+
+pub(crate) fn tag(model: &mut Model, call: &Call, action: TagAction) -> Outcome<Reply> {
+    let form = &call.body;
     let name = call.parameter(0).to_owned();
     let tag = model.db.tags.get(&name).ok_or(Refusal::NotFound("Tag"))?;
-    match call.action {
-        "read" => Ok(Reply::json(&render::tag(tag))),
-        "update" => {
+    match action {
+        TagAction::Read => Ok(Reply::json(&render::tag(tag))),
+        TagAction::Update => {
             call.require_right()?;
             let mut check = FormCheck::default();
             if let Some(new) = form.get("name").filter(|new| !new.is_empty()) {
@@ -78,7 +87,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             model.db.tags.insert(tag.name.clone(), tag);
             Ok(reply)
         }
-        "delete" => {
+        TagAction::Delete => {
             call.require_right()?;
             model.db.tags.remove(&name);
             for machine in model.db.machines.values_mut() {
@@ -87,7 +96,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             model.effect(Effect::object(ObjectKind::Tag, &name, ObjectChange::Deleted));
             Ok(Reply::deleted())
         }
-        "machines" | "nodes" => {
+        TagAction::Machines | TagAction::Nodes => {
             let ids = model
                 .machines_in_order()
                 .into_iter()
@@ -96,10 +105,12 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 .collect();
             Ok(Reply::machines(ids))
         }
-        "devices" | "rack_controllers" | "region_controllers" => list(Vec::new()),
-        "update_nodes" => update_nodes(model, call, &name),
-        "rebuild" => Ok(Reply::json(&json!({"rebuilding": name}))),
-        _ => Err(unsupported(call)),
+        TagAction::Devices | TagAction::RackControllers | TagAction::RegionControllers => list(Vec::new()),
+        TagAction::UpdateNodes => update_nodes(model, call, &name),
+        TagAction::Rebuild => {
+            call.require_right()?;
+            Ok(Reply::json(&json!({"rebuilding": name})))
+        }
     }
 }
 
@@ -129,6 +140,12 @@ fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
             "Must be a superuser or supply a rack_controller"
         };
         return Err(Refusal::text(403, words));
+    }
+    // Only read in source: a client that evaluated a definition says which.
+    let current = model.db.tags.get(name).map(|tag| tag.definition.clone()).unwrap_or_default();
+    if let Some(definition) = call.body.get("definition").filter(|definition| *definition != current) {
+        let words = format!("Definition supplied '{definition}' doesn't match current definition '{current}'");
+        return Err(Refusal::conflict(words));
     }
     let (mut added, mut removed) = (0, 0);
     for id in call.body.all("add") {

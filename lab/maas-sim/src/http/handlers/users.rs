@@ -3,20 +3,26 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::{Call, forms::is_true, render, reply::Reply, routes::Resource},
-    list, unsupported,
+    super::{
+        Call,
+        forms::is_true,
+        render,
+        reply::Reply,
+        surface::{AccountAction, Kept, UsersAction},
+    },
+    list,
 };
 use crate::model::{Model, Outcome, Refusal};
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    match (call.route.resource, call.action) {
-        (Resource::Users, "read") => {
+pub(crate) fn users(model: &mut Model, call: &Call, action: UsersAction) -> Outcome<Reply> {
+    match action {
+        UsersAction::Read => {
             let mut users: Vec<_> = model.db.users.values().collect();
             users.sort_by(|a, b| a.name.cmp(&b.name));
             list(users.into_iter().map(render::user).collect())
         }
-        (Resource::Users, "whoami") => Ok(Reply::json(&render::user_by_id(model, Some(call.user)))),
-        (Resource::Users, "create") => {
+        UsersAction::Whoami => Ok(Reply::json(&render::user_by_id(model, Some(call.user)))),
+        UsersAction::Create => {
             call.require_admin()?;
             let form = &call.body;
             let admin = form.get("is_superuser").is_some_and(is_true);
@@ -26,25 +32,27 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             let id = model.create_user(form.get("username"), form.get("email"), form.get("password"), admin)?;
             Ok(Reply::json(&render::user_by_id(model, Some(id))))
         }
-        (Resource::User, "read") => {
+    }
+}
+
+pub(crate) fn user(model: &mut Model, call: &Call, action: Kept) -> Outcome<Reply> {
+    match action {
+        Kept::Read => {
             let user = model.user_by_name(call.parameter(0)).ok_or(Refusal::NotFound("User"))?;
             Ok(Reply::json(&render::user(user)))
         }
-        (Resource::User, "delete") => {
+        Kept::Delete => {
             call.require_admin()?;
             model.delete_user(call.parameter(0), call.user)?;
             Ok(Reply::deleted())
         }
-        (Resource::Account, _) => account(model, call),
-        (Resource::SshKeys, "read") => Ok(Reply::json(&json!([]))),
-        _ => Err(unsupported(call)),
     }
 }
 
-fn account(model: &mut Model, call: &Call) -> Outcome<Reply> {
+pub(crate) fn account(model: &mut Model, call: &Call, action: AccountAction) -> Outcome<Reply> {
     let form = call.data();
-    match call.action {
-        "list_authorisation_tokens" => {
+    match action {
+        AccountAction::ListTokens => {
             let keys = model
                 .db
                 .users
@@ -52,21 +60,21 @@ fn account(model: &mut Model, call: &Call) -> Outcome<Reply> {
                 .map_or_else(Vec::new, |user| user.keys.iter().map(render::key).collect());
             list(keys)
         }
-        "create_authorisation_token" => {
+        AccountAction::CreateToken => {
             let key = model.create_key(call.user, form.get("name"))?;
             Ok(Reply::json(&json!({
                 "consumer_key": key.key.consumer, "name": key.name, "token_key": key.key.token,
                 "token_secret": key.key.secret,
             })))
         }
-        "delete_authorisation_token" => {
+        AccountAction::DeleteToken => {
             let Some(token) = form.get("token_key").filter(|token| !token.is_empty()) else {
                 return Err(Refusal::bad_request("No provided token_key!"));
             };
             model.delete_key(call.user, token)?;
             Ok(Reply::deleted())
         }
-        "update_token_name" => {
+        AccountAction::UpdateTokenName => {
             let (Some(token), Some(name)) = (form.get("token"), form.get("name")) else {
                 return Err(Refusal::bad_request("No provided token!"));
             };
@@ -76,6 +84,5 @@ fn account(model: &mut Model, call: &Call) -> Outcome<Reply> {
             key.name = name;
             Ok(Reply::json(&Value::from("Accepted")))
         }
-        _ => Err(unsupported(call)),
     }
 }

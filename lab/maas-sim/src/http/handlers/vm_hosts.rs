@@ -3,8 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::{Call, forms::is_true, render, reply::Reply},
-    is_item, list, unsupported,
+    super::{
+        Call,
+        forms::is_true,
+        render,
+        reply::Reply,
+        surface::{Collection, VmHostAction},
+    },
+    list,
 };
 use crate::model::{Model, Outcome, Refusal, compose::ComposeRequest, vm_hosts::VmHostRequest};
 
@@ -34,16 +40,21 @@ fn request(call: &Call) -> VmHostRequest {
     }
 }
 
-pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
-    if !is_item(call) {
-        if call.action == "read" {
-            return list(model.db.vm_hosts.values().map(|host| render::vm_host::vm_host(model, host)).collect());
+pub(crate) fn hosts(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    match action {
+        Collection::Read => {
+            list(model.db.vm_hosts.values().map(|host| render::vm_host::vm_host(model, host)).collect())
         }
-        call.require_admin()?;
-        let id = model.create_vm_host(call.user, &request(call))?;
-        return rendered(model, id);
+        Collection::Create => {
+            call.require_admin()?;
+            let id = model.create_vm_host(call.user, &request(call))?;
+            rendered(model, id)
+        }
     }
-    if call.action != "read" {
+}
+
+pub(crate) fn host(model: &mut Model, call: &Call, action: VmHostAction) -> Outcome<Reply> {
+    if action != VmHostAction::Read {
         call.require_admin()?;
     }
     let text = call.parameter(0);
@@ -51,14 +62,14 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
         text.parse().map_err(|_| Refusal::crash(format!("Field 'id' expected a number but got '{text}'.")))?;
     let Some(host) = model.db.vm_hosts.get(&id) else {
         // A plain read answers in other words than everything else.
-        return Err(match call.action {
-            "read" => Refusal::Handler { status: 404, body: "Not Found".to_owned() },
+        return Err(match action {
+            VmHostAction::Read => Refusal::Handler { status: 404, body: "Not Found".to_owned() },
             _ => Refusal::NotFound("Pod"),
         });
     };
-    match call.action {
-        "read" => rendered(model, id),
-        "parameters" => {
+    match action {
+        VmHostAction::Read => rendered(model, id),
+        VmHostAction::Parameters => {
             let mut out = Map::new();
             for (name, value) in [
                 ("power_address", host.power_address.as_str()),
@@ -73,11 +84,11 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             }
             Ok(Reply::json(&Value::Object(out)))
         }
-        "update" => {
+        VmHostAction::Update => {
             model.update_vm_host(id, call.user, &request(call))?;
             rendered(model, id)
         }
-        "delete" => {
+        VmHostAction::Delete => {
             let decompose = match call.query.get("decompose") {
                 None | Some("") => false,
                 Some(text) if is_boolean(text) => is_true(text),
@@ -88,12 +99,12 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             model.remove_vm_host(id, decompose);
             Ok(Reply::deleted())
         }
-        "refresh" => {
+        VmHostAction::Refresh => {
             model.refresh_vm_host(id, call.user)?;
             rendered(model, id)
         }
-        "compose" => compose(model, call, id),
-        "add_tag" | "remove_tag" => {
+        VmHostAction::Compose => compose(model, call, id),
+        VmHostAction::AddTag | VmHostAction::RemoveTag => {
             let Some(tag) = call.body.text("tag").filter(|tag| !tag.is_empty()) else {
                 return Err(Refusal::bad_request("No provided tag!"));
             };
@@ -102,14 +113,13 @@ pub(crate) fn answer(model: &mut Model, call: &Call) -> Outcome<Reply> {
             }
             let host = model.db.vm_hosts.get_mut(&id).ok_or(Refusal::NotFound("Pod"))?;
             let had = host.tags.contains(&tag);
-            if call.action == "remove_tag" {
+            if action == VmHostAction::RemoveTag {
                 host.tags.retain(|other| *other != tag);
             } else if !had {
                 host.tags.push(tag);
             }
             rendered(model, id)
         }
-        _ => Err(unsupported(call)),
     }
 }
 
@@ -128,6 +138,8 @@ fn compose(model: &mut Model, call: &Call, id: i64) -> Outcome<Reply> {
             .flat_map(|text| text.split(','))
             .filter(|t| !t.is_empty())
             .count(),
+        architecture: form.text("architecture"),
+        cpu_speed: form.text("cpu_speed"),
         storage: form.text("storage"),
         interfaces: form.text("interfaces"),
         hostname: form.text("hostname"),

@@ -6,6 +6,7 @@ use super::{iso, uri, user_by_id};
 use crate::model::{
     Model,
     db::{Address, AllocType, Fabric, Interface, InterfaceKind, IpRange, Machine, Named, Subnet, Vlan},
+    specifiers::link_mode,
 };
 
 /// A VLAN.
@@ -143,18 +144,12 @@ pub fn address(model: &Model, row: &Address) -> Value {
 
 /// A link of an interface.
 fn link(model: &Model, nic: &Interface, row: &Address) -> Value {
-    let mode = match (row.alloc, row.ip) {
-        (AllocType::Auto, _) => "auto",
-        (AllocType::Dhcp, _) => "dhcp",
-        (_, Some(_)) => "static",
-        (_, None) => "link_up",
-    };
     let ip = if row.alloc == AllocType::Dhcp {
         observed(model, nic).find(|seen| seen.subnet == row.subnet).and_then(|seen| seen.ip)
     } else {
         row.ip
     };
-    let mut value = json!({"id": row.id, "mode": mode});
+    let mut value = json!({"id": row.id, "mode": link_mode(row)});
     if let Some(ip) = ip {
         value["ip_address"] = json!(ip.to_string());
     }

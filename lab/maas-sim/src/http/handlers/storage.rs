@@ -1,0 +1,170 @@
+//! Disks of machines and what is made of them. What can only be changed by a plan for the disks (partitions, RAIDs, volume
+//! groups and the like) is shown and not changed: a deployment here writes no disk. Only read in source.
+
+use super::{
+    super::{
+        Call, render,
+        reply::Reply,
+        surface::{BlockDeviceAction, Collection, Kept, PartitionAction, ResultAction, Shown},
+    },
+    list, unsupported,
+};
+use serde_json::{Value, json};
+
+use crate::model::{
+    Model, Outcome, Refusal,
+    db::{Disk, Machine},
+    machines::Permission,
+};
+
+/// The machine of an address of one of its parts, which the caller may see.
+fn seen<'a>(model: &'a Model, call: &Call) -> Outcome<&'a Machine> {
+    let machine = model.db.machines.get(call.parameter(0)).ok_or(Refusal::NotFound("Node"))?;
+    if model.may(call.user, machine, Permission::View) { Ok(machine) } else { Err(Refusal::Forbidden) }
+}
+
+/// A disk by its number or its name.
+fn disk<'a>(machine: &'a Machine, call: &Call) -> Outcome<&'a Disk> {
+    let wanted = call.parameter(1);
+    let named = |disk: &&Disk| disk.id.to_string() == wanted || disk.name == wanted;
+    machine.disks.iter().find(named).ok_or(Refusal::NotFound("BlockDevice"))
+}
+
+pub(crate) fn block_devices(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    let machine = seen(model, call)?;
+    match action {
+        Collection::Read => {
+            list(machine.disks.iter().map(|disk| render::storage::disk(model, machine, disk)).collect())
+        }
+        Collection::Create => Err(unsupported(call)),
+    }
+}
+
+pub(crate) fn block_device(model: &mut Model, call: &Call, action: BlockDeviceAction) -> Outcome<Reply> {
+    use BlockDeviceAction as A;
+    let machine = seen(model, call)?;
+    let (system_id, id) = (machine.system_id.clone(), disk(machine, call)?.id);
+    if action != A::Read {
+        model.machine_for(&system_id, call.user, Permission::Admin)?;
+    }
+    match action {
+        A::Read => {}
+        A::AddTag | A::RemoveTag => {
+            let Some(tag) = call.body.text("tag").filter(|tag| !tag.is_empty()) else {
+                return Err(Refusal::bad_request("No provided tag!"));
+            };
+            let disks = &mut model.machine_mut(&system_id)?.disks;
+            if let Some(disk) = disks.iter_mut().find(|disk| disk.id == id) {
+                disk.tags.retain(|other| *other != tag);
+                if action == A::AddTag {
+                    disk.tags.push(tag);
+                }
+            }
+        }
+        A::SetBootDisk => {
+            // The first disk is the one that machines boot from.
+            model.machine_mut(&system_id)?.disks.sort_by_key(|disk| disk.id != id);
+            return Ok(Reply::raw("text/plain", "OK"));
+        }
+        A::Update | A::Delete | A::Format | A::Mount | A::Unformat | A::Unmount => return Err(unsupported(call)),
+    }
+    let machine = model.machine(&system_id)?;
+    Ok(Reply::json(&render::storage::disk(model, machine, disk(machine, call)?)))
+}
+
+fn partitions_of(model: &Model, call: &Call) -> Outcome<Vec<Value>> {
+    let machine = seen(model, call)?;
+    let shown = render::storage::disk(model, machine, disk(machine, call)?);
+    Ok(shown["partitions"].as_array().cloned().unwrap_or_default())
+}
+
+pub(crate) fn partitions(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    let partitions = partitions_of(model, call)?;
+    match action {
+        Collection::Read => list(partitions),
+        Collection::Create => Err(unsupported(call)),
+    }
+}
+
+pub(crate) fn partition(model: &mut Model, call: &Call, action: PartitionAction) -> Outcome<Reply> {
+    use PartitionAction as A;
+    let partitions = partitions_of(model, call)?;
+    let wanted = call.parameter(2).parse::<i64>().ok();
+    let found = partitions.iter().find(|partition| wanted.is_some() && partition["id"].as_i64() == wanted);
+    let found = found.ok_or(Refusal::NotFound("Partition"))?;
+    match action {
+        A::Read => Ok(Reply::json(found)),
+        A::Delete | A::AddTag | A::Format | A::Mount | A::RemoveTag | A::Unformat | A::Unmount => {
+            Err(unsupported(call))
+        }
+    }
+}
+
+/// What is made of several disks: machines have none.
+pub(crate) fn made_of_disks(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
+    seen(model, call)?;
+    match action {
+        Collection::Read => list(Vec::new()),
+        Collection::Create => Err(unsupported(call)),
+    }
+}
+
+/// One of those: none is found.
+pub(crate) fn made_of_disk(model: &mut Model, call: &Call, noun: &'static str) -> Outcome<Reply> {
+    seen(model, call)?;
+    Err(Refusal::NotFound(noun))
+}
+
+/// Devices on the buses of a machine: none are simulated.
+pub(crate) fn node_devices(model: &mut Model, call: &Call, _: Shown) -> Outcome<Reply> {
+    seen(model, call)?;
+    list(Vec::new())
+}
+
+pub(crate) fn node_device(model: &mut Model, call: &Call, _: Kept) -> Outcome<Reply> {
+    seen(model, call)?;
+    Err(Refusal::NotFound("NodeDevice"))
+}
+
+/// The sets of scripts that ran on a machine: number, and the type's number and name.
+fn script_sets(machine: &Machine) -> Vec<Value> {
+    let kinds = [
+        (machine.commissioning_set, 0, "Commissioning", "current-commissioning"),
+        (machine.installation_set, 1, "Installation", "current-installation"),
+        (machine.testing_set, 2, "Testing", "current-testing"),
+    ];
+    let sets = kinds.into_iter().filter_map(|(id, kind, name, word)| id.map(|id| (id, kind, name, word)));
+    sets.map(|(id, kind, name, word)| {
+        json!({
+            "id": id, "system_id": machine.system_id, "type": kind, "type_name": name, "word": word,
+            "last_ping": null, "status": 2, "status_name": "Passed", "started": "", "ended": "", "runtime": "",
+            "suppressed": false, "results": [],
+            "resource_uri": render::uri(&format!("nodes/{}/results/{id}/", machine.system_id)),
+        })
+    })
+    .collect()
+}
+
+fn without_word(mut set: Value) -> Value {
+    if let Some(fields) = set.as_object_mut() {
+        fields.remove("word");
+    }
+    set
+}
+
+pub(crate) fn results(model: &mut Model, call: &Call, _: Shown) -> Outcome<Reply> {
+    list(script_sets(seen(model, call)?).into_iter().map(without_word).collect())
+}
+
+pub(crate) fn result(model: &mut Model, call: &Call, action: ResultAction) -> Outcome<Reply> {
+    let wanted = call.parameter(1);
+    let number = wanted.parse::<i64>().ok();
+    let sets = script_sets(seen(model, call)?);
+    let found =
+        sets.into_iter().find(|set| set["id"].as_i64().is_some_and(|id| Some(id) == number) || set["word"] == wanted);
+    let found = found.ok_or(Refusal::NotFound("ScriptSet"))?;
+    match action {
+        ResultAction::Read => Ok(Reply::json(&without_word(found))),
+        ResultAction::Update | ResultAction::Delete | ResultAction::Download => Err(unsupported(call)),
+    }
+}
