@@ -34,7 +34,37 @@ impl Cluster {
     pub async fn ours(&self, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
         let namespace = (!all).then_some(self.namespace.as_str());
         let found = self.api(INFRASTRUCTURE, "v1beta1", kind, namespace).list(&ListParams::default()).await;
-        values(found.map_err(|error| told("list", kind, namespace, error))?.items)
+        with_kind(found.map_err(|error| told("list", kind, namespace, error))?.items, kind)
+    }
+
+    /// The namespace that is looked at.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Objects of a kind of Cluster API in the best version that is served. A kind that is not served has no objects.
+    pub async fn any_version(&self, group: &str, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
+        let namespace = (!all).then_some(self.namespace.as_str());
+        for version in capmaas_api::capi::VERSIONS {
+            match self.api(group, version, kind, namespace).list(&ListParams::default()).await {
+                Ok(found) => return with_kind(found.items, kind),
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => return Err(told("list", kind, namespace, error)),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// One object of a kind of Cluster API, in the best version that is served.
+    pub async fn one_of_any_version(&self, group: &str, kind: &str, name: &str) -> anyhow::Result<Option<Value>> {
+        let namespace = Some(self.namespace.as_str());
+        for version in capmaas_api::capi::VERSIONS {
+            let found = self.api(group, version, kind, namespace).get_opt(name).await;
+            if let Some(found) = found.map_err(|error| told("get", kind, namespace, error))? {
+                return Ok(Some(serde_json::to_value(found)?));
+            }
+        }
+        Ok(None)
     }
 
     /// One MaasMachine.
@@ -54,6 +84,18 @@ impl Cluster {
         Ok(events)
     }
 
+    /// All events, in the namespace or in all.
+    pub async fn all_events(&self, all: bool) -> anyhow::Result<Vec<Value>> {
+        let namespace = (!all).then_some(self.namespace.as_str());
+        let found = self.api("events.k8s.io", "v1", "Event", namespace).list(&ListParams::default()).await;
+        values(found.map_err(|error| told("list", "Event", namespace, error))?.items)
+    }
+
+    /// The same cluster, seen from another namespace.
+    pub fn within(&self, namespace: &str) -> Self {
+        Self { client: self.client.clone(), namespace: namespace.to_owned() }
+    }
+
     /// The manager's Deployment, if somebody installed one.
     pub async fn manager(&self, namespace: &str) -> anyhow::Result<Option<Value>> {
         let api = self.api("apps", "v1", "Deployment", Some(namespace));
@@ -61,6 +103,15 @@ impl Cluster {
         let found = found.map_err(|error| told("get", "Deployment", Some(namespace), error))?;
         Ok(found.map(serde_json::to_value).transpose()?)
     }
+}
+
+/// The items of a list, each with the kind that a list leaves out.
+fn with_kind(objects: Vec<DynamicObject>, kind: &str) -> anyhow::Result<Vec<Value>> {
+    let mut all = values(objects)?;
+    for object in &mut all {
+        object["kind"] = kind.into();
+    }
+    Ok(all)
 }
 
 fn values(objects: Vec<DynamicObject>) -> anyhow::Result<Vec<Value>> {
