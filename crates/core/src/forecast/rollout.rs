@@ -89,7 +89,7 @@ impl Run<'_> {
                         *slot = Live { outdated: slot.outdated, ..made };
                     }
                 }
-                Err(short) => self.short.extend(short),
+                Err(short) => self.short.extend(short.map(|short| *short)),
             }
         }
     }
@@ -115,11 +115,11 @@ impl Run<'_> {
                     Err(short) if outdated > 0 => {
                         // What was freed comes round again, so one to begin with is enough, besides what the group grows by.
                         let count = wanted.saturating_sub(total) + usize::from(group.unavailable == 0);
-                        self.short.extend(short.map(|short| Short { count: count.max(1), ..short }));
+                        self.short.extend(short.map(|short| Short { count: count.max(1), ..*short }));
                         return;
                     }
                     Err(short) => {
-                        self.short.extend(short);
+                        self.short.extend(short.map(|short| *short));
                         live.push(Live { name, machine: None, zone, host: None, outdated: false, served: false });
                     }
                 }
@@ -132,7 +132,13 @@ impl Run<'_> {
     }
 
     /// Finds something for a new machine and notes the step. The error is what it lacks; `None` if the template is to blame.
-    fn create(&mut self, group: &Group, live: &[Live], name: &str, zone: Option<&str>) -> Result<Live, Option<Short>> {
+    fn create(
+        &mut self,
+        group: &Group,
+        live: &[Live],
+        name: &str,
+        zone: Option<&str>,
+    ) -> Result<Live, Option<Box<Short>>> {
         let intent = match &group.intent {
             Ok(intent) => intent.clone(),
             Err(problem) => {
@@ -168,14 +174,14 @@ impl Run<'_> {
         self.note(group, name, Action::Create(server));
         match why {
             None => Ok(Live { name: name.to_owned(), machine, zone: found_zone, host, outdated: false, served: true }),
-            Some(why) => Err(Some(Short {
+            Some(why) => Err(Some(Box::new(Short {
                 cluster: group.cluster.clone(),
                 group: group.name.clone(),
                 zone: zone.map(str::to_owned),
                 intent,
                 count: 1,
                 why,
-            })),
+            }))),
         }
     }
 
@@ -224,12 +230,11 @@ impl Run<'_> {
     fn blame(&mut self, group: &Group, what: String) {
         let (cluster, group) = (group.cluster.clone(), group.name.clone());
         let known = self.forecast.missing.iter_mut().find(|it| it.cluster == cluster && it.group == group);
-        match known {
-            Some(missing) => missing.count += 1,
-            None => {
-                let what = format!("a template that can be acted upon: {what}");
-                self.forecast.missing.push(Missing { cluster, group, count: 1, what, why: String::new() });
-            }
+        if let Some(missing) = known {
+            missing.count += 1;
+        } else {
+            let what = format!("a template that can be acted upon: {what}");
+            self.forecast.missing.push(Missing { cluster, group, count: 1, what, why: String::new() });
         }
     }
 

@@ -1,5 +1,7 @@
 //! What is missing, in words.
 
+use std::fmt::Write as _;
+
 use crate::intent::Vm;
 use crate::machine::Constraints;
 
@@ -19,7 +21,7 @@ pub(super) fn machines(count: usize, constraints: &Constraints) -> String {
     }
     let mut text = format!("{} more machine{}", number(count), ending(count));
     if !with.is_empty() {
-        text.push_str(&format!(" with {}", list(&with)));
+        let _ = write!(text, " with {}", list(&with));
     }
     text + &place(constraints.zone.as_deref(), constraints.pool.as_deref())
 }
@@ -30,10 +32,10 @@ pub(super) fn room(count: usize, vm: &Vm, zone: Option<&str>) -> String {
         [plural(vm.cores, "core"), format!("{} of memory", memory(vm.memory)), format!("a disk of {} GB", vm.disk)];
     let mut text = format!("room for {} more VM{} with {}", number(count), ending(count), list(&with));
     if let Some(host) = &vm.host {
-        text.push_str(&format!(" on the LXD host {host}"));
+        let _ = write!(text, " on the LXD host {host}");
     }
     if !vm.tags.is_empty() {
-        text.push_str(&format!(" on a host with the tags {}", vm.tags.join(", ")));
+        let _ = write!(text, " on a host with the tags {}", vm.tags.join(", "));
     }
     text + &place(zone, vm.pool.as_deref())
 }
@@ -41,10 +43,10 @@ pub(super) fn room(count: usize, vm: &Vm, zone: Option<&str>) -> String {
 fn place(zone: Option<&str>, pool: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(zone) = zone {
-        text.push_str(&format!(" in zone {zone}"));
+        let _ = write!(text, " in zone {zone}");
     }
     if let Some(pool) = pool {
-        text.push_str(&format!(" in resource pool {pool}"));
+        let _ = write!(text, " in resource pool {pool}");
     }
     text
 }

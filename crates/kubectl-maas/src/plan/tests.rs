@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::fmt::Write as _;
+
 use capmaas_core::forecast::{Action, Role};
 use serde_json::json;
 
@@ -123,7 +125,7 @@ fn running() -> Objects {
             "spec": {"image": "jammy", "minCPU": 4, "minMemory": 16384, "providerID": format!("maas://{zone}/{id}")},
             "status": {"failureDomain": zone},
         });
-        text.push_str(&format!("\n---\n{machine}\n---\n{object}"));
+        let _ = write!(text, "\n---\n{machine}\n---\n{object}");
     }
     let check = json!({"kind": "MachineHealthCheck", "metadata": {"name": "mhc"}, "spec": {
         "clusterName": "c1", "selector": {"matchLabels": {"role": "cp"}}, "maxUnhealthy": "40%"}});

@@ -82,7 +82,10 @@ pub async fn serve(cluster: Cluster, maas: Option<Client>, options: Options) -> 
     std::io::stdout().flush()?;
     let opened = if options.open { open(&url) } else { None };
     eprintln!("Whoever has this address can read what the page shows. Control-C ends it.");
-    axum::serve(listener, router(served, guard)).await?;
+    tokio::select! {
+        ended = async { axum::serve(listener, router(served, guard)).await } => ended?,
+        _ = tokio::signal::ctrl_c() => {}
+    }
     drop(opened);
     Ok(())
 }
