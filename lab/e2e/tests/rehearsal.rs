@@ -75,6 +75,7 @@ async fn a_cluster_on_an_exported_inventory_gets_what_the_plan_named() {
     let is_vm = |id: &String| vms.iter().any(|vm| vm.system_id == *id);
     let workers = scene.maas.taken().into_iter().map(|machine| machine.system_id).filter(|id| !is_vm(id));
     assert_eq!(named("/metal/systemID"), workers.collect());
-    scene.delete(&plan).await.unwrap();
+    scene.objects(&plan, "Cluster").unwrap().delete(&plan.name).await.unwrap();
+    scene.wait_gone(&plan).await.unwrap();
     scene.stop().await;
 }

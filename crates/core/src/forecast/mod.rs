@@ -142,8 +142,8 @@ pub enum Server {
         zone: String,
         /// Its resource pool.
         pool: String,
-        /// So many free machines met the constraints, this one among them.
-        choices: usize,
+        /// The names of all free machines that met the constraints, this one first.
+        choices: Vec<String>,
     },
     /// A VM, with what became of every host.
     Vm(Box<Placement>),

@@ -23,9 +23,11 @@ impl Stock {
 
     /// Takes a machine as `op=allocate` would.
     pub(super) fn allocate(&mut self, constraints: &Constraints) -> Option<Server> {
-        let fits = |machine: &&mut Candidate| machine.admits(constraints).is_ok();
-        let choices = self.machines.iter().filter(|machine| machine.admits(constraints).is_ok()).count();
-        let taken = self.machines.iter_mut().filter(fits).min_by(|a, b| a.cheaper(b))?;
+        let mut fit: Vec<&mut Candidate> =
+            self.machines.iter_mut().filter(|it| it.admits(constraints).is_ok()).collect();
+        fit.sort_by(|a, b| a.cheaper(b));
+        let choices = fit.iter().map(|machine| machine.hostname.clone()).collect();
+        let taken = fit.into_iter().next()?;
         (taken.state, taken.owned) = (State::Allocated, true);
         Some(Server::Metal {
             id: taken.id.clone(),

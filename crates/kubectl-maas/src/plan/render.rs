@@ -34,6 +34,9 @@ pub fn render(answer: &Answer, wide: bool) -> String {
         let _ = write!(out, "\nMetal that fits\n{}", table(&titles, &metal));
     }
     for step in forecast.steps.iter().filter(|_| wide) {
+        if let Action::Create(Server::Metal { choices, .. }) = &step.action {
+            let _ = write!(out, "\n{} of {} in {}\n  {}\n", step.machine, step.group, step.cluster, choices.join(", "));
+        }
         if let Some(placement) = placement_of(step) {
             let _ = writeln!(out, "\n{} of {} in {}\n{}", step.machine, step.group, step.cluster, indented(placement));
         }
@@ -77,9 +80,9 @@ fn row(index: usize, step: &Step) -> Vec<String> {
         Action::Create(Server::Metal { id, hostname, zone, pool, choices }) => (
             "create",
             format!("metal {hostname} ({id}) in {zone}, pool {pool}"),
-            match choices {
-                1 => "the only one that fits".to_owned(),
-                more => format!("the cheapest of {more} that fit"),
+            match choices.as_slice() {
+                [_] => "the only one that fits".to_owned(),
+                all => format!("the cheapest of {} that fit", all.len()),
             },
         ),
         Action::Create(Server::Vm(placement)) => {

@@ -90,7 +90,8 @@ fn a_file_in_either_dialect_is_planned_machine_by_machine() {
         assert!(shown.contains("One more VM of md-0 in default/c1\n  h: has 0 cores left"), "{shown}");
         assert!(shown.ends_with("\nIt fits.\n"), "{shown}");
         let value = to_json(&answer);
-        assert_eq!(value["steps"][0]["metal"]["hostname"], "a");
+        assert_eq!(value["steps"][0]["metal"]["choices"], json!(["a", "c"]), "all that fit in az1");
+        assert!(render(&answer, true).contains("c1-cp-new-1 of c1-cp in default/c1\n  a, c\n"));
         assert_eq!(value["steps"][3]["vm"]["host"], "h");
         let free = json!({"zone": "az1", "pool": "default", "now": 2, "left": 0});
         assert_eq!(value["groups"][0]["metal"][0], free);
