@@ -13,8 +13,8 @@ pub struct Lost {
     pub machines: BTreeSet<String>,
     /// LXD hosts by their number.
     pub hosts: BTreeSet<i64>,
-    /// A whole zone.
-    pub zone: Option<String>,
+    /// Whole zones.
+    pub zones: BTreeSet<String>,
 }
 
 impl Lost {
@@ -22,18 +22,19 @@ impl Lost {
     /// it. A VM is lost with its host. `None`: MAAS has nothing of that name.
     pub fn named(inventory: &Inventory, name: &str) -> Option<Self> {
         let mut lost = Self::default();
-        let by_zone = |zone: &str| inventory.zones.contains(name) && zone == name;
-        if inventory.zones.contains(name) {
-            lost.zone = Some(name.to_owned());
+        let is_zone = inventory.zones.contains(name);
+        if is_zone {
+            lost.zones.insert(name.to_owned());
         }
         for machine in &inventory.machines {
-            if by_zone(&machine.zone) || lost.zone.is_none() && (machine.id == name || machine.hostname == name) {
+            let is_lost = if is_zone { machine.zone == name } else { machine.id == name || machine.hostname == name };
+            if is_lost {
                 lost.machines.insert(machine.id.clone());
             }
         }
         for host in &inventory.hosts {
-            let in_zone = host.zone.as_ref().is_some_and(|zone| by_zone(&zone.name));
-            let named = lost.zone.is_none() && (host.name == name || host.id.to_string() == name);
+            let in_zone = is_zone && host.zone.as_ref().is_some_and(|zone| zone.name == name);
+            let named = !is_zone && (host.name == name || host.id.to_string() == name);
             let beneath = host.system_id.as_ref().is_some_and(|id| lost.machines.contains(id));
             if in_zone || named || beneath {
                 lost.hosts.insert(host.id);
@@ -53,14 +54,16 @@ impl Lost {
             let lost = Self::named(inventory, name).ok_or(name.as_str())?;
             all.machines.extend(lost.machines);
             all.hosts.extend(lost.hosts);
-            all.zone = all.zone.or(lost.zone);
+            all.zones.extend(lost.zones);
         }
         Ok(all)
     }
 
     fn takes(&self, member: &Member) -> bool {
         match &member.machine {
-            Some(id) => self.machines.contains(id) || self.zone.is_some() && self.zone == member.zone,
+            Some(id) => {
+                self.machines.contains(id) || member.zone.as_ref().is_some_and(|zone| self.zones.contains(zone))
+            }
             None => false,
         }
     }

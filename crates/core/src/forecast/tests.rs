@@ -280,6 +280,11 @@ fn losing_one_of_three_control_planes_is_survived_and_two_are_not() {
     assert_eq!(lose(&["az1", "az2"]).fate, Fate::LosesQuorum);
     assert_eq!(lose(&["az3", "1"]).fate, Fate::LosesQuorum);
     assert_eq!(Lost::all(&all, &["nobody".to_owned()]), Err("nobody"));
+    // A key may not show the machines of others: then their objects tell the zone.
+    let blind = Inventory { machines: Vec::new(), ..all.clone() };
+    let zones = ["az2", "az3"].map(String::from);
+    let lost = Lost::all(&blind, &zones).unwrap();
+    assert_eq!(without(&blind, &groups, &every, &lost, now())[0].fate, Fate::LosesQuorum);
 }
 
 #[test]

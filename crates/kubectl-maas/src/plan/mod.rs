@@ -54,6 +54,9 @@ pub fn answer(
     question: &Question,
     now: Timestamp,
 ) -> anyhow::Result<Answer> {
+    if desired.groups.is_empty() && desired.notes.is_empty() {
+        bail!("there is no cluster to plan here: give manifests with -f, another namespace with -n, or all with -A");
+    }
     for wish in &question.scale {
         groups::scale(&mut desired.groups, wish)?;
     }

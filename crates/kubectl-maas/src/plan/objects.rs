@@ -9,17 +9,17 @@ use serde_json::Value;
 use crate::cluster::Cluster;
 use crate::text;
 
-/// Kinds that planning reads from Kubernetes, with their groups. Those of Cluster API are read in whichever version is served.
-const KINDS: [(&str, &str); 7] = [
+/// Kinds of Cluster API that planning reads from Kubernetes, in whichever version is served, with their groups.
+const KINDS: [(&str, &str); 6] = [
     ("cluster.x-k8s.io", "Cluster"),
     ("cluster.x-k8s.io", "Machine"),
     ("cluster.x-k8s.io", "MachineDeployment"),
     ("cluster.x-k8s.io", "MachineSet"),
     ("cluster.x-k8s.io", "MachineHealthCheck"),
     ("controlplane.cluster.x-k8s.io", "KubeadmControlPlane"),
-    ("infrastructure.cluster.x-k8s.io", "MaasCluster"),
 ];
-const OURS: [&str; 2] = ["MaasMachine", "MaasMachineTemplate"];
+/// Our own.
+const OURS: [&str; 3] = ["MaasCluster", "MaasMachine", "MaasMachineTemplate"];
 
 /// Objects by kind, namespace and name.
 #[derive(Debug, Clone, Default)]

@@ -191,6 +191,8 @@ fn mistakes_get_a_sentence_that_says_what_to_do() {
     assert!(scale("md-0").contains("write GROUP=REPLICAS"));
     assert!(scale("md-0=many").contains("is no number of machines"));
     assert!(ask(Question { clusters: vec!["c9".into()], ..Question::default() }).contains("there is no cluster c9"));
+    let nothing = answer(&inventory, Desired::default(), &Question::default(), now()).unwrap_err().to_string();
+    assert!(nothing.contains("there is no cluster to plan here"), "{nothing}");
     let template = "kind: Cluster\nmetadata: {name: \"${CLUSTER_NAME}\"}\n";
     assert!(Objects::parse(template, "default").unwrap_err().to_string().contains("clusterctl generate cluster"));
     let topology = "kind: Cluster\nmetadata: {name: c}\nspec: {topology: {class: maas}}\n";
