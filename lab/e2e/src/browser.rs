@@ -17,7 +17,7 @@ pub struct Browser {
     driver: Child,
     session: String,
     http: reqwest::Client,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 impl Browser {
@@ -41,7 +41,7 @@ impl Browser {
         tokio::spawn(async move { while lines.next_line().await.is_ok_and(|line| line.is_some()) {} });
         let profile = tempfile::tempdir()?;
         let http = reqwest::Client::builder().no_proxy().timeout(ANSWER).build()?;
-        let mut browser = Self { driver, session: format!("http://127.0.0.1:{port}/session"), http, _profile: profile };
+        let mut browser = Self { driver, session: format!("http://127.0.0.1:{port}/session"), http, profile };
         let wanted = browser.capabilities();
         let answer = browser.post("", &wanted).await?;
         let id = answer["sessionId"].as_str().context("chromedriver gave no session")?;
@@ -51,7 +51,7 @@ impl Browser {
 
     /// Nothing but loopback can be reached, and every request is written down.
     fn capabilities(&self) -> Value {
-        let profile = format!("--user-data-dir={}", self._profile.path().display());
+        let profile = format!("--user-data-dir={}", self.profile.path().display());
         let arguments = [
             "--headless=new",
             "--no-sandbox",

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use anyhow::ensure;
 use capmaas_e2e::browser::Browser;
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::lxd_hosts::vm;
@@ -200,7 +201,8 @@ async fn shows_hosts_and_metal(scene: &Scene, browser: &Browser, folder: &std::p
     said.sort();
     capmaas_e2e::eventually("hosts as MAAS has them", || async {
         let shown: Vec<String> = serde_json::from_value(browser.run(script).await?).unwrap_or_default();
-        anyhow_ensure(shown == said, &format!("{shown:?} instead of {said:?}"))
+        ensure!(shown == said, "{shown:?} instead of {said:?}");
+        Ok(())
     })
     .await
     .unwrap();
@@ -215,7 +217,8 @@ async fn shows_hosts_and_metal(scene: &Scene, browser: &Browser, folder: &std::p
     let wanted = json!([metal.len(), free, 2]);
     capmaas_e2e::eventually("metal as MAAS has it", || async {
         let shown = browser.run(script).await?;
-        anyhow_ensure(shown == wanted, &format!("{shown} instead of {wanted}"))
+        ensure!(shown == wanted, "{shown} instead of {wanted}");
+        Ok(())
     })
     .await
     .unwrap();
@@ -232,11 +235,6 @@ async fn shows_events(scene: &Scene, browser: &Browser) {
     assert!(count > 5);
     let script = format!("return document.querySelectorAll('tr[data-row]').length >= {count}");
     browser.until("all events", &script).await.unwrap();
-}
-
-fn anyhow_ensure(holds: bool, otherwise: &str) -> anyhow::Result<()> {
-    anyhow::ensure!(holds, "{otherwise}");
-    Ok(())
 }
 
 /// Requests that got an answer and should not have.

@@ -114,7 +114,7 @@ impl Candidate {
             let bytes = i64::from(gigabytes) * 1_000_000_000;
             self.disks.iter().any(|disk| disk.size >= bytes)
         };
-        if !constraints.min_disk.is_none_or(enough) {
+        if constraints.min_disk.is_some_and(|gigabytes| !enough(gigabytes)) {
             return Err(Misfit::TooLittleDisk);
         }
         if self.state != State::Ready || self.owned {

@@ -212,7 +212,7 @@ fn networks(subnets: &[maas_client::Subnet], addresses: Addresses) -> (Vec<Subne
             continue;
         }
         // A name may well be an address, too.
-        let name = name.filter(|name| !name.contains(|c: char| c == '.' || c == ':' || c == '/'));
+        let name = name.filter(|name| !name.contains(['.', ':', '/']));
         if cidr.contains(':') {
             all.push(Subnet { cidr: format!("fd00:{index:x}::/64"), name, vlan, gateway_ip: None });
             continue;

@@ -21,8 +21,7 @@ pub(super) struct Guard {
 impl Guard {
     /// A new token for a server on this port.
     pub(super) fn new(port: u16) -> Self {
-        let token: [u8; 32] = rand::random();
-        let token: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
         Self { token: token.into(), port }
     }
 

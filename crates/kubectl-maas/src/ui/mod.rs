@@ -171,13 +171,10 @@ fn open(url: &str) -> Option<tempfile::NamedTempFile> {
         let mut command = std::process::Command::new(program);
         command.arg(file.path()).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().map(|_| file)
     });
-    match started {
-        Ok(file) => Some(file),
-        Err(_) => {
-            eprintln!("No browser could be opened here; open the address yourself.");
-            None
-        }
+    if started.is_err() {
+        eprintln!("No browser could be opened here; open the address yourself.");
     }
+    started.ok()
 }
 
 #[cfg(test)]
