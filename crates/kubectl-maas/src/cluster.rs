@@ -48,7 +48,7 @@ impl Cluster {
         for version in capmaas_api::capi::VERSIONS {
             match self.api(group, version, kind, namespace).list(&ListParams::default()).await {
                 Ok(found) => return with_kind(found.items, kind),
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(kube::Error::Api(status)) if is_absent(&status) => {}
                 Err(error) => return Err(told("list", kind, namespace, error)),
             }
         }
@@ -92,6 +92,7 @@ impl Cluster {
     }
 
     /// The same cluster, seen from another namespace.
+    #[must_use]
     pub fn within(&self, namespace: &str) -> Self {
         Self { client: self.client.clone(), namespace: namespace.to_owned() }
     }
@@ -118,6 +119,11 @@ fn values(objects: Vec<DynamicObject>) -> anyhow::Result<Vec<Value>> {
     objects.into_iter().map(|object| Ok(serde_json::to_value(object)?)).collect()
 }
 
+/// Whether the API server has no such object, or no such kind: then its answer is no Status, and only its code tells.
+fn is_absent(status: &kube::core::Status) -> bool {
+    status.is_not_found() || status.code == 404
+}
+
 /// The error in words that name the right or the kind that is missing.
 fn told(verb: &str, kind: &str, namespace: Option<&str>, error: kube::Error) -> anyhow::Error {
     let place = namespace.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"));
@@ -125,10 +131,22 @@ fn told(verb: &str, kind: &str, namespace: Option<&str>, error: kube::Error) -> 
         kube::Error::Api(status) if status.is_forbidden() => {
             anyhow!("you lack the right to {verb} {kind} in {place}: ask for it, or choose another namespace with -n")
         }
-        kube::Error::Api(status) if status.is_not_found() && verb == "list" => {
+        kube::Error::Api(status) if is_absent(status) && verb == "list" => {
             anyhow!("the API server does not know the kind {kind}: capmaas is not installed here")
         }
-        kube::Error::Api(status) if status.is_not_found() => anyhow!("there is no such {kind} in {place}"),
+        kube::Error::Api(status) if is_absent(status) => anyhow!("there is no such {kind} in {place}"),
         _ => anyhow::Error::new(error).context(format!("{verb} {kind} in {place}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_is_not_served_is_told_although_the_answer_is_no_status() {
+        let plain = kube::core::Status { code: 404, reason: "Failed to parse error data".into(), ..Default::default() };
+        let error = told("list", "MaasMachine", None, kube::Error::Api(Box::new(plain)));
+        assert!(error.to_string().contains("capmaas is not installed here"), "{error}");
     }
 }

@@ -39,7 +39,7 @@ pub fn complete(command: &Command, words: &[String]) -> String {
             Some(about) => format!("{}\t{about}", inner.get_name()),
             None => inner.get_name().to_owned(),
         }));
-        let positional = at.get_positionals().flat_map(|it| it.get_possible_values());
+        let positional = at.get_positionals().flat_map(clap::Arg::get_possible_values);
         found.extend(positional.map(|value| value.get_name().to_owned()));
     }
     found.retain(|candidate| candidate.starts_with(last));

@@ -33,10 +33,10 @@ impl Lost {
             }
         }
         for host in &inventory.hosts {
-            let in_zone = is_zone && host.zone.as_ref().is_some_and(|zone| zone.name == name);
+            let with_zone = is_zone && host.zone.as_ref().is_some_and(|zone| zone.name == name);
             let named = !is_zone && (host.name == name || host.id.to_string() == name);
             let beneath = host.system_id.as_ref().is_some_and(|id| lost.machines.contains(id));
-            if in_zone || named || beneath {
+            if with_zone || named || beneath {
                 lost.hosts.insert(host.id);
                 lost.machines.extend(host.system_id.clone());
             }

@@ -88,6 +88,7 @@ impl Objects {
     }
 
     /// These objects, with those of a file over them. What the file leaves out of a spec is not kept: it is what would be applied.
+    #[must_use]
     pub fn overlaid(mut self, file: &Self) -> Self {
         for object in file.all.values() {
             let mut object = object.clone();
