@@ -59,9 +59,10 @@ impl Cluster {
     pub async fn one_of_any_version(&self, group: &str, kind: &str, name: &str) -> anyhow::Result<Option<Value>> {
         let namespace = Some(self.namespace.as_str());
         for version in capmaas_api::capi::VERSIONS {
-            let found = self.api(group, version, kind, namespace).get_opt(name).await;
-            if let Some(found) = found.map_err(|error| told("get", kind, namespace, error))? {
-                return Ok(Some(serde_json::to_value(found)?));
+            match self.api(group, version, kind, namespace).get(name).await {
+                Ok(found) => return Ok(Some(serde_json::to_value(found)?)),
+                Err(kube::Error::Api(status)) if is_absent(&status) => {}
+                Err(error) => return Err(told("get", kind, namespace, error)),
             }
         }
         Ok(None)
