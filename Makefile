@@ -30,11 +30,11 @@ PROFILE ?= release
 
 .PHONY: demo
 # Not `cargo run -p`: that resolves features for one package, and compiles many dependencies a second time.
-demo: check-machine ## Show the main job end to end on embedded parts (KEEP=1 leaves it running)
+demo: check-machine ## Show the main job end to end on embedded parts (KEEP=1 leaves it running; INVENTORY= and CLUSTER= rehearse yours)
 	@echo "The programs are compiled first (about 5 min on two free cores, once); the demo itself takes about 7 min."
 	$(TESTBED) tools --demo
 	$(CARGO) build --quiet --workspace --bins
-	"$${CARGO_TARGET_DIR:-target}/debug/capmaas-demo" $(if $(KEEP),--keep)
+	"$${CARGO_TARGET_DIR:-target}/debug/capmaas-demo" $(if $(KEEP),--keep) $(if $(INVENTORY),--inventory "$(INVENTORY)") $(if $(CLUSTER),--cluster "$(CLUSTER)")
 
 ##@ Test
 

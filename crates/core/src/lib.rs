@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod conditions;
 pub mod credentials;
 pub mod feed;
+pub mod forecast;
 pub mod hosts;
 pub mod intent;
 pub mod lease;

@@ -34,7 +34,38 @@ impl Cluster {
     pub async fn ours(&self, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
         let namespace = (!all).then_some(self.namespace.as_str());
         let found = self.api(INFRASTRUCTURE, "v1beta1", kind, namespace).list(&ListParams::default()).await;
-        values(found.map_err(|error| told("list", kind, namespace, error))?.items)
+        with_kind(found.map_err(|error| told("list", kind, namespace, error))?.items, kind)
+    }
+
+    /// The namespace that is looked at.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Objects of a kind of Cluster API in the best version that is served. A kind that is not served has no objects.
+    pub async fn any_version(&self, group: &str, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
+        let namespace = (!all).then_some(self.namespace.as_str());
+        for version in capmaas_api::capi::VERSIONS {
+            match self.api(group, version, kind, namespace).list(&ListParams::default()).await {
+                Ok(found) => return with_kind(found.items, kind),
+                Err(kube::Error::Api(status)) if is_absent(&status) => {}
+                Err(error) => return Err(told("list", kind, namespace, error)),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// One object of a kind of Cluster API, in the best version that is served.
+    pub async fn one_of_any_version(&self, group: &str, kind: &str, name: &str) -> anyhow::Result<Option<Value>> {
+        let namespace = Some(self.namespace.as_str());
+        for version in capmaas_api::capi::VERSIONS {
+            match self.api(group, version, kind, namespace).get(name).await {
+                Ok(found) => return Ok(Some(serde_json::to_value(found)?)),
+                Err(kube::Error::Api(status)) if is_absent(&status) => {}
+                Err(error) => return Err(told("get", kind, namespace, error)),
+            }
+        }
+        Ok(None)
     }
 
     /// One MaasMachine.
@@ -54,6 +85,19 @@ impl Cluster {
         Ok(events)
     }
 
+    /// All events, in the namespace or in all.
+    pub async fn all_events(&self, all: bool) -> anyhow::Result<Vec<Value>> {
+        let namespace = (!all).then_some(self.namespace.as_str());
+        let found = self.api("events.k8s.io", "v1", "Event", namespace).list(&ListParams::default()).await;
+        values(found.map_err(|error| told("list", "Event", namespace, error))?.items)
+    }
+
+    /// The same cluster, seen from another namespace.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Self {
+        Self { client: self.client.clone(), namespace: namespace.to_owned() }
+    }
+
     /// The manager's Deployment, if somebody installed one.
     pub async fn manager(&self, namespace: &str) -> anyhow::Result<Option<Value>> {
         let api = self.api("apps", "v1", "Deployment", Some(namespace));
@@ -63,8 +107,22 @@ impl Cluster {
     }
 }
 
+/// The items of a list, each with the kind that a list leaves out.
+fn with_kind(objects: Vec<DynamicObject>, kind: &str) -> anyhow::Result<Vec<Value>> {
+    let mut all = values(objects)?;
+    for object in &mut all {
+        object["kind"] = kind.into();
+    }
+    Ok(all)
+}
+
 fn values(objects: Vec<DynamicObject>) -> anyhow::Result<Vec<Value>> {
     objects.into_iter().map(|object| Ok(serde_json::to_value(object)?)).collect()
+}
+
+/// Whether the API server has no such object, or no such kind: then its answer is no Status, and only its code tells.
+fn is_absent(status: &kube::core::Status) -> bool {
+    status.is_not_found() || status.code == 404
 }
 
 /// The error in words that name the right or the kind that is missing.
@@ -74,10 +132,22 @@ fn told(verb: &str, kind: &str, namespace: Option<&str>, error: kube::Error) -> 
         kube::Error::Api(status) if status.is_forbidden() => {
             anyhow!("you lack the right to {verb} {kind} in {place}: ask for it, or choose another namespace with -n")
         }
-        kube::Error::Api(status) if status.is_not_found() && verb == "list" => {
+        kube::Error::Api(status) if is_absent(status) && verb == "list" => {
             anyhow!("the API server does not know the kind {kind}: capmaas is not installed here")
         }
-        kube::Error::Api(status) if status.is_not_found() => anyhow!("there is no such {kind} in {place}"),
+        kube::Error::Api(status) if is_absent(status) => anyhow!("there is no such {kind} in {place}"),
         _ => anyhow::Error::new(error).context(format!("{verb} {kind} in {place}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_is_not_served_is_told_although_the_answer_is_no_status() {
+        let plain = kube::core::Status { code: 404, reason: "Failed to parse error data".into(), ..Default::default() };
+        let error = told("list", "MaasMachine", None, kube::Error::Api(Box::new(plain)));
+        assert!(error.to_string().contains("capmaas is not installed here"), "{error}");
     }
 }

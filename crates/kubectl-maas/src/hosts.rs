@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAGS};
+use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAGS, Room};
 use maas_client::VmHost;
 use serde_json::{Value, json};
 
@@ -26,8 +26,7 @@ const GB: i64 = 1_000_000_000;
 fn amounts(host: &VmHost) -> [(i64, i64); 3] {
     let pair = |of: fn(&maas_client::VmHostResources) -> Option<i64>, ratio: Option<f64>| {
         let amount = |it: &Option<maas_client::VmHostResources>| it.as_ref().and_then(of).unwrap_or(0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
-        let promised = (amount(&host.total) as f64 * ratio.unwrap_or(1.0)).floor() as i64;
+        let promised = Room::left(amount(&host.total), ratio, 0);
         (amount(&host.used), promised)
     };
     let memory = pair(|it| it.memory, host.memory_over_commit_ratio);

@@ -2,11 +2,16 @@
 //! never reads the manager's Secret.
 
 pub mod cluster;
+pub mod completion;
 pub mod doctor;
 pub mod explain;
 pub mod hosts;
+pub mod inventory;
 pub mod machines;
+pub mod output;
+pub mod plan;
 mod table;
+pub mod ui;
 
 use serde_json::Value;
 

@@ -17,22 +17,47 @@ const STEPS: [&str; 7] = [
 
 /// What a machine waits for, in words; "nothing" once it is Ready.
 pub fn waits_for(machine: &Value) -> String {
+    match waiting(machine) {
+        Waiting::Condition(condition) => sentence(condition),
+        Waiting::ToGo(Some(leaving)) => format!("to go: {}", sentence(leaving)),
+        Waiting::ToGo(None) => "to go".to_owned(),
+        Waiting::Nothing => "nothing".to_owned(),
+        Waiting::Manager => "the manager, which has not seen it yet".to_owned(),
+    }
+}
+
+/// Since when it waits for that; `None` if it does not wait.
+pub fn waits_since(machine: &Value) -> Option<&str> {
+    let since = match waiting(machine) {
+        Waiting::Condition(condition) | Waiting::ToGo(Some(condition)) => text(condition, "/lastTransitionTime"),
+        Waiting::ToGo(None) => text(machine, "/metadata/deletionTimestamp"),
+        Waiting::Manager => text(machine, "/metadata/creationTimestamp"),
+        Waiting::Nothing => "",
+    };
+    Some(since).filter(|since| !since.is_empty())
+}
+
+/// What a machine waits for.
+enum Waiting<'a> {
+    Nothing,
+    Condition(&'a Value),
+    ToGo(Option<&'a Value>),
+    Manager,
+}
+
+fn waiting(machine: &Value) -> Waiting<'_> {
     if let Some(paused) = condition(machine, "Paused").filter(|paused| paused["status"] == "True") {
-        return sentence(paused);
+        return Waiting::Condition(paused);
     }
-    let deleting = machine["metadata"].get("deletionTimestamp").is_some();
-    if let Some(leaving) = condition(machine, "Deleting").filter(|leaving| deleting && leaving["status"] == "True") {
-        return format!("to go: {}", sentence(leaving));
-    }
-    if deleting {
-        return "to go".to_owned();
+    if machine["metadata"].get("deletionTimestamp").is_some() {
+        return Waiting::ToGo(condition(machine, "Deleting").filter(|leaving| leaving["status"] == "True"));
     }
     let unmet = STEPS.iter().filter_map(|step| condition(machine, step)).find(|step| step["status"] != "True");
     match (unmet, condition(machine, "Ready")) {
-        (Some(unmet), _) => sentence(unmet),
-        (None, Some(ready)) if ready["status"] == "True" => "nothing".to_owned(),
-        (None, Some(ready)) => sentence(ready),
-        (None, None) => "the manager, which has not seen it yet".to_owned(),
+        (Some(unmet), _) => Waiting::Condition(unmet),
+        (None, Some(ready)) if ready["status"] == "True" => Waiting::Nothing,
+        (None, Some(ready)) => Waiting::Condition(ready),
+        (None, None) => Waiting::Manager,
     }
 }
 
@@ -45,8 +70,8 @@ fn sentence(condition: &Value) -> String {
     }
 }
 
-/// The table.
-pub fn render(machines: &[Value], all_namespaces: bool) -> String {
+/// The table; a wide one has more columns.
+pub fn render(machines: &[Value], all_namespaces: bool, wide: bool) -> String {
     if machines.is_empty() {
         return "There are no MaasMachines here.\n".to_owned();
     }
@@ -69,11 +94,20 @@ pub fn render(machines: &[Value], all_namespaces: bool) -> String {
             row.push(either("/status/failureDomain", "/spec/failureDomain"));
             row.push(text(machine, "/status/lxdHost").to_owned());
             row.push(text(machine, "/status/machineState").to_owned());
+            if wide {
+                row.push(text(machine, "/spec/providerID").to_owned());
+                row.push(text(machine, "/spec/image").to_owned());
+                row.push(text(machine, "/metadata/creationTimestamp").to_owned());
+            }
             row.push(waits_for(machine));
             row
         })
         .collect();
-    let titles = ["NAMESPACE", "NAME", "CLUSTER", "MACHINE", "ZONE", "LXD HOST", "STATE", "WAITS FOR"];
+    let mut titles = vec!["NAMESPACE", "NAME", "CLUSTER", "MACHINE", "ZONE", "LXD HOST", "STATE"];
+    if wide {
+        titles.extend(["PROVIDER ID", "IMAGE", "CREATED"]);
+    }
+    titles.push("WAITS FOR");
     table(&titles[usize::from(!all_namespaces)..], &rows)
 }
 
@@ -117,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_table_names_the_machine_in_maas() {
-        let shown = render(&[machine(&json!([{"type": "Ready", "status": "True"}]))], false);
+        let shown = render(&[machine(&json!([{"type": "Ready", "status": "True"}]))], false, false);
         assert_eq!(
             shown,
             "NAME   CLUSTER   MACHINE   ZONE   LXD HOST   STATE       WAITS FOR\n\

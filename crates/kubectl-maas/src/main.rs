@@ -1,17 +1,26 @@
 //! The program `kubectl-maas`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use jiff::Timestamp;
 use kubectl_maas::cluster::Cluster;
 use kubectl_maas::doctor::{Report, judge_clock, look_at_kubernetes, look_at_maas};
-use kubectl_maas::{explain, hosts, machines};
+use kubectl_maas::inventory::{self, Addresses, Inventory};
+use kubectl_maas::output::{Format, print, watch};
+use kubectl_maas::plan::{self, Objects, Question};
+use kubectl_maas::{completion, explain, hosts, machines, ui};
 use maas_client::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// What machines wait for, what hosts have left, what is wrong. Changes nothing.
+/// How often Kubernetes is asked again while somebody watches.
+const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
+/// The same for MAAS, which takes longer to answer.
+const MAAS_EVERY: Duration = Duration::from_secs(15);
+
+/// What machines wait for, what hosts have left, what is wrong, whether a change fits. Changes nothing.
 #[derive(Parser)]
 #[command(name = "kubectl-maas", bin_name = "kubectl maas", version)]
 struct Cli {
@@ -21,8 +30,11 @@ struct Cli {
     /// Objects of all namespaces.
     #[arg(short = 'A', long, global = true)]
     all_namespaces: bool,
-    /// Print JSON.
-    #[arg(long, global = true)]
+    /// Form of the answer.
+    #[arg(short, long, value_enum, default_value_t, global = true)]
+    output: Format,
+    /// The same as -o json.
+    #[arg(long, global = true, conflicts_with = "output")]
     json: bool,
     #[command(flatten)]
     maas: Maas,
@@ -47,9 +59,17 @@ struct Maas {
 #[derive(Subcommand)]
 enum What {
     /// VM hosts by zone, and how full they are (asks MAAS).
-    Hosts,
+    Hosts {
+        /// Print again whenever something changes.
+        #[arg(short, long)]
+        watch: bool,
+    },
     /// Every MaasMachine and what it waits for.
-    Machines,
+    Machines {
+        /// Print again whenever something changes.
+        #[arg(short, long)]
+        watch: bool,
+    },
     /// One MaasMachine: placement, conditions, events, what to do.
     Explain {
         /// Its name.
@@ -61,6 +81,68 @@ enum What {
         #[arg(long, default_value = "capmaas-system")]
         system_namespace: String,
     },
+    /// Whether a change fits, machine by machine, before anybody makes it. Exits with 1 if it does not.
+    Plan(PlanArgs),
+    /// Writes what MAAS has as an inventory for plan --inventory and maas-sim: no secrets, made-up networks.
+    Export {
+        /// Take networks, gateways and ranges of addresses along as they are.
+        #[arg(long)]
+        addresses: bool,
+    },
+    /// One page that shows clusters, machines, hosts and metal live, served to this machine only.
+    Ui {
+        /// The port; by default any that is free.
+        #[arg(long, default_value_t = 0)]
+        port: u16,
+        /// Where to listen; loopback only.
+        #[arg(long, default_value = "127.0.0.1")]
+        address: std::net::IpAddr,
+        /// Only print the address.
+        #[arg(long)]
+        no_browser: bool,
+    },
+    /// Prints a script for shell completion; for kubectl one to put onto the PATH as kubectl_complete-maas.
+    Completion {
+        /// For which.
+        shell: CompletionFor,
+    },
+    /// What can follow these words, as kubectl asks.
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The words; the last is still being written.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum CompletionFor {
+    Bash,
+    Fish,
+    Powershell,
+    Zsh,
+    Kubectl,
+}
+
+#[derive(Args)]
+struct PlanArgs {
+    /// Clusters that exist; without any, and without a file, all of the namespace.
+    clusters: Vec<String>,
+    /// Manifests to plan, as kubectl apply would take them; - is standard input.
+    #[arg(short, long)]
+    filename: Option<String>,
+    /// Replace every machine, as an upgrade does.
+    #[arg(long)]
+    upgrade: bool,
+    /// Give a group another number of machines: md-0=5, or cluster/md-0=5.
+    #[arg(long, value_name = "GROUP=REPLICAS")]
+    scale: Vec<String>,
+    /// Lose a VM host, a machine or a zone: which clusters lose quorum, which recover.
+    #[arg(long, value_name = "HOST|ZONE", conflicts_with_all = ["upgrade", "scale", "filename"])]
+    without: Vec<String>,
+    /// Plan against this inventory instead of MAAS.
+    #[arg(long, value_name = "FILE")]
+    inventory: Option<std::path::PathBuf>,
 }
 
 #[tokio::main]
@@ -79,16 +161,23 @@ async fn main() -> ExitCode {
 
 /// Does it and answers whether all is well.
 async fn run(cli: Cli) -> anyhow::Result<bool> {
+    let format = cli.format();
     match &cli.command {
-        What::Hosts => {
+        What::Hosts { watch: again } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
-            let all = client.vm_hosts().list().await.map_err(|error| anyhow!("{error}; {}", error.advice()))?;
-            print(cli.json, || hosts::render(&all), || hosts::to_json(&all));
+            let ask = || async {
+                let all = client.vm_hosts().list().await.map_err(told)?;
+                format.text(|_| hosts::render(&all), || hosts::to_json(&all))
+            };
+            show(format, again.then_some(MAAS_EVERY), ask).await?;
         }
-        What::Machines => {
+        What::Machines { watch: again } => {
             let cluster = Cluster::connect(cli.namespace.clone()).await?;
-            let all = cluster.ours("MaasMachine", cli.all_namespaces).await?;
-            print(cli.json, || machines::render(&all, cli.all_namespaces), || machines::to_json(&all));
+            let ask = || async {
+                let all = cluster.ours("MaasMachine", cli.all_namespaces).await?;
+                format.text(|wide| machines::render(&all, cli.all_namespaces, wide), || machines::to_json(&all))
+            };
+            show(format, again.then_some(KUBERNETES_EVERY), ask).await?;
         }
         What::Explain { machine } => {
             let cluster = Cluster::connect(cli.namespace.clone()).await?;
@@ -97,36 +186,130 @@ async fn run(cli: Cli) -> anyhow::Result<bool> {
                 eprintln!("kubectl maas: {error:#}");
                 Vec::new()
             });
-            print(cli.json, || explain::render(&found, &events), || found.clone());
+            print(format, &format.text(|_| explain::render(&found, &events), || found.clone())?)?;
         }
-        What::Doctor { system_namespace } => {
-            let mut report = Report::default();
+        What::Doctor { system_namespace } => return doctor(&cli, system_namespace).await,
+        What::Plan(arguments) => return plan(&cli, arguments).await,
+        What::Export { addresses } => {
+            let client = cli.maas.client()?.ok_or_else(no_maas)?;
+            let addresses = if *addresses { Addresses::Kept } else { Addresses::MadeUp };
+            print(Format::Yaml, &inventory::read(&client, addresses).await.map_err(told)?.to_yaml()?)?;
+        }
+        What::Ui { port, address, no_browser } => {
             let cluster = Cluster::connect(cli.namespace.clone()).await?;
-            let asked = look_at_kubernetes(&cluster, system_namespace, cli.all_namespaces, &mut report).await;
-            if let Some(client) = cli.maas.client()? {
-                look_at_maas(&client, &asked, &mut report).await;
-                let date = cli.maas.date().await;
-                judge_clock(&mut report, date.as_deref(), Timestamp::now());
-            } else {
-                eprintln!("kubectl maas: {}; MAAS is not looked at", no_maas());
-            }
-            print(cli.json, || report.render(), || report.to_json());
-            return Ok(report.is_good());
+            let options =
+                ui::Options { address: *address, port: *port, open: !no_browser, all_namespaces: cli.all_namespaces };
+            ui::serve(cluster, cli.maas.client()?, options).await?;
         }
+        What::Completion { shell } => print_completion(*shell)?,
+        What::Complete { words } => print(Format::Json, &completion::complete(&Cli::command(), words))?,
     }
     Ok(true)
 }
 
-fn print(json: bool, words: impl FnOnce() -> String, value: impl FnOnce() -> serde_json::Value) {
-    if json {
-        println!("{:#}", value());
-    } else {
-        print!("{}", words());
+/// Prints an answer once, or again whenever it changes.
+async fn show<F>(format: Format, every: Option<Duration>, mut ask: impl FnMut() -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<String>>,
+{
+    match every {
+        Some(every) => watch(format, every, ask).await,
+        None => print(format, &ask().await?),
     }
+}
+
+async fn doctor(cli: &Cli, system_namespace: &str) -> anyhow::Result<bool> {
+    let mut report = Report::default();
+    let cluster = Cluster::connect(cli.namespace.clone()).await?;
+    let asked = look_at_kubernetes(&cluster, system_namespace, cli.all_namespaces, &mut report).await;
+    if let Some(client) = cli.maas.client()? {
+        look_at_maas(&client, &asked, &mut report).await;
+        let date = cli.maas.date().await;
+        judge_clock(&mut report, date.as_deref(), Timestamp::now());
+    } else {
+        eprintln!("kubectl maas: {}; MAAS is not looked at", no_maas());
+    }
+    let format = cli.format();
+    print(format, &format.text(|_| report.render(), || report.to_json())?)?;
+    Ok(report.is_good())
+}
+
+async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
+    let cluster = Cluster::connect(cli.namespace.clone()).await;
+    let namespace = match &cluster {
+        Ok(cluster) => cluster.namespace().to_owned(),
+        Err(_) => cli.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+    };
+    let file = arguments.filename.as_ref().map(|path| Objects::read(path, &namespace)).transpose()?;
+    let there = match cluster {
+        Ok(cluster) => Objects::of_cluster(&cluster, cli.all_namespaces).await,
+        Err(error) => Err(error),
+    };
+    let there = match (there, &file) {
+        (Ok(there), _) => there,
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(_)) => {
+            eprintln!("kubectl maas: {error:#}; it is planned as if Kubernetes had no machines yet");
+            Objects::default()
+        }
+    };
+    let objects = match &file {
+        Some(file) => there.overlaid(file),
+        None => there,
+    };
+    let desired = plan::desired(&objects);
+    let inventory = match &arguments.inventory {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+            Inventory::parse(&text).with_context(|| path.display().to_string())?
+        }
+        None => {
+            let client = cli.maas.client()?.ok_or_else(no_maas)?;
+            let mut inventory = inventory::read(&client, Addresses::Kept).await.map_err(told)?;
+            if plan::asks_for_projects(&desired) {
+                inventory::read_projects(&client, &mut inventory).await.map_err(told)?;
+            }
+            inventory
+        }
+    };
+    let question = Question {
+        clusters: arguments.clusters.clone(),
+        upgrade: arguments.upgrade,
+        scale: arguments.scale.clone(),
+        without: arguments.without.clone(),
+    };
+    let answer = plan::answer(&inventory::view(&inventory), desired, &question, Timestamp::now())?;
+    let format = cli.format();
+    print(format, &format.text(|wide| plan::render(&answer, wide), || plan::to_json(&answer))?)?;
+    Ok(answer.is_good())
+}
+
+fn print_completion(shell: CompletionFor) -> anyhow::Result<()> {
+    use clap_complete::Shell;
+    let shell = match shell {
+        CompletionFor::Kubectl => return print(Format::Json, completion::KUBECTL),
+        CompletionFor::Bash => Shell::Bash,
+        CompletionFor::Fish => Shell::Fish,
+        CompletionFor::Powershell => Shell::PowerShell,
+        CompletionFor::Zsh => Shell::Zsh,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command().bin_name("kubectl-maas"), "kubectl-maas", &mut script);
+    print(Format::Json, &String::from_utf8_lossy(&script))
+}
+
+fn told(error: maas_client::Error) -> anyhow::Error {
+    anyhow!("{error}; {}", error.advice())
 }
 
 fn no_maas() -> anyhow::Error {
     anyhow!("set MAAS_ENDPOINT and MAAS_API_KEY to your MAAS and your own key (the manager's is not read)")
+}
+
+impl Cli {
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
 }
 
 impl Maas {

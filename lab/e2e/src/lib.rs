@@ -1,6 +1,7 @@
 //! What the scenarios share: installing capmaas as a user would, a MAAS whose machines boot, clusters as users write them,
 //! and waiting for what must become true.
 
+pub mod browser;
 pub mod cluster;
 pub mod go_provider;
 pub mod lxd_hosts;
@@ -9,6 +10,7 @@ pub mod manager;
 pub mod real_lxd;
 pub mod real_nodes;
 pub mod real_workload;
+pub mod rehearsal;
 pub mod release;
 pub mod scene;
 pub mod tenants;

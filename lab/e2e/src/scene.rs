@@ -56,7 +56,17 @@ impl Scene {
 
     /// Starts everything but our manager, whose kinds are not there either.
     pub async fn without_manager(core: CapiVersion) -> anyhow::Result<Self> {
-        let maas = Arc::new(Maas::start()?);
+        Self::without_manager_before(core, Arc::new(Maas::start()?)).await
+    }
+
+    /// Starts everything before a MAAS that is there.
+    pub async fn before(core: CapiVersion, maas: Arc<Maas>) -> anyhow::Result<Self> {
+        let mut scene = Self::without_manager_before(core, maas).await?;
+        scene.start_manager().await?;
+        Ok(scene)
+    }
+
+    async fn without_manager_before(core: CapiVersion, maas: Arc<Maas>) -> anyhow::Result<Self> {
         let builder = Testbed::builder().cluster_api(Some(core)).name_server(maas.name_server);
         let testbed = builder.start().await?;
         Ok(Self { core, player: None, testbed, maas })

@@ -5,7 +5,7 @@ use jiff::{Timestamp, ToSpan as _};
 use super::debt::Debt;
 use super::journal::Place;
 use crate::backoff::Request;
-use crate::intent::Wipe;
+use crate::intent::{Metal, Wipe};
 use crate::links::Change;
 use crate::maas::{self, State};
 
@@ -38,6 +38,22 @@ pub struct Constraints {
     pub zone: Option<String>,
     /// This very machine.
     pub machine: Option<String>,
+}
+
+impl Constraints {
+    /// What an intent asks MAAS for. The Machine's failure domain wins over the intent's zone.
+    pub fn of(metal: &Metal, failure_domain: Option<&str>, now: Timestamp) -> Self {
+        Self {
+            min_cpu: metal.min_cpu,
+            min_memory: metal.min_memory,
+            min_disk: metal.min_disk,
+            tags: metal.tags.clone(),
+            not_tags: quarantine_tags(now).to_vec(),
+            pool: metal.pool.clone(),
+            zone: failure_domain.map(str::to_owned).or_else(|| metal.zone.clone()),
+            machine: metal.pinned.clone(),
+        }
+    }
 }
 
 /// One thing to do. At most one is done in a pass.

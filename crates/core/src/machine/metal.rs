@@ -3,7 +3,7 @@
 use capmaas_api::{Severity, reasons};
 
 use super::decide::{Step, after, left_alone, unknown, unseen};
-use super::effect::{Constraints, Effect, quarantine_tags};
+use super::effect::{Constraints, Effect};
 use super::journal::{Failure, Write};
 use super::provisioning::{ATTEMPTS, Provisioning, first_things_first, kept, unplanned};
 use super::releasing::may_be_an_earlier_users;
@@ -116,20 +116,11 @@ impl Provisioning<'_> {
 
     fn constraints(&self) -> Constraints {
         let Intent::Metal(metal) = &self.intent else { return Constraints::default() };
-        let wanted = match &self.observed.machine {
-            Lookup::Found(machine) => machine.failure_domain().map(str::to_owned),
+        let failure_domain = match &self.observed.machine {
+            Lookup::Found(machine) => machine.failure_domain(),
             _ => None,
         };
-        Constraints {
-            min_cpu: metal.min_cpu,
-            min_memory: metal.min_memory,
-            min_disk: metal.min_disk,
-            tags: metal.tags.clone(),
-            not_tags: quarantine_tags(self.now).to_vec(),
-            pool: metal.pool.clone(),
-            zone: wanted.or_else(|| metal.zone.clone()),
-            machine: metal.pinned.clone(),
-        }
+        Constraints::of(metal, failure_domain, self.now)
     }
 
     /// The machine in the journal carries neither our key nor our stamp (S7).

@@ -86,6 +86,20 @@ pub struct Room {
     pub memory: i64,
 }
 
+impl Room {
+    /// What of an amount is left, as MAAS judges a compose: what there is times the over-commit ratio, less what is used. What MAAS
+    /// calls available leaves out the ratio.
+    pub fn left(total: i64, over_commit: Option<f64>, used: i64) -> i64 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            reason = "cores and MiB are small numbers"
+        )]
+        let promised = ((total as f64) * over_commit.unwrap_or(1.0)).floor() as i64;
+        promised.saturating_sub(used)
+    }
+}
+
 /// A storage pool of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoragePool {

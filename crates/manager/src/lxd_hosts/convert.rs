@@ -20,8 +20,8 @@ pub(super) fn host(host: &VmHost, machine: Option<&Machine>, subnets: &[Subnet])
         reached: host.is_reached(),
         total,
         free: Room {
-            cores: left(total.cores, host.cpu_over_commit_ratio, used.cores),
-            memory: left(total.memory, host.memory_over_commit_ratio, used.memory),
+            cores: Room::left(total.cores, host.cpu_over_commit_ratio, used.cores),
+            memory: Room::left(total.memory, host.memory_over_commit_ratio, used.memory),
         },
         pools: host.storage_pools.iter().filter_map(storage_pool).collect(),
         ports: machine.map(|machine| ports(machine, subnets)),
@@ -38,13 +38,6 @@ pub(super) fn host(host: &VmHost, machine: Option<&Machine>, subnets: &[Subnet])
 fn room(resources: Option<&VmHostResources>) -> Room {
     let amount = |of: fn(&VmHostResources) -> Option<i64>| resources.and_then(of).unwrap_or(0);
     Room { cores: amount(|it| it.cores), memory: amount(|it| it.memory) }
-}
-
-/// As MAAS judges a compose: what there is times the ratio, less what is used. What it calls available leaves out the ratio.
-fn left(total: i64, ratio: Option<f64>, used: i64) -> i64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "cores and MiB are small numbers")]
-    let promised = ((total as f64) * ratio.unwrap_or(1.0)).floor() as i64;
-    promised.saturating_sub(used)
 }
 
 fn storage_pool(pool: &maas_client::StoragePool) -> Option<StoragePool> {

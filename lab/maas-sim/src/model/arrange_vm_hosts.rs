@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     DEFAULT_POOL, DEFAULT_ZONE, Model,
     arrange::{Nonsense, new_id},
-    db::{StoragePool, Table, VmHost, VmRef},
+    db::{Disk, StoragePool, Table, VmHost, VmRef},
     statement::{LxdState, MachineState, Ref, TrustState, VmHostState},
     world::{Instance, Lxd, Trust, lxd_key},
 };
@@ -29,7 +29,8 @@ impl Model {
         let (name, cores, memory) = (machine.hostname.clone(), machine.cpu_count, machine.memory);
         let macs: Vec<String> = machine.interfaces.iter().map(|nic| nic.mac.clone()).collect();
         let pool = host.storage_pools.first().map_or_else(|| "default".to_owned(), |pool| pool.name.clone());
-        let disks: Vec<(i64, String)> = machine.disks.iter().map(|disk| (disk.size, pool.clone())).collect();
+        let lies_in = |disk: &Disk| disk.storage_pool.clone().unwrap_or_else(|| pool.clone());
+        let disks: Vec<(i64, String)> = machine.disks.iter().map(|disk| (disk.size, lies_in(disk))).collect();
         let tags = machine.tags.clone();
         let instance = Instance { cores: cores.max(1), memory: memory.max(1024), disks, macs, running: false };
         if let Some(lxd) = self.lxd_of_mut(host.id) {

@@ -78,9 +78,15 @@ impl Inventory {
         take!(ip_ranges, Statement::IpRange);
         take!(images, Statement::Image);
         take!(tags, Statement::Tag);
-        take!(machines, |state| Statement::Machine(Box::new(state)));
+        // A VM needs its host, and a host the machine that it runs on.
+        let machines = self.machines.iter().cloned().enumerate();
+        let machines = machines.map(|(index, state)| ("machines", index, Statement::Machine(Box::new(state))));
+        let (vms, metal): (Vec<_>, Vec<_>) =
+            machines.partition(|(_, _, it)| matches!(it, Statement::Machine(state) if state.vm_host.is_some()));
+        all.extend(metal);
         take!(lxd, |state| Statement::Lxd(Box::new(state)));
         take!(vm_hosts, |state| Statement::VmHost(Box::new(state)));
+        all.extend(vms);
         take!(dns, Statement::Dns);
         all
     }
@@ -140,6 +146,20 @@ mod tests {
         model.load(&inventory).unwrap();
         assert_eq!(model.db.machines.len(), 10);
         assert!(model.db.machines.values().all(|machine| machine.status == super::super::Status::Ready));
+    }
+
+    #[test]
+    fn vms_are_made_after_their_hosts_with_disks_in_the_pools_that_are_named() {
+        let text = "lxd:\n- {address: '192.0.2.1:8443', cores: 8, memory: 16384, host: bm, storage_pools: [{name: a, total: 100}, {name: b, total: 100}]}\n\
+            machines:\n- {hostname: vm, cpu_count: 2, memory: 2048, vm_host: h, disks: [{size: 7, pool: b}]}\n- {hostname: bm, status: Deployed}\n\
+            vm_hosts:\n- {name: h, power_address: '192.0.2.1:8443'}\n";
+        let mut model = Model::new(&Config::driven("a:b:c".parse().unwrap()));
+        model.load(&Inventory::parse(text).unwrap()).unwrap();
+        let host = model.db.vm_hosts.values().next().unwrap();
+        assert_eq!(super::super::vm_hosts::used(host), (2, 2048, 7));
+        let used: Vec<i64> =
+            host.storage_pools.iter().map(|pool| super::super::vm_hosts::pool_used(host, pool)).collect();
+        assert_eq!(used, [0, 7]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use cache::cache_root;
 pub(crate) use cache::lock;
 pub use cloud_init::CloudInit;
 pub(crate) use packages::NODE_PACKAGES;
-pub use packages::{LXD_PACKAGES, TEST_PACKAGES, ensure_packages};
+pub use packages::{BROWSER_PACKAGES, LXD_PACKAGES, TEST_PACKAGES, ensure_packages};
 pub(crate) use progress::Progress;
 pub use python::python_with_libmaas;
 pub use supply::Supply;

@@ -39,6 +39,9 @@ pub const TEST_PACKAGES: &[&str] = &[
     "valgrind",
 ];
 
+/// The browser that looks at pages, and the program that drives it.
+pub const BROWSER_PACKAGES: &[&str] = &["chromium", "chromium-driver"];
+
 /// What the images of nodes take, besides [`LXD_PACKAGES`].
 pub(crate) const NODE_PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap", "musl-tools", "zstd"];
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, process::Command};
 
-use super::{LXD_PACKAGES, TEST_PACKAGES, ToolSet, ensure_packages, packages, python, unpacked};
+use super::{BROWSER_PACKAGES, LXD_PACKAGES, TEST_PACKAGES, ToolSet, ensure_packages, packages, python, unpacked};
 use crate::{
     error::Result,
     nodes::NodeImage,
@@ -24,6 +24,8 @@ pub enum Supply {
     LxdPackages,
     /// The Debian packages that tests call.
     TestPackages,
+    /// A browser and what drives it.
+    Browser,
     /// A Debian package, unpacked into the cache.
     Unpacked(&'static str),
     /// Programs that are built.
@@ -48,7 +50,7 @@ impl Supply {
 
     /// What `make test-e2e` starts besides: too long in the making for a gate on a fresh machine.
     pub fn of_scenarios() -> Vec<Self> {
-        vec![Self::Set(ToolSet::Helm), Self::Set(ToolSet::Cosign), Self::NodeImage]
+        vec![Self::Browser, Self::Set(ToolSet::Helm), Self::Set(ToolSet::Cosign), Self::NodeImage]
     }
 
     /// What `make demo` starts.
@@ -66,6 +68,7 @@ impl Supply {
         match self {
             Self::LxdPackages => Ok(packages::missing(LXD_PACKAGES)?.is_empty()),
             Self::TestPackages => Ok(packages::missing(TEST_PACKAGES)?.is_empty()),
+            Self::Browser => Ok(packages::missing(BROWSER_PACKAGES)?.is_empty()),
             Self::Unpacked(package) => Ok(unpacked::folder(package)?.exists()),
             Self::Set(set) => set.is_there(),
             Self::NodeImage => NodeImage::is_there(),
@@ -83,6 +86,7 @@ impl Supply {
         match self {
             Self::LxdPackages => ensure_packages(LXD_PACKAGES),
             Self::TestPackages => ensure_packages(TEST_PACKAGES),
+            Self::Browser => ensure_packages(BROWSER_PACKAGES),
             Self::Unpacked(package) => unpacked::unpacked(package).map(drop),
             Self::Set(set) => set.ensure().map(drop),
             Self::NodeImage => NodeImage::ensure().map(drop),
@@ -110,6 +114,7 @@ impl fmt::Display for Supply {
         match self {
             Self::LxdPackages => f.write_str("lxd-packages"),
             Self::TestPackages => f.write_str("test-packages"),
+            Self::Browser => f.write_str("browser"),
             Self::Unpacked(package) => f.write_str(package),
             Self::Set(set) => f.write_str(&set.to_string().replace(' ', "-")),
             Self::NodeImage => f.write_str("node-image"),

@@ -2,6 +2,7 @@
 
 mod board;
 mod real;
+mod rehearse;
 mod show;
 mod story;
 mod tell;
@@ -16,6 +17,12 @@ struct Args {
     /// Leave everything running until Ctrl-C, with a kubeconfig to play with.
     #[arg(long)]
     keep: bool,
+    /// Rehearse on this inventory, which kubectl maas export wrote, instead.
+    #[arg(long, requires = "cluster")]
+    inventory: Option<std::path::PathBuf>,
+    /// The cluster to rehearse, in manifests as kubectl apply takes them.
+    #[arg(long, requires = "inventory")]
+    cluster: Option<std::path::PathBuf>,
 }
 
 #[tokio::main]
@@ -25,11 +32,18 @@ async fn main() -> anyhow::Result<()> {
         .map_err(|_| anyhow!("another TLS provider was installed before main()"))?;
     let args = Args::parse();
     tokio::select! {
-        result = tell_both(args.keep) => result.map_err(shortened),
+        result = tell(&args) => result.map_err(shortened),
         _ = tokio::signal::ctrl_c() => {
             println!("\nstopped; everything that was started is cleared away");
             Ok(())
         }
+    }
+}
+
+async fn tell(args: &Args) -> anyhow::Result<()> {
+    match (&args.inventory, &args.cluster) {
+        (Some(inventory), Some(cluster)) => Box::pin(rehearse::run(inventory, cluster, args.keep)).await,
+        _ => tell_both(args.keep).await,
     }
 }
 

@@ -1,0 +1,196 @@
+//! What dies with a host or a zone, and what comes back by itself.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::{Group, Inventory, Member, Missing, Role, forecast};
+
+/// What is lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Machines by their system ID, VMs too.
+    pub machines: BTreeSet<String>,
+    /// LXD hosts by their number.
+    pub hosts: BTreeSet<i64>,
+    /// Whole zones.
+    pub zones: BTreeSet<String>,
+}
+
+impl Lost {
+    /// What a name means: a zone, an LXD host (by name or number), or a machine (by host name or system ID) with the LXD host on
+    /// it. A VM is lost with its host. `None`: MAAS has nothing of that name.
+    pub fn named(inventory: &Inventory, name: &str) -> Option<Self> {
+        let mut lost = Self::default();
+        let is_zone = inventory.zones.contains(name);
+        if is_zone {
+            lost.zones.insert(name.to_owned());
+        }
+        for machine in &inventory.machines {
+            let is_lost = if is_zone { machine.zone == name } else { machine.id == name || machine.hostname == name };
+            if is_lost {
+                lost.machines.insert(machine.id.clone());
+            }
+        }
+        for host in &inventory.hosts {
+            let with_zone = is_zone && host.zone.as_ref().is_some_and(|zone| zone.name == name);
+            let named = !is_zone && (host.name == name || host.id.to_string() == name);
+            let beneath = host.system_id.as_ref().is_some_and(|id| lost.machines.contains(id));
+            if with_zone || named || beneath {
+                lost.hosts.insert(host.id);
+                lost.machines.extend(host.system_id.clone());
+            }
+        }
+        let hosted = inventory.machines.iter().filter(|it| it.vm_host.is_some_and(|host| lost.hosts.contains(&host)));
+        let hosted: Vec<String> = hosted.map(|machine| machine.id.clone()).collect();
+        lost.machines.extend(hosted);
+        (lost != Self::default()).then_some(lost)
+    }
+
+    /// Takes what names mean together. The error is a name that means nothing.
+    pub fn all<'a>(inventory: &Inventory, names: &'a [String]) -> Result<Self, &'a str> {
+        let mut all = Self::default();
+        for name in names {
+            let lost = Self::named(inventory, name).ok_or(name.as_str())?;
+            all.machines.extend(lost.machines);
+            all.hosts.extend(lost.hosts);
+            all.zones.extend(lost.zones);
+        }
+        Ok(all)
+    }
+
+    fn takes(&self, member: &Member) -> bool {
+        match &member.machine {
+            Some(id) => {
+                self.machines.contains(id) || member.zone.as_ref().is_some_and(|zone| self.zones.contains(zone))
+            }
+            None => false,
+        }
+    }
+}
+
+/// A MachineHealthCheck.
+#[derive(Debug, Clone, Default)]
+pub struct HealthCheck {
+    /// Its name.
+    pub name: String,
+    /// Namespace and name of its Cluster.
+    pub cluster: String,
+    /// The names of the machines that it looks after.
+    pub machines: BTreeSet<String>,
+    /// With more unhealthy machines than this it does nothing.
+    pub most_unhealthy: Option<usize>,
+}
+
+/// What becomes of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It loses nothing.
+    Untouched,
+    /// It replaces what it lost by itself.
+    Recovers,
+    /// It goes on, but a person has to replace what it lost.
+    NeedsPerson {
+        /// Why.
+        why: String,
+    },
+    /// It goes on, but there is nothing to replace what it lost with.
+    CannotReplace {
+        /// What is missing.
+        missing: Vec<Missing>,
+    },
+    /// More than half of its etcd members stay away: its API server stands still until they are back or etcd is restored.
+    LosesQuorum,
+}
+
+/// What a cluster loses.
+#[derive(Debug, Clone)]
+pub struct Impact {
+    /// Its namespace and name.
+    pub cluster: String,
+    /// All machines of its control plane.
+    pub control_planes: usize,
+    /// Those that are lost, by name.
+    pub lost_control_planes: Vec<String>,
+    /// Workers that are lost, by name.
+    pub lost_workers: Vec<String>,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+/// What every cluster loses with what is lost, and whether it recovers. etcd is taken to be on the control plane's machines.
+pub fn without(
+    inventory: &Inventory,
+    groups: &[Group],
+    checks: &[HealthCheck],
+    lost: &Lost,
+    now: Timestamp,
+) -> Vec<Impact> {
+    let mut rest = inventory.clone();
+    rest.machines.retain(|machine| !lost.machines.contains(&machine.id));
+    rest.hosts.retain(|host| !lost.hosts.contains(&host.id));
+    let survivors: Vec<Group> = groups.iter().map(|group| survivors(group, lost)).collect();
+    let replacing = forecast(&rest, &survivors, now);
+    let clusters: BTreeSet<&str> = groups.iter().map(|group| group.cluster.as_str()).collect();
+    clusters
+        .into_iter()
+        .map(|cluster| {
+            let names = |role: Role| -> (usize, Vec<String>) {
+                let mine = groups.iter().filter(|group| group.cluster == cluster && group.role == role);
+                let members: Vec<&Member> = mine.flat_map(|group| &group.members).filter(|it| !it.leaving).collect();
+                let gone = members.iter().filter(|member| lost.takes(member)).map(|member| member.name.clone());
+                (members.len(), gone.collect())
+            };
+            let ((control_planes, lost_control_planes), (_, lost_workers)) =
+                (names(Role::ControlPlane), names(Role::Workers));
+            let missing = replacing.missing.iter().filter(|missing| missing.cluster == cluster).cloned().collect();
+            let all: Vec<&String> = lost_control_planes.iter().chain(&lost_workers).collect();
+            let fate = fate(cluster, control_planes, lost_control_planes.len(), &all, checks, missing);
+            Impact { cluster: cluster.to_owned(), control_planes, lost_control_planes, lost_workers, fate }
+        })
+        .collect()
+}
+
+/// The group as it would be, with nothing else to do than to replace what it lost.
+fn survivors(group: &Group, lost: &Lost) -> Group {
+    let mut group = group.clone();
+    let had = group.members.iter().filter(|member| !member.leaving).count();
+    group.members.retain(|member| !lost.takes(member));
+    for member in &mut group.members {
+        member.outdated = false;
+    }
+    group.replicas = had;
+    group
+}
+
+fn fate(
+    cluster: &str,
+    control_planes: usize,
+    lost_control_planes: usize,
+    lost: &[&String],
+    checks: &[HealthCheck],
+    missing: Vec<Missing>,
+) -> Fate {
+    if lost.is_empty() {
+        return Fate::Untouched;
+    }
+    if lost_control_planes > 0 && control_planes - lost_control_planes < control_planes / 2 + 1 {
+        return Fate::LosesQuorum;
+    }
+    let checks: Vec<&HealthCheck> = checks.iter().filter(|check| check.cluster == cluster).collect();
+    for name in lost {
+        let looked_after: Vec<&&HealthCheck> = checks.iter().filter(|check| check.machines.contains(*name)).collect();
+        let Some(first) = looked_after.first() else {
+            return Fate::NeedsPerson { why: format!("no MachineHealthCheck looks after {name}") };
+        };
+        let unhealthy = |check: &HealthCheck| lost.iter().filter(|it| check.machines.contains(**it)).count();
+        if looked_after.iter().all(|check| check.most_unhealthy.is_some_and(|most| unhealthy(check) > most)) {
+            let (name, most) = (&first.name, first.most_unhealthy.unwrap_or_default());
+            let why = format!(
+                "the MachineHealthCheck {name} does nothing while more than {most} of its machines are unhealthy"
+            );
+            return Fate::NeedsPerson { why };
+        }
+    }
+    if missing.is_empty() { Fate::Recovers } else { Fate::CannotReplace { missing } }
+}

@@ -1,0 +1,358 @@
+//! What a MAAS manages, as a file: `kubectl maas export` writes it, `kubectl maas plan --inventory` reads it, and maas-sim can be
+//! started with it. Its lists are those of the simulator's inventories (lab/maas-sim/ARRANGE.md); what planning does not look at may be in
+//! them too and is passed over.
+//!
+//! A live MAAS is planned against in this form as well, so that a plan for a file and one for the MAAS it came from are the same.
+
+mod read;
+mod view;
+
+use serde::{Deserialize, Serialize};
+
+pub use read::{Addresses, read, read_projects};
+pub use view::view;
+
+/// The name of zones and pools that nobody chose.
+const DEFAULT: &str = "default";
+
+/// What there is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Inventory {
+    /// Owners of machines. No keys.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<Name>,
+    /// Zones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<Name>,
+    /// Resource pools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Name>,
+    /// DNS domains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<Name>,
+    /// Fabrics.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fabrics: Vec<Fabric>,
+    /// VLANs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vlans: Vec<Vlan>,
+    /// Subnets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subnets: Vec<Subnet>,
+    /// Ranges of addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ip_ranges: Vec<Range>,
+    /// Images.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+    /// Machines, VMs too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<Machine>,
+    /// The LXD daemons of the VM hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lxd: Vec<Lxd>,
+    /// VM hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vm_hosts: Vec<VmHost>,
+}
+
+/// Something that is known by its name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Name {
+    /// The name.
+    pub name: String,
+}
+
+impl From<&str> for Name {
+    fn from(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
+}
+
+/// A fabric with its untagged VLAN.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Fabric {
+    /// Its number.
+    pub id: Option<i64>,
+    /// Its name.
+    pub name: Option<String>,
+    /// The number of its untagged VLAN.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan_id: Option<i64>,
+}
+
+/// A VLAN.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Vlan {
+    /// Its number in MAAS.
+    pub id: Option<i64>,
+    /// Its fabric.
+    pub fabric: Option<NameOrId>,
+    /// Its tag on the wire.
+    pub vid: Option<i64>,
+    /// MAAS serves DHCP on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhcp_on: Option<bool>,
+}
+
+/// A subnet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Subnet {
+    /// Its network; made up unless addresses were asked for.
+    pub cidr: String,
+    /// Its name, where that is not its network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The number of its VLAN.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<i64>,
+    /// Its gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway_ip: Option<String>,
+}
+
+/// A range of addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Range {
+    /// `dynamic` or `reserved`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The first address.
+    pub start_ip: String,
+    /// The last address.
+    pub end_ip: String,
+}
+
+/// An image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Image {
+    /// `ubuntu/jammy`, `custom/name`, …
+    pub name: String,
+    /// `amd64/generic`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+}
+
+/// A name or a number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum NameOrId {
+    /// A number.
+    Id(i64),
+    /// A name.
+    Name(String),
+}
+
+/// A machine. What is absent is what maas-sim would make up.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Its system ID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_id: Option<String>,
+    /// Its name.
+    pub hostname: Option<String>,
+    /// Its state in MAAS's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Who has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// `on` or `off`; absent if MAAS does not know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<String>,
+    /// Its zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its resource pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Its tags.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// `amd64/generic`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// Cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_count: Option<i64>,
+    /// MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<i64>,
+    /// Its disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disks: Option<Vec<Disk>>,
+    /// Its interfaces, the one that it boots from first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<Vec<Interface>>,
+    /// The VM host that it is a VM of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vm_host: Option<NameOrId>,
+}
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Disk {
+    /// Bytes.
+    Size(i64),
+    /// Bytes, and the storage pool that it lies in.
+    InPool {
+        /// Bytes.
+        size: i64,
+        /// The storage pool.
+        #[serde(default)]
+        pool: Option<String>,
+    },
+}
+
+impl Disk {
+    fn size(&self) -> i64 {
+        match self {
+            Self::Size(size) | Self::InPool { size, .. } => *size,
+        }
+    }
+
+    fn pool(&self) -> Option<&String> {
+        match self {
+            Self::Size(_) => None,
+            Self::InPool { pool, .. } => pool.as_ref(),
+        }
+    }
+}
+
+/// A network interface. No hardware address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// `physical`, `bridge`, `bond` or `vlan`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The number of its VLAN.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<i64>,
+    /// What it is made of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<String>,
+}
+
+/// An LXD daemon.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lxd {
+    /// Where it is; made up.
+    pub address: String,
+    /// Its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<i64>,
+    /// MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<i64>,
+    /// Where disks can lie, the default one first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_pools: Option<Vec<StoragePool>>,
+    /// The machine that it runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// What else uses its cores and memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<Instance>,
+}
+
+/// A storage pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoragePool {
+    /// Its name.
+    pub name: String,
+    /// `zfs`, `dir`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// Bytes for VMs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<i64>,
+}
+
+/// Something in LXD that is no machine of this list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Instance {
+    /// The LXD project.
+    pub project: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Cores.
+    pub cores: Option<i64>,
+    /// MiB.
+    pub memory: Option<i64>,
+    /// Bytes of each disk.
+    pub disks: Option<Vec<i64>>,
+}
+
+/// A VM host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VmHost {
+    /// Its number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<i64>,
+    /// Its name.
+    pub name: Option<String>,
+    /// The address of its LXD; made up.
+    pub power_address: Option<String>,
+    /// Its LXD project, where somebody asked for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// `lxd` or `virsh`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its resource pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Its tags.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// How often a core may be promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_over_commit_ratio: Option<f64>,
+    /// How often memory may be promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_over_commit_ratio: Option<f64>,
+    /// The machine that it runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// false: MAAS never reached its LXD.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discovered: Option<bool>,
+    /// false: MAAS does not know yet how much it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted: Option<bool>,
+}
+
+impl Inventory {
+    /// Reads a file's text.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("this is no inventory: {error}"))
+    }
+
+    /// The text of a file.
+    pub fn to_yaml(&self) -> anyhow::Result<String> {
+        let header = "# Made by `kubectl maas export`. Start maas-sim with --inventory, or plan with kubectl maas plan --inventory.\n";
+        Ok(format!("{header}{}", serde_saphyr::to_string(self)?))
+    }
+}

@@ -1,0 +1,194 @@
+//! `kubectl maas ui`: one page that shows what is going on, served from this program on loopback.
+//!
+//! It reads with the user's own kubeconfig and MAAS key and changes nothing. Everything that the browser needs is in the program.
+
+mod board;
+mod gather;
+mod guard;
+mod objects;
+mod timeline;
+
+use std::convert::Infallible;
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use axum::extract::{Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use futures::Stream;
+use maas_client::Client;
+use serde::Deserialize;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::cluster::Cluster;
+use board::Board;
+use guard::{Guard, guarded};
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// How the page is served.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Where; loopback only.
+    pub address: IpAddr,
+    /// The port; 0 takes any that is free.
+    pub port: u16,
+    /// Open it in the user's browser.
+    pub open: bool,
+    /// Objects of all namespaces.
+    pub all_namespaces: bool,
+}
+
+/// What the page reads from.
+pub(crate) struct Sources {
+    cluster: Cluster,
+    maas: Option<Client>,
+    all_namespaces: bool,
+}
+
+#[derive(Clone)]
+struct Served {
+    board: Board,
+    sources: Arc<Sources>,
+}
+
+/// Serves the page until the program is ended.
+pub async fn serve(cluster: Cluster, maas: Option<Client>, options: Options) -> anyhow::Result<()> {
+    if !options.address.is_loopback() {
+        bail!(
+            "--address {}: the page is served to this machine only; use 127.0.0.1 or ::1, and ssh -L to look from elsewhere",
+            options.address
+        );
+    }
+    let listener = tokio::net::TcpListener::bind(SocketAddr::new(options.address, options.port)).await;
+    let listener =
+        listener.with_context(|| format!("port {} cannot be had; choose another with --port", options.port))?;
+    let guard = Guard::new(listener.local_addr()?.port());
+    let url = guard.url(options.address);
+    let served = Served {
+        board: Board::default(),
+        sources: Arc::new(Sources { cluster, maas, all_namespaces: options.all_namespaces }),
+    };
+    gather::start(&served.board, &served.sources);
+    println!("{url}");
+    std::io::stdout().flush()?;
+    let opened = if options.open { open(&url) } else { None };
+    eprintln!("Whoever has this address can read what the page shows. Control-C ends it.");
+    tokio::select! {
+        ended = async { axum::serve(listener, router(served, guard)).await } => ended?,
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    drop(opened);
+    Ok(())
+}
+
+fn router(served: Served, guard: Guard) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/live", get(live))
+        .route("/machine", get(machine))
+        .with_state(served)
+        .layer(middleware::from_fn_with_state(guard, guarded))
+}
+
+/// The page, with its style and script in it: no request but those that carry the token.
+async fn page() -> Response {
+    let nonce = format!("{:032x}", rand::random::<u128>());
+    let page = PAGE.replace("{{style}}", STYLE).replace("{{script}}", SCRIPT).replace("{{nonce}}", &nonce);
+    let policy = format!(
+        "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'"
+    );
+    let mut response = ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response();
+    if let Ok(policy) = HeaderValue::from_str(&policy) {
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    response
+}
+
+/// Everything, then every change.
+async fn live(State(served): State<Served>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let (all, changes) = served.board.subscribe();
+    let state = (served.board, Some(all), changes);
+    let stream = futures::stream::unfold(state, |(board, first, mut changes)| async move {
+        let (text, changes) = match first {
+            Some(text) => (text, changes),
+            None => next(&board, &mut changes).await.map(|(text, anew)| (text, anew.unwrap_or(changes)))?,
+        };
+        Some((Ok(Event::default().data(&*text)), (board, None, changes)))
+    });
+    Sse::new(stream).keep_alive(KeepAlive::default())
+}
+
+/// The next change. A page that was too slow gets everything anew.
+async fn next(board: &Board, changes: &mut Receiver<Arc<str>>) -> Option<(Arc<str>, Option<Receiver<Arc<str>>>)> {
+    match changes.recv().await {
+        Ok(text) => Some((text, None)),
+        Err(RecvError::Lagged(_)) => {
+            let (all, anew) = board.subscribe();
+            Some((all, Some(anew)))
+        }
+        Err(RecvError::Closed) => None,
+    }
+}
+
+#[derive(Deserialize)]
+struct Which {
+    namespace: String,
+    name: String,
+}
+
+/// One machine in full: conditions, events, its life.
+async fn machine(State(served): State<Served>, Query(which): Query<Which>) -> Response {
+    match gather::details(&served.sources, &which.namespace, &which.name).await {
+        Ok(details) => Json(details).into_response(),
+        Err(error) => (StatusCode::NOT_FOUND, format!("{error:#}")).into_response(),
+    }
+}
+
+/// Opens the page in the user's browser, by way of a file that only the user can read: what is on a command line everybody on this
+/// machine can see. The file is there as long as the answer is kept.
+fn open(url: &str) -> Option<tempfile::NamedTempFile> {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let written = tempfile::Builder::new().prefix("kubectl-maas-").suffix(".html").tempfile().and_then(|mut file| {
+        write!(
+            file,
+            "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><a href=\"{url}\">kubectl maas ui</a>"
+        )?;
+        file.flush()?;
+        Ok(file)
+    });
+    let started = written.and_then(|file| {
+        let quiet = std::process::Stdio::null;
+        let mut command = std::process::Command::new(program);
+        command.arg(file.path()).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().map(|_| file)
+    });
+    if started.is_err() {
+        eprintln!("No browser could be opened here; open the address yourself.");
+    }
+    started.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_names_no_other_host_and_runs_nothing_but_its_own_script() {
+        for (name, text) in [("page", PAGE), ("style", STYLE), ("script", SCRIPT)] {
+            let foreign = ["http://", "https://", "url(", "@import", "innerHTML", "eval(", " onclick="];
+            for word in foreign {
+                assert!(!text.contains(word), "{name} has {word}");
+            }
+        }
+        assert_eq!(PAGE.matches("{{nonce}}").count(), 2);
+    }
+}

@@ -1,0 +1,106 @@
+//! The life of one machine: when it was asked for, allocated, deployed and joined, and how long each took.
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use crate::{condition, text};
+
+/// The steps in order, each with the seconds until the next; the last one with those until `now`, unless nothing more is to come.
+pub(super) fn timeline(
+    object: &Value,
+    machine: Option<&Value>,
+    events: &[maas_client::Event],
+    now: Timestamp,
+) -> Value {
+    let mut steps: Vec<(Timestamp, String)> = Vec::new();
+    let at = |object: &Value, pointer: &str| text(object, pointer).parse::<Timestamp>().ok();
+    let created = at(object, "/metadata/creationTimestamp");
+    steps.extend(created.map(|time| (time, "Asked for".to_owned())));
+    for event in events {
+        let entered = event.status_change().map(|(_, entered)| entered.name().to_owned());
+        let time = event.created.as_deref().and_then(moment);
+        // Whoever had the machine before is another story.
+        if let (Some(entered), Some(time)) = (entered, time)
+            && created.is_none_or(|created| time.as_second() >= created.as_second())
+        {
+            steps.push((time, entered));
+        }
+    }
+    if events.is_empty() {
+        let deployed = ["MachineDeployed", "LXDVMDeployed"].iter().filter_map(|kind| condition(object, kind));
+        let deployed = deployed.filter(|it| it["status"] == "True").find_map(|it| at(it, "/lastTransitionTime"));
+        steps.extend(deployed.map(|time| (time, "Deployed".to_owned())));
+    }
+    let node = machine.and_then(|it| condition(it, "NodeReady").or_else(|| condition(it, "NodeHealthy")));
+    let node = node.filter(|it| it["status"] == "True").and_then(|it| at(it, "/lastTransitionTime"));
+    steps.extend(node.map(|time| (time, "Node ready".to_owned())));
+    let leaves = at(object, "/metadata/deletionTimestamp");
+    steps.extend(leaves.map(|time| (time, "Deleted".to_owned())));
+    steps.sort();
+    let ends: Vec<Timestamp> = steps.iter().skip(1).map(|(time, _)| *time).collect();
+    let shown = steps.iter().enumerate().map(|(index, (time, what))| {
+        let is_done = index + 1 == steps.len() && what == "Node ready";
+        let end = ends.get(index).copied().or((!is_done).then_some(now));
+        let seconds = end.map(|end| (end.as_second() - time.as_second()).max(0));
+        json!({"what": what, "at": time.to_string(), "seconds": seconds, "open": index + 1 == steps.len() && !is_done})
+    });
+    shown.collect()
+}
+
+/// MAAS's time: `Sun, 15 Nov. 2026 20:32:02`, with months as Django shortens them (`Sept.`, `March`), in UTC.
+fn moment(words: &str) -> Option<Timestamp> {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let [_, day, month, year, time] = words.as_slice() else { return None };
+    let short: String = month.chars().take(3).collect();
+    let civil = DateTime::strptime("%d %b %Y %H:%M:%S", format!("{day} {short} {year} {time}")).ok()?;
+    Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(at: &str, from: &str, to: &str) -> maas_client::Event {
+        serde_json::from_value(json!({"id": 1, "created": at, "description": format!("From '{from}' to '{to}'")}))
+            .unwrap()
+    }
+
+    #[test]
+    fn the_steps_of_a_life_have_their_durations() {
+        let object = json!({"metadata": {"creationTimestamp": "2026-09-15T09:00:00Z"}});
+        let machine = json!({"status": {"conditions": [
+            {"type": "NodeReady", "status": "True", "lastTransitionTime": "2026-09-15T09:06:40Z"}]}});
+        let events = [
+            change("Tue, 15 Sept. 2026 09:05:00", "Deploying", "Deployed"),
+            change("Tue, 15 Sept. 2026 09:00:12", "Allocated", "Deploying"),
+            change("Tue, 15 Sept. 2026 09:00:02", "Ready", "Allocated"),
+            change("Mon, 14 Sept. 2026 09:00:02", "Releasing", "Ready"),
+        ];
+        let now = "2026-09-15T10:00:00Z".parse().unwrap();
+        let steps = timeline(&object, Some(&machine), &events, now);
+        let told: Vec<_> =
+            steps.as_array().unwrap().iter().map(|it| (it["what"].as_str().unwrap(), it["seconds"].as_i64())).collect();
+        let wanted = [
+            ("Asked for", Some(2)),
+            ("Allocated", Some(10)),
+            ("Deploying", Some(288)),
+            ("Deployed", Some(100)),
+            ("Node ready", None),
+        ];
+        assert_eq!(told, wanted);
+        let waiting = timeline(&object, None, &events[1..], now);
+        let last = waiting.as_array().unwrap().last().unwrap();
+        assert_eq!((&last["what"], &last["open"], &last["seconds"]), (&json!("Deploying"), &json!(true), &json!(3588)));
+    }
+
+    #[test]
+    fn months_are_read_as_maas_writes_them() {
+        for month in ["Jan.", "March", "May", "Sept.", "Nov."] {
+            assert!(moment(&format!("Sun, 15 {month} 2026 20:32:02")).is_some(), "{month}");
+        }
+        assert_eq!(moment("Sun, 15 Nov. 2026 20:32:02"), "2026-11-15T20:32:02Z".parse().ok());
+        assert_eq!(moment("yesterday"), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! A real browser without a screen, driven over the WebDriver protocol.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use capmaas_testbed::tools::{BROWSER_PACKAGES, ensure_packages};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// A Chromium with a profile of its own. Ends when dropped.
+pub struct Browser {
+    driver: Child,
+    session: String,
+    http: reqwest::Client,
+    profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Starts one, and says what to install where there is none.
+    pub async fn start() -> anyhow::Result<Self> {
+        tokio::task::spawn_blocking(|| ensure_packages(BROWSER_PACKAGES))
+            .await?
+            .context("this scenario looks at a page in Chromium: make tools with --scenarios brings it")?;
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0").stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+        // A group of its own, so that the browser that it starts can be ended with it.
+        let mut driver = command.process_group(0).kill_on_drop(true).spawn().context("start chromedriver")?;
+        let printed = driver.stdout.take().context("chromedriver has no output")?;
+        let mut lines = BufReader::new(printed).lines();
+        let port = loop {
+            let line = lines.next_line().await?.context("chromedriver ended before it listened")?;
+            if let Some((_, rest)) = line.split_once("started successfully on port ") {
+                break rest.trim_end_matches('.').to_owned();
+            }
+        };
+        tokio::spawn(async move { while lines.next_line().await.is_ok_and(|line| line.is_some()) {} });
+        let profile = tempfile::tempdir()?;
+        let http = reqwest::Client::builder().no_proxy().timeout(ANSWER).build()?;
+        let mut browser = Self { driver, session: format!("http://127.0.0.1:{port}/session"), http, profile };
+        let wanted = browser.capabilities();
+        let answer = browser.post("", &wanted).await?;
+        let id = answer["sessionId"].as_str().context("chromedriver gave no session")?;
+        browser.session = format!("{}/{id}", browser.session);
+        Ok(browser)
+    }
+
+    /// Nothing but loopback can be reached, and every request is written down.
+    fn capabilities(&self) -> Value {
+        let profile = format!("--user-data-dir={}", self.profile.path().display());
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--no-first-run",
+            "--no-proxy-server",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            "--window-size=1360,900",
+            &profile,
+        ];
+        json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"},
+        }}})
+    }
+
+    async fn post(&self, what: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = self.http.post(format!("{}{what}", self.session)).header("content-type", "application/json");
+        let answer =
+            request.body(body.to_string()).send().await.with_context(|| format!("ask chromedriver for {what}"))?;
+        let is_good = answer.status().is_success();
+        let text = answer.text().await?;
+        ensure!(is_good, "chromedriver refuses {what}: {text}");
+        Ok(serde_json::from_str::<Value>(&text)?["value"].clone())
+    }
+
+    /// Opens an address.
+    pub async fn open(&self, url: &str) -> anyhow::Result<()> {
+        self.post("/url", &json!({ "url": url })).await.map(drop)
+    }
+
+    /// What a function body returns in the page.
+    pub async fn run(&self, script: &str) -> anyhow::Result<Value> {
+        self.post("/execute/sync", &json!({"script": script, "args": []})).await
+    }
+
+    /// Types keys into the page, as a person without a mouse would.
+    pub async fn press(&self, keys: &str) -> anyhow::Result<()> {
+        let strokes: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})])
+            .collect();
+        let actions = json!({"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]});
+        self.post("/actions", &actions).await.map(drop)
+    }
+
+    /// A picture of what is to be seen.
+    pub async fn screenshot(&self, path: &Path) -> anyhow::Result<()> {
+        let request = self.http.get(format!("{}/screenshot", self.session));
+        let answer: Value = serde_json::from_str(&request.send().await?.text().await?)?;
+        let picture = BASE64_STANDARD.decode(answer["value"].as_str().context("no picture")?)?;
+        std::fs::write(path, picture).with_context(|| format!("write {}", path.display()))
+    }
+
+    /// The addresses of everything that pages asked for since the last time.
+    pub async fn requested(&self) -> anyhow::Result<Vec<String>> {
+        let entries = self.post("/se/log", &json!({"type": "performance"})).await?;
+        let mut urls = Vec::new();
+        for entry in entries.as_array().context("no log")? {
+            let message: Value = serde_json::from_str(entry["message"].as_str().unwrap_or_default())?;
+            if message["message"]["method"] == "Network.requestWillBeSent" {
+                urls.extend(message["message"]["params"]["request"]["url"].as_str().map(str::to_owned));
+            }
+        }
+        Ok(urls)
+    }
+
+    /// What the page's console holds: errors, and what the page's own policy kept it from.
+    pub async fn complaints(&self) -> anyhow::Result<Vec<String>> {
+        let entries = self.post("/se/log", &json!({"type": "browser"})).await?;
+        let serious = |entry: &&Value| entry["level"] == "SEVERE";
+        let text = |entry: &Value| entry["message"].as_str().unwrap_or_default().to_owned();
+        Ok(entries.as_array().into_iter().flatten().filter(serious).map(text).collect())
+    }
+
+    /// Waits until a script returns something that is neither false nor null.
+    pub async fn until(&self, what: &str, script: &str) -> anyhow::Result<Value> {
+        let answer = crate::eventually(what, || async {
+            match self.run(script).await? {
+                Value::Null | Value::Bool(false) => bail!("not yet"),
+                answer => Ok(answer),
+            }
+        });
+        match answer.await {
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let shown = self.run("return document.body.innerText").await.unwrap_or_default();
+                Err(error).with_context(|| format!("the page shows: {}", shown.as_str().unwrap_or_default()))
+            }
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if let Some(id) = self.driver.id() {
+            let group = format!("-{id}");
+            let _ = std::process::Command::new("kill").args(["-9", "--", &group]).status();
+        }
+    }
+}

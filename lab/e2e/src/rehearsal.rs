@@ -1,0 +1,83 @@
+//! A rehearsal: a MAAS made from the exported inventory of another one, and a cluster of the size and the machines that somebody's manifests
+//! ask for.
+
+use anyhow::{Context as _, bail};
+use capmaas_testbed::CapiVersion;
+use kubectl_maas::plan::Objects;
+use maas_sim::model::inventory::Inventory;
+use serde_json::{Value, json};
+
+use crate::cluster::ClusterPlan;
+use crate::maas::Maas;
+
+/// Machines are played on this machine, so they have its addresses: networks of the inventory cannot be taken along.
+const NETWORKS: [&str; 4] = ["fabrics", "vlans", "subnets", "ip_ranges"];
+
+impl Maas {
+    /// Starts a MAAS that manages what `kubectl maas export` wrote.
+    pub fn rehearsal(inventory: &str) -> anyhow::Result<Self> {
+        let mut lists: Value = serde_saphyr::from_str(inventory).context("the inventory is no YAML")?;
+        let all = lists.as_object_mut().context("the inventory has no lists")?;
+        for network in NETWORKS {
+            all.remove(network);
+        }
+        for machine in all.get_mut("machines").and_then(Value::as_array_mut).into_iter().flatten() {
+            machine.as_object_mut().map(|machine| machine.remove("interfaces"));
+        }
+        let inventory = Inventory::parse(&lists.to_string())?;
+        let maas = Self::start()?;
+        let own: Vec<Value> =
+            maas.machines().iter().map(|machine| json!({"absent": {"machine": machine.hostname}})).collect();
+        maas.arrange(json!(own))?;
+        maas.control().load(&inventory)?;
+        Ok(maas)
+    }
+}
+
+impl ClusterPlan {
+    /// The first cluster of some manifests, with its numbers, zones and machines. How its nodes are set up is the testbed's own.
+    pub fn like(manifests: &str, core: CapiVersion) -> anyhow::Result<Self> {
+        let objects = Objects::parse(manifests, "default")?;
+        let cluster = objects.of("Cluster").next().context("there is no Cluster in the file")?;
+        let word = |object: &Value, pointer: &str| -> String {
+            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let namespace = word(cluster, "/metadata/namespace");
+        let control_plane =
+            objects.of("KubeadmControlPlane").next().context("there is no KubeadmControlPlane in the file")?;
+        let template = |object: &Value, pointers: [&str; 2]| -> anyhow::Result<Value> {
+            let name = pointers.map(|pointer| word(object, pointer)).into_iter().find(|name| !name.is_empty());
+            let name = name.context("a group names no template")?;
+            let found = objects.get("MaasMachineTemplate", &namespace, &name);
+            let mut spec =
+                found.with_context(|| format!("there is no MaasMachineTemplate {name}"))?["spec"]["template"]["spec"]
+                    .clone();
+            // Images of the testbed hold the kubelet that is played.
+            spec.as_object_mut().map(|spec| spec.remove("image"));
+            Ok(spec)
+        };
+        let machine = template(
+            control_plane,
+            ["/spec/machineTemplate/spec/infrastructureRef/name", "/spec/machineTemplate/infrastructureRef/name"],
+        )?;
+        let deployments: Vec<&Value> = objects.of("MachineDeployment").collect();
+        if deployments.len() > 1 {
+            bail!("a rehearsal has one MachineDeployment at most; leave one in the file");
+        }
+        let reference = "/spec/template/spec/infrastructureRef/name";
+        let worker = deployments.first().map(|deployment| template(deployment, [reference, reference])).transpose()?;
+        let count = |object: Option<&&Value>| -> anyhow::Result<u32> {
+            let replicas = object.and_then(|object| object.pointer("/spec/replicas")).and_then(Value::as_u64);
+            Ok(u32::try_from(replicas.unwrap_or(u64::from(object.is_some())))?)
+        };
+        let infrastructure = objects.of("MaasCluster").next().map(|object| object["spec"]["failureDomains"].clone());
+        Ok(Self {
+            control_planes: count(Some(&control_plane))?,
+            workers: count(deployments.first())?,
+            infrastructure: json!({"failureDomains": infrastructure.filter(Value::is_array).unwrap_or(json!([]))}),
+            machine,
+            worker,
+            ..Self::new(core, &word(cluster, "/metadata/name"))
+        })
+    }
+}
