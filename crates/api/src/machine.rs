@@ -143,6 +143,13 @@ pub struct MaasMachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lxd: Option<LxdSection>,
 
+    /// Labels for the Node, which it gets together with its provider ID, once: a label that it has by then stays as it is, and later
+    /// changes are not followed. topology.kubernetes.io/zone is set to the MAAS zone unless it is given here, where
+    /// topology.kubernetes.io/region can be given too. Labels of the Machine that Cluster API puts on Nodes itself win over these.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = { "type": "string", "maxLength": 63 }))]
+    pub node_labels: BTreeMap<String, String>,
+
     /// What happens to the machine when it is given back to MAAS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
