@@ -61,8 +61,8 @@ pub const MINIMUM_VM_MEMORY_MB: i64 = 1024;
 #[serde(remote = "Self", rename_all = "camelCase")]
 #[schemars(extend("required" = ["image", "minCPU", "minMemory"]))]
 pub struct MaasMachineSpec {
-    /// MAAS zone to take the machine from. Machine.spec.failureDomain wins over it. Absent: any zone. Once a machine is
-    /// there, this is its zone.
+    /// MAAS zone to take the machine from. Machine.spec.failureDomain wins over it. Absent: any zone. Where the
+    /// machine is stands in status.failureDomain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
 

@@ -65,11 +65,7 @@ impl Provisioning<'_> {
         };
         self.journal.deploy_began = None;
         let mut step = Step::say(Progress::deployed(), after(0)).writing(self.journal);
-        step.spec = SpecPatch {
-            provider_id: Some(id.to_string()),
-            system_id: Some(metal.id.clone()),
-            failure_domain: Some(metal.zone.clone()),
-        };
+        step.spec = SpecPatch { provider_id: Some(id.to_string()), system_id: Some(metal.id.clone()) };
         let message = format!("{} ({}) runs {}", metal.hostname, metal.id, self.intent.image());
         step.telling(false, reasons::MACHINE_DEPLOYED, message)
     }

@@ -356,10 +356,7 @@ fn s19_the_provider_id_is_written_once_and_before_the_nodes() {
     let deployed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed));
     let plan = decide(&deployed, now());
     assert_eq!(plan.patch.spec.provider_id.as_deref(), Some("maas://az1/abc123"));
-    assert_eq!(
-        (plan.patch.spec.system_id.as_deref(), plan.patch.spec.failure_domain.as_deref()),
-        (Some(ID), Some("az1"))
-    );
+    assert_eq!(plan.patch.spec.system_id.as_deref(), Some(ID));
     assert_eq!(plan.effect, None);
     let status = plan.status.unwrap();
     assert!(status.ready);
