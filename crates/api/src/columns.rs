@@ -28,7 +28,7 @@ pub(crate) fn machine() -> Vec<CustomResourceColumnDefinition> {
         column("Cluster", CLUSTER, "Cluster that this machine belongs to"),
         column("Mode", ".status.provisioningMode", "bare-metal or lxd"),
         column("State", ".status.machineState", "State of the machine in MAAS"),
-        column("Zone", ".spec.failureDomain", "MAAS zone"),
+        column("Zone", ".status.failureDomain", "MAAS zone"),
         column("Host", ".status.lxdHost", "LXD host of a VM"),
         column("Ready", READY, "Whether everything about the machine is as it should be"),
         column("ProviderID", ".spec.providerID", "Name of the machine for Kubernetes"),

@@ -61,8 +61,8 @@ pub const MINIMUM_VM_MEMORY_MB: i64 = 1024;
 #[serde(remote = "Self", rename_all = "camelCase")]
 #[schemars(extend("required" = ["image", "minCPU", "minMemory"]))]
 pub struct MaasMachineSpec {
-    /// MAAS zone to take the machine from. Machine.spec.failureDomain wins over it. Absent: any zone. Once a machine is
-    /// there, this is its zone.
+    /// MAAS zone to take the machine from. Machine.spec.failureDomain wins over it. Absent: any zone. Where the
+    /// machine is stands in status.failureDomain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
 
@@ -142,6 +142,13 @@ pub struct MaasMachineSpec {
     /// The VM switch and VM settings as earlier releases had them. provisioningMode and lxdConfig say the same and more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lxd: Option<LxdSection>,
+
+    /// Labels for the Node, which it gets together with its provider ID, once: a label that it has by then stays as it is, and later
+    /// changes are not followed. topology.kubernetes.io/zone is set to the MAAS zone unless it is given here, where
+    /// topology.kubernetes.io/region can be given too. Labels of the Machine that Cluster API puts on Nodes itself win over these.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = { "type": "string", "maxLength": 63 }))]
+    pub node_labels: BTreeMap<String, String>,
 
     /// What happens to the machine when it is given back to MAAS.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -22,7 +22,7 @@ use crate::{machine::MINIMUM_VM_MEMORY_MB, size};
 pub const NEW_CLUSTER_FIELDS: [&str; 4] =
     ["discoverFailureDomains", "identityRef", "lxdControlPlaneCluster", "preferredSubnets"];
 /// Fields of `MaasMachine.spec` that the Go provider never stored (`staticIP` has no type, so rules cannot see it).
-pub const NEW_MACHINE_FIELDS: [&str; 4] = ["dynamicLXD", "lxdConfig", "provisioningMode", "release"];
+pub const NEW_MACHINE_FIELDS: [&str; 5] = ["dynamicLXD", "lxdConfig", "nodeLabels", "provisioningMode", "release"];
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,9 @@ const IPV4: &str = "((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])[.]){3}(25[0-5]|2[0-4][0
 /// A DNS name or IPv6 address, anchored.
 const HOST: &str = "^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$|^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*$";
 const INTERFACE_NAME: &str = "^[A-Za-z0-9._-]+$";
+/// The name of a label: at most 63 characters, after a DNS name and a slash if there is one.
+const LABEL_NAME: &str = "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
+const LABEL_VALUE: &str = "^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$";
 const STORAGE_BACKENDS: &str = "['zfs', 'btrfs', 'lvm', 'dir']";
 
 /// Any of the fields that the Go provider did not have is there.
@@ -264,6 +267,18 @@ fn machine_values() -> Vec<Rule> {
             USES_NEW_FIELD,
         )
         .at(&["lxdConfig", "network", "bridge"]),
+        rule(
+            format!("self.all(name, {})", matches("name", LABEL_NAME)),
+            "nodeLabels holds a name that no label can have; use letters, digits, dashes, dots and underscores, after a domain and a slash if there is one, such as example.com/rack",
+            USES_NEW_FIELD,
+        )
+        .at(&["nodeLabels"]),
+        rule(
+            format!("self.all(name, {})", matches("self[name]", LABEL_VALUE)),
+            "nodeLabels holds a value that no label can have; use at most 63 letters, digits, dashes, dots and underscores, with a letter or digit at both ends",
+            USES_NEW_FIELD,
+        )
+        .at(&["nodeLabels"]),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! What the port promises, asked of both implementations: over a real API server, and in memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -193,6 +194,7 @@ contract!(
     a_provider_id_cannot_be_replaced,
     a_workload_cluster_without_a_kubeconfig_is_unavailable,
     nodes_are_listed_and_annotated_if_they_are_still_as_they_were_read,
+    a_node_gets_its_labels_with_its_provider_id_if_it_is_still_as_it_was_read,
     what_is_applied_to_a_workload_cluster_is_read_back_and_other_fields_stay,
     every_maas_cluster_is_listed,
     a_secret_is_made_once_and_never_changes,
@@ -461,6 +463,31 @@ mod promises {
         let gone = Node { name: "no-such".into(), ..told };
         assert_eq!(port.annotate_node(&cluster, &gone, "a", "b").await.unwrap_err().kind, ErrorKind::NotFound);
         assert_eq!(port.nodes(&key("no-workload")).await.unwrap_err().kind, ErrorKind::Unavailable);
+    }
+
+    pub(super) async fn a_node_gets_its_labels_with_its_provider_id_if_it_is_still_as_it_was_read(stage: Stage) {
+        let cluster = stage.workload("labelled").await;
+        let port = stage.port();
+        let find = || async { port.node(&cluster, "labelled-node").await.unwrap().expect("the Node is there") };
+        let labels = |value: &str| BTreeMap::from([("example.com/rack".to_owned(), value.to_owned())]);
+        let mut node = find().await;
+        for attempt in 0.. {
+            match port.name_node(&cluster, &node, "maas://z/abc123", &labels("r7")).await {
+                Err(error) if error.kind == ErrorKind::Conflict && attempt < 10 => node = find().await,
+                result => {
+                    result.unwrap();
+                    break;
+                }
+            }
+        }
+        let named = find().await;
+        assert_eq!(named.labels.get("example.com/rack").map(String::as_str), Some("r7"));
+        assert_eq!(named.provider_id.as_deref(), Some("maas://z/abc123"));
+        let error = port.name_node(&cluster, &node, "maas://z/abc123", &labels("r8")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Conflict, "{error}");
+        let error = port.name_node(&cluster, &named, "maas://z/def456", &labels("r8")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Refused, "{error}");
+        assert_eq!(find().await.labels, named.labels, "neither came through in part");
     }
 
     pub(super) async fn what_is_applied_to_a_workload_cluster_is_read_back_and_other_fields_stay(stage: Stage) {

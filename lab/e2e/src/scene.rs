@@ -157,6 +157,16 @@ impl Scene {
             }
             let nodes: Api<Node> = Api::all(self.maas.workload(expected.port).await?);
             let nodes = nodes.list(&ListParams::default()).await?;
+            for node in &nodes.items {
+                let zone = node.metadata.labels.as_ref().and_then(|labels| labels.get("topology.kubernetes.io/zone"));
+                let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+                let zoned = zone.is_some_and(|zone| id.split("://").nth(1).is_some_and(|rest| rest.starts_with(zone)));
+                ensure!(
+                    zoned,
+                    "{:?} is labelled with the zone {zone:?} and has the provider ID {id:?}",
+                    node.metadata.name
+                );
+            }
             let mut on_nodes: Vec<String> = nodes.items.into_iter().filter_map(|node| node.spec?.provider_id).collect();
             ids.sort();
             on_nodes.sort();

@@ -5,13 +5,21 @@
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams};
+use serde_json::json;
 
 #[tokio::test]
 async fn a_metal_cluster_with_a_worker_runs_and_leaves_nothing_behind() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
-    let plan = ClusterPlan { workers: 1, ..ClusterPlan::new(scene.core, "c1") };
+    let worker = json!({"nodeLabels": {"topology.kubernetes.io/region": "north", "example.com/rack": "r7"}});
+    let plan = ClusterPlan { workers: 1, worker: Some(worker), ..ClusterPlan::new(scene.core, "c1") };
     let expected = scene.create(&plan).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
+
+    let nodes: Api<Node> = Api::all(scene.maas.workload(expected.port).await.unwrap());
+    let asked = ListParams::default().labels("topology.kubernetes.io/region=north,example.com/rack=r7");
+    assert_eq!(nodes.list(&asked).await.unwrap().items.len(), 1, "the worker's labels, on the worker alone");
 
     // Each machine was asked for once and deployed once, and the name leads to the control plane.
     assert_eq!((scene.maas.effective("allocate"), scene.maas.effective("deploy")), (2, 2));

@@ -1,5 +1,7 @@
 //! What can be done to MAAS and to Nodes for one machine.
 
+use std::collections::BTreeMap;
+
 use jiff::{Timestamp, ToSpan as _};
 
 use super::debt::Debt;
@@ -201,12 +203,15 @@ pub enum Effect {
         /// The machine.
         machine: String,
     },
-    /// Puts the provider ID on the machine's Node. Lost: the Node shows it; it can be set once only.
+    /// Puts the provider ID and labels on the machine's Node, in one write. Lost: the Node shows it; the provider ID can be set once
+    /// only, and no label is overwritten.
     NameNode {
         /// The Node.
         node: String,
         /// The provider ID.
         provider_id: String,
+        /// Labels that it lacks.
+        labels: BTreeMap<String, String>,
     },
 }
 

@@ -14,6 +14,7 @@ mod host_leaving;
 mod journal;
 mod kind;
 mod metal;
+mod node_labels;
 mod ownership;
 mod past;
 mod plan;
@@ -32,7 +33,7 @@ pub(crate) mod tests;
 mod vm;
 mod vm_status;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::MaasMachine;
 use capmaas_api::capi::{Cluster, Machine};
@@ -55,6 +56,7 @@ pub use journal::{
     Place, TurnedOn, VmJournal, VmNic, Write,
 };
 pub use kind::{Wanted, wanted};
+pub use node_labels::ZONE_LABEL;
 pub use ownership::may_be_served;
 pub use plan::{Outcome, Patch, Plan, SpecPatch};
 pub use preparing::DEPLOY_DEADLINE;
@@ -250,10 +252,15 @@ pub enum NodeSight {
     NotAsked,
     /// It has not joined yet, or the cluster's API server does not answer yet.
     NotYet,
-    /// A Node of the machine's name with one of its addresses and no provider ID.
-    Nameless(String),
-    /// It carries our provider ID.
-    Named,
+    /// A Node of the machine's name with one of its addresses.
+    Joined {
+        /// Its name.
+        name: String,
+        /// It carries our provider ID; otherwise it carries none.
+        named: bool,
+        /// Its labels.
+        labels: BTreeMap<String, String>,
+    },
     /// The Node of that name is another machine's; the sentence says why. It is never touched (S19).
     Foreign(String),
 }

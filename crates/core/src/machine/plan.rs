@@ -45,15 +45,14 @@ impl Plan {
     }
 }
 
-/// What to fill into the spec, together.
+/// What to fill into the spec, together. Not the zone: Cluster API copies a `spec.failureDomain` over the Machine's, where it is a
+/// wish, and the Machine would then differ from the MachineDeployment that it was made from. The status tells the zone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SpecPatch {
     /// The provider ID, written once.
     pub provider_id: Option<String>,
     /// The system ID.
     pub system_id: Option<String>,
-    /// The zone that the machine really is in.
-    pub failure_domain: Option<String>,
 }
 
 impl plan::Patch for Patch {
@@ -70,8 +69,8 @@ impl plan::Patch for Patch {
     }
 
     fn spec(&self) -> Map<String, Value> {
-        let SpecPatch { provider_id, system_id, failure_domain } = &self.spec;
-        let all = [("providerID", provider_id), ("systemID", system_id), ("failureDomain", failure_domain)];
+        let SpecPatch { provider_id, system_id } = &self.spec;
+        let all = [("providerID", provider_id), ("systemID", system_id)];
         let known = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
         all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), known(value)?.into()))).collect()
     }

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use super::decide::{Step, after, left_alone, unseen};
 use super::effect::Effect;
 use super::journal::{LEAVE_POWER_ANNOTATION, TurnedOn};
+use super::node_labels::NodeLabels;
 use super::provisioning::{Provisioning, unplanned};
 use super::status::Progress;
 use super::{NodeSight, SpecPatch};
@@ -64,11 +65,7 @@ impl Provisioning<'_> {
         };
         self.journal.deploy_began = None;
         let mut step = Step::say(Progress::deployed(), after(0)).writing(self.journal);
-        step.spec = SpecPatch {
-            provider_id: Some(id.to_string()),
-            system_id: Some(metal.id.clone()),
-            failure_domain: Some(metal.zone.clone()),
-        };
+        step.spec = SpecPatch { provider_id: Some(id.to_string()), system_id: Some(metal.id.clone()) };
         let message = format!("{} ({}) runs {}", metal.hostname, metal.id, self.intent.image());
         step.telling(false, reasons::MACHINE_DEPLOYED, message)
     }
@@ -105,14 +102,22 @@ impl Provisioning<'_> {
             .doing(Effect::PowerOn { machine: metal.id.clone() })
     }
 
-    /// The Node gets the same name as the machine (S19).
+    /// The Node gets the same name as the machine (S19), and its labels with it.
     fn name_node(self, metal: &maas::Machine) -> Step {
         let Some(provider_id) = self.observed.object.spec.provider_id() else { return unseen("no provider ID") };
         let journal = self.journal.clone();
         match &self.observed.node {
-            NodeSight::Nameless(node) => {
-                let effect = Effect::NameNode { node: node.clone(), provider_id: provider_id.to_owned() };
-                Step::say(Progress::deployed(), after(5)).writing(journal).doing(effect)
+            NodeSight::Joined { name, named, labels } => {
+                let NodeLabels { missing, impossible_zone } = NodeLabels::of(self.observed, metal, labels);
+                if *named && missing.is_empty() {
+                    return Step::say(Progress::deployed(), self.dns_wait()).writing(journal);
+                }
+                let (node, provider_id) = (name.clone(), provider_id.to_owned());
+                let effect = Effect::NameNode { node, provider_id, labels: missing };
+                let step = Step::say(Progress::deployed(), after(5)).writing(journal).doing(effect);
+                let Some(zone) = impossible_zone else { return step };
+                let message = format!("the zone {zone:?} cannot be the value of a label, so the Node {name} gets none");
+                step.telling(true, reasons::NODE_LABELS_LEFT_OUT, message)
             }
             NodeSight::Foreign(why) => {
                 let mut progress = Progress::deployed();
@@ -127,7 +132,7 @@ impl Provisioning<'_> {
                 Step::say(progress, after(120)).writing(journal)
             }
             // Whoever watches the cluster's Nodes and Machines wakes us: MAAS knows nothing new meanwhile.
-            NodeSight::NotYet | NodeSight::Named => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
+            NodeSight::NotYet => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
             NodeSight::NotAsked => {
                 let unsure = metal.power != Power::On;
                 Step::say(Progress::deployed(), if unsure { after(120) } else { self.dns_wait() }).writing(journal)

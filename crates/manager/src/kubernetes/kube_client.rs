@@ -270,11 +270,18 @@ impl Kubernetes for KubeClient {
         Ok(read(doing, nodes.get(name)).await?.map(node_of))
     }
 
-    async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
+    async fn name_node(
+        &self,
+        cluster: &Key,
+        node: &Node,
+        provider_id: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<()> {
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.workload(cluster).await?);
         let doing = format!("set the provider ID of the Node {} of the cluster {cluster}", node.name);
         let body = json!({
-            "metadata": { "resourceVersion": node.resource_version }, "spec": { "providerID": provider_id },
+            "metadata": { "resourceVersion": node.resource_version, "labels": labels },
+            "spec": { "providerID": provider_id },
         });
         within(doing, nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(&body))).await?;
         Ok(())
@@ -382,6 +389,7 @@ fn node_of(node: k8s_openapi::api::core::v1::Node) -> Node {
         name: node.name_any(),
         resource_version: node.resource_version().unwrap_or_default(),
         annotations: node.metadata.annotations.unwrap_or_default(),
+        labels: node.metadata.labels.unwrap_or_default(),
         provider_id: node.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
         addresses: node
             .status

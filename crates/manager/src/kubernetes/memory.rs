@@ -339,13 +339,20 @@ impl Kubernetes for MemoryKubernetes {
         Ok(self.answering(cluster)?.nodes.get(&(cluster.clone(), name.to_owned())).cloned())
     }
 
-    async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
+    async fn name_node(
+        &self,
+        cluster: &Key,
+        node: &Node,
+        provider_id: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<()> {
         let doing = format!("set the provider ID of the Node {} of the cluster {cluster}", node.name);
         self.change_node(cluster, node, &doing, |stored| {
             if stored.provider_id.as_deref().is_some_and(|before| before != provider_id) {
                 return Err(Error::new(ErrorKind::Refused, &doing, "spec.providerID cannot be replaced"));
             }
             stored.provider_id = Some(provider_id.to_owned());
+            stored.labels.extend(labels.clone());
             Ok(())
         })
     }

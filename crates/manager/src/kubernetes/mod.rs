@@ -174,6 +174,8 @@ pub struct Node {
     pub addresses: Vec<String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A Secret to be made. Prints no value.
@@ -326,8 +328,14 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     /// A Node of a workload cluster, as it is now.
     async fn node(&self, cluster: &Key, name: &str) -> Result<Option<Node>>;
 
-    /// Sets the provider ID of a Node that is still as it was read.
-    async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()>;
+    /// Sets the provider ID and labels of a Node that is still as it was read, in one write.
+    async fn name_node(
+        &self,
+        cluster: &Key,
+        node: &Node,
+        provider_id: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<()>;
 
     /// All Nodes of a workload cluster, as they are now.
     async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>>;

@@ -34,8 +34,8 @@ pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> N
             ));
         }
         return match node.provider_id.as_deref() {
-            None => NodeSight::Nameless(name),
-            Some(theirs) if theirs == provider_id => NodeSight::Named,
+            None => NodeSight::Joined { name, named: false, labels: node.labels },
+            Some(theirs) if theirs == provider_id => NodeSight::Joined { name, named: true, labels: node.labels },
             Some(theirs) => {
                 NodeSight::Foreign(format!("the Node {name} carries the provider ID {theirs}; it is not touched"))
             }

@@ -123,7 +123,9 @@ pub(super) async fn perform(
             result => result,
         },
         Effect::PowerOn { machine } => machines.power_on(machine).await.map(drop),
-        Effect::NameNode { node, provider_id } => return name_node(context, key, observed, node, provider_id).await,
+        Effect::NameNode { node, provider_id, labels } => {
+            return name_node(context, key, observed, node, provider_id, labels).await;
+        }
     };
     match result {
         Ok(()) => Outcome::Done(None),
@@ -264,6 +266,7 @@ async fn name_node(
     observed: &capmaas_core::machine::Observed,
     node: &str,
     provider_id: &str,
+    labels: &BTreeMap<String, String>,
 ) -> Outcome {
     let capmaas_core::Lookup::Found(cluster) = &observed.cluster else {
         return Outcome::Refused(Refusal::Passing, "the Cluster is gone".into());
@@ -276,12 +279,15 @@ async fn name_node(
         Ok(None) => return Outcome::Refused(Refusal::Passing, format!("the Node {node} is gone")),
         Err(error) => return refused(error),
     };
-    match found.provider_id.as_deref() {
-        Some(id) if id == provider_id => return Outcome::Done(None),
-        Some(_) => return Outcome::Refused(Refusal::Passing, format!("the Node {node} carries another provider ID")),
-        None => {}
+    if found.provider_id.as_deref().is_some_and(|id| id != provider_id) {
+        return Outcome::Refused(Refusal::Passing, format!("the Node {node} carries another provider ID"));
     }
-    match kubernetes.set_node_provider_id(&cluster, &found, provider_id).await {
+    let mut labels = labels.clone();
+    labels.retain(|name, _| !found.labels.contains_key(name));
+    if found.provider_id.is_some() && labels.is_empty() {
+        return Outcome::Done(None);
+    }
+    match kubernetes.name_node(&cluster, &found, provider_id, &labels).await {
         Ok(()) => Outcome::Done(None),
         Err(error) => refused(error),
     }

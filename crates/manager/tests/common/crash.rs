@@ -168,8 +168,14 @@ impl Kubernetes for Mortal {
         self.crash.read(self.port.node(cluster, name)).await
     }
 
-    async fn set_node_provider_id(&self, cluster: &Key, node: &Node, provider_id: &str) -> Result<()> {
-        self.crash.write(self.port.set_node_provider_id(cluster, node, provider_id)).await
+    async fn name_node(
+        &self,
+        cluster: &Key,
+        node: &Node,
+        provider_id: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        self.crash.write(self.port.name_node(cluster, node, provider_id, labels)).await
     }
 
     async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>> {

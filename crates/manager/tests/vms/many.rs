@@ -37,7 +37,7 @@ async fn go22_fifty_vms_that_are_made_at_once_on_seven_hosts_all_run_and_none_ho
     for name in &names {
         let object = stage.object(name);
         *on_host.entry(object["status"]["lxdHost"].to_string()).or_default() += CORES;
-        *in_zone.entry(object["spec"]["failureDomain"].to_string()).or_default() += 1;
+        *in_zone.entry(object["status"]["failureDomain"].to_string()).or_default() += 1;
     }
     assert!(on_host.len() == 7 && on_host.values().all(|cores| *cores <= HOST.0), "{on_host:?}");
     // Two zones have two hosts and one has three: 16, 16 and 18 is all that fits.

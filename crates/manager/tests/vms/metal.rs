@@ -1,9 +1,10 @@
 //! Physical machines whose MAAS dies or answers twice.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use capmaas_core::plan::Requeue;
-use capmaas_manager::kubernetes::Key;
+use capmaas_manager::kubernetes::{Key, Node};
 use capmaas_manager::machine::{Carried, reconcile_knowing};
 use serde_json::json;
 
@@ -41,6 +42,34 @@ async fn that_a_machine_runs_is_written_once_although_its_provider_id_changes_th
     assert_eq!(stage.condition("m", "Ready")["observedGeneration"], object["metadata"]["generation"]);
     stage.pass("m").await;
     assert_eq!(stage.object("m"), object);
+}
+
+#[tokio::test]
+async fn a_node_is_labelled_together_with_its_name_and_never_again() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({ "nodeLabels": { "topology.kubernetes.io/region": "north", "example.com/rack": "r7" } }));
+    stage.until_ready(&["m"]).await;
+    let cluster = Key::new("default", "c1");
+    stage.port.workload_answers(&cluster, true);
+    let addresses = stage.object("m")["status"]["addresses"].as_array().cloned().unwrap();
+    let addresses = addresses.iter().filter_map(|address| address["address"].as_str().map(str::to_owned)).collect();
+    // Somebody was faster with one of them.
+    let labels = [("example.com/rack".to_owned(), "r8".to_owned())].into();
+    let node = Node { name: "bm01".into(), addresses, labels, ..Node::default() };
+    stage.port.put_node(&cluster, node);
+    stage.pass("m").await;
+    let named = stage.port.node_of(&cluster, "bm01").unwrap();
+    assert!(named.provider_id.is_some_and(|id| id.starts_with("maas://az1/")));
+    let labels = |node: &Node| node.labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+    let expected = ["example.com/rack=r8", "topology.kubernetes.io/region=north", "topology.kubernetes.io/zone=az1"];
+    assert_eq!(labels(&stage.port.node_of(&cluster, "bm01").unwrap()), expected);
+
+    // Cluster API knows the Node from now on; whoever takes a label away is right.
+    stage.port.set_status("Machine", &Key::new("default", "m"), json!({ "nodeRef": { "name": "bm01" } })).unwrap();
+    let node = stage.port.node_of(&cluster, "bm01").unwrap();
+    stage.port.put_node(&cluster, Node { labels: BTreeMap::new(), ..node });
+    stage.pass("m").await;
+    assert_eq!(labels(&stage.port.node_of(&cluster, "bm01").unwrap()), Vec::<String>::new());
 }
 
 #[tokio::test]

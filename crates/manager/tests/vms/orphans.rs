@@ -45,10 +45,9 @@ fn agents_report(stage: &Stage, besides: &[&str]) {
         ];
         let node = Node {
             name: name.clone(),
-            resource_version: String::new(),
             provider_id: Some(format!("maas://az{number}/{id}")),
-            addresses: Vec::new(),
             annotations: annotations.into(),
+            ..Node::default()
         };
         stage.port.put_node(&host_cluster(), node);
     }

@@ -128,8 +128,11 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
     let node = prop_oneof![
         Just(NodeSight::NotAsked),
         Just(NodeSight::NotYet),
-        Just(NodeSight::Nameless("bm1".into())),
-        Just(NodeSight::Named),
+        (any::<bool>(), any::<bool>()).prop_map(|(named, zoned)| NodeSight::Joined {
+            name: "bm1".into(),
+            named,
+            labels: zoned.then(|| (ZONE_LABEL.to_owned(), "az1".to_owned())).into_iter().collect(),
+        }),
         Just(NodeSight::Foreign("it is another's".into())),
     ];
     let power = prop_oneof![Just(None), Just(Some(Power::On)), Just(Some(Power::Off)), Just(Some(Power::Unknown))];

@@ -5,6 +5,7 @@ mod debt;
 mod fixture;
 mod hosting;
 mod kind;
+mod node_labels;
 mod odd;
 mod off;
 mod ownership;

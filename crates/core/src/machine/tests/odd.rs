@@ -115,7 +115,7 @@ fn a_machine_in_a_zone_with_a_blank_in_its_name_is_of_use() {
     let metal = maas::Machine { zone: "rack 1".into(), ..metal(State::Deployed) };
     let plan = decide(&fresh().with_journal(&on_record()).seeing(metal), now());
     assert_eq!(plan.patch.spec.provider_id.as_deref(), Some("maas://rack%201/abc123"));
-    assert_eq!(plan.patch.spec.failure_domain.as_deref(), Some("rack 1"));
+    assert_eq!(plan.status.unwrap().failure_domain.as_deref(), Some("rack 1"));
 }
 
 #[test]
