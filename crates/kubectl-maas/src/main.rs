@@ -258,19 +258,16 @@ async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
         None => there,
     };
     let desired = plan::desired(&objects);
-    let inventory = match &arguments.inventory {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-            Inventory::parse(&text).with_context(|| path.display().to_string())?
+    let inventory = if let Some(path) = &arguments.inventory {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        Inventory::parse(&text).with_context(|| path.display().to_string())?
+    } else {
+        let client = cli.maas.client()?.ok_or_else(no_maas)?;
+        let mut inventory = inventory::read(&client, Addresses::Kept).await.map_err(told)?;
+        if plan::asks_for_projects(&desired) {
+            inventory::read_projects(&client, &mut inventory).await.map_err(told)?;
         }
-        None => {
-            let client = cli.maas.client()?.ok_or_else(no_maas)?;
-            let mut inventory = inventory::read(&client, Addresses::Kept).await.map_err(told)?;
-            if plan::asks_for_projects(&desired) {
-                inventory::read_projects(&client, &mut inventory).await.map_err(told)?;
-            }
-            inventory
-        }
+        inventory
     };
     let question = Question {
         clusters: arguments.clusters.clone(),

@@ -283,8 +283,8 @@ fn losing_one_of_three_control_planes_is_survived_and_two_are_not() {
     // A key may not show the machines of others: then their objects tell the zone.
     let blind = Inventory { machines: Vec::new(), ..all.clone() };
     let zones = ["az2", "az3"].map(String::from);
-    let lost = Lost::all(&blind, &zones).unwrap();
-    assert_eq!(without(&blind, &groups, &every, &lost, now())[0].fate, Fate::LosesQuorum);
+    let gone = Lost::all(&blind, &zones).unwrap();
+    assert_eq!(without(&blind, &groups, &every, &gone, now())[0].fate, Fate::LosesQuorum);
 }
 
 #[test]
