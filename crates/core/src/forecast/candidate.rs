@@ -26,7 +26,7 @@ pub struct Candidate {
     pub cores: i64,
     /// MiB.
     pub memory: i64,
-    /// Its disks.
+    /// Its disks; it boots from the first.
     pub disks: Vec<Disk>,
     /// Its tags.
     pub tags: BTreeSet<String>,
@@ -60,7 +60,7 @@ pub enum Misfit {
     TooFewCores,
     /// It has too little memory.
     TooLittleMemory,
-    /// None of its disks is large enough.
+    /// The disk that it boots from is not large enough.
     TooLittleDisk,
     /// It is not free.
     NotFree,
@@ -78,7 +78,7 @@ impl fmt::Display for Misfit {
             Self::LacksTag(tag) => write!(f, "without the tag {tag}"),
             Self::TooFewCores => f.write_str("with too few cores"),
             Self::TooLittleMemory => f.write_str("with too little memory"),
-            Self::TooLittleDisk => f.write_str("with too small disks"),
+            Self::TooLittleDisk => f.write_str("with too small a boot disk"),
             Self::NotFree => f.write_str("not free"),
             Self::Quarantined => f.write_str("in quarantine"),
         }
@@ -112,7 +112,7 @@ impl Candidate {
         }
         let enough = |gigabytes: u32| {
             let bytes = i64::from(gigabytes) * 1_000_000_000;
-            self.disks.iter().any(|disk| disk.size >= bytes)
+            self.disks.first().is_some_and(|disk| disk.size >= bytes)
         };
         if constraints.min_disk.is_some_and(|gigabytes| !enough(gigabytes)) {
             return Err(Misfit::TooLittleDisk);
