@@ -201,7 +201,9 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         control_plane: held && says_nothing_of_its_control_plane(observed),
         spec: step.spec,
     };
-    let alone = patch == Patch::default() && step.finalizer == Finalizer::Keep;
+    // A pass that does nothing else and calls for the next one at once would be repeated for ever by whoever forgets.
+    let moves = step.effect.is_some() || step.requeue != Requeue::NOW;
+    let alone = moves && patch == Patch::default() && step.finalizer == Finalizer::Keep;
     match step.journal {
         Some(journal) if alone && stored.is_some_and(|stored| journal.shows_besides(stored)) => {
             patch.recalled = Some(journal);
