@@ -254,6 +254,9 @@ impl Provisioning<'_> {
             State::Releasing | State::DiskErasing => Step::say(progress, after(20)).writing(self.journal),
             State::Ready | State::New => self.back(id),
             state if state.is_releasable() && !metal.locked => {
+                if let Some(stamp) = self.observed.missing_stamp(&self.journal, metal) {
+                    return Step::say(progress, after(0)).writing(self.journal).doing(stamp);
+                }
                 let journal = self.journal.releasing(metal, self.now);
                 let erase = self.intent.erase();
                 Step::say(progress, after(2)).writing(journal).doing(Effect::Release { machine: id.clone(), erase })

@@ -3,6 +3,7 @@
 use capmaas_api::{Severity, reasons};
 
 use super::decide::{Step, after, unknown};
+use super::effect::Effect;
 use super::journal::{ABANDON_ANNOTATION, JOURNAL_ANNOTATION, Journal};
 use super::releasing::{done, kept};
 use super::status::Progress;
@@ -176,6 +177,16 @@ impl Observed {
         current
             || noted.is_some_and(|(_, user)| user == owner)
             || journal.earlier_users.iter().any(|user| user == owner)
+    }
+
+    /// Our mark, where a machine lacks it that our user holds: MAAS takes one from the owner only. It comes before a release too. The
+    /// key goes as soon as that begins and the mark stays until its end, so only the mark tells a release that failed from
+    /// somebody else's machine (S7).
+    pub(super) fn missing_stamp(&self, journal: &Journal, metal: &maas::Machine) -> Option<Effect> {
+        let owned =
+            matches!((&self.access, &metal.owner), (Access::Granted { user, .. }, Some(owner)) if user == owner);
+        let missing = metal.stamp.as_ref() != Some(&journal.key);
+        (owned && missing).then(|| Effect::Stamp { key: journal.key.clone(), machine: metal.id.clone() })
     }
 
     /// Whether it is another object's live node (S6). What is on our journal and stamped for us is not, whatever others claim; a

@@ -8,7 +8,7 @@ use super::effect::{Effect, quarantine_tags};
 use super::journal::{Failure, TurnedOn, Write};
 use super::provisioning::{Provisioning, first_things_first};
 use super::status::Progress;
-use super::{Access, Format, dead_host};
+use super::{Format, dead_host};
 use crate::Lookup;
 use crate::conditions::whole_seconds;
 use crate::intent::Intent;
@@ -86,14 +86,10 @@ impl Provisioning<'_> {
         Step::say(progress, after(0)).writing(journal).doing(effect)
     }
 
-    /// Our mark, where it is missing. MAAS takes one from the owner only, and refuses another administrator's. A machine that an
-    /// earlier user of the cluster allocated is ours by its key all the same (S7).
+    /// Our mark, where it is missing. A machine that an earlier user of the cluster allocated is ours by its key all the same (S7).
     pub(super) fn stamp(&self, metal: &maas::Machine) -> Option<Step> {
-        let owned = matches!((&self.observed.access, &metal.owner), (Access::Granted { user, .. }, Some(owner)) if user == owner);
-        let missing = metal.stamp.as_ref() != Some(&self.journal.key);
-        let effect = Effect::Stamp { key: self.journal.key.clone(), machine: metal.id.clone() };
-        let step = Step::say(prepared(metal), after(0)).writing(self.journal.clone());
-        (owned && missing).then(|| step.doing(effect))
+        let effect = self.observed.missing_stamp(&self.journal, metal)?;
+        Some(Step::say(prepared(metal), after(0)).writing(self.journal.clone()).doing(effect))
     }
 
     /// What has to be written to the machine's interfaces before it is deployed, if anything.

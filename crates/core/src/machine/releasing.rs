@@ -238,7 +238,7 @@ impl Releasing<'_> {
     }
 
     /// Ours, and not on its way back yet.
-    fn release(self, metal: &maas::Machine) -> Step {
+    fn release(mut self, metal: &maas::Machine) -> Step {
         let id = &metal.id;
         if !metal.state.is_releasable() {
             let message = format!(
@@ -261,6 +261,11 @@ impl Releasing<'_> {
         }
         if let Some(step) = self.remove_marked(metal) {
             return step;
+        }
+        if let Some(stamp) = self.observed.missing_stamp(&self.journal, metal) {
+            let message = format!("{id} is marked as ours and then released");
+            self.journal.machine.get_or_insert_with(|| id.clone());
+            return wait(reasons::MACHINE_RELEASING, message, 0).writing(self.journal).doing(stamp);
         }
         let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
         let (reason, message) = if failed {

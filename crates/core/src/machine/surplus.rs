@@ -110,10 +110,7 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
     let Some(Surplus { seen, power, .. }) = observed.surplus.iter().find(|surplus| surplus.id == id) else {
         return Next::Wait(format!("{id}, which was allocated as well, was not looked at"));
     };
-    let (identity_changed, user) = match &observed.access {
-        Access::Granted { identity_changed, user, .. } => (*identity_changed, Some(user)),
-        Access::Denied { .. } => (false, None),
-    };
+    let identity_changed = matches!(&observed.access, Access::Granted { identity_changed: true, .. });
     let metal = match seen {
         Lookup::Found(metal) => metal,
         Lookup::Absent if !identity_changed => return Next::Over(None),
@@ -160,14 +157,12 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
         },
         state if ours && state.is_releasable() && !metal.locked => {
             let message = format!("{id} was allocated as well; it is released");
-            // The key goes as soon as the release begins, and the stamp stays until its end: only it tells a release that
-            // failed from somebody else's machine (S7).
             let release = Effect::Release { machine: machine.clone(), erase: Some(Wipe::Nothing) };
-            match (&metal.stamp, &metal.owner) {
-                (Some(_), _) => Next::Do(release, message),
-                (None, owner) if owner.as_ref() == user => Next::Do(Effect::Stamp { key, machine }, message),
+            match (observed.missing_stamp(journal, metal), &metal.stamp, &metal.owner) {
+                (Some(stamp), ..) => Next::Do(stamp, message),
+                (None, Some(_), _) => Next::Do(release, message),
                 // MAAS takes a mark from the owner only, and a release from the owner or an administrator.
-                (None, owner) => {
+                (None, None, owner) => {
                     let whose = owner.as_deref().unwrap_or("nobody");
                     let message = format!(
                         "{id} was allocated as well, by {whose}; it is released, or has to be in MAAS if we may not"

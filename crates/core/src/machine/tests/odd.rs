@@ -21,7 +21,10 @@ fn s17_a_machine_that_failed_and_is_handed_out_again_counts_and_is_given_back() 
         let found = decide(&fresh().with_journal(&asked.patch.journal.unwrap()).under_key(vec![again.clone()]), now());
         let taken = found.patch.journal.unwrap();
         assert_eq!((taken.failed.len(), taken.machine.as_deref()), (attempt, Some(ID)));
-        let plan = decide(&fresh().with_journal(&taken).seeing(again.clone()).under_key(vec![again]), now());
+        let observed = fresh().with_journal(&taken).seeing(again.clone()).under_key(vec![again]);
+        assert_eq!(effect(&decide(&observed, now())), "stamp", "only the mark is left of us if the release fails");
+        let marked = metal(State::Allocated);
+        let plan = decide(&observed.seeing(marked.clone()).under_key(vec![marked]), now());
         assert_eq!(effect(&plan), "release", "it is not deployed once more");
         let released = Journal { in_flight: None, ..plan.patch.journal.unwrap() };
         let mut ready = fresh().with_journal(&released).seeing(foreign(State::Ready, None));

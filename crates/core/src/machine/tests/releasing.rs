@@ -33,7 +33,18 @@ fn s02_an_allocation_in_flight_is_waited_for_before_the_finalizer_goes() {
     assert_eq!((plan.effect.as_ref(), plan.finalizer), (None, Finalizer::Keep));
     assert_eq!(decide(&observed, later(151)).finalizer, Finalizer::Remove);
     let found = maas::Machine { stamp: None, ..metal(State::Allocated) };
-    assert_eq!(effect(&decide(&observed.under_key(vec![found]), later(100))), "release");
+    let plan = decide(&observed.under_key(vec![found]), later(100));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().machine.as_deref()), ("stamp", Some(ID)));
+}
+
+#[test]
+fn s07_a_machine_that_was_never_marked_is_marked_before_it_is_released() {
+    let released = |found: maas::Machine| {
+        let observed = fresh().with_journal(&on_record()).deleting().seeing(found.clone());
+        effect(&decide(&observed.under_key(vec![found]), now()))
+    };
+    assert_eq!(released(maas::Machine { stamp: None, ..metal(State::Allocated) }), "stamp");
+    assert_eq!(released(metal(State::Allocated)), "release");
 }
 
 #[test]
@@ -113,7 +124,10 @@ fn s01_absence_is_believed_only_if_maas_says_so() {
 fn go02_a_machine_that_was_allocated_and_never_recorded_is_found_by_its_key_and_released() {
     let found = maas::Machine { stamp: None, ..metal(State::Allocated) };
     let plan = decide(&fresh().with_journal(&journal()).under_key(vec![found]).deleting(), now());
-    assert_eq!(effect(&plan), "release");
+    assert_eq!(effect(&plan), "stamp");
+    let marked = metal(State::Allocated);
+    let observed = fresh().with_journal(&plan.patch.journal.unwrap()).seeing(marked.clone()).under_key(vec![marked]);
+    assert_eq!(effect(&decide(&observed.deleting(), now())), "release");
 }
 
 #[test]
