@@ -5,6 +5,7 @@ pub mod args;
 pub mod backoff;
 pub mod clock;
 pub mod cluster;
+mod coalesced_reads;
 pub mod credential_rotation;
 pub mod diagnostics;
 pub mod discovery;

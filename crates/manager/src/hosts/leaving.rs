@@ -21,7 +21,7 @@ pub(crate) async fn look(context: &Context, key: &Key, observed: &Observed, iden
         Lookup::Found(metal) if deleting && !metal.is_vm() && !metal.state.is_leaving() => metal,
         _ => return AsHost::NotAsked,
     };
-    let all = match identity.client.vm_hosts().list().await {
+    let all = match context.lxd_hosts.now(identity).await {
         Ok(all) => all,
         Err(error) => return AsHost::Unknown(format!("the VM hosts of MAAS cannot be read: {error}")),
     };

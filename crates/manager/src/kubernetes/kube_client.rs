@@ -22,12 +22,12 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::coalesced_reads::CoalescedReads;
 use super::events::Recorder;
 use super::workload::Workloads;
 use super::{
     Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
 };
+use crate::coalesced_reads::CoalescedReads;
 use crate::joining::Nodes;
 use crate::machine_index::MachineIndex;
 
@@ -50,8 +50,8 @@ pub struct KubeClient {
     core_machines: Option<Store<Machine>>,
     recorder: Recorder,
     workloads: Workloads,
-    clusters: CoalescedReads<Cluster>,
-    maas_clusters: CoalescedReads<MaasCluster>,
+    clusters: CoalescedReads<Key, Option<Cluster>, Error>,
+    maas_clusters: CoalescedReads<Key, Option<MaasCluster>, Error>,
     all_maas_clusters: Option<Store<MaasCluster>>,
 }
 
@@ -139,13 +139,15 @@ impl Kubernetes for KubeClient {
 
     async fn maas_cluster(&self, key: &Key) -> Result<Option<MaasCluster>> {
         let api: Api<MaasCluster> = Api::namespaced(self.client.clone(), &key.namespace);
-        self.maas_clusters.read(key, read(format!("read the MaasCluster {key}"), api.get(&key.name))).await
+        let read = read(format!("read the MaasCluster {key}"), api.get(&key.name));
+        self.maas_clusters.read(key, read).await.map_err(|error| error.again())
     }
 
     async fn cluster(&self, key: &Key) -> Result<Option<Cluster>> {
         let resource = Cluster::api_resource(&self.core_version());
         let api: Api<Cluster> = Api::namespaced_with(self.client.clone(), &key.namespace, &resource);
-        self.clusters.read(key, read(format!("read the Cluster {key}"), api.get(&key.name))).await
+        let read = read(format!("read the Cluster {key}"), api.get(&key.name));
+        self.clusters.read(key, read).await.map_err(|error| error.again())
     }
 
     async fn machine(&self, key: &Key, uid: &str) -> Result<Option<Machine>> {

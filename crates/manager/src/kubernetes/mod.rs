@@ -3,7 +3,6 @@
 //! Two things stand behind it: [`KubePort`] speaks to an API server, [`MemoryPort`] is one in memory for simulations. One
 //! suite of contract tests (`tests/port_contract.rs`) runs against both, so that they cannot drift apart.
 
-mod coalesced_reads;
 mod events;
 mod kube_client;
 mod kubeconfig;

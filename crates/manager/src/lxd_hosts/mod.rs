@@ -29,6 +29,7 @@ pub use ledger::{Seen, group};
 pub use reports::{Report, Reports};
 
 use crate::clock::is_recent;
+use crate::coalesced_reads::CoalescedReads;
 use crate::identity::{Fingerprint, Identity};
 use crate::machine_index::MachineIndex;
 use ledger::{Ledger, Moment};
@@ -58,11 +59,19 @@ pub struct LxdHosts {
     /// Only the name of the project is kept of what MAAS answers: the rest holds a private key (S21).
     projects: Arc<Mutex<Projects>>,
     ledger: Arc<Mutex<Ledger>>,
+    now: CoalescedReads<Fingerprint, Arc<Vec<VmHost>>, maas_client::Error>,
     /// What agents on the hosts report.
     pub reports: Reports,
 }
 
 impl LxdHosts {
+    /// All VM hosts as MAAS has them now, of whatever kind. Those who ask at the same time share an answer that was given after the
+    /// last of them asked.
+    pub(crate) async fn now(&self, identity: &Identity) -> Result<Arc<Vec<VmHost>>, Arc<maas_client::Error>> {
+        let list = async { identity.client.vm_hosts().list().await.map(Arc::new) };
+        self.now.read(&identity.fingerprint, list).await
+    }
+
     /// Chooses a host for the VM of an object and remembers the choice, in one go: nobody chooses in between.
     pub async fn place(
         &self,

@@ -1,66 +1,65 @@
-//! Reads of one object by many at the same time become one read. All machines of a cluster ask for the same Cluster.
+//! Reads of one thing by many at the same time become one read. All machines of a cluster ask for the same Cluster, and all that leave
+//! for the same list of VM hosts.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Error, Key, Result};
-
-/// So many objects are remembered before those that nobody reads now are forgotten.
+/// So many keys are remembered before those that nobody reads now are forgotten.
 const KEPT: usize = 256;
 
-/// Reads of objects of one kind, put together. Every answer belongs to a read that began after its question, so that it shows
+/// Reads of one kind, put together. Every answer belongs to a read that began after its question, so that it shows
 /// every write that came before, as if everybody had read alone.
 #[derive(Debug)]
-pub(super) struct CoalescedReads<T> {
-    reads: Arc<Mutex<HashMap<Key, Arc<Read<T>>>>>,
+pub(crate) struct CoalescedReads<K, T, E> {
+    reads: Arc<Mutex<Reads<K, T, E>>>,
 }
 
-impl<T> Clone for CoalescedReads<T> {
+type Reads<K, T, E> = HashMap<K, Arc<Read<T, E>>>;
+
+impl<K, T, E> Clone for CoalescedReads<K, T, E> {
     fn clone(&self) -> Self {
         Self { reads: self.reads.clone() }
     }
 }
 
-impl<T> Default for CoalescedReads<T> {
+impl<K, T, E> Default for CoalescedReads<K, T, E> {
     fn default() -> Self {
         Self { reads: Arc::default() }
     }
 }
 
-/// What a read brought, for all who waited for it.
-type Answer<T> = Result<Option<T>, Arc<Error>>;
-
 #[derive(Debug)]
-struct Read<T> {
+struct Read<T, E> {
     /// Held by whoever reads.
     reading: tokio::sync::Mutex<()>,
-    state: Mutex<State<T>>,
+    state: Mutex<State<T, E>>,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct State<T, E> {
     /// How many reads have begun.
     begun: u64,
-    /// The last answer, and which read it belongs to.
-    answer: Option<(u64, Answer<T>)>,
+    /// The last answer, for all who waited for it, and which read it belongs to.
+    answer: Option<(u64, Result<T, Arc<E>>)>,
 }
 
-impl<T> Read<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+impl<T, E> Read<T, E> {
+    fn state(&self) -> MutexGuard<'_, State<T, E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Clone> CoalescedReads<T> {
+impl<K: Clone + Eq + Hash, T: Clone, E> CoalescedReads<K, T, E> {
     /// Reads, or waits for somebody else's read that begins after this.
-    pub(super) async fn read(&self, key: &Key, read: impl Future<Output = Result<Option<T>>>) -> Result<Option<T>> {
+    pub(crate) async fn read(&self, key: &K, read: impl Future<Output = Result<T, E>>) -> Result<T, Arc<E>> {
         let shared = self.of(key);
         let before = shared.state().begun;
         let reading = shared.reading.lock().await;
         if let Some((number, answer)) = &shared.state().answer
             && *number > before
         {
-            return answer.clone().map_err(|error| error.again());
+            return answer.clone();
         }
         let number = {
             let mut state = shared.state();
@@ -70,10 +69,10 @@ impl<T: Clone> CoalescedReads<T> {
         let answer = read.await.map_err(Arc::new);
         shared.state().answer = Some((number, answer.clone()));
         drop(reading);
-        answer.map_err(|error| error.again())
+        answer
     }
 
-    fn of(&self, key: &Key) -> Arc<Read<T>> {
+    fn of(&self, key: &K) -> Arc<Read<T, E>> {
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         if reads.len() > KEPT {
             reads.retain(|_, read| Arc::strong_count(read) > 1);
@@ -95,58 +94,57 @@ mod tests {
 
     use futures::future::join_all;
 
-    use super::super::ErrorKind;
     use super::*;
 
-    fn key() -> Key {
-        Key::new("team", "c1")
-    }
+    type Numbers = CoalescedReads<&'static str, u64, &'static str>;
+
+    const KEY: &str = "team/c1";
 
     /// Takes a second; answers what was stored when it began.
-    async fn slow(stored: &AtomicU64, reads: &AtomicU64) -> Result<Option<u64>> {
+    async fn slow(stored: &AtomicU64, reads: &AtomicU64) -> Result<u64, &'static str> {
         let value = stored.load(Ordering::SeqCst);
         reads.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(Some(value))
+        Ok(value)
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_who_ask_at_once_cost_two_reads_and_each_sees_what_was_written_before_it_asked() {
-        let (key, together, stored, reads) = (key(), CoalescedReads::default(), AtomicU64::new(1), AtomicU64::new(0));
-        let early = together.read(&key, slow(&stored, &reads));
+        let (together, stored, reads) = (Numbers::default(), AtomicU64::new(1), AtomicU64::new(0));
+        let early = together.read(&KEY, slow(&stored, &reads));
         let late = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             stored.store(2, Ordering::SeqCst);
-            join_all((0..50).map(|_| together.read(&key, slow(&stored, &reads)))).await
+            join_all((0..50).map(|_| together.read(&KEY, slow(&stored, &reads)))).await
         };
         let (early, late) = tokio::join!(early, late);
-        assert_eq!(early.unwrap(), Some(1));
-        assert!(late.into_iter().all(|answer| answer.unwrap() == Some(2)));
+        assert_eq!(early.unwrap(), 1);
+        assert!(late.into_iter().all(|answer| answer.unwrap() == 2));
         assert_eq!(reads.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_not_kept_for_those_who_ask_later() {
-        let (key, together, stored, reads) = (key(), CoalescedReads::default(), AtomicU64::new(1), AtomicU64::new(0));
-        assert_eq!(together.read(&key, slow(&stored, &reads)).await.unwrap(), Some(1));
+        let (together, stored, reads) = (Numbers::default(), AtomicU64::new(1), AtomicU64::new(0));
+        assert_eq!(together.read(&KEY, slow(&stored, &reads)).await.unwrap(), 1);
         stored.store(2, Ordering::SeqCst);
-        assert_eq!(together.read(&key, slow(&stored, &reads)).await.unwrap(), Some(2));
+        assert_eq!(together.read(&KEY, slow(&stored, &reads)).await.unwrap(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_everybodys_and_a_read_that_was_broken_off_nobodys() {
-        let (key, together, reads) = (key(), CoalescedReads::<u64>::default(), AtomicU64::new(0));
+        let (together, reads) = (Numbers::default(), AtomicU64::new(0));
         let failing = || async {
             reads.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_secs(30)).await;
-            Err(Error::new(ErrorKind::Unavailable, "read it", "it did not answer"))
+            Err("it did not answer")
         };
-        let answers = join_all((0..10).map(|_| together.read(&key, failing()))).await;
-        assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error.kind == ErrorKind::Unavailable)));
+        let answers = join_all((0..10).map(|_| together.read(&KEY, failing()))).await;
+        assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| **error == "it did not answer")));
         assert!(reads.load(Ordering::SeqCst) <= 2, "{reads:?}");
         let stored = AtomicU64::new(7);
-        let broken = tokio::time::timeout(Duration::from_millis(10), together.read(&key, slow(&stored, &reads))).await;
+        let broken = tokio::time::timeout(Duration::from_millis(10), together.read(&KEY, slow(&stored, &reads))).await;
         assert!(broken.is_err());
-        assert_eq!(together.read(&key, slow(&stored, &reads)).await.unwrap(), Some(7));
+        assert_eq!(together.read(&KEY, slow(&stored, &reads)).await.unwrap(), 7);
     }
 }
