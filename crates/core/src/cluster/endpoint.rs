@@ -13,10 +13,13 @@ const LONGEST_STEM: usize = 56;
 
 /// A name for the API server of a cluster, with six hexadecimal digits to tell it from others of that name.
 pub fn candidate(cluster: &str, digits: &str, domain: &str) -> String {
-    let stem: String = cluster.replace('.', "-").chars().take(LONGEST_STEM).collect();
-    let stem = stem.trim_matches('-');
     let digits: String = digits.chars().take(6).collect();
-    format!("{stem}-{digits}.{}", domain.trim_matches('.'))
+    format!("{}-{digits}.{}", stem(cluster), domain.trim_matches('.'))
+}
+
+fn stem(cluster: &str) -> String {
+    let stem: String = cluster.replace('.', "-").chars().take(LONGEST_STEM).collect();
+    stem.trim_matches('-').to_owned()
 }
 
 /// What is wrong with a domain that no DNS can have; MAAS answers with an error of its own program then.
@@ -33,8 +36,15 @@ pub fn not_a_domain(domain: &str) -> Option<String> {
     })
 }
 
+/// The name that the object has, whoever made it: the one that is written down, else that of its endpoint, else the one that it last
+/// told. Somebody who replaces the whole object takes away the first, often the second, and never the last.
+pub fn recorded<'a>(object: &'a Object, owner: &'a Owner) -> Option<&'a str> {
+    object.journal.name.as_deref().or_else(|| given_host(object, owner)).or_else(|| stored_name(object))
+}
+
 /// Who provides the name: what is written down, else what the object looks like.
 ///
+/// A name that only this object's UID leads to is ours, whatever became of the notes about it.
 /// An object with the finalizer and no note was the Go provider's (S24): a name that it made stays, wherever it stored it. An
 /// object without either may be one of its too, after a restore that dropped finalizers: the name has its form then.
 pub fn source(object: &Object, owner: &Owner) -> Source {
@@ -43,6 +53,9 @@ pub fn source(object: &Object, owner: &Owner) -> Source {
     }
     if object.custom_endpoint {
         return Source::User;
+    }
+    if object.made_its_name {
+        return Source::Dns;
     }
     match (given_host(object, owner), object.finalizer) {
         (Some(host), true) if is_under(host, &object.spec.dns_domain) || Some(host) == stored_name(object) => {
@@ -59,7 +72,9 @@ pub fn source(object: &Object, owner: &Owner) -> Source {
 pub fn name(object: &Object, owner: &Owner) -> Option<String> {
     match source(object, owner) {
         Source::User => None,
-        Source::Dns => object.journal.name.clone(),
+        Source::Dns => {
+            recorded(object, owner).filter(|_| object.made_its_name || object.journal.name.is_some()).map(str::to_owned)
+        }
         Source::Adopted => {
             let found = || given_host(object, owner).or_else(|| stored_name(object)).map(str::to_owned);
             object.journal.name.clone().or_else(found)
@@ -67,9 +82,14 @@ pub fn name(object: &Object, owner: &Owner) -> Option<String> {
     }
 }
 
+/// Whether our name is told somewhere and no longer written down. Its record may be there: as if it had just been asked for.
+pub fn is_found_again(object: &Object, owner: &Owner) -> bool {
+    object.journal.name.is_none() && source(object, owner) == Source::Dns && name(object, owner).is_some()
+}
+
 /// Whether a free name has to be found.
 pub fn needs_name(object: &Object, owner: &Owner) -> bool {
-    source(object, owner) == Source::Dns && object.journal.name.is_none()
+    source(object, owner) == Source::Dns && name(object, owner).is_none()
 }
 
 /// The endpoint to have, given the name in MAAS's DNS if there is one. `None`: nobody has said it yet.
@@ -104,7 +124,7 @@ fn is_under(host: &str, domain: &str) -> bool {
 /// `<cluster>-<6 hexadecimal digits>.<domain>`, as the Go provider and we make names.
 fn has_made_up_form(host: &str, cluster: &str, domain: &str) -> bool {
     let label = host.strip_suffix(domain.trim_matches('.')).and_then(|rest| rest.strip_suffix('.'));
-    let digits = label.and_then(|label| label.strip_prefix(cluster)).and_then(|rest| rest.strip_prefix('-'));
+    let digits = label.and_then(|label| label.strip_prefix(&stem(cluster))).and_then(|rest| rest.strip_prefix('-'));
     digits.is_some_and(|digits| digits.len() == 6 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
@@ -152,6 +172,25 @@ mod tests {
         assert_eq!(source(&object("vip.example", true), &owner(None)), Source::User);
         let custom = Object { custom_endpoint: true, ..object("api.k8s.example", true) };
         assert_eq!(source(&custom, &owner(None)), Source::User);
+    }
+
+    #[test]
+    fn s18_a_name_that_the_uid_leads_to_is_ours_wherever_it_is_still_told() {
+        let told = Some(NetworkStatus { dns_name: Some("c1-0abc12.k8s.example".into()) });
+        let replaced = |host: &str, network: Option<NetworkStatus>| {
+            let mut object = Object { made_its_name: true, ..object(host, false) };
+            object.status.network = network;
+            object
+        };
+        for (object, owner) in [
+            (replaced("c1-0abc12.k8s.example", None), owner(None)),
+            (replaced("", None), owner(Some("c1-0abc12.k8s.example"))),
+            (replaced("", told), owner(None)),
+        ] {
+            assert_eq!(source(&object, &owner), Source::Dns);
+            assert_eq!(name(&object, &owner).as_deref(), Some("c1-0abc12.k8s.example"));
+            assert!(!needs_name(&object, &owner) && is_found_again(&object, &owner));
+        }
     }
 
     #[test]

@@ -41,6 +41,12 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
     }
     let source = endpoint::source(object, owner);
     let name = endpoint::name(object, owner);
+    if endpoint::is_found_again(object, owner) {
+        let mut step = idle(observed);
+        (step.journal.source, step.journal.name, step.journal.asked) = (Some(source), name, Some(now));
+        step.requeue = Requeue::NOW;
+        return step.plan(observed, "writing down the name again that somebody took away");
+    }
     match &observed.machines {
         Lookup::Unknown(why) => wait(draft, reasons::MACHINES_REMAIN, why.clone(), ASK_AGAIN, now),
         Lookup::Found(machines) if !machines.is_empty() => {

@@ -1,7 +1,8 @@
 //! What happens about a `MaasCluster`: where its API server is reached, its record in MAAS's DNS, its failure domains, and how
 //! it is let go.
 //!
-//! [`decide`] is the only door; [`endpoint`] and [`addresses`] are open as well because gathering has to know what to look for.
+//! [`decide`] is the only door; [`endpoint`], [`addresses`] and a part of [`proof`] are open as well because gathering has to know what to
+//! look for.
 
 pub mod addresses;
 mod dns;
@@ -13,7 +14,7 @@ mod lxd;
 pub mod network;
 pub mod observed;
 pub mod plan;
-mod proof;
+pub mod proof;
 pub mod provenance;
 mod status;
 mod steps;

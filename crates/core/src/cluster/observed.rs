@@ -34,7 +34,8 @@ pub struct Observed {
     pub sees_a_machine: bool,
     /// The record under the name of the API server. Unknown also when there was nobody to ask.
     pub record: Lookup<Record>,
-    /// A name that is free in MAAS, if one is needed. Absent: every one that was tried is taken.
+    /// A name that is free in MAAS, if one is needed, or whose record can only be ours and is in `record` then. Absent: every one that was
+    /// tried is taken.
     pub candidate: Lookup<String>,
     /// Of the addresses that are going to be published, those that MAAS does not know yet and would reserve.
     pub unheard_of: BTreeSet<IpAddr>,
@@ -59,7 +60,7 @@ pub struct Observed {
 pub struct Object {
     /// Which object it is.
     pub itself: WrittenFor,
-    /// The name on record is one that only the UID of this object leads to: we made it up for this very object.
+    /// The name that it has ([`super::endpoint::recorded`]) is one that only its UID leads to: we made it up for this very object.
     pub made_its_name: bool,
     /// `metadata.generation`.
     pub generation: Option<i64>,

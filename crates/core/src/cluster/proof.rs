@@ -50,6 +50,11 @@ pub(super) fn leads(observed: &Observed, record: &Record) -> Leads {
     }
 }
 
+/// Whether a record under a name that only this object's UID leads to can be the one that we made for it: it leads to nobody else.
+pub fn may_be_own(observed: &Observed, record: &Record) -> bool {
+    matches!(leads(observed, record), Leads::Nowhere | Leads::Here)
+}
+
 /// Whose a record is that was found under our name.
 pub(super) enum Whose {
     Ours,

@@ -102,8 +102,13 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
     journal.written_for = Some(object.itself.clone());
     journal.identity = identity_note(observed);
     journal.name = endpoint::name(object, owner);
+    let mut found_again = endpoint::is_found_again(object, owner);
     if let (true, Lookup::Found(candidate)) = (endpoint::needs_name(object, owner), &observed.candidate) {
         journal.name = Some(candidate.clone());
+        found_again = matches!(observed.record, Lookup::Found(_));
+    }
+    if found_again {
+        journal.asked = Some(now);
     }
     let wanted = endpoint::wanted(object, owner, journal.name.as_deref());
     let patch = Patch {

@@ -58,7 +58,7 @@ pub(super) async fn gather(context: &Context, key: &Key, access: Access) -> Resu
     let (cluster, owner) = owner_of(context, key, &object).await;
     let nobody_asked = || "MAAS was not asked".to_owned();
     let mut observed = Observed {
-        object: object_of(&object),
+        object: object_of(&object, &owner_or_nobody(&owner)),
         owner,
         rivals: Vec::new(),
         machines: Lookup::Unknown("nobody asked for the machines".into()),
@@ -204,12 +204,11 @@ pub(super) fn owner_or_nobody(owner: &Lookup<Owner>) -> Owner {
     owner.found().cloned().unwrap_or_default()
 }
 
-pub(super) fn object_of(object: &MaasCluster) -> Object {
+pub(super) fn object_of(object: &MaasCluster, owner: &Owner) -> Object {
     let (annotations, labels) = (object.annotations(), object.labels());
-    let (itself, journal) = (WrittenFor::of(&object.metadata), Journal::of(annotations));
-    Object {
-        made_its_name: journal.name.as_ref().is_some_and(|name| maas::is_made_from(&itself.uid, name)),
-        itself,
+    let mut facts = Object {
+        itself: WrittenFor::of(&object.metadata),
+        made_its_name: false,
         generation: object.metadata.generation,
         deleting: object.metadata.deletion_timestamp.is_some(),
         finalizer: object.finalizers().iter().any(|name| name == CLUSTER_FINALIZER),
@@ -220,8 +219,11 @@ pub(super) fn object_of(object: &MaasCluster) -> Object {
         custom_endpoint: annotations.contains_key(CUSTOM_ENDPOINT_ANNOTATION),
         spec: object.spec.clone(),
         status: object.status.clone().unwrap_or_default(),
-        journal,
-    }
+        journal: Journal::of(annotations),
+    };
+    facts.made_its_name =
+        endpoint::recorded(&facts, owner).is_some_and(|name| maas::is_made_from(&facts.itself.uid, name));
+    facts
 }
 
 /// Whether MAAS need not be asked, because nothing will be done whatever it says.

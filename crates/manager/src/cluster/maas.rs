@@ -8,6 +8,7 @@ use std::sync::Arc;
 use capmaas_api::{MaasCluster, MaasMachine, ProviderId};
 use capmaas_core::Lookup;
 use capmaas_core::cluster::observed::{Observed, Record};
+use capmaas_core::cluster::proof::may_be_own;
 use capmaas_core::cluster::{addresses, endpoint};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name, Standing};
 use capmaas_core::machine::{Journal as MachineJournal, STAMP, debts};
@@ -62,7 +63,11 @@ pub(super) async fn look(
         && endpoint::not_a_domain(&observed.object.spec.dns_domain).is_none()
     {
         let uid = object.uid().unwrap_or_default();
-        observed.candidate = access.free_name(&owner.name, &uid, &observed.object.spec.dns_domain).await;
+        let found = access.own_name(&owner.name, &uid, observed).await;
+        if let Lookup::Found((_, Some(record))) = &found {
+            observed.record = Lookup::Found(record.clone());
+        }
+        observed.candidate = found.map(|(name, _)| name);
     }
     if matches!(identity.standing, Standing::Changed { .. }) {
         observed.sees_a_machine = access.sees_one_of(object, machines).await;
@@ -177,13 +182,19 @@ impl Access<'_> {
         self.identity.dns_names.remembered(name, self.context.clock.now())
     }
 
-    /// The first name that nobody has. The same object tries the same names again, so that a crash leads to the same one.
-    async fn free_name(&self, cluster: &str, uid: &str, domain: &str) -> Lookup<String> {
+    /// The first name that nobody else has. The same object tries the same names again, so that a crash, or somebody who takes away
+    /// all that was written down, leads to the same one.
+    async fn own_name(&self, cluster: &str, uid: &str, observed: &Observed) -> Lookup<(String, Option<Record>)> {
         for attempt in 0..NAMES_TRIED {
-            let name = endpoint::candidate(cluster, &digits(uid, attempt), domain);
+            let name = endpoint::candidate(cluster, &digits(uid, attempt), &observed.object.spec.dns_domain);
             match self.record(&name).await {
-                Lookup::Absent => return Lookup::Found(name),
-                Lookup::Found(_) => {}
+                Lookup::Absent => return Lookup::Found((name, None)),
+                Lookup::Found(record) => {
+                    let record = facts_of(&record);
+                    if may_be_own(observed, &record) {
+                        return Lookup::Found((name, Some(record)));
+                    }
+                }
                 Lookup::Unknown(why) => return Lookup::Unknown(why),
             }
         }

@@ -39,8 +39,8 @@ async fn rival(
     name: &str,
     observed: &Observed,
 ) -> Result<Option<Rival>> {
-    let facts = object_of(object);
     let owner = Owner { name: cluster_name(object), ..Owner::default() };
+    let facts = object_of(object, &owner);
     let claims = endpoint::source(&facts, &owner) != Source::User
         && endpoint::name(&facts, &owner).is_some_and(|claimed| claimed.eq_ignore_ascii_case(name));
     let copy = is_plain_copy(&facts.itself, facts.journal.written_for.as_ref());

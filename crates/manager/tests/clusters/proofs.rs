@@ -49,6 +49,65 @@ fn edit(stage: &Stage, annotations: Value) {
     stage.port.edit("MaasCluster", &key(), &json!({ "metadata": { "annotations": annotations } })).unwrap();
 }
 
+/// Somebody replaces the whole object by the manifest that it was once made from: what we wrote down, the finalizer and the endpoint are
+/// gone. Cluster API puts back what is its own; the status stays, because a replacement does not touch it.
+fn replace(stage: &Stage) {
+    let names = stage.object()["metadata"]["annotations"].as_object().unwrap().clone();
+    let none: serde_json::Map<String, Value> = names.keys().map(|name| (name.clone(), Value::Null)).collect();
+    let patch =
+        json!({ "metadata": { "annotations": none, "finalizers": null }, "spec": { "controlPlaneEndpoint": null } });
+    stage.port.edit("MaasCluster", &key(), &patch).unwrap();
+}
+
+#[tokio::test]
+async fn s18_a_replaced_object_keeps_its_record_and_deletes_it_in_the_end() {
+    // Whether or not the Cluster has taken the endpoint over, machines are there, and the status tells the name.
+    for case in 0..8 {
+        let (adopted, up, told) = (case & 1 > 0, case & 2 > 0, case & 4 > 0);
+        let stage = Stage::new();
+        stage.plain_cluster();
+        if up {
+            stage.control_plane("cp1");
+        }
+        stage.rest().await;
+        let records = stage.records();
+        assert_eq!(records.len(), 1);
+        let endpoint = stage.object()["spec"]["controlPlaneEndpoint"].clone();
+        if adopted {
+            stage.port.edit("Cluster", &key(), &json!({ "spec": { "controlPlaneEndpoint": endpoint } })).unwrap();
+        }
+        if !told {
+            stage.port.set_status("MaasCluster", &key(), json!({})).unwrap();
+        }
+        let writes = stage.writes().len();
+        replace(&stage);
+        stage.rest().await;
+        assert_eq!((stage.records(), stage.writes().len()), (records, writes), "case {case}: MAAS is not changed");
+        assert_eq!(stage.object()["spec"]["controlPlaneEndpoint"], endpoint, "case {case}");
+        assert_eq!(stage.object()["status"]["ready"], true, "case {case}");
+        stage.port.delete("MaasCluster", &key());
+        if up {
+            stage.gone("cp1");
+        }
+        stage.rest().await;
+        assert!(stage.object().is_null() && stage.records().is_empty(), "case {case}: {:?}", stage.records());
+    }
+}
+
+#[tokio::test]
+async fn s18_a_replaced_object_that_is_deleted_before_anything_is_noted_again_leaves_no_record() {
+    let stage = Stage::new();
+    stage.plain_cluster();
+    stage.rest().await;
+    replace(&stage);
+    // It gets its finalizer and its name back, and not yet the number of its record.
+    stage.pass().await;
+    assert!(stage.object()["metadata"]["annotations"].get(format!("{ANNOTATION}dns-record")).is_none());
+    stage.port.delete("MaasCluster", &key());
+    stage.rest().await;
+    assert!(stage.object().is_null() && stage.records().is_empty());
+}
+
 #[tokio::test]
 async fn s18_a_name_of_our_form_or_a_finalizer_makes_no_record_ours() {
     for metadata in [json!({}), json!({ "finalizers": ["maascluster.infrastructure.cluster.x-k8s.io"] })] {

@@ -1,6 +1,6 @@
 //! Whose a journal is, and whose a record.
 
-use capmaas_api::{conditions, reasons};
+use capmaas_api::{conditions, names, reasons};
 
 use super::super::decide;
 use super::super::journal::Source;
@@ -197,4 +197,34 @@ fn s01_whose_a_record_is_cannot_be_told_while_the_machines_are_not_known() {
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
     assert_ne!(says(&plan, conditions::LOAD_BALANCER_READY), reasons::DNS_NAME_TAKEN);
+}
+
+#[test]
+fn s18_a_name_that_is_still_told_is_written_down_again_before_anything_else() {
+    let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
+    observed.object.journal = Journal::default();
+    observed.identity = Ok(Known { standing: Standing::First, ..known() });
+    for deleting in [false, true] {
+        observed.object.deleting = deleting;
+        let plan = decide(&observed, now());
+        assert_eq!(plan.effect, None);
+        for (key, value) in [
+            (names::ENDPOINT_SOURCE_ANNOTATION, "dns"),
+            (names::DNS_NAME_ANNOTATION, NAME),
+            (names::DNS_ASKED_ANNOTATION, &now().to_string()),
+        ] {
+            assert_eq!(plan.patch.annotations[key].as_deref(), Some(value), "{plan:?}");
+        }
+    }
+}
+
+#[test]
+fn s18_a_name_that_is_told_nowhere_is_found_again_by_its_record() {
+    let mut observed = fresh();
+    observed.record = Lookup::Found(record(7, &[]));
+    let plan = decide(&observed, now());
+    assert!(plan.patch.annotations.contains_key(names::DNS_ASKED_ANNOTATION), "its record may be ours: {plan:?}");
+    observed.record = Lookup::Unknown("there is no name to look for yet".into());
+    let plan = decide(&observed, now());
+    assert!(!plan.patch.annotations.contains_key(names::DNS_ASKED_ANNOTATION), "nothing was asked for: {plan:?}");
 }
