@@ -70,6 +70,12 @@ test-maas-37: check-machine ## Every scenario on real parts once more, against a
 	$(CARGO) build --workspace --bins
 	CAPMAAS_MAAS_VERSION=3.7 hack/cargo-test -p capmaas-e2e --all-features
 
+.PHONY: test-capi
+test-capi: tools ## Cluster API's own end-to-end specs against capmaas (FOCUS= names some); which they are is in docs/cluster-api-specs.md
+	cd lab/capi-specs && go test -run TestEverySpecIsInTheTable .
+	$(CARGO) build --quiet --workspace --bins
+	"$${CARGO_TARGET_DIR:-target}/debug/capi-specs" --artifacts "$${CARGO_TARGET_DIR:-target}/capi-specs" $(if $(FOCUS),--focus "$(FOCUS)")
+
 .PHONY: test-matrix
 test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two older Cluster API cores
 	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-api --test api_server

@@ -2,6 +2,7 @@
 //! and waiting for what must become true.
 
 pub mod browser;
+pub mod capi_specs;
 pub mod cluster;
 pub mod go_provider;
 pub mod lxd_hosts;
@@ -12,6 +13,7 @@ pub mod real_nodes;
 pub mod real_workload;
 pub mod rehearsal;
 pub mod release;
+pub mod runtime_extension;
 pub mod scene;
 pub mod tenants;
 

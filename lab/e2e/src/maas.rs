@@ -31,7 +31,7 @@ pub const DOMAIN: &str = "k8s.example";
 /// The zones, four machines each.
 pub const ZONES: [&str; 3] = ["az1", "az2", "az3"];
 /// Images are named after the Kubernetes version in them.
-const IMAGES: [&str; 2] = ["v1.35.8", "v1.36.4"];
+const IMAGES: [&str; 4] = ["v1.35.8", "v1.36.4", "v1.33.12", "v1.34.11"];
 /// Names the MAAS that scenarios run against, such as "3.7".
 const MAAS_VERSION: &str = "CAPMAAS_MAAS_VERSION";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -76,6 +76,7 @@ enum Order {
     Nodes(u16, oneshot::Sender<BTreeMap<String, Role>>),
     Config(u16, oneshot::Sender<Option<kube::Config>>),
     EverWritten(u16, oneshot::Sender<anyhow::Result<Option<String>>>),
+    Accept(Arc<CertificateAuthority>),
 }
 
 /// A workload cluster that may come up.
@@ -141,7 +142,14 @@ impl Maas {
         let (alive, mut ended) = watch::channel(());
         let (started, start) = std::sync::mpsc::channel();
         let trouble = Arc::<Mutex<BTreeMap<String, String>>>::default();
-        let machines = Machines { control: control.clone(), clusters: Vec::new(), trouble: trouble.clone(), played };
+        let machines = Machines {
+            control: control.clone(),
+            clusters: Vec::new(),
+            begun: Vec::new(),
+            accepted: None,
+            trouble: trouble.clone(),
+            played,
+        };
         // A thread and a runtime of its own: MAAS goes on whatever the test does.
         let thread = std::thread::Builder::new().name("maas".into()).spawn(move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -257,6 +265,13 @@ impl Maas {
         self.ask(|reply| Order::Expect(kubernetes, Some(pods), reply)).await?
     }
 
+    /// From now on machines find a cluster to join without one being prepared: the first machine of a control plane begins it, and it
+    /// ends with its last machine. All of them trust one authority, which their owner hands to Cluster API.
+    pub fn accept_clusters(&self, authority: Arc<CertificateAuthority>) -> anyhow::Result<()> {
+        let accepted = self.orders.send(Order::Accept(authority));
+        accepted.map_err(|_| anyhow::anyhow!("the thread that plays the machines has ended"))
+    }
+
     /// The machines that joined the cluster on this port and run.
     pub async fn nodes(&self, port: u16) -> anyhow::Result<BTreeMap<String, Role>> {
         self.ask(|reply| Order::Nodes(port, reply)).await
@@ -356,7 +371,12 @@ fn machines(control: &Control) -> Vec<MachineFacts> {
 /// The machines of this MAAS, as they boot.
 struct Machines {
     control: Control,
+    /// Those that somebody prepared.
     clusters: Vec<WorkloadPlayer>,
+    /// Those that began with their first machine.
+    begun: Vec<WorkloadPlayer>,
+    /// Who signs for clusters that nobody prepared, if there may be any.
+    accepted: Option<Arc<CertificateAuthority>>,
     trouble: Arc<Mutex<BTreeMap<String, String>>>,
     /// There is no hardware.
     played: bool,
@@ -398,6 +418,7 @@ impl Machines {
             Order::Config(port, reply) => {
                 let _ = reply.send(self.cluster(port).and_then(WorkloadPlayer::config));
             }
+            Order::Accept(authority) => self.accepted = Some(authority),
             Order::EverWritten(port, reply) => {
                 let written = self.cluster(port).map(WorkloadPlayer::ever_written).transpose();
                 let _ = reply.send(written.map(Option::flatten).map_err(anyhow::Error::new));
@@ -419,15 +440,23 @@ impl Machines {
                 Err(error) => trouble.insert(machine.hostname, format!("{error:#}")),
             };
         }
+        for cluster in self.begun.extract_if(.., |cluster| cluster.joined().is_empty()) {
+            cluster.stop().await;
+        }
     }
 
     async fn boot(&mut self, machine: &MachineFacts) -> anyhow::Result<()> {
-        if self.clusters.iter().any(|cluster| cluster.joined().contains_key(&machine.hostname)) {
+        if self.clusters.iter().chain(&self.begun).any(|cluster| cluster.joined().contains_key(&machine.hostname)) {
             return Ok(());
         }
         let Some(user_data) = &machine.user_data else { bail!("deployed without user data") };
         let user_data = String::from_utf8(BASE64_STANDARD.decode(user_data.trim())?)?;
-        let Some(cluster) = self.clusters.iter_mut().find(|cluster| cluster.is_for(&user_data)) else {
+        let known = self.clusters.iter().chain(&self.begun).any(|cluster| cluster.is_for(&user_data));
+        if let (false, Some(authority)) = (known, &self.accepted) {
+            self.begun.extend(WorkloadPlayer::begun_by(KubernetesVersion::V1_36, authority.clone(), &user_data));
+        }
+        let mut clusters = self.clusters.iter_mut().chain(&mut self.begun);
+        let Some(cluster) = clusters.find(|cluster| cluster.is_for(&user_data)) else {
             bail!("its user data is for no cluster of this test:\n{user_data}");
         };
         let (_, kubelet) = machine.series.split_once("k8s-").unwrap_or(("", IMAGES[0]));
@@ -442,7 +471,7 @@ impl Machines {
     }
 
     async fn switch_off(&mut self, machine: &MachineFacts) -> anyhow::Result<()> {
-        for cluster in &mut self.clusters {
+        for cluster in self.clusters.iter_mut().chain(&mut self.begun) {
             cluster.switch_off(&machine.hostname).await?;
         }
         Ok(())

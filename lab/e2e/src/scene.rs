@@ -20,6 +20,8 @@ use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player,
 /// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
+/// What users of ClusterClasses, of hooks and of taints turn on.
+const FEATURES: &[&str] = &["ClusterTopology", "RuntimeSDK", "MachineTaintPropagation"];
 
 /// Everything that a scenario needs. Ends when dropped.
 pub struct Scene {
@@ -89,7 +91,7 @@ impl Scene {
         clusterctl.run(["init", "--infrastructure", &provider]).await?;
         let mut scene = Self { core, player: None, testbed, maas };
         // The Deployments of Cluster API's own managers run nowhere; they are started beside.
-        let options = CapiOptions { cluster_topology: true, ..CapiOptions::new(core) };
+        let options = CapiOptions { features: FEATURES, ..CapiOptions::new(core) };
         scene.testbed.start_cluster_api(&options).await?;
         scene.start_installed_manager().await?;
         Ok((scene, clusterctl))

@@ -122,7 +122,7 @@ async fn the_quick_start_works_word_for_word() {
     let prepared = Clusterctl::prepare(&testbed, &releases[1]).await.unwrap();
     prepared.run(["init"]).await.unwrap();
     let core = CapiVersion::V1_14;
-    testbed.start_cluster_api(&CapiOptions { cluster_topology: true, ..CapiOptions::new(core) }).await.unwrap();
+    testbed.start_cluster_api(&CapiOptions { features: &["ClusterTopology"], ..CapiOptions::new(core) }).await.unwrap();
     let expected = maas.expect_cluster(KubernetesVersion::V1_36).await.unwrap();
     // The played API server has an authority of its own; kubeadm would make one.
     testbed.apply_objects(ClusterPlan::new(core, "c1").secrets(&expected)).await.unwrap();

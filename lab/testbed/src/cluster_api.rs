@@ -57,14 +57,14 @@ pub struct CapiOptions {
     pub version: CapiVersion,
     /// Which; all when not said.
     pub providers: Vec<CapiProvider>,
-    /// Whether ClusterClasses work (feature gate ClusterTopology).
-    pub cluster_topology: bool,
+    /// Features that are off unless asked for, such as `ClusterTopology`.
+    pub features: &'static [&'static str],
 }
 
 impl CapiOptions {
     /// All managers of a version, feature gates as they come.
     pub fn new(version: CapiVersion) -> Self {
-        Self { version, providers: CapiProvider::ALL.to_vec(), cluster_topology: false }
+        Self { version, providers: CapiProvider::ALL.to_vec(), features: &[] }
     }
 }
 
@@ -187,9 +187,10 @@ impl Prepared {
         } else {
             command.arg(format!("--diagnostics-address=127.0.0.1:{metrics}")).arg("--insecure-diagnostics=true");
         }
-        // The bootstrap manager has no such gate.
-        if options.cluster_topology && self.provider != CapiProvider::Bootstrap {
-            command.arg("--feature-gates=ClusterTopology=true");
+        // The bootstrap manager knows none of them in every version.
+        if !options.features.is_empty() && self.provider != CapiProvider::Bootstrap {
+            let gates: Vec<String> = options.features.iter().map(|feature| format!("{feature}=true")).collect();
+            command.arg(format!("--feature-gates={}", gates.join(",")));
         }
         sandbox.spawn(name, command)
     }

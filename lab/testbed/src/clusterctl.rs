@@ -86,18 +86,33 @@ impl Clusterctl {
         write_infrastructure(&self.dir, infrastructure).map(drop)
     }
 
+    /// Puts more templates beside those of a release, or in place of them: file name and content.
+    pub fn add_templates(&self, version: &str, templates: &[(String, String)]) -> Result<()> {
+        let release = self.dir.join("infrastructure-maas").join(version);
+        templates.iter().try_for_each(|(name, content)| write_file(&release.join(name), content))
+    }
+
+    /// The folder of the repository, with `clusterctl.yaml` in it.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The command, ready for arguments, variables of templates and another kubeconfig.
     pub fn command(&self) -> Command {
         let mut command = self.sandbox.command(&self.program);
+        command.arg("--config").arg(self.dir.join("clusterctl.yaml"));
+        self.surround(&mut command);
         command
-            .arg("--config")
-            .arg(self.dir.join("clusterctl.yaml"))
+    }
+
+    /// Lets a program that has clusterctl inside find this repository and cluster, and no other.
+    pub fn surround(&self, command: &mut Command) {
+        command
             .env("KUBECONFIG", &self.kubeconfig)
             .env("XDG_CONFIG_HOME", self.dir.join("config"))
             .env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true")
             // It would look for releases there.
             .env("GOPROXY", "off");
-        command
     }
 
     /// Runs it and answers what it printed.

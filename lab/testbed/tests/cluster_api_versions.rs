@@ -46,7 +46,7 @@ async fn an_upgrade_takes_stored_objects_along() {
 #[tokio::test]
 async fn cluster_classes_can_be_turned_on_in_every_version() {
     for version in CapiVersion::ALL {
-        let options = CapiOptions { cluster_topology: true, ..CapiOptions::new(version) };
+        let options = CapiOptions { features: &["ClusterTopology"], ..CapiOptions::new(version) };
         let testbed = Testbed::builder().cluster_api_options(options).start().await.unwrap();
         testbed.apply_yaml(include_str!("manifests/cluster-class.yaml")).await.unwrap();
         testbed.stop().await;

@@ -15,6 +15,7 @@ use std::{
     sync::Arc,
 };
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube::{
     Api, Client,
@@ -50,6 +51,8 @@ pub struct BootedMachine {
 pub struct WorkloadPlayer {
     authority: Arc<CertificateAuthority>,
     port: u16,
+    /// The name of its API server, where the port alone does not tell clusters apart.
+    host: Option<String>,
     kubernetes: KubernetesVersion,
     nodes: BTreeMap<String, Joined>,
     api_server: Option<Testbed>,
@@ -69,15 +72,29 @@ struct Joined {
 impl WorkloadPlayer {
     /// A cluster of which no machine runs yet, on a port that no other uses.
     pub fn new(kubernetes: KubernetesVersion) -> Result<Self> {
-        Ok(Self {
-            authority: Arc::new(CertificateAuthority::generate("kubernetes")?),
-            port: free_ports::<1>()?[0],
-            kubernetes,
-            nodes: BTreeMap::new(),
-            api_server: None,
-            pods: None,
-            player: None,
-        })
+        let authority = Arc::new(CertificateAuthority::generate("kubernetes")?);
+        Ok(Self::with(kubernetes, authority, None, free_ports::<1>()?[0]))
+    }
+
+    /// The cluster that the first machine of a control plane begins, by its user data: under the name and on the port that are in it,
+    /// with an authority that its owner handed to Cluster API. `None` for any other machine, or one that cannot be read.
+    pub fn begun_by(
+        kubernetes: KubernetesVersion,
+        authority: Arc<CertificateAuthority>,
+        user_data: &str,
+    ) -> Option<Self> {
+        let kubeadm = Kubeadm::read(user_data).ok().filter(|kubeadm| kubeadm.role == Role::Init)?;
+        let (host, port) = kubeadm.endpoint;
+        Some(Self::with(kubernetes, authority, Some(host), port))
+    }
+
+    fn with(
+        kubernetes: KubernetesVersion,
+        authority: Arc<CertificateAuthority>,
+        host: Option<String>,
+        port: u16,
+    ) -> Self {
+        Self { authority, port, host, kubernetes, nodes: BTreeMap::new(), api_server: None, pods: None, player: None }
     }
 
     /// Lets its nodes run Pods, which takes Kubernetes' own controllers too. Otherwise nothing but Nodes is played.
@@ -114,7 +131,10 @@ impl WorkloadPlayer {
 
     /// Whether user data is about this cluster.
     pub fn is_for(&self, user_data: &str) -> bool {
-        Kubeadm::read(user_data).is_ok_and(|kubeadm| kubeadm.endpoint.1 == self.port)
+        Kubeadm::read(user_data).is_ok_and(|kubeadm| {
+            let (host, port) = kubeadm.endpoint;
+            port == self.port && self.host.as_ref().is_none_or(|own| *own == host)
+        })
     }
 
     /// Boots a machine. An error means that it has not joined yet; kubeadm would go on trying, and so may the caller.
@@ -142,6 +162,11 @@ impl WorkloadPlayer {
         if let Some(configuration) = &kubeadm.cluster_configuration {
             let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
             create(&maps, &objects::kubeadm_config(configuration)).await?;
+            // Where Pods are run, it would have some, and there is no such program.
+            if self.player.is_none() {
+                let daemons: Api<DaemonSet> = Api::namespaced(client.clone(), "kube-system");
+                create(&daemons, &objects::kube_proxy(&machine.kubelet)).await?;
+            }
         }
         if let Some(player) = &self.player {
             player.adopt_node(&machine.hostname);
@@ -232,18 +257,17 @@ async fn join(client: &Client, machine: &BootedMachine, control_plane: bool) -> 
     create(&nodes, &node).await?;
     let params = PatchParams::default();
     let doing = || format!("make the Node {name} ready");
-    nodes.patch_status(name, &params, &Patch::Merge(objects::node_status(machine))).await.doing(doing)?;
-    // Admission marks every new Node as not ready; the controller that would take it back does not run here.
+    // Admission marks every new Node as not ready; the controller that would take it back does not run here. Before the Node has
+    // addresses nobody takes it for a machine's, so nobody else changes its taints.
     let taints = json!({"spec": {"taints": node["spec"]["taints"]}});
     nodes.patch(name, &params, &Patch::Merge(taints)).await.doing(doing)?;
-    if control_plane {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
-        for component in objects::COMPONENTS {
-            create(&pods, &objects::static_pod(component, name)).await?;
-            let pod = objects::static_pod_name(component, name);
-            let running = Patch::Merge(objects::running());
-            pods.patch_status(&pod, &params, &running).await.doing(|| format!("let {pod} run"))?;
-        }
+    nodes.patch_status(name, &params, &Patch::Merge(objects::node_status(machine))).await.doing(doing)?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
+    for component in objects::COMPONENTS.into_iter().take(if control_plane { objects::COMPONENTS.len() } else { 1 }) {
+        create(&pods, &objects::static_pod(component, name)).await?;
+        let pod = objects::static_pod_name(component, name);
+        let running = Patch::Merge(objects::running());
+        pods.patch_status(&pod, &params, &running).await.doing(|| format!("let {pod} run"))?;
     }
     Ok(())
 }

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use super::BootedMachine;
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
-/// The parts of a control plane beside etcd, which is outside here.
-pub(super) const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+/// What runs on every Node.
+pub(super) const KUBE_PROXY: &str = "kube-proxy";
+/// What runs on the Node of a control plane; etcd is outside here.
+pub(super) const COMPONENTS: [&str; 4] = [KUBE_PROXY, "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// The Node, without a provider ID: that is the infrastructure provider's to write.
 pub(super) fn node(machine: &BootedMachine, control_plane: bool) -> Value {
@@ -65,15 +67,36 @@ pub(super) fn static_pod_name(component: &str, node: &str) -> String {
     format!("{component}-{node}")
 }
 
+/// The DaemonSet that `kubeadm init` leaves: Cluster API keeps its image in step with the version. Nobody runs its Pods; one is played
+/// for each Node.
+pub(super) fn kube_proxy(version: &str) -> Value {
+    let labels = json!({"k8s-app": KUBE_PROXY});
+    let image = format!("registry.k8s.io/{KUBE_PROXY}:{version}");
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": KUBE_PROXY, "namespace": "kube-system", "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": KUBE_PROXY, "image": image}]}},
+        },
+    })
+}
+
 /// A static Pod as the kubelet mirrors it; Cluster API looks for its labels.
 pub(super) fn static_pod(component: &str, node: &str) -> Value {
+    let labels = if component == KUBE_PROXY {
+        json!({"k8s-app": component})
+    } else {
+        json!({"tier": "control-plane", "component": component})
+    };
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": static_pod_name(component, node),
             "namespace": "kube-system",
-            "labels": {"tier": "control-plane", "component": component},
+            "labels": labels,
             "annotations": {"kubernetes.io/config.mirror": "played", "kubernetes.io/config.source": "file"},
         },
         "spec": {
