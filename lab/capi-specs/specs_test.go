@@ -41,6 +41,14 @@ var _ = Describe("When following the Cluster API quick-start with ClusterClass w
 	})
 })
 
+var _ = Describe("When testing MachineDeployment scale out/in", func() {
+	e2e.MachineDeploymentScaleSpec(ctx, func() e2e.MachineDeploymentScaleSpecInput {
+		return e2e.MachineDeploymentScaleSpecInput{
+			E2EConfig: e2eConfig, ClusterctlConfigPath: *clusterctlPath, BootstrapClusterProxy: bootstrapClusterProxy, ArtifactFolder: *artifacts,
+		}
+	})
+})
+
 var _ = Describe("When testing MachineDeployment remediation", func() {
 	e2e.MachineDeploymentRemediationSpec(ctx, func() e2e.MachineDeploymentRemediationSpecInput {
 		return e2e.MachineDeploymentRemediationSpecInput{
