@@ -42,6 +42,8 @@ pub struct Signed<'a> {
     pub url: &'a str,
     /// The query.
     pub query: &'a Form,
+    /// The fields of a posted form, which are signed too.
+    pub posted: Option<&'a Form>,
 }
 
 /// Finds out who asks. `wall` is the clock of the computer: time stamps come from clients, whose clocks nobody drives.
@@ -193,18 +195,26 @@ fn escape(text: &str) -> String {
     out
 }
 
+/// The text that is signed. A name counts once: of a form its last value, of a query its first that is not empty, and
+/// the query counts more than the header, and that more than the form.
 fn base_string(signed: &Signed<'_>, parameters: &BTreeMap<String, String>) -> String {
-    let mut pairs: Vec<(String, String)> = parameters
-        .iter()
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .chain(signed.query.pairs.iter().cloned())
-        .filter(|(key, _)| key != "oauth_signature")
-        .map(|(key, value)| (escape(&key), escape(&value)))
-        .collect();
+    let mut fields: BTreeMap<&str, &str> = BTreeMap::new();
+    for (key, value) in signed.posted.iter().flat_map(|form| &form.pairs) {
+        fields.insert(key, value);
+    }
+    fields.extend(parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    let given = signed.query.pairs.iter().filter(|(_, value)| !value.is_empty());
+    fields.extend(given.rev().map(|(key, value)| (key.as_str(), value.as_str())));
+    fields.remove("oauth_signature");
+    let mut pairs: Vec<(String, String)> =
+        fields.into_iter().map(|(key, value)| (escape(key), escape(value))).collect();
     pairs.sort();
-    pairs.dedup();
     let joined: Vec<String> = pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
-    format!("{}&{}&{}", signed.method, escape(signed.url), escape(&joined.join("&")))
+    format!("{}&{}&{}", signed.method, escape(&without_default_port(signed.url)), escape(&joined.join("&")))
+}
+
+fn without_default_port(url: &str) -> String {
+    url.replacen(":80/", "/", 1)
 }
 
 fn hmac(secret: &str, base: &str) -> String {

@@ -21,6 +21,8 @@ pub enum Encoding {
     Json,
     /// A content type that nobody reads.
     Unread,
+    /// JSON that is none.
+    Malformed,
 }
 
 /// Parameters in the order of the request.
@@ -47,7 +49,10 @@ impl Form {
         match bare.as_str() {
             "application/x-www-form-urlencoded" => Self { pairs: parse_pairs(body), ..Self::default() },
             "multipart/form-data" => boundary(kind).map(|b| parse_multipart(&b, body)).unwrap_or_default(),
-            "application/json" => Self { pairs: json_pairs(body), encoding: Encoding::Json, files: Vec::new() },
+            "application/json" => match serde_json::from_slice(body) {
+                Ok(value) => Self { pairs: json_pairs(&value), encoding: Encoding::Json, files: Vec::new() },
+                Err(_) => Self { encoding: Encoding::Malformed, ..Self::default() },
+            },
             "" => Self::default(),
             _ => Self { encoding: Encoding::Unread, ..Self::default() },
         }
@@ -95,6 +100,11 @@ impl Form {
         text.parse().map(Some).map_err(wrong)
     }
 
+    /// What a handler cannot do without. An empty text is something.
+    pub fn mandatory(&self, key: &str) -> Outcome<&str> {
+        self.get(key).ok_or_else(|| Refusal::bad_request(format!("No provided {key}!")))
+    }
+
     /// A boolean field of a form: whatever is not false is true.
     pub fn checkbox(&self, key: &str) -> bool {
         self.get(key).is_some_and(|text| !matches!(text, "" | "False" | "false" | "0"))
@@ -115,8 +125,8 @@ fn parse_pairs(bytes: &[u8]) -> Vec<(String, String)> {
     form_urlencoded::parse(bytes).map(|(key, value)| (key.into_owned(), value.into_owned())).collect()
 }
 
-fn json_pairs(body: &[u8]) -> Vec<(String, String)> {
-    let Ok(Value::Object(object)) = serde_json::from_slice(body) else { return Vec::new() };
+fn json_pairs(value: &Value) -> Vec<(String, String)> {
+    let Value::Object(object) = value else { return Vec::new() };
     let plain = |value: &Value| match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

@@ -41,7 +41,7 @@ pub fn answer(model: &mut Model, nonces: &mut Nonces, incoming: &Incoming, wall:
     let query = Form::from_query(&incoming.query);
     let origin = format!("http://{}", header(&incoming.headers, "host").unwrap_or("localhost"));
     let url = format!("{origin}{}", incoming.path);
-    let signed = Signed { method: incoming.method.as_str(), url: &url, query: &query };
+    let signed = Signed { method: incoming.method.as_str(), url: &url, query: &query, posted: None };
     match auth::identify(model, nonces, &incoming.headers, &signed, wall) {
         Ok(Identity::User(_)) => {}
         Ok(Identity::Anonymous) => return Reply::text(401, "No authorization header received."),

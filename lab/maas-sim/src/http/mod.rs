@@ -134,33 +134,39 @@ pub fn prepare(
     let origin = format!("http://{}", header(&incoming.headers, "host").unwrap_or("localhost"));
     let url = format!("{origin}{}", incoming.path);
     let method = incoming.method.as_str();
-    let signed = Signed { method, url: &url, query: &query };
+    let body = Form::from_body(header(&incoming.headers, "content-type"), &incoming.body);
+    // Of JSON there is no form.
+    let posted = (method == "POST" && body.encoding == Encoding::Form).then_some(&body);
+    let signed = Signed { method, url: &url, query: &query, posted };
     let identity = if route.is_public() {
         Identity::Anonymous
     } else {
         auth::identify(model, nonces, &incoming.headers, &signed, wall)?
     };
-    let body = Form::from_body(header(&incoming.headers, "content-type"), &incoming.body);
+    // Read after the signature and before the method is looked at.
+    let unreadable = body.encoding == Encoding::Malformed && matches!(method, "POST" | "PUT");
+    let unreadable = || unreadable.then(|| Box::new(Reply::handler(400, "Bad Request")));
     // An empty operation is none: some clients always send the parameter.
     let named = |form: &Form| form.text("op").filter(|op| !op.is_empty());
     let in_body = || (method == "POST" || method == "PUT").then(|| named(&body)).flatten();
-    let op = found.op.or_else(|| named(&query)).or_else(in_body);
+    let op = named(&query).or_else(in_body).or(found.op);
     let unrecognised = || {
         let op = op.as_deref().unwrap_or("None");
         Box::new(Reply::text(400, &format!("Unrecognised signature: method={method} op={op}")))
     };
     let (operation, action) = match identity {
         Identity::Anonymous if !route.is_public() => {
-            let Some(allowed) = route.anonymous() else {
+            let allowed = route.anonymous().unwrap_or_default();
+            // Where nothing may be asked for by this method without a signature, a signature is asked for.
+            if !allowed.iter().any(|operation| operation.method == method) {
                 return Err(Box::new(Reply::handler(401, "Forbidden")));
-            };
-            if !matches!(method, "GET" | "POST") {
-                return Err(Box::new(Reply::not_allowed("POST, GET")));
             }
+            unreadable().map_or(Ok(()), Err)?;
             let found = route.action(method, op.as_deref()).filter(|(operation, _)| allowed.contains(operation));
             found.ok_or_else(unrecognised)?
         }
         _ => {
+            unreadable().map_or(Ok(()), Err)?;
             let methods = route.methods();
             if !methods.contains(&method) {
                 return Err(Box::new(Reply::not_allowed(&methods.join(", "))));
