@@ -34,7 +34,8 @@ impl Interface {
 impl Model {
     /// An interface of a machine by id or name.
     pub fn find_interface(&self, system_id: &str, text: &str) -> Outcome<&Interface> {
-        let machine = self.machine(system_id)?;
+        // Of a node that is not there nothing else is said than of an interface.
+        let machine = self.node(system_id).map_err(|_| Refusal::NotFound("Interface"))?;
         let by_id = text.parse::<i64>().ok();
         machine
             .interfaces
@@ -45,22 +46,19 @@ impl Model {
 
     /// An interface of a machine by id.
     pub fn interface(&self, system_id: &str, id: i64) -> Outcome<&Interface> {
-        self.machine(system_id)?.interfaces.iter().find(|nic| nic.id == id).ok_or(Refusal::NotFound("Interface"))
+        self.node(system_id)?.interfaces.iter().find(|nic| nic.id == id).ok_or(Refusal::NotFound("Interface"))
     }
 
     /// An interface of a machine by id, to change it.
     pub fn interface_mut(&mut self, system_id: &str, id: i64) -> Outcome<&mut Interface> {
-        self.machine_mut(system_id)?
-            .interfaces
-            .iter_mut()
-            .find(|nic| nic.id == id)
-            .ok_or(Refusal::NotFound("Interface"))
+        self.node_mut(system_id)?.interfaces.iter_mut().find(|nic| nic.id == id).ok_or(Refusal::NotFound("Interface"))
     }
 
     /// The 409 of a change in the wrong state.
     pub fn check_interface_state(&self, system_id: &str, operation: &str) -> Outcome<()> {
-        let status = self.machine(system_id)?.status;
-        if self.interfaces_changeable(status) {
+        let status = self.node(system_id)?.status;
+        // Those of a device may always be changed.
+        if self.interfaces_changeable(status) || self.db.devices.contains_key(system_id) {
             return Ok(());
         }
         let allowed = if self.version.has(Change::NewInterfacesMayChange) {
@@ -95,7 +93,7 @@ impl Model {
     pub fn remove_link(&mut self, system_id: &str, nic: i64, address: i64) {
         self.detach_address(system_id, nic, address);
         self.drop_address(address);
-        if let Some(machine) = self.db.machines.get_mut(system_id) {
+        if let Ok(machine) = self.node_mut(system_id) {
             machine.gateway_link = machine.gateway_link.filter(|link| *link != address);
         }
     }
@@ -161,10 +159,10 @@ impl Model {
     /// Bridges and the like go, and NICs get the link that they have by themselves.
     pub fn restore_networking(&mut self, system_id: &str) -> Outcome<()> {
         let built = |nic: &&Interface| nic.kind != InterfaceKind::Physical;
-        while let Some(id) = self.machine(system_id)?.interfaces.iter().find(built).map(|nic| nic.id) {
+        while let Some(id) = self.node(system_id)?.interfaces.iter().find(built).map(|nic| nic.id) {
             self.delete_interface(system_id, id)?;
         }
-        let nics: Vec<i64> = self.machine(system_id)?.interfaces.iter().map(|nic| nic.id).collect();
+        let nics: Vec<i64> = self.node(system_id)?.interfaces.iter().map(|nic| nic.id).collect();
         for nic in nics {
             self.drop_links(system_id, nic);
             self.add_default_link(system_id, nic);
@@ -173,7 +171,7 @@ impl Model {
     }
 
     pub(super) fn remove_interface_row(&mut self, system_id: &str, nic: i64) {
-        if let Some(machine) = self.db.machines.get_mut(system_id) {
+        if let Ok(machine) = self.node_mut(system_id) {
             machine.interfaces.retain(|other| other.id != nic);
             if machine.boot_interface == Some(nic) {
                 machine.boot_interface =
@@ -185,7 +183,7 @@ impl Model {
     /// `DELETE` of an interface: what is built on it goes too, and a bridge's parent is left without any link.
     pub fn delete_interface(&mut self, system_id: &str, nic: i64) -> Outcome<()> {
         let children: Vec<i64> = self
-            .machine(system_id)?
+            .node(system_id)?
             .interfaces
             .iter()
             .filter(|other| other.parents == [nic])
@@ -198,7 +196,7 @@ impl Model {
             self.remove_link(system_id, nic, id);
         }
         self.remove_interface_row(system_id, nic);
-        if let Some(machine) = self.db.machines.get_mut(system_id) {
+        if let Ok(machine) = self.node_mut(system_id) {
             for other in &mut machine.interfaces {
                 other.parents.retain(|parent| *parent != nic);
             }

@@ -34,8 +34,10 @@ impl Model {
     pub fn link_subnet(&mut self, system_id: &str, nic: i64, request: &LinkRequest) -> Outcome<()> {
         let mut check = FormCheck::default();
         let mode = request.mode.as_deref().unwrap_or_default().to_lowercase();
+        // A device has its own address, and MAAS only notes it.
+        let modes = if self.db.devices.contains_key(system_id) { &["static"] } else { MODES };
         if check.require("mode", Some(&mode)).is_some() {
-            check.choice("mode", &mode, MODES);
+            check.choice("mode", &mode, modes);
         }
         let subnet = self.subnet_to_link(system_id, nic, request, &mut check)?;
         let ip = request.ip_address.as_deref().filter(|text| !text.is_empty()).and_then(|text| {
@@ -75,7 +77,7 @@ impl Model {
             self.interface_mut(system_id, nic)?.vlan = Some(vlan);
         }
         if request.default_gateway {
-            self.machine_mut(system_id)?.gateway_link = Some(id);
+            self.node_mut(system_id)?.gateway_link = Some(id);
         }
         self.effect(Effect::machine(system_id, MachineChange::Interfaces));
         Ok(())
@@ -215,7 +217,7 @@ impl Model {
         if chosen.is_none() {
             check_one_gateway(usable.iter().filter_map(gateway).collect())?;
         }
-        self.machine_mut(system_id)?.gateway_link = chosen.or(usable.first().copied());
+        self.node_mut(system_id)?.gateway_link = chosen.or(usable.first().copied());
         Ok(())
     }
 }

@@ -215,6 +215,18 @@ impl Model {
         self.db.machines.get_mut(system_id).ok_or(Refusal::NotFound("Machine"))
     }
 
+    /// A machine or a device by system id.
+    pub fn node(&self, system_id: &str) -> Outcome<&Machine> {
+        let device = || self.db.devices.get(system_id).map(|device| &device.node);
+        self.db.machines.get(system_id).or_else(device).ok_or(Refusal::NotFound("Node"))
+    }
+
+    /// A machine or a device by system id, to change it.
+    pub fn node_mut(&mut self, system_id: &str) -> Outcome<&mut Machine> {
+        let device = self.db.devices.get_mut(system_id).map(|device| &mut device.node);
+        self.db.machines.get_mut(system_id).or(device).ok_or(Refusal::NotFound("Node"))
+    }
+
     /// All machines in the order of making, which is the order of every list.
     pub fn machines_in_order(&self) -> Vec<&Machine> {
         let mut machines: Vec<&Machine> = self.db.machines.values().collect();

@@ -290,7 +290,11 @@ impl Model {
     pub fn release_address(&mut self, user: i64, ip: &str, force: bool, discovered: bool) -> Outcome<()> {
         let admin = self.db.users.get(&user).is_some_and(|user| user.admin);
         if force && !admin {
-            return Err(Refusal::text(403, "Force-releasing an IP address requires admin privileges."));
+            let body = "Force-releasing an IP address requires admin privileges.".to_owned();
+            return Err(Refusal::Handler { status: 403, body });
+        }
+        if ip.is_empty() {
+            return Err(Refusal::required("ip"));
         }
         let address: IpAddr = ip.parse().map_err(|_| Refusal::field("ip", "Enter a valid IPv4 or IPv6 address."))?;
         let found = self.db.addresses.values().find(|row| {
@@ -329,7 +333,7 @@ impl Model {
     /// Whether the interfaces of a machine in this state may be changed.
     pub fn interfaces_changeable(&self, status: Status) -> bool {
         match status {
-            Status::Ready | Status::Allocated | Status::Broken => true,
+            Status::Ready | Status::FailedTesting | Status::Allocated | Status::Broken => true,
             Status::New => self.version.has(Change::NewInterfacesMayChange),
             _ => false,
         }

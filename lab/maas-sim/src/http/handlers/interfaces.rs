@@ -9,9 +9,7 @@ use super::{
     },
     list, nics,
 };
-use crate::model::{
-    Model, Outcome, Refusal, Status, bridges::BridgeOptions, db::Machine, links::LinkRequest, machines::Permission,
-};
+use crate::model::{Model, Outcome, Refusal, Status, bridges::BridgeOptions, links::LinkRequest, machines::Permission};
 
 /// The bridge parameters of a form.
 pub(super) fn bridge_options(form: &super::super::forms::Form) -> BridgeOptions {
@@ -24,27 +22,31 @@ pub(super) fn bridge_options(form: &super::super::forms::Form) -> BridgeOptions 
 }
 
 fn rendered(model: &Model, system_id: &str, nic: i64) -> Outcome<Reply> {
-    let machine = model.machine(system_id)?;
     let nic = model.interface(system_id, nic)?;
-    Ok(Reply::json(&network::interface(model, machine, nic)))
+    Ok(Reply::json(&network::interface(model, model.node(system_id)?, nic)))
+}
+
+/// Interfaces of a machine are an administrator's business, those of a device its owner's.
+fn needed(model: &Model, system_id: &str, read: bool) -> Permission {
+    match model.db.devices.contains_key(system_id) {
+        _ if read => Permission::View,
+        true => Permission::Edit,
+        false => Permission::Admin,
+    }
 }
 
 pub(crate) fn interfaces(model: &mut Model, call: &Call, action: InterfacesAction) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
-    if action == InterfacesAction::Read
-        && let Some(node) = device(model, call)?
-    {
-        return list(node.interfaces.iter().map(|nic| network::interface(model, node, nic)).collect());
+    // Only machines have anything but plain interfaces.
+    let any = matches!(action, InterfacesAction::Read | InterfacesAction::CreatePhysical);
+    let node = if any { model.node(&system_id)? } else { model.machine(&system_id)? };
+    if !model.may(call.user, node, needed(model, &system_id, action == InterfacesAction::Read)) {
+        return Err(Refusal::Forbidden);
     }
-    if !model.db.machines.contains_key(&system_id) {
-        return Err(Refusal::NotFound("Node"));
-    }
-    let needed = if action == InterfacesAction::Read { Permission::View } else { Permission::Admin };
-    let machine = model.machine_for(&system_id, call.user, needed)?;
     let form = &call.body;
     let nic = match action {
         InterfacesAction::Read => {
-            return list(machine.interfaces.iter().map(|nic| network::interface(model, machine, nic)).collect());
+            return list(node.interfaces.iter().map(|nic| network::interface(model, node, nic)).collect());
         }
         InterfacesAction::CreateBridge => {
             model.check_interface_state(&system_id, "create bridge")?;
@@ -75,16 +77,6 @@ pub(crate) fn interfaces(model: &mut Model, call: &Call, action: InterfacesActio
 
 pub(crate) fn interface(model: &mut Model, call: &Call, action: InterfaceAction) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
-    if action == InterfaceAction::Read
-        && let Some(node) = device(model, call)?
-    {
-        let wanted = call.parameter(1);
-        let nic = node.interfaces.iter().find(|nic| nic.id.to_string() == wanted || nic.name == wanted);
-        return nic.map(|nic| Reply::json(&network::interface(model, node, nic))).ok_or(Refusal::NotFound("Interface"));
-    }
-    if !model.db.machines.contains_key(&system_id) {
-        return Err(Refusal::NotFound("Node"));
-    }
     let form = call.data();
     if action == InterfaceAction::LinkSubnet {
         // MAAS reads this before it looks for the machine.
@@ -92,13 +84,14 @@ pub(crate) fn interface(model: &mut Model, call: &Call, action: InterfaceAction)
     }
     // MAAS looks for the interface before it looks at rights.
     let nic = model.find_interface(&system_id, call.parameter(1))?.id;
-    let needed = if action == InterfaceAction::Read { Permission::View } else { Permission::Admin };
-    model.machine_for(&system_id, call.user, needed)?;
+    if !model.may(call.user, model.node(&system_id)?, needed(model, &system_id, action == InterfaceAction::Read)) {
+        return Err(Refusal::Forbidden);
+    }
     match action {
         InterfaceAction::Read => {}
         InterfaceAction::Update => {
             // The record of a Deployed machine may be changed; nothing else happens.
-            if model.machine(&system_id)?.status != Status::Deployed {
+            if model.node(&system_id)?.status != Status::Deployed {
                 model.check_interface_state(&system_id, "update interface")?;
             }
             nics::update(model, &call.body, &system_id, nic)?;
@@ -132,9 +125,7 @@ pub(crate) fn interface(model: &mut Model, call: &Call, action: InterfaceAction)
             model.set_default_gateway(&system_id, nic, form.get("link_id"))?;
         }
         InterfaceAction::AddTag | InterfaceAction::RemoveTag => {
-            let Some(tag) = form.text("tag").filter(|tag| !tag.is_empty()) else {
-                return Err(Refusal::bad_request("No provided tag!"));
-            };
+            let tag = form.mandatory("tag")?.to_owned();
             let row = model.interface_mut(&system_id, nic)?;
             row.tags.retain(|other| *other != tag);
             if action == InterfaceAction::AddTag {
@@ -143,10 +134,4 @@ pub(crate) fn interface(model: &mut Model, call: &Call, action: InterfaceAction)
         }
     }
     rendered(model, &system_id, nic)
-}
-
-/// The device that an address names, if it is one.
-fn device<'a>(model: &'a Model, call: &Call) -> Outcome<Option<&'a Machine>> {
-    let Some(device) = model.db.devices.get(call.parameter(0)) else { return Ok(None) };
-    if model.may(call.user, &device.node, Permission::View) { Ok(Some(&device.node)) } else { Err(Refusal::Forbidden) }
 }

@@ -63,7 +63,7 @@ fn check_mac(model: &Model, system_id: &str, mac: &str, own: Option<i64>, check:
 
 /// NICs and VLAN interfaces are told of a name that is taken by their forms, the others by the database.
 fn check_name(model: &Model, system_id: &str, name: &str, own: Option<i64>, check: &mut FormCheck) -> Outcome<()> {
-    let machine = model.machine(system_id)?;
+    let machine = model.node(system_id)?;
     if machine.interfaces.iter().any(|nic| nic.name == name && Some(nic.id) != own) {
         let domain = model.db.domains.get(&machine.domain).map_or("", |domain| domain.name.as_str());
         let node = format!("{system_id} ({}.{domain})", machine.hostname);
@@ -86,7 +86,7 @@ fn add(model: &mut Model, system_id: &str, mut nic: Interface, form: &Form, comm
     let parents = nic.parents.clone();
     let connected = nic.vlan.is_some();
     let bond = nic.kind == InterfaceKind::Bond;
-    model.machine_mut(system_id)?.interfaces.push(nic);
+    model.node_mut(system_id)?.interfaces.push(nic);
     if bond {
         for parent in parents {
             model.drop_links(system_id, parent);
@@ -113,7 +113,7 @@ pub(super) fn create_physical(model: &mut Model, form: &Form, system_id: &str) -
         check_name(model, system_id, name, None, &mut check)?;
     }
     check.done()?;
-    let taken = &model.machine(system_id)?.interfaces;
+    let taken = &model.node(system_id)?.interfaces;
     let free = || (0..=taken.len()).map(|n| format!("eth{n}")).find(|name| !taken.iter().any(|nic| nic.name == *name));
     let name = given(form, "name").map(str::to_owned).or_else(free).unwrap_or_default();
     let id = model.db.sequences.take(Table::Interface);
@@ -124,7 +124,7 @@ pub(super) fn create_physical(model: &mut Model, form: &Form, system_id: &str) -
 
 /// The parents that a form names, each of which must be an interface of the machine.
 fn parents(model: &Model, form: &Form, field: &str, system_id: &str, check: &mut FormCheck) -> Outcome<Vec<i64>> {
-    let machine = model.machine(system_id)?;
+    let machine = model.node(system_id)?;
     let named = form.all(field).into_iter().chain(if field == "parent" { form.all("parents") } else { Vec::new() });
     let mut found = Vec::new();
     for text in named.flat_map(|text| text.split(',')).filter(|text| !text.is_empty()) {
@@ -144,7 +144,7 @@ pub(super) fn create_vlan(model: &mut Model, form: &Form, system_id: &str) -> Ou
     let mut check = FormCheck::default();
     let common = common(model, form, &mut check);
     let parents = parents(model, form, "parent", system_id, &mut check)?;
-    let machine = model.machine(system_id)?;
+    let machine = model.node(system_id)?;
     let parent = parents.first().and_then(|id| machine.interfaces.iter().find(|nic| nic.id == *id));
     if !check.is_wrong("parent") {
         let in_bond =
@@ -212,7 +212,7 @@ pub(super) fn create_bond(model: &mut Model, form: &Form, system_id: &str) -> Ou
     if parents.is_empty() && !check.is_wrong("parents") {
         check.add("parents", "A bond interface must have one or more parents.");
     }
-    let machine = model.machine(system_id)?;
+    let machine = model.node(system_id)?;
     let nics: Vec<&Interface> = machine.interfaces.iter().filter(|nic| parents.contains(&nic.id)).collect();
     if !check.is_wrong("parents") {
         let used = |id: i64| machine.interfaces.iter().any(|nic| nic.parents.contains(&id));
@@ -270,7 +270,7 @@ fn bridge_fields(form: &Form, check: &mut FormCheck) {
 
 /// `PUT` of an interface. Of a Deployed machine only what identifies the interface may be corrected.
 pub(super) fn update(model: &mut Model, form: &Form, system_id: &str, nic: i64) -> Outcome<()> {
-    let deployed = model.machine(system_id)?.status == Status::Deployed;
+    let deployed = model.node(system_id)?.status == Status::Deployed;
     let kind = model.interface(system_id, nic)?.kind;
     let mut check = FormCheck::default();
     let common = if deployed { Common { vlan: None, mtu: None } } else { common(model, form, &mut check) };
@@ -291,7 +291,7 @@ pub(super) fn update(model: &mut Model, form: &Form, system_id: &str, nic: i64) 
     }
     check.done()?;
     if let Some(name) = &name
-        && model.machine(system_id)?.interfaces.iter().any(|other| other.name == *name && other.id != nic)
+        && model.node(system_id)?.interfaces.iter().any(|other| other.name == *name && other.id != nic)
     {
         return Err(Refusal::validation("__all__", "Interface with this Node config and Name already exists."));
     }
