@@ -105,15 +105,20 @@ impl Form {
         self.get(key).ok_or_else(|| Refusal::bad_request(format!("No provided {key}!")))
     }
 
-    /// A boolean field of a form: whatever is not false is true.
+    /// A box to tick in a form: whatever is neither empty nor "false" ticks it, even a nought. Only read in source.
     pub fn checkbox(&self, key: &str) -> bool {
-        self.get(key).is_some_and(|text| !matches!(text, "" | "False" | "false" | "0"))
+        self.get(key).is_some_and(is_ticked)
     }
 
     /// Whether a key is there.
     pub fn has(&self, key: &str) -> bool {
         self.pairs.iter().any(|(name, _)| name == key)
     }
+}
+
+/// Whether a text ticks a box.
+pub fn is_ticked(text: &str) -> bool {
+    !text.is_empty() && !text.eq_ignore_ascii_case("false")
 }
 
 /// "true", "1", "yes", "on" in any case.

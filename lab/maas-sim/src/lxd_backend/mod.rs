@@ -56,7 +56,7 @@ impl Access {
             project: host.project.clone(),
             certificate: host.certificate.clone(),
             private_key: host.key.clone(),
-            password: host.password.clone(),
+            password: host.password.clone().unwrap_or_default(),
         }
     }
 

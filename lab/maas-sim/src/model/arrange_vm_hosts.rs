@@ -242,7 +242,7 @@ impl Model {
                 project: state.project.clone().unwrap_or_else(|| "default".to_owned()),
                 certificate: state.certificate.clone().unwrap_or(certificate),
                 key: state.key.clone().unwrap_or(key),
-                password: String::new(),
+                password: None,
                 zone: DEFAULT_ZONE,
                 pool: DEFAULT_POOL,
                 tags: vec!["pod-console-logging".to_owned()],

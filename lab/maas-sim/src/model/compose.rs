@@ -18,7 +18,7 @@ use crate::ledger::Effect;
 pub struct ComposeRequest {
     pub cores: Option<String>,
     pub memory: Option<String>,
-    pub pinned_cores: usize,
+    pub pinned_cores: Vec<String>,
     pub architecture: Option<String>,
     pub cpu_speed: Option<String>,
     pub storage: Option<String>,
@@ -119,13 +119,15 @@ impl Model {
             return Err(Refusal::bad_request("VM host does not support composability."));
         }
         let checked = self.check_compose(&host, request)?;
-        let cores = if request.pinned_cores > 0 {
-            i64::try_from(request.pinned_cores).unwrap_or(1)
-        } else {
-            checked.cores.unwrap_or(1)
-        };
+        let asked = checked.cores.unwrap_or(1);
         let memory = checked.memory;
-        check_over_commit(&host, cores, memory)?;
+        // Whatever is pinned, the cores that are asked for are counted.
+        check_over_commit(&host, asked, memory)?;
+        let pinned = i64::try_from(request.pinned_cores.len()).unwrap_or(0);
+        let cores = if pinned > 0 { pinned } else { asked };
+        if host.host.is_none() && request.interfaces.as_ref().is_some_and(|text| !text.is_empty()) {
+            return Err(Refusal::bad_request("Pod must be on a known host if interfaces are specified."));
+        }
         let nics = self.wanted_nics(id, request.interfaces.as_deref())?;
         if !self.rack_connected() {
             return Err(Refusal::unavailable("Unable to connect to any rack controller ; no connections available.")
@@ -211,6 +213,10 @@ impl Model {
             Some(value)
         };
         let cores = bound(&mut check, "cores", &request.cores, 1, host.cores);
+        let is_core = |text: &&String| text.parse().is_ok_and(|core: i64| (0..host.cores).contains(&core));
+        if let Some(text) = request.pinned_cores.iter().find(|text| !is_core(text)) {
+            check.add("pinned_cores", format!("Select a valid choice. {text} is not one of the available choices."));
+        }
         let memory = bound(&mut check, "memory", &request.memory, MIN_MEMORY, host.memory);
         let given = |text: &'_ Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(text) = given(&request.architecture).filter(|text| text != ARCHITECTURE) {

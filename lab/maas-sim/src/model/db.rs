@@ -352,7 +352,8 @@ pub struct VmHost {
     pub project: String,
     pub certificate: String,
     pub key: String,
-    pub password: String,
+    /// The trust password, forgotten as soon as the daemon trusts the certificate.
+    pub password: Option<String>,
     pub zone: i64,
     pub pool: i64,
     pub tags: Vec<String>,

@@ -30,6 +30,7 @@ pub struct DeployRequest {
 impl Model {
     /// `op=deploy`.
     pub fn deploy(&mut self, system_id: &str, user: i64, request: &DeployRequest) -> Outcome<()> {
+        self.check_purpose(user, request)?;
         let machine = self.machine(system_id)?;
         let status = machine.status;
         if !matches!(status, Status::Ready | Status::Allocated) {
@@ -37,24 +38,12 @@ impl Model {
         }
         let architecture = machine.architecture.clone();
         let known_on = machine.power_state == PowerState::On;
-        let admin = self.db.users.get(&user).is_some_and(|user| user.admin);
-        if request.vm_host && !admin {
-            return Err(Refusal::text(403, "Only administratros can deploy VM hosts"));
-        }
         if request.install_rackd && self.version.has(Change::NoRackControllers) {
             return Err(Refusal::bad_request("Rack controllers can no longer be installed by deploying a machine."));
         }
         let (osystem, series) = self.resolve_series(request.distro_series.as_deref())?;
         let kernel = self.resolve_kernel(&osystem, &series, request.hwe_kernel.as_deref(), &architecture)?;
-        let any_to_memory = self.version.has(Change::EphemeralCustom);
-        if request.ephemeral && request.vm_host {
-            return Err(Refusal::bad_request(if any_to_memory {
-                "A machine can not be a VM host if it is deployed to memory."
-            } else {
-                "Cannot deploy as a VM host for ephemeral deployments."
-            }));
-        }
-        if request.ephemeral && osystem != "ubuntu" && !any_to_memory {
+        if request.ephemeral && osystem != "ubuntu" && !self.version.has(Change::EphemeralCustom) {
             return Err(Refusal::bad_request("Ephemeral deployments only supported on Ubuntu Bionic 18.04+"));
         }
         self.check_deployable(&osystem, &series, &architecture)?;
@@ -83,6 +72,26 @@ impl Model {
         self.world.bodies.entry(system_id.to_owned()).or_default().user_data.clone_from(&request.user_data);
         self.user_event(system_id, "User starting deployment", user, request.comment.as_deref());
         self.begin_deploying(system_id, known_on);
+        Ok(())
+    }
+
+    /// What the machine is to become is looked at before the state that it is in.
+    fn check_purpose(&self, user: i64, request: &DeployRequest) -> Outcome<()> {
+        let admin = self.db.users.get(&user).is_some_and(|user| user.admin);
+        if request.install_rackd && !admin {
+            // Only read in source.
+            return Err(Refusal::text(403, "Only administrators can deploy MAAS racks"));
+        }
+        if request.vm_host && !admin {
+            return Err(Refusal::text(403, "Only administratros can deploy VM hosts"));
+        }
+        if request.ephemeral && request.vm_host {
+            return Err(Refusal::bad_request(if self.version.has(Change::EphemeralCustom) {
+                "A machine can not be a VM host if it is deployed to memory."
+            } else {
+                "Cannot deploy as a VM host for ephemeral deployments."
+            }));
+        }
         Ok(())
     }
 

@@ -41,11 +41,12 @@ impl Model {
             || (certificate_given && lxd.trust == Trust::Any)
             || matches!(&lxd.trust, Trust::Only(list) if list.iter().any(|pem| pem.trim() == host.certificate.trim()));
         if !trusted {
+            let given = host.password.as_deref().unwrap_or_default();
             let right = match &lxd.password {
-                None => !host.password.is_empty(),
-                Some(password) => !password.is_empty() && *password == host.password,
+                None => !given.is_empty(),
+                Some(password) => !password.is_empty() && password == given,
             };
-            if host.password.is_empty() {
+            if given.is_empty() {
                 return Err(format!("VM Host {id}: Certificate is not trusted and no password was given"));
             }
             if !right {
@@ -67,7 +68,7 @@ impl Model {
         if let Some(host) = self.db.vm_hosts.get_mut(&id) {
             host.version.clone_from(&lxd.version);
             host.storage_pools.clone_from(&lxd.storage_pools);
-            host.password.clear();
+            host.password = None;
         }
         self.find_host_machine(id, user, lxd);
         self.sync_instances(id, user, lxd);

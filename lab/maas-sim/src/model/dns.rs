@@ -61,7 +61,7 @@ impl Model {
     }
 
     /// The name and the domain of a request; `fqdn` counts only where neither is given.
-    fn resolve_dns_name(&self, request: &DnsRequest) -> Outcome<(Option<String>, Option<i64>)> {
+    pub fn resolve_dns_name(&self, request: &DnsRequest) -> Outcome<(Option<String>, Option<i64>)> {
         if request.name.is_none() && request.domain.is_none() {
             return match request.fqdn.as_deref() {
                 None => Ok((None, None)),

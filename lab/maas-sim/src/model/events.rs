@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::{
     Model, Outcome, Refusal,
     db::{Event, Level, Table},
+    machines::is_mac,
 };
 
 impl Model {
@@ -62,6 +63,8 @@ pub struct EventQuery {
     pub domains: Vec<String>,
     /// Machines by zone.
     pub zones: Vec<String>,
+    /// Machines by resource pool.
+    pub pools: Vec<String>,
     /// Machines by agent name.
     pub agent_name: Option<String>,
     /// Who did it.
@@ -103,6 +106,8 @@ impl Model {
                     .map_err(|_| Refusal::bad_request(format!("Invalid {name}: Please enter an integer value"))),
             }
         };
+        let after = number("after", &query.after)?;
+        let before = number("before", &query.before)?;
         let limit = number("limit", &query.limit)?;
         if limit.is_some_and(|limit| limit > MAX_LIMIT) {
             return Err(Refusal::bad_request(format!(
@@ -111,14 +116,16 @@ impl Model {
             )));
         }
         let limit = limit.map_or(DEFAULT_LIMIT, |limit| usize::try_from(limit.max(1)).unwrap_or(1));
+        let wrong: Vec<&str> = query.macs.iter().map(String::as_str).filter(|mac| !is_mac(mac)).collect();
+        if !wrong.is_empty() {
+            return Err(Refusal::bad_request(format!("Invalid MAC address(es): {}", wrong.join(", "))));
+        }
         let level = match query.level.as_deref() {
-            None | Some("") => Level::Info,
+            None => Level::Info,
             Some(word) => {
                 Level::parse(word).ok_or_else(|| Refusal::bad_request(format!("Unrecognised log level: {word}")))?
             }
         };
-        let after = number("after", &query.after)?;
-        let before = number("before", &query.before)?;
         if after.is_some() && before.is_some() {
             return Err(Refusal::bad_request(
                 "There is undetermined behaviour when both `after` and `before` are specified.",
@@ -170,6 +177,7 @@ impl Model {
         let restricts = !query.macs.is_empty()
             || !query.domains.is_empty()
             || !query.zones.is_empty()
+            || !query.pools.is_empty()
             || query.agent_name.is_some();
         if !restricts {
             return true;
@@ -178,6 +186,9 @@ impl Model {
         let in_zone = |names: &[String]| {
             names.is_empty() || self.db.zones.get(&machine.zone).is_some_and(|zone| names.contains(&zone.name))
         };
+        let in_pool = |names: &[String]| {
+            names.is_empty() || self.db.pools.get(&machine.pool).is_some_and(|pool| names.contains(&pool.name))
+        };
         let in_domain = |names: &[String]| {
             names.is_empty() || self.db.domains.get(&machine.domain).is_some_and(|domain| names.contains(&domain.name))
         };
@@ -185,6 +196,7 @@ impl Model {
             || machine.interfaces.iter().any(|nic| query.macs.iter().any(|mac| nic.mac.eq_ignore_ascii_case(mac)));
         has_mac
             && in_zone(&query.zones)
+            && in_pool(&query.pools)
             && in_domain(&query.domains)
             && query.agent_name.as_ref().is_none_or(|name| *name == machine.agent_name)
     }

@@ -109,19 +109,33 @@ pub fn is_mac(text: &str) -> bool {
 /// What is wrong with a host name, in MAAS's words.
 pub fn hostname_error(name: &str) -> Option<String> {
     let label = name.split('.').next().unwrap_or_default();
-    if label.contains('_') {
+    if name.chars().count() <= LONGEST_NAME && label.contains('_') {
         return Some(format!("Host label cannot contain underscore: '{label}'."));
     }
-    if label.is_empty() || label.len() > 63 {
-        return Some(format!("Label is too long or empty: '{label}'."));
+    dns_name_error(name)
+}
+
+const LONGEST_NAME: usize = 255;
+const LONGEST_LABEL: usize = 63;
+
+/// What is wrong with the first wrong label of a name.
+pub fn dns_name_error(name: &str) -> Option<String> {
+    if name.chars().count() > LONGEST_NAME {
+        return Some(format!("Hostname is too long.  Maximum allowed is {LONGEST_NAME} characters."));
     }
-    if label.starts_with('-') || label.ends_with('-') {
-        return Some(format!("Label cannot start or end with hyphen: '{label}'."));
-    }
-    if !label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        return Some(format!("Label contains disallowed characters: '{label}'."));
-    }
-    None
+    name.split('.').find_map(|label| {
+        if label.is_empty() {
+            Some("DNS name contains an empty label.".to_owned())
+        } else if label.chars().count() > LONGEST_LABEL {
+            Some(format!("Label is too long: '{label}'.  Maximum allowed is {LONGEST_LABEL} characters."))
+        } else if label.starts_with('-') || label.ends_with('-') {
+            Some(format!("Label cannot start or end with hyphen: '{label}'."))
+        } else if !label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+            Some(format!("Label contains disallowed characters: '{label}'."))
+        } else {
+            None
+        }
+    })
 }
 
 impl Model {

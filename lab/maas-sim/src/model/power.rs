@@ -390,7 +390,10 @@ impl Model {
         }
         let status = machine.status;
         let known_on = machine.power_state == PowerState::On;
-        self.check_bmc_reached(system_id, true).map_err(Refusal::late)?;
+        // Somebody presses the button of a machine without a BMC.
+        if machine.power_type != "manual" {
+            self.check_bmc_reached(system_id, true).map_err(Refusal::late)?;
+        }
         self.user_event(system_id, "User powering up node", user, comment);
         self.effect(Effect::machine(system_id, MachineChange::PowerOn));
         if status == Status::Allocated {

@@ -41,16 +41,23 @@ struct Checked {
 }
 
 impl Model {
-    fn check_vm_host(&self, request: &VmHostRequest, create: bool) -> Outcome<Checked> {
+    /// `host`: the one that is changed; none for a new one.
+    fn check_vm_host(&self, request: &VmHostRequest, host: Option<&VmHost>) -> Outcome<Checked> {
         let mut check = FormCheck::default();
-        if create {
-            let kind = check.require("type", request.kind.as_deref());
-            if let Some(kind) = kind.filter(|kind| !["lxd", "virsh"].contains(kind)) {
-                check.add("type", format!("Select a valid choice. {kind} is not one of the available choices."));
+        let kind = request.kind.as_deref();
+        match host {
+            None => {
+                let kind = check.require("type", kind);
+                if let Some(kind) = kind.filter(|kind| !["lxd", "virsh"].contains(kind)) {
+                    check.add("type", format!("Select a valid choice. {kind} is not one of the available choices."));
+                }
             }
-            if check.is_fine() {
-                check.require("power_address", request.power_address.as_deref());
+            // Only read in source.
+            Some(host) if kind.is_some_and(|kind| kind != host.kind) => {
+                let words = "Cannot change the type of a pod. Delete and re-create the pod with a different type.";
+                check.add("type", words);
             }
+            Some(_) => {}
         }
         let zone = request.zone.as_deref().filter(|name| !name.is_empty()).and_then(|name| {
             let found = self.db.zones.values().find(|zone| zone.name == name).map(|zone| zone.id);
@@ -86,6 +93,16 @@ impl Model {
                 format!("Select a valid choice. {mode} is not one of the available choices."),
             );
         }
+        // A new host has no storage pools yet. Only read in source.
+        if let Some(pool) = request.default_storage_pool.as_deref().filter(|pool| !pool.is_empty())
+            && !host.is_some_and(|host| host.storage_pools.iter().any(|known| known.name == pool))
+        {
+            check.add("default_storage_pool", NO_CHOICE);
+        }
+        // What the kind of host needs is looked at when all else is right.
+        if check.is_fine() && host.is_none() {
+            check.require("power_address", request.power_address.as_deref());
+        }
         check.done()?;
         Ok(Checked { zone, pool, cpu, memory })
     }
@@ -94,6 +111,7 @@ impl Model {
     pub fn create_vm_host(&mut self, user: i64, request: &VmHostRequest) -> Outcome<i64> {
         let certificate = request.certificate.as_deref().filter(|text| !text.is_empty());
         let key = request.key.as_deref().filter(|text| !text.is_empty());
+        let checked = self.check_vm_host(request, None)?;
         let looks_like_pem = |text: &str| text.contains("-----BEGIN") || text.starts_with('<');
         if certificate.is_some() || key.is_some() {
             let pem = certificate.is_some_and(looks_like_pem) && key.is_some_and(looks_like_pem);
@@ -101,7 +119,6 @@ impl Model {
                 return Err(Refusal::crash("Invalid PEM material"));
             }
         }
-        let checked = self.check_vm_host(request, true)?;
         let address = request.power_address.clone().unwrap_or_default();
         let project =
             request.project.clone().filter(|project| !project.is_empty()).unwrap_or_else(|| "default".to_owned());
@@ -139,7 +156,7 @@ impl Model {
             project,
             certificate,
             key,
-            password: request.password.clone().unwrap_or_default(),
+            password: Some(request.password.clone().unwrap_or_default()),
             zone: checked.zone.filter(|_| !prepared).unwrap_or(DEFAULT_ZONE),
             pool: checked.pool.unwrap_or(DEFAULT_POOL),
             tags,
@@ -226,10 +243,8 @@ impl Model {
 
     /// `PUT vm-hosts/{id}/`: what is absent stays; a daemon that does not answer is no error.
     pub fn update_vm_host(&mut self, id: i64, user: i64, request: &VmHostRequest) -> Outcome<()> {
-        if !self.db.vm_hosts.contains_key(&id) {
-            return Err(Refusal::NotFound("Pod"));
-        }
-        let checked = self.check_vm_host(request, false)?;
+        let host = self.db.vm_hosts.get(&id).ok_or(Refusal::NotFound("Pod"))?;
+        let checked = self.check_vm_host(request, Some(host))?;
         let Some(host) = self.db.vm_hosts.get_mut(&id) else { return Err(Refusal::NotFound("Pod")) };
         let given = |value: &Option<String>| value.clone().filter(|text| !text.is_empty());
         if let Some(name) = given(&request.name) {
@@ -241,9 +256,7 @@ impl Model {
         if let Some(project) = given(&request.project) {
             host.project = project;
         }
-        if let Some(password) = given(&request.password) {
-            host.password = password;
-        }
+        host.password = given(&request.password).or(host.password.take()).or(Some(String::new()));
         if let (Some(certificate), Some(key)) = (given(&request.certificate), given(&request.key)) {
             host.certificate = certificate;
             host.key = key;
@@ -301,8 +314,8 @@ pub(super) fn set_vm_power(machine: &mut Machine, host: &VmHost, name: &str) {
     ] {
         machine.power_parameters.insert(field.to_owned(), value.to_owned());
     }
-    if !host.password.is_empty() {
-        machine.power_parameters.insert("password".to_owned(), host.password.clone());
+    if let Some(password) = &host.password {
+        machine.power_parameters.insert("password".to_owned(), password.clone());
     }
 }
 

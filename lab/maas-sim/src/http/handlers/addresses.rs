@@ -50,9 +50,7 @@ pub(crate) fn addresses(model: &mut Model, call: &Call, action: IpAddressesActio
             Ok(Reply::json(&network::address(model, row)))
         }
         IpAddressesAction::Release => {
-            let Some(ip) = form.get("ip").filter(|ip| !ip.is_empty()) else {
-                return Err(Refusal::bad_request("No provided ip!"));
-            };
+            let ip = form.mandatory("ip")?;
             model.release_address(call.user, ip, form.boolean("force")?, form.boolean("discovered")?)?;
             Ok(Reply::deleted())
         }

@@ -12,7 +12,7 @@ use super::{
     },
     filter::Filter,
     list,
-    machines::{check_hostname, check_macs, is_registered, set_zone},
+    machines::{check_hostname, check_macs, is_of_address, is_registered, set_zone},
     unsupported,
 };
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
@@ -70,7 +70,7 @@ fn place(model: &Model, form: &Form, check: &mut FormCheck) -> Place {
         check.add("zone", CHOICE);
     }
     let parent = given("parent");
-    if parent.is_some_and(|id| !model.db.machines.contains_key(id)) {
+    if parent.is_some_and(|id| model.node(id).is_err()) {
         check.add("parent", CHOICE);
     }
     Place { domain: domain.flatten(), zone: zone.flatten(), parent: parent.map(str::to_owned) }
@@ -80,10 +80,10 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     let mut check = FormCheck::default();
     let hostname = check_hostname(model, form, &mut check, None);
-    let (macs, _) = check_macs(model, form, &mut check);
+    let (macs, _) = check_macs(model, form, &mut check, true);
     let Place { domain, zone, parent } = place(model, form, &mut check);
     check.done()?;
-    let hostname = hostname.unwrap_or_else(|| model.new_hostname());
+    let hostname = hostname.filter(|name| !is_of_address(name)).unwrap_or_else(|| model.new_hostname());
     let system_id = model.new_system_id();
     let id = model.db.sequences.take(Table::Machine);
     let (label, of_name) = match hostname.split_once('.') {
@@ -92,7 +92,9 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     };
     let mut node = Machine::empty(id, &system_id, label);
     node.owner = Some(call.user);
-    node.domain = domain.or(of_name).unwrap_or(node.domain);
+    // Only read in source: what has a parent is named in its domain.
+    let of_parent = parent.as_deref().and_then(|id| model.node(id).ok()).map(|parent| parent.domain);
+    node.domain = domain.or(of_parent).or(of_name).unwrap_or(node.domain);
     node.zone = zone.unwrap_or(node.zone);
     node.description = form.text("description").unwrap_or_default();
     for (index, mac) in macs.iter().enumerate() {

@@ -48,6 +48,7 @@ pub(crate) fn resources(model: &mut Model, call: &Call, action: Collection) -> O
 
 fn listed(model: &Model, call: &Call) -> Outcome<Reply> {
     let query = &call.query;
+    let all = query.boolean("all")?;
     let given = |key: &str| query.get(key).filter(|text| !text.is_empty());
     let mut name = given("name").map(str::to_owned);
     let mut domain = None;
@@ -65,14 +66,11 @@ fn listed(model: &Model, call: &Call) -> Outcome<Reply> {
         .values()
         .filter(|dns| name.as_ref().is_none_or(|name| dns.name == *name))
         .filter(|dns| domain.is_none_or(|domain| dns.domain == domain))
-        .filter(|dns| match rrtype.as_deref() {
-            None => true,
-            Some("A" | "AAAA") => !dns.addresses.is_empty(),
-            Some(kind) => dns.records.iter().any(|record| record.rrtype == kind),
-        })
+        // Addresses are no records: nothing has the type A. Only read in source.
+        .filter(|dns| rrtype.as_ref().is_none_or(|kind| dns.records.iter().any(|record| record.rrtype == *kind)))
         .collect();
     let mut values: Vec<Value> = shown.into_iter().map(|dns| render::dns(model, dns)).collect();
-    if query.boolean("all")? {
+    if all {
         let mut all = implicit(model, name.as_deref(), domain);
         all.extend(values);
         values = all;
@@ -139,6 +137,10 @@ fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value
 }
 
 pub(crate) fn resource(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
+    if action == Item::Update {
+        // The domain is looked for before the resource is.
+        model.resolve_dns_name(&request(call))?;
+    }
     // By number or by name.
     let wanted = call.parameter(0);
     let found = model.db.dns.values().find(|dns| dns.id.to_string() == wanted || dns.name == wanted);

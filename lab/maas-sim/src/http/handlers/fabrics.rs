@@ -94,6 +94,9 @@ pub(crate) fn fabric(model: &mut Model, call: &Call, action: Item) -> Outcome<Re
 
 pub(crate) fn vlans(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
     let form = &call.body;
+    if action == Collection::Create {
+        call.require_admin()?;
+    }
     let fabric = fabric_id(model, call.parameter(0))?;
     match action {
         Collection::Read => {
@@ -101,7 +104,6 @@ pub(crate) fn vlans(model: &mut Model, call: &Call, action: Collection) -> Outco
             list(rows.map(|row| network::vlan(model, row)).collect())
         }
         Collection::Create => {
-            call.require_admin()?;
             let mut check = FormCheck::default();
             let vid = check.require("vid", form.get("vid"));
             let vid = check.whole_number("vid", vid);

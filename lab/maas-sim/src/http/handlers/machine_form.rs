@@ -86,7 +86,7 @@ pub(super) fn read(
         }
         fields.power_type = Some(text.to_owned());
     }
-    if form.checkbox("disable_ipv4") {
+    if form.checkbox("disable_ipv4") && form.get("disable_ipv4") != Some("0") {
         check.add("disable_ipv4", "If specified, disable_ipv4 must be False.");
     }
     if !admin {

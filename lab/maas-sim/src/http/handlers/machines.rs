@@ -102,7 +102,10 @@ fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
 
 fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
-    let ids = form.all_texts("machines");
+    let mut ids = form.all_texts("machines");
+    // Who is named twice is released once.
+    ids.sort_by_key(|id| model.db.machines.get(id).map(|machine| machine.id));
+    ids.dedup();
     check_known(model, &ids)?;
     check_permitted(model, call, &ids, Permission::Edit, "release")?;
     let mut wrong: Vec<String> = Vec::new();
@@ -223,27 +226,54 @@ fn check_kernel(form: &Form) -> Outcome<()> {
     }
 }
 
-/// The MAC addresses of a new node, and whether they can be had.
-pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck) -> (Vec<String>, bool) {
-    let macs: Vec<String> = form
-        .all("mac_addresses")
-        .iter()
-        .flat_map(|text| text.split([',', ' ']))
-        .filter(|text| !text.is_empty())
-        .map(str::to_lowercase)
-        .collect();
-    if macs.is_empty() {
-        check.add("mac_addresses", "This field is required.");
+/// The MAC addresses of a new node, and whether they can be had. Each is a field of its own.
+pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck, required: bool) -> (Vec<String>, bool) {
+    let macs: Vec<&str> = form.all("mac_addresses").into_iter().filter(|text| !text.is_empty()).collect();
+    let mut wrong: Vec<String> =
+        macs.iter().filter(|mac| !is_mac(mac)).map(|mac| format!("'{mac}' is not a valid MAC address.")).collect();
+    // Who has them is only asked when all can be read.
+    if wrong.is_empty() {
+        let in_use = macs.iter().filter_map(|mac| Some((mac, model.mac_in_use(mac)?)));
+        wrong.extend(in_use.map(|(mac, other)| format!("MAC address {mac} already in use on {}.", other.hostname)));
     }
-    for mac in &macs {
-        if !is_mac(mac) {
-            check.add("mac_addresses", format!("'{mac}' is not a valid MAC address."));
-        } else if let Some(other) = model.mac_in_use(mac) {
-            check.add("mac_addresses", format!("MAC address {mac} already in use on {}.", other.hostname));
+    if macs.is_empty() && required {
+        check.add("mac_addresses", "This field is required.");
+    } else if !wrong.is_empty() && macs.len() > 1 {
+        // Of several it is told in one sentence. Only read in source.
+        check.add("mac_addresses", format!("One or more MAC addresses is invalid. ({})", wrong.join(" \u{2014} ")));
+    } else {
+        for words in wrong {
+            check.add("mac_addresses", words);
         }
     }
-    let fine = !check.is_wrong("mac_addresses");
-    (macs, fine)
+    let fine = !macs.is_empty() && !check.is_wrong("mac_addresses");
+    (macs.into_iter().map(str::to_lowercase).collect(), fine)
+}
+
+/// What a webhook needs, by the names that its form shows. Only read in source.
+const WEBHOOK_NEEDS: &[(&str, &str)] = &[
+    ("power_on_uri", "URI to power on the node"),
+    ("power_off_uri", "URI to power off the node"),
+    ("power_query_uri", "URI to query the nodes power status"),
+];
+
+/// The parameters of a power type are looked at as soon as one of them is given.
+fn check_power(form: &Form, check: &mut FormCheck) {
+    let given = |name: &str| form.get(&format!("power_parameters_{name}")).is_some_and(|text| !text.is_empty());
+    let any = form.pairs.iter().any(|(key, text)| key.starts_with("power_parameters_") && !text.is_empty());
+    if form.get("power_type") != Some("webhook") || !any || form.checkbox("power_parameters_skip_check") {
+        return;
+    }
+    for (_, label) in WEBHOOK_NEEDS.iter().filter(|(name, _)| !given(name)) {
+        check.add("power_parameters", format!("{label}: This field is required."));
+    }
+}
+
+/// Whether a name is made from an address, as reverse look-ups give them: MAAS takes another one.
+pub(super) fn is_of_address(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('-').collect();
+    let number = |part: &&str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.len() == 4 && parts.iter().all(number)
 }
 
 /// The host name that a form gives to a node, which may have it already.
@@ -262,8 +292,14 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let commission = form.get("commission").is_none() || form.boolean("commission")?;
     check_kernel(form)?;
     let mut check = FormCheck::default();
-    let (macs, macs_fine) = check_macs(model, form, &mut check);
-    check.require("architecture", form.get("architecture"));
+    // A machine with IPMI, or one that is there already, may be told of with less.
+    let deployed = model.version.has(Change::CreateDeployed) && form.boolean("deployed")?;
+    let needed = form.get("power_type").map_or(!deployed, |kind| kind != "ipmi");
+    let (macs, macs_fine) = check_macs(model, form, &mut check, needed);
+    if needed {
+        check.require("architecture", form.get("architecture"));
+    }
+    check_power(form, &mut check);
     let fields = machine_form::read(model, form, &mut check, None, call.admin)?;
     if let Some(power_type) = fields.power_type.as_deref().filter(|kind| *kind != "ipmi" && !macs_fine)
         && !check.is_wrong("power_type")
@@ -271,9 +307,9 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
         check.add("power_type", format!("Can't set power type to {power_type} without network interfaces"));
     }
     check.done()?;
-    let deployed = form.flag("deployed") && model.version.has(Change::CreateDeployed);
     // Scripts that do not exist are not told: the machine is made, and not commissioned.
     let scripts = scripts::check_commissioning(form, true);
+    let deployed = deployed && call.admin;
     let commission = call.admin && !deployed && commission && scripts.is_ok();
     let Fields { hostname, domain, zone, pool, architecture, power_type, .. } = fields;
     let power_type = power_type.unwrap_or_default();
@@ -281,7 +317,7 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     if commission && !model.version.has(Change::TemporalPower) {
         model.check_can_boot(architecture.as_deref().unwrap_or_default())?;
     }
-    let hostname = hostname.unwrap_or_else(|| model.new_hostname());
+    let hostname = hostname.filter(|name| !is_of_address(name)).unwrap_or_else(|| model.new_hostname());
     let label = hostname.split('.').next().unwrap_or_default().to_owned();
     let of_name = hostname.split_once('.').and_then(|(_, domain)| model.find_domain(domain)).map(|domain| domain.id);
     let system_id = model.add_machine(&label, &macs);

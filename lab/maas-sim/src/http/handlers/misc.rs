@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         Call,
-        forms::is_true,
+        forms::is_ticked,
         render,
         reply::Reply,
         surface::{
@@ -48,13 +48,11 @@ pub(crate) fn settings(model: &mut Model, call: &Call, action: MaasAction) -> Ou
     if action == MaasAction::SetConfig {
         call.require_admin()?;
     }
-    let Some(name) = form.get("name").filter(|name| !name.is_empty()) else {
-        return Err(Refusal::bad_request("No provided name!"));
-    };
-    let value = form.get("value");
-    if action == MaasAction::SetConfig && value.is_none() {
-        return Err(Refusal::bad_request("No provided value!"));
+    let name = form.mandatory("name")?;
+    if name.is_empty() {
+        return Err(Refusal::bad_request("Invalid name: Please enter a value"));
     }
+    let value = if action == MaasAction::SetConfig { Some(form.mandatory("value")?) } else { None };
     let known = setting_names(model.version);
     if !known.contains(&name) {
         let text = format!("{name} is not a valid config setting (valid settings are: {}).", known.join(", "));
@@ -74,7 +72,7 @@ pub(crate) fn settings(model: &mut Model, call: &Call, action: MaasAction) -> Ou
 fn setting(model: &Model, name: &str, text: &str) -> Outcome<Value> {
     let mut check = FormCheck::default();
     let value = match model.db.settings.get(name) {
-        Some(Value::Bool(_)) => json!(is_true(text)),
+        Some(Value::Bool(_)) => json!(is_ticked(text)),
         Some(Value::Number(_)) => json!(check.whole_number(name, Some(text))),
         _ => json!(text),
     };

@@ -16,6 +16,7 @@ use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     DEFAULT_POOL, DEFAULT_ZONE, Model, Outcome, Refusal,
     db::{Domain, Named, Table},
+    machines::dns_name_error,
     refusal::FormCheck,
 };
 
@@ -184,11 +185,16 @@ fn read_ttl(text: Option<&str>, check: &mut FormCheck) -> Option<i64> {
 }
 
 fn check_domain_name(model: &Model, name: &str, own: Option<i64>, check: &mut FormCheck) {
-    let label_ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    if !name.chars().all(label_ok) {
-        let label = name.split('.').find(|label| !label.chars().all(label_ok)).unwrap_or(name);
+    let length = name.chars().count();
+    let wrong = dns_name_error(name);
+    // One check of the model and one of its field, each with words of its own; the first takes a dot at the end.
+    if length > 255 {
+        check.add("name", "Domain name length cannot exceed 255 characters.");
+    } else if dns_name_error(name.strip_suffix('.').unwrap_or(name)).is_some() {
         check.add("name", "Domain name contains invalid characters.");
-        check.add("name", format!("Label contains disallowed characters: '{label}'."));
+    }
+    if let Some(wrong) = wrong {
+        check.add("name", wrong);
     } else if model.db.domains.values().any(|domain| domain.name == name && Some(domain.id) != own) {
         check.add("name", "Domain with this Name already exists.");
     }

@@ -1,6 +1,6 @@
 //! Tags.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     super::{
@@ -13,7 +13,7 @@ use super::{
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::model::{
     Model, Outcome, Refusal,
-    db::{Table, Tag},
+    db::{Machine, Table, Tag},
     machines::Permission,
     refusal::FormCheck,
 };
@@ -54,11 +54,16 @@ pub(crate) fn tags(model: &mut Model, call: &Call, action: Collection) -> Outcom
 pub(crate) fn tag(model: &mut Model, call: &Call, action: TagAction) -> Outcome<Reply> {
     let form = &call.body;
     let name = call.parameter(0).to_owned();
+    // Who may not change tags is not told whether there is such a one.
+    match action {
+        TagAction::Update | TagAction::Delete | TagAction::Rebuild => call.require_right()?,
+        TagAction::UpdateNodes if model.version.has(Change::SilentTagRefusal) => call.require_right()?,
+        _ => {}
+    }
     let tag = model.db.tags.get(&name).ok_or(Refusal::NotFound("Tag"))?;
     match action {
         TagAction::Read => Ok(Reply::json(&render::tag(tag))),
         TagAction::Update => {
-            call.require_right()?;
             let mut check = FormCheck::default();
             if let Some(new) = form.get("name").filter(|new| !new.is_empty()) {
                 check_tag_name(model, new, Some(&name), &mut check);
@@ -79,39 +84,54 @@ pub(crate) fn tag(model: &mut Model, call: &Call, action: TagAction) -> Outcome<
                 tag.name = renamed;
             }
             let reply = Reply::json(&render::tag(&tag));
-            for machine in model.db.machines.values_mut() {
-                for other in machine.tags.iter_mut().filter(|other| **other == name) {
-                    other.clone_from(&tag.name);
-                }
+            for other in nodes_mut(model).flat_map(|node| node.tags.iter_mut()).filter(|other| **other == name) {
+                other.clone_from(&tag.name);
             }
             model.db.tags.insert(tag.name.clone(), tag);
             Ok(reply)
         }
         TagAction::Delete => {
-            call.require_right()?;
             model.db.tags.remove(&name);
-            for machine in model.db.machines.values_mut() {
-                machine.tags.retain(|tag| *tag != name);
+            for node in nodes_mut(model) {
+                node.tags.retain(|tag| *tag != name);
             }
             model.effect(Effect::object(ObjectKind::Tag, &name, ObjectChange::Deleted));
             Ok(Reply::deleted())
         }
-        TagAction::Machines | TagAction::Nodes => {
-            let ids = model
-                .machines_in_order()
-                .into_iter()
-                .filter(|machine| machine.tags.contains(&name) && model.may(call.user, machine, Permission::View))
-                .map(|machine| machine.system_id.clone())
-                .collect();
-            Ok(Reply::machines(ids))
+        TagAction::Machines => {
+            let machines = model.machines_in_order().into_iter().filter(|machine| carries(model, call, machine, &name));
+            Ok(Reply::machines(machines.map(|machine| machine.system_id.clone()).collect()))
         }
-        TagAction::Devices | TagAction::RackControllers | TagAction::RegionControllers => list(Vec::new()),
+        TagAction::Devices => list(tagged_devices(model, call, &name)),
+        TagAction::Nodes => {
+            let mut nodes = tagged_devices(model, call, &name);
+            let machines = model.machines_in_order().into_iter().filter(|machine| carries(model, call, machine, &name));
+            nodes.extend(machines.map(|machine| render::machine::machine(model, machine)));
+            list(nodes)
+        }
+        TagAction::RackControllers | TagAction::RegionControllers => list(Vec::new()),
         TagAction::UpdateNodes => update_nodes(model, call, &name),
-        TagAction::Rebuild => {
-            call.require_right()?;
-            Ok(Reply::json(&json!({"rebuilding": name})))
-        }
+        TagAction::Rebuild => Ok(Reply::json(&json!({"rebuilding": name}))),
     }
+}
+
+fn carries(model: &Model, call: &Call, node: &Machine, tag: &str) -> bool {
+    node.tags.iter().any(|other| other == tag) && model.may(call.user, node, Permission::View)
+}
+
+fn tagged_devices(model: &Model, call: &Call, tag: &str) -> Vec<Value> {
+    let tagged = model.db.devices.values().filter(|device| carries(model, call, &device.node, tag));
+    tagged.map(|device| render::device(model, device)).collect()
+}
+
+/// Whatever can carry a tag.
+fn nodes_mut(model: &mut Model) -> impl Iterator<Item = &mut Machine> {
+    model.db.machines.values_mut().chain(model.db.devices.values_mut().map(|device| &mut device.node))
+}
+
+fn node_mut<'a>(model: &'a mut Model, id: &str) -> Option<&'a mut Machine> {
+    let device = model.db.devices.get_mut(id).map(|device| &mut device.node);
+    model.db.machines.get_mut(id).or(device)
 }
 
 fn check_tag_name(model: &Model, name: &str, own: Option<&str>, check: &mut FormCheck) {
@@ -134,12 +154,7 @@ fn check_definition(check: &mut FormCheck, definition: Option<&str>) {
 
 fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
     if !call.admin {
-        let words = if model.version.has(Change::SilentTagRefusal) {
-            ""
-        } else {
-            "Must be a superuser or supply a rack_controller"
-        };
-        return Err(Refusal::text(403, words));
+        return Err(Refusal::text(403, "Must be a superuser or supply a rack_controller"));
     }
     // Only read in source: a client that evaluated a definition says which.
     let current = model.db.tags.get(name).map(|tag| tag.definition.clone()).unwrap_or_default();
@@ -150,17 +165,17 @@ fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
     let (mut added, mut removed) = (0, 0);
     for id in call.body.all("add") {
         // Unknown ids are passed over; one that has the tag counts all the same.
-        if let Some(machine) = model.db.machines.get_mut(id) {
+        if let Some(node) = node_mut(model, id) {
             added += 1;
-            if !machine.tags.iter().any(|tag| tag == name) {
-                machine.tags.push(name.to_owned());
+            if !node.tags.iter().any(|tag| tag == name) {
+                node.tags.push(name.to_owned());
             }
         }
     }
     for id in call.body.all("remove") {
-        if let Some(machine) = model.db.machines.get_mut(id) {
+        if let Some(node) = node_mut(model, id) {
             removed += 1;
-            machine.tags.retain(|tag| tag != name);
+            node.tags.retain(|tag| tag != name);
         }
     }
     model.effect(Effect::object(ObjectKind::Tag, name, ObjectChange::Updated));

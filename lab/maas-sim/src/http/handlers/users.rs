@@ -1,12 +1,10 @@
 //! Users and their own keys.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     super::{
-        Call,
-        forms::is_true,
-        render,
+        Call, render,
         reply::Reply,
         surface::{AccountAction, Kept, UsersAction},
     },
@@ -25,11 +23,16 @@ pub(crate) fn users(model: &mut Model, call: &Call, action: UsersAction) -> Outc
         UsersAction::Create => {
             call.require_admin()?;
             let form = &call.body;
-            let admin = form.get("is_superuser").is_some_and(is_true);
-            if !form.has("is_superuser") {
-                return Err(Refusal::bad_request("No provided is_superuser!"));
-            }
-            let id = model.create_user(form.get("username"), form.get("email"), form.get("password"), admin)?;
+            let (name, email) = (form.mandatory("username")?, form.mandatory("email")?);
+            form.mandatory("password")?;
+            let admin = match form.mandatory("is_superuser")? {
+                "0" => false,
+                "1" => true,
+                other => {
+                    return Err(Refusal::crash(format!("Not a valid Boolean value (0 or 1): '{other}'")));
+                }
+            };
+            let id = model.create_user(name, email, admin)?;
             Ok(Reply::json(&render::user_by_id(model, Some(id))))
         }
     }
@@ -43,7 +46,7 @@ pub(crate) fn user(model: &mut Model, call: &Call, action: Kept) -> Outcome<Repl
         }
         Kept::Delete => {
             call.require_admin()?;
-            model.delete_user(call.parameter(0), call.user)?;
+            model.delete_user(call.parameter(0), call.user, call.query.get("transfer_resources_to"))?;
             Ok(Reply::deleted())
         }
     }
@@ -68,21 +71,20 @@ pub(crate) fn account(model: &mut Model, call: &Call, action: AccountAction) -> 
             })))
         }
         AccountAction::DeleteToken => {
-            let Some(token) = form.get("token_key").filter(|token| !token.is_empty()) else {
-                return Err(Refusal::bad_request("No provided token_key!"));
-            };
-            model.delete_key(call.user, token)?;
+            model.delete_key(call.user, form.mandatory("token_key")?)?;
             Ok(Reply::deleted())
         }
         AccountAction::UpdateTokenName => {
-            let (Some(token), Some(name)) = (form.get("token"), form.get("name")) else {
-                return Err(Refusal::bad_request("No provided token!"));
+            // The whole key, or its middle alone. Only read in source, as is the answer.
+            let (whole, name) = (form.mandatory("token")?, form.mandatory("name")?.to_owned());
+            let token = match whole.split(':').collect::<Vec<_>>().as_slice() {
+                [_, token, _] => (*token).to_owned(),
+                _ => whole.to_owned(),
             };
-            let (token, name) = (token.rsplit(':').nth(1).unwrap_or(token).to_owned(), name.to_owned());
             let user = model.db.users.get_mut(&call.user).ok_or(Refusal::NotFound("User"))?;
             let key = user.keys.iter_mut().find(|key| key.key.token == token).ok_or(Refusal::NotFound("Token"))?;
             key.name = name;
-            Ok(Reply::json(&Value::from("Accepted")))
+            Ok(Reply::handler(202, "Accepted"))
         }
     }
 }

@@ -4,9 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        Call,
-        forms::is_true,
-        render,
+        Call, render,
         reply::Reply,
         surface::{Collection, VmHostAction},
     },
@@ -57,6 +55,13 @@ pub(crate) fn host(model: &mut Model, call: &Call, action: VmHostAction) -> Outc
     if action != VmHostAction::Read {
         call.require_admin()?;
     }
+    // The tag is looked at before the host is looked for.
+    if matches!(action, VmHostAction::AddTag | VmHostAction::RemoveTag) {
+        let tag = call.body.mandatory("tag")?;
+        if action == VmHostAction::AddTag && tag.contains(',') {
+            return Err(Refusal::bad_request("Tag may not contain a \",\"."));
+        }
+    }
     let text = call.parameter(0);
     let id: i64 =
         text.parse().map_err(|_| Refusal::crash(format!("Field 'id' expected a number but got '{text}'.")))?;
@@ -79,8 +84,8 @@ pub(crate) fn host(model: &mut Model, call: &Call, action: VmHostAction) -> Outc
             ] {
                 out.insert(name.to_owned(), Value::from(value));
             }
-            if !host.password.is_empty() {
-                out.insert("password".to_owned(), Value::from(host.password.as_str()));
+            if let Some(password) = &host.password {
+                out.insert("password".to_owned(), Value::from(password.as_str()));
             }
             Ok(Reply::json(&Value::Object(out)))
         }
@@ -89,14 +94,7 @@ pub(crate) fn host(model: &mut Model, call: &Call, action: VmHostAction) -> Outc
             rendered(model, id)
         }
         VmHostAction::Delete => {
-            let decompose = match call.query.get("decompose") {
-                None | Some("") => false,
-                Some(text) if is_boolean(text) => is_true(text),
-                Some(text) => {
-                    return Err(Refusal::field("decompose", format!("Enter a valid value for decompose: '{text}'")));
-                }
-            };
-            model.remove_vm_host(id, decompose);
+            model.remove_vm_host(id, call.query.checkbox("decompose"));
             Ok(Reply::deleted())
         }
         VmHostAction::Refresh => {
@@ -105,12 +103,7 @@ pub(crate) fn host(model: &mut Model, call: &Call, action: VmHostAction) -> Outc
         }
         VmHostAction::Compose => compose(model, call, id),
         VmHostAction::AddTag | VmHostAction::RemoveTag => {
-            let Some(tag) = call.body.text("tag").filter(|tag| !tag.is_empty()) else {
-                return Err(Refusal::bad_request("No provided tag!"));
-            };
-            if tag.contains(',') {
-                return Err(Refusal::bad_request("Tag may not contain a \",\"."));
-            }
+            let tag = call.body.mandatory("tag")?.to_owned();
             let host = model.db.vm_hosts.get_mut(&id).ok_or(Refusal::NotFound("Pod"))?;
             let had = host.tags.contains(&tag);
             if action == VmHostAction::RemoveTag {
@@ -123,21 +116,12 @@ pub(crate) fn host(model: &mut Model, call: &Call, action: VmHostAction) -> Outc
     }
 }
 
-fn is_boolean(text: &str) -> bool {
-    is_true(text) || matches!(text.to_ascii_lowercase().as_str(), "false" | "0" | "no" | "off" | "n" | "f")
-}
-
 fn compose(model: &mut Model, call: &Call, id: i64) -> Outcome<Reply> {
     let form = &call.body;
     let request = ComposeRequest {
         cores: form.text("cores"),
         memory: form.text("memory"),
-        pinned_cores: form
-            .all("pinned_cores")
-            .iter()
-            .flat_map(|text| text.split(','))
-            .filter(|t| !t.is_empty())
-            .count(),
+        pinned_cores: form.all_texts("pinned_cores"),
         architecture: form.text("architecture"),
         cpu_speed: form.text("cpu_speed"),
         storage: form.text("storage"),
@@ -146,7 +130,7 @@ fn compose(model: &mut Model, call: &Call, id: i64) -> Outcome<Reply> {
         domain: form.text("domain"),
         zone: form.text("zone"),
         pool: form.text("pool"),
-        skip_commissioning: form.flag("skip_commissioning"),
+        skip_commissioning: form.checkbox("skip_commissioning"),
         dynamic: false,
     };
     let system_id = model.compose(id, call.user, &request)?;
