@@ -1,25 +1,59 @@
 //! What Kubernetes holds, read with the rights of whoever runs the plugin.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, anyhow};
+use clap::Args;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Client, Config};
 use serde_json::Value;
 
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 
+/// Which cluster, as kubectl's flags of the same names say it.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Access {
+    /// Namespace; by default the kubeconfig's.
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
+    /// The context of the kubeconfig; by default its current one.
+    #[arg(long, global = true)]
+    pub context: Option<String>,
+    /// The kubeconfig; by default KUBECONFIG, or ~/.kube/config.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub kubeconfig: Option<PathBuf>,
+}
+
 /// The cluster of the kubeconfig.
 pub struct Cluster {
     client: Client,
     namespace: String,
+    server: String,
 }
 
 impl Cluster {
-    /// Connects as kubectl would; `namespace` wins over the kubeconfig's.
-    pub async fn connect(namespace: Option<String>) -> anyhow::Result<Self> {
-        let config = Config::infer().await.context("there is no usable kubeconfig: check KUBECONFIG")?;
-        let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        Ok(Self { client: Client::try_from(config)?, namespace })
+    /// Connects as kubectl would.
+    pub async fn connect(access: &Access) -> anyhow::Result<Self> {
+        let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &access.kubeconfig {
+            Some(path) => match Kubeconfig::read_from(path) {
+                Ok(file) => Config::from_custom_kubeconfig(file, &options).await.map_err(anyhow::Error::new),
+                Err(error) => Err(error.into()),
+            }
+            .with_context(|| format!("--kubeconfig {}", path.display()))?,
+            None if access.context.is_some() => Config::from_kubeconfig(&options).await.context("--context")?,
+            None => Config::infer().await.context("there is no usable kubeconfig: check KUBECONFIG")?,
+        };
+        let namespace = access.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        Ok(Self { client: Client::try_from(config)?, namespace, server })
+    }
+
+    /// The address of its API server.
+    pub fn server(&self) -> &str {
+        &self.server
     }
 
     fn api(&self, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -95,7 +129,18 @@ impl Cluster {
     /// The same cluster, seen from another namespace.
     #[must_use]
     pub fn within(&self, namespace: &str) -> Self {
-        Self { client: self.client.clone(), namespace: namespace.to_owned() }
+        Self { client: self.client.clone(), namespace: namespace.to_owned(), server: self.server.clone() }
+    }
+
+    /// All namespaces.
+    pub async fn namespaces(&self) -> anyhow::Result<Vec<Value>> {
+        let found = self.api("", "v1", "Namespace", None).list(&ListParams::default()).await;
+        values(found.map_err(|error| told("list", "Namespace", None, error))?.items)
+    }
+
+    /// Where is looked, in words.
+    pub fn place(&self, all: bool) -> String {
+        place((!all).then_some(self.namespace.as_str()))
     }
 
     /// The manager's Deployment, if somebody installed one.
@@ -125,9 +170,13 @@ fn is_absent(status: &kube::core::Status) -> bool {
     status.is_not_found() || status.code == 404
 }
 
+fn place(namespace: Option<&str>) -> String {
+    namespace.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"))
+}
+
 /// The error in words that name the right or the kind that is missing.
 fn told(verb: &str, kind: &str, namespace: Option<&str>, error: kube::Error) -> anyhow::Error {
-    let place = namespace.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"));
+    let place = place(namespace);
     match &error {
         kube::Error::Api(status) if status.is_forbidden() => {
             anyhow!("you lack the right to {verb} {kind} in {place}: ask for it, or choose another namespace with -n")

@@ -1,58 +1,97 @@
 //! Shell completion: for the program by itself, and as kubectl asks its plugins for it.
 
-use clap::Command;
+use clap::{Arg, Command};
 
 /// The program that kubectl runs for completions of `kubectl maas`; it goes onto the PATH under the name `kubectl_complete-maas`.
 pub const KUBECTL: &str = "#!/bin/sh\nexec kubectl maas __complete \"$@\"\n";
 
-/// What can follow these words, the last of which is still being written. One in each line, then how kubectl shall treat them: without
-/// file names, unless a file is what follows.
-pub fn complete(command: &Command, words: &[String]) -> String {
-    const NO_FILES: u8 = 4;
-    let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
-    let mut at = command;
-    let mut value_of = None;
-    for word in before {
-        value_of = None;
-        if let Some(inner) = at.find_subcommand(word) {
-            at = inner;
-        } else if word.starts_with('-') && !word.contains('=') {
-            let is = |argument: &&clap::Arg| {
-                argument.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long))
-                    || argument.get_short().is_some_and(|short| *word == format!("-{short}"))
-            };
-            let argument = at.get_arguments().chain(command.get_arguments()).find(is);
-            value_of = argument.filter(|argument| argument.get_action().takes_values());
+/// Names that only Kubernetes knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// Of MaasMachines.
+    Machines,
+    /// Of Clusters.
+    Clusters,
+    /// Of namespaces.
+    Namespaces,
+}
+
+/// What can follow some words.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Candidates {
+    /// Each with its description after a tabulator, if it has one.
+    found: Vec<String>,
+    /// The names of such objects as well.
+    pub names: Option<Names>,
+    /// Files as well.
+    files: bool,
+    /// What they all begin with.
+    begin: String,
+}
+
+impl Candidates {
+    /// What can follow these words, the last of which is still being written.
+    pub fn after(command: &Command, words: &[String]) -> Self {
+        let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+        let mut at = command;
+        let mut value_of = None;
+        for word in before {
+            value_of = None;
+            if let Some(inner) = at.find_subcommand(word) {
+                at = inner;
+            } else if word.starts_with('-') && !word.contains('=') {
+                let is = |argument: &&Arg| {
+                    argument.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long))
+                        || argument.get_short().is_some_and(|short| *word == format!("-{short}"))
+                };
+                let argument = at.get_arguments().chain(command.get_arguments()).find(is);
+                value_of = argument.filter(|argument| argument.get_action().takes_values());
+            }
         }
+        let mut candidates = Self { begin: last.to_owned(), ..Self::default() };
+        if let Some(argument) = value_of {
+            candidates.add_values(argument);
+            candidates.files = candidates.found.is_empty() && candidates.names.is_none();
+        } else if last.starts_with('-') {
+            let all = at.get_arguments().chain(command.get_arguments()).filter(|argument| !argument.is_hide_set());
+            candidates.found.extend(all.filter_map(|argument| Some(format!("--{}", argument.get_long()?))));
+        } else {
+            let visible = at.get_subcommands().filter(|inner| !inner.is_hide_set());
+            candidates.found.extend(visible.map(|inner| match inner.get_about() {
+                Some(about) => format!("{}\t{about}", inner.get_name()),
+                None => inner.get_name().to_owned(),
+            }));
+            at.get_positionals().for_each(|argument| candidates.add_values(argument));
+        }
+        candidates
     }
-    let mut found: Vec<String> = Vec::new();
-    let mut files = false;
-    if let Some(argument) = value_of {
-        found.extend(argument.get_possible_values().iter().map(|value| value.get_name().to_owned()));
-        files = found.is_empty();
-    } else if last.starts_with('-') {
-        let all = at.get_arguments().chain(command.get_arguments()).filter(|argument| !argument.is_hide_set());
-        found.extend(all.filter_map(|argument| Some(format!("--{}", argument.get_long()?))));
-    } else {
-        let visible = at.get_subcommands().filter(|inner| !inner.is_hide_set());
-        found.extend(visible.map(|inner| match inner.get_about() {
-            Some(about) => format!("{}\t{about}", inner.get_name()),
-            None => inner.get_name().to_owned(),
-        }));
-        let positional = at.get_positionals().flat_map(clap::Arg::get_possible_values);
-        found.extend(positional.map(|value| value.get_name().to_owned()));
+
+    fn add_values(&mut self, argument: &Arg) {
+        self.found.extend(argument.get_possible_values().iter().map(|value| value.get_name().to_owned()));
+        self.names = match argument.get_id().as_str() {
+            "machine" => Some(Names::Machines),
+            "clusters" => Some(Names::Clusters),
+            "namespace" => Some(Names::Namespaces),
+            _ => self.names,
+        };
     }
-    found.retain(|candidate| candidate.starts_with(last));
-    found.sort();
-    found.dedup();
-    found.push(format!(":{}", if files { 0 } else { NO_FILES }));
-    found.join("\n") + "\n"
+
+    /// As kubectl wants them, with the names that were looked up: one in each line, then how it shall treat them.
+    pub fn render(mut self, names: Vec<String>) -> String {
+        const NO_FILES: u8 = 4;
+        self.found.extend(names);
+        self.found.retain(|candidate| candidate.starts_with(&self.begin));
+        self.found.sort();
+        self.found.dedup();
+        self.found.push(format!(":{}", if self.files { 0 } else { NO_FILES }));
+        self.found.join("\n") + "\n"
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Arg, ArgAction};
+    use clap::ArgAction;
 
     fn command() -> Command {
         let output = Arg::new("output").long("output").short('o').value_parser(["json", "yaml"]).global(true);
@@ -62,20 +101,33 @@ mod tests {
             .arg(output)
             .subcommand(Command::new("machines").about("All of them").arg(all))
             .subcommand(Command::new("plan").arg(file))
+            .subcommand(Command::new("explain").arg(Arg::new("machine")))
             .subcommand(Command::new("__complete").hide(true))
     }
 
+    fn candidates(words: &[&str]) -> Candidates {
+        Candidates::after(&command(), &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
     fn after(words: &[&str]) -> String {
-        complete(&command(), &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        candidates(words).render(Vec::new())
     }
 
     #[test]
     fn commands_flags_and_values_are_offered_where_they_can_stand() {
-        assert_eq!(after(&[""]), "machines\tAll of them\nplan\n:4\n");
+        assert_eq!(after(&[""]), "explain\nmachines\tAll of them\nplan\n:4\n");
         assert_eq!(after(&["pl"]), "plan\n:4\n");
         assert_eq!(after(&["machines", "--"]), "--all\n--output\n:4\n");
         assert_eq!(after(&["machines", "-o", "j"]), "json\n:4\n");
         assert_eq!(after(&["plan", "-f", ""]), ":0\n", "a file follows");
         assert_eq!(after(&["machines", "--all", "x"]), ":4\n");
+    }
+
+    #[test]
+    fn names_of_objects_are_offered_where_one_is_asked_for() {
+        let asked = candidates(&["explain", "m-"]);
+        assert_eq!(asked.names, Some(Names::Machines));
+        assert_eq!(asked.render(vec!["m-1".into(), "n-1".into()]), "m-1\n:4\n");
+        assert_eq!(candidates(&["plan", ""]).names, None);
     }
 }

@@ -33,10 +33,8 @@ pub fn render(machine: &Value, events: &[Value]) -> String {
         for line in text(condition, "/message").lines() {
             let _ = writeln!(out, "      {line}");
         }
-        // Of what is well, nobody asks what to do about it.
-        let good = if matches!(kind, "Paused" | "Deleting") { "False" } else { "True" };
-        if let Some(entry) = reasons::entry(reason).filter(|_| status != good) {
-            let _ = writeln!(out, "      what to do: {}", entry.action);
+        if let Some(action) = what_to_do(condition) {
+            let _ = writeln!(out, "      what to do: {action}");
         }
     }
     if !events.is_empty() {
@@ -50,6 +48,17 @@ pub fn render(machine: &Value, events: &[Value]) -> String {
         }
     }
     out
+}
+
+/// Whether a condition says that all is well.
+pub(crate) fn is_good(condition: &Value) -> bool {
+    let is_trouble = matches!(text(condition, "/type"), "Paused" | "Deleting" | "Evacuating");
+    text(condition, "/status") == if is_trouble { "False" } else { "True" }
+}
+
+/// What a person can do about a condition. Of what is well, nobody asks.
+pub(crate) fn what_to_do(condition: &Value) -> Option<&'static str> {
+    reasons::entry(text(condition, "/reason")).filter(|_| !is_good(condition)).map(|entry| entry.action)
 }
 
 #[cfg(test)]

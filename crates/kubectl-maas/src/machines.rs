@@ -73,7 +73,7 @@ fn sentence(condition: &Value) -> String {
 /// The table; a wide one has more columns.
 pub fn render(machines: &[Value], all_namespaces: bool, wide: bool) -> String {
     if machines.is_empty() {
-        return "There are no MaasMachines here.\n".to_owned();
+        return String::new();
     }
     let rows: Vec<Vec<String>> = machines
         .iter()

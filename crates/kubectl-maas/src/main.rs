@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use jiff::Timestamp;
-use kubectl_maas::cluster::Cluster;
+use kubectl_maas::cluster::{Access, Cluster};
+use kubectl_maas::completion::{Candidates, Names};
 use kubectl_maas::doctor::{Report, judge_clock, look_at_kubernetes, look_at_maas};
 use kubectl_maas::inventory::{self, Addresses, Inventory};
 use kubectl_maas::output::{Format, print, watch};
@@ -14,6 +15,7 @@ use kubectl_maas::plan::{self, Objects, Question};
 use kubectl_maas::{completion, explain, hosts, machines, ui};
 use maas_client::Client;
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
 
 /// How often Kubernetes is asked again while somebody watches.
 const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
@@ -24,9 +26,8 @@ const MAAS_EVERY: Duration = Duration::from_secs(15);
 #[derive(Parser)]
 #[command(name = "kubectl-maas", bin_name = "kubectl maas", version)]
 struct Cli {
-    /// Namespace; by default the kubeconfig's.
-    #[arg(short, long, global = true)]
-    namespace: Option<String>,
+    #[command(flatten)]
+    access: Access,
     /// Objects of all namespaces.
     #[arg(short = 'A', long, global = true)]
     all_namespaces: bool,
@@ -128,9 +129,9 @@ enum CompletionFor {
 struct PlanArgs {
     /// Clusters that exist; without any, and without a file, all of the namespace.
     clusters: Vec<String>,
-    /// Manifests to plan, as kubectl apply would take them; - is standard input.
+    /// Manifests to plan, as kubectl apply would take them: files or folders; - is standard input.
     #[arg(short, long)]
-    filename: Option<String>,
+    filename: Vec<String>,
     /// Replace every machine, as an upgrade does.
     #[arg(long)]
     upgrade: bool,
@@ -149,18 +150,21 @@ struct PlanArgs {
 async fn main() -> ExitCode {
     // Chosen here for every TLS connection of the process. A second choice would be an error of ours, and harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match run(Cli::parse()).await {
+    let cli = Cli::parse();
+    match run(&cli).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("kubectl maas: {error:#}");
-            ExitCode::FAILURE
+            // As with kubectl diff, "no" is 1 and "I cannot tell" is more.
+            let judges = matches!(cli.command, What::Plan(_) | What::Doctor { .. });
+            ExitCode::from(if judges { 2 } else { 1 })
         }
     }
 }
 
 /// Does it and answers whether all is well.
-async fn run(cli: Cli) -> anyhow::Result<bool> {
+async fn run(cli: &Cli) -> anyhow::Result<bool> {
     let format = cli.format();
     match &cli.command {
         What::Hosts { watch: again } => {
@@ -169,18 +173,19 @@ async fn run(cli: Cli) -> anyhow::Result<bool> {
                 let all = client.vm_hosts().list().await.map_err(told)?;
                 format.text(|_| hosts::render(&all), || hosts::to_json(&all))
             };
-            show(format, again.then_some(MAAS_EVERY), ask).await?;
+            show(format, again.then_some(MAAS_EVERY), hosts::NONE, ask).await?;
         }
         What::Machines { watch: again } => {
-            let cluster = Cluster::connect(cli.namespace.clone()).await?;
+            let cluster = Cluster::connect(&cli.access).await?;
             let ask = || async {
                 let all = cluster.ours("MaasMachine", cli.all_namespaces).await?;
                 format.text(|wide| machines::render(&all, cli.all_namespaces, wide), || machines::to_json(&all))
             };
-            show(format, again.then_some(KUBERNETES_EVERY), ask).await?;
+            let none = format!("No MaasMachines found in {}.", cluster.place(cli.all_namespaces));
+            show(format, again.then_some(KUBERNETES_EVERY), &none, ask).await?;
         }
         What::Explain { machine } => {
-            let cluster = Cluster::connect(cli.namespace.clone()).await?;
+            let cluster = Cluster::connect(&cli.access).await?;
             let found = cluster.machine(machine).await?;
             let events = cluster.events(machine).await.unwrap_or_else(|error| {
                 eprintln!("kubectl maas: {error:#}");
@@ -188,39 +193,43 @@ async fn run(cli: Cli) -> anyhow::Result<bool> {
             });
             print(format, &format.text(|_| explain::render(&found, &events), || found.clone())?)?;
         }
-        What::Doctor { system_namespace } => return doctor(&cli, system_namespace).await,
-        What::Plan(arguments) => return plan(&cli, arguments).await,
+        What::Doctor { system_namespace } => return doctor(cli, system_namespace).await,
+        What::Plan(arguments) => return plan(cli, arguments).await,
         What::Export { addresses } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
             let addresses = if *addresses { Addresses::Kept } else { Addresses::MadeUp };
             print(Format::Yaml, &inventory::read(&client, addresses).await.map_err(told)?.to_yaml()?)?;
         }
         What::Ui { port, address, no_browser } => {
-            let cluster = Cluster::connect(cli.namespace.clone()).await?;
+            let cluster = Cluster::connect(&cli.access).await?;
             let options =
                 ui::Options { address: *address, port: *port, open: !no_browser, all_namespaces: cli.all_namespaces };
             ui::serve(cluster, cli.maas.client()?, options).await?;
         }
         What::Completion { shell } => print_completion(*shell)?,
-        What::Complete { words } => print(Format::Json, &completion::complete(&Cli::command(), words))?,
+        What::Complete { words } => print(Format::Json, &complete(words).await)?,
     }
     Ok(true)
 }
 
-/// Prints an answer once, or again whenever it changes.
-async fn show<F>(format: Format, every: Option<Duration>, mut ask: impl FnMut() -> F) -> anyhow::Result<()>
+/// Prints an answer once, or again whenever it changes. As with kubectl, an empty table is none, and standard error says why.
+async fn show<F>(format: Format, every: Option<Duration>, none: &str, mut ask: impl FnMut() -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<String>>,
 {
-    match every {
-        Some(every) => watch(format, every, ask).await,
-        None => print(format, &ask().await?),
+    if let Some(every) = every {
+        return watch(format, every, ask).await;
     }
+    let text = ask().await?;
+    if text.is_empty() {
+        eprintln!("{none}");
+    }
+    print(format, &text)
 }
 
 async fn doctor(cli: &Cli, system_namespace: &str) -> anyhow::Result<bool> {
     let mut report = Report::default();
-    let cluster = Cluster::connect(cli.namespace.clone()).await?;
+    let cluster = Cluster::connect(&cli.access).await?;
     let asked = look_at_kubernetes(&cluster, system_namespace, cli.all_namespaces, &mut report).await;
     if let Some(client) = cli.maas.client()? {
         look_at_maas(&client, &asked, &mut report).await;
@@ -235,12 +244,15 @@ async fn doctor(cli: &Cli, system_namespace: &str) -> anyhow::Result<bool> {
 }
 
 async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
-    let cluster = Cluster::connect(cli.namespace.clone()).await;
+    let cluster = Cluster::connect(&cli.access).await;
     let namespace = match &cluster {
         Ok(cluster) => cluster.namespace().to_owned(),
-        Err(_) => cli.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+        Err(_) => cli.access.namespace.clone().unwrap_or_else(|| "default".to_owned()),
     };
-    let file = arguments.filename.as_ref().map(|path| Objects::read(path, &namespace)).transpose()?;
+    let mut file = None;
+    for path in &arguments.filename {
+        file = Some(file.unwrap_or_else(Objects::default).overlaid(&Objects::read(path, &namespace)?));
+    }
     let there = match cluster {
         Ok(cluster) => Objects::of_cluster(&cluster, cli.all_namespaces).await,
         Err(error) => Err(error),
@@ -279,6 +291,27 @@ async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
     let format = cli.format();
     print(format, &format.text(|wide| plan::render(&answer, wide), || plan::to_json(&answer))?)?;
     Ok(answer.is_good())
+}
+
+/// What can follow these words. Whoever waits for a completion waits for a moment only.
+async fn complete(words: &[String]) -> String {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let candidates = Candidates::after(&Cli::command(), words);
+    let Some(names) = candidates.names else { return candidates.render(Vec::new()) };
+    let so_far = std::iter::once("kubectl-maas").chain(words.iter().map(String::as_str));
+    let flags = Cli::command().ignore_errors(true).try_get_matches_from(so_far).ok();
+    let access = flags.and_then(|flags| Access::from_arg_matches(&flags).ok()).unwrap_or_default();
+    let ask = async {
+        let cluster = Cluster::connect(&access).await.ok()?;
+        match names {
+            Names::Machines => cluster.ours("MaasMachine", false).await.ok(),
+            Names::Clusters => cluster.any_version("cluster.x-k8s.io", "Cluster", false).await.ok(),
+            Names::Namespaces => cluster.namespaces().await.ok(),
+        }
+    };
+    let found = tokio::time::timeout(PATIENCE, ask).await.ok().flatten().unwrap_or_default();
+    let name = |object: &Value| Some(object["metadata"]["name"].as_str()?.to_owned());
+    candidates.render(found.iter().filter_map(name).collect())
 }
 
 fn print_completion(shell: CompletionFor) -> anyhow::Result<()> {

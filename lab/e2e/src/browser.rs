@@ -20,6 +20,24 @@ pub struct Browser {
     profile: tempfile::TempDir,
 }
 
+/// What went over the network.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// What was asked for.
+    pub requests: Vec<Request>,
+    /// Addresses, with the status of their answers.
+    pub answers: Vec<(String, u64)>,
+}
+
+/// A request of a page.
+#[derive(Debug)]
+pub struct Request {
+    /// Its address.
+    pub url: String,
+    /// The header of that name.
+    pub authorization: Option<String>,
+}
+
 impl Browser {
     /// Starts one, and says what to install where there is none.
     pub async fn start() -> anyhow::Result<Self> {
@@ -110,17 +128,30 @@ impl Browser {
         std::fs::write(path, picture).with_context(|| format!("write {}", path.display()))
     }
 
-    /// The addresses of everything that pages asked for since the last time.
-    pub async fn requested(&self) -> anyhow::Result<Vec<String>> {
+    /// What pages asked the network for since the last time, and what they got.
+    pub async fn traffic(&self) -> anyhow::Result<Traffic> {
         let entries = self.post("/se/log", &json!({"type": "performance"})).await?;
-        let mut urls = Vec::new();
+        let mut traffic = Traffic::default();
         for entry in entries.as_array().context("no log")? {
-            let message: Value = serde_json::from_str(entry["message"].as_str().unwrap_or_default())?;
-            if message["message"]["method"] == "Network.requestWillBeSent" {
-                urls.extend(message["message"]["params"]["request"]["url"].as_str().map(str::to_owned));
+            let entry: Value = serde_json::from_str(entry["message"].as_str().unwrap_or_default())?;
+            let (message, params) = (&entry["message"], &entry["message"]["params"]);
+            let url = |of: &str| params[of]["url"].as_str().unwrap_or_default().to_owned();
+            // The browser's own first page is none of ours, and asks nobody.
+            let is_network = |url: &str| url.starts_with("http") || url.starts_with("ws");
+            match message["method"].as_str() {
+                Some("Network.requestWillBeSent") if is_network(&url("request")) => {
+                    let headers = params["request"]["headers"].as_object().into_iter().flatten();
+                    let token = headers.clone().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+                    let token = token.and_then(|(_, value)| Some(value.as_str()?.to_owned()));
+                    traffic.requests.push(Request { url: url("request"), authorization: token });
+                }
+                Some("Network.responseReceived") if is_network(&url("response")) => {
+                    traffic.answers.push((url("response"), params["response"]["status"].as_u64().unwrap_or(0)));
+                }
+                _ => {}
             }
         }
-        Ok(urls)
+        Ok(traffic)
     }
 
     /// What the page's console holds: errors, and what the page's own policy kept it from.

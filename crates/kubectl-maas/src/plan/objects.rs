@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
@@ -25,6 +26,17 @@ const OURS: [&str; 3] = ["MaasCluster", "MaasMachine", "MaasMachineTemplate"];
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
     all: BTreeMap<(String, String, String), Value>,
+}
+
+/// A file itself, or what kubectl takes from a folder.
+fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut all = std::fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    all.retain(|file| file.extension().is_some_and(|it| ["yaml", "yml", "json"].iter().any(|known| it == *known)));
+    all.sort();
+    Ok(all)
 }
 
 impl Objects {
@@ -53,17 +65,20 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Reads a file, or standard input for `-`.
+    /// Reads a file, every manifest of a folder, or standard input for `-`.
     pub fn read(path: &str, namespace: &str) -> anyhow::Result<Self> {
-        let manifests = if path == "-" {
+        if path == "-" {
             let mut manifests = String::new();
             std::io::stdin().read_to_string(&mut manifests).context("reading standard input")?;
-            manifests
-        } else {
-            std::fs::read_to_string(path).with_context(|| format!("reading {path}"))?
-        };
-        Self::parse(&manifests, namespace)
-            .with_context(|| if path == "-" { "standard input".into() } else { path.to_owned() })
+            return Self::parse(&manifests, namespace).context("standard input");
+        }
+        let mut objects = Self::default();
+        for file in files(Path::new(path)).with_context(|| format!("reading {path}"))? {
+            let name = file.display().to_string();
+            let manifests = std::fs::read_to_string(&file).with_context(|| format!("reading {name}"))?;
+            objects = objects.overlaid(&Self::parse(&manifests, namespace).context(name)?);
+        }
+        Ok(objects)
     }
 
     /// Objects of a management cluster, in the namespace or in all.

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use capmaas_api::lxd_error::LxdErrorKind;
+use capmaas_api::reasons;
 use jiff::Timestamp;
 use maas_client::{EventQuery, MAX_EVENTS, MachineFilter};
 use serde_json::{Value, json};
 
 use super::board::Board;
 use super::{Sources, objects, timeline};
+use crate::explain::{is_good, what_to_do};
 use crate::plan::system_id;
-use crate::{machines::waits_for, text};
+use crate::text;
 
 /// How soon Kubernetes is asked again at the earliest.
 const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
@@ -22,39 +25,42 @@ const REST: u32 = 10;
 
 /// Keeps a board up to date for as long as the program runs.
 pub(super) fn start(board: &Board, sources: &Arc<Sources>) {
-    let (of_kubernetes, read_from) = (board.clone(), Arc::clone(sources));
-    tokio::spawn(async move {
-        loop {
-            let begun = Instant::now();
-            let answer = read_kubernetes(&read_from).await;
-            note(&of_kubernetes, "kubernetes", answer.as_ref().err());
-            if let Ok(all) = answer {
-                of_kubernetes.replace(&["cluster", "machine", "event"], all);
-            }
-            tokio::time::sleep(KUBERNETES_EVERY.max(begun.elapsed() * REST)).await;
-        }
+    let about = json!({
+        "namespace": (!sources.all_namespaces).then(|| sources.cluster.namespace()),
+        "server": sources.cluster.server(),
+        "maas": sources.maas.as_ref().map(|maas| maas.endpoint().to_string()),
     });
-    let (of_maas, read_from) = (board.clone(), Arc::clone(sources));
-    tokio::spawn(async move {
-        loop {
-            let begun = Instant::now();
-            let answer = read_maas(&read_from).await;
-            note(&of_maas, "maas", answer.as_ref().err());
-            if let Ok(all) = answer {
-                of_maas.replace(&["host", "metal"], all);
-            }
-            tokio::time::sleep(MAAS_EVERY.max(begun.elapsed() * REST)).await;
-        }
-    });
+    board.replace(&["about"], BTreeMap::from([("about".to_owned(), about)]));
+    let (of_kubernetes, of_maas) = (Arc::clone(sources), Arc::clone(sources));
+    tokio::spawn(keep(board.clone(), "kubernetes", &["cluster", "machine", "event"], KUBERNETES_EVERY, move || {
+        read_kubernetes(Arc::clone(&of_kubernetes))
+    }));
+    tokio::spawn(keep(board.clone(), "maas", &["host", "metal"], MAAS_EVERY, move || read_maas(Arc::clone(&of_maas))));
 }
 
-/// Tells the page whether a source can be read. What was read before stays, and is said to be old.
-fn note(board: &Board, source: &'static str, error: Option<&anyhow::Error>) {
-    let told = json!({"error": error.map(|error| format!("{error:#}"))});
-    board.replace(&[source], BTreeMap::from([(source.to_owned(), told)]));
+/// Reads objects of some kinds from one source for ever. What was read last stays while the source cannot be read, and the page is told
+/// how old it is.
+async fn keep<F>(board: Board, source: &str, kinds: &[&str], every: Duration, mut read: impl FnMut() -> F)
+where
+    F: Future<Output = anyhow::Result<BTreeMap<String, Value>>>,
+{
+    let mut last = None;
+    loop {
+        let begun = Instant::now();
+        let told = match read().await {
+            Ok(all) => {
+                board.replace(kinds, all);
+                last = Some(Timestamp::now());
+                json!({"error": null})
+            }
+            Err(error) => json!({"error": format!("{error:#}"), "since": last.map(|time| time.to_string())}),
+        };
+        board.replace(&[source], BTreeMap::from([(source.to_owned(), told)]));
+        tokio::time::sleep(every.max(begun.elapsed() * REST)).await;
+    }
 }
 
-async fn read_kubernetes(sources: &Sources) -> anyhow::Result<BTreeMap<String, Value>> {
+async fn read_kubernetes(sources: Arc<Sources>) -> anyhow::Result<BTreeMap<String, Value>> {
     let (cluster, all) = (&sources.cluster, sources.all_namespaces);
     let clusters = cluster.any_version("cluster.x-k8s.io", "Cluster", all).await?;
     let ours = cluster.ours("MaasCluster", all).await?;
@@ -63,9 +69,9 @@ async fn read_kubernetes(sources: &Sources) -> anyhow::Result<BTreeMap<String, V
     Ok(objects::of_kubernetes(&clusters, &ours, &machines, &events))
 }
 
-async fn read_maas(sources: &Sources) -> anyhow::Result<BTreeMap<String, Value>> {
+async fn read_maas(sources: Arc<Sources>) -> anyhow::Result<BTreeMap<String, Value>> {
     let Some(client) = &sources.maas else {
-        anyhow::bail!("set MAAS_ENDPOINT and MAAS_API_KEY to see hosts, metal and the lives of machines");
+        anyhow::bail!("set MAAS_ENDPOINT and MAAS_API_KEY to see hosts, metal and the time lines of machines");
     };
     let told = |error: maas_client::Error| anyhow::anyhow!("{error}; {}", error.advice());
     let hosts = client.vm_hosts().list().await.map_err(told)?;
@@ -89,17 +95,50 @@ pub(super) async fn details(sources: &Sources, namespace: &str, name: &str) -> a
         let query = EventQuery { limit: Some(MAX_EVENTS), system_ids: vec![id], ..EventQuery::default() };
         life = client.events().query(&query).await.map(|page| page.events).unwrap_or_default();
     }
-    let is_placement = |event: &&Value| text(event, "/note").lines().any(|line| line.contains(": chosen: "));
-    let placement = events.iter().rev().find(is_placement).map(|event| text(event, "/note"));
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten().map(|condition| {
+        let mut shown = condition.clone();
+        shown["good"] = json!(is_good(condition));
+        shown["action"] = json!(what_to_do(condition));
+        shown
+    });
     Ok(json!({
         "machine": objects::machine(&object),
         "spec": {"image": object["spec"]["image"], "minCPU": object["spec"]["minCPU"], "minMemory": object["spec"]["minMemory"]},
         "providerID": text(&object, "/spec/providerID"),
         "addresses": object["status"]["addresses"],
-        "conditions": object["status"]["conditions"],
-        "waitsFor": waits_for(&object),
+        "conditions": conditions.collect::<Vec<_>>(),
         "events": events.iter().map(objects::event).collect::<Vec<_>>(),
-        "placement": placement,
+        "placement": placement(&events),
         "timeline": timeline::timeline(&object, machine.as_ref(), &life, Timestamp::now()),
     }))
+}
+
+/// What the last placement said about every host: the manager tells it in an event, a line for each.
+fn placement(events: &[Value]) -> Option<Vec<Value>> {
+    let is_placement =
+        |reason: &str| reason == reasons::HOST_SELECTED || LxdErrorKind::ALL.iter().any(|kind| kind.reason() == reason);
+    let verdict = |line: &str| {
+        let (host, why) = line.split_once(": ")?;
+        Some(json!({"host": host, "why": why, "chosen": why.starts_with("chosen: ")}))
+    };
+    let told = |event: &Value| text(event, "/note").lines().map(verdict).collect::<Option<Vec<_>>>();
+    events.iter().rev().filter(|event| is_placement(text(event, "/reason"))).find_map(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_placement_is_told_host_by_host_also_where_none_had_room() {
+        let event = |reason: &str, note: &str| json!({"reason": reason, "note": note});
+        let refused = event("InsufficientResources", "h1: has 0 cores left\nh2: is in zone az2");
+        let chosen = event("HostSelected", "h2: chosen: 0 siblings in its zone\nh1: has 0 cores left");
+        let other = event("VMCreated", "the VM m1 (abc) is in MAAS");
+        let told = placement(&[refused.clone(), other.clone()]).unwrap();
+        assert_eq!(told[0], json!({"host": "h1", "why": "has 0 cores left", "chosen": false}));
+        let told = placement(&[refused, chosen, other.clone()]).unwrap();
+        assert_eq!((&told[0]["host"], &told[0]["chosen"]), (&json!("h2"), &json!(true)));
+        assert_eq!(placement(&[other]), None);
+    }
 }

@@ -52,7 +52,8 @@ impl Guard {
             return Err((StatusCode::FORBIDDEN, "requests of other sites are refused"));
         }
         let site = value(HeaderName::from_static("sec-fetch-site"));
-        let opens_page = path == "/" && value(HeaderName::from_static("sec-fetch-mode")) == Some("navigate");
+        // A link may open the page in a tab of its own; no other site gets it into a frame.
+        let opens_page = path == "/" && value(HeaderName::from_static("sec-fetch-dest")) == Some("document");
         if site.is_some_and(|site| site != "same-origin" && !opens_page) {
             return Err((StatusCode::FORBIDDEN, "requests of other sites are refused"));
         }
@@ -148,10 +149,14 @@ mod tests {
         for site in ["cross-site", "same-site", "none"] {
             assert_eq!(with(("sec-fetch-site", site)), Err(StatusCode::FORBIDDEN), "{site}");
         }
-        let page =
-            |mode| judged(&guard, "/", &query, &[("host", "localhost:8080"), ("sec-fetch-site", "cross-site"), mode]);
-        assert_eq!(page(("sec-fetch-mode", "navigate")), Ok(()), "a link in a file of the user's opens the page");
-        assert_eq!(page(("sec-fetch-mode", "no-cors")), Err(StatusCode::FORBIDDEN));
+        let page = |into| {
+            let headers = [("host", "localhost:8080"), ("sec-fetch-site", "cross-site"), ("sec-fetch-dest", into)];
+            judged(&guard, "/", &query, &headers)
+        };
+        assert_eq!(page("document"), Ok(()), "a link in a file of the user's opens the page");
+        for into in ["iframe", "empty", "script"] {
+            assert_eq!(page(into), Err(StatusCode::FORBIDDEN), "{into}");
+        }
         let map = HeaderMap::from_iter([
             (header::HOST, HeaderValue::from_static("localhost:8080")),
             (header::AUTHORIZATION, HeaderValue::from_str(&bearer).unwrap()),

@@ -71,6 +71,7 @@ pub(super) fn machine(object: &Value) -> Value {
     let conditions = object["status"]["conditions"].as_array();
     let trouble = conditions.into_iter().flatten().any(|it| it["status"] == "False" && it["severity"] == "Error");
     let deleting = object["metadata"].get("deletionTimestamp").is_some();
+    let evacuating = condition(object, "Evacuating").filter(|it| it["status"] == "True");
     let is_vm = !text(object, "/status/lxdHost").is_empty() || text(object, "/status/provisioningMode") == "lxd";
     json!({
         "namespace": text(object, "/metadata/namespace"),
@@ -91,7 +92,7 @@ pub(super) fn machine(object: &Value) -> Value {
         },
         "waitsFor": waits_for(object),
         "since": waits_since(object),
-        "created": text(object, "/metadata/creationTimestamp"),
+        "evacuating": evacuating.map(|it| text(it, "/message")),
     })
 }
 
@@ -125,9 +126,10 @@ pub(super) fn of_maas(vm_hosts: &[VmHost], machines: &[maas_client::Machine]) ->
     for (host, shown) in vm_hosts.iter().zip(hosts::to_json(vm_hosts).as_array().into_iter().flatten()) {
         let on_it = |machine: &&maas_client::Machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id);
         let mut shown = shown.clone();
-        shown["id"] = json!(host.id);
-        shown["vms"] = machines.iter().filter(on_it).filter_map(|machine| machine.hostname.clone()).collect();
+        let vm = |machine: &maas_client::Machine| json!({"id": machine.system_id, "hostname": machine.hostname});
+        shown["vms"] = machines.iter().filter(on_it).map(vm).collect();
         shown["tags"] = json!(host.tags);
+        shown["machine"] = json!(host.host.as_ref().map(|machine| &machine.system_id));
         all.insert(format!("host/{}", host.id), shown);
     }
     let beneath: BTreeSet<&str> =
