@@ -76,7 +76,7 @@ async fn read_maas(sources: Arc<Sources>) -> anyhow::Result<BTreeMap<String, Val
     let told = |error: maas_client::Error| anyhow::anyhow!("{error}; {}", error.advice());
     let hosts = client.vm_hosts().list().await.map_err(told)?;
     let machines = client.machines().list(&MachineFilter::default()).await.map_err(told)?;
-    Ok(objects::of_maas(&hosts, &machines))
+    Ok(objects::of_maas(&hosts, &machines, Timestamp::now()))
 }
 
 /// One machine in full.

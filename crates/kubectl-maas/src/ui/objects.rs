@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
-use capmaas_core::machine::{QUARANTINE_PREFIX, STAMP};
+use capmaas_core::machine::{STAMP, quarantine_tags};
+use jiff::Timestamp;
 use maas_client::{MachineStatus, VmHost};
 use serde_json::{Value, json};
 
@@ -57,8 +58,15 @@ fn cluster(cluster: &Value, infrastructure: &BTreeMap<String, &Value>) -> Value 
         "zones": ours.map_or(Value::Null, |object| object["spec"]["failureDomains"].clone()),
         "waitsFor": unready.map(|ready| format!("{}: {}", text(ready, "/reason"), text(ready, "/message"))),
         "since": unready.map(|ready| text(ready, "/lastTransitionTime")),
+        "evacuating": ours.and_then(|object| evacuating(object)),
         "deleting": cluster["metadata"].get("deletionTimestamp").is_some(),
     })
+}
+
+/// What is said about VMs that have to leave a host: on the host's MaasMachine, and on the MaasClusters whose VMs they are.
+fn evacuating(object: &Value) -> Option<&str> {
+    let condition = condition(object, "Evacuating").filter(|it| it["status"] == "True")?;
+    Some(text(condition, "/message"))
 }
 
 /// One MaasMachine.
@@ -71,7 +79,6 @@ pub(super) fn machine(object: &Value) -> Value {
     let conditions = object["status"]["conditions"].as_array();
     let trouble = conditions.into_iter().flatten().any(|it| it["status"] == "False" && it["severity"] == "Error");
     let deleting = object["metadata"].get("deletionTimestamp").is_some();
-    let evacuating = condition(object, "Evacuating").filter(|it| it["status"] == "True");
     let is_vm = !text(object, "/status/lxdHost").is_empty() || text(object, "/status/provisioningMode") == "lxd";
     json!({
         "namespace": text(object, "/metadata/namespace"),
@@ -92,7 +99,7 @@ pub(super) fn machine(object: &Value) -> Value {
         },
         "waitsFor": waits_for(object),
         "since": waits_since(object),
-        "evacuating": evacuating.map(|it| text(it, "/message")),
+        "evacuating": evacuating(object),
     })
 }
 
@@ -121,7 +128,11 @@ pub(super) fn event(event: &Value) -> Value {
 }
 
 /// Hosts and metal of MAAS.
-pub(super) fn of_maas(vm_hosts: &[VmHost], machines: &[maas_client::Machine]) -> BTreeMap<String, Value> {
+pub(super) fn of_maas(
+    vm_hosts: &[VmHost],
+    machines: &[maas_client::Machine],
+    now: Timestamp,
+) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for (host, shown) in vm_hosts.iter().zip(hosts::to_json(vm_hosts).as_array().into_iter().flatten()) {
         let on_it = |machine: &&maas_client::Machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id);
@@ -137,13 +148,13 @@ pub(super) fn of_maas(vm_hosts: &[VmHost], machines: &[maas_client::Machine]) ->
     for machine in machines.iter().filter(|machine| !machine.is_vm()) {
         all.insert(
             format!("metal/{}", machine.system_id),
-            metal(machine, beneath.contains(machine.system_id.as_str())),
+            metal(machine, beneath.contains(machine.system_id.as_str()), now),
         );
     }
     all
 }
 
-fn metal(machine: &maas_client::Machine, is_host: bool) -> Value {
+fn metal(machine: &maas_client::Machine, is_host: bool, now: Timestamp) -> Value {
     json!({
         "id": machine.system_id,
         "hostname": machine.hostname,
@@ -151,7 +162,7 @@ fn metal(machine: &maas_client::Machine, is_host: bool) -> Value {
         "pool": machine.pool.as_ref().map(|pool| pool.name.clone()),
         "tags": machine.tag_names,
         "state": machine.status_name,
-        "use": use_of(machine),
+        "use": use_of(machine, now),
         "owner": machine.owner,
         "for": machine.workload_annotations.get(capmaas_core::machine::STAMPED_FOR),
         "vmHost": is_host,
@@ -161,7 +172,7 @@ fn metal(machine: &maas_client::Machine, is_host: bool) -> Value {
 }
 
 /// What a machine is to us: free, ours, somebody's, quarantined, broken, or not ready.
-fn use_of(machine: &maas_client::Machine) -> &'static str {
+fn use_of(machine: &maas_client::Machine, now: Timestamp) -> &'static str {
     let status = machine.status;
     let is = |wanted: MachineStatus| status == Some(wanted);
     if status.is_some_and(|status| status.name().contains("ailed") || status.name() == "Broken") {
@@ -172,7 +183,7 @@ fn use_of(machine: &maas_client::Machine) -> &'static str {
         "somebody's"
     } else if !is(MachineStatus::Ready) {
         "not ready"
-    } else if machine.tag_names.iter().any(|tag| tag.starts_with(QUARANTINE_PREFIX)) {
+    } else if quarantine_tags(now).iter().any(|tag| machine.tag_names.contains(tag)) {
         "quarantined"
     } else {
         "free"
@@ -189,6 +200,7 @@ mod tests {
             "metadata": {"namespace": "n", "name": "m", "labels": {"cluster.x-k8s.io/cluster-name": "c", "cluster.x-k8s.io/control-plane": ""}},
             "status": {"failureDomain": "az1", "lxdHost": "h1", "machineState": "Deploying", "conditions": [
                 {"type": "LXDVMCreated", "status": "True"},
+                {"type": "Evacuating", "status": "True", "message": "two VMs are left"},
                 {"type": "LXDVMDeployed", "status": "False", "reason": "Deploying", "message": "MAAS deploys it", "lastTransitionTime": "2026-11-15T09:00:00Z"},
             ]},
         });
@@ -196,15 +208,21 @@ mod tests {
         assert_eq!((&shown["zone"], &shown["host"], &shown["vm"]), (&json!("az1"), &json!("h1"), &json!(true)));
         assert_eq!((&shown["health"], &shown["since"]), (&json!("waiting"), &json!("2026-11-15T09:00:00Z")));
         assert_eq!(shown["waitsFor"], "Deploying: MAAS deploys it");
+        assert_eq!(shown["evacuating"], "two VMs are left");
     }
 
     #[test]
     fn metal_is_told_apart_by_whose_it_is() {
-        let used = |object: Value| use_of(&serde_json::from_value(object).unwrap());
+        let now = "2026-11-16T09:00:00Z".parse().unwrap();
+        let used = |object: Value| use_of(&serde_json::from_value(object).unwrap(), now);
         assert_eq!(used(json!({"system_id": "a", "status": 4})), "free");
         assert_eq!(
             used(json!({"system_id": "a", "status": 4, "tag_names": ["capmaas-quarantine-2026-11-15"]})),
             "quarantined"
+        );
+        assert_eq!(
+            used(json!({"system_id": "a", "status": 4, "tag_names": ["capmaas-quarantine-2026-11-10"]})),
+            "free"
         );
         assert_eq!(used(json!({"system_id": "a", "status": 6, "owner": "bob"})), "somebody's");
         assert_eq!(

@@ -105,7 +105,7 @@ function places(machines, zones, small) {
 function waitingList(machines, most) {
   const unready = sorted(machines.filter((it) => it.health !== "ready"), (it) => `${it.health === "trouble" ? 0 : 1}${it.since}`);
   const shown = unready.slice(0, most).map((it) => element("li", {},
-    element("button", { class: `named ${it.health}`, "data-machine": `${it.namespace}/${it.name}` }, it.name), element("span", {}, it.waitsFor), age(it.since)));
+    element("button", { class: `named ${it.health}`, "data-machine": `${it.namespace}/${it.name}` }, it.name), element("span", { title: it.waitsFor }, it.waitsFor), age(it.since)));
   if (unready.length > shown.length) shown.push(element("li", { class: "faint" }, `and ${unready.length - shown.length} more`));
   return shown.length ? element("ul", { class: "waits" }, shown) : null;
 }
@@ -132,6 +132,7 @@ function drawClusters() {
         cluster.deleting ? pill("leaving", "being deleted") : cluster.phase ? pill("", cluster.phase) : null,
         cluster.endpoint ? element("span", { class: "faint" }, cluster.endpoint) : null),
       cluster.waitsFor ? element("p", { class: "says waiting" }, `${cluster.waitsFor} `, age(cluster.since)) : null,
+      cluster.evacuating ? element("p", { class: "says leaving" }, cluster.evacuating) : null,
       element("div", { class: "zones" }, places(shown, !view.health && !view.filter.length && cluster.zones, small)), waitingList(shown, small ? WAITS / 4 : WAITS));
   }).filter(Boolean);
   if (!clusters.length) return [nothing("kubernetes", "No clusters here. Others may be in other namespaces: -n or -A.")];

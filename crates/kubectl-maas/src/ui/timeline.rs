@@ -18,7 +18,10 @@ pub(super) fn timeline(
     let at = |object: &Value, pointer: &str| text(object, pointer).parse::<Timestamp>().ok();
     let created = at(object, "/metadata/creationTimestamp");
     steps.extend(created.map(|time| (time, "Asked for".to_owned())));
-    for event in events {
+    // MAAS tells seconds, and several steps may fall into one.
+    let mut events: Vec<_> = events.iter().collect();
+    events.sort_by_key(|event| event.id);
+    for event in &events {
         let entered = event.status_change().map(|(_, entered)| entered.name().to_owned());
         let time = event.created.as_deref().and_then(moment);
         // Whoever had the machine before is another story.
@@ -38,7 +41,7 @@ pub(super) fn timeline(
     steps.extend(node.map(|time| (time, "Node ready".to_owned())));
     let leaves = at(object, "/metadata/deletionTimestamp");
     steps.extend(leaves.map(|time| (time, "Deleted".to_owned())));
-    steps.sort();
+    steps.sort_by_key(|(time, _)| *time);
     let ends: Vec<Timestamp> = steps.iter().skip(1).map(|(time, _)| *time).collect();
     let shown = steps.iter().enumerate().map(|(index, (time, what))| {
         let is_done = index + 1 == steps.len() && what == "Node ready";
@@ -62,8 +65,8 @@ fn moment(words: &str) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    fn change(at: &str, from: &str, to: &str) -> maas_client::Event {
-        serde_json::from_value(json!({"id": 1, "created": at, "description": format!("From '{from}' to '{to}'")}))
+    fn change(id: i64, at: &str, from: &str, to: &str) -> maas_client::Event {
+        serde_json::from_value(json!({"id": id, "created": at, "description": format!("From '{from}' to '{to}'")}))
             .unwrap()
     }
 
@@ -73,10 +76,10 @@ mod tests {
         let machine = json!({"status": {"conditions": [
             {"type": "NodeReady", "status": "True", "lastTransitionTime": "2026-09-15T09:06:40Z"}]}});
         let events = [
-            change("Tue, 15 Sept. 2026 09:05:00", "Deploying", "Deployed"),
-            change("Tue, 15 Sept. 2026 09:00:12", "Allocated", "Deploying"),
-            change("Tue, 15 Sept. 2026 09:00:02", "Ready", "Allocated"),
-            change("Mon, 14 Sept. 2026 09:00:02", "Releasing", "Ready"),
+            change(9, "Tue, 15 Sept. 2026 09:05:00", "Deploying", "Deployed"),
+            change(8, "Tue, 15 Sept. 2026 09:00:12", "Allocated", "Deploying"),
+            change(7, "Tue, 15 Sept. 2026 09:00:02", "Ready", "Allocated"),
+            change(6, "Mon, 14 Sept. 2026 09:00:02", "Releasing", "Ready"),
         ];
         let now = "2026-09-15T10:00:00Z".parse().unwrap();
         let steps = timeline(&object, Some(&machine), &events, now);
@@ -93,6 +96,16 @@ mod tests {
         let waiting = timeline(&object, None, &events[1..], now);
         let last = waiting.as_array().unwrap().last().unwrap();
         assert_eq!((&last["what"], &last["open"], &last["seconds"]), (&json!("Deploying"), &json!(true), &json!(3588)));
+    }
+
+    #[test]
+    fn steps_of_the_same_second_stand_in_the_order_in_which_they_happened() {
+        let events = [
+            change(3, "Tue, 15 Sept. 2026 09:00:02", "Deploying", "Deployed"),
+            change(2, "Tue, 15 Sept. 2026 09:00:02", "Ready", "Deploying"),
+        ];
+        let steps = timeline(&json!({}), None, &events, Timestamp::UNIX_EPOCH);
+        assert_eq!((&steps[0]["what"], &steps[1]["what"]), (&json!("Deploying"), &json!("Deployed")));
     }
 
     #[test]
