@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const KEY: &str = "consumer:token:secret";
 
-const CLUSTER: &str = r#"
+const CLUSTER: &str = r"
 kind: Cluster
 metadata: {name: c1}
 spec:
@@ -31,7 +31,7 @@ spec:
 kind: MaasMachineTemplate
 metadata: {name: cp}
 spec: {template: {spec: {image: jammy, minCPU: 4, minMemory: 8192}}}
-"#;
+";
 
 /// A MAAS with two machines, and a folder with the cluster and the exported inventory.
 struct Site {

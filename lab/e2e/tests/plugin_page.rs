@@ -424,7 +424,7 @@ async fn other_sites_get_nothing(browser: &Browser, page: &Page) {
     assert!(!done.to_string().contains("got through"), "{done}");
     let answers = browser.traffic().await.unwrap().answers;
     let ours: Vec<_> = answers.iter().filter(|(url, _)| url.starts_with(page.origin())).collect();
-    assert!(ours.len() >= 3 && ours.iter().all(|(_, status)| *status == 403), "{ours:?}");
+    assert!(!ours.is_empty() && ours.iter().all(|(_, status)| *status == 403), "{ours:?}");
     let seen =
         browser.run("return document.querySelector('iframe').contentDocument?.body.textContent ?? ''").await.unwrap();
     assert_eq!(seen, "", "a frame of another origin shows nothing");
