@@ -1,8 +1,6 @@
 package specs
 
 import (
-	"strings"
-
 	. "github.com/onsi/ginkgo/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,7 +8,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlcluster "sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/cluster-api/test/framework"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 type ownerAssertions = map[string]func(types.NamespacedName, []metav1.OwnerReference) error
@@ -85,20 +82,4 @@ func stability(proxy framework.ClusterProxy, namespace, cluster string) {
 		WaitToBecomeStable:       e2eConfig.GetIntervals("quick-start", "wait-resource-versions-become-stable"),
 		WaitToRemainStable:       e2eConfig.GetIntervals("quick-start", "wait-resource-versions-remain-stable"),
 	})
-}
-
-// The journal that capmaas keeps in annotations of its own objects is none that Cluster API propagated.
-func withoutOurAnnotations(object client.Object) clusterv1.ObjectMeta {
-	annotations := map[string]string{}
-	for key, value := range object.GetAnnotations() {
-		if !strings.HasPrefix(key, "infrastructure.cluster.x-k8s.io/") {
-			annotations[key] = value
-		}
-	}
-	// Played control planes have it so that nobody asks their API servers; KubeadmControlPlane keeps it off the bootstrap configuration.
-	_, controlPlane := object.GetLabels()[clusterv1.MachineControlPlaneLabel]
-	if controlPlane && object.GetObjectKind().GroupVersionKind().Kind == "KubeadmConfig" {
-		annotations[clusterv1.MachineCertificatesExpiryDateAnnotation] = "2036-01-01T00:00:00Z"
-	}
-	return clusterv1.ObjectMeta{Labels: object.GetLabels(), Annotations: annotations}
 }

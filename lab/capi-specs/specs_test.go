@@ -66,6 +66,18 @@ var _ = Describe("When testing KCP and MachineDeployment rolling upgrades and in
 	})
 })
 
+var _ = Describe("When testing ClusterClass changes [ClusterClass]", func() {
+	e2e.ClusterClassChangesSpec(ctx, func() e2e.ClusterClassChangesSpecInput {
+		return e2e.ClusterClassChangesSpecInput{
+			E2EConfig: e2eConfig, ClusterctlConfigPath: *clusterctlPath, BootstrapClusterProxy: bootstrapClusterProxy, ArtifactFolder: *artifacts,
+			Flavor:                   "topology",
+			ModifyControlPlaneFields: map[string]any{"spec.kubeadmConfigSpec.verbosity": int64(4)},
+			ModifyMachineDeploymentBootstrapConfigTemplateFields:       map[string]any{"spec.template.spec.verbosity": int64(4)},
+			ModifyMachineDeploymentInfrastructureMachineTemplateFields: map[string]any{"spec.template.spec.minCPU": int64(2)},
+		}
+	})
+})
+
 var _ = Describe("When testing KCP adoption", func() {
 	e2e.KCPAdoptionSpec(ctx, func() e2e.KCPAdoptionSpecInput {
 		return e2e.KCPAdoptionSpecInput{
