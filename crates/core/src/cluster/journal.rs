@@ -168,6 +168,28 @@ mod tests {
         assert_eq!(journal.difference(&without), BTreeMap::from([(names::DNS_RECORD_ANNOTATION, None)]));
     }
 
+    /// An upgrade reads what the release before stored, and finds nothing to write.
+    #[test]
+    fn s24_a_stored_journal_is_written_again_as_it_was() {
+        let all: Vec<BTreeMap<String, String>> = serde_json::from_str(include_str!("stored.json")).unwrap();
+        let meant = all.iter().map(Journal::of).inspect(|journal| assert!(journal.unreadable.is_empty()));
+        let meant: Vec<Journal> = meant.collect();
+        let sources = [None, Some(Source::User), Some(Source::Dns), Some(Source::Dns), Some(Source::Adopted)];
+        assert_eq!(meant.iter().map(|journal| journal.source).collect::<Vec<_>>(), sources);
+        assert_eq!(
+            meant.iter().map(|journal| journal.record).collect::<Vec<_>>(),
+            [None, None, None, Some(7), Some(3)]
+        );
+        assert_eq!(meant[2].asked, Some("2026-11-15T11:59:30Z".parse().unwrap()));
+        for (stored, journal) in all.into_iter().zip(meant) {
+            let written = Journal::default().difference(&journal);
+            assert_eq!(
+                stored.into_iter().map(|(key, value)| (key, Some(value))).collect::<Vec<_>>(),
+                written.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Vec<_>>()
+            );
+        }
+    }
+
     #[test]
     fn s01_a_note_that_cannot_be_read_is_not_an_absent_one() {
         let stored = BTreeMap::from([

@@ -12,6 +12,7 @@ mod ownership;
 mod properties;
 mod provisioning;
 mod releasing;
+mod stored;
 mod surplus;
 mod table;
 mod vm;
