@@ -273,7 +273,7 @@ fn may_be_of(machine: &MaasMachine, name: &Name) -> bool {
 fn is_waiting(machine: &MaasMachine) -> bool {
     let record = Journal::read(machine.metadata.annotations.as_ref()).ok().flatten();
     let leaves = machine.metadata.deletion_timestamp.is_some();
-    !leaves && machine.spec.provider_id().is_none() && record.is_some_and(|record| record.machine.is_none())
+    !leaves && machine.spec.provider_id().is_none() && record.is_some_and(|record| record.allocation.is_none())
 }
 
 fn is_under_way(machine: &MaasMachine) -> bool {

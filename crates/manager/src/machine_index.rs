@@ -72,8 +72,8 @@ impl Facts {
         let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
         let by_provider_id = provider_id.as_ref().and_then(|id| id.system_id().map(str::to_owned));
         // A machine that was given back is nobody's live node, although the object that is going still names it.
-        let given_back = journal.as_ref().and_then(|journal| journal.released.as_ref());
-        let recorded = journal.as_ref().and_then(|journal| journal.machine.clone());
+        let given_back = journal.as_ref().and_then(|journal| journal.allocation.as_ref()?.released.as_ref());
+        let recorded = journal.as_ref().and_then(|journal| journal.machine()).cloned();
         let surplus = journal.iter().flat_map(|journal| journal.surplus.iter().cloned());
         let pinned = machine.spec.system_id().map(str::to_owned);
         let named = pinned.into_iter().chain(by_provider_id.clone()).chain(recorded.clone()).chain(surplus);

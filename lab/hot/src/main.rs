@@ -11,7 +11,8 @@ use capmaas_core::intent::Vm;
 use capmaas_core::maas;
 use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Access, ClusterFacts, Format, HeldElsewhere, JOURNAL_ANNOTATION, Journal, NodeSight, Observed, VmSight, decide,
+    Access, Allocation, ClusterFacts, Format, HeldElsewhere, JOURNAL_ANNOTATION, Journal, NodeSight, Observed, VmSight,
+    decide,
 };
 use capmaas_core::placement::{Demand, Host, HostMachine, Named, Port, Room, StoragePool, SubnetRef, place};
 use serde_json::json;
@@ -78,7 +79,7 @@ fn host(id: i64) -> Host {
 
 /// The decision about a machine that runs: the one that is taken again and again.
 fn decisions(times: u32) -> anyhow::Result<()> {
-    let record = Journal { machine: Some("abc123".into()), ..Journal::new("uid-1") };
+    let record = Journal { allocation: Some(Allocation::of("abc123")), ..Journal::new("uid-1") };
     let object = json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
         "metadata": {

@@ -4,7 +4,7 @@ use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::{ConditionStatus, MaasMachineStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
-use super::journal::{Journal, Place};
+use super::journal::{Journal, Place, VmStage};
 use super::kind::with_change;
 use super::{Effect, Observed, Outcome, Plan, status, vm_status};
 use crate::conditions::Verdict;
@@ -39,7 +39,7 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
                 journal.in_flight = None;
             }
             if let (Effect::LookAtHost { .. }, Some(note)) =
-                (effect, journal.as_mut().and_then(|journal| journal.leaving.as_mut()))
+                (effect, journal.as_mut().and_then(|journal| journal.allocation.as_mut()?.leaving.as_mut()))
             {
                 note.refreshed = Some(now);
             }
@@ -103,17 +103,18 @@ fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
 fn refused_vm(journal: &mut Journal, place: &Place, refusal: Refusal, why: &str, now: Timestamp) -> Option<Event> {
     let error = lxd_error(place, refusal, why)?;
     let vm = journal.vm.as_mut()?;
+    let unanswered = matches!(vm.stage, VmStage::Unanswered(_));
     let mut message = error.to_string();
-    if refusal == Refusal::HostTrouble || vm.unanswered && refusal != Refusal::Exists {
+    if refusal == Refusal::HostTrouble || unanswered && refusal != Refusal::Exists {
         // MAAS may have lost the host in the middle, now or the time before, and the name is not used again. That a VM of the
         // name exists is not said where there is no room for another one (880).
         message = format!("{message}; should its LXD hold {} all the same, remove it there", vm.name);
     }
     if refusal == Refusal::Exists {
-        vm.exists = true;
-    } else if refusal == Refusal::HalfWay && !vm.unanswered {
+        vm.stage.become_at(VmStage::OnlyInLxd);
+    } else if refusal == Refusal::HalfWay && !unanswered {
         // As if no answer had come: asked once more under the same name, LXD says whether it has one (S12).
-        vm.unanswered = true;
+        vm.stage.become_at(VmStage::Unanswered);
         return None;
     } else {
         // Another manager was first: the next look at the hosts shows what is left, and the host is none the worse for it.
@@ -127,12 +128,13 @@ fn refused_vm(journal: &mut Journal, place: &Place, refusal: Refusal, why: &str,
 
 /// What the journal had said in advance, and that did not happen.
 fn take_back(journal: &mut Journal, effect: &Effect, refusal: Refusal) {
+    let Some(allocation) = &mut journal.allocation else { return };
     match effect {
-        Effect::Deploy { .. } => journal.deploy_began = None,
-        Effect::DisableSwap { .. } if refusal == Refusal::Denied => journal.swap_denied = true,
+        Effect::Deploy { .. } => allocation.deploy_began = None,
+        Effect::DisableSwap { .. } if refusal == Refusal::Denied => allocation.swap_denied = true,
         // Taken by somebody meanwhile: theirs to turn off.
-        Effect::Reclaim { machine, .. } if refusal == Refusal::NoMatch && journal.machine.as_ref() == Some(machine) => {
-            journal.released = None;
+        Effect::Reclaim { machine, .. } if refusal == Refusal::NoMatch && allocation.machine == *machine => {
+            allocation.released = None;
         }
         _ => {}
     }

@@ -26,14 +26,12 @@ pub(super) fn before_release(
         AsHost::NotAsked => return Some(unseen("nobody looked whether the machine is a VM host")),
         AsHost::Unknown(why) => return Some(unseen(why)),
         // It was a host, and is none any more.
-        AsHost::NoHost if journal.leaving.is_some() => return None,
+        AsHost::NoHost if journal.allocation.as_ref().is_some_and(|it| it.leaving.is_some()) => return None,
         AsHost::NoHost => return registration_may_land(observed, now),
     };
     let mut journal = journal.clone();
-    let mut leaving =
-        journal.leaving.take().unwrap_or(Note { since: whole_seconds(now), clear: false, refreshed: None });
-    let next = step(host, &mut leaving, now);
-    journal.leaving = Some(leaving);
+    let begun = Note { since: whole_seconds(now), clear: false, refreshed: None };
+    let next = step(host, journal.allocation_of(&metal.id).leaving.get_or_insert(begun), now);
     let (machine, vm_host) = (metal.id.clone(), host.id);
     let busy = |message: &str| {
         let message = format!("{} ({}) is a VM host: {message}", metal.hostname, metal.id);

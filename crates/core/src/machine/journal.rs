@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::conditions::whole_seconds;
 use crate::hosts::leaving::Note;
-use crate::maas::{self, State};
+use crate::maas;
 use crate::origin::{Origin, WrittenFor};
 use crate::plan::IN_FLIGHT;
 
@@ -37,30 +39,12 @@ pub struct Journal {
     /// What is remembered about a VM besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<VmJournal>,
-    /// System ID of the machine that is ours.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<String>,
-    /// The machine was there before us: the Go provider allocated it, without any mark.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub adopted: bool,
+    /// The machine that is ours.
+    #[serde(flatten, deserialize_with = "Allocation::stored")]
+    pub allocation: Option<Allocation>,
     /// A write to MAAS that was going to be sent, and whose outcome is not known (S2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<InFlight>,
-    /// When the deployment under way was begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deploy_began: Option<Timestamp>,
-    /// When the machine was last turned on by us, and how often in a row.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turned_on: Option<TurnedOn>,
-    /// The account may not turn swap off: it stays on.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub swap_denied: bool,
-    /// System ID of the machine that we asked MAAS to release.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub released: Option<String>,
-    /// When it was asked to, or when it was first seen on its way back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub release_began: Option<Timestamp>,
     /// Machines that were released on their way up, and when each of them was first seen off since (S14).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rising: BTreeMap<String, Option<Timestamp>>,
@@ -70,12 +54,69 @@ pub struct Journal {
     /// VMs on hosts that died before they were of use: the MaasCluster owes their removal, and they are none of ours (S16).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owed: Vec<String>,
-    /// The machine is a VM host on its way out (S11).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaving: Option<Note>,
     /// Attempts that failed: machines that are not tried again, once for each time that MAAS handed one out (S17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failure>,
+}
+
+/// The machine that is ours, and everything that is remembered about it: dropped as a whole with it. Stored among the other fields of
+/// the journal, where releases that kept them apart look for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Allocation {
+    /// Its system ID.
+    pub machine: String,
+    /// It was there before us: the Go provider allocated it, without any mark.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub adopted: bool,
+    /// When the deployment under way was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deploy_began: Option<Timestamp>,
+    /// When it was last turned on by us, and how often in a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turned_on: Option<TurnedOn>,
+    /// The account may not turn swap off: it stays on.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub swap_denied: bool,
+    /// The system ID under which we asked MAAS to release it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<String>,
+    /// When MAAS was asked to, or when it was first seen on its way back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_began: Option<Timestamp>,
+    /// It is a VM host on its way out (S11).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Note>,
+}
+
+impl Allocation {
+    /// A machine of which nothing else is known yet.
+    pub fn of(machine: impl Into<String>) -> Self {
+        Self {
+            machine: machine.into(),
+            adopted: false,
+            deploy_began: None,
+            turned_on: None,
+            swap_denied: false,
+            released: None,
+            release_began: None,
+            leaving: None,
+        }
+    }
+
+    /// Whether MAAS was asked to release it under this ID.
+    pub fn is_released(&self, id: &str) -> bool {
+        self.released.as_deref() == Some(id)
+    }
+
+    /// Out of all that the journal holds besides. None without a machine; one that cannot be read is not none (S1).
+    fn stored<'de, D: Deserializer<'de>>(stored: D) -> Result<Option<Self>, D::Error> {
+        let fields = serde_json::Map::deserialize(stored)?;
+        if fields.get("machine").is_none_or(Value::is_null) {
+            return Ok(None);
+        }
+        Self::deserialize(Value::Object(fields)).map(Some).map_err(D::Error::custom)
+    }
 }
 
 /// A write whose outcome is not known.
@@ -142,18 +183,84 @@ pub struct VmJournal {
     /// How many names were used up before this one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// Where it is made. As long as the VM is not there, this is the claim that other placements heed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
-    /// LXD has a VM of this name and MAAS does not know it: what was made before MAAS died.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub exists: bool,
-    /// MAAS was told to make it and never said what became of that: LXD may have it.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub unanswered: bool,
+    /// How far it has come.
+    #[serde(flatten)]
+    pub stage: VmStage,
     /// Hosts that failed, and that are left out for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoided: Vec<Avoided>,
+}
+
+/// How far the making of a VM has come. As long as the VM is not there, its place is the claim that other placements heed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredStage", into = "StoredStage")]
+pub enum VmStage {
+    /// It has no place yet.
+    Unplaced,
+    /// It is made here, or is going to be.
+    Placed(Place),
+    /// MAAS was told to make it here and never said what became of that: LXD may have it.
+    Unanswered(Place),
+    /// LXD has a VM of its name here and MAAS does not know it: what was made before MAAS died.
+    OnlyInLxd(Place),
+}
+
+impl VmStage {
+    /// Where it is made.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Unplaced => None,
+            Self::Placed(place) | Self::Unanswered(place) | Self::OnlyInLxd(place) => Some(place),
+        }
+    }
+
+    pub(super) fn place_mut(&mut self) -> Option<&mut Place> {
+        match self {
+            Self::Unplaced => None,
+            Self::Placed(place) | Self::Unanswered(place) | Self::OnlyInLxd(place) => Some(place),
+        }
+    }
+
+    /// Whether LXD may have a VM that MAAS does not show.
+    pub(super) fn may_be_in_lxd(&self) -> bool {
+        matches!(self, Self::Unanswered(_) | Self::OnlyInLxd(_))
+    }
+
+    /// The stage at the same place that `next` makes of it.
+    pub(super) fn become_at(&mut self, next: fn(Place) -> Self) {
+        if let Some(place) = self.place() {
+            *self = next(place.clone());
+        }
+    }
+}
+
+/// The stage as it is stored, among the other fields about the VM.
+#[derive(Serialize, Deserialize)]
+struct StoredStage {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    exists: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    unanswered: bool,
+}
+
+impl From<StoredStage> for VmStage {
+    fn from(stored: StoredStage) -> Self {
+        match (stored.place, stored.exists, stored.unanswered) {
+            (None, _, _) => Self::Unplaced,
+            (Some(place), true, _) => Self::OnlyInLxd(place),
+            (Some(place), false, true) => Self::Unanswered(place),
+            (Some(place), false, false) => Self::Placed(place),
+        }
+    }
+}
+
+impl From<VmStage> for StoredStage {
+    fn from(stage: VmStage) -> Self {
+        let (exists, unanswered) = (matches!(stage, VmStage::OnlyInLxd(_)), matches!(stage, VmStage::Unanswered(_)));
+        Self { place: stage.place().cloned(), exists, unanswered }
+    }
 }
 
 /// Where a VM is made, and what it takes there.
@@ -215,7 +322,7 @@ impl VmJournal {
     /// What a person has to know before the name is given up: LXD may have a VM that MAAS does not know. Nothing in MAAS
     /// shows it, and a refresh may harm others (S12).
     pub(super) fn may_be_left(&self) -> String {
-        let host = self.place.as_ref().map(|place| place.host_name.as_str()).unwrap_or_default();
+        let host = self.stage.place().map(|place| place.host_name.as_str()).unwrap_or_default();
         format!(
             "MAAS did not say what became of {}, and does not know it; see whether LXD of {host} has a VM of that name, and \
              delete it there",
@@ -226,15 +333,7 @@ impl VmJournal {
     /// The journal of a VM to be, whose names begin with this object's name.
     pub fn new(object: &str, uid: &str) -> Self {
         let base = base_name(object, uid);
-        Self {
-            name: host_name(&base, 0),
-            base,
-            tries: 0,
-            place: None,
-            exists: false,
-            unanswered: false,
-            avoided: Vec::new(),
-        }
+        Self { name: host_name(&base, 0), base, tries: 0, stage: VmStage::Unplaced, avoided: Vec::new() }
     }
 
     /// The journal of a VM that the Go provider was making under this name.
@@ -249,7 +348,7 @@ impl VmJournal {
 
     /// Leaves the host of the VM out for a while.
     pub fn avoid_host(&mut self, now: Timestamp) {
-        let Some(place) = &self.place else { return };
+        let Some(place) = self.stage.place() else { return };
         let host = place.host;
         self.avoided.retain(|avoided| avoided.host != host && now.duration_since(avoided.at) < AVOIDED);
         self.avoided.push(Avoided { host, at: whole_seconds(now) });
@@ -306,18 +405,11 @@ impl Journal {
             written_for: None,
             earlier_users: Vec::new(),
             vm: None,
-            machine: None,
-            adopted: false,
+            allocation: None,
             in_flight: None,
-            deploy_began: None,
-            turned_on: None,
-            swap_denied: false,
-            released: None,
-            release_began: None,
             rising: BTreeMap::new(),
             surplus: Vec::new(),
             owed: Vec::new(),
-            leaving: None,
             failed: Vec::new(),
         }
     }
@@ -332,11 +424,41 @@ impl Journal {
         matches!(WrittenFor::judge(self.written_for.as_ref(), metadata), Origin::Copy(_))
     }
 
+    /// System ID of the machine that is ours.
+    pub fn machine(&self) -> Option<&String> {
+        self.allocation.as_ref().map(|allocation| &allocation.machine)
+    }
+
+    /// Whether this is the machine that is ours.
+    pub fn is_on_record(&self, id: &str) -> bool {
+        self.machine().is_some_and(|machine| machine == id)
+    }
+
+    /// Whether the machine was there before us.
+    pub fn is_adopted(&self) -> bool {
+        self.allocation.as_ref().is_some_and(|allocation| allocation.adopted)
+    }
+
+    /// Whether MAAS was asked to release the machine of this ID.
+    pub fn is_released(&self, id: &str) -> bool {
+        self.allocation.as_ref().is_some_and(|allocation| allocation.is_released(id))
+    }
+
+    /// What is remembered about the machine of this ID, which is ours from now on if none was. The same one may come back under
+    /// another ID.
+    pub(super) fn allocation_of(&mut self, id: &str) -> &mut Allocation {
+        let allocation = self.allocation.get_or_insert_with(|| Allocation::of(id));
+        if allocation.machine != id {
+            id.clone_into(&mut allocation.machine);
+        }
+        allocation
+    }
+
     /// Whether MAAS may hold something under the key: a machine is in the journal, or one may be on its way. While that is so, the
     /// identity that it was asked for with is not given up (S5).
     pub fn may_hold_something(&self) -> bool {
-        let made = self.vm.as_ref().is_some_and(|vm| vm.exists || vm.unanswered);
-        self.machine.is_some() || self.in_flight.is_some() || !self.surplus.is_empty() || made
+        let made = self.vm.as_ref().is_some_and(|vm| vm.stage.may_be_in_lxd());
+        self.allocation.is_some() || self.in_flight.is_some() || !self.surplus.is_empty() || made
     }
 
     /// What the annotations say: nothing yet, a journal, or something that cannot be read, which is not nothing.
@@ -360,17 +482,8 @@ impl Journal {
     /// Whether all in which this differs from what is stored shows in MAAS again, also after a crash: that a write has landed, and
     /// which machine an allocation brought. A VM is found by its host and name, and is not meant.
     pub(super) fn shows_besides(&self, stored: &Self) -> bool {
-        let machine = stored.machine.clone().or_else(|| self.machine.clone());
-        self.vm.is_none() && *self == Self { in_flight: None, machine, ..stored.clone() }
-    }
-
-    /// Whether something was sent that this machine does not show: then it matters what else is under our key.
-    pub fn awaits_more_than(&self, metal: &maas::Machine) -> bool {
-        self.in_flight.as_ref().is_some_and(|sent| match sent.write {
-            Write::Deploy => matches!(metal.state, State::Allocated | State::Ready),
-            Write::Release => !(metal.state.is_leaving() && self.released.as_ref() == Some(&metal.id)),
-            Write::Allocate | Write::Compose => true,
-        })
+        let allocation = stored.allocation.clone().or_else(|| Some(Allocation::of(self.machine()?)));
+        self.vm.is_none() && *self == Self { in_flight: None, allocation, ..stored.clone() }
     }
 
     /// This write is going to be sent.
@@ -385,24 +498,18 @@ impl Journal {
     pub fn releasing(self, metal: &maas::Machine, now: Timestamp) -> Self {
         let mut journal = self.sending(Write::Release, now);
         journal.note_rising(metal, now);
-        journal.released = Some(metal.id.clone());
-        journal.release_began = Some(whole_seconds(now));
+        let allocation = journal.allocation_of(&metal.id);
+        allocation.released = Some(metal.id.clone());
+        allocation.release_began = Some(whole_seconds(now));
         journal
     }
 
     /// Forgets the machine, and everything that was about it.
     #[must_use]
     pub fn without_machine(mut self) -> Self {
-        if let Some(id) = self.machine.take() {
-            self.rising.remove(&id);
+        if let Some(allocation) = self.allocation.take() {
+            self.rising.remove(&allocation.machine);
         }
-        self.adopted = false;
-        self.deploy_began = None;
-        self.turned_on = None;
-        self.swap_denied = false;
-        self.released = None;
-        self.release_began = None;
-        self.leaving = None;
         self
     }
 
@@ -415,8 +522,7 @@ impl Journal {
             Some(vm) => {
                 vm.tries += 1;
                 vm.name = host_name(&vm.base, vm.tries);
-                vm.place = None;
-                (vm.exists, vm.unanswered) = (false, false);
+                vm.stage = VmStage::Unplaced;
             }
             // It was taken over, and the next one is a VM as well (S27).
             None => journal.vm = Some(VmJournal::new("", uid_of(&journal.key))),
@@ -426,7 +532,7 @@ impl Journal {
 
     /// Whether the machine failed or was given back, so that it is only to be got rid of.
     pub fn is_to_go(&self, id: &str) -> bool {
-        self.released.as_deref() == Some(id) || self.failed.iter().any(|failure| failure.machine == id)
+        self.is_released(id) || self.failed.iter().any(|failure| failure.machine == id)
     }
 
     /// Whether a VM that nobody has and nobody marked is provably the one of this journal: it was made for it. A line in the journal is
@@ -442,7 +548,7 @@ impl Journal {
 
     /// Where the VM is made or was made.
     pub fn place(&self) -> Option<&Place> {
-        self.vm.as_ref().and_then(|vm| vm.place.as_ref())
+        self.vm.as_ref().and_then(|vm| vm.stage.place())
     }
 }
 
@@ -450,7 +556,7 @@ impl maas::Machine {
     /// It is the VM that was made under the name in the journal, where it was going to be made; and the name is one that only the object
     /// of this key gives. Whose it is, is another question.
     pub fn is_made_for(&self, vm: &VmJournal, key: &str) -> bool {
-        let there = vm.place.as_ref().is_some_and(|place| self.vm_host == Some(place.host));
+        let there = vm.stage.place().is_some_and(|place| self.vm_host == Some(place.host));
         self.is_vm() && there && self.hostname == vm.name && is_made_up(&vm.name, key)
     }
 }
@@ -466,7 +572,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let mut journal = Journal::new("u-1").sending(Write::Deploy, Timestamp::UNIX_EPOCH);
-        journal.machine = Some("abc123".into());
+        journal.allocation_of("abc123").swap_denied = true;
         journal.failed.push(Failure { machine: "def456".into(), image: "jammy".into(), power: true });
         assert_eq!(Journal::read(Some(&annotations(&journal.text()))), Ok(Some(journal)));
         assert_eq!(Journal::read(None), Ok(None));

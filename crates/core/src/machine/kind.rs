@@ -19,7 +19,7 @@ pub struct Wanted {
 /// Resolves the spec of an object with this journal.
 pub fn wanted(object: &MaasMachine, journal: Option<&Journal>) -> Result<Wanted, Problem> {
     let spec = &object.spec;
-    let on_record = journal.is_some_and(|journal| journal.machine.is_some());
+    let on_record = journal.is_some_and(|journal| journal.allocation.is_some());
     let kind = journal.and_then(kind);
     let asked = intent::asks_for_vm(spec)?;
     let changed = kind.filter(|kind| *kind != asked).map(|is_vm| {
@@ -44,7 +44,7 @@ pub(super) fn with_change(observed: &Observed, message: &str) -> String {
 
 /// Whether it is a VM; `None` if only the spec can tell, because the machine was there before the journal.
 fn kind(journal: &Journal) -> Option<bool> {
-    match (&journal.vm, journal.adopted) {
+    match (&journal.vm, journal.is_adopted()) {
         (Some(_), _) => Some(true),
         (None, true) => None,
         (None, false) => Some(false),

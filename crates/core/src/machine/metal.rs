@@ -41,10 +41,8 @@ impl Provisioning<'_> {
                 let image = self.intent.image().to_owned();
                 self.journal.failed.push(Failure { machine: metal.id.clone(), image, power: true });
             }
-            self.journal.machine = Some(metal.id.clone());
-            if self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate) {
-                self.journal.in_flight = None;
-            }
+            self.journal.allocation_of(&metal.id);
+            self.journal.note_what_landed(self.observed, &candidates);
             return self.found(metal);
         }
         if self.provisioned {
@@ -130,7 +128,7 @@ impl Provisioning<'_> {
             return unseen(why);
         }
         let unclaimed = metal.stamp.is_none() && !self.observed.held_elsewhere.machines.contains(id);
-        if self.journal.adopted && unclaimed && metal.owner.as_deref() == Some(user) && !metal.state.is_leaving() {
+        if self.journal.is_adopted() && unclaimed && metal.owner.as_deref() == Some(user) && !metal.state.is_leaving() {
             // The Go provider left no mark; from now on there is one. The only change that taking over makes (S24).
             let effect = Effect::Stamp { key: self.journal.key.clone(), machine: id.clone() };
             let progress = kept(self.observed, "the machine is being taken over");
@@ -161,7 +159,7 @@ impl Provisioning<'_> {
             }
             (State::Ready | State::New, _) => self.back(id),
             (State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment, _)
-                if self.journal.released.as_ref() == Some(id) =>
+                if self.journal.is_released(id) =>
             {
                 self.begin_anew(&format!("{id} was released and taken again; another machine is asked for"))
             }

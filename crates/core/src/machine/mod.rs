@@ -13,6 +13,7 @@ mod effect;
 mod host_leaving;
 mod journal;
 mod kind;
+mod landed;
 mod metal;
 mod node_labels;
 mod ownership;
@@ -52,8 +53,8 @@ pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::{decide, idle};
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
 pub use journal::{
-    ABANDON_ANNOTATION, AVOIDED, Avoided, Failure, InFlight, JOURNAL_ANNOTATION, Journal, LEAVE_POWER_ANNOTATION,
-    Place, TurnedOn, VmJournal, VmNic, Write,
+    ABANDON_ANNOTATION, AVOIDED, Allocation, Avoided, Failure, InFlight, JOURNAL_ANNOTATION, Journal,
+    LEAVE_POWER_ANNOTATION, Place, TurnedOn, VmJournal, VmNic, VmStage, Write,
 };
 pub use kind::{Wanted, wanted};
 pub use node_labels::ZONE_LABEL;
@@ -134,7 +135,10 @@ impl Observed {
         let mut ids: BTreeSet<String> = shown.map(|metal| metal.id.clone()).collect();
         ids.extend(self.surplus.iter().map(|surplus| surplus.id.clone()));
         if let Some(journal) = self.journal() {
-            ids.extend(journal.machine.iter().chain(&journal.released).chain(&journal.surplus).cloned());
+            ids.extend(journal.surplus.iter().cloned());
+            if let Some(allocation) = &journal.allocation {
+                ids.extend(allocation.released.iter().chain([&allocation.machine]).cloned());
+            }
         }
         ids
     }

@@ -91,7 +91,7 @@ pub(super) fn foreign(observed: &Observed) -> Option<Step> {
         }
         Claim::Unproven(_) if deleting && is_given_up(observed, journal) => given_up(journal),
         Claim::Unproven(earlier) => {
-            let held = journal.machine.as_ref().unwrap_or(&journal.key);
+            let held = journal.machine().unwrap_or(&journal.key);
             kept(
                 reasons::UNPROVEN_JOURNAL,
                 format!(
@@ -107,11 +107,11 @@ pub(super) fn foreign(observed: &Observed) -> Option<Step> {
 /// A person gave up what the journal stands for: by the machine's id, or by the key where no machine is in the journal (S14).
 pub(super) fn is_given_up(observed: &Observed, journal: &Journal) -> bool {
     let named = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(ABANDON_ANNOTATION));
-    named.is_some() && named == Some(journal.machine.as_ref().unwrap_or(&journal.key))
+    named.is_some() && named == Some(journal.machine().unwrap_or(&journal.key))
 }
 
 pub(super) fn given_up(journal: &Journal) -> Step {
-    let held = journal.machine.as_ref().unwrap_or(&journal.key);
+    let held = journal.machine().unwrap_or(&journal.key);
     let given_up = std::iter::once(held).chain(&journal.surplus).cloned().collect::<Vec<_>>().join(" and ");
     let message = format!("{given_up} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it");
     done(&message).telling(true, "MachineAbandoned", message)
@@ -146,7 +146,7 @@ impl Observed {
             Some(named) if *named != WrittenFor::of(&self.object.metadata).object() => return Whose::AnotherObjects,
             None if self.held_elsewhere.contested && !is_keys_own(self, journal) => return Whose::Contested,
             // It was ours when it was written down, and stays so whoever of our users allocated it.
-            Some(_) if journal.machine.as_ref() == Some(&metal.id) => return Whose::Ours,
+            Some(_) if journal.is_on_record(&metal.id) => return Whose::Ours,
             Some(_) | None => {}
         }
         if self.is_our_users(journal, metal) { Whose::Ours } else { Whose::AnotherUsers }
@@ -192,7 +192,7 @@ impl Observed {
     /// Whether it is another object's live node (S6). What is on our journal and stamped for us is not, whatever others claim; a
     /// stamp alone may be that of a MAAS that was restored from a backup.
     pub(super) fn is_held_by_another(&self, journal: &Journal, metal: &maas::Machine) -> bool {
-        let written = journal.machine.as_ref() == Some(&metal.id) || journal.surplus.contains(&metal.id);
+        let written = journal.is_on_record(&metal.id) || journal.surplus.contains(&metal.id);
         let stamped = metal.stamp.as_ref() == Some(&journal.key) && self.is_ours(journal, metal);
         self.held_elsewhere.machines.contains(&metal.id) && !(written && stamped)
     }
@@ -207,7 +207,7 @@ impl Observed {
             (Some((made, _)), Some((seen, _))) => made != seen,
             _ => false,
         };
-        let seen = match (&journal.machine, &self.on_record, &self.by_key) {
+        let seen = match (journal.machine(), &self.on_record, &self.by_key) {
             (Some(_), Lookup::Found(metal), _) => self.is_ours(journal, metal),
             (None, _, Lookup::Found(found)) => found.iter().any(|metal| self.is_ours(journal, metal)),
             _ => false,

@@ -18,16 +18,18 @@ impl Journal {
             }
         };
         self.in_flight.iter_mut().for_each(|sent| settle(&mut sent.at));
-        self.deploy_began.iter_mut().for_each(settle);
-        self.release_began.iter_mut().for_each(settle);
-        self.turned_on.iter_mut().for_each(|on| settle(&mut on.at));
         if let Some(vm) = &mut self.vm {
-            vm.place.iter_mut().for_each(|place| settle(&mut place.at));
+            vm.stage.place_mut().into_iter().for_each(|place| settle(&mut place.at));
             vm.avoided.iter_mut().for_each(|avoided| settle(&mut avoided.at));
         }
-        if let Some(note) = &mut self.leaving {
-            settle(&mut note.since);
-            note.refreshed = note.refreshed.filter(|at| *at <= now);
+        if let Some(allocation) = &mut self.allocation {
+            allocation.deploy_began.iter_mut().for_each(settle);
+            allocation.release_began.iter_mut().for_each(settle);
+            allocation.turned_on.iter_mut().for_each(|on| settle(&mut on.at));
+            if let Some(note) = &mut allocation.leaving {
+                settle(&mut note.since);
+                note.refreshed = note.refreshed.filter(|at| *at <= now);
+            }
         }
         for first in self.rising.values_mut() {
             *first = first.filter(|at| *at <= now);

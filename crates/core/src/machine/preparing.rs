@@ -63,7 +63,8 @@ impl Provisioning<'_> {
             let effect = Effect::Tag { machine: metal.id.clone(), tag };
             return Step::say(progress, after(0)).writing(self.journal).doing(effect);
         }
-        if !metal.swap_off && !self.journal.swap_denied && !self.ends_swap() {
+        let swap_denied = self.journal.allocation.as_ref().is_some_and(|it| it.swap_denied);
+        if !metal.swap_off && !swap_denied && !self.ends_swap() {
             return Step::say(progress, after(0))
                 .writing(self.journal)
                 .doing(Effect::DisableSwap { machine: metal.id.clone() });
@@ -81,8 +82,9 @@ impl Provisioning<'_> {
             in_memory: matches!(&self.intent, Intent::Metal(metal) if metal.in_memory),
         };
         let mut journal = self.journal.sending(Write::Deploy, self.now);
-        journal.deploy_began = Some(whole_seconds(self.now));
-        journal.turned_on = None;
+        let allocation = journal.allocation_of(&metal.id);
+        allocation.deploy_began = Some(whole_seconds(self.now));
+        allocation.turned_on = None;
         Step::say(progress, after(0)).writing(journal).doing(effect)
     }
 
@@ -130,7 +132,7 @@ impl Provisioning<'_> {
 
     pub(super) fn deploying(mut self, metal: &maas::Machine) -> Step {
         // Taken over in the middle: its time begins now.
-        let began = *self.journal.deploy_began.get_or_insert(whole_seconds(self.now));
+        let began = *self.journal.allocation_of(&metal.id).deploy_began.get_or_insert(whole_seconds(self.now));
         let since = self.now.duration_since(began);
         if since >= DEPLOY_DEADLINE {
             let off = self.observed.power != Some(Power::On) && metal.power != Power::On;
@@ -145,8 +147,9 @@ impl Provisioning<'_> {
         }
         let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOYING, message);
         // MAAS was killed between the two halves of a deployment: it never turns the machine on, and never gives up.
-        if since >= DEPLOY_POWER && self.observed.power == Some(Power::Off) && self.journal.turned_on.is_none() {
-            self.journal.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times: 1 });
+        let turned_on = &mut self.journal.allocation_of(&metal.id).turned_on;
+        if since >= DEPLOY_POWER && self.observed.power == Some(Power::Off) && turned_on.is_none() {
+            *turned_on = Some(TurnedOn { at: whole_seconds(self.now), times: 1 });
             return Step::say(progress, after(30))
                 .writing(self.journal)
                 .telling(

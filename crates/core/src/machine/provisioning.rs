@@ -6,7 +6,7 @@ use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after, is_elsewhere, left_alone, unknown, unseen, waiting};
-use super::journal::{Failure, Journal, VmJournal, Write};
+use super::journal::{Failure, Journal, VmJournal, VmStage, Write};
 use super::kind::with_change;
 use super::preparing::DEPLOY_POWER;
 use super::status::Progress;
@@ -92,8 +92,7 @@ fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
             let message = format!("spec.providerID {provider_id:?} names no machine that could be looked up");
             return left_alone(reasons::MACHINE_NOT_FOUND, message);
         };
-        journal.machine = Some(id);
-        journal.adopted = true;
+        journal.allocation_of(&id).adopted = true;
         return Step::say(kept(observed, "the machine is being taken over"), after(0)).writing(journal);
     }
     if let Some(step) = first_things_first(observed, &intent) {
@@ -184,7 +183,7 @@ pub fn asks_power(journal: &Journal, metal: &maas::Machine, deleting: bool, now:
         state if metal.is_vm() && state.is_releasable() && (deleting || journal.is_to_go(&metal.id)) => true,
         State::Deployed => !deleting && metal.power != Power::On,
         State::Deploying => {
-            let began = journal.deploy_began.unwrap_or(now);
+            let began = journal.allocation.as_ref().and_then(|it| it.deploy_began).unwrap_or(now);
             !deleting && metal.power != Power::On && now.duration_since(began) >= DEPLOY_POWER
         }
         // A VM is only removed while its host answers. One that is long in the making may be on a host that died.
@@ -193,7 +192,7 @@ pub fn asks_power(journal: &Journal, metal: &maas::Machine, deleting: bool, now:
             deleting || journal.is_to_go(&metal.id) || on_its_way && is_long_in_the_making(journal, now)
         }
         State::Releasing | State::DiskErasing => stuck::is_overdue(journal, now),
-        State::Ready | State::New => journal.released.as_deref() == Some(metal.id.as_str()),
+        State::Ready | State::New => journal.is_released(&metal.id),
         _ => false,
     }
 }
@@ -234,7 +233,7 @@ impl Provisioning<'_> {
             let Access::Denied { reason, message } = &self.observed.access else { return unseen("MAAS was not asked") };
             return unknown(reason, message);
         };
-        let Some(id) = self.journal.machine.clone() else {
+        let Some(id) = self.journal.machine().cloned() else {
             return if self.is_vm() { self.find_vm(*identity_changed) } else { self.find(*identity_changed) };
         };
         let metal = match &self.observed.on_record {
@@ -252,6 +251,8 @@ impl Provisioning<'_> {
                 "the MAAS endpoint changed, so what has the id of the machine there may be another one (S5)",
             );
         }
+        let shown: &[&maas::Machine] = if ours { &[metal] } else { &[] };
+        self.journal.note_what_landed(self.observed, shown);
         if self.is_vm() && !self.provisioned {
             let user = user.clone();
             return self.becoming_vm(metal, &user);
@@ -259,9 +260,6 @@ impl Provisioning<'_> {
         if !ours {
             let user = user.clone();
             return self.not_ours(metal, &user);
-        }
-        if self.landed(metal) {
-            self.journal.in_flight = None;
         }
         if let Some(step) = self.in_flight() {
             return step;
@@ -297,21 +295,12 @@ impl Provisioning<'_> {
             return Some(Step::say(progress, after(10)));
         }
         self.journal.in_flight = None;
-        if let (Write::Compose, Some(vm)) = (sent.write, &mut self.journal.vm) {
-            vm.unanswered = true;
+        if let (Write::Compose, Some(vm)) = (sent.write, &mut self.journal.vm)
+            && let VmStage::Placed(_) = vm.stage
+        {
+            vm.stage.become_at(VmStage::Unanswered);
         }
         None
-    }
-
-    /// Whether the write in flight shows in the machine's state.
-    pub(super) fn landed(&self, metal: &maas::Machine) -> bool {
-        self.journal.in_flight.as_ref().is_some_and(|sent| match sent.write {
-            Write::Allocate | Write::Compose => true,
-            Write::Deploy => metal.state != State::Allocated && metal.state != State::Ready,
-            Write::Release if self.journal.released.as_deref() == Some(metal.id.as_str()) => metal.state.is_leaving(),
-            // It was sent for another one, which was allocated as well.
-            Write::Release => surplus::are_leaving(self.observed),
-        })
     }
 
     /// Enough machines were tried (S17).

@@ -11,7 +11,6 @@ use super::journal::{ABANDON_ANNOTATION, Journal, VmJournal, Write};
 use super::ownership::{self, Whose};
 use super::rising::{LOOK_AGAIN, once_more};
 use super::status::Progress;
-use super::vm::listed;
 use super::{Access, Observed, stuck, surplus, wanted};
 use crate::Lookup;
 use crate::intent::Wipe;
@@ -54,7 +53,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     };
     // Of a machine that was taken over MAAS itself tells what it is.
     let shown = matches!(&observed.on_record, Lookup::Found(metal) if metal.is_vm());
-    let is_vm = journal.vm.is_some() || journal.adopted && shown;
+    let is_vm = journal.vm.is_some() || journal.is_adopted() && shown;
     let erase = match wanted(&observed.object, Some(&journal)) {
         Ok(wanted) => wanted.intent.erase(),
         // Whatever else is wrong with the spec, the machine is given back; how its disks are wiped is then MAAS's setting.
@@ -74,8 +73,7 @@ fn adopt(observed: &Observed) -> Step {
     let Some(id) = id else {
         return kept(reasons::MACHINE_NOT_FOUND, "spec.providerID names no machine to be looked up");
     };
-    journal.machine = Some(id);
-    journal.adopted = true;
+    journal.allocation_of(&id).adopted = true;
     taking_over().writing(journal)
 }
 
@@ -132,7 +130,7 @@ impl Releasing<'_> {
             let left = self.observed.is_held_by_another(&self.journal, metal) || self.journal.owed.contains(&metal.id);
             !left && self.observed.is_ours(&self.journal, metal)
         };
-        let on_record = match (&self.journal.machine, &self.observed.on_record) {
+        let on_record = match (self.journal.machine(), &self.observed.on_record) {
             (Some(id), Lookup::Absent) if found.iter().any(|metal| metal.id == *id) => {
                 return unseen("MAAS shows the machine under our key and does not know its id");
             }
@@ -151,20 +149,20 @@ impl Releasing<'_> {
             found.into_iter().filter(|metal| seen.iter().all(|other| other.id != metal.id)).collect::<Vec<_>>(),
         );
         let mut ours: Vec<maas::Machine> = seen.into_iter().filter(is_ours).collect();
-        self.note_what_landed(&ours, on_record.as_ref());
+        self.journal.note_what_landed(self.observed, &ours.iter().collect::<Vec<_>>());
         if let Some(sent) = &self.journal.in_flight
             && sent.may_still_land(self.now)
         {
             return wait(reasons::MACHINE_RELEASING, "the answer of MAAS to an earlier request is awaited", 10);
         }
         self.unanswered = self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose)
-            || self.journal.vm.as_ref().is_some_and(|vm| vm.exists || vm.unanswered);
+            || self.journal.vm.as_ref().is_some_and(|vm| vm.stage.may_be_in_lxd());
         self.journal.in_flight = None;
         if let Some(step) = self.fenced(on_record.as_ref(), &ours) {
             return step;
         }
         ours.sort_by(|a, b| a.id.cmp(&b.id));
-        let is_on_record = |metal: &&maas::Machine| self.journal.machine.as_ref().is_none_or(|id| *id == metal.id);
+        let is_on_record = |metal: &&maas::Machine| self.journal.machine().is_none_or(|id| *id == metal.id);
         let held = |metal: &&maas::Machine| !metal.state.is_leaving();
         if let Some(metal) = ours.iter().filter(held).find(is_on_record) {
             // Written down together with the release, so that nobody has to look for them once more.
@@ -183,7 +181,7 @@ impl Releasing<'_> {
         }
         if let Some(metal) = ours.iter().find(|metal| matches!(metal.state, State::Releasing | State::DiskErasing)) {
             let message = format!("{} is {} in MAAS", metal.id, metal.state_name);
-            if self.journal.machine.as_ref() == Some(&metal.id)
+            if self.journal.is_on_record(&metal.id)
                 && let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now)
             {
                 return step;
@@ -205,35 +203,10 @@ impl Releasing<'_> {
                 format!(
                     "the MAAS endpoint or user changed, so what MAAS does not show may still exist; go back to the former \
                      credentials, or give it up by the annotation {ABANDON_ANNOTATION}: {}",
-                    self.journal.machine.as_ref().unwrap_or(&self.journal.key)
+                    self.journal.machine().unwrap_or(&self.journal.key)
                 ),
             ),
             None => done("MAAS holds no machine for this object"),
-        }
-    }
-
-    fn note_what_landed(&mut self, ours: &[maas::Machine], on_record: Option<&maas::Machine>) {
-        let Some(sent) = &self.journal.in_flight else { return };
-        let landed = match sent.write {
-            // One that was allocated as well was there before, and one that leaves is not what was asked for.
-            Write::Allocate => {
-                ours.iter().any(|metal| !metal.state.is_leaving() && !self.journal.surplus.contains(&metal.id))
-            }
-            // What was made under the name is seen by it.
-            Write::Compose => {
-                let vm = self.journal.vm.as_ref();
-                listed(&self.observed.vm.by_name)
-                    .iter()
-                    .any(|metal| vm.is_some_and(|vm| metal.is_made_for(vm, &self.journal.key)))
-            }
-            Write::Deploy => ours.iter().any(|metal| metal.state != State::Allocated && metal.state != State::Ready),
-            Write::Release => {
-                ours.iter().all(|metal| metal.state.is_leaving())
-                    && on_record.is_none_or(|metal| metal.state.is_leaving())
-            }
-        };
-        if landed {
-            self.journal.in_flight = None;
         }
     }
 
@@ -251,7 +224,7 @@ impl Releasing<'_> {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
         }
         // In this order: its agent is asked through the API server, to which the name leads.
-        if self.journal.machine.as_ref() == Some(id)
+        if self.journal.is_on_record(id)
             && let Some(step) = before_release(self.observed, &self.journal, metal, self.now)
         {
             return step;
@@ -264,7 +237,7 @@ impl Releasing<'_> {
         }
         if let Some(stamp) = self.observed.missing_stamp(&self.journal, metal) {
             let message = format!("{id} is marked as ours and then released");
-            self.journal.machine.get_or_insert_with(|| id.clone());
+            self.journal.allocation_of(id);
             return wait(reasons::MACHINE_RELEASING, message, 0).writing(self.journal).doing(stamp);
         }
         let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
@@ -274,8 +247,7 @@ impl Releasing<'_> {
             (reasons::MACHINE_RELEASING, format!("{id} is being released"))
         };
         let erase = self.erase;
-        let mut journal = self.journal.releasing(metal, self.now);
-        journal.machine.get_or_insert_with(|| id.clone());
+        let journal = self.journal.releasing(metal, self.now);
         // Many a machine is free and off a moment later, and then nothing was to be said in between.
         let mut step = wait(reason, message.clone(), if failed { 120 } else { 1 });
         if failed {
@@ -288,7 +260,7 @@ impl Releasing<'_> {
     /// somebody keeps the record; else there is nobody to wait for. Of a VM host the cluster takes this reason for the word that
     /// its address may go.
     pub(super) fn dns(&self, metal: &maas::Machine) -> Option<Step> {
-        if self.journal.machine.as_ref() != Some(&metal.id) {
+        if !self.journal.is_on_record(&metal.id) {
             return None;
         }
         match (&self.observed.maas_cluster, &self.observed.in_dns) {
@@ -309,7 +281,7 @@ impl Releasing<'_> {
         }
         match metal.state {
             State::Ready | State::New => {
-                if self.journal.released.as_ref() != Some(id) {
+                if !self.journal.is_released(id) {
                     return done(&format!("{id} is {} in MAAS and carries no mark of ours", metal.state_name));
                 }
                 match self.observed.power {
@@ -346,7 +318,7 @@ impl Releasing<'_> {
     pub(super) fn stranger(self, metal: &maas::Machine, user: &str) -> Step {
         let id = &metal.id;
         let unclaimed = metal.stamp.is_none() && !self.observed.held_elsewhere.machines.contains(id);
-        if self.journal.adopted && unclaimed && metal.owner.as_deref() == Some(user) {
+        if self.journal.is_adopted() && unclaimed && metal.owner.as_deref() == Some(user) {
             let effect = Effect::Stamp { key: self.journal.key.clone(), machine: id.clone() };
             return wait(reasons::DELETING, format!("{id} is being taken over"), 1).doing(effect);
         }
@@ -363,7 +335,7 @@ impl Releasing<'_> {
         // Released, free for a moment, and taken by another object of the same user: our key would still be on it else.
         let taken =
             matches!(metal.state, State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment);
-        let of_another = (self.journal.released.as_ref() == Some(id) && taken)
+        let of_another = (self.journal.is_released(id) && taken)
             || self.observed.whose(&self.journal, metal) == Whose::AnotherObjects
             || metal.stamp.as_ref().is_some_and(|stamp| *stamp != self.journal.key)
             || metal.owner.as_deref().is_some_and(|owner| owner != user);
@@ -392,8 +364,8 @@ pub fn is_sent_back(journal: &Journal, on_record: &Lookup<maas::Machine>) -> boo
     journal.vm.is_none()
         && !journal.awaits_more_than(metal)
         && journal.surplus.is_empty()
-        && journal.machine.as_ref() == Some(&metal.id)
-        && journal.released.as_ref() == Some(&metal.id)
+        && journal.is_on_record(&metal.id)
+        && journal.is_released(&metal.id)
         && metal.state.is_leaving()
 }
 
@@ -401,6 +373,6 @@ pub fn is_sent_back(journal: &Journal, on_record: &Lookup<maas::Machine>) -> boo
 /// failed, and the user may have changed since (S5).
 pub(super) fn may_be_an_earlier_users(journal: &Journal, metal: &maas::Machine) -> bool {
     let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
-    let released = journal.released.as_ref() == Some(&metal.id);
-    metal.stamp.is_none() && metal.owner.is_some() && (journal.adopted && !released || released && failed)
+    let released = journal.is_released(&metal.id);
+    metal.stamp.is_none() && metal.owner.is_some() && (journal.is_adopted() && !released || released && failed)
 }

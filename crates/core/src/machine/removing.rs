@@ -31,7 +31,7 @@ impl Releasing<'_> {
                     && !self.observed.held_elsewhere.machines.contains(&metal.id) =>
             {
                 let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
-                self.journal.machine = Some(metal.id.clone());
+                self.journal.allocation_of(&metal.id);
                 wait(reasons::MACHINE_RELEASING, message, 0).writing(self.journal)
             }
             _ if identity_changed => kept(
@@ -41,7 +41,7 @@ impl Releasing<'_> {
             _ => {
                 let message = "MAAS holds no VM for this object";
                 let step = done(message);
-                if self.journal.released.is_some() {
+                if self.journal.allocation.as_ref().is_some_and(|allocation| allocation.released.is_some()) {
                     return step.telling(false, "SuccessfulRelease", "the VM was removed");
                 }
                 if let Some(left) = self.of_that_name(user) {
@@ -76,13 +76,13 @@ impl Releasing<'_> {
             return None;
         }
         let mut journal = self.journal.clone();
-        if journal.machine.as_ref() != Some(&metal.id) {
+        if !journal.is_on_record(&metal.id) {
             // Its power is asked for once it is in the journal.
-            journal.machine = Some(metal.id.clone());
+            journal.allocation_of(&metal.id);
             let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
             return Some(wait(reasons::MACHINE_RELEASING, message, 0).writing(journal));
         }
-        journal.released = Some(metal.id.clone());
+        journal.allocation_of(&metal.id).released = Some(metal.id.clone());
         Some(remove_while_host_answers(self.observed.power, &metal.id, journal))
     }
 

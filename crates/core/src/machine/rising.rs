@@ -5,7 +5,7 @@ use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after};
-use super::journal::{Journal, Write};
+use super::journal::Journal;
 use super::provisioning::Provisioning;
 use super::status::Progress;
 use crate::conditions::whole_seconds;
@@ -23,10 +23,12 @@ impl Journal {
     /// Notes about a machine that is going to be released whether it may be on its way up. A VM is removed after its release, and
     /// nothing is left to be turned on.
     pub(super) fn note_rising(&mut self, metal: &maas::Machine, now: Timestamp) {
-        let on_record = self.machine.as_ref() == Some(&metal.id);
+        let allocation = self.allocation.as_ref().filter(|allocation| allocation.machine == metal.id);
         let deploys = matches!(metal.state, State::Deploying | State::FailedDeployment);
-        let told = self.deploy_began.is_some() || self.turned_on.is_some_and(|on| now.duration_since(on.at) < TURNS_ON);
-        if !metal.is_vm() && (deploys || on_record && told) {
+        let told = allocation.is_some_and(|it| {
+            it.deploy_began.is_some() || it.turned_on.is_some_and(|on| now.duration_since(on.at) < TURNS_ON)
+        });
+        if !metal.is_vm() && (deploys || told) {
             self.rising.entry(metal.id.clone()).or_default();
         }
     }
@@ -60,12 +62,8 @@ impl Provisioning<'_> {
     /// nothing up, because power is what such machines fail for.
     pub(super) fn back(mut self, id: &str) -> Step {
         let anew = format!("{id} was released; another machine is asked for");
-        if self.journal.released.as_deref() != Some(id) {
+        if !self.journal.is_released(id) {
             return self.begin_anew(&anew);
-        }
-        if self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Release) {
-            // Its answer was lost, and it shows.
-            self.journal.in_flight = None;
         }
         if let Some(step) = self.in_flight() {
             return step;

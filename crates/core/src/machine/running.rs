@@ -26,7 +26,7 @@ impl Provisioning<'_> {
         match metal.state {
             State::Deployed => {}
             // Taken over before it was deployed: go on where the Go provider stopped.
-            State::Allocated if self.journal.adopted && !self.is_latched() => return self.prepare(metal),
+            State::Allocated if self.journal.is_adopted() && !self.is_latched() => return self.prepare(metal),
             State::Deploying if !self.is_latched() => return self.deploying(metal),
             State::Releasing | State::DiskErasing => {
                 let message = format!("{} is being released in MAAS behind our back", metal.id);
@@ -34,8 +34,8 @@ impl Provisioning<'_> {
             }
             _ => return unplanned(metal),
         }
-        if metal.power == Power::On && self.journal.turned_on.is_some() {
-            self.journal.turned_on = None;
+        if let (Power::On, Some(allocation)) = (metal.power, &mut self.journal.allocation) {
+            allocation.turned_on = None;
         }
         let power = if metal.power == Power::On { Power::On } else { self.observed.power.unwrap_or(Power::Unknown) };
         if self.observed.object.spec.provider_id().is_none() {
@@ -63,7 +63,7 @@ impl Provisioning<'_> {
             Ok(id) => id,
             Err(error) => return left_alone(reasons::MACHINE_STATE_UNDEFINED, error.to_string()),
         };
-        self.journal.deploy_began = None;
+        self.journal.allocation_of(&metal.id).deploy_began = None;
         let mut step = Step::say(Progress::deployed(), after(0)).writing(self.journal);
         step.spec = SpecPatch { provider_id: Some(id.to_string()), system_id: Some(metal.id.clone()) };
         let message = format!("{} ({}) runs {}", metal.hostname, metal.id, self.intent.image());
@@ -82,7 +82,7 @@ impl Provisioning<'_> {
         {
             return Step::say(progress("; it is locked, in maintenance or opted out, so it stays off"), after(300));
         }
-        let before = self.journal.turned_on;
+        let before = self.journal.allocation_of(&metal.id).turned_on;
         let wait =
             before.map_or(SignedDuration::ZERO, |on| TURN_ON_WAIT * 2_i32.saturating_pow(on.times.saturating_sub(1)));
         if before.is_some_and(|on| on.times >= TURN_ON_TIMES) {
@@ -95,7 +95,7 @@ impl Provisioning<'_> {
             return Step::say(progress("; it was turned on and is watched"), after(120));
         }
         let times = before.map_or(0, |on| on.times) + 1;
-        self.journal.turned_on = Some(TurnedOn { at: whole_seconds(self.now), times });
+        self.journal.allocation_of(&metal.id).turned_on = Some(TurnedOn { at: whole_seconds(self.now), times });
         Step::say(progress("; it is turned on"), after(60))
             .writing(self.journal)
             .telling(true, reasons::MACHINE_POWERED_OFF, message)

@@ -87,7 +87,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
     let mut status = stored(observed);
     let was_provisioned = status.initialization.as_ref().and_then(|it| it.provisioned) == Some(true);
     let journal = step.journal.clone().or_else(|| observed.journal().cloned());
-    let id = journal.as_ref().and_then(|journal| journal.machine.as_deref());
+    let id = journal.as_ref().and_then(|journal| journal.machine()).map(String::as_str);
 
     match &observed.on_record {
         Lookup::Found(metal) if id == Some(metal.id.as_str()) => show(&mut status, metal, observed.power),

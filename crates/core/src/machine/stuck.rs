@@ -21,7 +21,8 @@ const WIPE_DEADLINE: SignedDuration = SignedDuration::from_hours(6);
 /// Whether the machine has been on its way back for too long. The power driver is asked from then on, because it tells
 /// whether anybody is at work on the machine.
 pub(super) fn is_overdue(journal: &Journal, now: Timestamp) -> bool {
-    journal.release_began.is_some_and(|began| now.duration_since(began) >= RELEASE_DEADLINE)
+    let began = journal.allocation.as_ref().and_then(|allocation| allocation.release_began);
+    began.is_some_and(|began| now.duration_since(began) >= RELEASE_DEADLINE)
 }
 
 /// What is to be said or done about the machine in the journal, which MAAS is giving back; nothing while that is no wonder.
@@ -30,7 +31,7 @@ pub(super) fn step(observed: &Observed, journal: &mut Journal, metal: &maas::Mac
         return None;
     }
     // Begun by somebody else, or before this was written down: its time begins now.
-    let began = *journal.release_began.get_or_insert(whole_seconds(now));
+    let began = *journal.allocation_of(&metal.id).release_began.get_or_insert(whole_seconds(now));
     if !is_overdue(journal, now) {
         return None;
     }
@@ -58,7 +59,8 @@ pub(super) fn step(observed: &Observed, journal: &mut Journal, metal: &maas::Mac
             let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_RELEASE_FAILED, message.clone());
             let effect = Effect::AbortErase { machine: id.clone() };
             // Asked for at most once in such a time.
-            let journal = Journal { release_began: Some(whole_seconds(now)), ..journal.clone() };
+            let mut journal = journal.clone();
+            journal.allocation_of(id).release_began = Some(whole_seconds(now));
             Some(
                 Step::say(progress, after(30))
                     .writing(journal)

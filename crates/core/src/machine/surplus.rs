@@ -183,15 +183,6 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
     }
 }
 
-/// Whether a release that was sent for one of them shows: none of them is held any more.
-pub(super) fn are_leaving(observed: &Observed) -> bool {
-    observed.surplus.iter().all(|surplus| match &surplus.seen {
-        Lookup::Found(metal) => metal.state.is_leaving(),
-        Lookup::Absent => true,
-        Lookup::Unknown(_) => false,
-    })
-}
-
 /// Those under our key besides the one in the journal, as far as they are not written down yet and are nobody else's live node (S6).
 pub(super) fn unwritten<'a>(observed: &'a Observed, journal: &Journal, id: &str) -> Vec<&'a maas::Machine> {
     let Lookup::Found(found) = &observed.by_key else { return Vec::new() };

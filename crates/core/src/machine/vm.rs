@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::Effect;
-use super::journal::{Failure, Place, VmJournal, VmNic, Write, is_made_up};
+use super::journal::{Failure, Place, VmJournal, VmNic, VmStage, Write, is_made_up};
 use super::provisioning::{Provisioning, first_things_first, unplanned};
 use super::status::Progress;
 use super::{Access, dead_host, stuck};
@@ -89,10 +89,10 @@ impl Provisioning<'_> {
         if let Some(step) = self.cannot_be_held() {
             return step.writing(self.journal);
         }
-        match &vm.place {
-            None => self.choose(&vm),
-            Some(place) if vm.exists => self.adopt_orphan(&vm, place),
-            Some(place) => self.compose(&vm, place),
+        match &vm.stage {
+            VmStage::Unplaced => self.choose(&vm),
+            VmStage::OnlyInLxd(place) => self.adopt_orphan(&vm, place),
+            VmStage::Placed(place) | VmStage::Unanswered(place) => self.compose(&vm, place),
         }
     }
 
@@ -106,13 +106,11 @@ impl Provisioning<'_> {
 
     /// MAAS has it: the answer was lost, or we were.
     fn adopt_vm(mut self, metal: &maas::Machine) -> Step {
-        self.journal.machine = Some(metal.id.clone());
-        self.journal.adopted = self.journal.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm));
-        if self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose) {
-            self.journal.in_flight = None;
-        }
+        let adopted = self.journal.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm));
+        self.journal.allocation_of(&metal.id).adopted = adopted;
+        self.journal.note_what_landed(self.observed, &[]);
         if let Some(vm) = &mut self.journal.vm {
-            (vm.exists, vm.unanswered) = (false, false);
+            vm.stage.become_at(VmStage::Placed);
         }
         let message = format!("the VM {} ({}) is in MAAS", metal.hostname, metal.id);
         creating(message.clone(), after(0)).writing(self.journal).telling(false, reasons::VM_CREATED, message)
@@ -128,7 +126,7 @@ impl Provisioning<'_> {
         match &placement.choice {
             Ok(choice) => {
                 let place = self.place(choice);
-                self.journal.vm = Some(VmJournal { place: Some(place), ..vm.clone() });
+                self.journal.vm = Some(VmJournal { stage: VmStage::Placed(place), ..vm.clone() });
                 creating(format!("{} is going to be made on {}", vm.name, choice.name), after(0))
                     .writing(self.journal)
                     .explaining(placement.sentence())
@@ -190,8 +188,10 @@ impl Provisioning<'_> {
             Lookup::Unknown(why) => return unseen(why),
         }
         let message = format!("{} is being made on {}", vm.name, place.host_name);
-        self.journal.vm = Some(VmJournal { place: Some(place.clone()), ..vm.clone() });
+        let mut vm = vm.clone();
+        vm.stage.place_mut().into_iter().for_each(|stored| stored.clone_from(&place));
         let effect = Effect::Compose { name: vm.name.clone(), place };
+        self.journal.vm = Some(vm);
         creating(message, after(0)).writing(self.journal.sending(Write::Compose, self.now)).doing(effect)
     }
 
@@ -230,7 +230,12 @@ impl Provisioning<'_> {
     /// The place is no good: another one, under another name.
     fn elsewhere(mut self, kind: LxdErrorKind, why: &str) -> Step {
         let host = self.journal.place().map(|place| place.host_name.clone()).unwrap_or_default();
-        let left = self.journal.vm.as_ref().filter(|vm| vm.unanswered && !vm.exists).map(VmJournal::may_be_left);
+        let left = self
+            .journal
+            .vm
+            .as_ref()
+            .filter(|vm| matches!(vm.stage, VmStage::Unanswered(_)))
+            .map(VmJournal::may_be_left);
         if let Some(vm) = &mut self.journal.vm {
             vm.avoid_host(self.now);
         }
@@ -249,21 +254,16 @@ impl Provisioning<'_> {
         if let (false, Lookup::Unknown(why)) = (ours, &self.observed.by_key) {
             return unseen(why);
         }
-        let landed = match self.journal.in_flight.as_ref().map(|sent| sent.write) {
-            Some(Write::Allocate) => ours,
-            Some(_) => self.landed(metal),
-            None => false,
-        };
-        if landed {
-            self.journal.in_flight = None;
-        }
         if let Some(step) = self.in_flight() {
             return step;
         }
         if self.is_to_go(&metal.id) {
             return self.discard(metal, ours, user);
         }
-        if self.journal.adopted && !ours && self.journal.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm)) {
+        if self.journal.is_adopted()
+            && !ours
+            && self.journal.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm))
+        {
             let effect = Effect::Stamp { key: self.journal.key.clone(), machine: metal.id.clone() };
             let message = format!("{} ({}) is being taken over", metal.hostname, metal.id);
             return creating(message, after(1)).writing(self.journal).doing(effect);
@@ -445,8 +445,7 @@ impl Provisioning<'_> {
         if let Some(back) = back {
             // A refresh of its host made a new machine of it.
             let to_go = self.is_to_go(id);
-            self.journal.machine = Some(back.id.clone());
-            self.journal.released = to_go.then(|| back.id.clone());
+            self.journal.allocation_of(&back.id).released = to_go.then(|| back.id.clone());
             let message = format!("{id} came back as {}", back.id);
             return creating(message, after(0)).writing(self.journal);
         }

@@ -24,7 +24,7 @@ enum Stage {
 }
 
 fn stage(observed: &Observed, journal: &Journal, vm: &VmJournal) -> Stage {
-    let seen = match (&journal.machine, &observed.on_record) {
+    let seen = match (journal.machine(), &observed.on_record) {
         (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.state),
         _ => None,
     };
@@ -35,8 +35,8 @@ fn stage(observed: &Observed, journal: &Journal, vm: &VmJournal) -> Stage {
             State::New | State::Commissioning | State::Testing | State::FailedCommissioning | State::FailedTesting,
         ) => Stage::Placed,
         Some(_) => Stage::Made,
-        None if journal.machine.is_some() => Stage::Made,
-        None if vm.place.is_some() => Stage::Placed,
+        None if journal.allocation.is_some() => Stage::Made,
+        None if vm.stage.place().is_some() => Stage::Placed,
         None => Stage::Homeless,
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn show(
     if observed.object.metadata.deletion_timestamp.is_some() {
         return;
     }
-    if let Some(place) = &vm.place {
+    if let Some(place) = vm.stage.place() {
         status.lxd_host = Some(place.host_name.clone());
         status.lxd_project.clone_from(&place.project);
         status.vm_resource_usage = Some(VmResourceUsage {
@@ -70,7 +70,7 @@ pub(super) fn show(
     let stage = stage(observed, journal, vm);
     let begins = matches!(step.effect, Some(Effect::Compose { .. }));
     let generation = observed.object.metadata.generation;
-    let host = vm.place.as_ref().map(|place| format!("{} in zone {}", place.host_name, place.zone));
+    let host = vm.stage.place().map(|place| format!("{} in zone {}", place.host_name, place.zone));
     for (type_, reached, done, going_on) in [
         (conditions::LXD_HOST_SELECTED, Stage::Placed, reasons::HOST_SELECTED, reasons::VM_CREATING),
         (conditions::LXD_RESOURCES_ALLOCATED, Stage::Placed, reasons::RESOURCES_ALLOCATED, reasons::VM_CREATING),

@@ -237,7 +237,7 @@ pub fn system_id(object: &Value) -> Option<String> {
     let journal = Journal::read(typed.metadata.annotations.as_ref()).ok().flatten();
     match journal {
         Some(journal) if journal.is_anothers(&typed.metadata) => None,
-        Some(Journal { machine: Some(machine), .. }) => Some(machine),
+        Some(Journal { allocation: Some(allocation), .. }) => Some(allocation.machine),
         _ => Some(typed.spec.provider_id()?.parse::<ProviderId>().ok()?.system_id()?.to_owned()),
     }
 }

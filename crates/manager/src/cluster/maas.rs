@@ -231,7 +231,7 @@ impl Access<'_> {
         let journals = machines.iter().filter_map(|machine| {
             let journal = MachineJournal::read(machine.metadata.annotations.as_ref()).ok().flatten()?;
             let tells = journal.may_hold_something() && !journal.is_anothers(&machine.metadata);
-            tells.then_some((journal.machine, journal.key))
+            tells.then(|| (journal.machine().cloned(), journal.key))
         });
         let recorded = object.annotations().get(IDENTITY_ANNOTATION).and_then(|name| Name::parts(name));
         // Anybody may allocate under any key; only the user that we were is no stranger.

@@ -64,7 +64,7 @@ impl Seen {
                 storage_pool: place.storage_pool.clone(),
             }),
             zone: place.map(|place| place.zone.clone()).or(seen),
-            there: record.is_some_and(|record| record.machine.is_some()),
+            there: record.is_some_and(|record| record.allocation.is_some()),
             leaving: machine.metadata.deletion_timestamp.is_some(),
         }
     }

@@ -213,6 +213,8 @@ async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
 
 #[cfg(test)]
 mod tests {
+    use capmaas_core::machine::Allocation;
+
     use super::super::fixture::remembering;
     use super::*;
     use crate::clock::Clock;
@@ -225,7 +227,7 @@ mod tests {
         port.create(remembering("m", &before)).unwrap();
         let seen = port.maas_machine(&key).await.unwrap().unwrap();
         port.edit("MaasMachine", &key, &json!({ "metadata": { "labels": { "a": "b" } } })).unwrap();
-        let after = Journal { machine: Some("abc123".into()), ..before };
+        let after = Journal { allocation: Some(Allocation::of("abc123")), ..before };
         let stored = remember(&port, &key, seen.clone(), &after).await.unwrap();
         assert_eq!(stored.annotations().get(JOURNAL_ANNOTATION), Some(&after.text()));
         assert!(stored.labels().contains_key("a"));

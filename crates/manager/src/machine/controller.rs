@@ -94,7 +94,7 @@ fn turn(machine: &MaasMachine, clusters: &Store<MaasCluster>) -> Turn {
 /// MAAS holds nothing for it yet.
 fn is_newcomer(machine: &MaasMachine) -> bool {
     let journal = Journal::read(machine.metadata.annotations.as_ref()).ok().flatten();
-    machine.spec.provider_id().is_none() && journal.is_none_or(|journal| journal.machine.is_none())
+    machine.spec.provider_id().is_none() && journal.is_none_or(|journal| journal.allocation.is_none())
 }
 
 fn machines_of(store: &Store<MaasMachine>, namespace: Option<String>, cluster: &str) -> Vec<Key> {
@@ -148,6 +148,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use capmaas_core::machine::Allocation;
+
     use super::super::fixture::remembering;
     use super::*;
 
@@ -155,7 +157,7 @@ mod tests {
     fn a_newcomer_is_one_for_which_maas_holds_nothing_yet() {
         let is = |journal: &Journal| is_newcomer(&serde_json::from_value(remembering("m", journal)).unwrap());
         assert!(is(&Journal::new("u")));
-        assert!(!is(&Journal { machine: Some("abc123".into()), ..Journal::new("u") }));
+        assert!(!is(&Journal { allocation: Some(Allocation::of("abc123")), ..Journal::new("u") }));
     }
 
     #[test]

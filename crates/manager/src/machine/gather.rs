@@ -13,8 +13,8 @@ use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::intent::Intent;
 use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Access, ClusterFacts, HeldElsewhere, Journal, NodeSight, Observed, STAMP, STAMPED_FOR, Surplus, VmSight, Write,
-    asks_power, debts, first_journal, idle, is_sent_back, may_be_served, wanted,
+    Access, ClusterFacts, HeldElsewhere, Journal, NodeSight, Observed, STAMP, STAMPED_FOR, Surplus, VmSight, VmStage,
+    Write, asks_power, debts, first_journal, idle, is_sent_back, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{MachineFilter, PowerState};
@@ -105,7 +105,8 @@ pub(super) async fn gather(
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
     };
     // A machine that is being deployed has got its data.
-    let has_begun = journal.as_ref().is_some_and(|journal| journal.deploy_began.is_some());
+    let has_begun =
+        journal.as_ref().and_then(|journal| journal.allocation.as_ref()).is_some_and(|it| it.deploy_began.is_some());
     if !has_begun {
         observed.bootstrap = bootstrap(context, key, &observed, known).await;
     }
@@ -240,13 +241,13 @@ async fn look(
     observed: &mut Observed,
 ) {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    let is_on_record = |metal: &&maas::Machine| journal.machine.as_ref() == Some(&metal.id);
+    let is_on_record = |metal: &&maas::Machine| journal.is_on_record(&metal.id);
     // What an allocation has just brought. Nothing else was under our key right before.
     let sent = journal.in_flight.as_ref().map(|sent| sent.write);
-    let brought = journal.machine.is_none() && sent == Some(Write::Allocate);
+    let brought = journal.allocation.is_none() && sent == Some(Write::Allocate);
     let (brought, just_seen): (Option<_>, Option<_>) =
         (just_seen.clone().filter(|_| brought), just_seen.filter(|metal| is_on_record(&metal)));
-    let asked = just_seen.is_none() && deleting && journal.released.is_none();
+    let asked = just_seen.is_none() && deleting && journal.allocation.as_ref().is_none_or(|it| it.released.is_none());
     if let Some(seen) = just_seen {
         observed.on_record = Lookup::Found(seen);
     }
@@ -262,7 +263,7 @@ async fn look(
             observed.on_record = Lookup::Found(metal.clone());
         }
     }
-    if let (Some(id), Lookup::Unknown(_)) = (&journal.machine, &observed.on_record) {
+    if let (Some(id), Lookup::Unknown(_)) = (journal.machine(), &observed.on_record) {
         observed.on_record = on_record(context, identity, id).await;
     }
     let known = match &observed.on_record {
@@ -350,13 +351,13 @@ async fn look_for_vm(
     let nothing = |found: &Lookup<Vec<maas::Machine>>| matches!(found, Lookup::Found(found) if found.iter().all(|metal| journal.owed.contains(&metal.id)));
     let in_flight = journal.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(context.clock.now()));
     let identity_changed = matches!(&observed.access, Access::Granted { identity_changed: true, .. });
-    let waits = deleting || in_flight || identity_changed || journal.machine.is_some();
+    let waits = deleting || in_flight || identity_changed || journal.allocation.is_some();
     if waits || !nothing(&observed.by_key) || !nothing(&observed.vm.by_name) {
         return;
     }
-    match &vm.place {
+    match vm.stage.place() {
         Some(place) => {
-            let orphan = vm.exists.then_some(vm.name.as_str());
+            let orphan = matches!(vm.stage, VmStage::OnlyInLxd(_)).then_some(vm.name.as_str());
             observed.vm.host = super::hosts::session(context, identity, place.host, orphan, machine_index).await;
         }
         None => {

@@ -77,6 +77,8 @@ async fn held(
 
 #[cfg(test)]
 mod tests {
+    use capmaas_core::machine::Allocation;
+
     use super::super::fixture::{noting, remembering};
     use super::*;
     use crate::clock::Clock;
@@ -86,13 +88,14 @@ mod tests {
     async fn s06_a_census_that_is_behind_is_not_believed_about_a_machine_that_was_given_back() {
         let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
         let (port, key) = (MemoryKubernetes::new(clock), Key::new("n", "a"));
-        let holds = Journal { machine: Some("abc123".into()), ..Journal::new("a") };
+        let holds = Journal { allocation: Some(Allocation::of("abc123")), ..Journal::new("a") };
         port.create(remembering("a", &holds)).unwrap();
         let behind = port.machine_index().await.unwrap();
         let another = Asker { uid: Some("another"), maas: None };
         let seen = async || held(&port, &behind, another, BTreeSet::from(["abc123".into()])).await.unwrap();
         assert_eq!(seen().await, BTreeSet::from(["abc123".into()]), "a live node");
-        let given_back = Journal { released: Some("abc123".into()), ..holds };
+        let released = Allocation { released: Some("abc123".into()), ..Allocation::of("abc123") };
+        let given_back = Journal { allocation: Some(released), ..holds };
         port.edit("MaasMachine", &key, &noting(&given_back)).unwrap();
         assert_eq!(behind.others_holding(another, "abc123").len(), 1, "it is behind");
         assert_eq!(seen().await, BTreeSet::new());

@@ -1,6 +1,6 @@
 //! What goes wrong.
 
-use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
+use capmaas_core::machine::{Allocation, JOURNAL_ANNOTATION, Journal};
 use capmaas_core::plan::Requeue;
 use capmaas_manager::kubernetes::Key;
 use maas_sim::faults::ServerState;
@@ -188,7 +188,7 @@ async fn s05_another_user_changes_nothing_until_a_machine_of_ours_was_seen() {
     assert_eq!(stage.reason("CredentialsValid"), "IdentityChanged");
 
     let id = stage.maas.control().with_model(|model| model.machine_named("cp1").unwrap());
-    let record = Journal { machine: Some(id), ..Journal::new("u1") };
+    let record = Journal { allocation: Some(Allocation::of(id)), ..Journal::new("u1") };
     stage.arrange(json!([{"machine": {"hostname": "cp1", "annotations": { "capmaas-key": record.key }}}]));
     let note = json!({ "metadata": { "annotations": { JOURNAL_ANNOTATION: record.text() } } });
     stage.port.edit("MaasMachine", &Key::new("default", "cp1"), &note).unwrap();

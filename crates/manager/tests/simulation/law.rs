@@ -34,7 +34,8 @@ pub(crate) struct Seen {
 /// The machine that a MaasMachine stands for.
 pub(crate) fn held(object: &Value) -> Option<String> {
     let record = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str();
-    let record = record.and_then(|text| serde_json::from_str::<Journal>(text).ok()).and_then(|record| record.machine);
+    let record =
+        record.and_then(|text| serde_json::from_str::<Journal>(text).ok()).and_then(|record| record.machine().cloned());
     let named = || object["spec"]["providerID"].as_str()?.parse::<ProviderId>().ok()?.system_id().map(str::to_owned);
     record.or_else(named)
 }
@@ -43,7 +44,7 @@ pub(crate) fn held(object: &Value) -> Option<String> {
 fn gives_back(object: &Value) -> bool {
     let record = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str();
     let record = record.and_then(|text| serde_json::from_str::<Journal>(text).ok());
-    is_leaving(object) && record.is_some_and(|record| record.released.is_some() && record.released == record.machine)
+    is_leaving(object) && record.and_then(|record| record.allocation).is_some_and(|it| it.is_released(&it.machine))
 }
 
 pub(crate) fn is_leaving(object: &Value) -> bool {

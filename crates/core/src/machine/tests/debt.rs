@@ -110,7 +110,7 @@ fn s16_a_vm_that_failed_on_a_host_that_is_off_is_owed_and_made_elsewhere() {
         let plan = decide(&observed, now());
         let journal = plan.patch.journal.unwrap();
         assert_eq!(plan.effect, None, "{state:?}");
-        assert_eq!((journal.machine.as_ref(), journal.owed.as_slice()), (None, [ID.to_owned()].as_slice()));
+        assert_eq!((journal.machine(), journal.owed.as_slice()), (None, [ID.to_owned()].as_slice()));
         assert!(journal.failed[0].power, "no image fails where nothing runs");
         assert_ne!(
             journal.vm.unwrap().name,
@@ -164,7 +164,7 @@ fn s16_a_host_that_dies_under_a_vm_in_the_making_is_not_waited_for() {
     for metal in [vm(State::Deploying), unowned_vm(State::Commissioning), unowned_vm(State::Testing)] {
         let state = metal.state;
         let mut journal = vm_on_record();
-        journal.deploy_began = Some(now());
+        journal.allocation.as_mut().unwrap().deploy_began = Some(now());
         let alone = if metal.stamp.is_none() { Vec::new() } else { vec![metal.clone()] };
         let plan = decide(&on_host(metal.clone(), &journal, Some(Power::Off)).under_key(alone), later(400));
         let journal = plan.patch.journal.unwrap();
@@ -193,11 +193,11 @@ fn s16_what_the_cluster_owes_is_none_of_the_objects_any_more() {
     let mut living = fresh_vm().with_journal(&journal).under_key(vec![owed.clone()]);
     living.vm.placement = Lookup::Unknown("nobody looked".into());
     let plan = decide(&living, now());
-    assert_eq!((plan.effect, plan.patch.journal.and_then(|journal| journal.machine)), (None, None));
+    assert_eq!((plan.effect, plan.patch.journal.and_then(|journal| journal.allocation)), (None, None));
     // With another one in the journal: it is no second machine under one key (S4).
     let next = maas::Machine { id: "next".into(), hostname: "m-2".into(), ..vm(State::Allocated) };
     let mut with_next = journal.clone();
-    with_next.machine = Some("next".into());
+    with_next.allocation = Some(Allocation::of("next"));
     let allocated = maas::Machine { state: State::Allocated, ..owed.clone() };
     let plan =
         decide(&fresh_vm().with_journal(&with_next).under_key(vec![allocated, next.clone()]).seeing(next), now());

@@ -81,13 +81,14 @@ pub(super) fn place() -> Place {
 
 /// The journal of a VM that has a name, and maybe a place.
 pub(super) fn vm_record(place: Option<Place>) -> Journal {
-    let vm = VmJournal { place, ..VmJournal::new("m", "uid-1") };
+    let stage = place.map_or(VmStage::Unplaced, VmStage::Placed);
+    let vm = VmJournal { stage, ..VmJournal::new("m", "uid-1") };
     Journal { vm: Some(vm), ..journal() }
 }
 
 /// The journal of a VM that MAAS has.
 pub(super) fn vm_on_record() -> Journal {
-    Journal { machine: Some(ID.into()), ..vm_record(Some(place())) }
+    Journal { allocation: Some(Allocation::of(ID)), ..vm_record(Some(place())) }
 }
 
 /// The VM in the journal, ours.
@@ -175,7 +176,20 @@ pub(super) fn journal() -> Journal {
 }
 
 pub(super) fn on_record() -> Journal {
-    Journal { machine: Some(ID.into()), ..journal() }
+    Journal { allocation: Some(Allocation::of(ID)), ..journal() }
+}
+
+/// The machine in the journal was released.
+pub(super) fn released() -> Journal {
+    on_record().noting(|it| it.released = Some(ID.into()))
+}
+
+impl Journal {
+    /// What is remembered about its machine besides.
+    pub(super) fn noting(mut self, note: impl FnOnce(&mut Allocation)) -> Self {
+        note(self.allocation.as_mut().expect("a machine"));
+        self
+    }
 }
 
 impl Observed {

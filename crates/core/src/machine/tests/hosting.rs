@@ -83,7 +83,10 @@ fn go13_an_empty_host_is_looked_at_then_unregistered_and_only_then_released() {
     assert_eq!(effect(&plan), "look_at_host");
     let done = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &Outcome::Done(None), now());
     let journal = done.journal.unwrap();
-    assert_eq!(journal.leaving, Some(Note { since: now(), clear: true, refreshed: Some(now()) }));
+    assert_eq!(
+        journal.allocation.clone().unwrap().leaving,
+        Some(Note { since: now(), clear: true, refreshed: Some(now()) })
+    );
     let observed = observed.with_journal(&journal);
     assert_eq!(effect(&decide(&observed, later(2))), "unregister");
     let mut gone = observed;
@@ -115,7 +118,7 @@ fn s11_a_refresh_that_failed_unregisters_nothing() {
     let refused = Outcome::Refused(Refusal::Passing, "503: unreachable".into());
     let conclusion = conclude(&observed, &plan, plan.effect.as_ref().unwrap(), &refused, now());
     let journal = conclusion.journal.or(plan.patch.journal).unwrap();
-    assert_eq!(journal.leaving.as_ref().unwrap().refreshed, None);
+    assert_eq!(journal.allocation.clone().unwrap().leaving.unwrap().refreshed, None);
     assert_eq!(effect(&decide(&observed.with_journal(&journal), later(30))), "look_at_host");
 }
 
@@ -125,8 +128,8 @@ fn s02_a_machine_whose_registration_may_still_land_is_not_released_yet() {
     assert_eq!((effect(&decide(&observed, now())), reason(&decide(&observed, now()))), ("", "LeavingHost"));
     assert_eq!(effect(&decide(&observed, later(140))), "release");
     // It landed, and was taken back: nothing is awaited any more.
-    let mut journal = on_record();
-    journal.leaving = Some(Note { since: later(-10), clear: true, refreshed: None });
+    let note = Note { since: later(-10), clear: true, refreshed: None };
+    let journal = on_record().noting(|it| it.leaving = Some(note));
     assert_eq!(effect(&decide(&observed.with_journal(&journal), now())), "release");
 }
 

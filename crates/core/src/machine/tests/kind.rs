@@ -21,7 +21,7 @@ fn message(plan: &Plan) -> String {
 #[test]
 fn s27_metal_that_the_spec_calls_a_vm_afterwards_is_given_back_and_never_removed() {
     let failure = Failure { machine: ID.into(), image: "ubuntu/jammy".into(), power: false };
-    let failed = Journal { failed: vec![failure], released: Some(ID.into()), ..on_record() };
+    let failed = Journal { failed: vec![failure], ..released() };
     for state in State::ALL {
         for power in [None, Some(Power::On), Some(Power::Off), Some(Power::Unknown)] {
             for seen in [metal(state), foreign(state, None), foreign(state, Some("admin"))] {
@@ -68,12 +68,12 @@ fn s27_a_vm_is_ours_by_a_name_that_we_made_up_on_the_host_where_we_were_making_i
     assert!(!vm_ready().is_made_for(&vm, "capmaas-another-uid"), "the name belongs to another key");
     assert!(!maas::Machine { vm_host: Some(99), ..vm_ready() }.is_made_for(&vm, KEY), "on another host");
     assert!(!maas::Machine { vm_host: None, ..vm_ready() }.is_made_for(&vm, KEY), "no VM");
-    let placeless = VmJournal { place: None, ..vm.clone() };
+    let placeless = VmJournal { stage: VmStage::Unplaced, ..vm.clone() };
     assert!(!vm_ready().is_made_for(&placeless, KEY), "nobody was making one");
     let database = VmJournal { name: "database".into(), ..vm.clone() };
     assert!(!maas::Machine { hostname: "database".into(), ..vm_ready() }.is_made_for(&database, KEY), "anybody's name");
     let next = vm_on_record().without_vm().vm.unwrap();
-    let second = VmJournal { place: Some(place()), ..next.clone() };
+    let second = VmJournal { stage: VmStage::Placed(place()), ..next.clone() };
     assert!(maas::Machine { hostname: next.name, ..vm_ready() }.is_made_for(&second, KEY), "the second try");
 }
 
@@ -101,12 +101,12 @@ fn s27_a_vm_that_nobody_has_is_neither_removed_nor_taken_for_an_annotation() {
     let told = &plan.events.iter().find(|event| event.warning).unwrap().message;
     assert!(told.contains("delete it in MAAS if it was"), "{told}");
     // Nor if the journal says that it is the one: people can write that as well.
-    let forged = Journal { machine: Some(ID.into()), released: Some(ID.into()), ..journal.clone() };
+    let forged = Journal { allocation: released().allocation, ..journal.clone() };
     let mut observed = noted(Some(&forged), found()).seeing(found()).deleting();
     observed.power = Some(Power::Off);
     assert_eq!(effect(&decide(&observed, now())), "");
     let plan = decide(&noted(Some(&journal), found()), now());
-    assert_eq!((effect(&plan), plan.patch.journal.unwrap().machine), ("", None));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().allocation), ("", None));
     assert!(plan.events.iter().any(|event| event.warning), "{:?}", plan.events);
 }
 
@@ -115,11 +115,11 @@ fn s24_a_vm_that_the_go_provider_took_is_taken_over_by_its_mark_and_removed_unde
     let journal = decide(&noted(None, database(Some("admin"), State::Allocated)), now()).patch.journal.unwrap();
     let plan = decide(&noted(Some(&journal), database(Some("admin"), State::Allocated)), now());
     let adopted = plan.patch.journal.unwrap();
-    assert!(adopted.adopted && adopted.machine.as_deref() == Some(ID));
+    assert!(adopted.is_adopted() && adopted.is_on_record(ID));
     let seen = |metal: maas::Machine| noted(Some(&adopted), metal.clone()).seeing(metal);
     assert_eq!(effect(&decide(&seen(database(Some("admin"), State::Allocated)), now())), "stamp");
     let theirs = decide(&seen(database(Some("bob"), State::Allocated)), now());
-    assert_eq!((effect(&theirs), theirs.patch.journal.unwrap().machine), ("", None));
+    assert_eq!((effect(&theirs), theirs.patch.journal.unwrap().allocation), ("", None));
     // A release would take the mark off it, and nothing else proves that it is ours.
     let marked = maas::Machine { stamp: Some(KEY.into()), ..database(Some("admin"), State::Deployed) };
     let mut leaving = seen(marked.clone()).under_key(vec![marked]).deleting();

@@ -24,8 +24,8 @@ fn ready(journal: &Journal, power: Power) -> Observed {
 
 #[test]
 fn s14_a_machine_that_was_released_on_its_way_up_is_seen_off_twice_half_a_minute_apart() {
-    let turned_on = Journal { turned_on: Some(TurnedOn { at: later(-60), times: 1 }), ..on_record() };
-    let begun = Journal { deploy_began: Some(later(-5)), ..on_record() };
+    let turned_on = on_record().noting(|it| it.turned_on = Some(TurnedOn { at: later(-60), times: 1 }));
+    let begun = on_record().noting(|it| it.deploy_began = Some(later(-5)));
     for (state, journal) in [
         (State::Deploying, on_record()),
         (State::FailedDeployment, on_record()),
@@ -65,7 +65,7 @@ fn s14_a_lost_answer_to_the_release_of_a_machine_that_failed_does_not_hide_that_
 
 #[test]
 fn s14_one_look_is_enough_for_a_machine_that_ran() {
-    let long_ago = Journal { turned_on: Some(TurnedOn { at: later(-700), times: 1 }), ..on_record() };
+    let long_ago = on_record().noting(|it| it.turned_on = Some(TurnedOn { at: later(-700), times: 1 }));
     for journal in [on_record(), long_ago] {
         let released = released_in(State::Deployed, &journal);
         assert_eq!(decide(&ready(&released, Power::Off), later(2)).finalizer, Finalizer::Remove);
@@ -98,15 +98,17 @@ fn ahead(journal: Journal) -> Journal {
     let then = "2099-01-01T00:00:00Z".parse().unwrap();
     let mut journal = Journal {
         in_flight: journal.in_flight.clone().map(|sent| InFlight { at: then, ..sent }),
-        deploy_began: Some(then),
-        release_began: Some(then),
-        turned_on: Some(TurnedOn { at: then, times: 1 }),
-        leaving: Some(Note { since: then, clear: true, refreshed: Some(then) }),
         rising: [(ID.to_owned(), Some(then))].into(),
         ..journal
     };
+    if let Some(allocation) = &mut journal.allocation {
+        allocation.deploy_began = Some(then);
+        allocation.release_began = Some(then);
+        allocation.turned_on = Some(TurnedOn { at: then, times: 1 });
+        allocation.leaving = Some(Note { since: then, clear: true, refreshed: Some(then) });
+    }
     if let Some(vm) = &mut journal.vm {
-        vm.place.iter_mut().for_each(|place| place.at = then);
+        vm.stage.place_mut().into_iter().for_each(|place| place.at = then);
         vm.avoided = vec![Avoided { host: HOST, at: then }];
     }
     journal
@@ -116,10 +118,11 @@ fn ahead(journal: Journal) -> Journal {
 fn s02_times_of_a_clock_that_was_ahead_count_as_now_and_what_they_proved_is_unproven() {
     let journal = ahead(vm_on_record().sending(Write::Deploy, now())).without_future(now());
     assert_eq!(journal.in_flight.as_ref().unwrap().at, now());
-    assert_eq!((journal.deploy_began, journal.release_began), (Some(now()), Some(now())));
-    assert_eq!(journal.turned_on.unwrap().at, now());
+    let allocation = journal.allocation.as_ref().unwrap();
+    assert_eq!((allocation.deploy_began, allocation.release_began), (Some(now()), Some(now())));
+    assert_eq!(allocation.turned_on.unwrap().at, now());
     assert_eq!((journal.place().unwrap().at, journal.vm.as_ref().unwrap().avoided[0].at), (now(), now()));
-    let note = journal.leaving.as_ref().unwrap();
+    let note = allocation.leaving.as_ref().unwrap();
     assert_eq!((note.since, note.refreshed), (now(), None), "s11: nobody can tell when it was looked at");
     assert_eq!(journal.rising[ID], None, "s14: nor when it was first off");
     assert!(!journal.text().contains("2099"), "{}", journal.text());

@@ -114,7 +114,7 @@ fn s25_a_forged_journal_gets_nothing_that_maas_says_is_anothers() {
     let plan = decide(&observed.clone().deleting(), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep));
     // Nor is another one asked for, because it may be the answer to our own request.
-    let observed = observed.with_journal(&Journal { machine: None, ..forged });
+    let observed = observed.with_journal(&Journal { allocation: None, ..forged });
     assert_eq!(effect(&decide(&observed, now())), "");
     assert_eq!(decide(&observed.deleting(), now()).finalizer, Finalizer::Keep);
 }
@@ -158,7 +158,7 @@ fn s05_what_an_earlier_user_of_the_object_allocated_stays_ours() {
     let observed = observed.with_annotation("infrastructure.cluster.x-k8s.io/maas-identity", "http://maas#earlier");
     let plan = decide(&observed, now());
     let journal = plan.patch.journal.unwrap();
-    assert_eq!(journal.machine.as_deref(), Some(ID));
+    assert_eq!(journal.machine().unwrap(), ID);
     assert_eq!(
         (plan.patch.identity.as_deref(), journal.earlier_users.as_slice()),
         (Some("http://maas#admin"), &["earlier".to_owned()][..])

@@ -102,7 +102,7 @@ proptest! {
                 let under_way = journal.in_flight.filter(|sent| sent.may_still_land(now())).map(|sent| sent.write);
                 prop_assert!(under_way != Some(Write::Allocate));
                 prop_assert!(under_way != Some(Write::Compose) || !listed_none(&observed));
-                if journal.machine.is_some() {
+                if journal.allocation.is_some() {
                     prop_assert!(!matches!(observed.on_record, Lookup::Unknown(_)));
                 }
                 for surplus in observed.surplus.iter().filter(|surplus| journal.surplus.contains(&surplus.id)) {

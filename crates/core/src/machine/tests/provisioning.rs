@@ -26,7 +26,7 @@ fn s03_the_key_the_intent_and_the_finalizer_are_stored_together_before_anything_
 #[test]
 fn s03_what_maas_holds_under_a_key_that_was_forgotten_is_taken_and_nothing_else_asked_for() {
     let plan = decide(&fresh().under_key(vec![metal(State::Allocated)]), now());
-    assert_eq!((effect(&plan), plan.patch.journal.unwrap().machine.as_deref()), ("", Some(ID)));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().machine().unwrap().as_str()), ("", ID));
     let mut observed = fresh();
     observed.by_key = Lookup::Unknown("away".into());
     assert_eq!(effect(&decide(&observed, now())), "");
@@ -71,7 +71,7 @@ fn s02_that_an_allocation_was_answered_is_noted_together_with_the_machine_that_i
     assert_eq!((conclusion.journal, conclusion.requeue), (None, Requeue::NOW));
     let sent = fresh().with_journal(&plan.patch.journal.unwrap()).under_key(vec![metal(State::Allocated)]);
     let journal = decide(&sent, now()).patch.journal.unwrap();
-    assert_eq!((journal.machine.as_deref(), journal.in_flight), (Some(ID), None));
+    assert_eq!((journal.machine().unwrap().as_str(), &journal.in_flight), (ID, &None));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn s02_nothing_is_allocated_twice_while_an_answer_may_be_under_way() {
     // It is there after all.
     let plan = decide(&observed.under_key(vec![metal(State::Allocated)]), later(5));
     let journal = plan.patch.journal.unwrap();
-    assert_eq!((journal.machine.as_deref(), journal.in_flight), (Some(ID), None));
+    assert_eq!((journal.machine().unwrap().as_str(), &journal.in_flight), (ID, &None));
 }
 
 #[test]
@@ -262,11 +262,14 @@ fn an_allocated_machine_is_stamped_then_freed_of_swap_then_deployed() {
     assert_eq!(effect(&decide(&seen, now())), "stamp");
     let stamped = maas::Machine { stamp: Some(KEY.into()), ..bare };
     assert_eq!(effect(&decide(&observed.clone().seeing(stamped.clone()), now())), "disable_swap");
-    let denied = Journal { swap_denied: true, ..on_record() };
+    let denied = on_record().noting(|it| it.swap_denied = true);
     assert_eq!(effect(&decide(&observed.clone().with_journal(&denied).seeing(stamped), now())), "deploy");
     let plan = decide(&observed.seeing(metal(State::Allocated)), now());
     let journal = plan.patch.journal.unwrap();
-    assert_eq!((journal.in_flight.unwrap().write, journal.deploy_began), (Write::Deploy, Some(now())));
+    assert_eq!(
+        (journal.in_flight.unwrap().write, journal.allocation.unwrap().deploy_began),
+        (Write::Deploy, Some(now()))
+    );
 }
 
 #[test]
@@ -285,12 +288,12 @@ fn go20_swap_that_the_account_may_not_change_stays_on_and_is_not_asked_for_again
     let plan = decide(&observed, now());
     let swap = plan.effect.clone().unwrap();
     let conclusion = conclude(&observed, &plan, &swap, &Outcome::Refused(Refusal::Denied, "403".into()), now());
-    assert!(conclusion.journal.unwrap().swap_denied);
+    assert!(conclusion.journal.unwrap().allocation.unwrap().swap_denied);
 }
 
 #[test]
 fn a_deployment_that_maas_forgot_is_turned_on_once_and_given_up_after_its_deadline() {
-    let began = Journal { deploy_began: Some(now()), ..on_record() };
+    let began = on_record().noting(|it| it.deploy_began = Some(now()));
     let mut observed = fresh().with_journal(&began).seeing(metal(State::Deploying));
     observed.power = Some(Power::Off);
     assert_eq!(effect(&decide(&observed, later(60))), "");
@@ -315,9 +318,9 @@ fn go05_a_machine_that_fails_is_quarantined_then_released_and_off_the_record_bef
     let mut observed = fresh().with_journal(&released).seeing(foreign(State::Ready, None));
     observed.power = Some(Power::Off);
     let once = decide(&observed, now()).patch.journal.unwrap();
-    assert_eq!(once.machine.as_deref(), Some(ID), "s14: it was on its way up, and is looked at twice");
+    assert_eq!(once.machine().unwrap(), ID, "s14: it was on its way up, and is looked at twice");
     let anew = decide(&observed.with_journal(&once), later(31)).patch.journal.unwrap();
-    assert_eq!((anew.machine.as_ref(), anew.failed.len()), (None, 1));
+    assert_eq!((anew.machine(), anew.failed.len()), (None, 1));
     assert_eq!(effect(&decide(&fresh().with_journal(&anew), now())), "allocate");
 }
 
@@ -441,7 +444,7 @@ fn s24_a_machine_of_the_go_provider_is_taken_over_by_a_stamp_and_nothing_else() 
     observed.object.spec.provider_id = Some("maas:///az1/abc123".into());
     let plan = decide(&observed, now());
     let journal = plan.patch.journal.unwrap();
-    assert_eq!((journal.machine.as_deref(), journal.adopted, plan.effect), (Some(ID), true, None));
+    assert_eq!((journal.machine().unwrap().as_str(), journal.is_adopted(), plan.effect), (ID, true, None));
     let observed = observed.with_journal(&journal).seeing(foreign(State::Deployed, Some("admin")));
     assert_eq!(effect(&decide(&observed, now())), "stamp");
     let plan = decide(&observed.clone().seeing(metal(State::Deployed)), now());

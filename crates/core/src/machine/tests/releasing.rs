@@ -34,7 +34,7 @@ fn s02_an_allocation_in_flight_is_waited_for_before_the_finalizer_goes() {
     assert_eq!(decide(&observed, later(151)).finalizer, Finalizer::Remove);
     let found = maas::Machine { stamp: None, ..metal(State::Allocated) };
     let plan = decide(&observed.under_key(vec![found]), later(100));
-    assert_eq!((effect(&plan), plan.patch.journal.unwrap().machine.as_deref()), ("stamp", Some(ID)));
+    assert_eq!((effect(&plan), plan.patch.journal.unwrap().machine().unwrap().as_str()), ("stamp", ID));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn s02_a_deployment_in_flight_is_waited_for_before_the_release() {
 
 #[test]
 fn s14_released_means_seen_released_and_off() {
-    let released = Journal { released: Some(ID.into()), ..on_record() };
+    let released = released();
     let mut observed = leaving().with_journal(&released).seeing(metal(State::Releasing));
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
     observed = observed.seeing(metal(State::DiskErasing));
@@ -145,7 +145,7 @@ fn s24_a_stuck_deletion_of_the_go_provider_goes_on() {
     observed.object.spec.provider_id = Some("maas:///az1/abc123".into());
     let plan = decide(&observed, now());
     let journal = plan.patch.journal.unwrap();
-    assert!(journal.adopted);
+    assert!(journal.is_adopted());
     let observed = observed.with_journal(&journal).seeing(foreign(State::Deployed, Some("admin")));
     assert_eq!(effect(&decide(&observed, now())), "stamp");
     assert_eq!(effect(&decide(&observed.clone().seeing(metal(State::Deployed)), now())), "release");
@@ -175,7 +175,7 @@ fn go12_vms_on_a_host_are_waited_for() {
 
 #[test]
 fn a_machine_that_was_released_and_taken_by_another_object_of_the_same_user_is_let_go() {
-    let released = Journal { released: Some(ID.into()), ..on_record() };
+    let released = released();
     let observed = leaving().with_journal(&released).seeing(foreign(State::Allocated, Some("admin")));
     let plan = decide(&observed, now());
     assert_eq!((plan.effect, plan.finalizer), (None, Finalizer::Remove));
@@ -186,7 +186,7 @@ fn a_machine_that_was_released_and_taken_by_another_object_of_the_same_user_is_l
 /// A machine whose release was sent that many minutes ago.
 fn under_way(state: State, minutes: i64, power: Option<Power>) -> Observed {
     let began = Some(later(-60 * minutes));
-    let journal = Journal { released: Some(ID.into()), release_began: began, ..on_record() };
+    let journal = released().noting(|it| it.release_began = began);
     let mut observed = leaving().with_journal(&journal).seeing(metal(state));
     observed.power = power;
     observed
@@ -228,20 +228,20 @@ fn a_wiping_of_disks_that_maas_forgot_is_ended_and_begun_anew_but_only_if_the_ma
 #[test]
 fn the_time_of_a_release_that_somebody_else_began_counts_from_when_it_was_seen() {
     let plan = decide(&leaving().seeing(metal(State::Releasing)), now());
-    assert_eq!(plan.patch.journal.unwrap().release_began, Some(now()));
+    assert_eq!(plan.patch.journal.unwrap().allocation.unwrap().release_began, Some(now()));
 }
 
 #[test]
 fn a_machine_that_failed_and_is_stuck_on_its_way_back_is_told_as_well() {
-    let journal = Journal { released: Some(ID.into()), release_began: Some(later(-900)), ..on_record() };
+    let journal = released().noting(|it| it.release_began = Some(later(-900)));
     let observed = fresh().with_journal(&journal).seeing(metal(State::Releasing));
     assert_eq!(reason(&decide(&observed, now())), "MachineReleaseFailed");
 }
 
 #[test]
 fn s05_an_unmarked_machine_of_an_earlier_user_is_not_taken_for_somebody_elses() {
-    let adopted = Journal { adopted: true, ..on_record() };
-    let failed = Journal { released: Some(ID.into()), ..on_record() };
+    let adopted = on_record().noting(|it| it.adopted = true);
+    let failed = released();
     for (journal, state) in [(&adopted, State::Deployed), (&failed, State::ReleasingFailed)] {
         let plan = decide(&leaving().with_journal(journal).seeing(foreign(state, Some("earlier"))), now());
         assert_eq!((effect(&plan), plan.finalizer, reason(&plan)), ("", Finalizer::Keep, "NotOurMachine"), "{state:?}");
@@ -277,7 +277,7 @@ fn s02_what_maas_shows_again_is_not_stored_by_itself() {
     assert_eq!((effect(&plan), plan.patch.journal), ("stamp", None));
     assert_eq!(plan.patch.recalled, Some(on_record()), "the next pass begins with it");
 
-    let sent = Journal { deploy_began: Some(now()), ..on_record() }.sending(Write::Deploy, now());
+    let sent = on_record().noting(|it| it.deploy_began = Some(now())).sending(Write::Deploy, now());
     let deploying = known().with_journal(&sent).seeing(metal(State::Deploying));
     assert_eq!(decide(&deploying, later(1)).patch.journal, None, "the deployment shows that it was begun");
     let failed = known().with_journal(&sent).seeing(metal(State::FailedDeployment));

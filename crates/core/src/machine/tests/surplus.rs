@@ -49,11 +49,11 @@ fn s04_it_is_stamped_then_released_and_followed_until_it_is_ready_and_off() {
     }
     let plan = decide(&seen(Lookup::Found(other(State::Ready)), Some(Power::On)), now());
     assert_eq!(effect(&plan), "reclaim", "s14");
-    assert_eq!(plan.patch.journal.as_ref().unwrap().machine.as_deref(), Some(ID));
+    assert_eq!(plan.patch.journal.as_ref().unwrap().machine().unwrap(), ID);
     let reclaim = plan.effect.clone().unwrap();
     let observed = seen(Lookup::Found(other(State::Ready)), Some(Power::On));
     let conclusion = conclude(&observed, &plan, &reclaim, &Outcome::Done(None), now());
-    assert_eq!(conclusion.journal.unwrap().machine.as_deref(), Some(ID), "the one on record stays");
+    assert_eq!(conclusion.journal.unwrap().machine().unwrap(), ID, "the one on record stays");
     for over in [Lookup::Found(foreign_other(State::Ready)), Lookup::Absent] {
         let plan = decide(&seen(over, Some(Power::Off)), now());
         assert_eq!((effect(&plan), plan.patch.journal.unwrap().surplus.len()), ("", 0));
@@ -78,7 +78,7 @@ fn s04_a_lost_answer_to_its_release_is_waited_for_and_seen() {
 
 #[test]
 fn s02_it_does_not_show_that_an_allocation_whose_answer_was_lost_has_landed() {
-    let journal = Journal { machine: None, ..written_down() }.sending(Write::Allocate, now());
+    let journal = Journal { allocation: None, ..written_down() }.sending(Write::Allocate, now());
     for state in [State::Allocated, State::Releasing, State::Ready, State::New] {
         let stamped = maas::Machine { stamp: Some(KEY.into()), ..other(state) };
         let mut observed = seen(Lookup::Found(stamped), Some(Power::Off)).with_journal(&journal).deleting();
@@ -102,7 +102,7 @@ fn s04_it_takes_nothing_from_a_machine_that_runs() {
 
 #[test]
 fn s04_on_deletion_the_finalizer_waits_for_it() {
-    let released = Journal { released: Some(ID.into()), ..written_down() };
+    let released = written_down().noting(|it| it.released = Some(ID.into()));
     let gone = |seen_: Lookup<maas::Machine>, power| {
         let mut observed = seen(seen_, power).with_journal(&released).seeing(foreign(State::Ready, None)).deleting();
         observed.power = Some(Power::Off);
@@ -148,7 +148,7 @@ fn s04_one_that_somebody_deployed_after_it_was_written_down_is_released_only_wit
         let observed = seen(Lookup::Found(stamped), None);
         let plan = decide(&observed, now());
         assert_eq!((effect(&plan), plan.patch.journal.unwrap().surplus.len()), ("", 1), "{state:?}");
-        let released = Journal { released: Some(ID.into()), ..written_down() };
+        let released = written_down().noting(|it| it.released = Some(ID.into()));
         let plan = decide(&observed.with_journal(&released).seeing(foreign(State::Ready, None)).deleting(), now());
         assert_eq!(plan.effect.as_ref().and_then(Effect::machine), Some("zzz999"), "{state:?}");
     }

@@ -92,7 +92,7 @@ fn s09_what_was_provisioned_once_is_never_released_or_deployed_by_us() {
                 "{state:?}: {:?}",
                 plan.effect
             );
-            assert_eq!(plan.patch.journal.and_then(|journal| journal.machine), None, "{state:?} stays on record");
+            assert_eq!(plan.patch.journal.and_then(|journal| journal.allocation), None, "{state:?} stays on record");
         }
     }
 }

@@ -50,7 +50,7 @@ fn s02_a_vm_is_not_made_twice_while_the_first_may_be_under_way() {
     let mut there = observed;
     there.vm.by_name = Lookup::Found(vec![unowned_vm(State::Ready)]);
     let journal = decide(&there, later(1)).patch.journal.unwrap();
-    assert_eq!((journal.machine.as_deref(), journal.in_flight), (Some(ID), None));
+    assert_eq!((journal.machine().unwrap().as_str(), &journal.in_flight), (ID, &None));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn s10_a_ready_vm_is_taken_and_one_that_somebody_took_is_left_and_made_anew() {
     let theirs = maas::Machine { owner: Some("bob".into()), ..unowned_vm(State::Allocated) };
     let plan = decide(&observed.seeing(theirs), now());
     let journal = plan.patch.journal.unwrap();
-    assert_eq!((plan.effect, journal.machine.as_ref(), journal.place()), (None, None, None));
+    assert_eq!((plan.effect, journal.machine(), journal.place()), (None, None, None));
     assert_ne!(journal.vm.unwrap().name, vm_on_record().vm.unwrap().name);
 }
 
@@ -92,7 +92,7 @@ fn go09_a_vm_that_never_gets_ready_is_removed_and_its_host_avoided() {
     assert_eq!(effect(&decide(&again, now())), "delete_vm");
     again.on_record = Lookup::Absent;
     let journal = decide(&again, now()).patch.journal.unwrap();
-    assert_eq!((journal.machine.as_ref(), journal.place(), journal.failed.len()), (None, None, 1));
+    assert_eq!((journal.machine(), journal.place(), journal.failed.len()), (None, None, 1));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_host_that_has_become_unusable_is_left_for_another() {
 #[test]
 fn s12_an_orphan_in_lxd_is_brought_back_by_a_refresh_only_where_that_harms_nobody() {
     let mut journal = vm_record(Some(place()));
-    journal.vm.as_mut().unwrap().exists = true;
+    journal.vm.as_mut().unwrap().stage.become_at(VmStage::OnlyInLxd);
     let mut observed = fresh_vm().with_journal(&journal);
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.patch.journal.unwrap().place()), ("", None));
@@ -153,7 +153,7 @@ fn s24_a_vm_of_the_go_provider_is_taken_over_with_its_provider_id_as_it_is() {
     let mut observed = fresh_vm().provisioned();
     observed.object.spec.provider_id = Some(format!("maas:///az1/{ID}"));
     let journal = decide(&observed, now()).patch.journal.unwrap();
-    assert!(journal.adopted && journal.machine.as_deref() == Some(ID));
+    assert!(journal.is_adopted() && journal.is_on_record(ID));
     let found = maas::Machine { stamp: None, ..vm(State::Deployed) };
     let plan = decide(&observed.with_journal(&journal).seeing(found), now());
     assert_eq!((effect(&plan), plan.patch.spec.provider_id), ("stamp", None));

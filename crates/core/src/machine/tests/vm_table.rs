@@ -72,7 +72,7 @@ fn s10_a_vm_that_is_commissioned_for_somebody_else_is_waited_for() {
     for state in State::ALL {
         let theirs = maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) };
         let plan = decide(&with(theirs.clone()), now());
-        let kept = plan.patch.journal.clone().unwrap_or_else(vm_on_record).machine.is_some();
+        let kept = plan.patch.journal.clone().unwrap_or_else(vm_on_record).machine().is_some();
         let passing = matches!(state, State::New | State::Commissioning | State::Testing);
         assert!(kept || !passing, "{state:?}: {plan:?}");
         assert!(!kept || passing, "{state:?} is theirs for good");
@@ -89,7 +89,7 @@ fn s09_a_vm_that_was_provisioned_once_is_never_released_removed_or_made_again_by
             let plan = decide(&with(seen).provisioned(), now());
             let name = effect(&plan);
             assert!(!["release", "delete_vm", "compose", "take", "deploy"].contains(&name), "{state:?}: {name}");
-            assert_eq!(plan.patch.journal.and_then(|journal| journal.machine), None, "{state:?} stays on record");
+            assert_eq!(plan.patch.journal.and_then(|journal| journal.allocation), None, "{state:?} stays on record");
         }
     }
 }
@@ -115,7 +115,7 @@ fn s01_the_finalizer_goes_when_neither_id_nor_name_are_known_to_maas() {
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
     observed.vm.by_name = Lookup::Found(vec![maas::Machine { id: "back".into(), ..unowned_vm(State::Commissioning) }]);
     let plan = decide(&observed, now());
-    assert_eq!((plan.finalizer, plan.patch.journal.unwrap().machine.as_deref()), (Finalizer::Keep, Some("back")));
+    assert_eq!((plan.finalizer, plan.patch.journal.unwrap().machine().unwrap().as_str()), (Finalizer::Keep, "back"));
 }
 
 #[test]
@@ -168,13 +168,13 @@ fn s12_a_name_whose_vm_may_be_in_lxd_is_not_given_up_without_a_word() {
     // Asked for once more, also after a while in which something else had to come first.
     let again = decide(&observed, later(150));
     let journal = again.patch.journal.clone().unwrap();
-    assert!(effect(&again) == "compose" && journal.vm.as_ref().unwrap().unanswered);
+    assert!(effect(&again) == "compose" && matches!(journal.vm.as_ref().unwrap().stage, VmStage::Unanswered(_)));
     let says = |events: &[Event]| events.iter().any(|event| event.warning && event.message.contains(&name));
 
     let refused = Outcome::Refused(Refusal::NoRoom, "over-commit ratio".into());
     let conclusion = conclude(&observed, &again, again.effect.as_ref().unwrap(), &refused, later(151));
     assert!(says(&conclusion.events), "{:?}", conclusion.events);
-    assert!(!conclusion.journal.unwrap().vm.unwrap().unanswered, "the next name was not asked for yet");
+    assert!(!conclusion.journal.unwrap().vm.unwrap().stage.may_be_in_lxd(), "the next name was not asked for yet");
 
     observed = observed.with_journal(&Journal { in_flight: None, ..journal });
     observed.vm.host = Lookup::Absent;
