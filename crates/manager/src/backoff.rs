@@ -8,7 +8,7 @@ use capmaas_core::backoff::{self, Request};
 use capmaas_core::plan::{Outcome, Requeue};
 use jiff::Timestamp;
 
-use crate::kubernetes::Key;
+use crate::key::Key;
 
 /// Who was refused what. Clones share it; a restart forgets it.
 #[derive(Clone, Default)]

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use capmaas_api::{MaasMachine, names};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
-use capmaas_core::feed::{Entry, Feed, News, PAGE, Question, groups_due, is_on_the_way, is_worth_a_look};
+use capmaas_core::feed::{Feed, News, PAGE, Question, groups_due, is_on_the_way, is_worth_a_look};
 use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
 use futures::Stream;
 use futures::channel::mpsc;
 use jiff::SignedDuration;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt as _};
-use maas_client::{Client, Event, EventQuery};
+use maas_client::{Client, EventQuery};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::{Clock, is_recent};
-use crate::identity::{Identities, Identity};
+use crate::identity::{Identities, Identity, entry};
 use crate::kubernetes::Key;
 use crate::machine_index::MachineIndex;
 use crate::metrics::Metrics;
@@ -292,14 +292,4 @@ pub async fn poll(client: &Client, feed: &mut Feed, clock: &Clock) -> maas_clien
         }
     };
     Ok(feed.take(entries, clock.now()))
-}
-
-pub(crate) fn entry(event: Event) -> Entry {
-    let part = |part: Option<String>| part.unwrap_or_default();
-    Entry {
-        id: event.id,
-        mark: format!("{}|{}|{}", part(event.created), part(event.kind.clone()), part(event.node.clone())),
-        kind: part(event.kind),
-        system_id: event.node,
-    }
 }

@@ -8,32 +8,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use capmaas_api::MaasMachine;
 use capmaas_api::capi::Machine;
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
 use kube::ResourceExt as _;
 use kube::api::ApiResource;
 use kube::runtime::reflector::{ObjectRef, Store};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::feed::Waker;
-use crate::kubernetes::{Key, Result};
+use crate::kubernetes::{Key, Nodes};
 
 /// How often it is looked which clusters have a machine that waits.
 const SUPERVISE: Duration = Duration::from_secs(2);
 /// An API server that is away is tried again after this, and then less and less often.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-
-/// The Nodes of workload clusters.
-#[async_trait]
-pub trait Nodes: Send + Sync {
-    /// The name of every Node of a cluster, and again whenever it changes. Ends when the API server does not answer any more.
-    async fn names(&self, cluster: &Key) -> Result<BoxStream<'static, String>>;
-}
 
 /// Wakes machines whose Nodes join. Cheap to clone.
 #[derive(Clone)]
@@ -120,13 +111,15 @@ fn is_name_of(machine: &MaasMachine, node: &str) -> bool {
 mod tests {
     use std::sync::Mutex;
 
+    use async_trait::async_trait;
     use futures::channel::mpsc;
+    use futures::stream::BoxStream;
     use kube::runtime::reflector::store::Writer;
     use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kubernetes::{Error, ErrorKind};
+    use crate::kubernetes::{Error, ErrorKind, Result};
 
     /// An API server that is away at first.
     struct Away {

@@ -1,21 +1,22 @@
-//! The controller manager: watches what users and Cluster API write, gathers, lets `capmaas-core` decide, applies.
+//! The controller manager: watches what users and Cluster API write, observes, lets `capmaas-core` decide, performs.
 
 pub mod answering;
 pub mod args;
 pub mod backoff;
+mod belonging;
 pub mod clock;
 pub mod cluster;
 mod coalesced_reads;
 pub mod credential_rotation;
 pub mod diagnostics;
 pub mod discovery;
-mod dispatch;
 pub mod feed;
 pub mod fenced;
 pub mod health;
 pub mod hosts;
 pub mod identity;
 pub mod joining;
+mod key;
 pub mod kubernetes;
 pub mod lease;
 pub mod links;
@@ -24,10 +25,11 @@ pub mod lxd_hosts;
 pub mod machine;
 pub mod machine_index;
 pub mod metrics;
-mod patch;
 pub mod phases;
 pub mod platform;
 pub mod quarantine;
+pub mod reconcile;
+pub mod vm_claims;
 pub mod watch;
 
 use std::sync::Arc;
@@ -233,7 +235,9 @@ async fn reconcile(platform: Platform, stop: channel::Receiver<bool>) {
         () = platform.watches.synced() => {}
         () = stopped(stop.clone()) => return,
     }
-    tokio::join!(cluster::run(platform.clone(), stopped(stop.clone())), machine::run(platform.clone(), stopped(stop)),);
+    let clusters = Box::pin(cluster::run(platform.clone(), stopped(stop.clone())));
+    let machines = Box::pin(machine::run(platform, stopped(stop)));
+    tokio::join!(clusters, machines);
 }
 
 /// True from the first SIGTERM or SIGINT on.

@@ -15,8 +15,8 @@ use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
 use capmaas_core::machine::Journal;
 use kube::ResourceExt as _;
 
-use crate::kubernetes::Key;
-use crate::lxd_hosts::Seen;
+use crate::key::Key;
+use crate::vm_claims::Seen;
 use crate::watch::Change;
 
 /// Everything that is looked up, about all objects. Cheap to clone; clones share everything.

@@ -3,36 +3,28 @@
 //! and when it asked to be looked at again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use capmaas_api::capi::Cluster;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_core::cluster::Journal;
 use capmaas_core::hosts;
-use capmaas_core::plan::Requeue;
 use futures::StreamExt as _;
 use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
-use tracing::Instrument as _;
 
-use super::gather::cluster_name;
-use super::{Context, Memory, contract_of, reconcile};
-use crate::dispatch::{Turn, dispatch, spread};
-use crate::kubernetes::{Error, ErrorKind, Key};
-use crate::machine::change_filter::{news, of_own_cluster};
+use super::{Context, Memory, contract_of};
+use crate::belonging::{cluster_name, tenant};
+use crate::kubernetes::Key;
 use crate::platform::Platform;
-
-/// After an error that is not MAAS's (those are decided upon).
-const AFTER_ERROR: Duration = Duration::from_secs(10);
-/// A pass that takes longer hangs: every call in it has a deadline of its own that is far shorter.
-const DEADLINE: Duration = Duration::from_secs(600);
+use crate::reconcile::change_filter::{news, of_own_cluster};
+use crate::reconcile::{self, Turn};
 
 /// Takes care of every cluster until `stop`.
 pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Sync + 'static) {
     let version = platform.core_version.borrow().clone();
-    let context = Arc::new(Context {
+    let context = Context {
         kubernetes: platform.kubernetes.clone(),
         identities: platform.identities.clone(),
         clock: platform.clock.clone(),
@@ -42,7 +34,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         memory: Memory::default(),
         agent_image: platform.agent_image.clone(),
         reports: platform.lxd_hosts.reports.clone(),
-    });
+    };
     let watches = &platform.watches;
     let store = watches.maas_clusters.store();
     let (of_cluster, of_machine, of_turn) = (store.clone(), store.clone(), store.clone());
@@ -68,21 +60,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         let found = of_turn.get(&ObjectRef::new(&object.name).within(&object.namespace))?;
         Some(Turn { tenant: tenant(&found), cluster: object.to_string(), is_newcomer: false })
     };
-    let pass = move |object: Key| {
-        let span = tracing::info_span!("pass", cluster = %object);
-        let context = context.clone();
-        async move { pass(&context, &object).await }.instrument(span)
-    };
-    dispatch(asked, platform.cluster_concurrency, turn, pass, stop).await;
-}
-
-/// Whose MAAS a cluster needs (S29): that of the Secret which it names, or the manager's own.
-pub(crate) fn tenant(cluster: &MaasCluster) -> String {
-    let own = cluster.namespace().unwrap_or_default();
-    cluster.spec.identity_ref.as_ref().map_or_else(
-        || "manager".to_owned(),
-        |reference| format!("Secret {}/{}", reference.namespace.as_ref().unwrap_or(&own), reference.name),
-    )
+    reconcile::run(context, asked, platform.cluster_concurrency, turn, stop).await;
 }
 
 /// The clusters to which a change of this machine may make a difference. A pass goes through all machines of its cluster, so
@@ -111,29 +89,6 @@ fn of_name(
 ) -> impl Iterator<Item = Arc<MaasCluster>> {
     let ours = move |object: &Arc<MaasCluster>| object.namespace() == namespace && cluster_name(object) == cluster;
     store.state().into_iter().filter(ours)
-}
-
-/// Answers when the cluster is to be looked at again, if nothing happens before.
-async fn pass(context: &Context, key: &Key) -> Option<Duration> {
-    let began = Instant::now();
-    let result = tokio::time::timeout(DEADLINE, reconcile(context, key)).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("look after MaasCluster {key}"), "it took too long"))
-    });
-    context.metrics.reconciled("maascluster", result.is_ok(), began.elapsed());
-    match result {
-        Ok(Requeue::OnChange) => None,
-        Ok(Requeue::After(wait)) => Some(spread(wait)),
-        Err(error) => {
-            tracing::warn!(error = %chain(&error), "a cluster could not be looked after");
-            Some(spread(AFTER_ERROR))
-        }
-    }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use maas_client::{DnsResource, Error, IpAddressFilter, MachineFilter, MachineSta
 use sha2::{Digest as _, Sha256};
 
 use super::Context;
-use super::gather::{self, owner_or_nobody};
 use super::memory::Zones;
+use super::observe::{self, owner_or_nobody};
 use crate::identity::Identity;
 
 /// How many names are tried before a person has to help.
@@ -35,13 +35,13 @@ pub(super) async fn look(
     identity: &Identity,
     (object, machines): (&MaasCluster, &[Arc<MaasMachine>]),
     observed: &mut Observed,
-    how: gather::Access,
+    how: observe::Access,
 ) -> bool {
     let access = Access { context, identity };
     let owner = owner_or_nobody(&observed.owner);
     let mut remembered = None;
     if let Some(name) = endpoint::name(&observed.object, &owner) {
-        remembered = access.remembered(&name, observed).filter(|_| how == gather::Access::MayRemember);
+        remembered = access.remembered(&name, observed).filter(|_| how == observe::Access::MayRemember);
         let found = match &remembered {
             Some(record) => Lookup::Found(record.clone()),
             None => access.record(&name).await,

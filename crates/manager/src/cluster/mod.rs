@@ -1,38 +1,38 @@
-//! The reconciler of `MaasCluster`s: gather, let `capmaas_core::cluster` decide, apply.
+//! The reconciler of `MaasCluster`s: observe, let `capmaas_core::cluster` decide, perform.
 
-mod apply;
 mod controller;
-mod gather;
+mod effects;
 mod maas;
 mod memory;
+mod observe;
 mod perform;
 mod rivals;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use capmaas_core::backoff::Request;
 use capmaas_core::cluster::decide;
 use capmaas_core::cluster::observed::Contract;
-use capmaas_core::cluster::plan::Effect;
+use capmaas_core::cluster::plan::{Effect, Plan};
 use capmaas_core::cluster::provenance::{Provenance, judge};
 use capmaas_core::credentials::Standing;
 use capmaas_core::machine::DEBTS_ANNOTATION;
 use capmaas_core::plan::Requeue;
 use kube::ResourceExt as _;
 
-use self::gather::{Access, Gathered};
+use self::observe::{Access, Seen};
 use crate::clock::Clock;
 use crate::identity::Identities;
-use crate::kubernetes::{ErrorKind, Key, Kubernetes, Result};
+use crate::kubernetes::{ErrorKind, Key, Kind, Kubernetes, Result};
 use crate::lease::Fence;
 use crate::lxd_hosts::Reports;
 use crate::machine::debts::{self, Settled};
 use crate::metrics::Metrics;
+use crate::reconcile::{self, Reconciler};
 
 pub use controller::run;
-pub(crate) use controller::tenant;
-pub(crate) use gather::cluster_name;
 pub use memory::Memory;
 
 /// After something was done about what is owed; longer if it has to be done again.
@@ -66,64 +66,105 @@ pub fn contract_of(core_version: &str) -> Contract {
     if core_version == "v1beta1" { Contract::Map } else { Contract::List }
 }
 
-/// One pass over one cluster. Whatever a crash cuts off in it, the next pass finds out and goes on.
+/// One pass over one cluster.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
-    // On the heap: everything that a pass holds across its many calls is large.
-    let Some(mut gathered) = Box::pin(gather::gather(context, key, Access::MayRemember)).await? else {
-        context.memory.forget(key);
-        return Ok(Requeue::OnChange);
-    };
-    // The same debts are not paid at every wake-up, should MAAS refuse (S26).
-    let debts =
-        gathered.object.annotations().get(DEBTS_ANNOTATION).map(|debts| Request::new(&(key.to_string(), debts)));
-    let held = debts.and_then(|debts| context.memory.backoff.held(key, debts, context.clock.now()));
-    let settled = if held.is_some() { Ok(Settled::Waiting) } else { settle(context, key, &gathered).await };
-    match (&settled, debts) {
-        (Ok(Settled::Worked), Some(debts)) => {
-            let wait = context.memory.backoff.refused(key, debts, PAID, context.clock.now());
-            return Ok(Requeue::After(wait));
+    reconcile::reconcile(context, key, &mut ()).await
+}
+
+impl Reconciler for Context {
+    const KIND: Kind = Kind::MaasCluster;
+    const CONTROLLER: &'static str = "maascluster";
+    const IN_A_ROW: usize = 1;
+    const AFTER_CONFLICT: Duration = Duration::from_secs(1);
+    type Observed = Seen;
+    type Plan = Plan;
+    type Carried = ();
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Seen>> {
+        observe::observe(self, key, Access::MayRemember).await
+    }
+
+    fn decide(&self, key: &Key, seen: &Seen) -> Plan {
+        let plan = decide(&seen.observed, self.clock.now());
+        tracing::debug!(cluster = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
+        plan
+    }
+
+    /// What is owed comes first. What was remembered is good enough to see that nothing is to be done; what is done rests on what MAAS
+    /// says now.
+    async fn prepare(&self, key: &Key, seen: &mut Seen, mut plan: Plan) -> Result<ControlFlow<Requeue, Plan>> {
+        let owes = match self.pay(key, seen).await {
+            ControlFlow::Continue(owes) => owes,
+            ControlFlow::Break(requeue) => return Ok(ControlFlow::Break(requeue)),
+        };
+        if seen.remembered && plan.effect.as_ref().is_some_and(Effect::rests_on_record) {
+            let Some(fresh) = observe::observe(self, key, Access::Fresh).await? else {
+                return Ok(ControlFlow::Break(Requeue::OnChange));
+            };
+            *seen = fresh;
+            plan = self.decide(key, seen);
         }
-        (Err(error), _) if error.kind == ErrorKind::Conflict => return Ok(Requeue::seconds(1)),
-        (Err(error), _) => tracing::warn!(cluster = %key, %error, "what is owed could not be looked at"),
-        (Ok(_), _) => {}
+        if owes {
+            plan.requeue = plan.requeue.min(Requeue::seconds(60));
+        }
+        Ok(ControlFlow::Continue(plan))
     }
-    let owes = matches!(settled, Ok(Settled::Waiting));
-    let mut plan = decide(&gathered.observed, context.clock.now());
-    // What was remembered is good enough to see that nothing is to be done; what is done rests on what MAAS says now.
-    if gathered.remembered && plan.effect.as_ref().is_some_and(Effect::rests_on_record) {
-        let gathering = Box::pin(gather::gather(context, key, Access::Fresh));
-        let Some(fresh) = gathering.await? else { return Ok(Requeue::OnChange) };
-        gathered = fresh;
-        plan = decide(&gathered.observed, context.clock.now());
+
+    async fn perform(&self, key: &Key, seen: Seen, plan: Plan, (): &mut ()) -> Result<Requeue> {
+        match perform::perform(self, key, seen, plan).await {
+            // Deleted meanwhile: there is nothing left to look after.
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Requeue::OnChange),
+            done => done,
+        }
     }
-    if owes {
-        plan.requeue = plan.requeue.min(Requeue::seconds(60));
+
+    fn forget(&self, key: &Key) {
+        self.memory.forget(key);
     }
-    tracing::debug!(cluster = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
-    match Box::pin(apply::apply(context, key, gathered, plan)).await {
-        // Somebody else wrote in between: look again.
-        Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::seconds(1)),
-        // Deleted meanwhile: there is nothing left to look after.
-        Err(error) if error.kind == ErrorKind::NotFound => Ok(Requeue::OnChange),
-        result => result,
+}
+
+impl Context {
+    /// Pays what the cluster owes, as far as that can be done now. Answers whether something is still owed, or when to look again where
+    /// something was done about it. The same debts are not paid at every wake-up, should MAAS refuse (S26).
+    async fn pay(&self, key: &Key, seen: &Seen) -> ControlFlow<Requeue, bool> {
+        let debts = seen.object.annotations().get(DEBTS_ANNOTATION);
+        let debts = debts.map(|debts| Request::new(&(key.to_string(), debts)));
+        let held = debts.and_then(|debts| self.memory.backoff.held(key, debts, self.clock.now()));
+        let settled = if held.is_some() { Ok(Settled::Waiting) } else { settle(self, key, seen).await };
+        match (&settled, debts) {
+            (Ok(Settled::Worked), Some(debts)) => {
+                let wait = self.memory.backoff.refused(key, debts, PAID, self.clock.now());
+                return ControlFlow::Break(Requeue::After(wait));
+            }
+            (Err(error), _) if error.kind == ErrorKind::Conflict => {
+                return ControlFlow::Break(Requeue::After(Self::AFTER_CONFLICT));
+            }
+            (Err(error), _) => tracing::warn!(cluster = %key, %error, "what is owed could not be looked at"),
+            (Ok(_), _) => {}
+        }
+        ControlFlow::Continue(matches!(settled, Ok(Settled::Waiting)))
     }
 }
 
 /// Removes a VM that the cluster owes, if its host is back. Only through the identity that is on record: another one may not see
 /// the VM, or see another machine of its ID, and the debt would be forgotten (S5). And only while the object and its Cluster
 /// still are what was looked at (S15), and what they owe is theirs (S25).
-async fn settle(context: &Context, key: &Key, gathered: &Gathered) -> Result<Settled> {
-    let Some(identity) = &gathered.identity else { return Ok(Settled::Even) };
-    if !gathered.object.annotations().contains_key(DEBTS_ANNOTATION)
-        || !gathered.observed.object.journal.unreadable.is_empty()
-        || !matches!(judge(&gathered.observed), Provenance::Own | Provenance::Unwritten)
+async fn settle(context: &Context, key: &Key, seen: &Seen) -> Result<Settled> {
+    let Some(identity) = &seen.identity else { return Ok(Settled::Even) };
+    if !seen.object.annotations().contains_key(DEBTS_ANNOTATION)
+        || !seen.observed.object.journal.unreadable.is_empty()
+        || !matches!(judge(&seen.observed), Provenance::Own | Provenance::Unwritten)
     {
         return Ok(Settled::Even);
     }
     if matches!(identity.standing, Standing::Changed { .. })
-        || !apply::is_still_wanted(context, key, gathered.cluster.as_ref(), &gathered.object).await?
+        || !perform::is_still_wanted(context, key, seen.cluster.as_ref(), &seen.object).await?
     {
         return Ok(Settled::Waiting);
     }
-    debts::settle(context.kubernetes.as_ref(), &context.fence, key, &gathered.object, identity).await
+    debts::settle(context.kubernetes.as_ref(), &context.fence, key, &seen.object, identity).await
 }

@@ -1,54 +1,102 @@
-//! Effects, as calls.
+//! Everything that a pass does: what is written down first, the one effect, then the status.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use capmaas_api::MaasCluster;
+use capmaas_api::names::{CLUSTER_FINALIZER, DNS_RECORD_ANNOTATION};
+use capmaas_core::cluster::plan::{Effect, Plan};
+use capmaas_core::plan::{Finalizer, Requeue};
+use kube::ResourceExt as _;
+use serde_json::json;
 
-use capmaas_core::cluster::plan::Effect;
-use jiff::Timestamp;
-use maas_client::{DnsResource, Effect as Consequence, Error, ErrorKind};
-
+use super::Context;
+use super::effects;
+use super::observe::{Seen, ground};
+use crate::hosts;
 use crate::identity::Identity;
+use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Result};
+use crate::reconcile::{self, SEND, patch_of};
 
-/// Seconds that answers about an API server's name may be kept: machines come and go.
-const TTL: u32 = 10;
-
-/// Does it, once. Answers the number of a record that was made. What is found done already, or gone already, is no failure:
-/// the next look tells. What MAAS answers to a write of the record under `name` is what is known about it from then on.
-pub(super) async fn perform(
-    identity: &Identity,
-    name: Option<&str>,
-    effect: &Effect,
-    now: Timestamp,
-) -> Result<Option<i64>, String> {
-    let (client, names) = (&identity.client, identity.client.dns_resources());
-    if let Effect::ReleaseAddress { address } = effect {
-        let given = client.ip_addresses().release(*address).await;
-        return given.map(|()| None).map_err(|error| format!("cannot give {address} back: {error}"));
+/// Performs a plan. A write that meets another version of the object ends the pass.
+pub(super) async fn perform(context: &Context, key: &Key, seen: Seen, plan: Plan) -> Result<Requeue> {
+    let kubernetes = context.kubernetes.as_ref();
+    let Seen { mut object, cluster, identity, dns_name, .. } = seen;
+    // What is written down about a request counts from the decision (S2).
+    let identity = identity.map(|identity| identity.with_client(identity.client.sending_within(SEND)));
+    let uid = object.uid().unwrap_or_default();
+    if let Some(patch) = patch_of(&object, &plan, &[CLUSTER_FINALIZER]) {
+        object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
     }
-    let sending = name.map(|name| identity.dns_names.sending(name, now));
-    let list = |addresses: &BTreeSet<IpAddr>| addresses.iter().copied().collect::<Vec<_>>();
-    let answer: Result<Option<DnsResource>, Error> = match effect {
-        Effect::CreateDnsRecord { name, addresses } => names.create(name, &list(addresses), Some(TTL)).await.map(Some),
-        Effect::UpdateDnsRecord { id, addresses } => names.set_addresses(*id, &list(addresses)).await.map(Some),
-        Effect::DeleteDnsRecord { id } => names.delete(*id).await.map(|()| None),
-        Effect::ReleaseAddress { .. } | Effect::Hosts(_) => Ok(None),
-    };
-    let is_final = answer.as_ref().map_or_else(|error| error.effect() == Consequence::None, |_| true);
-    if let (Some(sending), true) = (sending, is_final) {
-        identity.dns_names.answered(sending, answer.as_ref().ok().and_then(Option::as_ref), now);
+    if plan.finalizer == Finalizer::Remove {
+        context.memory.forget(key);
+        if let (Some(identity), Some(name)) = (&identity, &dns_name) {
+            identity.dns_names.drop_name(name);
+        }
+        reconcile::tell(kubernetes, Kind::MaasCluster, key, &uid, &plan.events).await;
+        return Ok(Requeue::OnChange);
     }
-    match (effect, answer) {
-        (Effect::CreateDnsRecord { .. }, Ok(record)) => Ok(record.map(|record| record.id)),
-        (_, Ok(_)) => Ok(None),
-        (Effect::CreateDnsRecord { name, .. }, Err(error)) => match error.kind() {
-            ErrorKind::AlreadyExists => Ok(None),
-            ErrorKind::UnknownReference => {
-                Err(format!("cannot make the DNS record {name}; does spec.dnsDomain exist in MAAS? {error}"))
+    if let (Some(effect), Some(identity)) = (&plan.effect, &identity) {
+        if !is_still_wanted(context, key, cluster.as_ref(), &object).await? {
+            return Ok(Requeue::seconds(1));
+        }
+        match (effect, &cluster) {
+            (Effect::Hosts(effect), Some(cluster)) => {
+                fenced(context, key)?;
+                hosts::perform(&ground(context, key, cluster, &object, identity), effect).await;
             }
-            _ => Err(format!("cannot make the DNS record {name}: {error}")),
-        },
-        (_, Err(error)) if error.is_not_found() => Ok(None),
-        (Effect::DeleteDnsRecord { id }, Err(error)) => Err(format!("cannot delete the DNS record {id}: {error}")),
-        (_, Err(error)) => Err(format!("cannot change the DNS record {}: {error}", name.unwrap_or_default())),
+            (Effect::Hosts(_), None) => {}
+            (effect, _) => {
+                if !act(context, key, &mut object, effect, (identity, dns_name.as_deref())).await? {
+                    return Ok(Requeue::NOW);
+                }
+            }
+        }
     }
+    if let Some(status) = &plan.status {
+        let status = serde_json::to_value(status).unwrap_or_default();
+        kubernetes.apply_status(Kind::MaasCluster, key, &Guard::of(&object), status).await?;
+    }
+    reconcile::tell(kubernetes, Kind::MaasCluster, key, &uid, &plan.events).await;
+    Ok(plan.requeue)
+}
+
+fn fenced(context: &Context, key: &Key) -> Result<()> {
+    let doing = || format!("change MAAS for MaasCluster {key}");
+    context.fence.check().map_err(|error| Error::new(ErrorKind::Denied, doing(), error.to_string()))
+}
+
+/// Does the effect and writes down what MAAS answered. False if MAAS refused: the next decision tells that.
+async fn act(
+    context: &Context,
+    key: &Key,
+    object: &mut MaasCluster,
+    effect: &Effect,
+    (identity, dns_name): (&Identity, Option<&str>),
+) -> Result<bool> {
+    fenced(context, key)?;
+    match effects::perform(identity, dns_name, effect, context.clock.now()).await {
+        Ok(made) => {
+            tracing::info!(cluster = %key, ?effect, "done");
+            context.memory.worked(key, effect, context.clock.now());
+            if let Some(id) = made {
+                let patch = json!({ "metadata": { "annotations": { DNS_RECORD_ANNOTATION: id.to_string() } } });
+                *object = kubernetes::patch(context.kubernetes.as_ref(), key, &Guard::of(object), patch).await?;
+            }
+            Ok(true)
+        }
+        Err(message) => {
+            tracing::warn!(cluster = %key, ?effect, "{message}");
+            context.memory.failed(key, effect, message, context.clock.now());
+            Ok(false)
+        }
+    }
+}
+
+/// Reads the object and its Cluster once more, right before something is changed in MAAS (S15).
+pub(super) async fn is_still_wanted(
+    context: &Context,
+    key: &Key,
+    cluster: Option<&Key>,
+    object: &MaasCluster,
+) -> Result<bool> {
+    let kubernetes = context.kubernetes.as_ref();
+    reconcile::is_still_wanted(kubernetes, object, kubernetes.maas_cluster(key).await?, cluster).await
 }

@@ -7,12 +7,13 @@ use capmaas_core::cluster::journal::Source;
 use capmaas_core::cluster::observed::{Observed, Owner, Rival};
 use capmaas_core::cluster::provenance::is_plain_copy;
 
-use super::gather::{cluster_name, object_of, owner_of, owner_or_nobody};
+use super::observe::{object_of, owner_of, owner_or_nobody};
 use super::{Context, maas};
+use crate::belonging::cluster_name;
 use crate::kubernetes::{Key, Result};
 
 /// Finds them.
-pub(super) async fn gather(context: &Context, key: &Key, observed: &Observed) -> Result<Vec<Rival>> {
+pub(super) async fn observe(context: &Context, key: &Key, observed: &Observed) -> Result<Vec<Rival>> {
     let Some(name) = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner)) else { return Ok(Vec::new()) };
     let mut rivals = Vec::new();
     for other in context.kubernetes.maas_clusters().await? {

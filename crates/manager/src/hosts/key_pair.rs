@@ -12,8 +12,8 @@ use lxd_client::Fingerprint;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P384_SHA384};
 use secrecy::SecretString;
 
-use super::{PAIR, PAIR_LABEL, PAIR_OF};
-use crate::identity::name_for;
+use super::{PAIR_LABEL, PAIR_OF};
+use crate::identity::{HOST_KEYS, name_for};
 use crate::kubernetes::{Key, Kubernetes, NewSecret, SecretValues};
 
 const CERTIFICATE: &str = "tls.crt";
@@ -40,7 +40,7 @@ pub(super) fn is_ours(pem: &str, object: &MaasCluster) -> bool {
 
 /// Where the pair of a MaasCluster is.
 fn place(home: &str, key: &Key) -> Key {
-    Key::new(home, name_for(PAIR, key))
+    Key::new(home, name_for(HOST_KEYS, key))
 }
 
 /// The public half.

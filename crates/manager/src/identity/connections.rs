@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capmaas_core::credentials::{Name, Standing};
+use capmaas_core::feed::Entry;
 use jiff::{SignedDuration, Timestamp};
-use maas_client::{Breaker, BuildError, Client, ErrorKind, EventQuery, Limiter};
+use maas_client::{Breaker, BuildError, Client, ErrorKind, Event, EventQuery, Limiter};
 use secrecy::ExposeSecret as _;
 
 use super::{Credentials, DnsNames, Fingerprint, Identity, LogEnd, MachineReader, Problem};
 use crate::clock::is_recent;
-use crate::feed;
 use crate::lease::Fence;
 
 /// Makes a client of credentials. Nothing is sent yet.
@@ -169,7 +169,7 @@ impl Connections {
         }
         let query = EventQuery { limit: Some(LOG_END), ..EventQuery::default() };
         let events = client.events().query(&query).await.ok()?.events;
-        let end = LogEnd { at: now, events: Arc::new(events.into_iter().map(feed::entry).collect()) };
+        let end = LogEnd { at: now, events: Arc::new(events.into_iter().map(entry).collect()) };
         Some(self.log_ends().entry(name.clone()).or_insert(end).clone())
     }
 
@@ -196,6 +196,17 @@ impl Connections {
 
     fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Fingerprint, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An event of MAAS's log, as the change feed compares it.
+pub(crate) fn entry(event: Event) -> Entry {
+    let part = |part: Option<String>| part.unwrap_or_default();
+    Entry {
+        id: event.id,
+        mark: format!("{}|{}|{}", part(event.created), part(event.kind.clone()), part(event.node.clone())),
+        kind: part(event.kind),
+        system_id: event.node,
     }
 }
 

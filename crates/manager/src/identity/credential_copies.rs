@@ -27,7 +27,9 @@ const CLUSTER: &str = "infrastructure.cluster.x-k8s.io/cluster";
 /// How the names of the copies begin.
 const COPY: &str = "capmaas-kept-identity-";
 /// How the names of all Secrets that the manager keeps for one cluster each begin. `spec.identityRef` reaches none of them.
-const KEPT: [&str; 2] = [COPY, crate::hosts::PAIR];
+const KEPT: [&str; 2] = [COPY, HOST_KEYS];
+/// How the names of the Secrets with the key pairs of clusters' hosts begin, in the manager's namespace.
+pub(crate) const HOST_KEYS: &str = "capmaas-host-keys-";
 const FIELD_MANAGER: &str = "capmaas-manager/identity";
 
 /// A copy, without what it holds.

@@ -26,9 +26,10 @@ use capmaas_core::feed::Entry;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
+pub(crate) use connections::entry;
 pub use connections::{Connect, over_network};
-pub(crate) use credential_copies::name_for;
 pub use credential_copies::{CredentialCopies, Kept, KubeCredentialCopies, MemoryCredentialCopies};
+pub(crate) use credential_copies::{HOST_KEYS, name_for};
 pub(crate) use credential_sources::{CONFIG_MAPS, SECRETS};
 pub use credential_sources::{Credentials, EnvironmentCredentials};
 pub use dns_names::DnsNames;

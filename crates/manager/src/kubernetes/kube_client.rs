@@ -23,12 +23,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::events::Recorder;
-use super::workload::Workloads;
+use super::workload::{Nodes, Workloads};
 use super::{
     Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
 };
 use crate::coalesced_reads::CoalescedReads;
-use crate::joining::Nodes;
 use crate::machine_index::MachineIndex;
 
 /// Who owns the fields that we write, in the words of server-side apply.

@@ -1,6 +1,6 @@
-//! The door to Kubernetes: the handful of calls that gathering and applying make.
+//! The door to Kubernetes: the handful of calls that observing and performing make.
 //!
-//! Two things stand behind it: [`KubePort`] speaks to an API server, [`MemoryPort`] is one in memory for simulations. One
+//! Two things stand behind it: [`KubeClient`] speaks to an API server, [`MemoryKubernetes`] is one in memory for simulations. One
 //! suite of contract tests (`tests/port_contract.rs`) runs against both, so that they cannot drift apart.
 
 mod events;
@@ -22,43 +22,12 @@ use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use crate::key::Key;
 use crate::machine_index::MachineIndex;
 pub use kube_client::KubeClient;
 pub(crate) use kube_client::says_absent;
 pub use memory::{MemoryKubernetes, Version};
-
-/// Namespace and name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl Key {
-    /// An object by namespace and name.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of an object.
-    pub fn of<K: kube::Resource>(object: &K) -> Self {
-        Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
-    }
-
-    /// Another object in the same namespace.
-    #[must_use]
-    pub fn beside(&self, name: impl Into<String>) -> Self {
-        Self { namespace: self.namespace.clone(), name: name.into() }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+pub use workload::Nodes;
 
 /// The kinds that we write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

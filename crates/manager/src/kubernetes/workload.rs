@@ -4,11 +4,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use futures::stream::BoxStream;
 use kube::client::ClientBuilder;
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 
 use super::{Error, ErrorKind, Key, Result, SecretValues, kubeconfig};
+
+/// The Nodes of workload clusters.
+#[async_trait]
+pub trait Nodes: Send + Sync {
+    /// The name of every Node of a cluster, and again whenever it changes. Ends when the API server does not answer any more.
+    async fn names(&self, cluster: &Key) -> Result<BoxStream<'static, String>>;
+}
 
 /// A workload cluster that is coming up does not answer; nobody waits long for it.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -3,72 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::MaasMachine;
-use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
-use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
 use capmaas_core::intent::Vm;
-use capmaas_core::machine::Journal;
 use capmaas_core::placement::{Choice, Claim, Sibling};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
-/// Label of the MachineSet that a machine belongs to.
-const SET_LABEL: &str = "cluster.x-k8s.io/set-name";
+use crate::vm_claims::{Seen, group};
+
 /// A claim whose VM is not there after this counts no more: whoever makes one sends the request at once, and MAAS refuses one that
 /// does not fit. Else a journal that somebody wrote by hand would keep a host from all others for ever.
 const CLAIMED: SignedDuration = SignedDuration::from_mins(30);
 /// A choice that never came into a record is forgotten after this: the pass that made it failed to write it down.
 const UNWRITTEN: SignedDuration = SignedDuration::from_secs(60);
-
-/// Machines that should be spread: a control plane, or a MachineSet.
-pub fn group(machine: &MaasMachine) -> Option<String> {
-    let labels = machine.labels();
-    let cluster = labels.get(CLUSTER_NAME_LABEL)?;
-    let set = if labels.contains_key(CONTROL_PLANE_LABEL) { "" } else { labels.get(SET_LABEL)?.as_str() };
-    Some(format!("{}/{cluster}/{set}", machine.namespace().unwrap_or_default()))
-}
-
-/// What another object's record says about its VM.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    uid: String,
-    /// The MAAS that it is in, if that is on record. Numbers of hosts mean nothing in another one.
-    maas: Option<String>,
-    group: Option<String>,
-    claim: Option<Claim>,
-    /// When its place was chosen.
-    since: Option<Timestamp>,
-    zone: Option<String>,
-    /// MAAS has the VM.
-    there: bool,
-    leaving: bool,
-}
-
-impl Seen {
-    /// What an object says, with the record that it carries.
-    pub fn of(machine: &MaasMachine, record: Option<&Journal>) -> Self {
-        let place = record.and_then(Journal::place);
-        let seen = machine.status.as_ref().and_then(|status| status.failure_domain.clone());
-        Self {
-            uid: machine.uid().unwrap_or_default(),
-            maas: machine
-                .annotations()
-                .get(IDENTITY_ANNOTATION)
-                .map(|name| Name::parts(name).map_or(name.as_str(), |(endpoint, _)| endpoint).to_owned()),
-            since: place.map(|place| place.at),
-            group: group(machine),
-            claim: place.map(|place| Claim {
-                host: place.host,
-                cores: place.cores,
-                memory: place.memory,
-                disk: place.disk,
-                storage_pool: place.storage_pool.clone(),
-            }),
-            zone: place.map(|place| place.zone.clone()).or(seen),
-            there: record.is_some_and(|record| record.allocation.is_some()),
-            leaving: machine.metadata.deletion_timestamp.is_some(),
-        }
-    }
-}
 
 /// What is remembered about an object.
 #[derive(Clone, Debug)]

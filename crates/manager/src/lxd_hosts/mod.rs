@@ -25,13 +25,13 @@ use capmaas_core::placement::{Demand, Host, Placement, is_wanted, place};
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Machine, Subnet, VmHost};
 
-pub use ledger::{Seen, group};
 pub use reports::{Report, Reports};
 
 use crate::clock::is_recent;
 use crate::coalesced_reads::CoalescedReads;
 use crate::identity::{Fingerprint, Identity};
 use crate::machine_index::MachineIndex;
+use crate::vm_claims::Seen;
 use ledger::{Ledger, Moment};
 
 /// How long a list of hosts serves all passes.

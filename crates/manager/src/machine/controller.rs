@@ -2,38 +2,28 @@
 //! names it, and when it asked to be looked at again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_core::credentials::IDENTITY_ANNOTATION;
 use capmaas_core::machine::Journal;
-use capmaas_core::plan::Requeue;
 use futures::StreamExt as _;
 use futures::stream::{iter, select_all};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
-use tracing::Instrument as _;
 
-use super::change_filter::{self, fingerprint, news};
-use super::{Carried, Context, reconcile_knowing};
+use super::Context;
 use crate::backoff::Backoff;
-use crate::cluster::{cluster_name, tenant};
-use crate::dispatch::{Turn, dispatch, spread};
-use crate::kubernetes::{Error, ErrorKind, Key};
+use crate::belonging::{cluster_name, tenant};
+use crate::kubernetes::Key;
 use crate::platform::Platform;
-
-/// After an error that is not MAAS's (those are decided upon).
-const AFTER_ERROR: Duration = Duration::from_secs(10);
-/// A pass that takes longer hangs: every call in it has a deadline of its own that is far shorter.
-const DEADLINE: Duration = Duration::from_secs(600);
-/// So many passes follow each other at most when each asks for the next one at once; then it is others' turn.
-const IN_A_ROW: usize = 8;
+use crate::reconcile::change_filter::{self, fingerprint, news};
+use crate::reconcile::{self, Turn};
 
 /// Takes care of every machine until `stop`.
 pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Sync + 'static) {
-    let context = Arc::new(Context {
+    let context = Context {
         kubernetes: platform.kubernetes.clone(),
         identities: platform.identities.clone(),
         clock: platform.clock.clone(),
@@ -41,7 +31,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         metrics: platform.metrics.clone(),
         lxd_hosts: platform.lxd_hosts.clone(),
         backoff: Backoff::default(),
-    });
+    };
     let watches = &platform.watches;
     let store = watches.maas_machines.store();
     let version = platform.core_version.borrow().clone();
@@ -67,12 +57,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
     ]);
     let of_machine = watches.maas_clusters.store();
     let turn = move |machine: &Key| stored(&store, machine).map(|machine| turn(&machine, &of_machine));
-    let pass = move |machine: Key| {
-        let span = tracing::info_span!("pass", machine = %machine);
-        let context = context.clone();
-        async move { passes(&context, &machine).await }.instrument(span)
-    };
-    dispatch(asked, platform.machine_concurrency, turn, pass, stop).await;
+    reconcile::run(context, asked, platform.machine_concurrency, turn, stop).await;
 }
 
 fn stored(store: &Store<MaasMachine>, machine: &Key) -> Option<Arc<MaasMachine>> {
@@ -108,42 +93,6 @@ fn infrastructure_of(store: &Store<MaasMachine>, machine: &Machine) -> Option<Ke
     let reference = machine.spec.infrastructure_ref.as_ref().filter(|reference| reference.is_ours("MaasMachine"))?;
     let object = Key::new(machine.metadata.namespace.clone().unwrap_or_default(), &reference.name);
     stored(store, &object).map(|_| object)
-}
-
-/// Answers when the machine is to be looked at again, if nothing happens before.
-async fn passes(context: &Context, key: &Key) -> Option<Duration> {
-    let mut known = Carried::default();
-    let mut result = once(context, key, &mut known).await;
-    // One after the other instead of back to the end of the queue, where a machine that is half prepared waits for all others.
-    for _ in 1..IN_A_ROW {
-        if !matches!(result, Ok(Requeue::NOW)) {
-            break;
-        }
-        result = once(context, key, &mut known).await;
-    }
-    match result {
-        Ok(Requeue::OnChange) => None,
-        Ok(Requeue::After(wait)) => Some(spread(wait)),
-        Err(error) => {
-            tracing::warn!(error = %chain(&error), "a machine could not be looked after");
-            Some(spread(AFTER_ERROR))
-        }
-    }
-}
-
-async fn once(context: &Context, key: &Key, known: &mut Carried) -> Result<Requeue, Error> {
-    let began = Instant::now();
-    let result = tokio::time::timeout(DEADLINE, reconcile_knowing(context, key, known))
-        .await
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, format!("look after {key}"), "it took too long")));
-    context.metrics.reconciled("maasmachine", result.is_ok(), began.elapsed());
-    result
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

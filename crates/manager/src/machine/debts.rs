@@ -7,7 +7,7 @@ use capmaas_core::machine::{DEBTS_ANNOTATION, Debt, Payment, STAMP, STAMPED_FOR,
 use maas_client::PowerState;
 use serde_json::json;
 
-use super::gather::metal;
+use super::observe::metal;
 use super::remove::remove_vm;
 use crate::identity::Identity;
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kubernetes, Result};

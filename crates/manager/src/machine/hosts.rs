@@ -10,7 +10,7 @@ use capmaas_core::placement::{Demand, LEAVING_TAG, Placement};
 use maas_client::{Client, PowerState};
 
 use super::Context;
-use crate::hosts;
+use super::orphans::others_known;
 use crate::identity::Identity;
 use crate::machine_index::MachineIndex;
 
@@ -57,7 +57,7 @@ pub(super) async fn session(
         Ok(())
     };
     let others_known = match orphan {
-        Some(name) => hosts::others_known(context, identity, &host, name, machine_index).await,
+        Some(name) => others_known(context, identity, &host, name, machine_index).await,
         None => Lookup::Unknown("nobody asked".to_owned()),
     };
     let project = match client.vm_hosts().parameters(id).await {

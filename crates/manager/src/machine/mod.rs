@@ -1,23 +1,25 @@
-//! The reconciler of `MaasMachine`s: gather, let `capmaas_core::machine` decide, apply.
+//! The reconciler of `MaasMachine`s: observe, let `capmaas_core::machine` decide, perform.
 
 mod addresses;
-mod apply;
 mod bootstrap;
-pub(crate) mod change_filter;
 mod controller;
 pub(crate) mod debts;
 mod dhcp;
+mod effects;
 #[cfg(test)]
 mod fixture;
-mod gather;
 mod held_elsewhere;
 mod hosts;
+mod leaving_host;
 mod links;
 mod node;
+mod observe;
+mod orphans;
 mod perform;
 mod remove;
 mod telling;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,22 +31,21 @@ use jiff::{SignedDuration, Timestamp};
 use crate::backoff::Backoff;
 use crate::clock::{Clock, is_recent};
 use crate::identity::Identities;
-use crate::kubernetes::{ErrorKind, Key, Kubernetes, Result};
+use crate::kubernetes::{Key, Kind, Kubernetes, Result};
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::metrics::Metrics;
+use crate::reconcile::{self, Reconciler, SEND};
 use capmaas_core::maas;
-use gather::Session;
+use observe::Session;
 
-pub use change_filter::fingerprint;
+pub use crate::reconcile::change_filter::fingerprint;
 pub use controller::run;
 
 /// How long an effect waits for its turn among the requests to its MAAS. Nothing is written down meanwhile.
 const PLACE: Duration = Duration::from_secs(30);
 /// When to look again if it did not come.
 const NO_PLACE: Duration = Duration::from_secs(5);
-/// From the decision to the request: what took longer is not sent, because what is written down about it counts from the decision.
-pub const SEND: Duration = Duration::from_secs(20);
 /// What MAAS showed to the pass before counts for so long, if this one follows at once.
 const JUST_SEEN: SignedDuration = SignedDuration::from_secs(5);
 
@@ -89,68 +90,92 @@ impl Carried {
     }
 }
 
-/// One pass over one machine. Whatever a crash cuts off in it, the next pass finds out and goes on.
+/// One pass over one machine.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     reconcile_knowing(context, key, &mut Carried::default()).await
 }
 
 /// One pass that may follow another one at once.
-pub async fn reconcile_knowing(context: &Context, key: &Key, known: &mut Carried) -> Result<Requeue> {
-    let kubernetes = context.kubernetes.as_ref();
-    let Some((mut observed, mut session)) = gather(context, key, known).await? else {
-        context.backoff.forget(key);
-        return Ok(Requeue::OnChange);
-    };
-    let mut plan = hold(context, key, session.as_ref(), decide(&observed, context.clock.now()));
-    tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
-    if let (Some(effect), Some(session)) = (&plan.effect, &mut session)
-        && effect.asks_maas()
-    {
-        // A place first: from here to the request nothing waits for others, neither what is written down about it (S2) nor the last
-        // look before it (S15).
-        let place = session.identity.client.reserve(PLACE);
-        let place = telling::while_waiting(kubernetes, key, &mut observed.object, plan.status.as_ref(), place).await;
-        let Ok(client) = place else { return Ok(Requeue::After(NO_PLACE)) };
-        session.identity = session.identity.with_client(client.sending_within(SEND));
-        plan = hold(context, key, Some(&*session), decide(&observed, context.clock.now()));
-    }
-    match Box::pin(apply::apply(context, key, &observed, plan, session.as_ref())).await {
-        // Somebody else wrote in between: look again.
-        Err(error) if error.kind == ErrorKind::Conflict => Ok(Requeue::After(Duration::from_millis(500))),
-        Err(error) => Err(error),
-        Ok(applied) => {
-            known.object = Some(applied.object);
-            known.journal = applied.journal;
-            known.untold = applied.untold;
-            known.machine = applied.machine.map(|machine| (context.clock.now(), machine));
-            Ok(applied.requeue)
-        }
-    }
+pub async fn reconcile_knowing(context: &Context, key: &Key, carried: &mut Carried) -> Result<Requeue> {
+    reconcile::reconcile(context, key, carried).await
 }
 
-/// Gathers, and tells what the pass before has left untold if that takes long.
-async fn gather(context: &Context, key: &Key, known: &mut Carried) -> Result<Option<(Box<Observed>, Option<Session>)>> {
-    let untold = known.untold.take().and_then(|untold| Some((untold, known.object.clone()?)));
-    // On the heap: everything that a pass holds across its many calls is large.
-    let gathering = Box::pin(gather::gather(context, key, known));
-    let Some((untold, mut object)) = untold else { return gathering.await };
-    let version = object.metadata.resource_version.clone();
-    let kubernetes = context.kubernetes.as_ref();
-    let mut gathered = telling::while_waiting(kubernetes, key, &mut object, Some(&untold), gathering).await?;
-    if let Some((observed, _)) = &mut gathered
-        && observed.object.metadata.resource_version == version
-    {
-        observed.object.metadata.resource_version = object.metadata.resource_version;
-        observed.object.status = object.status;
+/// What was observed, and what performing needs besides, if MAAS could be asked.
+pub(crate) struct Seen {
+    observed: Box<Observed>,
+    session: Option<Session>,
+}
+
+impl Reconciler for Context {
+    const KIND: Kind = Kind::MaasMachine;
+    const CONTROLLER: &'static str = "maasmachine";
+    const IN_A_ROW: usize = 8;
+    const AFTER_CONFLICT: Duration = Duration::from_millis(500);
+    type Observed = Seen;
+    type Plan = Plan;
+    type Carried = Carried;
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
-    Ok(gathered)
+
+    /// Tells besides what the pass before has left untold, if looking takes long.
+    async fn observe(&self, key: &Key, carried: &mut Carried) -> Result<Option<Seen>> {
+        let untold = carried.untold.take().and_then(|untold| Some((untold, carried.object.clone()?)));
+        let observing = Box::pin(observe::observe(self, key, carried));
+        let Some((untold, mut object)) = untold else { return observing.await };
+        let version = object.metadata.resource_version.clone();
+        let kubernetes = self.kubernetes.as_ref();
+        let mut seen = telling::while_waiting(kubernetes, key, &mut object, Some(&untold), observing).await?;
+        if let Some(Seen { observed, .. }) = &mut seen
+            && observed.object.metadata.resource_version == version
+        {
+            observed.object.metadata.resource_version = object.metadata.resource_version;
+            observed.object.status = object.status;
+        }
+        Ok(seen)
+    }
+
+    fn decide(&self, key: &Key, seen: &Seen) -> Plan {
+        let plan = hold(self, key, seen.session.as_ref(), decide(&seen.observed, self.clock.now()));
+        tracing::debug!(machine = %key, effect = plan.effect.as_ref().map(Effect::name), why = %plan.why, "decided");
+        plan
+    }
+
+    /// A place first: from here to the request nothing waits for others, neither what is written down about it (S2) nor the last look
+    /// before it (S15).
+    async fn prepare(&self, key: &Key, seen: &mut Seen, plan: Plan) -> Result<ControlFlow<Requeue, Plan>> {
+        let Some(session) = seen.session.as_mut().filter(|_| plan.effect.as_ref().is_some_and(Effect::asks_maas))
+        else {
+            return Ok(ControlFlow::Continue(plan));
+        };
+        let (kubernetes, object) = (self.kubernetes.as_ref(), &mut seen.observed.object);
+        let place = session.identity.client.reserve(PLACE);
+        let place = telling::while_waiting(kubernetes, key, object, plan.status.as_ref(), place).await;
+        let Ok(client) = place else { return Ok(ControlFlow::Break(Requeue::After(NO_PLACE))) };
+        session.identity = session.identity.with_client(client.sending_within(SEND));
+        Ok(ControlFlow::Continue(self.decide(key, seen)))
+    }
+
+    async fn perform(&self, key: &Key, seen: Seen, plan: Plan, carried: &mut Carried) -> Result<Requeue> {
+        let done = Box::pin(perform::perform(self, key, &seen.observed, plan, seen.session.as_ref())).await?;
+        carried.object = Some(done.object);
+        carried.journal = done.journal;
+        carried.untold = done.untold;
+        carried.machine = done.machine.map(|machine| (self.clock.now(), machine));
+        Ok(done.requeue)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.backoff.forget(key);
+    }
 }
 
 /// A plan that asks for what was refused a moment ago asks for nothing (S26). What the refusal means was told then; nothing is written,
 /// so that nobody is woken, but for a finalizer that somebody has taken away.
 fn hold(context: &Context, key: &Key, session: Option<&Session>, plan: Plan) -> Plan {
     let held = |request| context.backoff.held(key, request, context.clock.now());
-    let Some(left) = apply::asked(&plan, session).and_then(held) else { return plan };
+    let Some(left) = perform::asked(&plan, session).and_then(held) else { return plan };
     Plan { finalizer: plan.finalizer, ..Plan::nothing(Requeue::After(left), plan.why) }
 }
 

@@ -1,294 +1,217 @@
-//! Effects, as calls.
+//! Everything that a pass does: what is remembered first, the one effect, then the status.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use capmaas_core::intent::Wipe;
-use capmaas_core::machine::{Constraints, Effect, Outcome, Place, QUARANTINE_PREFIX, STAMP, STAMPED_FOR, VmNic};
-use capmaas_core::placement::LEAVING_TAG;
-use capmaas_core::plan::Refusal;
+use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER};
+use capmaas_api::{Condition, MaasMachine, MaasMachineStatus, Severity};
+use capmaas_core::Lookup;
+use capmaas_core::backoff::Request;
+use capmaas_core::machine::{Effect, JOURNAL_ANNOTATION, Journal, Observed, Plan, conclude};
+use capmaas_core::plan::{Event, Finalizer, Outcome, Requeue};
 use kube::ResourceExt as _;
-use maas_client::{
-    Allocate, Client, Compose, ComposeDisk, ComposeInterface, Deploy, Erase, ErrorKind, MachineUpdate, NewBridge,
-    Release,
-};
+use serde_json::json;
 
-use super::gather::{Session, metal};
-use super::remove::{NotRemoved, remove_vm};
-use super::{Context, debts};
-use crate::hosts;
-use crate::kubernetes::{self, Key};
+use super::Context;
+use super::effects;
+use super::observe::Session;
+use super::telling::while_waiting;
+use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Kubernetes, Result};
+use crate::reconcile::{self, patch_of};
+use capmaas_core::maas;
 
-/// What people see in MAAS's event log.
-const COMMENT: &str = "capmaas";
+/// The finalizer that is put on objects; the other one is the Go provider's, and goes with it.
+const FINALIZERS: &[&str] = &[MACHINE_FINALIZER, HOST_EVACUATION_FINALIZER];
 
-/// Does it, once.
+/// What is left of a plan when it was performed.
+pub(super) struct Performed {
+    /// When to look again.
+    pub(super) requeue: Requeue,
+    /// The object as it was last written.
+    pub(super) object: MaasMachine,
+    /// What is known besides what is stored.
+    pub(super) journal: Option<Journal>,
+    /// A status that was not written because the next pass follows at once.
+    pub(super) untold: Option<MaasMachineStatus>,
+    /// The machine as MAAS last showed it, if nothing was done to it since.
+    pub(super) machine: Option<maas::Machine>,
+}
+
+/// Performs a plan. A write that meets another version of the object ends the pass.
 pub(super) async fn perform(
     context: &Context,
     key: &Key,
-    observed: &capmaas_core::machine::Observed,
-    effect: &Effect,
-    session: &Session,
-) -> Outcome {
-    let client = &session.identity.client;
-    let machines = client.machines();
-    let result = match effect {
-        Effect::Allocate { key, constraints } => {
-            return answered(context, session, machines.allocate(&allocation(key, constraints)).await);
-        }
-        Effect::Reclaim { key, machine } => {
-            let wanted = Allocate {
-                system_id: Some(machine.clone()),
-                agent_name: Some(key.clone()),
-                comment: Some(COMMENT.into()),
-                ..Allocate::metal()
-            };
-            machines.allocate(&wanted).await.map(drop)
-        }
-        Effect::Compose { name, place } => {
-            return match client.vm_hosts().compose(place.host, &composition(name, place)).await {
-                Ok(_) => Outcome::Done(None),
-                Err(error) => {
-                    // MAAS knows something about the host that the list in hand does not show.
-                    context.lxd_hosts.forget(&session.identity).await;
-                    not_composed(&error)
-                }
-            };
-        }
-        Effect::RefreshHost { host } => client.vm_hosts().refresh(*host).await.map(drop),
-        Effect::Take { key, machine } => {
-            let wanted = Allocate {
-                agent_name: Some(key.clone()),
-                comment: Some(COMMENT.into()),
-                ..Allocate::by_id(machine.clone())
-            };
-            machines.allocate(&wanted).await.map(drop)
-        }
-        Effect::ChangeLink { machine, change } => crate::links::perform(client, machine, change).await,
-        Effect::Tag { machine, tag } => client.tags().update(tag, &[machine.as_str()], &[]).await.map(drop),
-        Effect::DeleteVm { machine } => match remove_vm(client, machine).await {
-            Ok(()) | Err(NotRemoved::Gone) => Ok(()),
-            Err(NotRemoved::NoVm(why)) => return Outcome::Refused(Refusal::Invalid, why),
-            Err(NotRemoved::Maas(error)) => Err(error),
-        },
-        Effect::Owe(debt) => {
-            return match debts::owe(context.kubernetes.as_ref(), session.maas_cluster.as_ref(), debt).await {
-                Ok(()) => Outcome::Done(None),
-                Err(error) => Outcome::Refused(Refusal::Passing, error.to_string()),
-            };
-        }
-        Effect::Stamp { key: stamp, machine } => {
-            let annotations =
-                BTreeMap::from([(STAMP.to_owned(), stamp.clone()), (STAMPED_FOR.to_owned(), key.to_string())]);
-            return answered(context, session, machines.set_annotations(machine, &annotations).await);
-        }
-        Effect::DisableSwap { machine } => {
-            let update = MachineUpdate { swap_size: Some("0".into()), ..MachineUpdate::default() };
-            return answered(context, session, machines.update(machine, &update).await);
-        }
-        Effect::CreateBridge { machine, name, parent } => {
-            let bridge = NewBridge { name: name.clone(), parent: *parent };
-            client.interfaces().create_bridge(machine, &bridge).await.map(drop)
-        }
-        Effect::Deploy { key: stamp, machine, image, in_memory } => {
-            let data = match user_data(context, key, observed).await {
-                Ok(data) => data,
-                Err(why) => return Outcome::Refused(Refusal::Passing, why),
-            };
-            let deploy = Deploy {
-                distro_series: Some(image.clone()),
-                user_data: Some(data),
-                agent_name: Some(stamp.clone()),
-                comment: Some(COMMENT.into()),
-                ephemeral: *in_memory,
-                ..Deploy::default()
-            };
-            return answered(context, session, machines.deploy(machine, &deploy).await);
-        }
-        Effect::Quarantine { machine, tag } => quarantine(client, machine, tag).await,
-        Effect::Release { machine, erase } => {
-            let release = Release { erase: erasing(*erase), comment: Some(COMMENT.into()) };
-            return answered(context, session, machines.release(machine, &release).await);
-        }
-        Effect::AbortErase { machine } => machines.abort(machine, COMMENT).await.map(drop),
-        Effect::MarkHost { vm_host, .. } => client.vm_hosts().add_tag(*vm_host, LEAVING_TAG).await.map(drop),
-        Effect::TellAgent { node } => {
-            return match hosts::tell(context, key, observed, node).await {
-                Ok(()) => Outcome::Done(None),
-                Err(why) => Outcome::Refused(Refusal::Passing, why),
-            };
-        }
-        Effect::LookAtHost { vm_host, .. } => client.vm_hosts().refresh(*vm_host).await.map(drop),
-        Effect::Unregister { vm_host, .. } => match client.vm_hosts().delete(*vm_host).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            result => result,
-        },
-        Effect::PowerOn { machine } => machines.power_on(machine).await.map(drop),
-        Effect::NameNode { node, provider_id, labels } => {
-            return name_node(context, key, observed, node, provider_id, labels).await;
-        }
-    };
-    match result {
-        Ok(()) => Outcome::Done(None),
-        Err(error) => not_done(context, session, &error),
-    }
-}
-
-/// The outcome of a call whose answer is the machine as it is then.
-fn answered(context: &Context, session: &Session, answer: maas_client::Result<maas_client::Machine>) -> Outcome {
-    match answer {
-        Ok(machine) => Outcome::Done(Some(Box::new(metal(&machine)))),
-        Err(error) => not_done(context, session, &error),
-    }
-}
-
-fn not_done(context: &Context, session: &Session, error: &maas_client::Error) -> Outcome {
-    if error.is_unauthenticated() {
-        context.identities.doubt(&session.identity);
-    }
-    outcome(error)
-}
-
-fn outcome(error: &maas_client::Error) -> Outcome {
-    let why = error.to_string();
-    if error.effect() == maas_client::Effect::Unknown {
-        return Outcome::Unknown(why);
-    }
-    let refusal = match error.kind() {
-        ErrorKind::NoMatch => Refusal::NoMatch,
-        ErrorKind::Denied => Refusal::Denied,
-        ErrorKind::Invalid | ErrorKind::UnknownReference | ErrorKind::Unsupported => Refusal::Invalid,
-        ErrorKind::InUse => Refusal::InUse,
-        _ => Refusal::Passing,
-    };
-    Outcome::Refused(refusal, why)
-}
-
-/// Ready at once: while MAAS commissioned it, anybody could wait for it as well (S10).
-fn composition(name: &str, place: &Place) -> Compose {
-    let card = |card: &VmNic| ComposeInterface {
-        name: card.name.clone(),
-        constraints: vec![("subnet_cidr".to_owned(), card.subnet.clone())],
-    };
-    Compose {
-        hostname: Some(name.to_owned()),
-        cores: Some(place.cores),
-        memory_mib: Some(place.memory),
-        disks: vec![ComposeDisk { label: "root".into(), gigabytes: place.disk, pool: place.storage_pool.clone() }],
-        interfaces: place.cards.iter().map(card).collect(),
-        zone: place.zone_id,
-        skip_commissioning: true,
-        ..Compose::default()
-    }
-}
-
-/// MAAS answers trouble with a host by 5xx, and does not always say whether LXD has the VM by then.
-fn not_composed(error: &maas_client::Error) -> Outcome {
-    let why = error.to_string();
-    let refusal = match error.kind() {
-        ErrorKind::NoCapacity => Refusal::NoRoom,
-        // Told before anything was asked of LXD, or by nobody knows what in the middle of it.
-        ErrorKind::HostTrouble if is_unreached(&why) => Refusal::HostTrouble,
-        ErrorKind::HostTrouble => Refusal::HalfWay,
-        ErrorKind::AlreadyExists => Refusal::Exists,
-        ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::UnknownReference => Refusal::Invalid,
-        _ if why.contains("Unable to compose") => Refusal::HalfWay,
-        _ => return outcome(error),
-    };
-    Outcome::Refused(refusal, why)
-}
-
-/// Whether MAAS never reached the LXD of the host, or found that it makes no VMs: then there is none.
-fn is_unreached(why: &str) -> bool {
-    ["Failed to connect to the LXD REST API", "does not support composability"].iter().any(|words| why.contains(words))
-}
-
-/// Never a VM, and none made up for us: `not_pod_type` keeps MAAS from composing one.
-fn allocation(key: &str, constraints: &Constraints) -> Allocate {
-    Allocate {
-        system_id: constraints.machine.clone(),
-        agent_name: Some(key.to_owned()),
-        min_cpu_count: constraints.min_cpu,
-        min_memory_mib: constraints.min_memory,
-        tags: constraints.tags.clone(),
-        not_tags: constraints.not_tags.clone(),
-        zone: constraints.zone.clone(),
-        pool: constraints.pool.clone(),
-        storage: constraints.min_disk.map(|gigabytes| format!("root:{gigabytes}")),
-        comment: Some(COMMENT.into()),
-        ..Allocate::metal()
-    }
-}
-
-fn erasing(erase: Option<Wipe>) -> Erase {
-    match erase {
-        None => Erase::ServerDefault,
-        Some(Wipe::Nothing) => Erase::None,
-        Some(Wipe::Quick) => Erase::Quick,
-        Some(Wipe::Secure) => Erase::Secure,
-        Some(Wipe::Full) => Erase::Full,
-    }
-}
-
-async fn user_data(
-    context: &Context,
-    key: &Key,
-    observed: &capmaas_core::machine::Observed,
-) -> Result<maas_client::SecretSlice<u8>, String> {
-    let name = match &observed.machine {
-        capmaas_core::Lookup::Found(machine) => machine.bootstrap_secret().map(str::to_owned),
-        _ => None,
-    };
-    let name = name.ok_or("the Machine names no bootstrap data any more")?;
-    let secret = context.kubernetes.secret(&key.beside(&name)).await.map_err(|error| error.to_string())?;
-    let secret = secret.ok_or_else(|| format!("the Secret {name} with the bootstrap data is gone"))?;
-    secret.bytes("value").cloned().ok_or_else(|| format!("the Secret {name} has no key \"value\""))
-}
-
-/// Tags need an administrator; the tag of the day is made by whoever comes first.
-async fn quarantine(client: &Client, machine: &str, tag: &str) -> maas_client::Result<()> {
-    match client.tags().update(tag, &[machine], &[]).await {
-        Err(error) if error.is_not_found() => {}
-        result => return result.map(drop),
-    }
-    let comment = format!(
-        "A machine with this tag failed on the day in the name; tags {QUARANTINE_PREFIX}* keep it out for a day or two"
-    );
-    match client.tags().create(tag, &comment).await {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    client.tags().update(tag, &[machine], &[]).await.map(drop)
-}
-
-async fn name_node(
-    context: &Context,
-    key: &Key,
-    observed: &capmaas_core::machine::Observed,
-    node: &str,
-    provider_id: &str,
-    labels: &BTreeMap<String, String>,
-) -> Outcome {
-    let capmaas_core::Lookup::Found(cluster) = &observed.cluster else {
-        return Outcome::Refused(Refusal::Passing, "the Cluster is gone".into());
-    };
-    let cluster = key.beside(cluster.name_any());
+    observed: &Observed,
+    mut plan: Plan,
+    session: Option<&Session>,
+) -> Result<Performed> {
     let kubernetes = context.kubernetes.as_ref();
-    let refused = |error: kubernetes::Error| Outcome::Refused(Refusal::Passing, error.to_string());
-    let found = match kubernetes.node(&cluster, node).await {
-        Ok(Some(found)) => found,
-        Ok(None) => return Outcome::Refused(Refusal::Passing, format!("the Node {node} is gone")),
-        Err(error) => return refused(error),
+    let mut object = observed.object.clone();
+    let uid = object.uid().unwrap_or_default();
+    let request = asked(&plan, session);
+    warn(context, key, &uid, &mut plan.events).await;
+    // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
+    if let Some(patch) = patch_of(&object, &plan, FINALIZERS) {
+        object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
+        if let Some(status) = &mut plan.status {
+            carry_over(status, observed.object.metadata.generation, object.metadata.generation);
+        }
+    }
+    if plan.finalizer == Finalizer::Remove {
+        context.backoff.forget(key);
+        tell(context, key, &uid, &plan.events).await;
+        return Ok(Performed { requeue: Requeue::OnChange, object, journal: None, untold: None, machine: None });
+    }
+    let mut journal = plan.journal().or(observed.journal()).cloned();
+    let mut machine = match &observed.on_record {
+        Lookup::Found(machine) => Some(machine.clone()),
+        Lookup::Absent | Lookup::Unknown(_) => None,
     };
-    if found.provider_id.as_deref().is_some_and(|id| id != provider_id) {
-        return Outcome::Refused(Refusal::Passing, format!("the Node {node} carries another provider ID"));
+    if let (Some(effect), Some(session)) = (plan.effect.take(), session) {
+        if effect.is_destructive() && !is_still_wanted(context, key, observed, &object).await? {
+            return Ok(Performed {
+                requeue: Requeue::After(Duration::from_secs(1)),
+                object,
+                journal: None,
+                untold: None,
+                machine: None,
+            });
+        }
+        // MAAS's client asks once more when it sends; what is written elsewhere is asked for here (S23).
+        context.fence.check().map_err(|error| {
+            Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
+        })?;
+        let performing = effects::perform(context, key, observed, &effect, session);
+        let outcome = while_waiting(kubernetes, key, &mut object, plan.status.as_ref(), performing).await;
+        tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
+        let mut conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
+        warn(context, key, &uid, &mut conclusion.events).await;
+        if let Some(concluded) = conclusion.journal {
+            object = remember(kubernetes, key, object, &concluded).await?;
+            journal = Some(concluded);
+        }
+        plan.status = conclusion.status;
+        plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
+        plan.events.extend(conclusion.events);
+        // More than one under our key: none is what the allocation brought before all of them were seen.
+        let alone = !matches!(&observed.by_key, Lookup::Found(found) if !found.is_empty());
+        let counts =
+            |machine: &maas::Machine| effect.shows_in(machine) && (alone || !matches!(effect, Effect::Allocate { .. }));
+        machine = match outcome {
+            Outcome::Done(answered) => answered.map(|machine| *machine).filter(counts),
+            Outcome::Refused(..) | Outcome::Unknown(_) => None,
+        };
     }
-    let mut labels = labels.clone();
-    labels.retain(|name, _| !found.labels.contains_key(name));
-    if found.provider_id.is_some() && labels.is_empty() {
-        return Outcome::Done(None);
+    let news = plan.status.filter(|status| object.status.as_ref() != Some(status));
+    let (news, untold): (Option<_>, Option<_>) = match news {
+        Some(status) if is_passing(&status, plan.requeue) => (None, Some(status)),
+        news => (news, None),
+    };
+    if let Some(status) = news {
+        let value = serde_json::to_value(&status).unwrap_or_default();
+        let version = kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), value).await?;
+        object.metadata.resource_version = Some(version.resource_version);
+        object.status = Some(status);
     }
-    match kubernetes.name_node(&cluster, &found, provider_id, &labels).await {
-        Ok(()) => Outcome::Done(None),
-        Err(error) => refused(error),
+    tell(context, key, &uid, &plan.events).await;
+    Ok(Performed { requeue: plan.requeue, object, journal, untold, machine })
+}
+
+/// What MAAS is going to be asked for.
+pub(super) fn asked(plan: &Plan, session: Option<&Session>) -> Option<Request> {
+    Some(plan.effect.as_ref()?.request(&session?.identity.name.to_string()))
+}
+
+/// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the journal is
+/// still the one that was written before the effect, what is known now is true of it all the same. Lost, it would have to be
+/// waited for until the write that was answered can no longer land (S2).
+async fn remember(
+    kubernetes: &dyn Kubernetes,
+    key: &Key,
+    object: MaasMachine,
+    journal: &Journal,
+) -> Result<MaasMachine> {
+    let patch = json!({ "metadata": { "annotations": { JOURNAL_ANNOTATION: journal.text() } } });
+    let error = match kubernetes::patch(kubernetes, key, &Guard::of(&object), patch.clone()).await {
+        Err(error) if error.kind == ErrorKind::Conflict => error,
+        done => return done,
+    };
+    let noted = |object: &MaasMachine| object.annotations().get(JOURNAL_ANNOTATION).cloned();
+    match kubernetes.maas_machine(key).await? {
+        Some(now) if now.uid() == object.uid() && noted(&now) == noted(&object) => {
+            kubernetes::patch(kubernetes, key, &Guard::of(&now), patch).await
+        }
+        _ => Err(error),
+    }
+}
+
+/// A plan knows what it changes about the spec itself, so what it says is true of the generation that this makes; else the next
+/// pass would write the same status once more.
+fn carry_over(status: &mut MaasMachineStatus, before: Option<i64>, after: Option<i64>) {
+    for condition in status.conditions.iter_mut().filter(|condition| condition.observed_generation == before) {
+        condition.observed_generation = after;
+    }
+}
+
+/// How old a status may be that was not told.
+const PASSING: Duration = Duration::from_secs(1);
+
+/// Whether a status tells of nothing but a step on the way, and the next pass follows at once or in a moment: that one says how far it
+/// is then, or tells this one if it has to wait. Trouble is always told.
+fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
+    let trouble = |condition: &Condition| matches!(condition.severity, Some(Severity::Warning | Severity::Error));
+    matches!(requeue, Requeue::After(wait) if wait <= PASSING)
+        && !status.ready
+        && !status.conditions.iter().any(trouble)
+}
+
+/// Reads the object and its Cluster once more, right before a machine may lose something (S15).
+async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, object: &MaasMachine) -> Result<bool> {
+    let cluster = match &observed.cluster {
+        Lookup::Found(cluster) => Some(key.beside(cluster.name_any())),
+        Lookup::Absent => None,
+        Lookup::Unknown(_) => return Ok(false),
+    };
+    let kubernetes = context.kubernetes.as_ref();
+    reconcile::is_still_wanted(kubernetes, object, kubernetes.maas_machine(key).await?, cluster.as_ref()).await
+}
+
+/// Tells what a person should look at before it is written down that it is over: a crash in between tells it twice, the other way
+/// round nobody would ever hear of it (S12).
+async fn warn(context: &Context, key: &Key, uid: &str, events: &mut Vec<Event>) {
+    let (warnings, others) = std::mem::take(events).into_iter().partition::<Vec<_>, _>(|event| event.warning);
+    *events = others;
+    tell(context, key, uid, &warnings).await;
+}
+
+async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
+    for _ in events.iter().filter(|event| event.reason == "MachineAbandoned") {
+        context.metrics.abandoned();
+    }
+    reconcile::tell(context.kubernetes.as_ref(), Kind::MaasMachine, key, uid, events).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use capmaas_core::machine::Allocation;
+
+    use super::super::fixture::remembering;
+    use super::*;
+    use crate::clock::Clock;
+    use crate::kubernetes::MemoryKubernetes;
+
+    #[tokio::test]
+    async fn what_an_effect_led_to_is_remembered_also_of_an_object_that_somebody_changed_meanwhile() {
+        let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
+        let (port, key, before) = (MemoryKubernetes::new(clock), Key::new("n", "m"), Journal::new("u"));
+        port.create(remembering("m", &before)).unwrap();
+        let seen = port.maas_machine(&key).await.unwrap().unwrap();
+        port.edit("MaasMachine", &key, &json!({ "metadata": { "labels": { "a": "b" } } })).unwrap();
+        let after = Journal { allocation: Some(Allocation::of("abc123")), ..before };
+        let stored = remember(&port, &key, seen.clone(), &after).await.unwrap();
+        assert_eq!(stored.annotations().get(JOURNAL_ANNOTATION), Some(&after.text()));
+        assert!(stored.labels().contains_key("a"));
+        // The journal itself is another one: what was seen is not true of it.
+        let error = remember(&port, &key, seen, &Journal::new("u")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Conflict);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::kubernetes::Key;
+use crate::key::Key;
 
 /// A pass that takes longer waits for somebody: it does no work, and its place is given to another one.
 const SLOW: Duration = Duration::from_secs(5);

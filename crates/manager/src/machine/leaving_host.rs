@@ -8,14 +8,14 @@ use kube::ResourceExt as _;
 use lxd_initializer::names;
 use maas_client::{MachineFilter, VmHost};
 
-use super::{gather, report};
+use super::Context;
+use crate::hosts::{report, strangers};
 use crate::identity::Identity;
 use crate::kubernetes::Key;
-use crate::machine::Context;
 use capmaas_core::maas;
 
 /// Looks, if the machine is one that leaves and could be a host.
-pub(crate) async fn look(context: &Context, key: &Key, observed: &Observed, identity: &Identity) -> AsHost {
+pub(super) async fn look(context: &Context, key: &Key, observed: &Observed, identity: &Identity) -> AsHost {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let metal = match &observed.on_record {
         Lookup::Found(metal) if deleting && !metal.is_vm() && !metal.state.is_leaving() => metal,
@@ -87,7 +87,7 @@ async fn agent(context: &Context, key: &Key, observed: &Observed, identity: &Ide
     let Some(node) = node else { return AgentSight::NoNode };
     let report = report::of(&node.annotations);
     let instances = report.as_ref().and_then(|report| report.instances.as_deref());
-    let strangers = gather::strangers(&identity.client, vm_host, instances).await;
+    let strangers = strangers(&identity.client, vm_host, instances).await;
     AgentSight::Node {
         told: report::is_told_to_leave(&node.annotations),
         left: report.is_none_or(|report| report.state == "Left"),
@@ -97,7 +97,7 @@ async fn agent(context: &Context, key: &Key, observed: &Observed, identity: &Ide
 }
 
 /// Tells the agent of a Node to stop.
-pub(crate) async fn tell(context: &Context, key: &Key, observed: &Observed, node: &str) -> Result<(), String> {
+pub(super) async fn tell(context: &Context, key: &Key, observed: &Observed, node: &str) -> Result<(), String> {
     let Lookup::Found(cluster) = &observed.cluster else { return Err("the Cluster is gone".into()) };
     let cluster = key.beside(cluster.name_any());
     let found = context.kubernetes.node(&cluster, node).await.map_err(|error| error.to_string())?;

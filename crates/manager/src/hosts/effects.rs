@@ -9,7 +9,7 @@ use lxd_initializer::names;
 use maas_client::{NewVmHost, VmHostAuth, VmHostUpdate};
 use serde_json::json;
 
-use super::gather::Ground;
+use super::observe::Ground;
 use super::{agent, key_pair};
 use crate::kubernetes::{self, Guard};
 

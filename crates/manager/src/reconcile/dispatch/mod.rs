@@ -18,14 +18,14 @@ use tokio::time::{Instant, sleep_until};
 
 use self::queue::Queue;
 pub(crate) use self::queue::Turn;
-use crate::kubernetes::Key;
+use crate::key::Key;
 
 /// Passes over every object that is asked for, until `stop`; then those under way come to their end, and whoever still waits is
 /// left to the next manager.
 ///
 /// A pass answers when it wants to be repeated, if nothing happens before. `turn` tells in whose turn an object is looked at;
 /// `None` if there is no such object.
-pub(crate) async fn dispatch<Pass>(
+pub(super) async fn dispatch<Pass>(
     asked: impl Stream<Item = Key>,
     at_once: u16,
     turn: impl Fn(&Key) -> Option<Turn>,
@@ -74,7 +74,7 @@ pub(crate) async fn dispatch<Pass>(
 
 /// When a pass that asked for this wait is repeated: not before, because what was refused would still be held (S26), and up to a quarter
 /// later, so that many do not come in step.
-pub(crate) fn spread(wait: Duration) -> Duration {
+pub(super) fn spread(wait: Duration) -> Duration {
     wait.mul_f64(rand::rng().random_range(1.0..1.25))
 }
 

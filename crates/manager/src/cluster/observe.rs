@@ -7,8 +7,8 @@ use std::sync::Arc;
 use capmaas_api::capi::owner;
 use capmaas_api::machine_status::AddressType;
 use capmaas_api::names::{
-    CLUSTER_FINALIZER, CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION,
-    MANAGED_BY, PAUSED_ANNOTATION,
+    CLUSTER_FINALIZER, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION, MANAGED_BY,
+    PAUSED_ANNOTATION,
 };
 use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions, reasons};
 use capmaas_core::Lookup;
@@ -23,6 +23,7 @@ use capmaas_core::pause;
 use kube::ResourceExt as _;
 
 use super::{Context, maas, rivals};
+use crate::belonging::cluster_name;
 use crate::hosts;
 use crate::identity::Identity;
 use crate::kubernetes::{Key, Result};
@@ -30,8 +31,8 @@ use crate::kubernetes::{Key, Result};
 /// The ConfigMap with the preferred subnets of a namespace, and its key.
 const PREFERRED_SUBNETS: (&str, &str) = ("maas-preferred-subnet", "preferredSubnets");
 
-/// The facts, and what applying needs besides them.
-pub(super) struct Gathered {
+/// What was observed, and what performing needs besides.
+pub(crate) struct Seen {
     pub(super) observed: Observed,
     pub(super) object: MaasCluster,
     /// The Cluster, if there is one.
@@ -52,8 +53,8 @@ pub(super) enum Access {
     Fresh,
 }
 
-/// Gathers; `None` if the object is gone.
-pub(super) async fn gather(context: &Context, key: &Key, access: Access) -> Result<Option<Gathered>> {
+/// `None` if the object is gone.
+pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Result<Option<Seen>> {
     let Some(object) = context.kubernetes.maas_cluster(key).await? else { return Ok(None) };
     let (cluster, owner) = owner_of(context, key, &object).await;
     let nobody_asked = || "MAAS was not asked".to_owned();
@@ -77,9 +78,9 @@ pub(super) async fn gather(context: &Context, key: &Key, access: Access) -> Resu
         contract: context.contract,
     };
     if nothing_will_be_done(&observed) {
-        return Ok(Some(Gathered { observed, object, cluster, identity: None, dns_name: None, remembered: false }));
+        return Ok(Some(Seen { observed, object, cluster, identity: None, dns_name: None, remembered: false }));
     }
-    observed.rivals = rivals::gather(context, key, &observed).await?;
+    observed.rivals = rivals::observe(context, key, &observed).await?;
     let machines = context.kubernetes.maas_machines(Some(&key.beside(cluster_name(&object)))).await;
     observed.machines = match &machines {
         Ok(machines) => Lookup::Found(machines.iter().map(|machine| machine_of(machine)).collect()),
@@ -107,7 +108,7 @@ pub(super) async fn gather(context: &Context, key: &Key, access: Access) -> Resu
     }
     observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
     observed.hosts = hosts(context, key, cluster.as_ref(), &object, identity.as_ref(), &machines, &observed).await;
-    Ok(Some(Gathered { observed, object, cluster, identity, dns_name, remembered }))
+    Ok(Some(Seen { observed, object, cluster, identity, dns_name, remembered }))
 }
 
 /// VMs that are still to be removed hold the end of the cluster up as machines do (S16): with it would go the credentials, and
@@ -160,7 +161,7 @@ async fn hosts(
         return Hosts::NotAsked;
     }
     let ground = ground(context, key, cluster, object, identity);
-    Hosts::Seen(Box::new(hosts::gather(&ground, desired, machines).await))
+    Hosts::Seen(Box::new(hosts::observe(&ground, desired, machines).await))
 }
 
 /// What is needed to look at hosts, and to do something about them.
@@ -233,14 +234,6 @@ fn nothing_will_be_done(observed: &Observed) -> bool {
     let nobodys = observed.owner == Lookup::Absent && !object.deleting;
     let copy = is_plain_copy(&object.itself, object.journal.written_for.as_ref());
     object.moving || paused != Lookup::Found(false) || nobodys || copy || object.managed_elsewhere && !object.deleting
-}
-
-/// The name of the Cluster that an object belongs to: by its label, or, before Cluster API has set that, by its owner; its own
-/// name where nothing is said, as is the custom.
-pub(crate) fn cluster_name(object: &MaasCluster) -> String {
-    let label = object.labels().get(CLUSTER_NAME_LABEL).cloned();
-    let owner = || owner(&object.metadata, "Cluster").map(|owner| owner.name.clone());
-    label.or_else(owner).unwrap_or_else(|| object.name_any())
 }
 
 fn machine_of(machine: &MaasMachine) -> Machine {
@@ -350,20 +343,5 @@ mod tests {
         assert!(needs_it(true, true, "MachineDeployed") && needs_it(true, true, "LeavingHost"));
         assert!(!needs_it(true, true, "DNSDetachPending"));
         assert!(!needs_it(true, false, "LeavingHost") && !needs_it(false, true, "LeavingHost"));
-    }
-
-    #[test]
-    fn an_object_belongs_to_the_cluster_of_its_label_or_owner() {
-        let object = |metadata: serde_json::Value| -> MaasCluster {
-            serde_json::from_value(json!({
-                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster", "metadata": metadata, "spec": {},
-            }))
-            .unwrap()
-        };
-        let owner = json!([{ "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "name": "c2", "uid": "u" }]);
-        let label = json!({ "cluster.x-k8s.io/cluster-name": "c1" });
-        assert_eq!(cluster_name(&object(json!({ "name": "m", "labels": label, "ownerReferences": owner }))), "c1");
-        assert_eq!(cluster_name(&object(json!({ "name": "m", "ownerReferences": owner }))), "c2");
-        assert_eq!(cluster_name(&object(json!({ "name": "m" }))), "m");
     }
 }

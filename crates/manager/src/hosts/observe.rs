@@ -46,7 +46,7 @@ pub(crate) struct Ground<'a> {
 }
 
 /// Looks at everything.
-pub(crate) async fn gather(ground: &Ground<'_>, desired: DesiredHosts, machines: &[Arc<MaasMachine>]) -> Observed {
+pub(crate) async fn observe(ground: &Ground<'_>, desired: DesiredHosts, machines: &[Arc<MaasMachine>]) -> Observed {
     let Ground { kubernetes, memory, home, key, cluster, .. } = *ground;
     let agent = match kubernetes.workload_object(cluster, &agent::daemon_set()).await {
         Ok(Some(found)) => {
@@ -233,7 +233,7 @@ async fn vm_host(
 }
 
 /// Instances of the project that MAAS does not know as VMs of this host (S12).
-pub(super) async fn strangers(
+pub(crate) async fn strangers(
     client: &Client,
     vm_host: i64,
     instances: Option<&[String]>,

@@ -23,7 +23,7 @@ use super::addresses::linked_addresses;
 use super::bootstrap::bootstrap;
 use super::held_elsewhere::{claims, others};
 use super::node::node;
-use super::{Carried, Context};
+use super::{Carried, Context, Seen};
 use crate::identity::Identity;
 use crate::kubernetes::{Key, Result};
 use crate::machine_index::MachineIndex;
@@ -37,12 +37,8 @@ pub(super) struct Session {
     pub(super) maas_cluster: Option<Key>,
 }
 
-/// Gathers; `None` if the object is gone. What the pass before has just learnt is not asked for again.
-pub(super) async fn gather(
-    context: &Context,
-    key: &Key,
-    known: &mut Carried,
-) -> Result<Option<(Box<Observed>, Option<Session>)>> {
+/// `None` if the object is gone. What the pass before has just learnt is not asked for again.
+pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -> Result<Option<Seen>> {
     let kubernetes = context.kubernetes.as_ref();
     let (carried, journal) = (known.object.take(), known.journal.take());
     let journal = journal.filter(|_| carried.is_some());
@@ -78,7 +74,7 @@ pub(super) async fn gather(
         object,
     });
     if idle(&observed, context.clock.now()).is_some() {
-        return Ok(Some((observed, None)));
+        return Ok(Some(Seen { observed, session: None }));
     }
     let machine_index = kubernetes.machine_index().await?;
     let journal = observed.journal().cloned();
@@ -86,7 +82,7 @@ pub(super) async fn gather(
         observed.held_elsewhere = claims(kubernetes, &observed.object, journal, &machine_index).await?;
     }
     if !may_be_served(&observed) {
-        return Ok(Some((observed, None)));
+        return Ok(Some(Seen { observed, session: None }));
     }
     let (maas_cluster, name) = infrastructure(context, key, &observed.cluster).await;
     observed.maas_cluster = match &maas_cluster {
@@ -116,7 +112,7 @@ pub(super) async fn gather(
         Err(closed) => {
             observed.access = closed;
             observed.held_elsewhere = others(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
-            return Ok(Some((observed, None)));
+            return Ok(Some(Seen { observed, session: None }));
         }
     };
     observed.access = Access::Granted {
@@ -138,7 +134,7 @@ pub(super) async fn gather(
             observed.in_dns = in_dns(context, &identity, cluster, &observed).await;
         }
         observed.node = node(context, key, &observed).await;
-        observed.as_host = crate::hosts::look(context, key, &observed, &identity).await;
+        observed.as_host = super::leaving_host::look(context, key, &observed, &identity).await;
     }
     // After all looks: it is asked about every machine that MAAS has named.
     observed.held_elsewhere = others(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
@@ -146,7 +142,7 @@ pub(super) async fn gather(
         Lookup::Found(cluster) => Some(Key::of(cluster)),
         Lookup::Absent | Lookup::Unknown(_) => None,
     };
-    Ok(Some((observed, Some(Session { identity, maas_cluster }))))
+    Ok(Some(Seen { observed, session: Some(Session { identity, maas_cluster }) }))
 }
 
 async fn owner_machine(context: &Context, key: &Key, object: &MaasMachine) -> Lookup<Machine> {

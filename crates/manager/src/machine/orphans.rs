@@ -3,14 +3,14 @@
 use capmaas_core::Lookup;
 use maas_client::VmHost;
 
-use super::{gather, report};
+use super::Context;
+use crate::hosts::{report, strangers};
 use crate::identity::Identity;
-use crate::machine::Context;
 use crate::machine_index::MachineIndex;
 
 /// Whether every VM in the project of a host but this one is known to MAAS, so that a refresh harms none (S12). `Absent`: the
 /// agent cannot be heard now, or has not seen this one yet, so that what it reports is too old to be believed. `Unknown`: nobody can tell.
-pub(crate) async fn others_known(
+pub(super) async fn others_known(
     context: &Context,
     identity: &Identity,
     host: &VmHost,
@@ -40,7 +40,7 @@ pub(crate) async fn others_known(
     if !instances.iter().any(|instance| instance == name) {
         return Lookup::Absent;
     }
-    match gather::strangers(&identity.client, host.id, Some(&instances)).await {
+    match strangers(&identity.client, host.id, Some(&instances)).await {
         Ok(Lookup::Found(strangers)) => Lookup::Found(strangers.iter().all(|stranger| stranger == name)),
         Ok(Lookup::Absent) => unknown("nobody counts its VMs"),
         Ok(Lookup::Unknown(why)) => Lookup::Unknown(why),
