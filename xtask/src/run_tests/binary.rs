@@ -1,11 +1,12 @@
 //! A test binary: how cargo names it, and how it is run.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 /// A binary full of tests.
@@ -57,11 +58,11 @@ fn from_message(message: &Value) -> Option<TestBinary> {
 }
 
 impl TestBinary {
-    /// Runs it to its end.
-    pub(crate) fn run(&self, arguments: &[String]) -> Ended {
+    /// Runs it to its end, or to the end of its time.
+    pub(crate) fn run(&self, arguments: &[String], limit: Duration) -> Ended {
         let mut command = Command::new(&self.program);
         command.args(arguments).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        finish(command).unwrap_or_else(|error| Ended {
+        finish(command, limit).unwrap_or_else(|error| Ended {
             output: format!("{error:#}\n"),
             good: false,
             took: Duration::ZERO,
@@ -69,18 +70,39 @@ impl TestBinary {
     }
 }
 
-/// Runs a command to its end, with both its outputs in the order in which they come.
-pub(crate) fn finish(mut command: Command) -> Result<Ended> {
+/// So often it is looked whether a command has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs a command to its end, or for as long as it may take, with both its outputs in the order in which they come. What it has started
+/// goes with it: tests leave that to a guard outside of them.
+pub(crate) fn finish(mut command: Command, limit: Duration) -> Result<Ended> {
     let began = Instant::now();
     let (mut reader, writer) = std::io::pipe().context("make a pipe")?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().context("share the pipe")?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;
     // Our own end of the pipe lives in the command: while it is open, the reader would wait for ever.
     drop(command);
-    let mut output = Vec::new();
-    std::io::Read::read_to_end(&mut reader, &mut output).context("read what it prints")?;
-    let status = child.wait().context("wait for it")?;
-    Ok(Ended { output: String::from_utf8_lossy(&output).into_owned(), good: status.success(), took: began.elapsed() })
+    let printed = std::thread::spawn(move || {
+        let mut output = Vec::new();
+        std::io::Read::read_to_end(&mut reader, &mut output).map(|_| output)
+    });
+    let mut late = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().context("wait for it")? {
+            break status;
+        }
+        if began.elapsed() >= limit && !late {
+            late = true;
+            child.kill().context("end what takes too long")?;
+        }
+        std::thread::sleep(LOOK);
+    };
+    let output = printed.join().map_err(|_| anyhow!("the reader of its output panicked"))?;
+    let mut output = String::from_utf8_lossy(&output.context("read what it prints")?).into_owned();
+    if late {
+        let _ = writeln!(output, "ended after {} s, which is all the time that it has", limit.as_secs());
+    }
+    Ok(Ended { output, good: status.success(), took: began.elapsed() })
 }
 
 #[cfg(test)]
@@ -108,7 +130,16 @@ mod tests {
     fn both_outputs_and_the_outcome_are_kept() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two >&2; exit 3"]);
-        let ended = finish(command).unwrap();
+        let ended = finish(command, Duration::from_secs(60)).unwrap();
         assert_eq!((ended.output.as_str(), ended.good), ("one\ntwo\n", false));
+    }
+
+    #[test]
+    fn what_hangs_is_ended_and_counts_as_failed() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo begun; exec sleep 600"]);
+        let ended = finish(command, Duration::from_millis(300)).unwrap();
+        assert!(!ended.good && ended.took < Duration::from_secs(60));
+        assert!(ended.output.starts_with("begun\nended after"), "{}", ended.output);
     }
 }

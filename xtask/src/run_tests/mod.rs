@@ -4,22 +4,24 @@
 //! boots. (A runner that starts a process per test would start an API server per test as well: tests of one binary share theirs.)
 //!
 //! Arguments are those of `cargo test`; what follows `--` goes to every binary. `CAPMAAS_TESTS_AT_ONCE` says how many run at
-//! a time. The last line is the sum over all of them.
+//! a time, `CAPMAAS_TEST_MINUTES` how long one of them may take. The last line is the sum over all of them.
 
 mod binary;
 mod order;
 mod report;
 
 use std::process::Command;
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use report::Summary;
 
-/// Each binary runs up to two tests at once on our two cores, and each of those may start an API server.
-const AT_ONCE: usize = 3;
+/// Time for one binary, in minutes. The longest boots whole clusters, and takes a quarter of an hour on an idle machine.
+const LIMIT: u64 = 60;
 
 pub(crate) fn run(all: &[String]) -> Result<bool> {
     let split = all.iter().position(|argument| argument == "--");
@@ -29,13 +31,17 @@ pub(crate) fn run(all: &[String]) -> Result<bool> {
     };
     let mut binaries = binary::build(to_cargo)?;
     order::longest_first(&mut binaries);
-    let at_once = at_once()?;
+    // Each runs as many tests at once as there are processors, and most of them wait most of the time.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let at_once = number("CAPMAAS_TESTS_AT_ONCE", processors + 1)?;
+    let limit = Duration::from_secs(60 * number("CAPMAAS_TEST_MINUTES", LIMIT)?);
     let (next, summary) = (AtomicUsize::new(0), Mutex::new(Summary::default()));
     std::thread::scope(|scope| {
         for _ in 0..at_once.min(binaries.len()) {
             scope.spawn(|| {
                 while let Some(binary) = binaries.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let ended = binary.run(to_tests);
+                    println!("    Starting {}", binary.name);
+                    let ended = binary.run(to_tests, limit);
                     if let Ok(mut summary) = summary.lock() {
                         summary.add(binary, &ended);
                     }
@@ -46,18 +52,19 @@ pub(crate) fn run(all: &[String]) -> Result<bool> {
     let mut summary = summary.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     order::remember(&summary.durations);
     if runs_documentation(to_cargo) {
-        summary.add_documentation(&documentation(to_cargo, to_tests)?);
+        summary.add_documentation(&documentation(to_cargo, to_tests, limit)?);
     }
     summary.print();
     Ok(summary.is_good())
 }
 
-fn at_once() -> Result<usize> {
-    match std::env::var("CAPMAAS_TESTS_AT_ONCE") {
-        Err(_) => Ok(AT_ONCE),
+/// A number above 0 from the environment.
+fn number<T: FromStr + PartialOrd + Default>(variable: &str, otherwise: T) -> Result<T> {
+    match std::env::var(variable) {
+        Err(_) => Ok(otherwise),
         Ok(text) => match text.parse() {
-            Ok(number) if number > 0 => Ok(number),
-            _ => bail!("CAPMAAS_TESTS_AT_ONCE is {text:?}; it must be a number above 0"),
+            Ok(number) if number > T::default() => Ok(number),
+            _ => bail!("{variable} is {text:?}; it must be a number above 0"),
         },
     }
 }
@@ -67,8 +74,8 @@ fn runs_documentation(to_cargo: &[String]) -> bool {
     !to_cargo.iter().any(|argument| ["--test", "--lib", "--bin", "--bins", "--tests"].contains(&argument.as_str()))
 }
 
-fn documentation(to_cargo: &[String], to_tests: &[String]) -> Result<binary::Ended> {
+fn documentation(to_cargo: &[String], to_tests: &[String], limit: Duration) -> Result<binary::Ended> {
     let mut command = Command::new(binary::cargo());
     command.arg("test").arg("--doc").args(to_cargo).arg("--").args(to_tests);
-    binary::finish(command).context("run the examples in the documentation")
+    binary::finish(command, limit).context("run the examples in the documentation")
 }
