@@ -1,6 +1,6 @@
 //! The decisions of capmaas.
 //!
-//! A reconcile has three verbs: *gather* reads, *decide* thinks, *apply* does. This crate is the second one. Its functions
+//! A reconcile has three verbs: *observe* reads, *decide* thinks, *perform* does. This crate is the second one. Its functions
 //! are pure and total: no I/O, no async, no panic, and the time is an argument. So every decision can be put into a table or
 //! asked a million random questions in a second.
 

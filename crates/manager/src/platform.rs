@@ -106,7 +106,7 @@ impl Watches {
 pub struct Platform {
     /// The API server.
     pub client: Client,
-    /// The door to Kubernetes for gather and apply.
+    /// The door to Kubernetes.
     pub kubernetes: Arc<dyn Kubernetes>,
     /// The version of Cluster API's kinds that is read. The reconcilers are started anew when it changes.
     pub core_version: watch::Receiver<String>,

@@ -1,7 +1,8 @@
 //! One watch for each kind, for everybody who needs it.
 //!
-//! kube's shared streams lose deletions and can wedge, and its watcher shows nothing of a watch that is merely quiet. So the
-//! list and the watch are ours: small, with every sign of life reported to [`Liveness`], and told to any number of listeners.
+//! kube's shared streams pass no deletions on, and one listener that is not polled stops all others; its watcher keeps bookmarks to
+//! itself, so that a quiet watch and a dead one look alike for five minutes. So the list and the watch are ours: small, with every sign of
+//! life reported to [`Liveness`], and told to any number of listeners.
 
 use std::fmt::Debug;
 use std::hash::Hash;

@@ -1,7 +1,6 @@
 //! Passes over many objects: one object's never at the same time, not too many at once, and none behind a tenant's that hang.
 //!
-//! kube's controller does this as well, but keeps a future and an object for each one that waits, and asks all of these futures
-//! whenever one of them goes on, so that the time for each grows with their number. Here only a name waits.
+//! kube's controller begins what is due in no order, knows no tenants, and counts a pass that hangs like one that works.
 
 mod queue;
 
