@@ -4,8 +4,9 @@ use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::{ConditionStatus, MaasMachineStatus, Severity, conditions, reasons};
 use jiff::Timestamp;
 
-use super::journal::{Journal, Place, VmStage};
+use super::journal::Journal;
 use super::kind::with_change;
+use super::vm_journal::{Place, VmStage};
 use super::{Effect, Observed, Outcome, Plan, status, vm_status};
 use crate::conditions::Verdict;
 use crate::plan::{Event, Refusal, Requeue};

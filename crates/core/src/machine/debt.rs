@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::journal::is_made_up;
 use super::vm::is_anothers;
+use super::vm_journal::is_made_up;
 use crate::Lookup;
 use crate::maas::{self, Power, State};
 

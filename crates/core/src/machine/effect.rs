@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{Timestamp, ToSpan as _};
 
 use super::debt::Debt;
-use super::journal::Place;
+use super::vm_journal::Place;
 use crate::backoff::Request;
 use crate::intent::{Metal, Wipe};
 use crate::links::Change;

@@ -32,6 +32,7 @@ mod swap;
 #[cfg(test)]
 pub(crate) mod tests;
 mod vm;
+mod vm_journal;
 mod vm_status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +54,8 @@ pub use debt::{DEBTS_ANNOTATION, Debt, Payment, debts, pay};
 pub use decide::{decide, idle};
 pub use effect::{Constraints, Effect, QUARANTINE_PREFIX, quarantine_tags};
 pub use journal::{
-    ABANDON_ANNOTATION, AVOIDED, Allocation, Avoided, Failure, InFlight, JOURNAL_ANNOTATION, Journal,
-    LEAVE_POWER_ANNOTATION, Place, TurnedOn, VmJournal, VmNic, VmStage, Write,
+    ABANDON_ANNOTATION, Allocation, Failure, InFlight, JOURNAL_ANNOTATION, Journal, LEAVE_POWER_ANNOTATION, TurnedOn,
+    Write,
 };
 pub use kind::{Wanted, wanted};
 pub use node_labels::ZONE_LABEL;
@@ -64,6 +65,7 @@ pub use preparing::DEPLOY_DEADLINE;
 pub use provisioning::{asks_power, first_journal, takes_ignition};
 pub use releasing::is_sent_back;
 pub use swap::ends_swap;
+pub use vm_journal::{AVOIDED, Avoided, Place, VmJournal, VmNic, VmStage};
 
 /// Key of the stamp among a machine's workload annotations. MAAS takes no slash in it.
 pub const STAMP: &str = "capmaas-key";

@@ -6,10 +6,11 @@ use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Step, after, is_elsewhere, left_alone, unknown, unseen, waiting};
-use super::journal::{Failure, Journal, VmJournal, VmStage, Write};
+use super::journal::{Failure, Journal, Write};
 use super::kind::with_change;
 use super::preparing::DEPLOY_POWER;
 use super::status::Progress;
+use super::vm_journal::{VmJournal, VmStage};
 use super::{Access, Format, Observed, SpecPatch, stuck, surplus, wanted};
 use crate::Lookup;
 use crate::intent::{self, FixedAddress, Intent, Wipe};

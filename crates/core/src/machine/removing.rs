@@ -4,10 +4,11 @@ use capmaas_api::reasons;
 
 use super::decide::{Step, unseen};
 use super::effect::Effect;
-use super::journal::{Journal, is_made_up};
+use super::journal::Journal;
 use super::releasing::{Releasing, done, kept, wait};
 use super::stuck;
 use super::vm::{is_anothers, listed};
+use super::vm_journal::is_made_up;
 use crate::Lookup;
 use crate::maas::{self, Power, State};
 

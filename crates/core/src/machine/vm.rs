@@ -6,9 +6,10 @@ use jiff::SignedDuration;
 
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::Effect;
-use super::journal::{Failure, Place, VmJournal, VmNic, VmStage, Write, is_made_up};
+use super::journal::{Failure, Write};
 use super::provisioning::{Provisioning, first_things_first, unplanned};
 use super::status::Progress;
+use super::vm_journal::{Place, VmJournal, VmNic, VmStage, is_made_up};
 use super::{Access, dead_host, stuck};
 use crate::Lookup;
 use crate::conditions::whole_seconds;

@@ -6,8 +6,9 @@ use capmaas_api::{ConditionStatus, Conditions as _, MaasMachineStatus, Severity,
 use jiff::Timestamp;
 
 use super::decide::Step;
-use super::journal::{Journal, VmJournal};
+use super::journal::Journal;
 use super::status::{cut, put};
+use super::vm_journal::VmJournal;
 use super::{Effect, Observed};
 use crate::Lookup;
 use crate::conditions::Verdict;
