@@ -18,6 +18,16 @@ text_enum! {
     }
 }
 
+text_enum! {
+    /// Whether VMs of a cluster may be replaced because their LXD host leaves.
+    Evacuation, closed {
+        /// Their Machines are deleted one by one, as far as control planes and MachineDeployments can spare them.
+        Automatic => "Automatic",
+        /// Only a person deletes them.
+        Manual => "Manual",
+    }
+}
+
 /// What the cluster should be.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -73,6 +83,12 @@ pub struct MaasClusterSpec {
     /// them has been seen with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_ref: Option<IdentityReference>,
+
+    /// What happens to VMs of this cluster whose LXD host goes into maintenance or leaves. Automatic: their Machines are deleted
+    /// one at a time, while the control plane is healthy and keeps its quorum, or as maxUnavailable of the MachineDeployment allows,
+    /// so that Cluster API replaces them on another host. Manual: the host waits until a person deletes them. Absent means Automatic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evacuation: Option<Evacuation>,
 
     /// The machines of this cluster become LXD hosts that MAAS can put VMs on (its VMs, if it has any, do not). Says the
     /// same as lxdConfig.enabled; if both are given they must agree. Absent means not said, and nothing said means false.

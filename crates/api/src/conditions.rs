@@ -41,6 +41,8 @@ name_table! {
         "If it is False, the message holds MAAS's own words.";
     LXD_VM_DEPLOYED = "LXDVMDeployed", "The VM runs the image.",
         "If it is False, look at the VM's events in MAAS.";
+    EVACUATING = "Evacuating", "VMs are on an LXD host that is in maintenance or leaves. On the host's MaasMachine: the VMs that are left on it. On a MaasCluster: its VMs that are on such hosts.",
+        "Nothing while VMs move. If the reason is EvacuationWaiting, the message names each VM that waits, for what, and what a person can do.";
 }
 
 /// The entry of a condition.

@@ -27,6 +27,14 @@ pub const DELETE_FOR_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/delete
 /// Annotation on what Cluster API's topology controller applies only to see what would happen.
 pub const TOPOLOGY_DRY_RUN_ANNOTATION: &str = "topology.cluster.x-k8s.io/dry-run";
 
+/// Annotation by which a person puts the LXD host on a `MaasMachine` into maintenance; its presence counts, its value is the reason.
+pub const MAINTENANCE_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/lxd-host-maintenance";
+/// Annotation by which a person keeps a Machine from being deleted because its LXD host leaves; its presence counts.
+pub const HOLD_EVACUATION_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/hold-evacuation";
+/// Annotation on a `MaasMachine`: the number of the VM host that we tagged for maintenance. Written before the tag, which is ours to
+/// remove only then.
+pub const MAINTENANCE_TAGGED_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/lxd-host-maintenance-tagged";
+
 /// Annotation on a `MaasCluster`: the object that the journal on it was written for, as JSON (S25).
 pub const WRITTEN_FOR_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/written-for";
 /// Annotation on a `MaasCluster`: who provides the name of its API server (`user`, `dns` or `adopted`). Written once.

@@ -57,6 +57,10 @@ name_table! {
     MACHINE_RELEASE_FAILED = "MachineReleaseFailed", "MAAS could not release the machine or wipe its disks.", "Bring the machine to Ready in MAAS; the object then goes away by itself.";
     WAITING_FOR_VMS_TO_LEAVE = "WaitingForVMsToLeave", "The machine is an LXD host and VMs are on it, so it is not given back.", "Move or delete the VMs that the message names.";
     LEAVING_HOST = "LeavingHost", "The machine is an LXD host and is being taken out of MAAS before it is released.", "Wait, or follow the message.";
+    EVACUATING = "Evacuating", "VMs on an LXD host that leaves are being replaced elsewhere, one at a time.", "Wait.";
+    EVACUATION_WAITING = "EvacuationWaiting", "VMs are on an LXD host that leaves, and none of them can be replaced now.", "Follow the message: it names each VM, what it waits for, and what a person can do.";
+    EVACUATED = "Evacuated", "The LXD host is in maintenance or leaves, and no VM is on it.", "Nothing: the host can be worked on.";
+    NOT_EVACUATING = "NotEvacuating", "No LXD host that this object has to do with is in maintenance or leaves.", "Nothing.";
     BOOTSTRAP_FAILED = "BootstrapFailed", "The machine runs and cloud-init reported to MAAS that it failed, so there is no Node.", "See what the message quotes and /var/log/cloud-init-output.log on the machine; a MachineHealthCheck replaces it.";
     NODE_LABELS_LEFT_OUT = "NodeLabelsLeftOut", "An event: the name of the machine's MAAS zone cannot be the value of a label, so its Node gets no topology.kubernetes.io/zone.", "Rename the zone in MAAS, or give the label a value in spec.nodeLabels.";
     NODE_PROVIDER_ID_CONFLICT = "NodeProviderIDConflict", "The Node carries another provider ID.", "Find out which machine the Node really is; it is not touched.";

@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod cluster;
 pub mod conditions;
 pub mod credentials;
+pub mod evacuation;
 pub mod feed;
 pub mod forecast;
 pub mod hosts;

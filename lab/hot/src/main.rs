@@ -73,6 +73,7 @@ fn host(id: i64) -> Host {
         pools: vec![StoragePool { name: "default".into(), free: 1_000_000_000_000, default: true }],
         ports: Some(vec![Port { name: "br0".into(), bridge: true, boot: true, vlan: 1, subnets: vec![subnet] }]),
         profiles: None,
+        departing: false,
         machine: Lookup::Found(HostMachine { state: State::Deployed, power: Power::On, tags: BTreeSet::new() }),
     }
 }

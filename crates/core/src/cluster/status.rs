@@ -8,7 +8,7 @@ use super::observed::Object;
 use crate::conditions::{Verdict, replace};
 
 /// The conditions that are ours to write. Others are left to whoever wrote them.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     conditions::READY,
     conditions::PAUSED,
     conditions::DELETING,
@@ -16,6 +16,7 @@ const OURS: [&str; 7] = [
     conditions::LOAD_BALANCER_READY,
     conditions::API_SERVER_AVAILABLE,
     conditions::LXD_READY,
+    conditions::EVACUATING,
 ];
 /// What counts for Ready, in the order in which it is told.
 const COUNTED: [&str; 3] =

@@ -50,6 +50,7 @@ fn host(id: i64, zone: &str, cores: i64) -> crate::placement::Host {
         pools: vec![StoragePool { name: "default".into(), free: 1_000_000_000_000, default: true }],
         ports: None,
         profiles: None,
+        departing: false,
         machine: Lookup::Found(HostMachine {
             state: State::Deployed,
             power: crate::maas::Power::On,

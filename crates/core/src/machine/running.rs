@@ -1,5 +1,6 @@
 //! A machine that runs, or ran once: it gets its name, its power is looked after, and nothing else is done to it (S9).
 
+use capmaas_api::names::MAINTENANCE_ANNOTATION;
 use capmaas_api::provider_id::{ProviderId, Scheme, Slashes};
 use capmaas_api::{Severity, reasons};
 use jiff::SignedDuration;
@@ -78,7 +79,9 @@ impl Provisioning<'_> {
         let annotations = self.observed.object.metadata.annotations.as_ref();
         if metal.locked
             || metal.in_maintenance
-            || annotations.is_some_and(|map| map.contains_key(LEAVE_POWER_ANNOTATION))
+            || annotations.is_some_and(|map| {
+                [LEAVE_POWER_ANNOTATION, MAINTENANCE_ANNOTATION].iter().any(|name| map.contains_key(*name))
+            })
         {
             return Step::say(progress("; it is locked, in maintenance or opted out, so it stays off"), after(300));
         }

@@ -6,9 +6,16 @@ use crate::Lookup;
 use crate::maas::{Power, State};
 
 /// Tags by which a person keeps new VMs off a host, on the VM host or on its machine. The names are the Go provider's.
-pub const MAINTENANCE_TAGS: [&str; 2] = ["maas-lxd-host-maintenance", "maas-lxd-host-noschedule"];
+pub const MAINTENANCE_TAGS: [&str; 2] = [MAINTENANCE_TAG, "maas-lxd-host-noschedule"];
+/// The one of them that also has the host emptied.
+pub const MAINTENANCE_TAG: &str = "maas-lxd-host-maintenance";
 /// The tag of a host that is to leave, on the VM host (S11). In MAAS, so that every manager sees it.
 pub const LEAVING_TAG: &str = "capmaas-leaving";
+/// Whether a tag keeps new VMs off a host.
+pub fn is_closing(tag: &str) -> bool {
+    tag == LEAVING_TAG || MAINTENANCE_TAGS.contains(&tag)
+}
+
 /// The one LXD profile that MAAS gives to the VMs that it makes, in projects that have it.
 pub const MAAS_PROFILE: &str = "maas";
 
@@ -50,19 +57,22 @@ pub struct Host {
     pub ports: Option<Vec<Port>>,
     /// LXD profiles, as the agent on it reports them; `None` if nobody does.
     pub profiles: Option<BTreeSet<String>>,
+    /// A roll-out is going to replace it: whoever comes to it has to leave again. Others are preferred.
+    pub departing: bool,
     /// The machine that it runs on. `Absent`: MAAS knows none, and its health is only what `reached` says.
     pub machine: Lookup<HostMachine>,
 }
 
 impl Host {
+    /// Whether it carries a tag, as a VM host or by its machine.
+    pub fn carries(&self, tag: &str) -> bool {
+        self.tags.contains(tag) || self.machine.found().is_some_and(|machine| machine.tags.contains(tag))
+    }
+
     /// The tag that keeps new VMs off it.
     pub fn closed_by(&self) -> Option<&str> {
-        let of_machine = match &self.machine {
-            Lookup::Found(machine) => Some(&machine.tags),
-            Lookup::Absent | Lookup::Unknown(_) => None,
-        };
         let closing = MAINTENANCE_TAGS.iter().chain([&LEAVING_TAG]);
-        closing.copied().find(|tag| self.tags.contains(*tag) || of_machine.is_some_and(|tags| tags.contains(*tag)))
+        closing.copied().find(|tag| self.carries(tag))
     }
 }
 

@@ -16,8 +16,8 @@ use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use crate::intent::Vm;
 
 pub use host::{
-    Claim, Host, HostMachine, LEAVING_TAG, MAAS_PROFILE, MAINTENANCE_TAGS, Named, Port, Room, Sibling, StoragePool,
-    SubnetRef,
+    Claim, Host, HostMachine, LEAVING_TAG, MAAS_PROFILE, MAINTENANCE_TAG, MAINTENANCE_TAGS, Named, Port, Room, Sibling,
+    StoragePool, SubnetRef, is_closing,
 };
 pub use verdict::{Attachment, Choice, Placement, Verdict, Why};
 
@@ -88,7 +88,8 @@ pub fn place(demand: &Demand<'_>, hosts: &[Host], claims: &[Claim], siblings: &[
             Err(why) => why,
             Ok(fits) => {
                 // In a zone that was asked for, all hosts have the same number of siblings in their zone.
-                let (rank, more) = ((near, beside, Reverse(fits.more), host.name.as_str(), host.id), fits.more);
+                let rank = (host.departing, near, beside, Reverse(fits.more), host.name.as_str(), host.id);
+                let more = fits.more;
                 if best.as_ref().is_none_or(|(before, ..)| rank < *before) {
                     best = Some((rank, verdicts.len(), fits));
                 }

@@ -30,6 +30,7 @@ fn host(id: i64, zone: &str) -> Host {
         pools: vec![StoragePool { name: "default".into(), free: 1_000_000_000_000, default: true }],
         ports: Some(vec![Port { name: "br0".into(), bridge: true, boot: true, vlan: 1, subnets: vec![subnet] }]),
         profiles: None,
+        departing: false,
         machine: Lookup::Found(HostMachine { state: State::Deployed, power: Power::On, tags: BTreeSet::new() }),
     }
 }
@@ -224,6 +225,16 @@ fn the_emptiest_zone_wins_then_the_emptiest_host_then_room_then_the_name() {
     assert_eq!(chosen(&ask(&vm(), &roomy, &[], &[])), 2, "more room");
     let pinned = Vm { zone: Some("z1".into()), ..vm() };
     assert_eq!(chosen(&ask(&pinned, &hosts, &[], &[on(1, "z1")])), 2, "in the zone that was asked for");
+}
+
+#[test]
+fn a_host_that_a_roll_out_is_going_to_replace_is_chosen_last() {
+    let departing = Host { departing: true, ..host(1, "az1") };
+    let beside = Sibling { host: Some(2), zone: Some("az2".into()) };
+    let siblings = [beside.clone(), beside];
+    assert_eq!(chosen(&ask(&vm(), &[departing.clone(), host(2, "az2")], &[], &siblings)), 2);
+    let full = Host { free: Room::default(), ..host(2, "az2") };
+    assert_eq!(chosen(&ask(&vm(), &[departing, full], &[], &siblings)), 1, "rather there than nowhere");
 }
 
 #[test]

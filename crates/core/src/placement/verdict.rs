@@ -5,7 +5,7 @@ use std::fmt;
 
 use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 
-use super::host::{MAAS_PROFILE, Named};
+use super::host::{LEAVING_TAG, MAAS_PROFILE, MAINTENANCE_TAG, Named};
 
 /// What was found out.
 #[derive(Debug, Clone, PartialEq)]
@@ -247,6 +247,10 @@ impl fmt::Display for Why {
             Self::NoProfile => f.write_str("does not have the profile"),
             Self::ProfilesNotReported => {
                 f.write_str("nobody reports its profiles; MAAS does not show them, lxd-initializer does")
+            }
+            Self::Closed(tag) if tag == LEAVING_TAG => write!(f, "leaves, so no new VM comes to it (tag {tag})"),
+            Self::Closed(tag) if tag == MAINTENANCE_TAG => {
+                write!(f, "is in maintenance, so no new VM comes to it (tag {tag})")
             }
             Self::Closed(tag) => write!(f, "carries the tag {tag}, which keeps new VMs off it"),
             Self::FailedBefore => f.write_str("failed for this machine before"),

@@ -116,6 +116,7 @@ fn host(inventory: &Inventory, number: i64, host: &VmHost) -> Host {
         pools: if reached { storage_pools(&vms, daemon) } else { Vec::new() },
         ports: machine.and_then(|machine| Some(ports(inventory, machine.interfaces.as_deref()?))),
         profiles: None,
+        departing: false,
         machine: match (machine, &beneath) {
             (Some(machine), _) => Lookup::Found(host_machine(machine)),
             (None, Some(id)) => Lookup::Unknown(format!("MAAS does not show {id}, the machine under it")),

@@ -26,6 +26,7 @@ pub(super) fn host(host: &VmHost, machine: Option<&Machine>, subnets: &[Subnet])
         pools: host.storage_pools.iter().filter_map(storage_pool).collect(),
         ports: machine.map(|machine| ports(machine, subnets)),
         profiles: None,
+        departing: false,
         machine: match (machine, &reference) {
             (Some(machine), _) => Lookup::Found(host_machine(machine)),
             (None, Some(id)) => Lookup::Unknown(format!("MAAS does not show {id}, the machine under it")),

@@ -434,8 +434,10 @@ fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
     for left in [maas::Machine { locked: true, ..off.clone() }, maas::Machine { in_maintenance: true, ..off.clone() }] {
         assert_eq!(effect(&decide(&observed.clone().seeing(left), later(601))), "");
     }
-    let opted_out = observed.with_annotation(LEAVE_POWER_ANNOTATION, "");
-    assert_eq!(effect(&decide(&opted_out, later(601))), "");
+    for annotation in [LEAVE_POWER_ANNOTATION, capmaas_api::names::MAINTENANCE_ANNOTATION] {
+        let opted_out = observed.clone().with_annotation(annotation, "");
+        assert_eq!(effect(&decide(&opted_out, later(601))), "", "{annotation}");
+    }
 }
 
 #[test]

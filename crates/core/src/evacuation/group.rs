@@ -1,0 +1,249 @@
+//! What replaces a Machine: a control plane or a MachineDeployment, and whether it can spare one now.
+
+use capmaas_api::capi::Machine;
+use capmaas_api::names::PAUSED_ANNOTATION;
+use capmaas_api::{Condition, ConditionStatus, Conditions as _};
+use serde_json::Value;
+
+use super::waiting::Waiting;
+
+/// Annotation of a `KubeadmControlPlane` that is replacing an unhealthy machine.
+const REMEDIATION: &str = "controlplane.cluster.x-k8s.io/remediation-in-progress";
+/// Conditions of every Machine that must hold, where they are reported; without the first nobody can tell.
+const OF_MACHINE: [&str; 3] = ["NodeHealthy", "HealthCheckSucceeded", "OwnerRemediated"];
+/// Conditions of control plane Machines.
+const OF_CONTROL_PLANE: [&str; 3] = ["APIServerPodHealthy", "ControllerManagerPodHealthy", "SchedulerPodHealthy"];
+/// The same where the control plane has an etcd of its own.
+const OF_ETCD: [&str; 2] = ["EtcdPodHealthy", "EtcdMemberHealthy"];
+
+/// What replaces a Machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Kind and name, for people.
+    pub name: String,
+    /// How many it may miss.
+    pub allowance: Allowance,
+    /// How many Machines it shall have; `None` if it does not say.
+    pub desired: Option<usize>,
+    /// Why it is not to be disturbed.
+    pub unsettled: Option<Unsettled>,
+    /// The Machines that it has, live.
+    pub members: Vec<Member>,
+}
+
+/// How many Machines a group may miss.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Allowance {
+    /// A control plane misses one, if it keeps its quorum without it.
+    ControlPlane {
+        /// Its machines are the members of its etcd.
+        stacked_etcd: bool,
+    },
+    /// A MachineDeployment says so.
+    Unavailable(usize),
+    /// Nothing says so, in these words.
+    Unknown(String),
+}
+
+/// Why a group is not to be disturbed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsettled {
+    /// It is being deleted.
+    Deleting,
+    /// It is paused.
+    Paused,
+    /// Its controller has not seen its latest change.
+    Unobserved,
+    /// It replaces its machines by itself: a roll-out is under way.
+    RollingOut,
+    /// It replaces an unhealthy machine.
+    Remediating,
+}
+
+/// A Machine of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// What is wrong with it, or not known about it.
+    pub trouble: Option<String>,
+}
+
+impl Group {
+    /// A `KubeadmControlPlane` as it is stored, with the Machines that it owns.
+    pub fn control_plane(object: &Value, machines: &[Machine]) -> Self {
+        let etcd = &object["spec"]["kubeadmConfigSpec"]["clusterConfiguration"]["etcd"]["external"];
+        let stacked_etcd = etcd.is_null();
+        let status = &object["status"];
+        let up_to_date = number(&status["upToDateReplicas"]).or_else(|| number(&status["updatedReplicas"]));
+        let desired = number(&object["spec"]["replicas"]);
+        let remediating = !object["metadata"]["annotations"][REMEDIATION].is_null();
+        let unsettled = unsettled(object).or_else(|| {
+            if remediating {
+                Some(Unsettled::Remediating)
+            } else {
+                (up_to_date != desired || up_to_date.is_none()).then_some(Unsettled::RollingOut)
+            }
+        });
+        let conditions: Vec<&str> =
+            OF_CONTROL_PLANE.into_iter().chain(OF_ETCD.into_iter().filter(|_| stacked_etcd)).collect();
+        Self {
+            name: named(object),
+            allowance: Allowance::ControlPlane { stacked_etcd },
+            desired,
+            unsettled,
+            members: machines.iter().map(|machine| member(machine, &conditions)).collect(),
+        }
+    }
+
+    /// A `MachineDeployment` as it is stored, with the Machines of its MachineSets.
+    pub fn deployment(object: &Value, machines: &[Machine]) -> Self {
+        let desired = number(&object["spec"]["replicas"]);
+        let status = &object["status"];
+        let up_to_date = number(&status["upToDateReplicas"]).or_else(|| number(&status["updatedReplicas"]));
+        // A roll-out under way makes more machines than are asked for, or replaces some itself.
+        let rolling =
+            up_to_date != number(&status["replicas"]) || desired.is_some_and(|desired| machines.len() > desired);
+        Self {
+            name: named(object),
+            allowance: allowance(object, desired),
+            desired,
+            unsettled: unsettled(object).or_else(|| rolling.then_some(Unsettled::RollingOut)),
+            members: machines.iter().map(|machine| member(machine, &[])).collect(),
+        }
+    }
+
+    /// Whether this Machine may go now.
+    pub fn may_lose(&self, machine: &str) -> Result<(), Waiting> {
+        let group = || self.name.clone();
+        if let Some(unsettled) = &self.unsettled {
+            return Err(Waiting::Unsettled(group(), unsettled.clone()));
+        }
+        let Some(desired) = self.desired else {
+            return Err(Waiting::Unknown(format!("how many machines {} shall have", self.name)));
+        };
+        let Some(own) = self.members.iter().find(|member| member.name == machine) else {
+            return Err(Waiting::Unknown(format!("whether the Machine {machine} is one of {}", self.name)));
+        };
+        if let Some(why) = &own.trouble {
+            return Err(Waiting::Unhealthy(own.name.clone(), why.clone()));
+        }
+        match &self.allowance {
+            Allowance::Unknown(why) => Err(Waiting::NoAllowance(group(), why.clone())),
+            Allowance::ControlPlane { .. } if desired <= 1 => Err(Waiting::OnlyOne(group())),
+            Allowance::ControlPlane { stacked_etcd: true } if desired < 3 => Err(Waiting::NoQuorum(group())),
+            Allowance::ControlPlane { .. } => self.is_whole(desired),
+            Allowance::Unavailable(allowed) => {
+                let well = self.members.iter().filter(|member| !member.deleting && member.trouble.is_none()).count();
+                let missing = desired.saturating_sub(well);
+                if missing < *allowed {
+                    return Ok(());
+                }
+                Err(Waiting::Budget { group: group(), missing, allowed: *allowed })
+            }
+        }
+    }
+
+    /// All there, all well, none about to go.
+    fn is_whole(&self, desired: usize) -> Result<(), Waiting> {
+        if let Some(leaving) = self.members.iter().find(|member| member.deleting) {
+            return Err(Waiting::OtherLeaves(self.name.clone(), leaving.name.clone()));
+        }
+        if self.members.len() != desired {
+            return Err(Waiting::Incomplete { group: self.name.clone(), has: self.members.len(), wants: desired });
+        }
+        match self.members.iter().find_map(|member| Some((member, member.trouble.as_ref()?))) {
+            Some((member, why)) => Err(Waiting::Unhealthy(member.name.clone(), why.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn number(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|number| usize::try_from(number).ok())
+}
+
+fn named(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
+fn unsettled(object: &Value) -> Option<Unsettled> {
+    let metadata = &object["metadata"];
+    if !metadata["deletionTimestamp"].is_null() {
+        return Some(Unsettled::Deleting);
+    }
+    if !metadata["annotations"][PAUSED_ANNOTATION].is_null() || object["spec"]["paused"] == true {
+        return Some(Unsettled::Paused);
+    }
+    let seen = number(&object["status"]["observedGeneration"]);
+    (seen.is_none() || seen != number(&metadata["generation"])).then_some(Unsettled::Unobserved)
+}
+
+/// How many a MachineDeployment may miss, as its strategy says: `spec.strategy` up to v1beta1, `spec.rollout.strategy` from v1beta2 on.
+fn allowance(object: &Value, desired: Option<usize>) -> Allowance {
+    let spec = &object["spec"];
+    let strategy =
+        if spec["rollout"]["strategy"].is_object() { &spec["rollout"]["strategy"] } else { &spec["strategy"] };
+    match strategy["type"].as_str() {
+        // Its machines are replaced when somebody deletes them, which is what happens here, one by one.
+        Some("OnDelete") => Allowance::Unavailable(1),
+        Some("RollingUpdate") => {
+            let update = &strategy["rollingUpdate"];
+            let desired = desired.unwrap_or(0);
+            let (Some(unavailable), Some(surge)) =
+                (share(&update["maxUnavailable"], 0, desired, false), share(&update["maxSurge"], 1, desired, true))
+            else {
+                return Allowance::Unknown("its maxUnavailable cannot be read".to_owned());
+            };
+            // As Cluster API resolves it: with neither nothing could ever be replaced.
+            Allowance::Unavailable(if unavailable == 0 && surge == 0 { 1 } else { unavailable })
+        }
+        Some(other) => Allowance::Unknown(format!("its strategy {other} is not known")),
+        None => Allowance::Unknown("it has no strategy".to_owned()),
+    }
+}
+
+/// A number, or a percentage of all; `None` if it is neither.
+fn share(value: &Value, absent: usize, of: usize, up: bool) -> Option<usize> {
+    match value {
+        Value::Null => Some(absent),
+        Value::String(text) => {
+            let percent: usize = text.strip_suffix('%')?.parse().ok()?;
+            let parts = percent.checked_mul(of)?;
+            Some(if up { parts.div_ceil(100) } else { parts / 100 })
+        }
+        value => number(value),
+    }
+}
+
+fn member(machine: &Machine, more: &[&str]) -> Member {
+    let conditions = &machine.status.conditions;
+    let name = machine.metadata.name.clone().unwrap_or_default();
+    let deleting = machine.metadata.deletion_timestamp.is_some();
+    let trouble = if machine.status.node_ref.is_none() {
+        Some("it has no Node yet".to_owned())
+    } else if !machine.status.unreadable.is_empty() {
+        Some("its status cannot be read".to_owned())
+    } else {
+        let (first, further) = (&OF_MACHINE[..1], &OF_MACHINE[1..]);
+        let must = first.iter().chain(more).find_map(|type_| failing(conditions, type_, true));
+        must.or_else(|| further.iter().find_map(|type_| failing(conditions, type_, false)))
+    };
+    Member { name, deleting, trouble }
+}
+
+/// What a condition says against a Machine. One that must be there and is not says nothing good.
+fn failing(conditions: &[Condition], type_: &str, required: bool) -> Option<String> {
+    match conditions.condition(type_) {
+        Some(condition) if condition.status == ConditionStatus::True => None,
+        Some(condition) => {
+            let message = condition.message.as_deref().unwrap_or_default();
+            let words = if message.is_empty() { String::new() } else { format!(": {message}") };
+            Some(format!("{type_} is {}{words}", condition.status))
+        }
+        None => required.then(|| format!("{type_} is not reported")),
+    }
+}

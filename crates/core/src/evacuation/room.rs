@@ -1,0 +1,61 @@
+//! Whether a replacement finds a place before the VM that it replaces is given up.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::Lookup;
+use crate::placement::{self, Claim, Demand, place};
+
+use super::observed::{Demanded, Host, Observed, Whose};
+
+/// What room is left for replacements, once everybody has a place who was there before.
+pub(super) struct Room {
+    hosts: Result<Vec<placement::Host>, String>,
+    claims: Vec<Claim>,
+}
+
+impl Room {
+    /// The hosts that stay. VMs that wait for a place, and replacements of Machines that are being deleted, get theirs first; one that
+    /// finds none takes nothing away from others.
+    pub(super) fn new(observed: &Observed, leaving: &[&Host]) -> Self {
+        let ids: BTreeSet<i64> = leaving.iter().map(|host| host.id).collect();
+        let (hosts, claims) = match &observed.site {
+            Lookup::Found(site) => {
+                (Ok(site.hosts.iter().filter(|host| !ids.contains(&host.id)).cloned().collect()), site.claims.clone())
+            }
+            Lookup::Absent => (Err("MAAS has no LXD hosts".to_owned()), Vec::new()),
+            Lookup::Unknown(why) => (Err(why.clone()), Vec::new()),
+        };
+        let mut room = Self { hosts, claims };
+        let guests = leaving.iter().filter_map(|host| host.guests.found()).flatten();
+        let leaving = guests.filter_map(|guest| match &guest.whose {
+            Whose::Ours(member) if member.machine.found().is_some_and(|machine| machine.deleting) => {
+                member.demanded.as_ref().ok()
+            }
+            Whose::Ours(_) | Whose::Foreign(_) => None,
+        });
+        let mut before: Vec<&Demanded> = observed.unplaced.iter().chain(leaving).collect();
+        let size = |it: &Demanded| (it.vm.cores, it.vm.memory, it.vm.disk);
+        before.sort_by_key(|demanded| (Reverse(size(demanded)), demanded.zone.clone()));
+        for demanded in before {
+            let _ = room.take(demanded);
+        }
+        room
+    }
+
+    /// Whether a VM has a place; if so it has it from now on.
+    pub(super) fn take(&mut self, demanded: &Demanded) -> Result<(), String> {
+        let hosts = self.hosts.as_ref().map_err(Clone::clone)?;
+        let none = BTreeSet::new();
+        let demand = Demand { vm: &demanded.vm, zone: demanded.zone.as_deref(), failed: &none };
+        let choice = place(&demand, hosts, &self.claims, &demanded.siblings).choice.map_err(|error| error.message)?;
+        self.claims.push(Claim {
+            host: choice.host,
+            cores: demanded.vm.cores,
+            memory: demanded.vm.memory,
+            disk: demanded.vm.disk,
+            storage_pool: Some(choice.storage_pool),
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+
+/// Anything at all about one VM.
+fn any_member() -> impl Strategy<Value = Member> {
+    let flags = proptest::array::uniform8(proptest::bool::weighted(0.15));
+    (0..4usize, 0..5usize, flags, 0..4usize, 0..3usize, 1..6u32).prop_map(
+        |(cluster, replicas, flags, sick, allowance, cores)| {
+            let cluster = format!("c{cluster}");
+            let mut group = control_plane(&cluster, replicas.max(1));
+            if flags[0] {
+                group.members.pop();
+            }
+            if let Some(member) = group.members.get_mut(sick) {
+                member.deleting = flags[1];
+                member.trouble = flags[2].then(|| "ill".to_owned());
+            }
+            group.unsettled = flags[3].then_some(Unsettled::RollingOut);
+            group.desired = (!flags[4] || replicas > 0).then_some(replicas);
+            group.allowance = match allowance {
+                0 => Allowance::ControlPlane { stacked_etcd: true },
+                1 => Allowance::ControlPlane { stacked_etcd: false },
+                _ => Allowance::Unavailable(replicas.saturating_sub(1)),
+            };
+            if group.members.is_empty() {
+                group = control_plane(&cluster, 1);
+            }
+            let mut member = member(&cluster, group);
+            member.demanded = Ok(demanded(cores));
+            if let Lookup::Found(machine) = &mut member.machine {
+                machine.held = flags[5];
+                machine.deleting = flags[1] && sick == 0;
+            }
+            if flags[6] {
+                member.consent = Lookup::Found(Consent::Manual);
+            }
+            if flags[7] {
+                member.paused = Lookup::Unknown("away".into());
+            }
+            member
+        },
+    )
+}
+
+fn any_observed() -> impl Strategy<Value = Observed> {
+    let hosts = proptest::collection::vec((proptest::collection::vec(any_member(), 0..4), any::<bool>()), 1..4);
+    (hosts, 0..12i64, 0..12i64, proptest::bool::weighted(0.1)).prop_map(|(hosts, free, more, denied)| {
+        let leaving = hosts.into_iter().zip(1..).map(|((members, deleted), id)| {
+            let mut guests: Vec<Guest> = members.into_iter().map(guest).collect();
+            guests.push(Guest { name: format!("foreign{id}"), whose: Whose::Foreign(None) });
+            let cause = if deleted { Cause::Leaving } else { Cause::Tagged };
+            Host { cause, ..leaving(id, guests) }
+        });
+        Observed {
+            hosts: leaving.collect(),
+            site: Lookup::Found(Site {
+                hosts: vec![lxd_host(1, 64), lxd_host(8, free), lxd_host(9, more)],
+                claims: vec![],
+            }),
+            unplaced: Vec::new(),
+            denied: denied.then(|| "forbidden".to_owned()),
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn s30_what_is_deleted_could_be_spared_had_consent_and_has_room(observed in any_observed()) {
+        let plan = decide(&observed);
+        let goes = fates(&plan).iter().filter(|fate| **fate == Fate::Goes).count();
+        prop_assert_eq!(goes, usize::from(plan.delete.is_some()));
+        let Some(machine) = plan.delete else { return Ok(()) };
+        let members = observed.hosts.iter().flat_map(|host| host.guests.found().unwrap());
+        let members: Vec<&Member> = members.filter_map(|guest| match &guest.whose {
+            Whose::Ours(member) if member.machine == Lookup::Found(machine.clone()) => Some(member.as_ref()),
+            _ => None,
+        }).collect();
+        prop_assert!(observed.denied.is_none() && !machine.held && !machine.deleting);
+        // Two guests of the same name may have been made up; one of them must allow it.
+        let fine = members.iter().any(|member| {
+            let group = member.group.found().unwrap();
+            let desired = group.desired.unwrap_or(0);
+            let well = group.members.iter().filter(|it| !it.deleting && it.trouble.is_none()).count();
+            let spare = match group.allowance {
+                Allowance::ControlPlane { stacked_etcd } => {
+                    let quorum = if stacked_etcd { desired / 2 + 1 } else { 1 };
+                    well == desired && group.members.len() == desired && well > quorum
+                }
+                Allowance::Unavailable(allowed) => well > 0 && desired - (well - 1) <= allowed,
+                Allowance::Unknown(_) => false,
+            };
+            let cores = i64::from(member.demanded.as_ref().unwrap().vm.cores);
+            let room = observed.site.found().unwrap().hosts.iter()
+                .any(|host| host.free.cores >= cores && !observed.hosts.iter().any(|leaving| leaving.id == host.id));
+            spare && room && group.unsettled.is_none() && member.consent == Lookup::Found(Consent::Automatic)
+                && member.paused == Lookup::Found(false)
+        });
+        prop_assert!(fine, "{:#?}", members);
+    }
+
+    #[test]
+    fn the_order_of_what_was_seen_does_not_matter(observed in any_observed(), turns in proptest::collection::vec(any::<Index>(), 8)) {
+        let mut other = observed.clone();
+        for turn in &turns {
+            let at = turn.index(other.hosts.len());
+            other.hosts.swap(0, at);
+        }
+        prop_assert_eq!(decide(&observed), decide(&other));
+        prop_assert_eq!(decide(&observed), decide(&observed));
+    }
+
+    /// Clusters whose Machines are deleted by us and replaced by their owner, at whatever pace, with managers that die in between:
+    /// at no time are two machines of one control plane missing, and in the end nothing is left on the host.
+    #[test]
+    fn s30_never_two_machines_of_one_control_plane_are_missing(
+        clusters in 1..5usize, on_host in 1..4usize, events in proptest::collection::vec(any::<Index>(), 200),
+    ) {
+        // By cluster: each machine's stage. 0: on the host; 1: being deleted; 2: gone, to be replaced; 3: elsewhere.
+        let mut world: BTreeMap<String, Vec<u8>> = (0..clusters)
+            .map(|number| (format!("c{number}"), (0..3).map(|machine| if machine < on_host { 0 } else { 3 }).collect()))
+            .collect();
+        let mut generation = 0;
+        for event in &events {
+            let observed = observed(seen(&world));
+            if let Some(machine) = decide(&observed).delete {
+                let (cluster, number) = machine.object.name.split_once('-').unwrap();
+                world.get_mut(cluster).unwrap()[number.parse::<usize>().unwrap()] = 1;
+            }
+            for (cluster, machines) in &world {
+                let missing = machines.iter().filter(|stage| matches!(stage, 1 | 2)).count();
+                prop_assert!(missing <= 1, "{} misses {}", cluster, missing);
+            }
+            // Somebody makes progress, or nobody does.
+            let mut busy: Vec<&mut u8> = world.values_mut().flatten().filter(|stage| matches!(stage, 1 | 2)).collect();
+            let at = event.index(busy.len() + 1);
+            if let Some(stage) = busy.get_mut(at) {
+                **stage += 1;
+                generation += 1;
+            }
+        }
+        let left = world.values().flatten().filter(|stage| **stage == 0).count();
+        prop_assert!(left == 0 || generation < clusters * on_host * 2, "{} left after {}", left, generation);
+    }
+}
+
+fn seen(world: &BTreeMap<String, Vec<u8>>) -> Vec<Guest> {
+    let mut guests = Vec::new();
+    for (cluster, machines) in world {
+        let mut group = control_plane(cluster, 3);
+        for (member, stage) in group.members.iter_mut().zip(machines) {
+            member.deleting = *stage == 1;
+        }
+        let stages: BTreeMap<String, u8> =
+            group.members.iter().map(|member| member.name.clone()).zip(machines.iter().copied()).collect();
+        group.members.retain(|member| stages[&member.name] != 2);
+        for (name, stage) in stages.iter().filter(|(_, stage)| matches!(stage, 0 | 1)) {
+            let mut member = member(cluster, group.clone());
+            if let Lookup::Found(machine) = &mut member.machine {
+                machine.object.name.clone_from(name);
+                machine.deleting = *stage == 1;
+            }
+            guests.push(guest(member));
+        }
+    }
+    guests
+}

@@ -1,0 +1,227 @@
+use capmaas_api::{ConditionStatus, reasons};
+
+use super::*;
+
+/// What becomes of the one VM on the host after this change, and the Machine that is deleted.
+fn after(change: impl FnOnce(&mut Observed, &mut Member)) -> (Fate, Option<String>) {
+    let (mut observed, mut vm) = (observed(Vec::new()), member("c1", control_plane("c1", 3)));
+    change(&mut observed, &mut vm);
+    observed.hosts[0].guests = Lookup::Found(vec![guest(vm)]);
+    let plan = decide(&observed);
+    (fates(&plan).remove(0), plan.delete.map(|machine| machine.object.name))
+}
+
+fn waits(change: impl FnOnce(&mut Observed, &mut Member)) -> Waiting {
+    match after(change) {
+        (Fate::Waits(waiting), None) => waiting,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn group(vm: &mut Member) -> &mut Group {
+    match &mut vm.group {
+        Lookup::Found(group) => group,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn machine(vm: &mut Member) -> &mut Machine {
+    match &mut vm.machine {
+        Lookup::Found(machine) => machine,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn s30_a_machine_of_a_healthy_control_plane_is_deleted_when_there_is_room_for_another() {
+    assert_eq!(after(|_, _| {}), (Fate::Goes, Some("c1-0".into())));
+}
+
+#[test]
+fn s30_one_that_is_being_deleted_is_on_its_way() {
+    assert_eq!(after(|_, vm| machine(vm).deleting = true), (Fate::Leaves, None));
+}
+
+#[test]
+fn s01_whatever_is_not_known_keeps_a_vm_where_it_is() {
+    let unknown = || "away".to_owned();
+    let changes: [fn(&mut Member, String); 5] = [
+        |vm, why| vm.machine = Lookup::Unknown(why),
+        |vm, why| vm.paused = Lookup::Unknown(why),
+        |vm, why| vm.consent = Lookup::Unknown(why),
+        |vm, why| vm.group = Lookup::Unknown(why),
+        |vm, why| vm.demanded = Err(why),
+    ];
+    for change in changes {
+        assert_eq!(waits(|_, vm| change(vm, unknown())), Waiting::Unknown(unknown()));
+    }
+    assert!(matches!(waits(|_, vm| vm.machine = Lookup::Absent), Waiting::Unknown(_)));
+    assert!(matches!(waits(|_, vm| vm.paused = Lookup::Absent), Waiting::Unknown(_)));
+    assert!(matches!(waits(|_, vm| vm.consent = Lookup::Absent), Waiting::Unknown(_)));
+    assert!(matches!(waits(|observed, _| observed.site = Lookup::Unknown(unknown())), Waiting::NoRoom(_)));
+}
+
+#[test]
+fn s30_the_owner_of_a_cluster_can_refuse_or_delay() {
+    assert_eq!(waits(|_, vm| vm.consent = Lookup::Found(Consent::Manual)), Waiting::Manual("default/c1-0".into()));
+    assert_eq!(waits(|_, vm| machine(vm).held = true), Waiting::Held("default/c1-0".into()));
+    assert_eq!(waits(|_, vm| vm.paused = Lookup::Found(true)), Waiting::Paused);
+}
+
+#[test]
+fn s30_consent_is_automatic_unless_the_cluster_says_otherwise_or_something_unreadable() {
+    let of = |spec: serde_json::Value| consent(&serde_json::from_value(spec).unwrap());
+    let automatic = Lookup::Found(Consent::Automatic);
+    assert_eq!(of(serde_json::json!({ "dnsDomain": "maas" })), automatic);
+    assert_eq!(of(serde_json::json!({ "evacuation": "Automatic" })), automatic);
+    assert_eq!(of(serde_json::json!({ "evacuation": "Manual" })), Lookup::Found(Consent::Manual));
+    for odd in [
+        serde_json::json!({ "evacuation": "Sometimes" }),
+        serde_json::json!({ "evacuation": 7 }),
+        serde_json::json!("odd"),
+    ] {
+        assert!(matches!(of(odd.clone()), Lookup::Unknown(_)), "{odd}");
+    }
+}
+
+#[test]
+fn s30_what_nobody_would_replace_is_never_deleted() {
+    assert_eq!(waits(|_, vm| vm.group = Lookup::Absent), Waiting::NoOwner("default/c1-0".into()));
+    let one = |_: &mut Observed, vm: &mut Member| vm.group = Lookup::Found(control_plane("c1", 1));
+    assert!(matches!(waits(one), Waiting::OnlyOne(_)));
+    let two = |_: &mut Observed, vm: &mut Member| vm.group = Lookup::Found(control_plane("c1", 2));
+    assert!(matches!(waits(two), Waiting::NoQuorum(_)));
+    let external = |_: &mut Observed, vm: &mut Member| {
+        vm.group = Lookup::Found(Group {
+            allowance: Allowance::ControlPlane { stacked_etcd: false },
+            ..control_plane("c1", 2)
+        });
+    };
+    assert_eq!(after(external).0, Fate::Goes, "an etcd of its own is not affected");
+}
+
+#[test]
+fn s30_a_vm_of_somebody_else_is_never_touched_and_is_named() {
+    let mut observed = observed(vec![Guest { name: "theirs".into(), whose: Whose::Foreign(Some("bob".into())) }]);
+    let plan = decide(&observed);
+    assert_eq!((plan.delete.clone(), fates(&plan)), (None, vec![Fate::Waits(Waiting::Foreign(Some("bob".into())))]));
+    let verdict = host_verdict(&plan.hosts[0]);
+    assert_eq!((verdict.status, verdict.reason), (ConditionStatus::True, reasons::EVACUATION_WAITING));
+    assert!(verdict.message.contains("theirs is not ours but of MAAS user bob"), "{}", verdict.message);
+    observed.hosts[0].guests = Lookup::Unknown("MAAS does not answer".into());
+    assert_eq!(host_verdict(&decide(&observed).hosts[0]).reason, reasons::EVACUATION_WAITING);
+    observed.hosts[0].guests = Lookup::Found(Vec::new());
+    let verdict = host_verdict(&decide(&observed).hosts[0]);
+    assert_eq!((verdict.status, verdict.reason), (ConditionStatus::False, reasons::EVACUATED));
+}
+
+#[test]
+fn s30_a_control_plane_that_misses_a_machine_or_has_an_unhealthy_one_keeps_the_others() {
+    assert!(
+        matches!(waits(|_, vm| group(vm).members[1].deleting = true), Waiting::OtherLeaves(_, other) if other == "c1-1")
+    );
+    assert!(matches!(waits(|_, vm| drop(group(vm).members.pop())), Waiting::Incomplete { has: 2, wants: 3, .. }));
+    let ill = |_: &mut Observed, vm: &mut Member| group(vm).members[2].trouble = Some("no etcd".into());
+    assert_eq!(waits(ill), Waiting::Unhealthy("c1-2".into(), "no etcd".into()));
+    assert!(matches!(waits(|_, vm| group(vm).desired = None), Waiting::Unknown(_)));
+    assert!(matches!(
+        waits(|_, vm| drop(group(vm).members.remove(0))),
+        Waiting::Unknown(what) if what.contains("c1-0")
+    ));
+    let unsettled =
+        [Unsettled::Deleting, Unsettled::Paused, Unsettled::Unobserved, Unsettled::RollingOut, Unsettled::Remediating];
+    for unsettled in unsettled {
+        let waiting = waits(|_, vm| group(vm).unsettled = Some(unsettled.clone()));
+        assert_eq!(waiting, Waiting::Unsettled("KubeadmControlPlane c1".into(), unsettled));
+    }
+}
+
+#[test]
+fn s30_a_machine_deployment_misses_as_many_as_it_says() {
+    let with = |allowed: usize, missing: usize| {
+        move |_: &mut Observed, vm: &mut Member| {
+            let group = group(vm);
+            group.allowance = Allowance::Unavailable(allowed);
+            group.members[3 - missing..].iter_mut().for_each(|member| member.deleting = true);
+        }
+    };
+    assert_eq!(after(with(1, 0)).0, Fate::Goes);
+    assert_eq!(after(with(2, 1)).0, Fate::Goes);
+    assert!(matches!(waits(with(0, 0)), Waiting::Budget { missing: 0, allowed: 0, .. }));
+    assert!(matches!(waits(with(1, 1)), Waiting::Budget { missing: 1, allowed: 1, .. }));
+    let unknown = |_: &mut Observed, vm: &mut Member| group(vm).allowance = Allowance::Unknown("odd".into());
+    assert!(matches!(waits(unknown), Waiting::NoAllowance(..)));
+}
+
+#[test]
+fn s30_without_room_nothing_is_deleted_and_hosts_that_leave_are_no_room() {
+    let full = |observed: &mut Observed, _: &mut Member| {
+        observed.site = Lookup::Found(Site { hosts: vec![lxd_host(1, 8), lxd_host(2, 1)], claims: Vec::new() });
+    };
+    assert!(matches!(waits(full), Waiting::NoRoom(why) if why.contains("2 cores")));
+    let both_leave = |observed: &mut Observed, _: &mut Member| {
+        observed.hosts.push(leaving(2, Vec::new()));
+        observed.hosts.push(leaving(3, Vec::new()));
+    };
+    assert!(matches!(waits(both_leave), Waiting::NoRoom(_)));
+    let promised = |observed: &mut Observed, _: &mut Member| {
+        observed.site = Lookup::Found(Site { hosts: vec![lxd_host(2, 3)], claims: Vec::new() });
+        observed.unplaced = vec![demanded(2)];
+    };
+    assert!(matches!(waits(promised), Waiting::NoRoom(_)), "who asked before has it");
+    let too_large = |observed: &mut Observed, _: &mut Member| {
+        observed.site = Lookup::Found(Site { hosts: vec![lxd_host(2, 3)], claims: Vec::new() });
+        observed.unplaced = vec![demanded(64)];
+    };
+    assert_eq!(after(too_large).0, Fate::Goes, "who fits nowhere takes nothing away");
+}
+
+#[test]
+fn s30_a_host_that_still_takes_vms_keeps_those_that_are_on_it() {
+    let waiting = waits(|observed, _| observed.hosts[0].open = Some("MAAS refuses the tag".into()));
+    assert_eq!(waiting, Waiting::Open("MAAS refuses the tag".into()));
+}
+
+#[test]
+fn s30_one_machine_goes_in_a_pass_and_room_is_counted_for_those_on_their_way() {
+    let of = |cluster: &str| member(cluster, control_plane(cluster, 3));
+    let mut observed = observed(vec![guest(of("c2")), guest(of("c1")), guest(of("c3"))]);
+    observed.site = Lookup::Found(Site { hosts: vec![lxd_host(2, 4)], claims: Vec::new() });
+    let plan = decide(&observed);
+    assert_eq!(plan.delete.as_ref().unwrap().object.name, "c1-0");
+    let expected = [Fate::Goes, Fate::Waits(Waiting::Turn("default/c1-0".into()))];
+    assert_eq!(fates(&plan)[..2], expected);
+    assert!(matches!(&fates(&plan)[2], Fate::Waits(Waiting::NoRoom(_))), "there is room for two");
+
+    let mut going = of("c1");
+    machine(&mut going).deleting = true;
+    observed.hosts[0].guests = Lookup::Found(vec![guest(going.clone()), guest(of("c2")), guest(of("c3"))]);
+    assert_eq!(decide(&observed).delete.unwrap().object.name, "c2-0");
+    let mut second = of("c2");
+    machine(&mut second).deleting = true;
+    observed.hosts[0].guests = Lookup::Found(vec![guest(going), guest(second), guest(of("c3"))]);
+    assert_eq!(decide(&observed).delete, None, "both places are promised");
+}
+
+#[test]
+fn s30_without_the_right_to_delete_it_says_what_it_would_do() {
+    let (fate, deleted) = after(|observed, _| observed.denied = Some("forbidden".into()));
+    assert_eq!((fate, deleted), (Fate::Waits(Waiting::Denied("default/c1-0".into())), None));
+}
+
+#[test]
+fn conditions_count_name_and_explain() {
+    let mut single = member("c2", control_plane("c2", 1));
+    single.consent = Lookup::Found(Consent::Automatic);
+    let plan = decide(&observed(vec![guest(member("c1", control_plane("c1", 3))), guest(single)]));
+    let verdict = host_verdict(&plan.hosts[0]);
+    assert_eq!(verdict.reason, reasons::EVACUATING);
+    assert_eq!(
+        verdict.message,
+        "the LXD host host1 is in maintenance (fans); 2 VMs left: c1-0 of cluster default/c1 is being replaced; c2-0 of cluster \
+         default/c2 is the only machine of KubeadmControlPlane c2; scale that to 3, or delete it with its cluster"
+    );
+    let clusters = cluster_verdicts(&plan);
+    let said: Vec<_> = clusters.iter().map(|(cluster, verdict)| (cluster.name.as_str(), verdict.reason)).collect();
+    assert_eq!(said, [("c1", reasons::EVACUATING), ("c2", reasons::EVACUATION_WAITING)]);
+}

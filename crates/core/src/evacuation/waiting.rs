@@ -1,0 +1,163 @@
+//! Why a VM stays where it is, for now or until a person acts.
+
+use std::fmt;
+
+use capmaas_api::names::HOLD_EVACUATION_ANNOTATION;
+
+use super::group::Unsettled;
+
+/// Why the Machine of a VM is not deleted now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// It is none of ours. The MAAS user who has it, if anybody does.
+    Foreign(Option<String>),
+    /// Something that must be known is not.
+    Unknown(String),
+    /// The host still takes new VMs; why.
+    Open(String),
+    /// It or its Cluster is paused or being moved.
+    Paused,
+    /// The owner of the cluster does it himself: `spec.evacuation` is Manual. The Machine.
+    Manual(String),
+    /// A person holds the Machine by an annotation.
+    Held(String),
+    /// Nothing would replace the Machine.
+    NoOwner(String),
+    /// The control plane has this one machine.
+    OnlyOne(String),
+    /// etcd would lose its quorum.
+    NoQuorum(String),
+    /// Nothing says how many machines the group may miss.
+    NoAllowance(String, String),
+    /// The group is not to be disturbed.
+    Unsettled(String, Unsettled),
+    /// A machine of the same control plane is being deleted.
+    OtherLeaves(String, String),
+    /// The control plane does not have all its machines.
+    Incomplete {
+        /// The group.
+        group: String,
+        /// So many it has.
+        has: usize,
+        /// So many it shall have.
+        wants: usize,
+    },
+    /// A machine of the group is not well.
+    Unhealthy(String, String),
+    /// As many machines are missing as may be.
+    Budget {
+        /// The group.
+        group: String,
+        /// So many are missing.
+        missing: usize,
+        /// So many may be.
+        allowed: usize,
+    },
+    /// No other host has room for the replacement.
+    NoRoom(String),
+    /// Another Machine goes first.
+    Turn(String),
+    /// This manager may not delete Machines. The Machine.
+    Denied(String),
+}
+
+impl Waiting {
+    /// It goes on by itself; else a person has to do something.
+    pub fn passes(&self) -> bool {
+        match self {
+            Self::Turn(_) | Self::OtherLeaves(..) | Self::Incomplete { .. } => true,
+            Self::Unsettled(_, unsettled) => *unsettled != Unsettled::Paused,
+            Self::Budget { missing, .. } => *missing > 0,
+            _ => false,
+        }
+    }
+
+    /// One word for metrics and events.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Foreign(_) => "Foreign",
+            Self::Unknown(_) => "Unknown",
+            Self::Open(_) => "Open",
+            Self::Paused => "Paused",
+            Self::Manual(_) => "Manual",
+            Self::Held(_) => "Held",
+            Self::NoOwner(_) => "NoOwner",
+            Self::OnlyOne(_) => "OnlyOne",
+            Self::NoQuorum(_) => "NoQuorum",
+            Self::NoAllowance(..) => "NoAllowance",
+            Self::Unsettled(..) => "Unsettled",
+            Self::OtherLeaves(..) => "OtherLeaves",
+            Self::Incomplete { .. } => "Incomplete",
+            Self::Unhealthy(..) => "Unhealthy",
+            Self::Budget { .. } => "Budget",
+            Self::NoRoom(_) => "NoRoom",
+            Self::Turn(_) => "Turn",
+            Self::Denied(_) => "Denied",
+        }
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign(Some(owner)) => write!(f, "is not ours but of MAAS user {owner}, who has to move it"),
+            Self::Foreign(None) => f.write_str("is not ours and nobody has allocated it; delete it in MAAS"),
+            Self::Unknown(what) => write!(f, "stays because this is not known: {what}"),
+            Self::Open(why) => write!(f, "waits until its host takes no more VMs: {why}"),
+            Self::Paused => f.write_str("stays because it or its Cluster is paused"),
+            Self::Manual(machine) => {
+                write!(
+                    f,
+                    "stays because its cluster says evacuation: Manual; delete the Machine {machine} when it suits"
+                )
+            }
+            Self::Held(machine) => write!(
+                f,
+                "is held by the annotation {HOLD_EVACUATION_ANNOTATION} of the Machine {machine}; remove it to go on"
+            ),
+            Self::NoOwner(machine) => {
+                write!(
+                    f,
+                    "would not be replaced, because nothing owns the Machine {machine}; move what runs there and delete it"
+                )
+            }
+            Self::OnlyOne(group) => {
+                write!(f, "is the only machine of {group}; scale that to 3, or delete it with its cluster")
+            }
+            Self::NoQuorum(group) => write!(f, "is needed for the quorum of {group}; scale that to 3"),
+            Self::NoAllowance(group, why) => {
+                write!(f, "stays because nothing says how many machines {group} may miss: {why}")
+            }
+            Self::Unsettled(group, Unsettled::Deleting) => write!(f, "goes with {group}, which is being deleted"),
+            Self::Unsettled(group, Unsettled::Paused) => write!(f, "stays because {group} is paused"),
+            Self::Unsettled(group, Unsettled::Unobserved) => {
+                write!(f, "waits until the latest change of {group} was looked at")
+            }
+            Self::Unsettled(group, Unsettled::RollingOut) => {
+                write!(f, "waits for the roll-out of {group}, which replaces its machines itself")
+            }
+            Self::Unsettled(group, Unsettled::Remediating) => {
+                write!(f, "waits until {group} has replaced an unhealthy machine")
+            }
+            Self::OtherLeaves(group, machine) => write!(f, "waits until {machine} of {group} is replaced"),
+            Self::Incomplete { group, has, wants } => {
+                write!(f, "waits because {group} has {has} of {wants} machines")
+            }
+            Self::Unhealthy(machine, why) => write!(f, "waits because the Machine {machine} is not well: {why}"),
+            Self::Budget { group, missing: 0, .. } => write!(
+                f,
+                "stays because {group} may not miss a machine; set maxUnavailable of its rolling update to 1, or roll it out"
+            ),
+            Self::Budget { group, missing, allowed } => {
+                write!(f, "waits because {missing} machines of {group} are missing and {allowed} may be")
+            }
+            Self::NoRoom(why) => write!(f, "stays because its replacement would find no room: {why}"),
+            Self::Turn(machine) => write!(f, "comes after {machine}"),
+            Self::Denied(machine) => write!(
+                f,
+                "would go now, but this manager may not delete the Machine {machine}; delete it, or install the ClusterRole \
+                 capmaas-evacuation"
+            ),
+        }
+    }
+}
