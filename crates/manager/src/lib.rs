@@ -10,6 +10,7 @@ mod coalesced_reads;
 pub mod credential_rotation;
 pub mod diagnostics;
 pub mod discovery;
+pub mod evacuation;
 pub mod feed;
 pub mod fenced;
 pub mod health;
@@ -49,7 +50,7 @@ use crate::identity::{
     AllowedEndpoints, CredentialCopies, EnvironmentCredentials, Identities, KubeCredentialCopies, over_network,
 };
 use crate::joining::Joining;
-use crate::kubernetes::{KubeClient, Kubernetes};
+use crate::kubernetes::{KubeClient, Kubernetes, Owners};
 use crate::lease::{Election, Fence};
 use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
@@ -144,6 +145,7 @@ async fn work(
                 .with_core_machines(watches.machines.store()),
         );
         let kubernetes: Arc<dyn Kubernetes> = port.clone();
+        let owners: Arc<dyn Owners> = port.clone();
         let settings = identity::Settings {
             namespace: args.pod_namespace.clone(),
             identity_namespaces: args.identity_namespaces.iter().cloned().collect(),
@@ -182,6 +184,7 @@ async fn work(
         let platform = Platform {
             client: client.clone(),
             kubernetes,
+            owners,
             core_version,
             scope: scope.clone(),
             watches,
@@ -236,8 +239,9 @@ async fn reconcile(platform: Platform, stop: channel::Receiver<bool>) {
         () = stopped(stop.clone()) => return,
     }
     let clusters = Box::pin(cluster::run(platform.clone(), stopped(stop.clone())));
+    let evacuation = Box::pin(evacuation::run(platform.clone(), stopped(stop.clone())));
     let machines = Box::pin(machine::run(platform, stopped(stop)));
-    tokio::join!(clusters, machines);
+    tokio::join!(clusters, evacuation, machines);
 }
 
 /// True from the first SIGTERM or SIGINT on.

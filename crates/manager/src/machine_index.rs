@@ -197,6 +197,13 @@ impl MachineIndex {
         look(&mut others.map(|(_, facts)| &facts.vm))
     }
 
+    /// The Clusters that have VMs on LXD hosts, or are to have some there.
+    pub fn clusters_with_vms(&self) -> BTreeSet<Key> {
+        let inner = self.read();
+        let placed = inner.originals(inner.objects.keys()).filter(|(_, facts)| facts.vm.is_placed());
+        placed.map(|(_, facts)| facts.cluster.clone()).collect()
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -74,6 +74,8 @@ struct Inner {
     resets: Counter,
     abandoned: Counter,
     leader: Gauge<i64, AtomicI64>,
+    evacuating: Family<StateLabels, Gauge>,
+    evacuated: Counter,
     count_machines: Mutex<Option<CountMachines>>,
 }
 
@@ -135,6 +137,18 @@ impl Metrics {
         );
         let leader = Gauge::<i64, AtomicI64>::default();
         registry.register("leader", "1 while this manager may write", leader.clone());
+        let evacuating = Family::<StateLabels, Gauge>::default();
+        registry.register(
+            "evacuation_vms",
+            "VMs on LXD hosts that leave or are in maintenance, by what they wait for",
+            evacuating.clone(),
+        );
+        let evacuated = Counter::<u64, AtomicU64>::default();
+        registry.register(
+            "evacuation_machines_deleted",
+            "Machines that were deleted because their LXD host leaves",
+            evacuated.clone(),
+        );
         let count_machines = Mutex::default();
         let inner = Inner {
             registry,
@@ -150,6 +164,8 @@ impl Metrics {
             resets,
             abandoned,
             leader,
+            evacuating,
+            evacuated,
             count_machines,
         };
         Self { inner: Arc::new(inner) }
@@ -180,6 +196,19 @@ impl Metrics {
     /// A person told us to let a machine go (S14).
     pub fn abandoned(&self) {
         self.inner.abandoned.inc();
+    }
+
+    /// So many VMs are on LXD hosts that shall be empty, by what they wait for.
+    pub fn evacuating(&self, vms: &BTreeMap<&'static str, i64>) {
+        self.inner.evacuating.clear();
+        for (state, count) in vms {
+            self.inner.evacuating.get_or_create(&StateLabels { state: (*state).to_owned() }).set(*count);
+        }
+    }
+
+    /// A Machine was deleted because its LXD host shall be empty.
+    pub fn evacuated(&self) {
+        self.inner.evacuated.inc();
     }
 
     /// Whether this manager may write.

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::feed::Waker;
 use crate::health::Liveness;
 use crate::identity::{CONFIG_MAPS, CredentialCopies, Identities, SECRETS};
-use crate::kubernetes::{Kubernetes, says_absent};
+use crate::kubernetes::{Kubernetes, Owners, says_absent};
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::machine_index::MachineIndex;
@@ -108,6 +108,8 @@ pub struct Platform {
     pub client: Client,
     /// The door to Kubernetes.
     pub kubernetes: Arc<dyn Kubernetes>,
+    /// Machines and what owns them.
+    pub owners: Arc<dyn Owners>,
     /// The version of Cluster API's kinds that is read. The reconcilers are started anew when it changes.
     pub core_version: watch::Receiver<String>,
     /// Which objects are ours.

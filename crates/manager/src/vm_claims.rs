@@ -36,6 +36,11 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// It has a place on an LXD host, or is to have one there.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.claim.is_some()
+    }
+
     /// What an object says, with the record that it carries.
     pub fn of(machine: &MaasMachine, record: Option<&Journal>) -> Self {
         let place = record.and_then(Journal::place);

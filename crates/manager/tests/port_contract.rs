@@ -8,12 +8,14 @@ use std::time::Duration;
 use capmaas_api::{MaasMachine, names};
 use capmaas_manager::clock::Clock;
 use capmaas_manager::kubernetes::{
-    self, ErrorKind, Guard, Key, Kind, KubeClient, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Which,
+    self, ErrorKind, Guard, Key, Kind, KubeClient, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Owners,
+    Which,
 };
 use capmaas_manager::machine_index::Asker;
 use capmaas_testbed::{SharedTestbed, Testbed};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
@@ -31,6 +33,13 @@ enum Stage {
 
 impl Stage {
     fn port(&self) -> &dyn Kubernetes {
+        match self {
+            Self::Server(_, port) => port.as_ref(),
+            Self::Memory(port) => port,
+        }
+    }
+
+    fn owners(&self) -> &dyn Owners {
         match self {
             Self::Server(_, port) => port.as_ref(),
             Self::Memory(port) => port,
@@ -198,6 +207,7 @@ contract!(
     what_is_applied_to_a_workload_cluster_is_read_back_and_other_fields_stay,
     every_maas_cluster_is_listed,
     a_secret_is_made_once_and_never_changes,
+    a_machine_is_listed_live_and_deleted_only_as_it_was_read,
 );
 
 mod promises {
@@ -303,6 +313,41 @@ mod promises {
         let mut conditions: Vec<_> = status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str())).collect();
         conditions.sort_unstable();
         assert_eq!(conditions, [("Foreign", "True"), ("Ready", "True")]);
+    }
+
+    pub(super) async fn a_machine_is_listed_live_and_deleted_only_as_it_was_read(stage: Stage) {
+        let (owners, cluster) = (stage.owners(), key("owned"));
+        let metadata = json!({
+            "name": "owned-0", "namespace": "default", "labels": { names::CLUSTER_NAME_LABEL: "owned" },
+        });
+        let made = stage
+            .create(json!({
+                "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine", "metadata": metadata,
+                "spec": { "clusterName": "owned" },
+            }))
+            .await;
+        let listed = owners.machines(&cluster).await.unwrap();
+        assert_eq!(listed.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>(), ["owned-0"]);
+        assert!(owners.machines(&key("another")).await.unwrap().is_empty());
+        let uid = made["metadata"]["uid"].as_str().unwrap();
+        let reference = |uid: &str| OwnerReference {
+            api_version: "cluster.x-k8s.io/v1beta1".into(),
+            kind: "Machine".into(),
+            name: "owned-0".into(),
+            uid: uid.into(),
+            ..OwnerReference::default()
+        };
+        assert!(owners.owner("default", &reference(uid)).await.unwrap().is_some());
+        assert!(owners.owner("default", &reference("another")).await.unwrap().is_none());
+        let (machine, guard) = (key("owned-0"), Guard::of(&listed[0]));
+        let other = Guard { resource_version: "987654321".into() };
+        let refused = [(uid, &other), ("00000000-0000-0000-0000-00000000ffff", &guard)];
+        for (uid, guard) in refused {
+            let error = owners.delete_machine(&machine, uid, guard).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Conflict, "{error}");
+        }
+        owners.delete_machine(&machine, uid, &guard).await.unwrap();
+        assert!(owners.machines(&cluster).await.unwrap().is_empty());
     }
 
     pub(super) async fn a_status_is_not_written_to_an_object_that_changed(stage: Stage) {

@@ -43,11 +43,28 @@ fn s28_every_annotation_that_the_manager_keeps_its_journal_in_is_under_the_name_
         capmaas_core::machine::DEBTS_ANNOTATION,
         capmaas_core::credentials::IDENTITY_ANNOTATION,
         capmaas_core::hosts::leaving::ASKED_ANNOTATION,
+        capmaas_api::names::MAINTENANCE_TAGGED_ANNOTATION,
     ];
     for name in journal {
         assert!(name.starts_with("infrastructure.cluster.x-k8s.io/") && !policy.contains(name), "{name}");
     }
-    for name in [capmaas_core::machine::ABANDON_ANNOTATION, capmaas_core::machine::LEAVE_POWER_ANNOTATION] {
+    let for_people = [
+        capmaas_core::machine::ABANDON_ANNOTATION,
+        capmaas_core::machine::LEAVE_POWER_ANNOTATION,
+        capmaas_api::names::MAINTENANCE_ANNOTATION,
+    ];
+    for name in for_people {
         assert!(policy.contains(&format!("'{name}'")), "{name} is for people to write");
     }
+}
+
+#[test]
+fn s30_the_right_to_delete_machines_is_in_a_role_of_its_own() {
+    for rule in rules("ClusterRole").iter().chain(&rules("Role")) {
+        let deletes = rule["verbs"].as_array().unwrap().contains(&json!("delete"));
+        assert!(!deletes || rule["resources"] == json!(["secrets"]), "{rule}");
+    }
+    let role = &documents("config/rbac/evacuation_role.yaml")[0];
+    let expected = json!([{ "apiGroups": ["cluster.x-k8s.io"], "resources": ["machines"], "verbs": ["delete"] }]);
+    assert_eq!(role["rules"], expected);
 }

@@ -60,13 +60,20 @@ impl Maas {
 
     /// Adds one host.
     pub fn add_host(&self, name: &str, zone: &str, pool: &str) -> anyhow::Result<()> {
-        let address = self.control().with_model(|model| format!("10.99.0.{}:8443", model.world.lxds.len() + 1));
-        let disks = json!([{"name": "default", "driver": "dir", "total": DISK_BYTES}]);
         self.arrange(json!([
             {"pool": {"name": pool}},
             // Somebody else's, so that no cluster takes it and none is blamed for leaving it.
             {"machine": {"hostname": name, "zone": zone, "pool": pool, "status": "Deployed", "owner": "admin",
                          "cpu_count": CORES, "memory": MEMORY_MIB}},
+        ]))?;
+        self.make_host(name, zone, pool)
+    }
+
+    /// Makes a machine that is there a host.
+    pub fn make_host(&self, name: &str, zone: &str, pool: &str) -> anyhow::Result<()> {
+        let address = self.control().with_model(|model| format!("10.99.0.{}:8443", model.world.lxds.len() + 1));
+        let disks = json!([{"name": "default", "driver": "dir", "total": DISK_BYTES}]);
+        self.arrange(json!([
             {"lxd": {"address": address, "cores": CORES, "memory": MEMORY_MIB, "storage_pools": disks, "host": name}},
             {"vm_host": {"name": name, "power_address": address, "project": "maas", "zone": zone, "pool": pool,
                          "counted": true}},

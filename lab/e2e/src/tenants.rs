@@ -26,7 +26,10 @@ fn for_another_team(mut object: Value) -> Option<Value> {
     match object["kind"].as_str()? {
         "CustomResourceDefinition" | "ClusterRole" => return None,
         "Namespace" => rename(&mut object["metadata"]["name"]),
-        "ClusterRoleBinding" => object["metadata"]["name"] = json!(SECOND),
+        "ClusterRoleBinding" => {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            object["metadata"]["name"] = json!(format!("{name}-{SECOND}"));
+        }
         _ => rename(&mut object["metadata"]["namespace"]),
     }
     for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {

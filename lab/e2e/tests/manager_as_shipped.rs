@@ -145,6 +145,9 @@ async fn the_manager_has_these_rights_and_no_others() {
     anywhere.extend(expand("create patch", "events.k8s.io/events *"));
     let reviews = "authentication.k8s.io/tokenreviews *, authorization.k8s.io/subjectaccessreviews *";
     anywhere.extend(expand("create", reviews));
+    let owners = "cluster.x-k8s.io/machinedeployments *, cluster.x-k8s.io/machinesets *";
+    anywhere.extend(expand("get", &format!("{owners}, controlplane.cluster.x-k8s.io/kubeadmcontrolplanes *")));
+    anywhere.extend(expand("delete", "cluster.x-k8s.io/machines *"));
     let found = rights(&manager, "default").await;
     assert_eq!(found.difference(&of_everybody).cloned().collect::<BTreeSet<_>>(), anywhere);
 

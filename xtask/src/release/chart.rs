@@ -63,7 +63,8 @@ fn template(condition: &str, manifests: &str) -> anyhow::Result<String> {
     };
     let documents: Vec<&str> = manifests.split("\n---\n").map(str::trim_end).filter(is_part).collect();
     // Grafana writes its own placeholders as Helm does.
-    let mut text = documents.join("\n---\n").replace("{{", "{{ \"{{\" }}");
+    let escaped = documents.iter().map(|document| optional(&document.replace("{{", "{{ \"{{\" }}")));
+    let mut text = escaped.collect::<Vec<_>>().join("\n---\n");
     let has_manager = text.contains(MANAGER_IMAGE);
     for (old, new) in [
         ("capmaas-system", "{{ .Release.Namespace }}"),
@@ -88,9 +89,25 @@ fn template(condition: &str, manifests: &str) -> anyhow::Result<String> {
     ))
 }
 
+/// A document that an operator can leave out, by a value.
+fn optional(document: &str) -> String {
+    if document.lines().any(|line| line == "  name: capmaas-evacuation") {
+        return format!("{{{{- if .Values.evacuation }}}}\n{document}\n{{{{- end }}}}");
+    }
+    document.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_right_to_delete_machines_can_be_left_out() {
+        let manifests = "kind: ClusterRole\nmetadata:\n  name: capmaas-evacuation\nrules: []\n---\nkind: ConfigMap\n";
+        let made = template("true", manifests).unwrap();
+        assert!(made.contains("{{- if .Values.evacuation }}\nkind: ClusterRole"), "{made}");
+        assert!(made.contains("rules: []\n{{- end }}\n---\nkind: ConfigMap"), "{made}");
+    }
 
     #[test]
     fn crds_and_namespaces_are_left_out_and_what_differs_becomes_a_value() {

@@ -1,5 +1,7 @@
 //! The port over an API server.
 
+mod owners;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ mod kube_client;
 mod kubeconfig;
 mod memory;
 mod memory_objects;
+mod owners;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use crate::machine_index::MachineIndex;
 pub use kube_client::KubeClient;
 pub(crate) use kube_client::says_absent;
 pub use memory::{MemoryKubernetes, Version};
+pub use owners::Owners;
 pub use workload::Nodes;
 
 /// The kinds that we write.

@@ -16,6 +16,14 @@ const CLAIMED: SignedDuration = SignedDuration::from_mins(30);
 /// A choice that never came into a record is forgotten after this: the pass that made it failed to write it down.
 const UNWRITTEN: SignedDuration = SignedDuration::from_secs(60);
 
+/// Where an object's siblings are, by what the others say.
+pub(super) fn siblings<'a>(object: &MaasMachine, others: impl Iterator<Item = &'a Seen>) -> Vec<Sibling> {
+    let ours = group(object);
+    let siblings = others.filter(|seen| ours.is_some() && seen.group == ours && !seen.leaving && seen.zone.is_some());
+    let place = |seen: &Seen| Sibling { host: seen.claim.as_ref().map(|claim| claim.host), zone: seen.zone.clone() };
+    siblings.map(place).collect()
+}
+
 /// What is remembered about an object.
 #[derive(Clone, Debug)]
 struct Entry {

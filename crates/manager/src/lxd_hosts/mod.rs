@@ -15,13 +15,14 @@ mod convert;
 mod ledger;
 mod reports;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capmaas_api::MaasMachine;
 use capmaas_core::Lookup;
-use capmaas_core::intent::Attach;
-use capmaas_core::placement::{Demand, Host, Placement, is_wanted, place};
+use capmaas_core::intent::{Attach, Vm};
+use capmaas_core::machine::STAMP;
+use capmaas_core::placement::{Claim, Demand, Host, Placement, Sibling, is_wanted, place};
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Machine, Subnet, VmHost};
 
@@ -38,6 +39,45 @@ use ledger::{Ledger, Moment};
 const SHARED: SignedDuration = SignedDuration::from_secs(5);
 /// How long the project of a host is taken for known: nobody changes it without registering the host anew.
 const PROJECT_KEPT: SignedDuration = SignedDuration::from_mins(5);
+
+/// What of hosts has to be asked for besides, because somebody wants a VM that depends on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Details {
+    /// Their networks.
+    pub networks: bool,
+    /// Their LXD projects.
+    pub projects: bool,
+}
+
+impl Details {
+    /// What placing a VM needs to know.
+    pub fn of(vm: &Vm) -> Self {
+        let networks = vm.nics.iter().any(|nic| nic.to != Attach::Boot) || vm.nics.len() > 1;
+        Self { networks, projects: vm.project.is_some() }
+    }
+
+    /// What either needs to know.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { networks: self.networks || other.networks, projects: self.projects || other.projects }
+    }
+}
+
+/// The hosts of a MAAS.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// As MAAS shows them.
+    pub hosts: Vec<Host>,
+    /// What is promised and not in MAAS's figures yet.
+    pub claims: Vec<Claim>,
+    /// By system ID: the key that is stamped on the machine (S7).
+    pub stamps: BTreeMap<String, String>,
+}
+
+/// Where the siblings of an object's VM are.
+pub fn siblings(object: &MaasMachine, machine_index: &MachineIndex) -> Vec<Sibling> {
+    machine_index.vms_of_others(object.metadata.uid.as_deref(), |others| ledger::siblings(object, others))
+}
 
 /// A list and when it was asked for.
 #[derive(Clone, Debug)]
@@ -60,6 +100,8 @@ pub struct LxdHosts {
     projects: Arc<Mutex<Projects>>,
     ledger: Arc<Mutex<Ledger>>,
     now: CoalescedReads<Fingerprint, Arc<Vec<VmHost>>, maas_client::Error>,
+    /// By MAAS: system IDs of hosts that a roll-out is going to replace. May be forgotten: it is a preference.
+    departing: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     /// What agents on the hosts report.
     pub reports: Reports,
 }
@@ -107,7 +149,8 @@ impl LxdHosts {
         object: &MaasMachine,
         machine_index: &MachineIndex,
     ) -> maas_client::Result<(Placement, Moment)> {
-        let (asked, hosts) = self.hosts(identity, now, demand).await?;
+        let Details { networks, projects } = Details::of(demand.vm);
+        let (asked, hosts) = self.hosts(identity, now, networks, |host| projects && is_wanted(demand, host)).await?;
         let (uid, maas) = (object.metadata.uid.as_deref(), identity.endpoint());
         let mut ledger = self.ledger();
         let promised = |others: &mut dyn Iterator<Item = &Seen>| ledger.promised((maas, asked), object, others, now);
@@ -123,23 +166,55 @@ impl LxdHosts {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All hosts as MAAS shows them, what is promised on them besides, and by system ID the key that is stamped on the machine under
+    /// each. Nothing is chosen.
+    pub async fn survey(
+        &self,
+        identity: &Identity,
+        now: Timestamp,
+        machine_index: &MachineIndex,
+        Details { networks, projects }: Details,
+    ) -> maas_client::Result<Survey> {
+        let (asked, hosts) = self.hosts(identity, now, networks, |_| projects).await?;
+        let listed = self.listed(identity, now).await?;
+        let stamp = |machine: &Machine| machine.workload_annotations.get(STAMP).cloned();
+        let stamps = listed.machines.iter().filter_map(|(id, machine)| Some((id.clone(), stamp(machine)?))).collect();
+        let (nobody, maas, mut ledger) = (MaasMachine::default(), identity.endpoint(), self.ledger());
+        let promised = |others: &mut dyn Iterator<Item = &Seen>| ledger.promised((maas, asked), &nobody, others, now);
+        let (claims, _) = machine_index.vms_of_others(None, promised);
+        Ok(Survey { hosts, claims, stamps })
+    }
+
+    /// From now on just these machines of a MAAS are hosts that a roll-out is going to replace.
+    pub fn note_departing(&self, identity: &Identity, system_ids: BTreeSet<String>) {
+        let mut departing = self.departing.lock().unwrap_or_else(PoisonError::into_inner);
+        departing.insert(identity.endpoint().to_owned(), system_ids);
+    }
+
+    fn is_departing(&self, identity: &Identity, system_id: Option<&str>) -> bool {
+        let departing = self.departing.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_maas = departing.get(identity.endpoint());
+        of_maas.is_some_and(|ids| system_id.is_some_and(|id| ids.contains(id)))
+    }
+
     /// All hosts, and when MAAS was asked for them.
     async fn hosts(
         &self,
         identity: &Identity,
         now: Timestamp,
-        demand: &Demand<'_>,
+        networks: bool,
+        of_project: impl Fn(&Host) -> bool,
     ) -> maas_client::Result<(Moment, Vec<Host>)> {
         let listed = self.listed(identity, now).await?;
-        let named = demand.vm.nics.iter().any(|nic| nic.to != Attach::Boot) || demand.vm.nics.len() > 1;
-        let subnets: Vec<Subnet> = if named { identity.client.subnets().list().await? } else { Vec::new() };
+        let subnets: Vec<Subnet> = if networks { identity.client.subnets().list().await? } else { Vec::new() };
         let mut hosts = Vec::with_capacity(listed.hosts.len());
         for host in listed.hosts.iter() {
             let machine = host.host.as_ref().and_then(|machine| listed.machines.get(&machine.system_id));
             let mut converted = convert::host(host, machine, &subnets);
             let report = converted.system_id.as_deref().and_then(|id| self.reports.of(identity, id, now));
             converted.profiles = report.and_then(|report| report.profiles);
-            if demand.vm.project.is_some() && is_wanted(demand, &converted) {
+            converted.departing = self.is_departing(identity, converted.system_id.as_deref());
+            if of_project(&converted) {
                 converted.project = self.project(identity, host.id, now).await;
             }
             hosts.push(converted);

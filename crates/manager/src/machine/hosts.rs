@@ -6,7 +6,7 @@ use capmaas_core::Lookup;
 use capmaas_core::intent::Vm;
 use capmaas_core::maas::Power;
 use capmaas_core::machine::{HostSight, Journal, Observed};
-use capmaas_core::placement::{Demand, LEAVING_TAG, Placement};
+use capmaas_core::placement::{Demand, Placement, is_closing};
 use maas_client::{Client, PowerState};
 
 use super::Context;
@@ -51,8 +51,8 @@ pub(super) async fn session(
         Err("MAAS does not reach its LXD".to_owned())
     } else if !host.is_measured() {
         Err("MAAS does not know yet how much it has".to_owned())
-    } else if host.tags.iter().any(|tag| tag == LEAVING_TAG) {
-        Err("it is being taken out of use".to_owned())
+    } else if let Some(tag) = host.tags.iter().find(|tag| is_closing(tag)) {
+        Err(format!("it carries the tag {tag}, which keeps new VMs off it"))
     } else {
         Ok(())
     };

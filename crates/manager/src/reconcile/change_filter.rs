@@ -9,6 +9,7 @@ use std::sync::Arc;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::{
     DNS_ASKED_ANNOTATION, DNS_NAME_ANNOTATION, DNS_OWED_ANNOTATION, DNS_RECORD_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION,
+    MAINTENANCE_TAGGED_ANNOTATION,
 };
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_core::cluster;
@@ -68,8 +69,9 @@ pub(crate) fn of_own_cluster(cluster: &MaasCluster) -> u64 {
 }
 
 /// Annotations that only we write.
-const OURS: [&str; 8] = [
+const OURS: [&str; 9] = [
     JOURNAL_ANNOTATION,
+    MAINTENANCE_TAGGED_ANNOTATION,
     IDENTITY_ANNOTATION,
     ASKED_ANNOTATION,
     ENDPOINT_SOURCE_ANNOTATION,

@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_manager::kubernetes::{
-    Guard, Key, Kind, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
+    Guard, Key, Kind, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Owners, Result, SecretValues, Which,
 };
 use capmaas_manager::machine_index::MachineIndex;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use maas_client::transport::Transport;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -200,5 +201,20 @@ impl Kubernetes for Mortal {
 
     async fn create_secret(&self, secret: &NewSecret) -> Result<()> {
         self.crash.write(self.port.create_secret(secret)).await
+    }
+}
+
+#[async_trait]
+impl Owners for Mortal {
+    async fn machines(&self, cluster: &Key) -> Result<Vec<Machine>> {
+        self.crash.read(self.port.machines(cluster)).await
+    }
+
+    async fn owner(&self, namespace: &str, owner: &OwnerReference) -> Result<Option<Value>> {
+        self.crash.read(self.port.owner(namespace, owner)).await
+    }
+
+    async fn delete_machine(&self, key: &Key, uid: &str, guard: &Guard) -> Result<()> {
+        self.crash.write(self.port.delete_machine(key, uid, guard)).await
     }
 }

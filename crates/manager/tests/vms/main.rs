@@ -6,6 +6,7 @@ mod copies;
 #[path = "../common/crash.rs"]
 mod crash;
 mod dead_host;
+mod evacuation;
 mod identity;
 mod leaving;
 mod life;

@@ -54,7 +54,7 @@ pub(crate) struct Stage {
     pub(crate) other: Simulator,
     pub(crate) context: Context,
     driver: Driver,
-    clock: Clock,
+    pub(crate) clock: Clock,
     keeper: Arc<MemoryCredentialCopies>,
     pub(crate) crash: Crash,
 }

@@ -1,0 +1,225 @@
+//! Everything that tells whether a VM may go.
+
+use std::collections::BTreeMap;
+
+use capmaas_api::MaasMachine;
+use capmaas_api::capi::{self, Cluster, owner};
+use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, HOLD_EVACUATION_ANNOTATION, PAUSED_ANNOTATION};
+use capmaas_core::evacuation::{self, Consent, Demanded, Guest, Machine, Member, ObjectName, Observed, Site, Whose};
+use capmaas_core::intent::Intent;
+use capmaas_core::machine::{Journal, STAMP, wanted};
+use capmaas_core::placement::Host;
+use capmaas_core::{Lookup, pause};
+use kube::ResourceExt as _;
+use maas_client::MachineFilter;
+
+use super::hosts::{Closing, ClosingHost};
+use super::{Context, Tenant, World, cluster_of, owners};
+use crate::kubernetes::Key;
+use crate::lxd_hosts::{Details, siblings};
+
+/// What was found out, and whose Machines these are.
+pub(super) struct Gathered {
+    pub(super) observed: Observed,
+    /// By Machine: the MaasMachine that belongs to it.
+    pub(super) objects: BTreeMap<ObjectName, Key>,
+}
+
+/// What VMs of one Cluster have in common, read once in a pass.
+pub(super) struct ClusterFacts {
+    cluster: Lookup<Cluster>,
+    consent: Lookup<Consent>,
+    machines: Result<Vec<capi::Machine>, String>,
+}
+
+type Known = BTreeMap<Key, ClusterFacts>;
+
+pub(super) fn name(key: &Key) -> ObjectName {
+    ObjectName::new(&key.namespace, &key.name)
+}
+
+/// Looks at the VMs on hosts that shall be empty.
+pub(super) async fn gather(
+    context: &Context,
+    world: &World,
+    tenant: &Tenant,
+    closing: Closing,
+) -> maas_client::Result<Gathered> {
+    let now = context.clock.now();
+    let (mut hosts, mut objects, mut known) = (Vec::new(), BTreeMap::new(), Known::new());
+    for ClosingHost { host, cause, object } in &closing.hosts {
+        let guests = match on(tenant, host).await {
+            Err(error) => Lookup::Unknown(error.to_string()),
+            Ok(found) => {
+                let mut guests = Vec::with_capacity(found.len());
+                for vm in &found {
+                    guests.push(guest(context, world, tenant, vm, (&mut known, &mut objects)).await);
+                }
+                Lookup::Found(guests)
+            }
+        };
+        let waits = || {
+            let trouble = context.memory.tag_trouble(tenant.identity.endpoint(), host.id, now);
+            trouble.unwrap_or_else(|| "it is being tagged in MAAS".to_owned())
+        };
+        hosts.push(evacuation::Host {
+            id: host.id,
+            name: host.name.clone(),
+            cause: cause.clone(),
+            object: object.as_ref().map(name),
+            open: host.closed_by().is_none().then(waits),
+            guests,
+        });
+    }
+    let unplaced = if hosts.is_empty() { Vec::new() } else { unplaced(context, world, tenant).await };
+    let details = demands(&hosts).chain(&unplaced).map(|demanded| Details::of(&demanded.vm));
+    let details = details.fold(Details::default(), Details::and);
+    let survey = context.lxd_hosts.survey(&tenant.identity, now, &world.index, details).await?;
+    let site = Lookup::Found(Site { hosts: survey.hosts, claims: survey.claims });
+    let denied = context.memory.denied(now);
+    Ok(Gathered { observed: Observed { hosts, site, unplaced, denied }, objects })
+}
+
+fn demands(hosts: &[evacuation::Host]) -> impl Iterator<Item = &Demanded> {
+    let guests = hosts.iter().filter_map(|host| host.guests.found()).flatten();
+    guests.filter_map(|guest| match &guest.whose {
+        Whose::Ours(member) => member.demanded.as_ref().ok(),
+        Whose::Foreign(_) => None,
+    })
+}
+
+/// The VMs on a host that MAAS shows to this tenant.
+async fn on(tenant: &Tenant, host: &Host) -> maas_client::Result<Vec<maas_client::Machine>> {
+    let filter = MachineFilter { vm_host: Some(host.name.clone()), ..MachineFilter::default() };
+    let mut found = tenant.identity.client.machines().list(&filter).await?;
+    // Names of VM hosts are not unique.
+    found.retain(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id));
+    Ok(found)
+}
+
+/// One VM. It is ours if an object holds it whose key is stamped on it (S7), whichever tenant's that is.
+async fn guest(
+    context: &Context,
+    world: &World,
+    tenant: &Tenant,
+    vm: &maas_client::Machine,
+    (known, objects): (&mut Known, &mut BTreeMap<ObjectName, Key>),
+) -> Guest {
+    let holder = world.index.holder(tenant.identity.endpoint(), &vm.system_id);
+    let object = holder.and_then(|(key, _)| world.machines.get(&key)).filter(|object| {
+        let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten();
+        journal.is_some_and(|journal| vm.workload_annotations.get(STAMP) == Some(&journal.key))
+    });
+    let whose = match object {
+        None => Whose::Foreign(vm.owner.clone().filter(|owner| !owner.is_empty())),
+        Some(object) => {
+            let member = member(context, world, object, known).await;
+            if let Lookup::Found(machine) = &member.machine {
+                objects.insert(machine.object.clone(), Key::of(object.as_ref()));
+            }
+            Whose::Ours(Box::new(member))
+        }
+    };
+    Guest { name: vm.hostname.clone().unwrap_or_else(|| vm.system_id.clone()), whose }
+}
+
+/// Everything that tells whether the VM of an object may go. What its Cluster's VMs have in common is read unless it is known.
+pub(super) async fn member(context: &Context, world: &World, object: &MaasMachine, known: &mut Known) -> Member {
+    let cluster = cluster_of(object);
+    if !known.contains_key(&cluster) {
+        known.insert(cluster.clone(), read(context, world, &cluster).await);
+    }
+    let unread = || "its Cluster was not read".to_owned();
+    let facts = known.get(&cluster);
+    let machine = facts.map_or_else(|| Lookup::Unknown(unread()), |facts| machine_of(object, facts));
+    let group = match (&machine, facts.map(|facts| &facts.machines)) {
+        (Lookup::Found(machine), Some(Ok(all))) => owners::group(context.owners.as_ref(), machine, all).await,
+        _ => Lookup::Unknown("its Machine is not known".to_owned()),
+    };
+    let demanded = demanded(world, object, machine.found());
+    Member {
+        cluster: name(&cluster),
+        consent: facts.map_or_else(|| Lookup::Unknown(unread()), |facts| facts.consent.clone()),
+        paused: facts.map_or_else(|| Lookup::Unknown(unread()), |facts| paused(object, facts)),
+        machine: machine.map(|machine| Machine {
+            object: ObjectName::new(machine.namespace().unwrap_or_default(), machine.name_any()),
+            uid: machine.uid().unwrap_or_default(),
+            version: machine.resource_version().unwrap_or_default(),
+            deleting: machine.metadata.deletion_timestamp.is_some(),
+            held: machine.annotations().contains_key(HOLD_EVACUATION_ANNOTATION),
+        }),
+        group,
+        demanded,
+    }
+}
+
+/// What VMs of a Cluster have in common, as it is now.
+async fn read(context: &Context, world: &World, cluster: &Key) -> ClusterFacts {
+    let consent = match world.clusters.get(cluster) {
+        None => Lookup::Absent,
+        Some(object) => Lookup::from(context.kubernetes.maas_cluster(&Key::of(object.as_ref())).await)
+            .and_then(|object| evacuation::consent(&object.spec)),
+    };
+    ClusterFacts {
+        cluster: context.kubernetes.cluster(cluster).await.into(),
+        consent,
+        machines: context.owners.machines(cluster).await.map_err(|error| error.to_string()),
+    }
+}
+
+/// Whether anything may be done about it at all (S15).
+fn paused(object: &MaasMachine, facts: &ClusterFacts) -> Lookup<bool> {
+    let held = [PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION];
+    if held.iter().any(|name| object.annotations().contains_key(*name)) {
+        return Lookup::Found(true);
+    }
+    facts.cluster.as_ref().and_then(pause::of_cluster)
+}
+
+/// The Machine that owns the object and has it as its infrastructure.
+fn machine_of(object: &MaasMachine, facts: &ClusterFacts) -> Lookup<capi::Machine> {
+    let all = match &facts.machines {
+        Ok(all) => all,
+        Err(why) => return Lookup::Unknown(why.clone()),
+    };
+    let Some(owner) = owner(&object.metadata, "Machine") else { return Lookup::Absent };
+    let found = all.iter().find(|machine| machine.metadata.uid.as_ref() == Some(&owner.uid));
+    let its_own = found.filter(|machine| {
+        let reference = machine.spec.infrastructure_ref.as_ref();
+        reference.is_some_and(|it| it.is_ours("MaasMachine") && it.name == object.name_any())
+    });
+    its_own.cloned().map_or(Lookup::Absent, Lookup::Found)
+}
+
+/// What a VM like this one asks for.
+fn demanded(world: &World, object: &MaasMachine, machine: Option<&capi::Machine>) -> Result<Demanded, String> {
+    let journal = Journal::read(object.metadata.annotations.as_ref())?;
+    let vm = match wanted(object, journal.as_ref()).map(|wanted| wanted.intent) {
+        Ok(Intent::Vm(vm)) => *vm,
+        Ok(Intent::Metal(_)) => return Err("the object asks for bare metal".to_owned()),
+        Err(problem) => return Err(problem.message),
+    };
+    let zone = machine.and_then(|machine| machine.failure_domain().map(str::to_owned)).or_else(|| vm.zone.clone());
+    Ok(Demanded { vm, zone, siblings: siblings(object, &world.index) })
+}
+
+/// VMs of this tenant that are asked for and have no place yet.
+async fn unplaced(context: &Context, world: &World, tenant: &Tenant) -> Vec<Demanded> {
+    let mut all = Vec::new();
+    for object in world.machines.values().filter(|object| tenant.clusters.contains(&cluster_of(object))) {
+        let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten();
+        let has_place = journal.as_ref().is_some_and(|it| it.allocation.is_some() || it.place().is_some());
+        if object.metadata.deletion_timestamp.is_some() || has_place || object.spec.provider_id().is_some() {
+            continue;
+        }
+        let machine = match owner(&object.metadata, "Machine") {
+            Some(owner) => {
+                let key = Key::of(object.as_ref()).beside(&owner.name);
+                context.kubernetes.machine(&key, &owner.uid).await.ok().flatten()
+            }
+            None => None,
+        };
+        all.extend(demanded(world, object, machine.as_ref()).ok());
+    }
+    all
+}

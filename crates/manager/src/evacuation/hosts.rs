@@ -1,0 +1,193 @@
+//! Which hosts shall be empty, and that no new VM comes to them.
+
+use std::collections::BTreeSet;
+
+use capmaas_api::capi::{Machine, owner};
+use capmaas_api::names::{
+    DELETE_FOR_MOVE_ANNOTATION, MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION, PAUSED_ANNOTATION,
+};
+use capmaas_api::{ConditionStatus, Conditions as _, MaasMachine};
+use capmaas_core::evacuation::Cause;
+use capmaas_core::evacuation::maintenance::{Step, VmHost, step};
+use capmaas_core::machine::Journal;
+use capmaas_core::placement::{Host, LEAVING_TAG, MAINTENANCE_TAG};
+use capmaas_core::{Lookup, pause};
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use super::{Context, Tenant, World, cluster_of};
+use crate::kubernetes::{self, Guard, Key};
+use crate::lxd_hosts::{Details, Survey};
+
+/// The hosts of a MAAS, and those of them that shall be empty.
+pub(super) struct Closing {
+    pub(super) survey: Survey,
+    pub(super) hosts: Vec<ClosingHost>,
+}
+
+/// A host that shall be empty.
+pub(super) struct ClosingHost {
+    pub(super) host: Host,
+    pub(super) cause: Cause,
+    /// The MaasMachine that it provably is.
+    pub(super) object: Option<Key>,
+}
+
+/// Looks which hosts shall be empty.
+pub(super) async fn closing(context: &Context, world: &World, tenant: &Tenant) -> maas_client::Result<Closing> {
+    let now = context.clock.now();
+    let survey = context.lxd_hosts.survey(&tenant.identity, now, &world.index, Details::default()).await?;
+    let (mut hosts, mut departing) = (Vec::new(), BTreeSet::new());
+    for host in &survey.hosts {
+        let object = object_of(world, tenant, host, &survey);
+        if let Some(machine) = match object {
+            Some(object) => machine_of(context, object).await,
+            None => None,
+        } && is_outdated(&machine)
+        {
+            departing.extend(host.system_id.clone());
+        }
+        if let Some(cause) = cause(context, host, object).await {
+            hosts.push(ClosingHost { host: host.clone(), cause, object: object.map(Key::of) });
+        }
+    }
+    context.lxd_hosts.note_departing(&tenant.identity, departing);
+    Ok(Closing { survey, hosts })
+}
+
+/// The MaasMachine that a host is: it holds the machine, and MAAS shows its key on it. What people write in a spec or an annotation
+/// proves nothing (S7).
+fn object_of<'a>(world: &'a World, tenant: &Tenant, host: &Host, survey: &Survey) -> Option<&'a MaasMachine> {
+    let id = host.system_id.as_deref()?;
+    let (key, _) = world.index.holder(tenant.identity.endpoint(), id)?;
+    let object = world.machines.get(&key)?;
+    let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten()?;
+    (survey.stamps.get(id) == Some(&journal.key)).then_some(object.as_ref())
+}
+
+/// Why a host shall be empty, if it shall.
+async fn cause(context: &Context, host: &Host, object: Option<&MaasMachine>) -> Option<Cause> {
+    let served = match object {
+        Some(object) => is_served(context, object).await,
+        None => false,
+    };
+    let object = object.filter(|_| served);
+    if host.tags.contains(LEAVING_TAG) {
+        return Some(Cause::Leaving);
+    }
+    if let Some(object) = object {
+        if is_leaving(context, object).await {
+            return Some(Cause::Leaving);
+        }
+        let annotations = object.annotations();
+        if let Some(reason) = annotations.get(MAINTENANCE_ANNOTATION) {
+            return Some(Cause::Maintenance(reason.trim().to_owned()));
+        }
+        // The tag is ours and goes.
+        if noted(object) == Some(host.id) {
+            return None;
+        }
+    }
+    host.carries(MAINTENANCE_TAG).then_some(Cause::Tagged)
+}
+
+/// Whether anything may be done about an object: neither it nor its Cluster is paused or being moved (S15).
+async fn is_served(context: &Context, object: &MaasMachine) -> bool {
+    if [PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION].iter().any(|name| object.annotations().contains_key(*name)) {
+        return false;
+    }
+    match context.kubernetes.cluster(&cluster_of(object)).await {
+        Ok(Some(cluster)) => pause::of_cluster(&cluster) == Lookup::Found(false),
+        Ok(None) | Err(_) => false,
+    }
+}
+
+/// Whether its Machine is being deleted, or it itself is.
+async fn is_leaving(context: &Context, object: &MaasMachine) -> bool {
+    if object.metadata.deletion_timestamp.is_some() {
+        return true;
+    }
+    machine_of(context, object).await.is_some_and(|machine| machine.metadata.deletion_timestamp.is_some())
+}
+
+/// The Machine of an object, from the watch.
+async fn machine_of(context: &Context, object: &MaasMachine) -> Option<Machine> {
+    let owner = owner(&object.metadata, "Machine")?;
+    let machine = context.kubernetes.machine(&Key::of(object).beside(&owner.name), &owner.uid).await.ok()??;
+    (machine.metadata.uid.as_ref() == Some(&owner.uid)).then_some(machine)
+}
+
+/// Whether the owner of a Machine is going to replace it, as Cluster API says from 1.9 on.
+fn is_outdated(machine: &Machine) -> bool {
+    let up_to_date = machine.status.conditions.condition("UpToDate");
+    up_to_date.is_some_and(|condition| condition.status == ConditionStatus::False)
+}
+
+/// The VM host whose tag is ours.
+fn noted(object: &MaasMachine) -> Option<i64> {
+    object.annotations().get(MAINTENANCE_TAGGED_ANNOTATION).and_then(|id| id.parse().ok())
+}
+
+/// Takes the next step about tags of hosts that are machines of this tenant's clusters; whether anything was changed.
+pub(super) async fn close(context: &Context, world: &World, tenant: &Tenant, closing: &Closing) -> bool {
+    let (now, maas) = (context.clock.now(), tenant.identity.endpoint());
+    let may_try = |host: i64| context.memory.tag_trouble(maas, host, now).is_none();
+    for leaving in closing.hosts.iter().filter(|it| it.cause == Cause::Leaving && !it.host.tags.contains(LEAVING_TAG)) {
+        let ours = leaving.object.as_ref().and_then(|key| world.machines.get(key));
+        if ours.is_some_and(|object| tenant.clusters.contains(&cluster_of(object))) && may_try(leaving.host.id) {
+            return retag(context, tenant, leaving.host.id, LEAVING_TAG, true).await;
+        }
+    }
+    for object in world.machines.values().filter(|object| tenant.clusters.contains(&cluster_of(object))) {
+        let (wanted, noted) = (object.annotations().contains_key(MAINTENANCE_ANNOTATION), noted(object));
+        let silent = !wanted && noted.is_none();
+        if silent || object.metadata.deletion_timestamp.is_some() || !is_served(context, object).await {
+            continue;
+        }
+        let host = closing.survey.hosts.iter().find(|host| {
+            object_of(world, tenant, host, &closing.survey).is_some_and(|of| Key::of(of) == Key::of(object.as_ref()))
+        });
+        let vm_host = host.map(|host| VmHost { id: host.id, tagged: host.tags.contains(MAINTENANCE_TAG) });
+        match step(wanted, noted, &vm_host.map_or(Lookup::Absent, Lookup::Found)) {
+            Step::Note(id) => return note(context, object, Some(id)).await,
+            Step::Forget => return note(context, object, None).await,
+            Step::Tag(id) if may_try(id) => return retag(context, tenant, id, MAINTENANCE_TAG, true).await,
+            Step::Untag(id) if may_try(id) => return retag(context, tenant, id, MAINTENANCE_TAG, false).await,
+            Step::Nothing | Step::Wait(_) | Step::Tag(_) | Step::Untag(_) => {}
+        }
+    }
+    false
+}
+
+/// Writes down which VM host's tag is ours, on the object as it was looked at.
+async fn note(context: &Context, object: &MaasMachine, vm_host: Option<i64>) -> bool {
+    let value = vm_host.map(|id| id.to_string());
+    let patch = json!({ "metadata": { "annotations": { MAINTENANCE_TAGGED_ANNOTATION: value } } });
+    let (key, guard) = (Key::of(object), Guard::of(object));
+    match kubernetes::patch::<MaasMachine>(context.kubernetes.as_ref(), &key, &guard, patch).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::info!(machine = %key, %error, "it is looked at again");
+            false
+        }
+    }
+}
+
+async fn retag(context: &Context, tenant: &Tenant, vm_host: i64, tag: &str, on: bool) -> bool {
+    if context.fence.check().is_err() {
+        return false;
+    }
+    let hosts = tenant.identity.client.vm_hosts();
+    let answer = if on { hosts.add_tag(vm_host, tag).await } else { hosts.remove_tag(vm_host, tag).await };
+    // Whoever places VMs sees it at once.
+    context.lxd_hosts.forget(&tenant.identity).await;
+    match answer {
+        Ok(_) => tracing::info!(vm_host, tag, on, "the tag of an LXD host was changed"),
+        Err(error) => {
+            tracing::warn!(vm_host, tag, on, %error, "the tag of an LXD host could not be changed");
+            let why = format!("MAAS does not take the tag {tag}: {error}");
+            context.memory.tag_refused(tenant.identity.endpoint(), vm_host, why, context.clock.now());
+        }
+    }
+    true
+}

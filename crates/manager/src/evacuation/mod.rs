@@ -1,0 +1,210 @@
+//! Hosts that leave or are in maintenance, and the VMs on them: gather, let `capmaas_core::evacuation` decide, apply.
+//!
+//! One pass looks at all of it, because what may go depends on more than one object: on the other machines of its control plane, and on
+//! the room that others need. Each MAAS is visited by itself, and a MAAS that does not answer holds up no other one (S29).
+
+mod controller;
+mod gather;
+mod hosts;
+mod memory;
+mod owners;
+mod tell;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use capmaas_api::names::{MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION};
+use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions};
+use capmaas_core::credentials::Standing;
+use capmaas_core::evacuation::{Machine, Plan, decide, still_goes};
+use capmaas_core::plan::Requeue;
+use futures::future::join_all;
+use kube::ResourceExt as _;
+
+use crate::clock::Clock;
+use crate::cluster::cluster_name;
+use crate::identity::{Fingerprint, Identities, Identity};
+use crate::kubernetes::{ErrorKind, Guard, Key, Kubernetes, Owners, Result};
+use crate::lease::Fence;
+use crate::lxd_hosts::LxdHosts;
+use crate::machine_index::MachineIndex;
+use crate::metrics::Metrics;
+
+pub use controller::run;
+pub use memory::Memory;
+
+/// While hosts are being emptied.
+const BUSY: u64 = 5;
+/// Tags in MAAS wake nobody, so they are looked for. Without VMs nothing is asked.
+const IDLE: u64 = 60;
+
+/// What every pass needs.
+#[derive(Clone)]
+pub struct Context {
+    /// The door to Kubernetes.
+    pub kubernetes: Arc<dyn Kubernetes>,
+    /// Machines and their owners.
+    pub owners: Arc<dyn Owners>,
+    /// The MAAS identities.
+    pub identities: Identities,
+    /// What time it is.
+    pub clock: Clock,
+    /// To be asked right before every write to MAAS (S23).
+    pub fence: Fence,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// The LXD hosts, as all reconcilers see them.
+    pub lxd_hosts: LxdHosts,
+    /// What may be forgotten at any time.
+    pub memory: Memory,
+}
+
+/// The objects that this manager looks after, from the watches.
+struct World {
+    machines: BTreeMap<Key, Arc<MaasMachine>>,
+    /// By their Cluster.
+    clusters: BTreeMap<Key, Arc<MaasCluster>>,
+    index: MachineIndex,
+}
+
+impl World {
+    async fn read(kubernetes: &dyn Kubernetes) -> Result<Self> {
+        let machines = kubernetes.maas_machines(None).await?;
+        let clusters = kubernetes.maas_clusters().await?;
+        Ok(Self {
+            machines: machines.into_iter().map(|machine| (Key::of(machine.as_ref()), machine)).collect(),
+            clusters: clusters
+                .into_iter()
+                .map(|cluster| (Key::of(cluster.as_ref()).beside(cluster_name(&cluster)), cluster))
+                .collect(),
+            index: kubernetes.machine_index().await?,
+        })
+    }
+
+    /// Clusters whose MAAS has to be looked at: they have VMs, or hosts about which somebody has said something.
+    fn concerned(&self) -> BTreeSet<Key> {
+        let mut concerned = self.index.clusters_with_vms();
+        for machine in self.machines.values() {
+            let annotations = machine.annotations();
+            let said = [MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION];
+            let told = machine.status.as_ref().is_some_and(|status| status.conditions.is_true(conditions::EVACUATING));
+            if told || said.iter().any(|name| annotations.contains_key(*name)) {
+                concerned.insert(cluster_of(machine));
+            }
+        }
+        concerned
+    }
+}
+
+/// The Cluster that a machine is labelled with.
+fn cluster_of(machine: &MaasMachine) -> Key {
+    let label = machine.labels().get(capmaas_api::names::CLUSTER_NAME_LABEL).cloned();
+    Key::of(machine).beside(label.unwrap_or_default())
+}
+
+/// A MAAS as one identity sees it, and the Clusters that use that.
+struct Tenant {
+    identity: Identity,
+    clusters: BTreeSet<Key>,
+}
+
+/// What came of a visit.
+struct Visit {
+    plan: Plan,
+    /// Something was changed: the next pass sees more.
+    acted: bool,
+}
+
+/// One pass over everything. Whatever a crash cuts off in it, the next pass finds out and goes on.
+pub async fn pass(context: &Context) -> Result<Requeue> {
+    let world = World::read(context.kubernetes.as_ref()).await?;
+    let tenants = tenants(context, &world).await;
+    let visits = join_all(tenants.iter().map(|tenant| visit(context, &world, tenant))).await;
+    let (mut plan, mut acted, mut looked_at) = (Plan { delete: None, hosts: Vec::new() }, false, BTreeSet::new());
+    for (tenant, visit) in tenants.iter().zip(visits) {
+        match visit {
+            Ok(visit) => {
+                acted |= visit.acted;
+                tell::merge(&mut plan, visit.plan);
+                looked_at.extend(tenant.clusters.iter().cloned());
+            }
+            Err(error) => tracing::warn!(maas = tenant.identity.endpoint(), %error, "LXD hosts could not be looked at"),
+        }
+    }
+    tell::tell(context, &world, &plan, &looked_at).await;
+    Ok(match (acted, plan.hosts.is_empty()) {
+        (true, _) => Requeue::seconds(1),
+        (false, false) => Requeue::seconds(BUSY),
+        (false, true) => Requeue::seconds(IDLE),
+    })
+}
+
+/// Whom to visit. A cluster whose identity has changed is left alone until that is proven (S5).
+async fn tenants(context: &Context, world: &World) -> Vec<Tenant> {
+    let mut tenants: BTreeMap<Fingerprint, Tenant> = BTreeMap::new();
+    for cluster in world.concerned() {
+        let Some(object) = world.clusters.get(&cluster) else { continue };
+        match context.identities.check(object).await {
+            Ok(identity) if matches!(identity.standing, Standing::Changed { .. }) => {}
+            Ok(identity) => {
+                let fingerprint = identity.fingerprint;
+                let tenant =
+                    tenants.entry(fingerprint).or_insert_with(|| Tenant { identity, clusters: BTreeSet::new() });
+                tenant.clusters.insert(cluster);
+            }
+            Err(problem) => tracing::debug!(%cluster, %problem, "its LXD hosts cannot be looked at"),
+        }
+    }
+    tenants.into_values().collect()
+}
+
+/// Looks at one MAAS and does at most one thing about it: closing a host comes before emptying it.
+async fn visit(context: &Context, world: &World, tenant: &Tenant) -> Result<Visit, maas_client::Error> {
+    let closing = hosts::closing(context, world, tenant).await?;
+    let mut acted = hosts::close(context, world, tenant, &closing).await;
+    let gathered = gather::gather(context, world, tenant, closing).await?;
+    let mut plan = decide(&gathered.observed);
+    if let Some(machine) = plan.delete.take().filter(|_| !acted)
+        && let Some(object) = gathered.objects.get(&machine.object)
+    {
+        acted = delete(context, world, object, &machine).await;
+    }
+    Ok(Visit { plan, acted })
+}
+
+/// Deletes the Machine of a VM, unless anything about it or its control plane has changed since it was decided upon: all of that is read
+/// once more (S15). Whoever changed the Machine itself meanwhile has the deletion refused.
+async fn delete(context: &Context, world: &World, object: &Key, machine: &Machine) -> bool {
+    let kubernetes = context.kubernetes.as_ref();
+    let stored = match kubernetes.maas_machine(object).await {
+        Ok(Some(stored)) => stored,
+        Ok(None) => return false,
+        Err(error) => {
+            tracing::warn!(machine = %object, %error, "it is not deleted");
+            return false;
+        }
+    };
+    let member = gather::member(context, world, &stored, &mut BTreeMap::new()).await;
+    if !still_goes(&member, machine) || context.fence.check().is_err() {
+        return false;
+    }
+    let key = Key::new(&machine.object.namespace, &machine.object.name);
+    let guard = Guard { resource_version: machine.version.clone() };
+    match context.owners.delete_machine(&key, &machine.uid, &guard).await {
+        Ok(()) => {
+            tracing::info!(machine = %key, "deleted, so that its owner replaces it on another LXD host");
+            context.metrics.evacuated();
+            tell::deleted(context, &stored, &key).await;
+            true
+        }
+        Err(error) if error.kind == ErrorKind::Denied => {
+            tracing::warn!(%error, "this manager may not empty LXD hosts");
+            context.memory.was_denied(error.to_string(), context.clock.now());
+            true
+        }
+        Err(error) => {
+            tracing::info!(machine = %key, %error, "it is looked at again");
+            false
+        }
+    }
+}

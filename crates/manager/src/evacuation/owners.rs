@@ -1,0 +1,72 @@
+//! What would replace a Machine.
+
+use capmaas_api::capi::{self, Machine};
+use capmaas_core::Lookup;
+use capmaas_core::evacuation::{Allowance, Group};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::kubernetes::{Owners, Result};
+
+/// Label of the MachineDeployment that a Machine belongs to.
+const DEPLOYMENT_LABEL: &str = "cluster.x-k8s.io/deployment-name";
+/// The group of control planes.
+const CONTROL_PLANES: &str = "controlplane.cluster.x-k8s.io";
+
+/// What replaces a Machine when it is deleted; `all` are the Machines of its cluster. `Absent`: nothing does.
+pub(super) async fn group(owners: &dyn Owners, machine: &Machine, all: &[Machine]) -> Lookup<Group> {
+    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+    let Some(owner) = controller(&machine.metadata) else { return Lookup::Absent };
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    let found = match (group, owner.kind.as_str()) {
+        (CONTROL_PLANES, "KubeadmControlPlane") => control_plane(owners, &namespace, owner, all).await,
+        (capi::GROUP, "MachineSet") => machine_set(owners, &namespace, owner, all).await,
+        _ => Ok(Some(unknown(owner, format!("how a {} replaces its machines is not known", owner.kind)))),
+    };
+    found.into()
+}
+
+/// The one owner that makes another Machine.
+fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+async fn control_plane(
+    owners: &dyn Owners,
+    namespace: &str,
+    owner: &OwnerReference,
+    all: &[Machine],
+) -> Result<Option<Group>> {
+    let Some(object) = owners.owner(namespace, owner).await? else { return Ok(None) };
+    let its_own = |machine: &&Machine| controller(&machine.metadata).is_some_and(|of| of.uid == owner.uid);
+    let machines: Vec<Machine> = all.iter().filter(its_own).cloned().collect();
+    Ok(Some(Group::control_plane(&object, &machines)))
+}
+
+async fn machine_set(
+    owners: &dyn Owners,
+    namespace: &str,
+    owner: &OwnerReference,
+    all: &[Machine],
+) -> Result<Option<Group>> {
+    let Some(set) = owners.owner(namespace, owner).await? else { return Ok(None) };
+    let metadata: ObjectMeta = serde_json::from_value(set["metadata"].clone()).unwrap_or_default();
+    let Some(deployment) = controller(&metadata).filter(|owner| owner.kind == "MachineDeployment") else {
+        return Ok(Some(unknown(owner, "it belongs to no MachineDeployment".to_owned())));
+    };
+    let Some(object) = owners.owner(namespace, deployment).await? else { return Ok(None) };
+    let label = |machine: &Machine| machine.metadata.labels.as_ref()?.get(DEPLOYMENT_LABEL).cloned();
+    let machines: Vec<Machine> =
+        all.iter().filter(|machine| label(machine).as_ref() == Some(&deployment.name)).cloned().collect();
+    Ok(Some(Group::deployment(&object, &machines)))
+}
+
+/// Something that may replace the Machine, in a way that is not known.
+fn unknown(owner: &OwnerReference, why: String) -> Group {
+    Group {
+        name: format!("{} {}", owner.kind, owner.name),
+        allowance: Allowance::Unknown(why),
+        desired: None,
+        unsettled: None,
+        members: Vec::new(),
+    }
+}

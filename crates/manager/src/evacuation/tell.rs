@@ -1,0 +1,157 @@
+//! The condition `Evacuating` on hosts and clusters, events and metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION};
+use capmaas_api::{Condition, Conditions as _, MaasMachine, conditions, reasons};
+use capmaas_core::Lookup;
+use capmaas_core::conditions::{Verdict, replace};
+use capmaas_core::evacuation::{Fate, Plan, cluster_verdicts, ended, host_verdict};
+use capmaas_core::text::beginning;
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+use super::gather::name;
+use super::{Context, World, cluster_of};
+use crate::kubernetes::{Guard, Key, Kind, ObjectEvent, Result};
+
+/// Conditions are read by people; `kubectl maas maintenance status` cuts nothing off.
+const LONGEST: usize = 4096;
+
+/// Puts what was found through another identity to the rest. Two of one MAAS see the same hosts, but perhaps not the same VMs.
+pub(super) fn merge(plan: &mut Plan, other: Plan) {
+    for host in other.hosts {
+        let same = plan.hosts.iter_mut().find(|it| it.object.is_some() && it.object == host.object);
+        match (same, host.guests) {
+            (Some(seen), Lookup::Found(guests)) => match &mut seen.guests {
+                Lookup::Found(all) => {
+                    let new: Vec<_> =
+                        guests.into_iter().filter(|it| all.iter().all(|old| old.name != it.name)).collect();
+                    all.extend(new);
+                }
+                other => *other = Lookup::Found(guests),
+            },
+            (Some(_), _) => {}
+            (None, guests) => plan.hosts.push(capmaas_core::evacuation::HostOutlook { guests, ..host }),
+        }
+    }
+}
+
+/// Says on every object that is concerned what becomes of its VMs, and on those that were that it is over. `looked_at` are the Clusters
+/// whose MAAS has answered: of others nothing is known.
+pub(super) async fn tell(context: &Context, world: &World, plan: &Plan, looked_at: &BTreeSet<Key>) {
+    count(context, plan);
+    let hosts: BTreeMap<_, _> =
+        plan.hosts.iter().filter_map(|host| Some((host.object.clone()?, host_verdict(host)))).collect();
+    for (key, machine) in &world.machines {
+        let said = machine.status.as_ref().and_then(|status| status.conditions.condition(conditions::EVACUATING));
+        let verdict = match hosts.get(&name(key)) {
+            Some(verdict) => verdict.clone(),
+            None if said.is_some() && looked_at.contains(&cluster_of(machine)) => ended(),
+            None => continue,
+        };
+        report(say_machine(context, key, machine, verdict).await, key);
+    }
+    let mut clusters = cluster_verdicts(plan);
+    for (cluster, object) in &world.clusters {
+        let said = object.status.as_ref().and_then(|status| status.conditions.condition(conditions::EVACUATING));
+        let verdict = match clusters.remove(&name(cluster)) {
+            Some(verdict) => verdict,
+            None if said.is_some() && looked_at.contains(cluster) => ended(),
+            None => continue,
+        };
+        report(say_cluster(context, &Key::of(object.as_ref()), verdict).await, cluster);
+    }
+}
+
+fn report(result: Result<()>, key: &Key) {
+    if let Err(error) = result {
+        tracing::debug!(object = %key, %error, "what becomes of its VMs was not written; the next pass does");
+    }
+}
+
+async fn say_machine(context: &Context, key: &Key, seen: &MaasMachine, verdict: Verdict) -> Result<()> {
+    let seen = seen.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    if says(seen, &verdict) {
+        return Ok(());
+    }
+    let Some(object) = context.kubernetes.maas_machine(key).await? else { return Ok(()) };
+    let mut status = object.status.clone().unwrap_or_default();
+    if !may_write(object.annotations(), &status.conditions) || !status.unreadable.is_empty() {
+        return Ok(());
+    }
+    if !put(context, &mut status.conditions, verdict, object.metadata.generation) {
+        return Ok(());
+    }
+    let status = serde_json::to_value(status).unwrap_or(Value::Null);
+    context.kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), status).await.map(drop)
+}
+
+async fn say_cluster(context: &Context, key: &Key, verdict: Verdict) -> Result<()> {
+    let Some(object) = context.kubernetes.maas_cluster(key).await? else { return Ok(()) };
+    let mut status = object.status.clone().unwrap_or_default();
+    if !may_write(object.annotations(), &status.conditions) || !status.unreadable.is_empty() {
+        return Ok(());
+    }
+    if says(&status.conditions, &verdict) || !put(context, &mut status.conditions, verdict, object.metadata.generation)
+    {
+        return Ok(());
+    }
+    let status = serde_json::to_value(status).unwrap_or(Value::Null);
+    context.kubernetes.apply_status(Kind::MaasCluster, key, &Guard::of(&object), status).await.map(drop)
+}
+
+/// Whether the object says all this already.
+fn says(conditions: &[Condition], verdict: &Verdict) -> bool {
+    conditions.condition(conditions::EVACUATING).is_some_and(|said| {
+        said.status == verdict.status
+            && said.reason.as_deref() == Some(verdict.reason)
+            && said.message.as_deref().unwrap_or_default() == beginning(&verdict.message, LONGEST)
+    })
+}
+
+/// Nothing is written on an object that is paused or being moved (S15).
+fn may_write(annotations: &BTreeMap<String, String>, conditions: &[Condition]) -> bool {
+    ![PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION].iter().any(|name| annotations.contains_key(*name))
+        && !conditions.is_true(conditions::PAUSED)
+}
+
+fn put(context: &Context, all: &mut Vec<Condition>, mut verdict: Verdict, generation: Option<i64>) -> bool {
+    verdict.message.truncate(beginning(&verdict.message, LONGEST).len());
+    let settled = verdict.settle(all, generation, context.clock.now());
+    let new = settled.is_some();
+    if let Some(condition) = settled {
+        replace(all, condition);
+    }
+    new
+}
+
+fn count(context: &Context, plan: &Plan) {
+    let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
+    for guest in plan.hosts.iter().filter_map(|host| host.guests.found()).flatten() {
+        let state = match &guest.fate {
+            Fate::Goes | Fate::Leaves => "Leaving",
+            Fate::Waits(waiting) => waiting.word(),
+        };
+        *counts.entry(state).or_default() += 1;
+    }
+    context.metrics.evacuating(&counts);
+}
+
+/// Tells that the Machine of an object was deleted.
+pub(super) async fn deleted(context: &Context, object: &MaasMachine, machine: &Key) {
+    let host = object.status.as_ref().and_then(|status| status.lxd_host.clone()).unwrap_or_default();
+    let happening = ObjectEvent {
+        kind: Kind::MaasMachine,
+        key: Key::of(object),
+        uid: object.uid().unwrap_or_default(),
+        warning: false,
+        reason: reasons::EVACUATING.to_owned(),
+        message: format!(
+            "the Machine {machine} is deleted, because the LXD host {host} shall be empty; its owner replaces it"
+        ),
+    };
+    if let Err(error) = context.kubernetes.publish(&happening).await {
+        tracing::debug!(%error, "an event was lost");
+    }
+}
