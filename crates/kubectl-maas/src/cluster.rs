@@ -1,10 +1,10 @@
-//! What Kubernetes holds, read with the rights of whoever runs the plugin.
+//! What Kubernetes holds, read and changed with the rights of whoever runs the plugin.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Client, Config};
@@ -107,6 +107,14 @@ impl Cluster {
         let namespace = Some(self.namespace.as_str());
         let found = self.api(INFRASTRUCTURE, "v1beta1", "MaasMachine", namespace).get(name).await;
         Ok(serde_json::to_value(found.map_err(|error| told("get", "MaasMachine", namespace, error))?)?)
+    }
+
+    /// Changes an object of one of our kinds by a merge patch.
+    pub async fn patch(&self, kind: &str, name: &str, patch: &Value) -> anyhow::Result<()> {
+        let namespace = Some(self.namespace.as_str());
+        let api = self.api(INFRASTRUCTURE, "v1beta1", kind, namespace);
+        let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(drop).map_err(|error| told("patch", kind, namespace, error))
     }
 
     /// The events about one object, the oldest first.

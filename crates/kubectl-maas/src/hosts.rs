@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAGS, Room};
-use maas_client::VmHost;
+use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAG, Room, is_closing};
+use maas_client::{Client, MachineFilter, VmHost};
 use serde_json::{Value, json};
 
 use crate::table::table;
@@ -40,16 +40,36 @@ fn amounts(host: &VmHost) -> [(i64, i64); 3] {
 
 /// The tag by which somebody keeps new VMs off a host.
 fn closed_by(host: &VmHost) -> Option<&str> {
-    let closing = |tag: &&String| tag.as_str() == LEAVING_TAG || MAINTENANCE_TAGS.contains(&tag.as_str());
-    host.tags.iter().find(closing).map(String::as_str)
+    host.tags.iter().map(String::as_str).find(|tag| is_closing(tag))
+}
+
+/// How many VMs are left on each host that takes no new ones, by its number.
+pub async fn left(client: &Client, hosts: &[VmHost]) -> maas_client::Result<BTreeMap<i64, usize>> {
+    let mut left = BTreeMap::new();
+    for host in hosts.iter().filter(|host| closed_by(host).is_some()) {
+        let filter = MachineFilter { vm_host: host.name.clone(), ..MachineFilter::default() };
+        let vms = client.machines().list(&filter).await?;
+        let on_it = vms.iter().filter(|vm| vm.pod.as_ref().is_some_and(|pod| pod.id == host.id));
+        left.insert(host.id, on_it.count());
+    }
+    Ok(left)
 }
 
 /// In words: what is wrong, or that nothing is.
-fn state(host: &VmHost) -> String {
+fn state(host: &VmHost, left: Option<usize>) -> String {
+    let left = match left {
+        None => String::new(),
+        Some(0) => ", empty".to_owned(),
+        Some(1) => ", 1 VM left".to_owned(),
+        Some(vms) => format!(", {vms} VMs left"),
+    };
     match (trouble(host), closed_by(host)) {
         (Some(trouble), _) => trouble.to_owned(),
-        (None, Some(LEAVING_TAG)) => format!("leaves, so it takes no new VMs (tag {LEAVING_TAG})"),
-        (None, Some(tag)) => format!("takes no new VMs (tag {tag}, set by a person)"),
+        (None, Some(LEAVING_TAG)) => format!("leaves, so it takes no new VMs{left} (tag {LEAVING_TAG})"),
+        (None, Some(MAINTENANCE_TAG)) => {
+            format!("in maintenance, so it takes no new VMs{left} (tag {MAINTENANCE_TAG})")
+        }
+        (None, Some(tag)) => format!("takes no new VMs{left} (tag {tag}, set by a person)"),
         (None, None) => "ok".to_owned(),
     }
 }
@@ -72,8 +92,8 @@ fn name_of(host: &VmHost) -> String {
 /// What is said where there are no hosts.
 pub const NONE: &str = "MAAS has no VM hosts. Nodes of a cluster with lxdControlPlaneCluster: true become some.";
 
-/// The hosts, zone by zone.
-pub fn render(hosts: &[VmHost]) -> String {
+/// The hosts, zone by zone; `left` says how many VMs are on those that take no new ones.
+pub fn render(hosts: &[VmHost], left: &BTreeMap<i64, usize>) -> String {
     let mut zones: BTreeMap<&str, Vec<&VmHost>> = BTreeMap::new();
     for host in hosts {
         zones.entry(host.zone.as_ref().map_or("(no zone)", |zone| zone.name.as_str())).or_default().push(host);
@@ -86,7 +106,7 @@ pub fn render(hosts: &[VmHost]) -> String {
             .map(|host| {
                 let bars = amounts(host).map(|(used, total)| bar(used, total));
                 let pool = host.pool.as_ref().map_or_else(String::new, |pool| pool.name.clone());
-                [vec![name_of(host), pool], bars.to_vec(), vec![state(host)]].concat()
+                [vec![name_of(host), pool], bars.to_vec(), vec![state(host, left.get(&host.id).copied())]].concat()
             })
             .collect();
         let titles = ["HOST", "POOL", "CORES", "MEMORY GiB", "DISK GB", "STATE"];
@@ -96,7 +116,7 @@ pub fn render(hosts: &[VmHost]) -> String {
 }
 
 /// The same for programs.
-pub fn to_json(hosts: &[VmHost]) -> Value {
+pub fn to_json(hosts: &[VmHost], left: &BTreeMap<i64, usize>) -> Value {
     let one = |host: &VmHost| {
         let [cores, memory, disk] = amounts(host);
         json!({
@@ -106,9 +126,10 @@ pub fn to_json(hosts: &[VmHost]) -> Value {
             "cores": {"used": cores.0, "total": cores.1},
             "memoryGiB": {"used": memory.0, "total": memory.1},
             "diskGB": {"used": disk.0, "total": disk.1},
-            "state": state(host),
+            "state": state(host, left.get(&host.id).copied()),
             "trouble": trouble(host),
             "closedBy": closed_by(host),
+            "vmsLeft": left.get(&host.id),
         })
     };
     hosts.iter().map(one).collect()
@@ -130,12 +151,12 @@ mod tests {
             "storage_pools": [{"name": "default", "total": 100_000_000_000_i64, "available": 75_000_000_000_i64}],
         }));
         let unreached = host(json!({"id": 2, "name": "h2", "version": "", "zone": {"name": "az2"}}));
-        let shown = render(&[unreached, reached]);
+        let shown = render(&[unreached, reached], &BTreeMap::new());
         assert!(shown.starts_with("zone az1\n"), "{shown}");
         assert!(shown.contains(&format!("{}{} 4/16", "█".repeat(4), "░".repeat(12))), "{shown}");
         assert!(shown.contains("1/64") && shown.contains("25/100"), "{shown}");
         assert!(shown.contains("never reached its LXD"), "{shown}");
-        assert_eq!(render(&[]), "");
+        assert_eq!(render(&[], &BTreeMap::new()), "");
     }
 
     #[test]
@@ -144,15 +165,16 @@ mod tests {
             "id": 1, "name": "h1", "version": "5.21", "capabilities": ["composable"], "tags": ["fast", "maas-lxd-host-maintenance"],
             "total": {"cores": 8, "memory": 16384}, "cpu_over_commit_ratio": 2.5, "used": {"cores": 9, "memory": 0},
         });
-        let shown = render(&[host(described.clone())]);
+        let shown = render(&[host(described.clone())], &BTreeMap::from([(1, 2)]));
         assert!(
-            shown.contains(" 9/20 ") && shown.contains("tag maas-lxd-host-maintenance, set by a person"),
+            shown.contains(" 9/20 ")
+                && shown.contains("in maintenance, so it takes no new VMs, 2 VMs left (tag maas-lxd-host-maintenance)"),
             "{shown}"
         );
         described["tags"] = json!([LEAVING_TAG]);
         let leaving = host(described);
-        assert!(render(std::slice::from_ref(&leaving)).contains("leaves, so it takes no new VMs"));
-        assert_eq!(to_json(&[leaving])[0]["closedBy"], LEAVING_TAG);
+        assert!(render(std::slice::from_ref(&leaving), &BTreeMap::new()).contains("leaves, so it takes no new VMs"));
+        assert_eq!(to_json(&[leaving], &BTreeMap::new())[0]["closedBy"], LEAVING_TAG);
     }
 
     #[test]

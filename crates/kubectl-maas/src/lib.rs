@@ -8,6 +8,7 @@ pub mod explain;
 pub mod hosts;
 pub mod inventory;
 pub mod machines;
+pub mod maintenance;
 pub mod output;
 pub mod plan;
 mod table;

@@ -10,6 +10,7 @@ use kubectl_maas::cluster::{Access, Cluster};
 use kubectl_maas::completion::{Candidates, Names};
 use kubectl_maas::doctor::{Report, judge_clock, look_at_kubernetes, look_at_maas};
 use kubectl_maas::inventory::{self, Addresses, Inventory};
+use kubectl_maas::maintenance::{self, Maintenance};
 use kubectl_maas::output::{Format, print, watch};
 use kubectl_maas::plan::{self, Objects, Question};
 use kubectl_maas::{completion, explain, hosts, machines, ui};
@@ -22,7 +23,7 @@ const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
 /// The same for MAAS, which takes longer to answer.
 const MAAS_EVERY: Duration = Duration::from_secs(15);
 
-/// What machines wait for, what hosts have left, what is wrong, whether a change fits. Changes nothing.
+/// What machines wait for, what hosts have left, what is wrong, whether a change fits. Only maintenance changes anything.
 #[derive(Parser)]
 #[command(name = "kubectl-maas", bin_name = "kubectl maas", version)]
 struct Cli {
@@ -76,6 +77,9 @@ enum What {
         /// Its name.
         machine: String,
     },
+    /// Puts LXD hosts into maintenance, and shows what is left on them.
+    #[command(subcommand)]
+    Maintenance(Maintenance),
     /// Credentials, rights, zones, pools, images, DNS domain, LXD hosts, clocks.
     Doctor {
         /// The namespace of the manager.
@@ -171,7 +175,8 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
             let ask = || async {
                 let all = client.vm_hosts().list().await.map_err(told)?;
-                format.text(|_| hosts::render(&all), || hosts::to_json(&all))
+                let left = hosts::left(&client, &all).await.map_err(told)?;
+                format.text(|_| hosts::render(&all, &left), || hosts::to_json(&all, &left))
             };
             show(format, again.then_some(MAAS_EVERY), hosts::NONE, ask).await?;
         }
@@ -193,6 +198,7 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
             });
             print(format, &format.text(|_| explain::render(&found, &events), || found.clone())?)?;
         }
+        What::Maintenance(about) => maintain(cli, about).await?,
         What::Doctor { system_namespace } => return doctor(cli, system_namespace).await,
         What::Plan(arguments) => return plan(cli, arguments).await,
         What::Export { addresses } => {
@@ -210,6 +216,24 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
         What::Complete { words } => print(Format::Json, &complete(words).await)?,
     }
     Ok(true)
+}
+
+async fn maintain(cli: &Cli, about: &Maintenance) -> anyhow::Result<()> {
+    let (cluster, format) = (Cluster::connect(&cli.access).await?, cli.format());
+    let (host, reason) = match about {
+        Maintenance::Start { host, reason } => (host, Some(reason.as_str())),
+        Maintenance::Stop { host } => (host, None),
+        Maintenance::Status { watch: again } => {
+            let ask = || async {
+                let machines = cluster.ours("MaasMachine", cli.all_namespaces).await?;
+                let clusters = cluster.ours("MaasCluster", cli.all_namespaces).await?;
+                format
+                    .text(|_| maintenance::render(&machines, &clusters), || maintenance::to_json(&machines, &clusters))
+            };
+            return show(format, again.then_some(KUBERNETES_EVERY), maintenance::NONE, ask).await;
+        }
+    };
+    print(format, &maintenance::set(&cluster, cli.all_namespaces, host, reason).await?)
 }
 
 /// Prints an answer once, or again whenever it changes. As with kubectl, an empty table is none, and standard error says why.

@@ -134,7 +134,9 @@ pub(super) fn of_maas(
     now: Timestamp,
 ) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    for (host, shown) in vm_hosts.iter().zip(hosts::to_json(vm_hosts).as_array().into_iter().flatten()) {
+    for (host, shown) in
+        vm_hosts.iter().zip(hosts::to_json(vm_hosts, &BTreeMap::new()).as_array().into_iter().flatten())
+    {
         let on_it = |machine: &&maas_client::Machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id);
         let mut shown = shown.clone();
         let vm = |machine: &maas_client::Machine| json!({"id": machine.system_id, "hostname": machine.hostname});

@@ -21,8 +21,8 @@ use capmaas_core::plan::Requeue;
 use futures::future::join_all;
 use kube::ResourceExt as _;
 
+use crate::belonging::cluster_name;
 use crate::clock::Clock;
-use crate::cluster::cluster_name;
 use crate::identity::{Fingerprint, Identities, Identity};
 use crate::kubernetes::{ErrorKind, Guard, Key, Kubernetes, Owners, Result};
 use crate::lease::Fence;
