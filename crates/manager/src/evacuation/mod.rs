@@ -176,6 +176,7 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant) -> Result<Visi
 /// once more (S15). Whoever changed the Machine itself meanwhile has the deletion refused.
 async fn delete(context: &Context, world: &World, object: &Key, machine: &Machine) -> bool {
     let kubernetes = context.kubernetes.as_ref();
+    let _turn = context.memory.turn().await;
     let stored = match kubernetes.maas_machine(object).await {
         Ok(Some(stored)) => stored,
         Ok(None) => return false,
