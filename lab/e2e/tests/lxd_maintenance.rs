@@ -251,7 +251,7 @@ async fn s30_a_host_cluster_is_rolled_while_control_planes_run_on_it() {
     let mut looks = 0_u32;
     let rolled = eventually_within(Duration::from_secs(1500), "all hosts are new", || {
         looks += 1;
-        let kill = looks % 600 == 0;
+        let kill = looks.is_multiple_of(600);
         let (scene, metal, workload, before, control_planes) = (&scene, &metal, &workload, &before, &control_planes);
         async move {
             if kill {
