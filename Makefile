@@ -65,10 +65,11 @@ test-e2e: check-machine ## Every scenario that an issue names, however long it t
 	$(MAKE) test-maas-37
 
 .PHONY: test-maas-37
-test-maas-37: check-machine ## Every scenario on real parts once more, against a MAAS 3.7
+test-maas-37: check-machine ## Every scenario of metal and VMs on real parts once more, against a MAAS 3.7
 	$(TESTBED) tools --scenarios
 	$(CARGO) build --workspace --bins
-	CAPMAAS_MAAS_VERSION=3.7 hack/cargo-test -p capmaas-e2e --all-features
+	CAPMAAS_MAAS_VERSION=3.7 hack/cargo-test --workspace --all-features \
+		$(addprefix --test ,'metal_*' 'lxd_*' waiting whole_story workload_cluster real_nodes)
 
 .PHONY: test-capi
 test-capi: tools ## Cluster API's own end-to-end specs against capmaas (FOCUS= names some); which they are is in docs/cluster-api-specs.md
@@ -78,8 +79,8 @@ test-capi: tools ## Cluster API's own end-to-end specs against capmaas (FOCUS= n
 
 .PHONY: test-matrix
 test-matrix: tools ## The proofs of the API on Kubernetes 1.29 with the two older Cluster API cores
-	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-api --test api_server
-	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test -p capmaas-e2e --test contract -- --skip cluster_api_v1_14
+	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test --workspace --all-features --test api_server
+	CAPMAAS_KUBERNETES=$(OLD_KUBERNETES) hack/cargo-test --workspace --all-features --test contract -- --skip cluster_api_v1_14
 
 .PHONY: bench
 bench: tools ## Measure our manager: N= machines (10,100), beside it PROVIDER= another command line, CRDS= its CRDs, BENCH_ARGS= (see bench run --help)
