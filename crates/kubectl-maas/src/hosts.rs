@@ -1,6 +1,6 @@
 //! `kubectl maas hosts`: VM hosts by zone, and how full they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAG, Room, is_closing};
@@ -43,16 +43,29 @@ fn closed_by(host: &VmHost) -> Option<&str> {
     host.tags.iter().map(String::as_str).find(|tag| is_closing(tag))
 }
 
-/// How many VMs are left on each host that takes no new ones, by its number.
+/// Asks how many VMs are left on each host that takes no new ones.
 pub async fn left(client: &Client, hosts: &[VmHost]) -> maas_client::Result<BTreeMap<i64, usize>> {
-    let mut left = BTreeMap::new();
+    let mut vms = Vec::new();
     for host in hosts.iter().filter(|host| closed_by(host).is_some()) {
         let filter = MachineFilter { vm_host: host.name.clone(), ..MachineFilter::default() };
-        let vms = client.machines().list(&filter).await?;
-        let on_it = vms.iter().filter(|vm| vm.pod.as_ref().is_some_and(|pod| pod.id == host.id));
-        left.insert(host.id, on_it.count());
+        vms.extend(client.machines().list(&filter).await?);
     }
-    Ok(left)
+    Ok(count_left(hosts, &vms))
+}
+
+/// How many of these machines are VMs on each host that takes no new ones, by its number.
+pub fn count_left(hosts: &[VmHost], machines: &[maas_client::Machine]) -> BTreeMap<i64, usize> {
+    let closed = hosts.iter().filter(|host| closed_by(host).is_some());
+    let on = |host: &VmHost| {
+        // Two hosts of one name are asked for with the same filter.
+        let vms: BTreeSet<&str> = machines
+            .iter()
+            .filter(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id))
+            .map(|machine| machine.system_id.as_str())
+            .collect();
+        vms.len()
+    };
+    closed.map(|host| (host.id, on(host))).collect()
 }
 
 /// In words: what is wrong, or that nothing is.

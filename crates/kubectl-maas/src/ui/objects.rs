@@ -134,9 +134,8 @@ pub(super) fn of_maas(
     now: Timestamp,
 ) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    for (host, shown) in
-        vm_hosts.iter().zip(hosts::to_json(vm_hosts, &BTreeMap::new()).as_array().into_iter().flatten())
-    {
+    let shown = hosts::to_json(vm_hosts, &hosts::count_left(vm_hosts, machines));
+    for (host, shown) in vm_hosts.iter().zip(shown.as_array().into_iter().flatten()) {
         let on_it = |machine: &&maas_client::Machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id);
         let mut shown = shown.clone();
         let vm = |machine: &maas_client::Machine| json!({"id": machine.system_id, "hostname": machine.hostname});
@@ -237,6 +236,18 @@ mod tests {
         );
         assert_eq!(used(json!({"system_id": "a", "status": 8})), "broken");
         assert_eq!(used(json!({"system_id": "a", "status": 0})), "not ready");
+    }
+
+    #[test]
+    fn a_host_in_maintenance_says_how_many_vms_are_left() {
+        let host =
+            serde_json::from_value(json!({"id": 7, "name": "h", "version": "5.21", "capabilities": ["composable"],
+            "tags": ["maas-lxd-host-maintenance"], "total": {"cores": 8, "memory": 16384}}));
+        let on = |id: &str, host: i64| serde_json::from_value(json!({"system_id": id, "pod": {"id": host}})).unwrap();
+        let shown = of_maas(&[host.unwrap()], &[on("a", 7), on("b", 8)], Timestamp::UNIX_EPOCH);
+        let host = &shown["host/7"];
+        assert!(host["state"].as_str().unwrap().contains("1 VM left"), "{host}");
+        assert_eq!((host["vmsLeft"].as_u64(), host["vms"].as_array().unwrap().len()), (Some(1), 1));
     }
 
     #[test]
