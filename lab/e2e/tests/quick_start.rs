@@ -121,6 +121,8 @@ async fn the_quick_start_works_word_for_word() {
     // A management cluster with Cluster API, before the page begins.
     let prepared = Clusterctl::prepare(&testbed, &releases[1]).await.unwrap();
     prepared.run(["init"]).await.unwrap();
+    // clusterctl tries cert-manager out in a namespace that it deletes. A second run while that is going waits in it for ever.
+    testbed.kubectl(["wait", "--for=delete", "namespace/cert-manager-test", "--timeout=300s"]).await.unwrap();
     let core = CapiVersion::V1_14;
     testbed.start_cluster_api(&CapiOptions { features: &["ClusterTopology"], ..CapiOptions::new(core) }).await.unwrap();
     let expected = maas.expect_cluster(KubernetesVersion::V1_36).await.unwrap();
