@@ -1,6 +1,9 @@
 package specs
 
 import (
+	"maps"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -8,6 +11,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlcluster "sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/cluster-api/test/framework"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 type ownerAssertions = map[string]func(types.NamespacedName, []metav1.OwnerReference) error
@@ -71,6 +75,13 @@ func resilience(topology bool) func(framework.ClusterProxy, string, string) {
 			core, framework.KubeadmControlPlaneFinalizersAssertion, framework.ExpFinalizersAssertion, maasFinalizers)
 		stability(proxy, namespace, cluster)
 	}
+}
+
+// What the manager writes down on our own kinds is none of what Cluster API propagates.
+func withoutOurRecords(object client.Object) clusterv1.ObjectMeta {
+	annotations := maps.Clone(object.GetAnnotations())
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return strings.HasPrefix(key, "infrastructure.cluster.x-k8s.io/") })
+	return clusterv1.ObjectMeta{Labels: object.GetLabels(), Annotations: annotations}
 }
 
 func stability(proxy framework.ClusterProxy, namespace, cluster string) {

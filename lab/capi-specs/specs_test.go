@@ -186,6 +186,42 @@ var _ = Describe("When performing chained upgrades for workload cluster using Cl
 	})
 })
 
+var _ = Describe("When upgrading a workload cluster using ClusterClass with RuntimeSDK [ClusterClass]", func() {
+	e2e.ClusterUpgradeWithRuntimeSDKSpec(ctx, func() e2e.ClusterUpgradeWithRuntimeSDKSpecInput {
+		return e2e.ClusterUpgradeWithRuntimeSDKSpecInput{
+			E2EConfig: e2eConfig, ClusterctlConfigPath: *clusterctlPath, BootstrapClusterProxy: bootstrapClusterProxy, ArtifactFolder: *artifacts,
+			Flavor:                    ptr.To("topology"),
+			ExtensionServiceNamespace: extensionNamespace,
+			ExtensionServiceName:      extensionService,
+			PostUpgrade:               stability,
+		}
+	})
+})
+
+var _ = Describe("When upgrading a workload cluster using ClusterClass in a different NS with RuntimeSDK [ClusterClass]", func() {
+	e2e.ClusterUpgradeWithRuntimeSDKSpec(ctx, func() e2e.ClusterUpgradeWithRuntimeSDKSpecInput {
+		return e2e.ClusterUpgradeWithRuntimeSDKSpecInput{
+			E2EConfig: e2eConfig, ClusterctlConfigPath: *clusterctlPath, BootstrapClusterProxy: bootstrapClusterProxy, ArtifactFolder: *artifacts,
+			Flavor:                                ptr.To("topology"),
+			DeployClusterClassInSeparateNamespace: true,
+			ExtensionConfigName:                   "k8s-upgrade-with-runtimesdk-cross-ns",
+			ExtensionServiceNamespace:             extensionNamespace,
+			ExtensionServiceName:                  extensionService,
+			PostUpgrade:                           stability,
+		}
+	})
+})
+
+var _ = Describe("When testing ClusterClass rollouts [ClusterClass]", func() {
+	e2e.ClusterClassRolloutSpec(ctx, func() e2e.ClusterClassRolloutSpecInput {
+		return e2e.ClusterClassRolloutSpecInput{
+			E2EConfig: e2eConfig, ClusterctlConfigPath: *clusterctlPath, BootstrapClusterProxy: bootstrapClusterProxy, ArtifactFolder: *artifacts,
+			Flavor:                         "topology-taints",
+			FilterMetadataBeforeValidation: withoutOurRecords,
+		}
+	})
+})
+
 var _ = Describe("When testing the machinery for scale testing using in-memory backend", func() {
 	e2e.ScaleSpec(ctx, func() e2e.ScaleSpecInput {
 		return e2e.ScaleSpecInput{

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use capmaas_testbed::nodes::{KUBERNETES, Machine, NETWORK_PLUGIN, NodeHost, NodeImage, has_cgroup_1};
+use capmaas_testbed::nodes::{
+    KUBERNETES, Machine, NETWORK_PLUGIN, NodeHost, NodeImage, OLDER_KUBERNETES, has_cgroup_1,
+};
 use capmaas_testbed::tools::ToolSet;
-use capmaas_testbed::{Clusterctl, parse_yaml};
+use capmaas_testbed::{Clusterctl, KubernetesVersion, parse_yaml};
 use maas_sim::hardware::{Action, Hardware, Order};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
@@ -31,7 +33,7 @@ const API_CALL_SECONDS: u32 = 300;
 
 /// Where the machines of a scenario run.
 pub async fn start_host() -> anyhow::Result<NodeHost> {
-    let image = tokio::task::spawn_blocking(NodeImage::ensure).await??;
+    let image = tokio::task::spawn_blocking(|| NodeImage::ensure(KUBERNETES)).await??;
     Ok(NodeHost::start(&image).await?)
 }
 
@@ -79,7 +81,8 @@ async fn carry_out(host: &NodeHost, endpoint: SocketAddr, order: &Order) -> anyh
 
 /// What MAAS's installer, curtin, leaves on a machine: its network, its name, and how cloud-init finds MAAS.
 fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
-    ensure!(image(KUBERNETES.as_str()).ends_with(&order.series), "there is no image {}", order.series);
+    let known = [KUBERNETES, OLDER_KUBERNETES].into_iter().find(|it| image(it.as_str()).ends_with(&order.series));
+    let kubernetes = known.with_context(|| format!("there is no image {}", order.series))?;
     let link = order.link.as_ref().context("it has no address")?;
     let mac = order.mac.clone().context("it has no network card")?;
     let credentials = serde_json::to_value(order.credentials.as_ref().context("it has no credentials")?)?;
@@ -111,7 +114,24 @@ fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
         ("/etc/hostname".to_owned(), format!("{}\n", order.hostname)),
         ("/etc/resolv.conf".to_owned(), name_servers.concat()),
     ];
-    Ok(Machine { name: order.hostname.clone(), mac, files })
+    Ok(Machine { name: order.hostname.clone(), kubernetes, mac, files })
+}
+
+/// A flavor of our templates, and what its user fills in.
+#[derive(Clone, Debug)]
+pub struct Flavor {
+    /// Its name; none for metal.
+    pub name: &'static str,
+    /// The Kubernetes of its machines.
+    pub kubernetes: KubernetesVersion,
+    /// Their image, as MAAS knows it.
+    pub image: String,
+}
+
+impl Default for Flavor {
+    fn default() -> Self {
+        Self { name: "", kubernetes: KUBERNETES, image: image(KUBERNETES.as_str()) }
+    }
 }
 
 /// A management cluster as clusterctl installs it, in front of machines that boot.
@@ -150,17 +170,40 @@ impl RealScene {
         Ok(())
     }
 
+    /// Makes MAAS and the machines know the image with the older Kubernetes too.
+    pub async fn add_older_image(&self) -> anyhow::Result<()> {
+        let older = tokio::task::spawn_blocking(|| NodeImage::ensure(OLDER_KUBERNETES)).await??;
+        self.host.add_image(&older).await?;
+        self.scene.maas.arrange(json!([{"image": {"name": image(OLDER_KUBERNETES.as_str())}}]))
+    }
+
     /// The objects of a cluster, as clusterctl makes them of the metal template, for nodes that are containers on this computer.
     pub async fn generate(&self, name: &str, control_planes: u32, workers: u32) -> anyhow::Result<Vec<Value>> {
+        self.generate_of(&Flavor::default(), name, control_planes, workers).await
+    }
+
+    /// The same of another flavor.
+    pub async fn generate_of(
+        &self,
+        flavor: &Flavor,
+        name: &str,
+        control_planes: u32,
+        workers: u32,
+    ) -> anyhow::Result<Vec<Value>> {
         let mut command = self.clusterctl.command();
         let provider = format!("maas:{}", release_of(NEW_CONTRACT)?);
-        command.args(["generate", "cluster", name, "--infrastructure", &provider]);
-        command.args(["--kubernetes-version", KUBERNETES.as_str()]);
+        command.args(["generate", "cluster", name, "--infrastructure", &provider, "--flavor", flavor.name]);
+        command.args(["--kubernetes-version", flavor.kubernetes.as_str()]);
         command.args(["--control-plane-machine-count", &control_planes.to_string()]);
         command.args(["--worker-machine-count", &workers.to_string()]);
         command.env("MAAS_DNS_DOMAIN", DOMAIN).env("IMAGE_HAS_KUBERNETES", "true");
-        for role in ["CONTROL_PLANE", "WORKER"] {
-            command.env(format!("{role}_MACHINE_IMAGE"), image(KUBERNETES.as_str()));
+        for role in ["CONTROL_PLANE", "WORKER", "LXD_WORKER"] {
+            // As small as the VMs of which the hosts of a scenario take several.
+            for (what, value) in
+                [("IMAGE", flavor.image.as_str()), ("MINCPU", "2"), ("MINMEMORY", "2048"), ("DISK", "10")]
+            {
+                command.env(format!("{role}_MACHINE_{what}"), value);
+            }
         }
         let output = tokio::task::spawn_blocking(move || command.output()).await??;
         ensure!(output.status.success(), "no cluster: {}", String::from_utf8_lossy(&output.stderr));
@@ -169,12 +212,18 @@ impl RealScene {
         Ok(objects)
     }
 
-    /// Creates a cluster, gives it its network as soon as its API server answers, and waits until all its Nodes are Ready under their
-    /// MAAS provider IDs.
-    pub async fn create(&self, name: &str, control_planes: u32, workers: u32) -> anyhow::Result<()> {
-        self.scene.testbed.apply_objects(self.generate(name, control_planes, workers).await?).await?;
+    /// Applies objects that make a cluster, gives it its network as soon as its API server answers, and waits until so many Nodes are
+    /// Ready under their MAAS provider IDs.
+    pub async fn bring_up(&self, name: &str, objects: Vec<Value>, nodes: usize) -> anyhow::Result<()> {
+        self.scene.testbed.apply_objects(objects).await?;
         self.give_network(name).await?;
-        self.wait_ready(name, usize::try_from(control_planes + workers)?).await
+        self.wait_ready(name, nodes).await
+    }
+
+    /// Brings a metal cluster up.
+    pub async fn create(&self, name: &str, control_planes: u32, workers: u32) -> anyhow::Result<()> {
+        let objects = self.generate(name, control_planes, workers).await?;
+        self.bring_up(name, objects, usize::try_from(control_planes + workers)?).await
     }
 
     /// Applies the network plugin, which is the user's to choose, as soon as the API server answers.
@@ -279,6 +328,7 @@ fn is_ready(node: &Value) -> bool {
 fn suit_this_computer(object: &mut Value) {
     let spec = match object["kind"].as_str() {
         Some("KubeadmControlPlane") => &mut object["spec"]["kubeadmConfigSpec"],
+        Some("KubeadmControlPlaneTemplate") => &mut object["spec"]["template"]["spec"]["kubeadmConfigSpec"],
         Some("KubeadmConfigTemplate") => &mut object["spec"]["template"]["spec"],
         _ => return,
     };

@@ -1,8 +1,9 @@
 //! What a user does with a cluster of real nodes, and what happens to its machines.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
 use capmaas_testbed::nodes::BUSYBOX_IMAGE;
@@ -15,6 +16,7 @@ use crate::real_nodes::RealScene;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+const ASK_EVERY: Duration = Duration::from_millis(500);
 const NODE_PORT: u16 = 30080;
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
@@ -70,6 +72,25 @@ impl RealScene {
             Ok(())
         })
         .await
+    }
+
+    /// Asks the API server of a cluster again and again while something goes on. Answers for how long at most it did not answer.
+    pub async fn longest_silence(&self, cluster: &str, during: impl Future<Output = ()>) -> Duration {
+        let (mut longest, mut last) = (Duration::ZERO, Instant::now());
+        let asking = async {
+            loop {
+                if self.kubectl(cluster, &["get", "--raw", "/readyz"]).await.is_ok() {
+                    longest = longest.max(last.elapsed());
+                    last = Instant::now();
+                }
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = during => {}
+            _ = asking => {}
+        }
+        longest.max(last.elapsed())
     }
 
     /// When a machine started; absent while it does not run.

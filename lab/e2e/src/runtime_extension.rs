@@ -2,7 +2,7 @@
 //! reached by the name that its Service has in a cluster with DNS, which MAAS resolves here.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -73,7 +73,7 @@ impl RuntimeExtension {
             {"dns": {"fqdn": host, "ip_addresses": [address]}},
         ]))?;
         let listener = TcpListener::bind((IpAddr::V4(address), 443)).await.context("listen on port 443")?;
-        let port = tokio::spawn(pass_on(listener, hooks)).abort_handle();
+        let port = tokio::spawn(pass_on(listener, (Ipv4Addr::LOCALHOST, hooks).into())).abort_handle();
         let started = Self { _process: process, port };
         eventually("a Runtime Extension that answers", || async {
             TcpStream::connect(("127.0.0.1", hooks)).await?;
@@ -84,11 +84,12 @@ impl RuntimeExtension {
     }
 }
 
-async fn pass_on(listener: TcpListener, port: u16) {
+/// Passes connections on.
+pub(crate) async fn pass_on(listener: TcpListener, to: SocketAddr) {
     // A listener that fails for good ends it: callers see it closed.
     while let Ok((mut from, _)) = listener.accept().await {
         tokio::spawn(async move {
-            if let Ok(mut to) = TcpStream::connect(("127.0.0.1", port)).await {
+            if let Ok(mut to) = TcpStream::connect(to).await {
                 // Either side may go away at any time.
                 let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
             }

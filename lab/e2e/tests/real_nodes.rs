@@ -1,13 +1,16 @@
 //! Clusters whose machines really boot: cloud-init, kubeadm, kubelet and etcd are the real ones, on machines that a simulated MAAS deploys.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use capmaas_e2e::eventually_within;
-use capmaas_e2e::real_nodes::RealScene;
+use capmaas_e2e::maas::image;
+use capmaas_e2e::real_nodes::{Flavor, RealScene};
 use capmaas_e2e::scene::Scene;
-use serde_json::json;
+use capmaas_testbed::nodes::{KUBERNETES, OLDER_KUBERNETES};
+use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -97,6 +100,105 @@ async fn control_planes_go_from_one_to_three_and_back_with_real_etcd_members() {
         println!("{replicas} control planes after {} s", start.elapsed().as_secs());
     }
     real.delete("c1").await.unwrap();
+    real.stop().await;
+}
+
+#[tokio::test]
+async fn three_control_planes_answer_while_one_has_no_power_and_take_it_back() {
+    let real = RealScene::start().await.unwrap();
+    real.create("c1", 3, 0).await.unwrap();
+    wait_members(&real, 3).await;
+    let nodes = real.names("c1", true).await.unwrap();
+    let before = real.scene.maas.mutations().len();
+
+    let down = real.control_plane("c1").await.unwrap();
+    let cut = Instant::now();
+    let silence = real.longest_silence("c1", async {
+        real.cut_power(&down).await.unwrap();
+        // By the word of its own etcd: to the others it is a member, and a Ready Node, for a while without power.
+        wait_members(&real, 3).await;
+        real.wait_ready("c1", 3).await.unwrap();
+    });
+    let silence = silence.await;
+    println!("{down} is back after {} s, silence of {silence:?} at most", cut.elapsed().as_secs());
+    // Until its address has left DNS, one of three tries may lead there.
+    assert!(silence < Duration::from_secs(30), "no answer for {silence:?}");
+    assert_eq!(real.names("c1", true).await.unwrap(), nodes);
+    let after = real.scene.maas.mutations().split_off(before);
+    let changes: BTreeSet<&str> = after.iter().map(|entry| entry.kind.as_str()).collect();
+    assert!(changes.contains("machine.power_on"), "{changes:?}");
+    let taken_away = ["machine.release", "machine.power_off", "machine.deploy", "machine.delete", "machines.allocate"];
+    assert!(taken_away.iter().all(|kind| !changes.contains(kind)), "{changes:?}");
+    real.delete("c1").await.unwrap();
+    real.stop().await;
+}
+
+/// The versions of all kubelets of c1.
+async fn kubelets(real: &RealScene) -> Vec<String> {
+    let nodes = real.nodes("c1").await.unwrap();
+    let version = |node: &Value| node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap_or_default().to_owned();
+    nodes.iter().map(version).collect()
+}
+
+#[tokio::test]
+async fn a_cluster_of_the_class_is_upgraded_by_its_version_alone() {
+    let real = RealScene::start().await.unwrap();
+    real.add_older_image().await.unwrap();
+    let flavor = Flavor { name: "clusterclass", kubernetes: OLDER_KUBERNETES, image: image("{version}") };
+    let mut objects = real.generate_of(&flavor, "c1", 1, 1).await.unwrap();
+    // What somebody adds to the class's own templates stays.
+    let mut templates = objects.iter_mut().filter(|object| object["metadata"]["name"] == "maas-worker");
+    templates.find(|object| object["kind"] == "MaasMachineTemplate").unwrap()["spec"]["template"]["spec"]["resourcePool"] =
+        json!("default");
+    real.bring_up("c1", objects, 2).await.unwrap();
+    let pools: BTreeSet<String> = real
+        .maas_machines()
+        .unwrap()
+        .list()
+        .await
+        .unwrap()
+        .iter()
+        .map(|it| it["spec"]["resourcePool"].to_string())
+        .collect();
+    assert_eq!(pools, BTreeSet::from(["\"default\"".to_owned(), "null".to_owned()]));
+    let (old, new) = (OLDER_KUBERNETES.as_str(), KUBERNETES.as_str());
+    assert_eq!(kubelets(&real).await, [old, old]);
+    real.run_a_workload("c1").await.unwrap();
+    let before: BTreeSet<String> = real.host.installed().unwrap().into_iter().collect();
+
+    let start = Instant::now();
+    real.patch("cluster/c1", json!({"spec": {"topology": {"version": new}}})).await.unwrap();
+    let outcome = eventually_within(2 * PATIENCE, "two machines of the new version", || async {
+        let now: BTreeSet<String> = real.host.installed()?.into_iter().collect();
+        ensure!(now.len() == 2 && now.is_disjoint(&before), "installed are {now:?}, before {before:?}");
+        Ok(())
+    })
+    .await;
+    real.scene.explain(outcome).await.unwrap();
+    real.wait_ready("c1", 2).await.unwrap();
+    println!("{new} after {} s", start.elapsed().as_secs());
+    assert_eq!(kubelets(&real).await, [new, new]);
+    wait_members(&real, 1).await;
+    real.run_a_workload("c1").await.unwrap();
+    real.delete("c1").await.unwrap();
+    real.stop().await;
+}
+
+#[tokio::test]
+async fn vms_of_lxd_hosts_become_nodes_alone_and_beside_metal() {
+    let real = RealScene::start().await.unwrap();
+    real.scene.maas.add_hosts(1).unwrap();
+    // One more worker than is asked for is a VM in the flavor mixed.
+    for (name, nodes, vms) in [("lxd", 2, 2), ("mixed", 3, 2)] {
+        let start = Instant::now();
+        let objects = real.generate_of(&Flavor { name, ..Flavor::default() }, "c1", 1, 1).await.unwrap();
+        real.bring_up("c1", objects, nodes).await.unwrap();
+        println!("{name}: {nodes} Nodes Ready after {} s", start.elapsed().as_secs());
+        let running = real.scene.maas.vms().into_iter().filter(|vm| vm.status == "Deployed").count();
+        assert_eq!(running, vms, "{:?}", real.scene.maas.vms());
+        real.run_a_workload("c1").await.unwrap();
+        real.delete("c1").await.unwrap();
+    }
     real.stop().await;
 }
 

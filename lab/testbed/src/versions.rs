@@ -12,19 +12,22 @@ pub const KUBERNETES_VARIABLE: &str = "CAPMAAS_KUBERNETES";
 pub enum KubernetesVersion {
     /// The oldest that we support. It serves no ValidatingAdmissionPolicy.
     V1_29,
+    /// What nodes that boot are upgraded from. Nothing else is started with it.
+    V1_36_3,
     /// What we develop against.
     #[default]
     V1_36,
 }
 
 impl KubernetesVersion {
-    /// All, oldest first.
+    /// All that the API server of a test may have, oldest first.
     pub const ALL: [Self; 2] = [Self::V1_29, Self::V1_36];
 
     /// The exact version, as Kubernetes writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V1_29 => "v1.29.15",
+            Self::V1_36_3 => "v1.36.3",
             Self::V1_36 => "v1.36.4",
         }
     }

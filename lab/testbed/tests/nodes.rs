@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capmaas_testbed::nodes::{Machine, NodeHost, NodeImage};
+use capmaas_testbed::nodes::{KUBERNETES, Machine, NodeHost, NodeImage};
 
 fn printed(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&Command::new(program).args(arguments).output().unwrap().stdout).into_owned()
@@ -69,10 +69,11 @@ fn kill_9_of_the_owner_leaves_nothing_of_its_machines_behind() {
 
 #[tokio::test]
 async fn a_disk_outlasts_a_power_cut_and_not_a_deployment() {
-    let image = tokio::task::spawn_blocking(NodeImage::ensure).await.unwrap().unwrap();
+    let image = tokio::task::spawn_blocking(|| NodeImage::ensure(KUBERNETES)).await.unwrap().unwrap();
     let host = NodeHost::start(&image).await.unwrap();
     let machine = Machine {
         name: "m1".to_owned(),
+        kubernetes: KUBERNETES,
         mac: "00:16:3e:00:00:03".to_owned(),
         files: vec![("/etc/installer/left".to_owned(), "this\n".to_owned())],
     };

@@ -8,6 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
+use capmaas_testbed::nodes::KUBERNETES;
 use capmaas_testbed::tools::{LXD_PACKAGES, Supply, ToolSet};
 
 /// `testbed tools` for the smallest set, with a cache of its own.
@@ -144,7 +145,7 @@ fn the_demo_needs_three_of_the_tool_sets_and_the_image_of_nodes_which_the_gate_d
     let besides: Vec<&Supply> = demo.iter().filter(|supply| !Supply::of_gate().contains(supply)).collect();
     assert_eq!(
         besides,
-        [&Supply::NodeImage],
+        [&Supply::NodeImage(KUBERNETES)],
         "the gate boots no nodes; all else that the demo starts is brought for tests too"
     );
 }

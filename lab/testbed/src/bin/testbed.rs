@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use capmaas_testbed::{
     CapiVersion, KubernetesVersion, LxdDaemon, LxdOptions, Testbed, clean_leftovers,
-    nodes::{Machine, NodeHost, NodeImage},
+    nodes::{KUBERNETES, Machine, NodeHost, NodeImage},
     tools::Supply,
 };
 use clap::{Args, Parser, Subcommand};
@@ -102,9 +102,11 @@ async fn up(options: Up) -> anyhow::Result<()> {
 }
 
 async fn boot_a_node() -> anyhow::Result<NodeHost> {
-    let image = tokio::task::spawn_blocking(NodeImage::ensure).await.context("the image was not made")??;
+    let made = tokio::task::spawn_blocking(|| NodeImage::ensure(KUBERNETES)).await;
+    let image = made.context("the image was not made")??;
     let host = NodeHost::start(&image).await?;
-    let machine = Machine { name: "node".to_owned(), mac: "00:16:3e:00:00:02".to_owned(), files: Vec::new() };
+    let (name, mac) = ("node".to_owned(), "00:16:3e:00:00:02".to_owned());
+    let machine = Machine { name, kubernetes: KUBERNETES, mac, files: Vec::new() };
     host.deploy(machine).await?;
     Ok(host)
 }

@@ -17,6 +17,7 @@ use crate::{
     lxd::{LxdDaemon, LxdOptions},
     process::{run, tail},
     sandbox::MARKER,
+    versions::KubernetesVersion,
 };
 
 /// The bridge of the machines and the storage of their disks.
@@ -24,7 +25,6 @@ const BRIDGE: &str = "nodes";
 const POOL: &str = "nodes";
 /// A sparse file: what machines write is what it takes.
 const POOL_SIZE: &str = "60GiB";
-const IMAGE: &str = "node";
 /// Networks for measuring other networks: nobody's traffic goes there.
 const SECOND_OCTETS: [u8; 2] = [18, 19];
 pub(crate) const PREFIX: u8 = 24;
@@ -39,6 +39,8 @@ const RAW: &str = "lxc.mount.auto = cgroup:rw:force\nlxc.cap.drop =\n";
 pub struct Machine {
     /// Its name here, which need not be what it calls itself.
     pub name: String,
+    /// The Kubernetes of the image that is put on its disk.
+    pub kubernetes: KubernetesVersion,
     /// The MAC address of its network card.
     pub mac: String,
     /// What the installer leaves on its disk: path and content.
@@ -96,12 +98,22 @@ impl NodeHost {
         self.daemon.run_in_network(["ip", "link", "set", "dev", theirs, "master", BRIDGE, "up"])?;
         self.daemon.run_in_network(["ip", "link", "set", BRIDGE, "up"])?;
         self.lxc(&["storage", "create", POOL, "btrfs", &format!("size={POOL_SIZE}")])?;
+        self.import(image)
+    }
+
+    fn import(&self, image: &NodeImage) -> Result<()> {
         let path = image.path().display().to_string();
-        self.lxc(&["image", "import", &path, "--alias", IMAGE])?;
+        self.lxc(&["image", "import", &path, "--alias", image.kubernetes().as_str()])?;
         // The first disk of an image takes long to unpack, all others are copies of it.
         let first = self.instance("first");
-        self.init(&first, "00:16:3e:00:00:01")?;
+        self.init(&first, image.kubernetes(), "00:16:3e:00:00:01")?;
         self.lxc(&["delete", &first]).map(drop)
+    }
+
+    /// Makes one more image ready for machines.
+    pub async fn add_image(&self, image: &NodeImage) -> Result<()> {
+        let (host, image) = (self.clone(), image.clone());
+        crate::blocking(move || host.import(&image)).await
     }
 
     /// Installs a machine and starts it, whatever was on its disk before.
@@ -110,7 +122,7 @@ impl NodeHost {
         crate::blocking(move || {
             let name = host.instance(&machine.name);
             host.remove(&machine.name)?;
-            host.init(&name, &machine.mac)?;
+            host.init(&name, machine.kubernetes, &machine.mac)?;
             host.install(&name, &machine.files)?;
             host.lxc(&["start", &name]).map(drop)
         })
@@ -190,7 +202,7 @@ impl NodeHost {
         Ok(())
     }
 
-    fn init(&self, name: &str, mac: &str) -> Result<()> {
+    fn init(&self, name: &str, kubernetes: KubernetesVersion, mac: &str) -> Result<()> {
         let marker = format!("environment.{MARKER}");
         let definition = json!({
             "config": {
@@ -208,7 +220,7 @@ impl NodeHost {
                 "kmsg": {"type": "unix-char", "source": "/dev/kmsg", "path": "/dev/kmsg"},
             },
         });
-        self.lxc_with(&["init", IMAGE, name, "--no-profiles"], &definition.to_string()).map(drop)
+        self.lxc_with(&["init", kubernetes.as_str(), name, "--no-profiles"], &definition.to_string()).map(drop)
     }
 
     /// Puts the installer's files on the disk of a machine that is off.

@@ -21,9 +21,11 @@ use crate::{
 };
 
 /// Raised when an image is made in another way than before.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 /// The Kubernetes of real nodes.
 pub const KUBERNETES: KubernetesVersion = KubernetesVersion::V1_36;
+/// The one from which they are upgraded to it.
+pub const OLDER_KUBERNETES: KubernetesVersion = KubernetesVersion::V1_36_3;
 const SUITE: &str = "bookworm";
 const MIRROR: &str = "http://deb.debian.org/debian";
 /// What a node has of Debian's.
@@ -33,6 +35,8 @@ const IN_THE_NODE: &str = "systemd,systemd-sysv,dbus,udev,cloud-init,python3-oau
 const IMPORT: &str = include_str!("import-images.sh");
 /// Where images are put together inside the root file system, and gone in the end.
 const SCRATCH: &str = "var/tmp/images";
+/// What Cluster API's own specs start to have a Pod that waits. It does what kubeadm's does.
+const WAITING_IMAGE: &str = "registry.k8s.io/pause:3.10.1";
 /// The image of the workload that scenarios start, and of the network plugin.
 pub const BUSYBOX_IMAGE: &str = "capmaas.dev/busybox:node";
 
@@ -57,34 +61,40 @@ const MASKED: [&str; 6] = [
 /// An image that is there.
 #[derive(Clone, Debug)]
 pub struct NodeImage {
+    kubernetes: KubernetesVersion,
     path: PathBuf,
 }
 
 impl NodeImage {
-    /// Makes sure that the image with [`KUBERNETES`] is there. The first time takes minutes, which is shown. Blocks.
-    pub fn ensure() -> Result<Self> {
-        let image = Self::place()?;
+    /// Makes sure that the image with this Kubernetes is there. The first time takes minutes, which is shown. Blocks.
+    pub fn ensure(kubernetes: KubernetesVersion) -> Result<Self> {
+        let image = Self::place(kubernetes)?;
         if image.path.exists() {
             return Ok(image);
         }
         create_dir(image.path.parent().unwrap_or(&image.path))?;
-        let _lock = lock(&image.path.with_extension("lock"), &format!("the node image of Kubernetes {KUBERNETES}"))?;
+        let _lock = lock(&image.path.with_extension("lock"), &format!("the node image of Kubernetes {kubernetes}"))?;
         if !image.path.exists() {
             let partial = image.path.with_extension("partial");
-            make(&partial)?;
+            make(kubernetes, &partial)?;
             fs::rename(&partial, &image.path).doing(|| format!("put {} in its place", image.path.display()))?;
         }
         Ok(image)
     }
 
     /// Whether it is there already.
-    pub fn is_there() -> Result<bool> {
-        Ok(Self::place()?.path.exists())
+    pub fn is_there(kubernetes: KubernetesVersion) -> Result<bool> {
+        Ok(Self::place(kubernetes)?.path.exists())
     }
 
-    fn place() -> Result<Self> {
-        let name = format!("{SUITE}-{KUBERNETES}-r{REVISION}.tar.zst");
-        Ok(Self { path: cache_root()?.join("nodes").join(name) })
+    fn place(kubernetes: KubernetesVersion) -> Result<Self> {
+        let name = format!("{SUITE}-{kubernetes}-r{REVISION}.tar.zst");
+        Ok(Self { kubernetes, path: cache_root()?.join("nodes").join(name) })
+    }
+
+    /// The Kubernetes in it.
+    pub fn kubernetes(&self) -> KubernetesVersion {
+        self.kubernetes
     }
 
     /// The file: what LXD imports.
@@ -95,18 +105,20 @@ impl NodeImage {
 
 /// What the image is made from.
 struct Programs {
+    version: KubernetesVersion,
     kubernetes: Tools,
     node: Tools,
     etcd: Tools,
     core_dns: Tools,
 }
 
-fn make(target: &Path) -> Result<()> {
+fn make(version: KubernetesVersion, target: &Path) -> Result<()> {
     ensure_packages(LXD_PACKAGES)?;
     ensure_packages(NODE_PACKAGES)?;
     let programs = Programs {
-        kubernetes: ToolSet::Kubernetes(KUBERNETES).ensure()?,
-        node: ToolSet::Node.ensure()?,
+        version,
+        kubernetes: ToolSet::Kubernetes(version).ensure()?,
+        node: ToolSet::Node(version).ensure()?,
         etcd: ToolSet::NodeEtcd.ensure()?,
         core_dns: ToolSet::CoreDns.ensure()?,
     };
@@ -175,7 +187,7 @@ struct Names(Vec<String>);
 impl Names {
     fn ask(programs: &Programs) -> Result<Self> {
         let mut command = Command::new(programs.kubernetes.program("kubeadm"));
-        command.args(["config", "images", "list", "--kubernetes-version", KUBERNETES.as_str()]);
+        command.args(["config", "images", "list", "--kubernetes-version", programs.version.as_str()]);
         Ok(Self(run(command)?.lines().map(str::to_owned).collect()))
     }
 
@@ -200,20 +212,27 @@ fn add_images(sandbox: &Sandbox, programs: &Programs, root: &Path) -> Result<()>
     )?;
     let scratch = root.join(SCRATCH);
     let image = |name: &str, path: &str, program: &Path| Image::begin(&scratch, name, path)?.program(path, program);
+    let proxy = names.of("kube-proxy", programs.version.as_str())?;
     let mut images = vec![
         image(pause, "/pause", &programs.node.program("pause"))?,
+        image(WAITING_IMAGE, "/pause", &programs.node.program("pause"))?,
         image(names.of("etcd", ToolSet::NodeEtcd.version())?, "/usr/local/bin/etcd", &programs.etcd.program("etcd"))?,
         image(names.of("coredns", ToolSet::CoreDns.version())?, "/coredns", &programs.core_dns.program("coredns"))?,
         busybox(&scratch, root)?,
-        kube_proxy(sandbox, &scratch, root, names.of("kube-proxy", KUBERNETES.as_str())?, programs)?,
+        kube_proxy(sandbox, &scratch, root, proxy, &programs.node)?,
     ];
+    if programs.version != KUBERNETES {
+        // As soon as the control plane is upgraded, every node runs the kube-proxy of its version.
+        let newer = proxy.replace(programs.version.as_str(), KUBERNETES.as_str());
+        images.push(kube_proxy(sandbox, &scratch, root, &newer, &ToolSet::Node(KUBERNETES).ensure()?)?);
+    }
     for (name, tools) in [
         ("kube-apiserver", &programs.kubernetes),
         ("kube-controller-manager", &programs.kubernetes),
         ("kube-scheduler", &programs.node),
     ] {
         let path = format!("/usr/local/bin/{name}");
-        images.push(image(names.of(name, KUBERNETES.as_str())?, &path, &tools.program(name))?);
+        images.push(image(names.of(name, programs.version.as_str())?, &path, &tools.program(name))?);
     }
     let archive = scratch.join("images.tar");
     containers::archive(&images, &scratch.join("packed"), &archive)?;
@@ -235,7 +254,7 @@ fn busybox(scratch: &Path, root: &Path) -> Result<Image> {
 }
 
 /// kube-proxy calls iptables and nft, which come with libraries and plugins of their own.
-fn kube_proxy(sandbox: &Sandbox, scratch: &Path, root: &Path, name: &str, programs: &Programs) -> Result<Image> {
+fn kube_proxy(sandbox: &Sandbox, scratch: &Path, root: &Path, name: &str, node: &Tools) -> Result<Image> {
     const CLOSURE: &str = r#"
         programs="/usr/sbin/xtables-nft-multi /usr/sbin/nft /usr/sbin/conntrack"
         plugins=$(ls /usr/lib/*/xtables/*.so)
@@ -245,7 +264,7 @@ fn kube_proxy(sandbox: &Sandbox, scratch: &Path, root: &Path, name: &str, progra
     const NAMES: [&str; 6] =
         ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
     let image = Image::begin(scratch, name, "/usr/local/bin/kube-proxy")?
-        .program("/usr/local/bin/kube-proxy-program", &programs.node.program("kube-proxy"))?
+        .program("/usr/local/bin/kube-proxy-program", &node.program("kube-proxy"))?
         .program("/bin/busybox", &root.join("bin/busybox"))?
         .script("/usr/local/bin/kube-proxy", include_str!("files/kube-proxy"))?
         .links("/usr/sbin", &NAMES, "xtables-nft-multi")?;

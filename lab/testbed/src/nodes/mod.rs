@@ -10,7 +10,7 @@ mod image;
 
 pub use self::{
     host::{Machine, NodeHost, has_cgroup_1},
-    image::{BUSYBOX_IMAGE, KUBERNETES, NodeImage},
+    image::{BUSYBOX_IMAGE, KUBERNETES, NodeImage, OLDER_KUBERNETES},
 };
 
 /// A network plugin for clusters of such machines, to be applied to a cluster whose API server answers.

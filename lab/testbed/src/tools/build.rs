@@ -69,7 +69,7 @@ pub(super) fn ensure(set: ToolSet) -> Result<Tools> {
     }
     match set {
         ToolSet::ClusterApi(version) => render_components(version, &tools, &module)?,
-        ToolSet::Node => build_pause(&tools, &module)?,
+        ToolSet::Node(_) => build_pause(&tools, &module)?,
         _ => {}
     }
     fs::remove_dir_all(&module).doing(|| format!("remove {}", module.display()))?;
@@ -79,7 +79,7 @@ pub(super) fn ensure(set: ToolSet) -> Result<Tools> {
 fn is_complete(set: ToolSet, recipe: &Recipe, tools: &Tools) -> bool {
     recipe.programs.iter().all(|(program, _)| tools.program(program).exists())
         && (!matches!(set, ToolSet::ClusterApi(_)) || tools.metadata_yaml().exists())
-        && (set != ToolSet::Node || tools.program(PAUSE).exists())
+        && (!matches!(set, ToolSet::Node(_)) || tools.program(PAUSE).exists())
 }
 
 fn build(recipe: &Recipe, tools: &Tools, module: &Path, program: &str, package: &str) -> Result<()> {
@@ -227,13 +227,15 @@ mod tests {
 
     #[test]
     fn the_pinned_modules_are_those_of_the_named_versions() {
-        let nodes = [ToolSet::Node, ToolSet::NodeEtcd, ToolSet::CoreDns];
-        for set in ToolSet::all().into_iter().chain(nodes) {
+        let older = ToolSet::Kubernetes(KubernetesVersion::V1_36_3);
+        let nodes = [KubernetesVersion::V1_36_3, KubernetesVersion::V1_36].map(ToolSet::Node);
+        let theirs = nodes.into_iter().chain([older, ToolSet::NodeEtcd, ToolSet::CoreDns]);
+        for set in ToolSet::all().into_iter().chain(theirs) {
             let recipe = set.recipe();
             let module = match set {
                 ToolSet::Etcd | ToolSet::NodeEtcd => "go.etcd.io/etcd/server/v3",
                 ToolSet::CoreDns => "github.com/coredns/coredns",
-                ToolSet::Kubernetes(_) | ToolSet::Node => "k8s.io/kubernetes",
+                ToolSet::Kubernetes(_) | ToolSet::Node(_) => "k8s.io/kubernetes",
                 ToolSet::ClusterApi(_) => "sigs.k8s.io/cluster-api",
                 ToolSet::Helm => "helm.sh/helm/v3",
                 ToolSet::Cosign => "github.com/sigstore/cosign/v2",

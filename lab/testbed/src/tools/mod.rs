@@ -32,7 +32,7 @@ use crate::{
 
 /// The etcd that belongs to the API servers. 3.4 has no watch progress, without which streaming lists fail.
 const ETCD_VERSION: &str = "v3.5.21";
-/// The etcd and the CoreDNS that kubeadm of the newest Kubernetes starts on nodes.
+/// The etcd and the CoreDNS that kubeadm of every Kubernetes with nodes starts on them.
 const NODE_ETCD_VERSION: &str = "v3.6.8";
 const CORE_DNS_VERSION: &str = "v1.14.2";
 
@@ -45,12 +45,12 @@ const GOMAASCLIENT_VERSION: &str = "v0.12.0";
 pub enum ToolSet {
     /// `etcd`
     Etcd,
-    /// `kube-apiserver`, `kube-controller-manager`; `kubectl` and `kubeadm` in the newest only.
+    /// `kube-apiserver`, `kube-controller-manager`; `kubectl` and `kubeadm` where there are nodes of that version.
     Kubernetes(KubernetesVersion),
     /// `core`, `bootstrap`, `control-plane`; `clusterctl` in the newest only. With their rendered components.
     ClusterApi(CapiVersion),
-    /// `kubelet`, `kube-proxy`, `kube-scheduler`, `pause`: what real nodes of the newest Kubernetes need besides [`ToolSet::Kubernetes`].
-    Node,
+    /// `kubelet`, `kube-proxy`, `kube-scheduler`, `pause`: what real nodes need besides [`ToolSet::Kubernetes`] of their version.
+    Node(KubernetesVersion),
     /// `etcd` of real control planes.
     NodeEtcd,
     /// `coredns` of real clusters.
@@ -100,6 +100,15 @@ const CLUSTERCTL: (&str, &str) = ("clusterctl", "sigs.k8s.io/cluster-api/cmd/clu
 const OLD_CORE: (&str, &str) = ("core", "sigs.k8s.io/cluster-api");
 const CORE: (&str, &str) = ("core", "sigs.k8s.io/cluster-api/core");
 
+/// `go.mod` and `go.sum` of a Kubernetes.
+fn kubernetes(version: KubernetesVersion) -> (&'static str, &'static str) {
+    match version {
+        KubernetesVersion::V1_29 => module!("kubernetes-1.29"),
+        KubernetesVersion::V1_36_3 => module!("kubernetes-1.36.3"),
+        KubernetesVersion::V1_36 => module!("kubernetes-1.36"),
+    }
+}
+
 impl ToolSet {
     /// Every set that the gate needs, those that everything needs first.
     pub fn all() -> Vec<Self> {
@@ -114,9 +123,9 @@ impl ToolSet {
     fn minutes(self) -> u32 {
         match self {
             Self::Etcd | Self::NodeEtcd | Self::GoMaasClient => 1,
-            Self::Kubernetes(KubernetesVersion::V1_36) => 8,
+            Self::Kubernetes(KubernetesVersion::V1_36 | KubernetesVersion::V1_36_3) => 8,
             Self::Kubernetes(KubernetesVersion::V1_29) => 6,
-            Self::ClusterApi(CapiVersion::V1_14) | Self::Node | Self::CoreDns | Self::Cosign => 4,
+            Self::ClusterApi(CapiVersion::V1_14) | Self::Node(_) | Self::CoreDns | Self::Cosign => 4,
             Self::ClusterApi(CapiVersion::V1_10 | CapiVersion::V1_5) | Self::Helm => 3,
         }
     }
@@ -124,15 +133,15 @@ impl ToolSet {
     fn recipe(self) -> Recipe {
         let (name, version, (go_mod, go_sum), programs): (_, _, _, &'static [_]) = match self {
             Self::Etcd => ("etcd", ETCD_VERSION, module!("etcd"), &[("etcd", "go.etcd.io/etcd/server/v3")]),
-            Self::Kubernetes(version @ KubernetesVersion::V1_36) => (
+            Self::Kubernetes(version @ KubernetesVersion::V1_29) => {
+                ("kubernetes", version.as_str(), kubernetes(version), &[API_SERVER, CONTROLLER_MANAGER])
+            }
+            Self::Kubernetes(version) => (
                 "kubernetes",
                 version.as_str(),
-                module!("kubernetes-1.36"),
+                kubernetes(version),
                 &[API_SERVER, CONTROLLER_MANAGER, KUBECTL, KUBEADM],
             ),
-            Self::Kubernetes(version @ KubernetesVersion::V1_29) => {
-                ("kubernetes", version.as_str(), module!("kubernetes-1.29"), &[API_SERVER, CONTROLLER_MANAGER])
-            }
             Self::ClusterApi(version @ CapiVersion::V1_14) => (
                 "cluster-api",
                 version.as_str(),
@@ -145,12 +154,9 @@ impl ToolSet {
             Self::ClusterApi(version @ CapiVersion::V1_5) => {
                 ("cluster-api", version.as_str(), module!("cluster-api-1.5"), &[OLD_CORE, BOOTSTRAP, CONTROL_PLANE])
             }
-            Self::Node => (
-                "kubernetes-node",
-                KubernetesVersion::V1_36.as_str(),
-                module!("kubernetes-1.36"),
-                &[KUBELET, PROXY, SCHEDULER],
-            ),
+            Self::Node(version) => {
+                ("kubernetes-node", version.as_str(), kubernetes(version), &[KUBELET, PROXY, SCHEDULER])
+            }
             Self::NodeEtcd => {
                 ("etcd", NODE_ETCD_VERSION, module!("etcd-3.6"), &[("etcd", "go.etcd.io/etcd/server/v3")])
             }

@@ -5,7 +5,7 @@ use std::{fmt, process::Command};
 use super::{BROWSER_PACKAGES, LXD_PACKAGES, TEST_PACKAGES, ToolSet, ensure_packages, packages, python, unpacked};
 use crate::{
     error::Result,
-    nodes::NodeImage,
+    nodes::{self, NodeImage},
     process::run,
     versions::{CapiVersion, KubernetesVersion},
 };
@@ -30,8 +30,8 @@ pub enum Supply {
     Unpacked(&'static str),
     /// Programs that are built.
     Set(ToolSet),
-    /// The image of nodes that really boot, with all that is built for it.
-    NodeImage,
+    /// The image of nodes that really boot with a version of Kubernetes, and all that is built for it.
+    NodeImage(KubernetesVersion),
     /// A Python with python-libmaas.
     Python,
     /// Rust's standard library for static programs of this architecture.
@@ -50,7 +50,9 @@ impl Supply {
 
     /// What `make test-e2e` starts besides: too long in the making for a gate on a fresh machine.
     pub fn of_scenarios() -> Vec<Self> {
-        vec![Self::Browser, Self::Set(ToolSet::Helm), Self::Set(ToolSet::Cosign), Self::NodeImage]
+        let mut all = vec![Self::Browser, Self::Set(ToolSet::Helm), Self::Set(ToolSet::Cosign)];
+        all.extend([nodes::KUBERNETES, nodes::OLDER_KUBERNETES].map(Self::NodeImage));
+        all
     }
 
     /// What `make demo` starts.
@@ -60,7 +62,10 @@ impl Supply {
             ToolSet::Kubernetes(KubernetesVersion::default()),
             ToolSet::ClusterApi(CapiVersion::default()),
         ];
-        std::iter::once(Self::LxdPackages).chain(sets.map(Self::Set)).chain([Self::NodeImage]).collect()
+        std::iter::once(Self::LxdPackages)
+            .chain(sets.map(Self::Set))
+            .chain([Self::NodeImage(nodes::KUBERNETES)])
+            .collect()
     }
 
     /// Whether it is there already.
@@ -71,7 +76,7 @@ impl Supply {
             Self::Browser => Ok(packages::missing(BROWSER_PACKAGES)?.is_empty()),
             Self::Unpacked(package) => Ok(unpacked::folder(package)?.exists()),
             Self::Set(set) => set.is_there(),
-            Self::NodeImage => NodeImage::is_there(),
+            Self::NodeImage(kubernetes) => NodeImage::is_there(kubernetes),
             Self::Python => python::is_there(),
             Self::StaticRust => {
                 let mut listed = Command::new("rustup");
@@ -89,7 +94,7 @@ impl Supply {
             Self::Browser => ensure_packages(BROWSER_PACKAGES),
             Self::Unpacked(package) => unpacked::unpacked(package).map(drop),
             Self::Set(set) => set.ensure().map(drop),
-            Self::NodeImage => NodeImage::ensure().map(drop),
+            Self::NodeImage(kubernetes) => NodeImage::ensure(kubernetes).map(drop),
             Self::Python => python::python_with_libmaas().map(drop),
             Self::StaticRust => {
                 let mut add = Command::new("rustup");
@@ -103,7 +108,7 @@ impl Supply {
     pub fn minutes(self) -> u32 {
         match self {
             Self::Set(set) => set.minutes(),
-            Self::NodeImage => 12,
+            Self::NodeImage(_) => 12,
             _ => 1,
         }
     }
@@ -117,7 +122,8 @@ impl fmt::Display for Supply {
             Self::Browser => f.write_str("browser"),
             Self::Unpacked(package) => f.write_str(package),
             Self::Set(set) => f.write_str(&set.to_string().replace(' ', "-")),
-            Self::NodeImage => f.write_str("node-image"),
+            Self::NodeImage(nodes::KUBERNETES) => f.write_str("node-image"),
+            Self::NodeImage(kubernetes) => write!(f, "node-image-{kubernetes}"),
             Self::Python => f.write_str("python-libmaas"),
             Self::StaticRust => f.write_str("static-rust"),
         }

@@ -2,7 +2,7 @@
 
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::real_nodes::RealScene;
-use capmaas_testbed::nodes::NodeImage;
+use capmaas_testbed::nodes::{KUBERNETES, NodeImage};
 
 use crate::board::look;
 use crate::tell::{chapter, quote, say, step, watched_step};
@@ -15,7 +15,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         "Each machine is a system container: systemd, cloud-init, containerd, kubelet. MAAS is simulated and deploys them.",
     );
     // The first time takes minutes and shows what it does; later it is there already.
-    tokio::task::spawn_blocking(NodeImage::ensure).await??;
+    tokio::task::spawn_blocking(|| NodeImage::ensure(KUBERNETES)).await??;
     let real = step("a management cluster, a MAAS with machines, capmaas installed by clusterctl", RealScene::start());
     let real = Box::pin(real).await?;
     let plan = ClusterPlan::new(real.scene.core, NAME);

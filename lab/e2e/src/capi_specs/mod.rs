@@ -1,21 +1,22 @@
 //! Cluster API's own end-to-end specs: the management cluster, the MAAS and the templates that they find, and the run.
 
-use std::ffi::OsStr;
+mod machines;
+mod templates;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use capmaas_testbed::tools::ToolSet;
 use capmaas_testbed::{CapiVersion, CertificateAuthority, Clusterctl, KubernetesVersion};
 use serde_json::{Value, json};
 
-use crate::maas::{DOMAIN, Maas, image};
+use self::machines::Machines;
+use crate::maas::{DOMAIN, image};
 use crate::release::{NEW_CONTRACT, release_of};
 use crate::repository;
-use crate::runtime_extension::RuntimeExtension;
 use crate::scene::Scene;
 
 /// What machines are made with, and what they are upgraded from.
@@ -25,8 +26,6 @@ const VERSIONS: [(&str, &str); 4] = [
     ("KUBERNETES_VERSION_UPGRADE_FROM", "v1.35.8"),
     ("KUBERNETES_VERSION_UPGRADE_TO", "v1.36.4"),
 ];
-
-const KUSTOMIZATION: &str = "kustomization.yaml";
 
 /// The folder of the Go program.
 fn suite() -> PathBuf {
@@ -50,28 +49,58 @@ fn compile(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the specs, or those of them whose name matches `focus`. Logs and dumps go to `artifacts`. Answers whether all passed and left nothing
-/// in MAAS.
+/// Runs the specs, or those of them whose name matches `focus`: first before machines that are played, then before machines that boot.
+/// Logs and dumps go to `artifacts`. Answers whether all passed and left nothing in MAAS.
 pub async fn run(focus: Option<&str>, artifacts: &Path) -> anyhow::Result<bool> {
     let program = std::env::current_exe()?.with_file_name("capi-specs.test");
     compile(&program)?;
+    let (mut all, mut passed) = (0, true);
+    for machines in [Machines::Played, Machines::Real] {
+        let mut specs = Command::new(&program);
+        specs.arg("-e2e.config=none").args(arguments(machines, focus, artifacts)).args(["-ginkgo.dry-run"]);
+        let number = number_of(&String::from_utf8(specs.output()?.stdout)?)?;
+        all += number;
+        if number > 0 {
+            println!("{number} specs before machines that are {machines}");
+            passed &= run_before(machines, focus, &program, artifacts).await?;
+        }
+    }
+    ensure!(all > 0, "no spec has a name that matches {focus:?}");
+    Ok(passed)
+}
+
+/// What the Go program is told.
+fn arguments(machines: Machines, focus: Option<&str>, artifacts: &Path) -> Vec<String> {
+    let mut words: Vec<String> =
+        ["-test.run=TestE2E", "-test.timeout=0", "-ginkgo.timeout=6h", "-ginkgo.no-color", "-e2e.use-existing-cluster"]
+            .map(str::to_owned)
+            .to_vec();
+    words.push(format!("-ginkgo.label-filter={}", machines.labels()));
+    words.push(format!("-e2e.artifacts-folder={}", artifacts.display()));
+    words.extend(focus.map(|focus| format!("-ginkgo.focus={focus}")));
+    words
+}
+
+/// How many specs ginkgo says that it will run.
+fn number_of(said: &str) -> anyhow::Result<u32> {
+    let number = said.lines().find_map(|line| line.strip_prefix("Will run ")?.split(' ').next()?.parse().ok());
+    number.with_context(|| format!("ginkgo does not say how many specs there are: {said}"))
+}
+
+async fn run_before(machines: Machines, focus: Option<&str>, program: &Path, artifacts: &Path) -> anyhow::Result<bool> {
     let authority = Arc::new(CertificateAuthority::generate("kubernetes")?);
-    let maas = Arc::new(Maas::start()?);
-    maas.accept_clusters(authority.clone())?;
-    let (scene, clusterctl) = Scene::start_by_clusterctl(maas).await?;
-    let extension = RuntimeExtension::start(&scene, &suite()).await?;
+    let hardware = machines.start(&authority).await?;
+    let (scene, clusterctl) = Scene::start_by_clusterctl(hardware.maas.clone()).await?;
+    let helpers = hardware.help(&scene).await?;
     let before = scene.maas.leftovers();
-    let templates = templates(&scene, &authority).await?;
+    let templates = templates::render(&scene, &authority).await?;
     clusterctl.add_templates(&release_of(NEW_CONTRACT)?, &templates)?;
     let config = clusterctl.dir().join("e2e.yaml");
     fs::write(&config, format!("{:#}\n", configuration(&clusterctl)?))?;
 
-    let mut command = scene.testbed.command(&program);
-    command.args(["-test.run=TestE2E", "-test.timeout=0", "-ginkgo.timeout=6h", "-ginkgo.v"]);
-    command.args(focus.map(|focus| format!("-ginkgo.focus={focus}")));
-    command.arg("-e2e.use-existing-cluster").arg("-e2e.config").arg(&config);
+    let mut command = scene.testbed.command(program);
+    command.arg("-e2e.config").arg(&config).args(arguments(machines, focus, artifacts)).arg("-ginkgo.v");
     command.arg("-e2e.clusterctl-config").arg(clusterctl.dir().join("clusterctl.yaml"));
-    command.arg("-e2e.artifacts-folder").arg(artifacts);
     clusterctl.surround(&mut command);
     let kubectl = kubectl().await?;
     let folder = kubectl.parent().context("kubectl is in no folder")?;
@@ -83,7 +112,7 @@ pub async fn run(focus: Option<&str>, artifacts: &Path) -> anyhow::Result<bool> 
         command.env(format!("{role}_MACHINE_IMAGE"), image(VERSIONS[0].1));
     }
     let passed = tokio::task::spawn_blocking(move || command.status()).await??.success();
-    drop(extension);
+    drop(helpers);
     let left: Vec<String> = scene.maas.leftovers().into_iter().filter(|left| !before.contains(left)).collect();
     if !left.is_empty() {
         println!("left in MAAS: {left:#?}");
@@ -99,67 +128,6 @@ pub async fn run(focus: Option<&str>, artifacts: &Path) -> anyhow::Result<bool> 
 async fn kubectl() -> anyhow::Result<PathBuf> {
     let tools = tokio::task::spawn_blocking(|| ToolSet::Kubernetes(KubernetesVersion::V1_36).ensure()).await??;
     Ok(tools.program("kubectl"))
-}
-
-/// The templates that the specs ask for: our own, changed by the patches beside the specs, for machines that trust `authority`.
-async fn templates(scene: &Scene, authority: &CertificateAuthority) -> anyhow::Result<Vec<(String, String)>> {
-    let folder = scene.testbed.sandbox().dir().join("capi-specs");
-    copy(&suite().join("templates"), &folder.join("templates"))?;
-    copy(&repository().join("templates"), &folder.join("shipped"))?;
-    let secrets: Vec<String> = secrets(authority).iter().map(Value::to_string).collect();
-    fs::write(folder.join("authority.yaml"), secrets.join("\n---\n"))?;
-    let mut made = Vec::new();
-    for path in folders(&folder.join("templates"))? {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // What is applied in steps may hold an object twice, which kustomize refuses: each step is a folder of its own.
-        let steps = if path.join(KUSTOMIZATION).exists() { vec![path] } else { folders(&path)? };
-        let mut whole = Vec::new();
-        for step in steps {
-            let words = [OsStr::new("kustomize"), "--load-restrictor=LoadRestrictionsNone".as_ref(), step.as_os_str()];
-            whole.push(scene.testbed.kubectl(words).await?);
-        }
-        if !whole.is_empty() {
-            made.push((format!("{name}.yaml"), whole.join("\n---\n")));
-        }
-    }
-    Ok(made)
-}
-
-/// The folders in a folder, by name.
-fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries: std::io::Result<Vec<_>> = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect();
-    let mut found: Vec<PathBuf> = entries?.into_iter().filter(|path| path.is_dir()).collect();
-    found.sort();
-    Ok(found)
-}
-
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), &target)?;
-        }
-    }
-    Ok(())
-}
-
-/// What the owner of a cluster with an etcd outside hands to Cluster API.
-fn secrets(authority: &CertificateAuthority) -> [Value; 3] {
-    let encode = |pem: &str| BASE64_STANDARD.encode(pem);
-    let data = json!({"tls.crt": encode(authority.certificate_pem()), "tls.key": encode(authority.key_pem())});
-    ["ca", "etcd", "apiserver-etcd-client"].map(|purpose| {
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret", "data": data,
-            "metadata": {
-                "name": format!("${{CLUSTER_NAME}}-{purpose}"), "namespace": "${NAMESPACE}",
-                "labels": {"cluster.x-k8s.io/cluster-name": "${CLUSTER_NAME}"},
-            },
-        })
-    })
 }
 
 /// The e2e configuration: providers as local files, and how long anything may take on a busy machine.
@@ -188,4 +156,16 @@ fn configuration(clusterctl: &Clusterctl) -> anyhow::Result<Value> {
         "variables": variables,
         "intervals": serde_json::from_str::<Value>(&text)?,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_specs_is_what_ginkgo_says() {
+        let said = "Random Seed: 1\n\nWill run 2 of 20 specs\nSSSS\n";
+        assert_eq!(number_of(said).unwrap(), 2);
+        assert!(number_of("PASS\n").unwrap_err().to_string().contains("PASS"));
+    }
 }
