@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAG, Room, is_closing};
-use maas_client::{Client, MachineFilter, VmHost};
+use maas_client::{Client, Machine, MachineFilter, VmHost};
 use serde_json::{Value, json};
 
 use crate::table::table;
@@ -48,11 +48,20 @@ pub async fn left(client: &Client, hosts: &[VmHost]) -> maas_client::Result<BTre
     let mut left = BTreeMap::new();
     for host in hosts.iter().filter(|host| closed_by(host).is_some()) {
         let filter = MachineFilter { vm_host: host.name.clone(), ..MachineFilter::default() };
-        let vms = client.machines().list(&filter).await?;
-        let on_it = vms.iter().filter(|vm| vm.pod.as_ref().is_some_and(|pod| pod.id == host.id));
-        left.insert(host.id, on_it.count());
+        left.insert(host.id, vms_on(host, &client.machines().list(&filter).await?).count());
     }
     Ok(left)
+}
+
+/// The same where all machines of MAAS are at hand.
+pub(crate) fn left_of(hosts: &[VmHost], machines: &[Machine]) -> BTreeMap<i64, usize> {
+    let closed = hosts.iter().filter(|host| closed_by(host).is_some());
+    closed.map(|host| (host.id, vms_on(host, machines).count())).collect()
+}
+
+/// The VMs on a host. Names of hosts are not unique.
+pub(crate) fn vms_on<'a>(host: &'a VmHost, machines: &'a [Machine]) -> impl Iterator<Item = &'a Machine> {
+    machines.iter().filter(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id))
 }
 
 /// In words: what is wrong, or that nothing is.

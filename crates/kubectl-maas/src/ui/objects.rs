@@ -134,13 +134,11 @@ pub(super) fn of_maas(
     now: Timestamp,
 ) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    for (host, shown) in
-        vm_hosts.iter().zip(hosts::to_json(vm_hosts, &BTreeMap::new()).as_array().into_iter().flatten())
-    {
-        let on_it = |machine: &&maas_client::Machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id);
+    let told = hosts::to_json(vm_hosts, &hosts::left_of(vm_hosts, machines));
+    for (host, shown) in vm_hosts.iter().zip(told.as_array().into_iter().flatten()) {
         let mut shown = shown.clone();
         let vm = |machine: &maas_client::Machine| json!({"id": machine.system_id, "hostname": machine.hostname});
-        shown["vms"] = machines.iter().filter(on_it).map(vm).collect();
+        shown["vms"] = hosts::vms_on(host, machines).map(vm).collect();
         shown["tags"] = json!(host.tags);
         shown["machine"] = json!(host.host.as_ref().map(|machine| &machine.system_id));
         all.insert(format!("host/{}", host.id), shown);
@@ -211,6 +209,24 @@ mod tests {
         assert_eq!((&shown["health"], &shown["since"]), (&json!("waiting"), &json!("2026-11-15T09:00:00Z")));
         assert_eq!(shown["waitsFor"], "Deploying: MAAS deploys it");
         assert_eq!(shown["evacuating"], "two VMs are left");
+    }
+
+    #[test]
+    fn a_host_in_maintenance_tells_how_many_vms_are_left_on_it() {
+        let host = |id: i64, tags: Value| {
+            let described = json!({"id": id, "name": "h", "version": "5.21", "capabilities": ["composable"], "tags": tags,
+                                   "total": {"cores": 8, "memory": 16384}});
+            serde_json::from_value(described).unwrap()
+        };
+        let vm = |id: &str, on: i64| {
+            serde_json::from_value(json!({"system_id": id, "pod": {"id": on, "name": "h"}})).unwrap()
+        };
+        let hosts = [host(1, json!(["maas-lxd-host-maintenance"])), host(2, json!([]))];
+        let now = "2026-11-16T09:00:00Z".parse().unwrap();
+        let shown = of_maas(&hosts, &[vm("a", 1), vm("b", 2)], now);
+        let state = "in maintenance, so it takes no new VMs, 1 VM left (tag maas-lxd-host-maintenance)";
+        assert_eq!((&shown["host/1"]["vmsLeft"], &shown["host/1"]["state"]), (&json!(1), &json!(state)));
+        assert_eq!((&shown["host/2"]["vmsLeft"], &shown["host/2"]["state"]), (&Value::Null, &json!("ok")));
     }
 
     #[test]
