@@ -145,6 +145,21 @@ impl ClusterPlan {
         self.object(&format!("{INFRASTRUCTURE}/v1beta1"), "MaasMachineTemplate", name, spec)
     }
 
+    /// Replaces machines with this label whose Node is not heard of for a while.
+    pub fn health_check(&self, (label, value): (&str, &str)) -> Value {
+        let mut spec = json!({"clusterName": self.name, "selector": {"matchLabels": {label: value}}});
+        let states = ["False", "Unknown"];
+        let checks = if self.is_old() {
+            let unhealthy = states.map(|status| json!({"type": "Ready", "status": status, "timeout": "5s"}));
+            json!({"nodeStartupTimeout": "0s", "unhealthyConditions": unhealthy})
+        } else {
+            let unhealthy = states.map(|status| json!({"type": "Ready", "status": status, "timeoutSeconds": 5}));
+            json!({"checks": {"nodeStartupTimeoutSeconds": 0, "unhealthyNodeConditions": unhealthy}})
+        };
+        merge(&mut spec, &checks);
+        self.object(&format!("cluster.x-k8s.io/{}", self.api_version()), "MachineHealthCheck", &self.name, spec)
+    }
+
     fn control_plane(&self, template: &str) -> Value {
         let reference = self.reference(INFRASTRUCTURE, "MaasMachineTemplate", template);
         let metadata = json!({"annotations": {CERTIFICATES_EXPIRY: "2036-01-01T00:00:00Z"}});

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::Context as _;
+use maas_sim::model::{Status, world::lxd_key};
 use serde_json::{Value, json};
 
 use crate::maas::{Maas, USER, ZONES};
@@ -142,6 +143,53 @@ impl Maas {
         self.control().with_model(|model| {
             model.world.lxds.values().flat_map(|lxd| lxd.instances.keys().map(|(_, name)| name.clone())).collect()
         })
+    }
+
+    /// Instances that LXD has on a machine that is not deployed any more, or whose host MAAS has forgotten.
+    pub fn homeless(&self) -> Vec<String> {
+        self.control().with_model(|model| {
+            let mut found = Vec::new();
+            for (address, lxd) in &model.world.lxds {
+                let is_under = |machine: &&maas_sim::model::db::Machine| {
+                    lxd.host.as_ref().is_some_and(|host| [&machine.hostname, &machine.system_id].contains(&host))
+                };
+                let deployed =
+                    model.db.machines.values().find(is_under).is_some_and(|it| it.status == Status::Deployed);
+                let registered = model.db.vm_hosts.values().any(|host| lxd_key(&host.power_address) == *address);
+                if !deployed || !registered {
+                    found.extend(lxd.instances.keys().map(|(_, name)| format!("{name} on {:?}", lxd.host)));
+                }
+            }
+            found
+        })
+    }
+
+    /// A host loses its power, and everything on it with it. Its BMC still answers, the LXD on it does not.
+    pub fn switch_host_off(&self, name: &str) -> anyhow::Result<()> {
+        self.reach_host(name, false)?;
+        let mut off = vec![json!({"machine": {"hostname": name, "power": "off"}})];
+        off.extend(
+            self.vms()
+                .into_iter()
+                .filter(|vm| vm.host == name)
+                .map(|vm| json!({"machine": {"system_id": vm.system_id, "power": "off", "power_known": "error"}})),
+        );
+        self.arrange(json!(off))
+    }
+
+    /// It has power again. What was on it stays off.
+    pub fn switch_host_on(&self, name: &str) -> anyhow::Result<()> {
+        self.reach_host(name, true)?;
+        self.arrange(json!([{"machine": {"hostname": name, "power": "on"}}]))
+    }
+
+    /// The tags of a host, as VM host.
+    pub fn host_tags(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        let tags = self.control().with_model(|model| {
+            let host = model.db.vm_hosts.values().find(|host| host.name == name);
+            host.map(|host| host.tags.clone())
+        });
+        tags.with_context(|| format!("there is no host {name}"))
     }
 
     /// Lets the LXD of a host answer, or not.

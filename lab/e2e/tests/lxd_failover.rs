@@ -13,28 +13,10 @@ use capmaas_e2e::scene::Scene;
 use capmaas_e2e::{eventually, eventually_within};
 use capmaas_testbed::CapiVersion;
 use maas_sim::faults::FaultRule;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const DEBTS: &str = "infrastructure.cluster.x-k8s.io/vm-debts";
-const STATES: [&str; 2] = ["False", "Unknown"];
-
-/// Replaces machines with this label whose Node is not heard of for a while.
-fn health_check(plan: &ClusterPlan, (label, value): (&str, &str)) -> Value {
-    let checks = if plan.api_version() == "v1beta1" {
-        let unhealthy = STATES.map(|status| json!({"type": "Ready", "status": status, "timeout": "5s"}));
-        json!({"nodeStartupTimeout": "0s", "unhealthyConditions": unhealthy})
-    } else {
-        let unhealthy = STATES.map(|status| json!({"type": "Ready", "status": status, "timeoutSeconds": 5}));
-        json!({"checks": {"nodeStartupTimeoutSeconds": 0, "unhealthyNodeConditions": unhealthy}})
-    };
-    let mut spec = json!({"clusterName": plan.name, "selector": {"matchLabels": {label: value}}});
-    spec.as_object_mut().unwrap().extend(checks.as_object().cloned().unwrap());
-    json!({
-        "apiVersion": format!("cluster.x-k8s.io/{}", plan.api_version()), "kind": "MachineHealthCheck",
-        "metadata": {"name": plan.name, "namespace": plan.namespace}, "spec": spec,
-    })
-}
 
 /// The addresses of VMs in the network that users reach, sorted.
 fn reached<'a>(vms: impl IntoIterator<Item = &'a VmFacts>, network: &str) -> Vec<IpAddr> {
@@ -47,16 +29,6 @@ fn reached<'a>(vms: impl IntoIterator<Item = &'a VmFacts>, network: &str) -> Vec
 
 fn published(scene: &Scene) -> Vec<IpAddr> {
     scene.maas.records().into_values().flatten().collect()
-}
-
-/// The host of a VM loses its power, and everything on it with it. Its BMC still answers, the LXD on it does not.
-fn switch_host_off(scene: &Scene, lost: &VmFacts) {
-    scene.maas.reach_host(&lost.host, false).unwrap();
-    let off = json!([
-        {"machine": {"hostname": lost.host, "power": "off"}},
-        {"machine": {"system_id": lost.system_id, "power": "off", "power_known": "error"}},
-    ]);
-    scene.maas.arrange(off).unwrap();
 }
 
 /// Waits until so many VMs run that are not on the dead host.
@@ -80,8 +52,7 @@ async fn debt_is_paid(scene: &Scene, plan: &ClusterPlan, lost: &VmFacts) {
     assert!(owed.as_str().is_some_and(|owed| owed.contains(&lost.system_id)), "{owed}");
     assert!(scene.maas.instances().contains(&lost.hostname), "nobody can remove what is on a dead host");
     let before = scene.maas.vms().len();
-    scene.maas.reach_host(&lost.host, true).unwrap();
-    scene.maas.arrange(json!([{"machine": {"hostname": lost.host, "power": "on"}}])).unwrap();
+    scene.maas.switch_host_on(&lost.host).unwrap();
     let paid = eventually_within(PATIENCE, "the debt is paid", || async {
         let vms = scene.maas.vms();
         ensure!(vms.len() == before - 1 && !scene.maas.instances().contains(&lost.hostname), "{vms:?}");
@@ -111,10 +82,10 @@ async fn s16_a_host_dies_with_a_control_plane_on_it_which_comes_up_elsewhere_and
     assert_eq!(reached(&vms, &networks[1]).len(), 3, "{vms:?}");
     assert_eq!(published(&scene), reached(&vms, &networks[1]), "created");
 
-    let check = health_check(&plan, ("cluster.x-k8s.io/control-plane", ""));
+    let check = plan.health_check(("cluster.x-k8s.io/control-plane", ""));
     scene.testbed.apply_objects(vec![check]).await.unwrap();
     let lost = vms[0].clone();
-    switch_host_off(&scene, &lost);
+    scene.maas.switch_host_off(&lost.host).unwrap();
     let others = replaced(&scene, &lost, 3).await;
     let follows = eventually("the name leads to those that serve", || async {
         ensure!(published(&scene) == reached(&others, &networks[1]), "{:?}", published(&scene));
@@ -140,8 +111,8 @@ async fn s16_a_host_dies_with_a_worker_on_it_which_comes_up_elsewhere_and_the_de
     let (control_plane, workers): (Vec<VmFacts>, Vec<VmFacts>) =
         scene.maas.vms().into_iter().partition(|vm| vm.addresses.iter().any(|address| name.contains(address)));
     let lost = workers.into_iter().find(|worker| worker.host != control_plane[0].host).unwrap();
-    scene.testbed.apply_objects(vec![health_check(&plan, ("pool", "c1-md"))]).await.unwrap();
-    switch_host_off(&scene, &lost);
+    scene.testbed.apply_objects(vec![plan.health_check(("pool", "c1-md"))]).await.unwrap();
+    scene.maas.switch_host_off(&lost.host).unwrap();
     replaced(&scene, &lost, 3).await;
     scene.wait_running(&plan, &expected).await.unwrap();
     debt_is_paid(&scene, &plan, &lost).await;
@@ -164,7 +135,7 @@ async fn s16_a_host_dies_before_its_vm_is_of_use_and_another_one_takes_over_with
         vms.iter().find(|vm| vm.status == "Allocated").cloned().with_context(|| format!("{vms:?}"))
     });
     let lost = scene.explain(lost.await).await.unwrap();
-    switch_host_off(&scene, &lost);
+    scene.maas.switch_host_off(&lost.host).unwrap();
     scene.maas.control().remove_fault(None);
     replaced(&scene, &lost, 1).await;
     scene.wait_running(&plan, &expected).await.unwrap();

@@ -9,48 +9,19 @@ use anyhow::ensure;
 use capmaas_e2e::browser::Browser;
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::lxd_hosts::vm;
-use capmaas_e2e::maas::{API_KEY, ZONES};
+use capmaas_e2e::maas::ZONES;
+use capmaas_e2e::page::Page;
 use capmaas_e2e::scene::Scene;
-use capmaas_e2e::{eventually, install_crds, program};
+use capmaas_e2e::{eventually, install_crds};
 use capmaas_testbed::{CapiVersion, Testbed};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
 
 /// Keys, as WebDriver spells them.
 const ENTER: &str = "\u{E007}";
 const ESCAPE: &str = "\u{E00C}";
 const TAB: &str = "\u{E004}";
-
-/// A running `kubectl maas ui` and its address.
-struct Page {
-    _process: Child,
-    url: String,
-}
-
-impl Page {
-    async fn start(testbed: &Testbed, maas: Option<&str>) -> Self {
-        let mut command = Command::new(program("kubectl-maas").unwrap());
-        command.args(["ui", "--no-browser"]).env("KUBECONFIG", testbed.kubeconfig_path());
-        command.env_remove("MAAS_ENDPOINT").env_remove("MAAS_API_KEY");
-        if let Some(endpoint) = maas {
-            command.env("MAAS_ENDPOINT", endpoint).env("MAAS_API_KEY", API_KEY);
-        }
-        let mut process = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let url = lines.next_line().await.unwrap().expect("it prints its address");
-        assert!(url.starts_with("http://127.0.0.1:"), "{url}");
-        Self { _process: process, url }
-    }
-
-    fn origin(&self) -> &str {
-        self.url.split_once("/?").unwrap().0
-    }
-
-    fn token(&self) -> &str {
-        self.url.split_once("token=").unwrap().1
-    }
-}
 
 /// Where pictures for the book go: CAPMAAS_PICTURES, else nowhere that lasts.
 fn pictures() -> (PathBuf, Option<tempfile::TempDir>) {
@@ -94,7 +65,7 @@ async fn the_page_shows_what_kubernetes_and_maas_say_and_the_plan_came_true() {
     assert_eq!(planned["fits"], true, "{planned:#}");
     assert_eq!(scene.maas.mutations().len(), before, "a plan changes nothing");
 
-    let page = Page::start(&scene.testbed, Some(&scene.maas.endpoint)).await;
+    let page = Page::start(&scene.testbed, Some(&scene.maas.endpoint), &[]).await.unwrap();
     let browser = Browser::start().await.unwrap();
     browser.open(&page.url).await.unwrap();
     browser
@@ -444,7 +415,7 @@ async fn a_thousand_machines_are_shown_and_a_change_of_one_is_seen() {
         })
     };
     testbed.apply_objects((0..1000).map(machine).collect()).await.unwrap();
-    let page = Page::start(&testbed, None).await;
+    let page = Page::start(&testbed, None, &[]).await.unwrap();
     let browser = Browser::start().await.unwrap();
     browser.open(&page.url).await.unwrap();
     let count = |number: usize| format!("return document.querySelectorAll('.tile').length === {number}");

@@ -1,0 +1,232 @@
+//! LXD hosts that are emptied while clusters run on them: hosts that are machines of ours, the clusters on them, and what is said about both.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::cluster::ClusterPlan;
+use crate::eventually_within;
+use crate::lxd_hosts::vm;
+use crate::maas::Expected;
+use crate::scene::Scene;
+
+/// How long a step of an evacuation may take: a machine of a control plane is replaced in about a minute, and hosts have several.
+pub const PATIENCE: Duration = Duration::from_secs(600);
+/// The tag of a machine or VM host in maintenance.
+pub const TAG: &str = "maas-lxd-host-maintenance";
+/// The annotation of a MaasMachine in maintenance.
+pub const ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/lxd-host-maintenance";
+/// The annotation that holds a Machine where it is.
+pub const HOLD: &str = "infrastructure.cluster.x-k8s.io/hold-evacuation";
+/// A deletion hook: a Machine with it that is deleted goes no further before it is taken off.
+pub const HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/scenario";
+const CLUSTER: &str = "cluster.x-k8s.io/cluster-name";
+/// Whoever takes over waits for the Lease first, and shall have the time to do something before it is killed again.
+const KILL_EVERY: Duration = Duration::from_secs(45);
+
+/// A control plane of VMs in a namespace of its own.
+pub async fn guest(scene: &Scene, name: &str, control_planes: u32) -> anyhow::Result<ClusterPlan> {
+    let plan = alone(scene, name).await?;
+    Ok(ClusterPlan { control_planes, machine: vm(), ..plan })
+}
+
+/// A cluster of metal in a namespace of its own, all of whose machines are LXD hosts.
+pub async fn host_cluster(scene: &Scene, control_planes: u32, workers: u32) -> anyhow::Result<(ClusterPlan, Expected)> {
+    let plan = ClusterPlan { control_planes, workers, ..alone(scene, "hosts").await? };
+    let expected = scene.create(&plan).await?;
+    scene.wait_running(&plan, &expected).await?;
+    let hosts = become_hosts(scene, &plan, &expected).await?;
+    ensure!(hosts == control_planes + workers, "{hosts} machines are hosts");
+    Ok((plan, expected))
+}
+
+async fn alone(scene: &Scene, name: &str) -> anyhow::Result<ClusterPlan> {
+    scene.testbed.kubectl(["create", "namespace", name]).await?;
+    Ok(ClusterPlan { namespace: name.to_owned(), ..ClusterPlan::new(scene.core, name) })
+}
+
+/// Makes every machine of the cluster that runs an LXD host, as its agent would: MAAS has it as VM host, and the Node says that all on it
+/// is known. How many there are.
+pub async fn become_hosts(scene: &Scene, plan: &ClusterPlan, expected: &Expected) -> anyhow::Result<u32> {
+    let nodes: Api<Node> = Api::all(scene.maas.workload(expected.port).await?);
+    let mut hosts = 0;
+    for machine in machines(scene, plan).await? {
+        if machine["status"]["ready"] != true || !machine["metadata"]["deletionTimestamp"].is_null() {
+            continue;
+        }
+        let name = machine["status"]["hostname"].as_str().context("it has no name")?;
+        if scene.maas.host_id(name).is_err() {
+            let zone = machine["status"]["failureDomain"].as_str().context("it has no zone")?;
+            scene.maas.make_host(name, zone, "default")?;
+        }
+        let report = json!({"lxdhost.cluster.com/state": "Left", "lxdhost.cluster.com/instances": "[]"});
+        let patch = json!({"metadata": {"annotations": report}});
+        nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        hosts += 1;
+    }
+    Ok(hosts)
+}
+
+/// The MaasMachines of a cluster.
+pub async fn machines(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<Vec<Value>> {
+    let mut all = scene.objects(plan, "MaasMachine")?.list().await?;
+    all.retain(|machine| machine["metadata"]["labels"][CLUSTER] == plan.name);
+    Ok(all)
+}
+
+/// The MaasMachine of a host of ours, by its name in MAAS.
+pub async fn object_of(scene: &Scene, hosts: &ClusterPlan, host: &str) -> anyhow::Result<String> {
+    let all = machines(scene, hosts).await?;
+    let found = all.iter().find(|machine| machine["status"]["hostname"] == host);
+    let found = found.with_context(|| format!("no machine of {} is {host}", hosts.name))?;
+    Ok(found["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The hosts that machines of a cluster are on.
+pub async fn hosts_of(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<BTreeSet<String>> {
+    let all = machines(scene, plan).await?;
+    Ok(all.iter().filter_map(|machine| machine["status"]["lxdHost"].as_str().map(str::to_owned)).collect())
+}
+
+/// The Machines of a cluster whose VMs are on a host.
+pub async fn on_host(scene: &Scene, plan: &ClusterPlan, host: &str) -> anyhow::Result<Vec<String>> {
+    let all = machines(scene, plan).await?;
+    let there = all.iter().filter(|machine| machine["status"]["lxdHost"] == host);
+    let owners = there.filter_map(|machine| machine["metadata"]["ownerReferences"].as_array()).flatten();
+    let machines = owners.filter(|owner| owner["kind"] == "Machine").filter_map(|owner| owner["name"].as_str());
+    Ok(machines.map(str::to_owned).collect())
+}
+
+/// Writes an annotation on an object, or takes it off.
+pub async fn annotate(
+    scene: &Scene,
+    plan: &ClusterPlan,
+    kind: &str,
+    name: &str,
+    (annotation, value): (&str, Option<&str>),
+) -> anyhow::Result<()> {
+    let patch = json!({"metadata": {"annotations": {annotation: value}}});
+    scene.objects(plan, kind)?.merge(name, patch).await
+}
+
+/// What an object says about evacuation: reason and message.
+pub async fn said(scene: &Scene, plan: &ClusterPlan, kind: &str, name: &str) -> anyhow::Result<(String, String)> {
+    let object = scene.objects(plan, kind)?.get(name).await?;
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let condition = conditions.into_iter().find(|it| it["type"] == "Evacuating").unwrap_or(Value::Null);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok((text(&condition["reason"]), text(&condition["message"])))
+}
+
+/// Waits until an object says this about evacuation: the reason, and words of the message.
+pub async fn wait_said(
+    scene: &Scene,
+    plan: &ClusterPlan,
+    (kind, name): (&str, &str),
+    (reason, words): (&str, &str),
+) -> anyhow::Result<()> {
+    let what = format!("{kind} {name} says {reason}: {words}");
+    let told = eventually_within(PATIENCE, &what, || async {
+        let said = said(scene, plan, kind, name).await?;
+        ensure!(said.0 == reason && said.1.contains(words), "{said:?}");
+        Ok(())
+    });
+    scene.explain(told.await).await
+}
+
+/// Whether a Machine is being deleted.
+pub async fn is_going(scene: &Scene, plan: &ClusterPlan, machine: &str) -> anyhow::Result<bool> {
+    let object = scene.objects(plan, "Machine")?.get(machine).await?;
+    Ok(!object["metadata"]["deletionTimestamp"].is_null())
+}
+
+/// Waits until a Machine is being deleted.
+pub async fn wait_going(scene: &Scene, plan: &ClusterPlan, machine: &str) -> anyhow::Result<()> {
+    let what = format!("the Machine {machine} is being deleted");
+    let goes = eventually_within(PATIENCE, &what, || async {
+        ensure!(is_going(scene, plan, machine).await?, "it is not");
+        Ok(())
+    });
+    scene.explain(goes.await).await
+}
+
+/// Waits until the manager has looked at all hosts so many times more, while there are some to empty.
+pub async fn wait_looks(scene: &Scene, more: u64) -> anyhow::Result<()> {
+    let before = looks(scene).await?;
+    let looked = eventually_within(PATIENCE, "the manager looks at hosts", || async {
+        let now = looks(scene).await?;
+        ensure!(now >= before + more, "{before} looks before, {now} now");
+        Ok(())
+    });
+    scene.explain(looked.await).await
+}
+
+/// How many times the manager has looked at all hosts since it was started.
+async fn looks(scene: &Scene) -> anyhow::Result<u64> {
+    let metrics = scene.metrics().await?;
+    let name = "capmaas_reconciles_total{controller=\"evacuation\",result=\"ok\"} ";
+    let count = metrics.lines().find_map(|line| line.strip_prefix(name)).context("it has not looked yet")?;
+    Ok(count.parse()?)
+}
+
+/// Waits until no VM of a cluster is on a host and it has all its machines again.
+pub async fn wait_left(scene: &Scene, plan: &ClusterPlan, host: &str) -> anyhow::Result<()> {
+    let what = format!("no machine of {} on {host}", plan.name);
+    let left = eventually_within(PATIENCE, &what, || async { has_left(plan, &machines(scene, plan).await?, host) });
+    scene.explain(left.await).await
+}
+
+/// The same while the manager is killed as soon as a machine goes, and once more when it leads again.
+pub async fn wait_left_while_killed(scene: &Scene, plan: &ClusterPlan, host: &str) -> anyhow::Result<()> {
+    let mut kills: Vec<Instant> = Vec::new();
+    let start = Instant::now();
+    loop {
+        let own = machines(scene, plan).await?;
+        let due = match kills.as_slice() {
+            [] => own.iter().any(|it| !it["metadata"]["deletionTimestamp"].is_null()),
+            [first] => first.elapsed() > KILL_EVERY,
+            _ => false,
+        };
+        if due {
+            scene.kill_manager().await?;
+            kills.push(Instant::now());
+        }
+        match has_left(plan, &own, host) {
+            Ok(()) => break,
+            error if start.elapsed() > PATIENCE => return scene.explain(error).await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+    ensure!(!kills.is_empty(), "the manager was never killed");
+    Ok(())
+}
+
+fn has_left(plan: &ClusterPlan, own: &[Value], host: &str) -> anyhow::Result<()> {
+    let there = own.iter().filter(|it| it["status"]["lxdHost"] == host).count();
+    let well = own.iter().filter(|it| it["status"]["ready"] == true).count();
+    let wanted = usize::try_from(plan.control_planes + plan.workers)?;
+    ensure!(there == 0 && well == wanted && own.len() == wanted, "{there} left, {well} well of {}", own.len());
+    Ok(())
+}
+
+/// Waits for something while the manager is killed again and again.
+pub async fn while_killed<T>(scene: &Scene, outcome: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let mut outcome = std::pin::pin!(outcome);
+    let mut kills = 0;
+    loop {
+        tokio::select! {
+            outcome = &mut outcome => {
+                ensure!(outcome.is_err() || kills > 1, "the manager was killed {kills} times");
+                return outcome;
+            }
+            () = tokio::time::sleep(KILL_EVERY) => {
+                scene.kill_manager().await?;
+                kills += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A witness: looks all the while how many machines clusters miss, and whether a host went from under its VMs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::Objects;
+use crate::cluster::ClusterPlan;
+use crate::maas::Maas;
+use crate::scene::Scene;
+
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+const ANSWER: Duration = Duration::from_secs(5);
+const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
+
+/// Looks until it is ended.
+pub struct Recorder {
+    stop: watch::Sender<()>,
+    looking: JoinHandle<Record>,
+}
+
+#[derive(Default)]
+struct Record {
+    looks: usize,
+    /// Looks to which nobody answered, and why the last one failed.
+    failures: (usize, String),
+    /// Those that differ from the one before.
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: Duration,
+    seen: Seen,
+}
+
+#[derive(Debug, PartialEq)]
+struct Seen {
+    /// How many machines are missing or about to be: by cluster for control planes, `<cluster> workers` for workers.
+    missing: BTreeMap<String, usize>,
+    /// Instances on hosts that are none any more.
+    homeless: Vec<String>,
+}
+
+/// Who looks at a cluster.
+struct Watched {
+    machines: Objects,
+    name: String,
+    wanted: [usize; 2],
+}
+
+impl Watched {
+    fn new(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<Self> {
+        let wanted = [usize::try_from(plan.control_planes)?, usize::try_from(plan.workers)?];
+        Ok(Self { machines: scene.objects(plan, "Machine")?, name: plan.name.clone(), wanted })
+    }
+
+    async fn missing(&self) -> anyhow::Result<[(String, usize); 2]> {
+        let all = self.machines.list().await?;
+        let there = |it: &&Value| {
+            it["spec"]["clusterName"] == self.name.as_str()
+                && it["metadata"]["deletionTimestamp"].is_null()
+                && !it["status"]["nodeRef"].is_null()
+        };
+        let leads = |it: &&Value| it["metadata"]["labels"].get(CONTROL_PLANE).is_some();
+        let (leading, working): (Vec<&Value>, Vec<&Value>) = all.iter().filter(there).partition(leads);
+        Ok([
+            (self.name.clone(), self.wanted[0].saturating_sub(leading.len())),
+            (format!("{} workers", self.name), self.wanted[1].saturating_sub(working.len())),
+        ])
+    }
+}
+
+impl Recorder {
+    /// Begins to look at clusters that have all their machines.
+    pub fn start(scene: &Scene, plans: &[&ClusterPlan]) -> anyhow::Result<Self> {
+        let watched: Vec<Watched> =
+            plans.iter().map(|plan| Watched::new(scene, plan)).collect::<anyhow::Result<_>>()?;
+        let (stop, mut stopped) = watch::channel(());
+        let maas = Arc::clone(&scene.maas);
+        let looking = tokio::spawn(async move {
+            let (mut record, start) = (Record::default(), Instant::now());
+            loop {
+                match look(&watched, &maas).await {
+                    Ok(seen) => record.note(start.elapsed(), seen),
+                    Err(error) => record.failures = (record.failures.0 + 1, format!("{error:#}")),
+                }
+                tokio::select! {
+                    _ = stopped.changed() => return record,
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
+            }
+        });
+        Ok(Self { stop, looking })
+    }
+
+    /// Ends it. How many machines each group missed at the same time, at most; those that never missed any are left out. Fails if a host
+    /// was given back or unregistered with an instance on it.
+    pub async fn end(self) -> anyhow::Result<BTreeMap<String, usize>> {
+        drop(self.stop);
+        let record = self.looking.await?;
+        // Shown where a test fails.
+        let (looks, (failures, why)) = (record.looks, &record.failures);
+        println!("looked {looks} times, not answered {failures} times ({why}): {:#?}", record.samples);
+        ensure!(looks > 10, "it was looked {looks} times; {failures} times there was no answer: {why}");
+        let homeless = record.samples.iter().find(|sample| !sample.seen.homeless.is_empty());
+        ensure!(homeless.is_none(), "a host went from under its VMs: {homeless:?}");
+        let mut most: BTreeMap<String, usize> = BTreeMap::new();
+        for (group, missing) in record.samples.iter().flat_map(|sample| &sample.seen.missing) {
+            if *missing > 0 {
+                let worst = most.entry(group.clone()).or_default();
+                *worst = (*missing).max(*worst);
+            }
+        }
+        Ok(most)
+    }
+}
+
+impl Record {
+    fn note(&mut self, at: Duration, seen: Seen) {
+        self.looks += 1;
+        if self.samples.last().is_none_or(|last| last.seen != seen) {
+            self.samples.push(Sample { at, seen });
+        }
+    }
+}
+
+async fn look(watched: &[Watched], maas: &Maas) -> anyhow::Result<Seen> {
+    let mut missing = BTreeMap::new();
+    for cluster in watched {
+        // A question that hangs must not hide what happens meanwhile.
+        missing.extend(tokio::time::timeout(ANSWER, cluster.missing()).await??);
+    }
+    Ok(Seen { missing, homeless: maas.homeless() })
+}
