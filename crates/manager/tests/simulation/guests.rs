@@ -32,6 +32,9 @@ const CONDITIONS: [&str; 6] = [
 /// For how long a Machine is ill before a health check has it replaced, in milliseconds.
 const PATIENCE: i64 = 480_000;
 
+/// One life with VMs in so many has guests.
+pub(crate) const EVERY: u64 = 15;
+
 /// What replaces Machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
@@ -106,10 +109,10 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Whether a life has guests: every fifth of those with VMs, because they cost the most.
+    /// Whether a life has guests: few of those with VMs, because they cost several times as much.
     pub(crate) fn of(seed: u64, cast: Cast, second: impl FnOnce() -> Manager) -> Option<Self> {
         let (next, made, ill_since, taken) = (0, 0, BTreeMap::new(), BTreeMap::new());
-        let are_there = Torment::Evacuation.is_on() && cast == Cast::Vms && seed % 5 == 2;
+        let are_there = Torment::Evacuation.is_on() && cast == Cast::Vms && seed % EVERY == 2;
         are_there.then(|| Self {
             chance: Chance::new(seed ^ 0x0e7a_c0a7),
             second: second(),

@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::chaos;
+use crate::guests::EVERY;
 use crate::torments::Torment;
 use crate::world::{Cast, World};
 
@@ -80,8 +81,7 @@ pub(crate) fn live_all(cast: Cast) {
         tally.done.into_inner(),
         failed[0],
     );
-    // Every fifth life has hosts that are emptied; each of them ends with one.
-    let must = cast == Cast::Vms && Torment::Evacuation.is_on() && seeds.len() >= 20;
+    let must = cast == Cast::Vms && Torment::Evacuation.is_on() && seeds.len() as u64 >= EVERY;
     assert!(!must || evacuated > 0, "not a single Machine was deleted for the sake of a host");
 }
 
