@@ -181,7 +181,7 @@ async fn read(context: &Context, world: &World, cluster: &Key) -> ClusterFacts {
 /// Whether anything may be done about it at all (S15). A Machine that is paused would not be replaced, but only be gone.
 fn paused(object: &MaasMachine, machine: Option<&capi::Machine>, facts: &ClusterFacts) -> Lookup<bool> {
     let held = [PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION];
-    let annotations = [Some(object.annotations()), machine.map(|machine| machine.annotations())];
+    let annotations = [Some(object.annotations()), machine.map(kube::ResourceExt::annotations)];
     if annotations.into_iter().flatten().any(|all| held.iter().any(|name| all.contains_key(*name))) {
         return Lookup::Found(true);
     }

@@ -74,22 +74,43 @@ fn leaving(scene: &Scene) -> Vec<String> {
     leaving.map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-#[tokio::test]
-async fn s30_two_identities_of_one_maas_do_not_give_the_same_room_to_two() {
+/// A host that shall be empty with one VM of each cluster on it, and room for one elsewhere.
+async fn one_room_for_two() -> Scene {
     let stage = Stage::bare();
     for number in 1..=3 {
         stage.host(number, 4, 16384);
     }
-    let mut scene = Scene::new(stage, 3).await;
+    let scene = Scene::new(stage, 3).await;
     neighbour(&scene.stage).await;
     assert_eq!(["host1", "host2", "host3"].map(|host| scene.on(host).len()), [2, 2, 2]);
     scene.stage.host(4, 2, 16384);
     scene.tag("host1", &[TAG]);
     scene.stage.advance(10);
+    scene
+}
+
+#[tokio::test]
+async fn s30_two_identities_of_one_maas_do_not_give_the_same_room_to_two() {
+    let mut scene = one_room_for_two().await;
     scene.context.owners = Arc::new(Slow(scene.stage.port.clone()));
     for _ in 0..3 {
         pass(&scene.context).await.unwrap();
         assert_eq!(leaving(&scene).len(), 1, "{:?}", leaving(&scene));
+        scene.stage.advance(5);
+    }
+}
+
+#[tokio::test]
+async fn s30_room_is_kept_for_a_machine_that_is_gone_and_not_made_anew_yet() {
+    let scene = one_room_for_two().await;
+    pass(&scene.context).await.unwrap();
+    let first = leaving(&scene).remove(0);
+    scene.stage.until_gone(&[&first]).await;
+    scene.stage.port.edit("Machine", &key(&first), &json!({ "metadata": { "finalizers": null } })).unwrap();
+    assert_eq!(scene.machines().len(), 5);
+    for _ in 0..3 {
+        pass(&scene.context).await.unwrap();
+        assert_eq!(leaving(&scene), Vec::<String>::new());
         scene.stage.advance(5);
     }
 }
