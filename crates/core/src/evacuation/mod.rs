@@ -126,6 +126,9 @@ fn may_go(member: &Member) -> Result<(&Machine, &Demanded), Fate> {
         Lookup::Unknown(why) => return wait(Waiting::Unknown(why.clone())),
     };
     let name = || machine.object.to_string();
+    if let Err(why) = &member.own_identity {
+        return wait(Waiting::Unknown(why.clone()));
+    }
     match &member.paused {
         Lookup::Found(false) => {}
         Lookup::Found(true) => return wait(Waiting::Paused),

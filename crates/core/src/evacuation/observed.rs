@@ -109,6 +109,9 @@ pub enum Whose {
 pub struct Member {
     /// Its Cluster.
     pub cluster: ObjectName,
+    /// Whether MAAS is looked at with the identity of its own cluster; else why not. A replacement is asked for with that one, so only
+    /// that one tells whether there is room.
+    pub own_identity: Result<(), String>,
     /// What its MaasCluster says about evacuation.
     pub consent: Lookup<Consent>,
     /// Whether it or its Cluster is paused or being moved.

@@ -1,6 +1,6 @@
 //! Everything that tells whether a VM may go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::MaasMachine;
 use capmaas_api::capi::{self, Cluster, owner};
@@ -15,7 +15,7 @@ use maas_client::MachineFilter;
 
 use super::hosts::{Closing, ClosingHost};
 use super::{Context, Tenant, World, cluster_of, owners};
-use crate::kubernetes::Key;
+use crate::kubernetes::{Key, Result};
 use crate::lxd_hosts::{Details, siblings};
 
 /// What was found out, and whose Machines these are.
@@ -29,7 +29,7 @@ pub(super) struct Gathered {
 pub(super) struct ClusterFacts {
     cluster: Lookup<Cluster>,
     consent: Lookup<Consent>,
-    machines: Result<Vec<capi::Machine>, String>,
+    machines: std::result::Result<Vec<capi::Machine>, String>,
 }
 
 type Known = BTreeMap<Key, ClusterFacts>;
@@ -113,7 +113,7 @@ async fn guest(
     let whose = match object {
         None => Whose::Foreign(vm.owner.clone().filter(|owner| !owner.is_empty())),
         Some(object) => {
-            let member = member(context, world, object, known).await;
+            let member = member(context, world, tenant, object, known).await;
             if let Lookup::Found(machine) = &member.machine {
                 objects.insert(machine.object.clone(), Key::of(object.as_ref()));
             }
@@ -124,7 +124,13 @@ async fn guest(
 }
 
 /// Everything that tells whether the VM of an object may go. What its Cluster's VMs have in common is read unless it is known.
-pub(super) async fn member(context: &Context, world: &World, object: &MaasMachine, known: &mut Known) -> Member {
+pub(super) async fn member(
+    context: &Context,
+    world: &World,
+    tenant: &Tenant,
+    object: &MaasMachine,
+    known: &mut Known,
+) -> Member {
     let cluster = cluster_of(object);
     if !known.contains_key(&cluster) {
         known.insert(cluster.clone(), read(context, world, &cluster).await);
@@ -139,8 +145,13 @@ pub(super) async fn member(context: &Context, world: &World, object: &MaasMachin
     let demanded = demanded(world, object, machine.found());
     Member {
         cluster: name(&cluster),
+        own_identity: if tenant.clusters.contains(&cluster) {
+            Ok(())
+        } else {
+            Err("where else its cluster has room: the credentials of that cluster do not lead to this host".to_owned())
+        },
         consent: facts.map_or_else(|| Lookup::Unknown(unread()), |facts| facts.consent.clone()),
-        paused: facts.map_or_else(|| Lookup::Unknown(unread()), |facts| paused(object, facts)),
+        paused: facts.map_or_else(|| Lookup::Unknown(unread()), |facts| paused(object, machine.found(), facts)),
         machine: machine.map(|machine| Machine {
             object: ObjectName::new(machine.namespace().unwrap_or_default(), machine.name_any()),
             uid: machine.uid().unwrap_or_default(),
@@ -167,10 +178,11 @@ async fn read(context: &Context, world: &World, cluster: &Key) -> ClusterFacts {
     }
 }
 
-/// Whether anything may be done about it at all (S15).
-fn paused(object: &MaasMachine, facts: &ClusterFacts) -> Lookup<bool> {
+/// Whether anything may be done about it at all (S15). A Machine that is paused would not be replaced, but only be gone.
+fn paused(object: &MaasMachine, machine: Option<&capi::Machine>, facts: &ClusterFacts) -> Lookup<bool> {
     let held = [PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION];
-    if held.iter().any(|name| object.annotations().contains_key(*name)) {
+    let annotations = [Some(object.annotations()), machine.map(kube::ResourceExt::annotations)];
+    if annotations.into_iter().flatten().any(|all| held.iter().any(|name| all.contains_key(*name))) {
         return Lookup::Found(true);
     }
     facts.cluster.as_ref().and_then(pause::of_cluster)
@@ -192,7 +204,11 @@ fn machine_of(object: &MaasMachine, facts: &ClusterFacts) -> Lookup<capi::Machin
 }
 
 /// What a VM like this one asks for.
-fn demanded(world: &World, object: &MaasMachine, machine: Option<&capi::Machine>) -> Result<Demanded, String> {
+fn demanded(
+    world: &World,
+    object: &MaasMachine,
+    machine: Option<&capi::Machine>,
+) -> std::result::Result<Demanded, String> {
     let journal = Journal::read(object.metadata.annotations.as_ref())?;
     let vm = match wanted(object, journal.as_ref()).map(|wanted| wanted.intent) {
         Ok(Intent::Vm(vm)) => *vm,
@@ -203,10 +219,10 @@ fn demanded(world: &World, object: &MaasMachine, machine: Option<&capi::Machine>
     Ok(Demanded { vm, zone, siblings: siblings(object, &world.index) })
 }
 
-/// VMs of this tenant that are asked for and have no place yet.
+/// VMs in this MAAS that are asked for and have no place yet, whosever they are.
 async fn unplaced(context: &Context, world: &World, tenant: &Tenant) -> Vec<Demanded> {
     let mut all = Vec::new();
-    for object in world.machines.values().filter(|object| tenant.clusters.contains(&cluster_of(object))) {
+    for object in world.machines.values().filter(|object| tenant.neighbours.contains(&cluster_of(object))) {
         let journal = Journal::read(object.metadata.annotations.as_ref()).ok().flatten();
         let has_place = journal.as_ref().is_some_and(|it| it.allocation.is_some() || it.place().is_some());
         if object.metadata.deletion_timestamp.is_some() || has_place || object.spec.provider_id().is_some() {
@@ -222,4 +238,29 @@ async fn unplaced(context: &Context, world: &World, tenant: &Tenant) -> Vec<Dema
         all.extend(demanded(world, object, machine.as_ref()).ok());
     }
     all
+}
+
+/// What control planes and MachineDeployments in this MAAS are still going to ask for: Machines of theirs are gone, and the next ones are
+/// not made yet. Every cluster is read for it, so only before a Machine is deleted.
+pub(super) async fn missing(context: &Context, world: &World, tenant: &Tenant) -> Result<Vec<Demanded>> {
+    let mut all = Vec::new();
+    for cluster in &tenant.neighbours {
+        let machines = context.owners.machines(cluster).await?;
+        let mut seen = BTreeSet::new();
+        for machine in &machines {
+            let Lookup::Found(group) = owners::group(context.owners.as_ref(), machine, &machines).await else {
+                continue;
+            };
+            let missing = group.desired.unwrap_or(0).saturating_sub(group.members.len());
+            let object = machine.spec.infrastructure_ref.as_ref().map(|it| cluster.beside(&it.name));
+            let Some(object) = object.and_then(|key| world.machines.get(&key)) else { continue };
+            if missing > 0
+                && let Ok(demanded) = demanded(world, object, Some(machine))
+                && seen.insert(group.name)
+            {
+                all.extend(std::iter::repeat_n(demanded, missing));
+            }
+        }
+    }
+    Ok(all)
 }

@@ -10,11 +10,10 @@ use crate::clock::is_recent;
 /// How long what was refused is not asked for again (S26).
 const HELD: SignedDuration = SignedDuration::from_mins(2);
 
-/// What was refused a moment ago, and whose turn it is. Clones share it.
+/// What was refused a moment ago. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     state: Arc<Mutex<State>>,
-    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -27,12 +26,6 @@ struct State {
 impl Memory {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Held from the last look until a Machine is deleted. Two identities may see different hosts of one control plane at the same
-    /// time, and each would find it whole.
-    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.turn.lock().await
     }
 
     /// The API server said that this manager may not delete Machines.

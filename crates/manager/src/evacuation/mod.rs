@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use capmaas_api::names::{MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION};
 use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions};
+use capmaas_core::Lookup;
 use capmaas_core::credentials::Standing;
 use capmaas_core::evacuation::{Machine, Plan, decide, still_goes};
 use capmaas_core::plan::Requeue;
@@ -106,7 +107,13 @@ fn cluster_of(machine: &MaasMachine) -> Key {
 struct Tenant {
     identity: Identity,
     clusters: BTreeSet<Key>,
+    /// These and all others of the same MAAS.
+    neighbours: BTreeSet<Key>,
 }
+
+/// Each MAAS in which a Machine was deleted in this pass. Two identities of one MAAS find the same room at the same time; the second one
+/// looks again once what the first one did can be seen.
+type Turns = tokio::sync::Mutex<BTreeSet<String>>;
 
 /// What came of a visit.
 struct Visit {
@@ -119,7 +126,8 @@ struct Visit {
 pub async fn pass(context: &Context) -> Result<Requeue> {
     let world = World::read(context.kubernetes.as_ref()).await?;
     let tenants = tenants(context, &world).await;
-    let visits = join_all(tenants.iter().map(|tenant| visit(context, &world, tenant))).await;
+    let turns = Turns::default();
+    let visits = join_all(tenants.iter().map(|tenant| visit(context, &world, tenant, &turns))).await;
     let (mut plan, mut acted, mut looked_at) = (Plan { delete: None, hosts: Vec::new() }, false, BTreeSet::new());
     for (tenant, visit) in tenants.iter().zip(visits) {
         match visit {
@@ -142,41 +150,56 @@ pub async fn pass(context: &Context) -> Result<Requeue> {
 /// Whom to visit. A cluster whose identity has changed is left alone until that is proven (S5).
 async fn tenants(context: &Context, world: &World) -> Vec<Tenant> {
     let mut tenants: BTreeMap<Fingerprint, Tenant> = BTreeMap::new();
+    let mut by_maas: BTreeMap<String, BTreeSet<Key>> = BTreeMap::new();
     for cluster in world.concerned() {
         let Some(object) = world.clusters.get(&cluster) else { continue };
         match context.identities.check(object).await {
             Ok(identity) if matches!(identity.standing, Standing::Changed { .. }) => {}
             Ok(identity) => {
-                let fingerprint = identity.fingerprint;
-                let tenant =
-                    tenants.entry(fingerprint).or_insert_with(|| Tenant { identity, clusters: BTreeSet::new() });
-                tenant.clusters.insert(cluster);
+                let (fingerprint, maas) = (identity.fingerprint, identity.endpoint().to_owned());
+                let (clusters, neighbours) = (BTreeSet::new(), BTreeSet::new());
+                let tenant = tenants.entry(fingerprint).or_insert(Tenant { identity, clusters, neighbours });
+                tenant.clusters.insert(cluster.clone());
+                by_maas.entry(maas).or_default().insert(cluster);
             }
             Err(problem) => tracing::debug!(%cluster, %problem, "its LXD hosts cannot be looked at"),
         }
+    }
+    for tenant in tenants.values_mut() {
+        tenant.neighbours = by_maas.get(tenant.identity.endpoint()).cloned().unwrap_or_default();
     }
     tenants.into_values().collect()
 }
 
 /// Looks at one MAAS and does at most one thing about it: closing a host comes before emptying it.
-async fn visit(context: &Context, world: &World, tenant: &Tenant) -> Result<Visit, maas_client::Error> {
+async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns) -> Result<Visit, maas_client::Error> {
     let closing = hosts::closing(context, world, tenant).await?;
     let mut acted = hosts::close(context, world, tenant, &closing).await;
-    let gathered = gather::gather(context, world, tenant, closing).await?;
+    let mut gathered = gather::gather(context, world, tenant, closing).await?;
     let mut plan = decide(&gathered.observed);
+    if plan.delete.is_some() && !acted {
+        match gather::missing(context, world, tenant).await {
+            Ok(missing) => gathered.observed.unplaced.extend(missing),
+            Err(error) => gathered.observed.site = Lookup::Unknown(error.to_string()),
+        }
+        plan = decide(&gathered.observed);
+    }
     if let Some(machine) = plan.delete.take().filter(|_| !acted)
         && let Some(object) = gathered.objects.get(&machine.object)
     {
-        acted = delete(context, world, object, &machine).await;
+        let mut turns = turns.lock().await;
+        if !turns.contains(tenant.identity.endpoint()) && delete(context, world, tenant, object, &machine).await {
+            turns.insert(tenant.identity.endpoint().to_owned());
+            acted = true;
+        }
     }
     Ok(Visit { plan, acted })
 }
 
 /// Deletes the Machine of a VM, unless anything about it or its control plane has changed since it was decided upon: all of that is read
 /// once more (S15). Whoever changed the Machine itself meanwhile has the deletion refused.
-async fn delete(context: &Context, world: &World, object: &Key, machine: &Machine) -> bool {
+async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key, machine: &Machine) -> bool {
     let kubernetes = context.kubernetes.as_ref();
-    let _turn = context.memory.turn().await;
     let stored = match kubernetes.maas_machine(object).await {
         Ok(Some(stored)) => stored,
         Ok(None) => return false,
@@ -185,7 +208,7 @@ async fn delete(context: &Context, world: &World, object: &Key, machine: &Machin
             return false;
         }
     };
-    let member = gather::member(context, world, &stored, &mut BTreeMap::new()).await;
+    let member = gather::member(context, world, tenant, &stored, &mut BTreeMap::new()).await;
     if !still_goes(&member, machine) || context.fence.check().is_err() {
         return false;
     }

@@ -6,7 +6,7 @@ use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION};
 use capmaas_api::{Condition, Conditions as _, MaasMachine, conditions, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::conditions::{Verdict, replace};
-use capmaas_core::evacuation::{Fate, Plan, cluster_verdicts, ended, host_verdict};
+use capmaas_core::evacuation::{Fate, Plan, Waiting, cluster_verdicts, ended, host_verdict};
 use capmaas_core::text::beginning;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -18,16 +18,21 @@ use crate::kubernetes::{Guard, Key, Kind, ObjectEvent, Result};
 /// Conditions are read by people; `kubectl maas maintenance status` cuts nothing off.
 const LONGEST: usize = 4096;
 
-/// Puts what was found through another identity to the rest. Two of one MAAS see the same hosts, but perhaps not the same VMs.
+/// Puts what was found through another identity to the rest. Two of one MAAS see the same hosts, but perhaps not the same VMs, and what
+/// becomes of a VM is known to one of them alone.
 pub(super) fn merge(plan: &mut Plan, other: Plan) {
     for host in other.hosts {
-        let same = plan.hosts.iter_mut().find(|it| it.object.is_some() && it.object == host.object);
+        let same = plan.hosts.iter_mut().find(|it| it.object == host.object && it.name == host.name);
         match (same, host.guests) {
             (Some(seen), Lookup::Found(guests)) => match &mut seen.guests {
                 Lookup::Found(all) => {
-                    let new: Vec<_> =
-                        guests.into_iter().filter(|it| all.iter().all(|old| old.name != it.name)).collect();
-                    all.extend(new);
+                    for guest in guests {
+                        match all.iter_mut().find(|old| old.name == guest.name) {
+                            None => all.push(guest),
+                            Some(old) if matches!(old.fate, Fate::Waits(Waiting::Unknown(_))) => *old = guest,
+                            Some(_) => {}
+                        }
+                    }
                 }
                 other => *other = Lookup::Found(guests),
             },

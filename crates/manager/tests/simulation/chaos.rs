@@ -8,8 +8,11 @@ use maas_sim::faults::ServerState;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
+use crate::guests::Guests;
 use crate::happenings::{Great, Story, gives_the_earlier_credentials_back};
 use crate::law::{self, Seen, held, is_leaving};
+use crate::maintenance;
+use crate::manager::Subject;
 use crate::objects::{ADOPTED_NAME, Endpoint, HOME, cluster, cluster_key, credentials, go_machine, key, machine};
 use crate::people::{self, People};
 use crate::sight::condition;
@@ -66,6 +69,11 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     let made_of_metal = world.inventory().into_iter().filter(|(_, machine)| !machine.is_vm).map(|(id, _)| id);
     world.ledgers.metal = made_of_metal.collect();
     begin(&mut world, &mut story, endpoint);
+    world.with_guests(|guests, world| {
+        guests.come(world);
+        guests.take_hosts(world);
+        world.schedule(Subject::hosts(), 0);
+    });
     world.after_last_pass = Seen::anew(&world);
     world.mortality = [0, 5, 15, 40][usize::try_from(world.chance.below(4)).unwrap()];
     world.sluggishness = [0, 2, 10][usize::try_from(world.chance.below(3)).unwrap()];
@@ -73,6 +81,7 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     story.ends(&mut world);
     people.heal(&mut world);
     heal(&world);
+    world.with_guests(Guests::heal);
     (world.mortality, world.sluggishness) = (0, 0);
     world.port.let_census_lag(false);
     rest(&mut world, &story, endpoint).await;
@@ -80,6 +89,8 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     tenants::heal(&mut world);
     others_rest(&mut world).await;
     idle(&mut world).await;
+    world.guests = None;
+    world.due.remove(&Subject::hosts());
     delete(&mut world, &story).await;
     nothing_leaked(&world, &story);
     law::nothing_named(&world, &reserved);
@@ -132,12 +143,14 @@ fn begin(world: &mut World, story: &mut Story, endpoint: Endpoint) {
     credentials(world, &world.endpoint(), ADMIN);
     cluster(world, HOME, endpoint, &json!({}));
     if endpoint == Endpoint::Adopted {
-        let addresses: Vec<String> = (0..2).map(|number| go_machine(world, &format!("go{number}"))).collect();
+        let addresses: Vec<String> =
+            (0..2).map(|number| go_machine(world, &format!("go{number}"), "az1", true)).collect();
         world.arrange(json!([{"dns": {"fqdn": ADOPTED_NAME, "ip_addresses": addresses}}]));
         story.took_over(world);
     }
     // VMs are more than the hosts carry, now and then.
     let count = if world.cast == Cast::Vms { 3 + world.chance.below(5) } else { 2 + world.chance.below(3) };
+    let count = if world.guests.is_some() { 2 } else { count };
     for number in 0..count {
         let zone = [None, Some("az1"), Some("az2")][usize::try_from(world.chance.below(3)).unwrap()];
         let control_plane = number == 0 || world.chance.percent(60);
@@ -164,6 +177,7 @@ async fn torment(world: &mut World, story: &mut Story, people: &mut People, othe
             vms::blow(world);
         }
         people.meddle(world);
+        world.with_guests(Guests::blow);
         others.go_on(world, round);
         story.goes_on(world, round).await;
     }
@@ -269,8 +283,9 @@ async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
         if story.great == Great::OtherUser {
             gives_the_earlier_credentials_back(world);
         }
-        if unsettled(world, story, endpoint).is_none() {
-            return;
+        match unsettled(world, story, endpoint) {
+            None => return,
+            Some(why) => world.tell(format!("not at rest yet: {why}")),
         }
     }
     if let Some(why) = unsettled(world, story, endpoint) {
@@ -282,10 +297,11 @@ async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
 fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String> {
     let of_machine = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap();
-        if is_leaving(object) {
-            return Some(format!("{name} is still being deleted"));
-        }
         let (reason, message) = condition(object, "MachineDeployed");
+        if is_leaving(object) {
+            return (!maintenance::is_kept(object))
+                .then(|| format!("{name} is still being deleted: {reason}: {message}"));
+        }
         let given_up = ENDS.contains(&reason.as_str())
             || world.cast == Cast::Vms && vms::is_end(world, object, &reason)
             || story.great == Great::Restore && ENDS_AFTER_RESTORE.contains(&reason.as_str());
@@ -293,6 +309,9 @@ fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String>
         (!done).then(|| format!("{name} is not ready: {reason}: {message}"))
     };
     if let Some(why) = world.originals().iter().find_map(of_machine).or_else(|| people::unsettled(world)) {
+        return Some(why);
+    }
+    if let Some(why) = maintenance::unsettled(world) {
         return Some(why);
     }
     let object = world.port.object("MaasCluster", &cluster_key()).unwrap();
@@ -345,6 +364,9 @@ async fn delete(world: &mut World, story: &Story) {
         }
         if story.great == Great::OtherUser {
             gives_the_earlier_credentials_back(world);
+        }
+        if world.cast == Cast::Vms {
+            maintenance::give_up(world);
         }
         if world.keys("MaasMachine").is_empty() {
             for key in world.keys("MaasCluster") {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::chance::Chance;
 use crate::law::{Seen, held, is_leaving};
 use crate::manager::Subject;
-use crate::objects::{HOME, cluster_key, credentials, is_copy};
+use crate::objects::{HOME, credentials, is_copy};
 use crate::world::{ADMIN, Cast, World};
 
 /// Another administrator.
@@ -202,12 +202,16 @@ async fn moved(world: &mut World) {
         objects.retain(|object| object["metadata"]["namespace"] == HOME.namespace && !is_copy(object));
         objects
     };
-    if of_kind("MaasMachine").iter().chain(&of_kind("MaasCluster")).any(is_leaving) {
+    if ["MaasMachine", "MaasCluster", "Machine"].iter().any(|kind| of_kind(kind).iter().any(is_leaving)) {
         return;
     }
-    let paused = world.port.object("Cluster", &cluster_key()).unwrap()["spec"]["paused"] == true;
-    world.port.edit("Cluster", &cluster_key(), &json!({ "spec": { "paused": true } })).unwrap();
-    let kinds = ["Cluster", "Machine", "MaasCluster", "MaasMachine"];
+    let paused: Vec<(Key, Value)> =
+        of_kind("Cluster").iter().map(|it| (HOME.key(name(it)), it["spec"]["paused"].clone())).collect();
+    for (cluster, _) in &paused {
+        world.port.edit("Cluster", cluster, &json!({ "spec": { "paused": true } })).unwrap();
+    }
+    let kinds =
+        ["Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MaasCluster", "MaasMachine"];
     let objects: Vec<Value> = kinds.iter().flat_map(|kind| of_kind(kind)).collect();
     let key = |object: &Value| Key::new("default", name(object));
     let kind = |object: &Value| object["kind"].as_str().unwrap().to_owned();
@@ -221,6 +225,7 @@ async fn moved(world: &mut World) {
         match kind(object).as_str() {
             "MaasMachine" => world.pass(&Subject::Machine(key(object))).await,
             "MaasCluster" => world.pass(&Subject::Cluster(key(object))).await,
+            "Machine" if world.guests.is_some() => world.pass(&Subject::hosts()).await,
             _ => {}
         }
         if world.port.object(&kind(object), &key(object)).is_some() {
@@ -237,6 +242,7 @@ async fn moved(world: &mut World) {
             }
         }
         object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        object.as_object_mut().unwrap().remove("status");
         let made = world.port.create(object).unwrap();
         uids.insert(old, made["metadata"]["uid"].clone());
     }
@@ -244,8 +250,13 @@ async fn moved(world: &mut World) {
     for subject in world.subjects() {
         world.pass(&subject).await;
     }
+    if world.guests.is_some() {
+        world.pass(&Subject::hosts()).await;
+    }
     if writes(world) != before {
         world.fail("the move changed something in MAAS (S15)");
     }
-    world.port.edit("Cluster", &cluster_key(), &json!({ "spec": { "paused": paused } })).unwrap();
+    for (cluster, paused) in paused {
+        world.port.edit("Cluster", &cluster, &json!({ "spec": { "paused": paused } })).unwrap();
+    }
 }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capmaas_api::ProviderId;
-use capmaas_api::names::CONTROL_PLANE_LABEL;
+use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use capmaas_core::machine::{JOURNAL_ANNOTATION, Journal};
 use maas_sim::model::db::AllocType;
 use serde_json::Value;
 
-use crate::objects::ADOPTED_NAME;
+use crate::objects::{ADOPTED_NAME, HOME};
 use crate::tenants::is_namesake;
 use crate::vms;
 use crate::world::{Cast, World};
@@ -54,7 +54,9 @@ pub(crate) fn is_leaving(object: &Value) -> bool {
 /// Its own words: a control plane machine that runs.
 fn runs(object: &Value) -> bool {
     let status = &object["status"];
-    object["metadata"]["labels"].get(CONTROL_PLANE_LABEL).is_some()
+    let labels = &object["metadata"]["labels"];
+    labels.get(CONTROL_PLANE_LABEL).is_some()
+        && labels[CLUSTER_NAME_LABEL] == HOME.cluster
         && !is_leaving(object)
         && status["machineState"] == "Deployed"
         && status["machinePowered"] == true

@@ -10,6 +10,7 @@ use maas_sim::ledger::Entry;
 
 use crate::chaos::bob;
 use crate::law::held;
+use crate::maintenance;
 use crate::manager::Subject;
 use crate::objects::{HOME, is_copied, is_copy};
 use crate::torments::Torment;
@@ -69,6 +70,9 @@ impl World {
                 self.fail(&format!("a copy touches MAAS: {subject:?} sent {entry:?} (S25)"));
             }
             self.may_be_sent(&entry);
+            if let Some(guests) = &self.guests {
+                maintenance::may_be_sent(self, guests, &entry);
+            }
             if let Subject::Machine(key) = subject
                 && Torment::BackOff.is_on()
             {

@@ -1,6 +1,6 @@
 //! The real gather, decide and apply against a simulated MAAS, under chance that one number decides: the manager dies between
 //! any two calls, its watch falls behind, requests and answers are lost or late, MAAS dies in the middle, machines fail, LXD hosts
-//! die and come back, people delete, pause, copy, edit and steal, clocks jump, and another tenant's MAAS hangs.
+//! die, come back and are emptied, people delete, pause, copy, edit and steal, clocks jump, and another tenant's MAAS hangs.
 //!
 //! `CAPMAAS_SEEDS` says how many seeds are tried (200 of metal, 60 of VMs; `CAPMAAS_VM_SEEDS` if these differ),
 //! `CAPMAAS_FIRST_SEED` with which they begin,
@@ -12,11 +12,13 @@ mod chance;
 mod chaos;
 #[path = "../common/crash.rs"]
 mod crash;
+mod guests;
 mod happenings;
 mod law;
 mod ledger;
 #[path = "../common/lxd_host.rs"]
 mod lxd_host;
+mod maintenance;
 mod manager;
 mod objects;
 mod people;

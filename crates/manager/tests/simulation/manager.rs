@@ -1,23 +1,28 @@
 //! One life of the manager.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
+use capmaas_api::capi::Machine;
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::plan::Requeue;
 use capmaas_manager::clock::Clock;
 use capmaas_manager::cluster;
+use capmaas_manager::evacuation;
 use capmaas_manager::identity::{Connect, Credentials, Identities, MemoryCredentialCopies, Settings};
-use capmaas_manager::kubernetes::{Key, MemoryKubernetes};
+use capmaas_manager::kubernetes::{Error, ErrorKind, Guard, Key, MemoryKubernetes, Owners, Result};
 use capmaas_manager::lease::Fence;
 use capmaas_manager::lxd_hosts::LxdHosts;
 use capmaas_manager::machine;
 use capmaas_manager::metrics::Metrics;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use maas_client::transport::in_process;
 use maas_client::{Client, Environment, RetryPolicy};
 use maas_sim::Simulator;
 use secrecy::ExposeSecret as _;
+use serde_json::Value;
 
 use crate::crash::{Crash, Mortal};
 
@@ -26,12 +31,18 @@ use crate::crash::{Crash, Mortal};
 pub(crate) enum Subject {
     Cluster(Key),
     Machine(Key),
+    /// All LXD hosts, under a key that is nobody's.
+    Hosts(Key),
 }
 
 impl Subject {
+    pub(crate) fn hosts() -> Self {
+        Self::Hosts(Key::new("capmaas-system", "hosts"))
+    }
+
     pub(crate) fn key(&self) -> &Key {
         match self {
-            Self::Cluster(key) | Self::Machine(key) => key,
+            Self::Cluster(key) | Self::Machine(key) | Self::Hosts(key) => key,
         }
     }
 }
@@ -40,6 +51,15 @@ impl Subject {
 pub(crate) enum Next {
     OnChange,
     After(i64),
+}
+
+impl From<Requeue> for Next {
+    fn from(requeue: Requeue) -> Self {
+        match requeue {
+            Requeue::OnChange => Self::OnChange,
+            Requeue::After(wait) => Self::After(i64::try_from(wait.as_millis()).unwrap()),
+        }
+    }
 }
 
 /// The computer's clock, by which the simulated MAAS judges signatures, and numbers that were not seen before.
@@ -66,6 +86,33 @@ pub(crate) struct ClusterFacts {
     pub(crate) ways: BTreeMap<String, Simulator>,
     pub(crate) crash: Crash,
     pub(crate) keeper: Arc<MemoryCredentialCopies>,
+    /// The manager may not delete Machines.
+    pub(crate) denied: Arc<AtomicBool>,
+}
+
+/// Machines and their owners, for a manager that may lack the right to delete.
+#[derive(Debug)]
+struct Granted {
+    mortal: Arc<Mortal>,
+    denied: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Owners for Granted {
+    async fn machines(&self, cluster: &Key) -> Result<Vec<Machine>> {
+        self.mortal.machines(cluster).await
+    }
+
+    async fn owner(&self, namespace: &str, owner: &OwnerReference) -> Result<Option<Value>> {
+        self.mortal.owner(namespace, owner).await
+    }
+
+    async fn delete_machine(&self, key: &Key, uid: &str, guard: &Guard) -> Result<()> {
+        if self.denied.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Denied, format!("delete the Machine {key}"), "forbidden"));
+        }
+        self.mortal.delete_machine(key, uid, guard).await
+    }
 }
 
 /// One life of the manager.
@@ -73,6 +120,7 @@ pub(crate) struct ClusterFacts {
 pub(crate) struct Manager {
     machines: machine::Context,
     clusters: cluster::Context,
+    hosts: evacuation::Context,
     /// What the last pass over each machine left for one that follows at once. Here all kinds of things happen in between.
     known: Arc<Mutex<BTreeMap<Key, machine::Carried>>>,
 }
@@ -98,6 +146,16 @@ impl Manager {
         let reports = lxd_hosts.reports.clone();
         Self {
             known: Arc::default(),
+            hosts: evacuation::Context {
+                kubernetes: kubernetes.clone(),
+                owners: Arc::new(Granted { mortal: kubernetes.clone(), denied: around.denied.clone() }),
+                identities: identities.clone(),
+                clock: clock.clone(),
+                fence: fence.clone(),
+                metrics: metrics.clone(),
+                lxd_hosts: lxd_hosts.clone(),
+                memory: evacuation::Memory::default(),
+            },
             machines: machine::Context {
                 kubernetes: kubernetes.clone(),
                 identities: identities.clone(),
@@ -126,24 +184,18 @@ impl Manager {
         self.machines.identities.changed();
     }
 
-    pub(crate) async fn pass(&self, subject: &Subject) -> capmaas_manager::kubernetes::Result<Next> {
+    pub(crate) async fn pass(&self, subject: &Subject) -> Result<Next> {
         Ok(match subject {
             Subject::Machine(key) => {
                 let mut known = self.known.lock().unwrap().remove(key).unwrap_or_default();
-                match machine::reconcile_knowing(&self.machines, key, &mut known).await? {
-                    Requeue::OnChange => Next::OnChange,
-                    Requeue::After(wait) => {
-                        if wait.is_zero() {
-                            self.known.lock().unwrap().insert(key.clone(), known);
-                        }
-                        Next::After(i64::try_from(wait.as_millis()).unwrap())
-                    }
+                let requeue = machine::reconcile_knowing(&self.machines, key, &mut known).await?;
+                if matches!(requeue, Requeue::After(wait) if wait.is_zero()) {
+                    self.known.lock().unwrap().insert(key.clone(), known);
                 }
+                requeue.into()
             }
-            Subject::Cluster(key) => match cluster::reconcile(&self.clusters, key).await? {
-                Requeue::OnChange => Next::OnChange,
-                Requeue::After(wait) => Next::After(i64::try_from(wait.as_millis()).unwrap()),
-            },
+            Subject::Cluster(key) => cluster::reconcile(&self.clusters, key).await?.into(),
+            Subject::Hosts(_) => evacuation::pass(&self.hosts).await?.into(),
         })
     }
 }

@@ -138,7 +138,7 @@ fn owner(world: &World, home: Home, name: &str, zone: Option<&str>) -> Value {
         world,
         json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-            "metadata": { "name": name, "namespace": namespace },
+            "metadata": { "name": name, "namespace": namespace, "labels": { CLUSTER_NAME_LABEL: cluster } },
             "spec": {
                 "clusterName": cluster, "bootstrap": { "dataSecretName": name }, "failureDomain": zone,
                 "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasMachine", "name": name },
@@ -173,28 +173,28 @@ pub(crate) fn machine(world: &World, home: Home, name: &str, zone: Option<&str>,
     );
 }
 
-/// A control plane machine that the Go provider deployed, as it leaves it: its finalizer, its ID, no mark in MAAS.
-pub(crate) fn go_machine(world: &World, name: &str) -> String {
+/// A machine that the Go provider deployed, as it leaves it: its finalizer, its ID, no mark in MAAS.
+pub(crate) fn go_machine(world: &World, name: &str, zone: &str, control_plane: bool) -> String {
     world.arrange(
-        json!([{"machine": {"hostname": name, "status": "Deployed", "owner": "admin", "zone": "az1", "power": "on"}}]),
+        json!([{"machine": {"hostname": name, "status": "Deployed", "owner": "admin", "zone": zone, "power": "on"}}]),
     );
     let (id, address) = world.maas.control().with_model(|model| {
         let id = model.machine_named(name).unwrap();
         let machine = model.db.machines.get(&id).unwrap();
         (id, maas_sim::http::render::machine::addresses(model, machine)[0].clone())
     });
-    let owners = owner(world, HOME, name, Some("az1"));
+    let owners = owner(world, HOME, name, Some(zone));
     create(
         world,
         json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
             "metadata": {
-                "name": name, "namespace": "default", "labels": labels(HOME, true), "ownerReferences": owners,
+                "name": name, "namespace": "default", "labels": labels(HOME, control_plane), "ownerReferences": owners,
                 "finalizers": [MACHINE_FINALIZER],
             },
             "spec": {
-                "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024, "providerID": format!("maas:///az1/{id}"), "systemID": id,
-                "failureDomain": "az1",
+                "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024, "providerID": format!("maas:///{zone}/{id}"), "systemID": id,
+                "failureDomain": zone,
             },
         }),
     );

@@ -6,6 +6,8 @@ use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::chaos;
+use crate::guests::EVERY;
+use crate::torments::Torment;
 use crate::world::{Cast, World};
 
 /// How often it is told how far they are.
@@ -40,6 +42,7 @@ struct Tally {
     done: AtomicU64,
     crashes: AtomicU64,
     taken: AtomicU64,
+    evacuated: AtomicU64,
     failed: Mutex<Vec<u64>>,
 }
 
@@ -69,6 +72,7 @@ pub(crate) fn live_all(cast: Cast) {
         told.notify_all();
     });
     println!("{}", progress(&tally, seeds.len(), cast, began));
+    let evacuated = tally.evacuated.load(Ordering::SeqCst);
     let failed = tally.failed.into_inner().unwrap();
     assert!(
         failed.is_empty(),
@@ -77,12 +81,15 @@ pub(crate) fn live_all(cast: Cast) {
         tally.done.into_inner(),
         failed[0],
     );
+    let must = cast == Cast::Vms && Torment::Evacuation.is_on() && seeds.len() as u64 >= EVERY;
+    assert!(!must || evacuated > 0, "not a single Machine was deleted for the sake of a host");
 }
 
 fn work(tally: &Tally, seeds: &[u64], cast: Cast) {
     while let Some(seed) = seeds.get(tally.next.fetch_add(1, Ordering::SeqCst)) {
         if let Ok(world) = catch_unwind(AssertUnwindSafe(|| live(*seed, cast))) {
             tally.crashes.fetch_add(u64::from(world.crashes), Ordering::SeqCst);
+            tally.evacuated.fetch_add(u64::from(world.evacuated), Ordering::SeqCst);
             tally.taken.fetch_add(world.maas.control().effective("allocate") as u64, Ordering::SeqCst);
         } else {
             let mut failed = tally.failed.lock().unwrap();
@@ -99,11 +106,13 @@ fn work(tally: &Tally, seeds: &[u64], cast: Cast) {
 fn progress(tally: &Tally, all: usize, cast: Cast, began: Instant) -> String {
     let done = tally.done.load(Ordering::SeqCst);
     let (crashes, taken) = (tally.crashes.load(Ordering::SeqCst), tally.taken.load(Ordering::SeqCst));
+    let evacuated = tally.evacuated.load(Ordering::SeqCst);
     let failed = tally.failed.lock().unwrap().len();
     let seconds = began.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a pace for people")]
     let pace = done as f64 / seconds.max(0.001);
     format!(
-        "{cast:?}: {done} of {all} seeds, {failed} failed, {pace:.1} seeds/s, {seconds:.0} s; {crashes} crashes, {taken} allocations"
+        "{cast:?}: {done} of {all} seeds, {failed} failed, {pace:.1} seeds/s, {seconds:.0} s; {crashes} crashes, {taken} allocations, \
+         {evacuated} evacuated"
     )
 }

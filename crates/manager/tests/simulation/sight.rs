@@ -58,6 +58,7 @@ impl World {
         let (kind, condition, key) = match subject {
             Subject::Cluster(key) => ("MaasCluster", "Ready", key),
             Subject::Machine(key) => ("MaasMachine", "MachineDeployed", key),
+            Subject::Hosts(_) => return "the LXD hosts".to_owned(),
         };
         let Some(object) = self.port.object(kind, key) else { return format!("{kind} {key} is gone") };
         let (reason, message) = self::condition(&object, condition);

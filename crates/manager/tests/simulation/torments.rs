@@ -33,14 +33,16 @@ pub(crate) enum Torment {
     Hanging,
     /// The manager's clock is ahead or behind for a while.
     ClockJumps,
+    /// LXD hosts are put into maintenance or deleted under control planes that have to be whole all the time.
+    Evacuation,
 }
 
 use Torment::{
-    BackOff, BrokenJournals, ClockJumps, ClonedIds, ClusterCopies, Copies, Edits, ForeignKeys, ForgedDebts, Hanging,
-    NamedVms, Namesakes, SlowBmcs, StaysOff, Tenants,
+    BackOff, BrokenJournals, ClockJumps, ClonedIds, ClusterCopies, Copies, Edits, Evacuation, ForeignKeys, ForgedDebts,
+    Hanging, NamedVms, Namesakes, SlowBmcs, StaysOff, Tenants,
 };
 
-const ALL: [Torment; 15] = [
+const ALL: [Torment; 16] = [
     BackOff,
     StaysOff,
     SlowBmcs,
@@ -56,6 +58,7 @@ const ALL: [Torment; 15] = [
     ClonedIds,
     Hanging,
     ClockJumps,
+    Evacuation,
 ];
 
 /// Those that are left out because the product does not stand them yet. `CAPMAAS_TORMENTS` names others to be tried: `all`, or

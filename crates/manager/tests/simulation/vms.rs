@@ -32,33 +32,42 @@ const HOSTS: u32 = 4;
 const CORES: u32 = 4;
 const MEMORY: u32 = 8192;
 /// What a VM takes.
-const VM_CORES: i64 = 2;
+pub(crate) const VM_CORES: i64 = 2;
 /// A VM that somebody made by hand and that nobody has taken yet.
 pub(crate) const FOREIGN: &str = "database";
 /// An address that more than one asks for.
 const FIXED: &str = "10.0.0.150";
 
 pub(crate) fn inventory(world: &World) {
+    // Guests need more, and now and then there is too little even so.
+    let times = if world.guests.is_none() { 1 } else { 2 + u32::from(world.seed % 3 > 0) };
     for number in 1..=HOSTS {
-        world.arrange(lxd_host(number, &format!("az{number}"), (CORES, MEMORY)));
+        world.arrange(lxd_host(number, &format!("az{number}"), (CORES * times, MEMORY * times)));
     }
     if Torment::NamedVms.is_on() {
         world.arrange(json!([{"machine": {"hostname": FOREIGN, "vm_host": "host1", "cpu_count": 1, "memory": 1024}}]));
     }
 }
 
+/// A VM with this in its spec besides.
+fn vm(more: &Value) -> Value {
+    let mut spec = json!({ "minCPU": VM_CORES, "minMemory": 2048, "minDiskSize": 20 });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+/// A VM that asks for nothing in particular.
+pub(crate) fn plain() -> Value {
+    vm(&json!({ "provisioningMode": "lxd" }))
+}
+
 /// What a machine asks for: mostly a VM, in one of several dialects.
 pub(crate) fn spec(chance: &mut Chance) -> Value {
-    let vm = |more: Value| {
-        let mut spec = json!({ "minCPU": VM_CORES, "minMemory": 2048, "minDiskSize": 20 });
-        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        spec
-    };
     match chance.below(10) {
         0 => json!({}),
-        1 | 2 => vm(json!({ "provisioningMode": "lxd", "staticIP": FIXED })),
-        3 | 4 => vm(json!({ "lxd": { "enabled": true, "vmConfig": { "interfaceLinkModes": { "eth0": "static" } } } })),
-        _ => vm(json!({ "provisioningMode": "lxd" })),
+        1 | 2 => vm(&json!({ "provisioningMode": "lxd", "staticIP": FIXED })),
+        3 | 4 => vm(&json!({ "lxd": { "enabled": true, "vmConfig": { "interfaceLinkModes": { "eth0": "static" } } } })),
+        _ => plain(),
     }
 }
 
@@ -116,6 +125,10 @@ pub(crate) fn blow(world: &mut World) {
 }
 
 fn power(world: &World, number: u32, on: bool) {
+    // One that was given back is a machine like any other.
+    if !rooms(world).contains_key(&format!("host{number}")) {
+        return;
+    }
     let power = if on { "on" } else { "off" };
     world.arrange(json!([
         {"machine": {"hostname": format!("host{number}"), "power": power}},
@@ -157,7 +170,7 @@ fn holds_fixed(world: &World) -> Option<bool> {
 }
 
 /// Cores that are left on each host, as MAAS counts them.
-fn rooms(world: &World) -> BTreeMap<String, i64> {
+pub(crate) fn rooms(world: &World) -> BTreeMap<String, i64> {
     world.maas.control().with_model(|model| {
         let left = |host: &maas_sim::model::db::VmHost| host.cores - host.vms.iter().map(|vm| vm.cores).sum::<i64>();
         model.db.vm_hosts.values().map(|host| (host.name.clone(), left(host))).collect()
@@ -171,7 +184,7 @@ pub(crate) fn owed(cluster: &Value) -> Option<String> {
 }
 
 /// Names of the VMs that LXD has, by host.
-fn in_lxd(world: &World) -> Vec<(String, String)> {
+pub(crate) fn in_lxd(world: &World) -> Vec<(String, String)> {
     world.maas.control().with_model(|model| {
         let of = |(address, lxd): (&String, &maas_sim::model::world::Lxd)| {
             lxd.instances.keys().map(|(_, name)| (address.clone(), name.clone())).collect::<Vec<_>>()

@@ -10,11 +10,13 @@ use capmaas_manager::machine::fingerprint;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
+use crate::guests::Guests;
 use crate::law;
+use crate::maintenance;
 use crate::manager::Subject;
 use crate::objects::{HOME, cluster_key, is_copied, key};
 use crate::torments::Torment;
-use crate::world::World;
+use crate::world::{Cast, World};
 
 /// What was seen so far.
 #[derive(Default)]
@@ -31,6 +33,7 @@ impl World {
     /// What watches would deliver.
     pub(crate) fn hear(&mut self) {
         self.play_cluster_api();
+        self.with_guests(Guests::play);
         let mut concerned = BTreeSet::new();
         for version in self.port.take_versions() {
             self.heed_departures(&version);
@@ -56,6 +59,9 @@ impl World {
                 "Machine" => drop(concerned.insert(Subject::Machine(key.clone()))),
                 "Secret" | "ConfigMap" if key.namespace == "capmaas-system" => {
                     self.manager.hears_of_credentials();
+                    if let Some(guests) = &self.guests {
+                        guests.second.hears_of_credentials();
+                    }
                     // As `Rotation` does: a quiet cluster would notice half an hour later.
                     concerned.extend(self.subjects());
                 }
@@ -156,6 +162,9 @@ impl World {
             }
             self.watched.nodes.insert(known, addresses.clone());
             self.port.put_node(&cluster, Node { name: name.to_owned(), addresses, ..Node::default() });
+        }
+        if self.cast == Cast::Vms {
+            maintenance::agents_report(self);
         }
     }
 }

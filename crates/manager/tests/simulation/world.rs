@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capmaas_manager::clock::{Clock, Driver};
@@ -16,6 +17,7 @@ use serde_json::Value;
 
 use crate::chance::Chance;
 use crate::crash::Crash;
+use crate::guests::Guests;
 use crate::law::{self, Seen};
 use crate::ledger::Ledgers;
 use crate::manager::{ClusterFacts, Manager, Next, Subject};
@@ -23,6 +25,8 @@ use crate::objects::{HOME, is_copy, key};
 use crate::watch::Watched;
 
 pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
+/// The number of the second manager's only life.
+const SECOND: u64 = 1 << 20;
 const START: i64 = 1_794_772_800;
 /// Passes of one seed. More means that something runs in circles.
 const MOST_PASSES: u32 = 20_000;
@@ -53,6 +57,8 @@ pub(crate) struct World {
     /// The MAAS of the second tenant.
     pub(crate) theirs: Simulator,
     pub(crate) crashes: u32,
+    /// Machines that were deleted so that their hosts become empty.
+    pub(crate) evacuated: u32,
     pub(crate) trace: Vec<String>,
     /// The manager's clock, which may be wrong, and that of everything else.
     manager_clock: Driver,
@@ -61,6 +67,7 @@ pub(crate) struct World {
     pub(crate) time: i64,
     around: ClusterFacts,
     pub(crate) manager: Manager,
+    pub(crate) guests: Option<Guests>,
     lives: u64,
     pub(crate) after_last_pass: Seen,
     pub(crate) ledgers: Ledgers,
@@ -102,6 +109,7 @@ impl World {
             ways: BTreeMap::from(ways),
             crash: Crash::default(),
             keeper: Arc::new(MemoryCredentialCopies::default()),
+            denied: Arc::default(),
         };
         Self {
             seed,
@@ -112,11 +120,13 @@ impl World {
             elsewhere,
             theirs,
             crashes: 0,
+            evacuated: 0,
             trace: Vec::new(),
             manager_clock,
             true_clock,
             time: 0,
             manager: Manager::new(&around, 0),
+            guests: Guests::of(seed, cast, || Manager::new(&around, SECOND)),
             around,
             lives: 0,
             after_last_pass: Seen::default(),
@@ -208,6 +218,9 @@ impl World {
         self.let_watch_lag(false);
         let back = self.time + 3_000;
         self.due = self.subjects().into_iter().map(|subject| (subject, back)).collect();
+        if self.guests.is_some() {
+            self.schedule(Subject::hosts(), back);
+        }
     }
 
     /// Whether the watch brings nothing new from now on.
@@ -219,7 +232,16 @@ impl World {
         self.port.let_census_lag(behind);
     }
 
-    /// Everything that is looked after.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind_since.is_some()
+    }
+
+    /// Whether the manager lacks the right to delete Machines from now on.
+    pub(crate) fn deny_deletions(&self, denied: bool) {
+        self.around.denied.store(denied, Ordering::SeqCst);
+    }
+
+    /// Every single object that is looked after.
     pub(crate) fn subjects(&self) -> Vec<Subject> {
         let clusters = self.keys("MaasCluster").into_iter().map(Subject::Cluster);
         clusters.chain(self.keys("MaasMachine").into_iter().map(Subject::Machine)).collect()
@@ -279,7 +301,7 @@ impl World {
         if self.passes > MOST_PASSES {
             self.fail("runs in circles");
         }
-        let (manager, of) = (self.manager.clone(), subject.clone());
+        let (manager, of) = (self.looks_after(subject), subject.clone());
         let mut passing: Passing = Box::pin(async move {
             let result = manager.pass(&of).await;
             (of, result)
@@ -300,6 +322,8 @@ impl World {
             crash.light(u32::try_from(self.chance.below(22)).unwrap(), self.chance.percent(50));
         }
         self.ledgers.before_a_pass(&self.maas);
+        self.with_guests(|guests, world| guests.before_a_pass(world));
+        let machines = if matches!(subject, Subject::Hosts(_)) { self.port.objects("Machine") } else { Vec::new() };
         let began = tokio::time::Instant::now();
         let mut over = Vec::new();
         let result = loop {
@@ -312,6 +336,7 @@ impl World {
         };
         crash.put_out();
         self.heed_requests(subject);
+        self.with_guests(|guests, world| guests.heed_deletions(world, &machines));
         // Waiting for answers that never come takes time, too.
         self.clocks_move(began.elapsed());
         for (subject, result) in over {
@@ -325,6 +350,16 @@ impl World {
             self.restart();
         }
         self.after_last_pass = law::after_a_pass(self, &self.after_last_pass, matches!(subject, Subject::Cluster(_)));
+    }
+
+    /// Who makes the next pass: over the hosts that may be the second manager.
+    fn looks_after(&mut self, subject: &Subject) -> Manager {
+        if let (Some(guests), Subject::Hosts(_)) = (&mut self.guests, subject)
+            && guests.chance.percent(15)
+        {
+            return guests.second.clone();
+        }
+        self.manager.clone()
     }
 
     /// A pass is over that the manager survived.

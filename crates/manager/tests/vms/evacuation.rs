@@ -13,17 +13,17 @@ use crate::stage::Stage;
 
 const MAINTENANCE: &str = "infrastructure.cluster.x-k8s.io/lxd-host-maintenance";
 const TAGGED: &str = "infrastructure.cluster.x-k8s.io/lxd-host-maintenance-tagged";
-const TAG: &str = "maas-lxd-host-maintenance";
+pub(crate) const TAG: &str = "maas-lxd-host-maintenance";
 const ROUNDS: usize = 400;
 
-fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
 /// A stage whose machines have a control plane over them, which is played as Cluster API behaves.
-struct Scene {
-    stage: Stage,
-    context: Context,
+pub(crate) struct Scene {
+    pub(crate) stage: Stage,
+    pub(crate) context: Context,
     control_plane: Value,
     replicas: usize,
     made: usize,
@@ -43,14 +43,49 @@ fn context(stage: &Stage) -> Context {
     }
 }
 
+pub(crate) fn control_plane(stage: &Stage, name: &str, replicas: usize) -> Value {
+    stage.create(json!({
+        "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2", "kind": "KubeadmControlPlane",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "replicas": replicas, "kubeadmConfigSpec": {} },
+        "status": { "observedGeneration": 1, "replicas": replicas, "upToDateReplicas": replicas },
+    }))
+}
+
+/// A VM whose Machine belongs to a cluster and its control plane.
+pub(crate) fn member(stage: &Stage, name: &str, cluster: &str, control_plane: &Value) {
+    stage.vm(name);
+    let owner = json!([{
+        "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2", "kind": "KubeadmControlPlane",
+        "name": control_plane["metadata"]["name"], "uid": control_plane["metadata"]["uid"], "controller": true,
+    }]);
+    let labels = json!({ "cluster.x-k8s.io/cluster-name": cluster, "cluster.x-k8s.io/control-plane": "" });
+    let patch = json!({
+        "metadata": { "labels": labels, "ownerReferences": owner, "finalizers": ["machine.cluster.x-k8s.io"] },
+        "spec": { "clusterName": cluster },
+    });
+    stage.port.edit("Machine", &key(name), &patch).unwrap();
+    stage.port.edit("MaasMachine", &key(name), &json!({ "metadata": { "labels": labels } })).unwrap();
+}
+
+/// Its Node and its control plane say that a Machine is well.
+pub(crate) fn is_well(stage: &Stage, name: &str) {
+    let types = [
+        "NodeHealthy",
+        "APIServerPodHealthy",
+        "ControllerManagerPodHealthy",
+        "SchedulerPodHealthy",
+        "EtcdPodHealthy",
+        "EtcdMemberHealthy",
+    ];
+    let conditions = types.map(|type_| json!({ "type": type_, "status": "True" }));
+    let status = json!({ "nodeRef": { "name": name }, "conditions": conditions });
+    stage.port.set_status("Machine", &key(name), status).unwrap();
+}
+
 impl Scene {
-    async fn new(stage: Stage, replicas: usize) -> Self {
-        let control_plane = stage.create(json!({
-            "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2", "kind": "KubeadmControlPlane",
-            "metadata": { "name": "cp", "namespace": "default" },
-            "spec": { "replicas": replicas, "kubeadmConfigSpec": {} },
-            "status": { "observedGeneration": 1, "replicas": replicas, "upToDateReplicas": replicas },
-        }));
+    pub(crate) async fn new(stage: Stage, replicas: usize) -> Self {
+        let control_plane = control_plane(&stage, "cp", replicas);
         let mut scene = Self { context: context(&stage), stage, control_plane, replicas, made: 0 };
         for _ in 0..ROUNDS {
             if scene.whole() {
@@ -61,7 +96,7 @@ impl Scene {
         panic!("the control plane never comes up: {:#?}", scene.stage.port.objects("MaasMachine"));
     }
 
-    fn machines(&self) -> Vec<Value> {
+    pub(crate) fn machines(&self) -> Vec<Value> {
         self.stage.port.objects("Machine")
     }
 
@@ -93,17 +128,7 @@ impl Scene {
                     self.stage.port.edit("Machine", &key(&name), &patch).unwrap();
                 }
             } else if self.stage.object(&name)["status"]["ready"] == true && machine["status"]["nodeRef"].is_null() {
-                let types = [
-                    "NodeHealthy",
-                    "APIServerPodHealthy",
-                    "ControllerManagerPodHealthy",
-                    "SchedulerPodHealthy",
-                    "EtcdPodHealthy",
-                    "EtcdMemberHealthy",
-                ];
-                let conditions = types.map(|type_| json!({ "type": type_, "status": "True" }));
-                let status = json!({ "nodeRef": { "name": name }, "conditions": conditions });
-                self.stage.port.set_status("Machine", &key(&name), status).unwrap();
+                is_well(&self.stage, &name);
             }
         }
         // KubeadmControlPlane adds one at a time, and none while one goes.
@@ -117,16 +142,7 @@ impl Scene {
     fn add(&mut self) {
         let name = format!("cp-{}", self.made);
         self.made += 1;
-        self.stage.vm(&name);
-        let owner = json!([{
-            "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2", "kind": "KubeadmControlPlane", "name": "cp",
-            "uid": self.control_plane["metadata"]["uid"], "controller": true,
-        }]);
-        let patch = json!({ "metadata": {
-            "labels": { "cluster.x-k8s.io/cluster-name": "c1", "cluster.x-k8s.io/control-plane": "" },
-            "ownerReferences": owner, "finalizers": ["machine.cluster.x-k8s.io"],
-        } });
-        self.stage.port.edit("Machine", &key(&name), &patch).unwrap();
+        member(&self.stage, &name, "c1", &self.control_plane);
     }
 
     /// Everybody does something, and five seconds pass. Whether the manager lived through its pass over the hosts.
@@ -146,13 +162,13 @@ impl Scene {
         lives
     }
 
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.stage.restart();
         self.context = context(&self.stage);
     }
 
     /// Names of the VMs on a host.
-    fn on(&self, host: &str) -> Vec<String> {
+    pub(crate) fn on(&self, host: &str) -> Vec<String> {
         let machines = self.stage.port.objects("MaasMachine");
         let here = machines.iter().filter(|machine| machine["status"]["lxdHost"] == host);
         here.map(|machine| machine["metadata"]["name"].as_str().unwrap().to_owned()).collect()
@@ -184,7 +200,7 @@ impl Scene {
         (text(&said["reason"]), text(&said["message"]))
     }
 
-    fn tag(&self, host: &str, tags: &[&str]) {
+    pub(crate) fn tag(&self, host: &str, tags: &[&str]) {
         self.stage.arrange(json!([{ "machine": { "hostname": host, "tags": tags } }]));
     }
 
@@ -376,4 +392,15 @@ async fn s30_a_host_whose_machine_is_deleted_is_closed_and_emptied_before_it_is_
     scene.stage.port.delete("MaasMachine", &key("host2"));
     scene.until_empty("host2").await;
     assert_eq!(scene.tags_of("host2"), ["capmaas-leaving"]);
+}
+
+#[tokio::test]
+async fn s15_a_machine_that_is_paused_stays() {
+    let mut scene = Scene::new(Stage::new(), 3).await;
+    let paused = scene.on("host1").remove(0);
+    let patch = json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": "" } } });
+    scene.stage.port.edit("Machine", &key(&paused), &patch).unwrap();
+    scene.tag("host1", &[TAG]);
+    scene.rounds(10).await;
+    assert!(scene.whole() && scene.said().1.contains("is paused"), "{:?}", scene.said());
 }

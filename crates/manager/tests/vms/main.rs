@@ -14,6 +14,7 @@ mod life;
 mod lxd_host;
 mod many;
 mod metal;
+mod neighbours;
 mod odd_inputs;
 mod orphans;
 mod people;

@@ -55,6 +55,7 @@ pub(super) fn member(cluster: &str, group: Group) -> Member {
     let name = group.members[0].name.clone();
     Member {
         cluster: ObjectName::new("default", cluster),
+        own_identity: Ok(()),
         consent: Lookup::Found(Consent::Automatic),
         paused: Lookup::Found(false),
         machine: Lookup::Found(Machine {

@@ -41,6 +41,9 @@ fn any_member() -> impl Strategy<Value = Member> {
             if flags[7] {
                 member.paused = Lookup::Unknown("away".into());
             }
+            if flags[6] && flags[7] {
+                member.own_identity = Err("another's".into());
+            }
             member
         },
     )

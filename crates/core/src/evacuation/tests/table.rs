@@ -45,7 +45,8 @@ fn s30_one_that_is_being_deleted_is_on_its_way() {
 #[test]
 fn s01_whatever_is_not_known_keeps_a_vm_where_it_is() {
     let unknown = || "away".to_owned();
-    let changes: [fn(&mut Member, String); 5] = [
+    let changes: [fn(&mut Member, String); 6] = [
+        |vm, why| vm.own_identity = Err(why),
         |vm, why| vm.machine = Lookup::Unknown(why),
         |vm, why| vm.paused = Lookup::Unknown(why),
         |vm, why| vm.consent = Lookup::Unknown(why),

@@ -1,0 +1,132 @@
+//! Hosts under VMs of two clusters that come to one MAAS with an identity each.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use capmaas_api::capi::Machine;
+use capmaas_manager::evacuation::pass;
+use capmaas_manager::kubernetes::{Guard, Key, MemoryKubernetes, Owners, Result};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+
+use crate::evacuation::{Scene, TAG, control_plane, is_well, key, member};
+use crate::stage::{ELSEWHERE, Stage};
+
+/// A second cluster with a control plane of three, `dp-0` to `dp-2`, and with an identity of its own for the same MAAS.
+async fn neighbour(stage: &Stage) {
+    const CAROL: &str = "cc:tc:CANARYcarol";
+    stage.arrange(json!([{ "user": { "name": "carol", "admin": true, "key": CAROL } }]));
+    let data = json!({ "apiKey": CAROL, "maasEndpoint": "http://maas.test:5240/MAAS" });
+    let metadata = json!({ "name": "carol", "namespace": "default" });
+    stage.create(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data }));
+    for kind in ["Cluster", "MaasCluster"] {
+        let mut like = stage.port.object(kind, &key("c1")).unwrap();
+        like["metadata"] = json!({
+            "name": "c2", "namespace": "default", "labels": { "cluster.x-k8s.io/cluster-name": "c2" },
+            "annotations": like["metadata"]["annotations"], "ownerReferences": like["metadata"]["ownerReferences"],
+        });
+        if kind == "Cluster" {
+            like["spec"]["infrastructureRef"]["name"] = json!("c2");
+        } else {
+            let made = stage.port.object("Cluster", &key("c2")).unwrap();
+            like["metadata"]["ownerReferences"][0]["name"] = json!("c2");
+            like["metadata"]["ownerReferences"][0]["uid"] = made["metadata"]["uid"].clone();
+            like["spec"]["identityRef"] = json!({ "name": "carol" });
+        }
+        stage.create(like);
+    }
+    let status = json!({ "initialization": { "infrastructureProvisioned": true } });
+    stage.port.set_status("Cluster", &key("c2"), status).unwrap();
+    let owner = control_plane(stage, "dp", 3);
+    for name in ["dp-0", "dp-1", "dp-2"] {
+        member(stage, name, "c2", &owner);
+        stage.until_ready(&[name]).await;
+        is_well(stage, name);
+    }
+}
+
+/// An API server that takes its time to delete.
+#[derive(Debug)]
+struct Slow(MemoryKubernetes);
+
+#[async_trait]
+impl Owners for Slow {
+    async fn machines(&self, cluster: &Key) -> Result<Vec<Machine>> {
+        self.0.machines(cluster).await
+    }
+
+    async fn owner(&self, namespace: &str, owner: &OwnerReference) -> Result<Option<Value>> {
+        self.0.owner(namespace, owner).await
+    }
+
+    async fn delete_machine(&self, key: &Key, uid: &str, guard: &Guard) -> Result<()> {
+        for _ in 0..2_000 {
+            tokio::task::yield_now().await;
+        }
+        self.0.delete_machine(key, uid, guard).await
+    }
+}
+
+/// Names of the Machines that are being deleted.
+fn leaving(scene: &Scene) -> Vec<String> {
+    let machines = scene.machines();
+    let leaving = machines.iter().filter(|it| !it["metadata"]["deletionTimestamp"].is_null());
+    leaving.map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A host that shall be empty with one VM of each cluster on it, and room for one elsewhere.
+async fn one_room_for_two() -> Scene {
+    let stage = Stage::bare();
+    for number in 1..=3 {
+        stage.host(number, 4, 16384);
+    }
+    let scene = Scene::new(stage, 3).await;
+    neighbour(&scene.stage).await;
+    assert_eq!(["host1", "host2", "host3"].map(|host| scene.on(host).len()), [2, 2, 2]);
+    scene.stage.host(4, 2, 16384);
+    scene.tag("host1", &[TAG]);
+    scene.stage.advance(10);
+    scene
+}
+
+#[tokio::test]
+async fn s30_two_identities_of_one_maas_do_not_give_the_same_room_to_two() {
+    let mut scene = one_room_for_two().await;
+    scene.context.owners = Arc::new(Slow(scene.stage.port.clone()));
+    for _ in 0..3 {
+        pass(&scene.context).await.unwrap();
+        assert_eq!(leaving(&scene).len(), 1, "{:?}", leaving(&scene));
+        scene.stage.advance(5);
+    }
+}
+
+#[tokio::test]
+async fn s30_room_is_kept_for_a_machine_that_is_gone_and_not_made_anew_yet() {
+    let scene = one_room_for_two().await;
+    pass(&scene.context).await.unwrap();
+    let first = leaving(&scene).remove(0);
+    scene.stage.until_gone(&[&first]).await;
+    scene.stage.port.edit("Machine", &key(&first), &json!({ "metadata": { "finalizers": null } })).unwrap();
+    assert_eq!(scene.machines().len(), 5);
+    for _ in 0..3 {
+        pass(&scene.context).await.unwrap();
+        assert_eq!(leaving(&scene), Vec::<String>::new());
+        scene.stage.advance(5);
+    }
+}
+
+#[tokio::test]
+async fn s05_a_machine_is_not_deleted_through_the_identity_of_another_cluster() {
+    let mut scene = Scene::new(Stage::new(), 3).await;
+    neighbour(&scene.stage).await;
+    scene.tag("host1", &[TAG]);
+    // Nothing of the first cluster can be replaced until somebody has seen to its credentials.
+    scene.stage.use_endpoint(ELSEWHERE);
+    scene.restart();
+    for _ in 0..4 {
+        pass(&scene.context).await.unwrap();
+        scene.stage.advance(5);
+    }
+    let gone = leaving(&scene);
+    assert!(gone.len() == 1 && gone[0].starts_with("dp-"), "{gone:?}");
+}
