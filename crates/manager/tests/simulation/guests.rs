@@ -33,7 +33,7 @@ const CONDITIONS: [&str; 6] = [
 const PATIENCE: i64 = 480_000;
 
 /// One life with VMs in so many has guests.
-pub(crate) const EVERY: u64 = 15;
+pub(crate) const EVERY: u64 = 25;
 
 /// What replaces Machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -317,10 +317,12 @@ pub(crate) fn unsettled(world: &World) -> Option<String> {
     None
 }
 
-/// Whether an object is a host that leaves, and only VMs that are nobody's to move keep it.
+/// Whether an object is a host that leaves, and only a person gets on: VMs on it are nobody's to move, or its agent has never told
+/// what is on it.
 pub(crate) fn is_kept(object: &Value) -> bool {
+    let (reason, message) = condition(object, "MachineDeployed");
     object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("host"))
-        && condition(object, "MachineDeployed").0 == reasons::WAITING_FOR_VMS_TO_LEAVE
+        && (reason == reasons::WAITING_FOR_VMS_TO_LEAVE || message.contains("remove the VM host in MAAS"))
 }
 
 /// bob does not move: a person who knows that gives his host up (S14).
