@@ -4,6 +4,8 @@
 //! What is stored is read without ever failing (see [`tolerant`]); what is written is checked by the API server with the
 //! schemas of [`crd`] and the rules of [`rules`].
 
+#![warn(missing_docs)]
+
 pub mod capi;
 pub mod cluster;
 mod columns;

@@ -24,8 +24,6 @@ pub const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";
 pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
 /// Annotation on an object that clusterctl is about to delete because it was moved.
 pub const DELETE_FOR_MOVE_ANNOTATION: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";
-/// Annotation on what Cluster API's topology controller applies only to see what would happen.
-pub const TOPOLOGY_DRY_RUN_ANNOTATION: &str = "topology.cluster.x-k8s.io/dry-run";
 
 /// Annotation by which a person puts the LXD host on a `MaasMachine` into maintenance; its presence counts, its value is the reason.
 pub const MAINTENANCE_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/lxd-host-maintenance";

@@ -117,11 +117,6 @@ impl ProviderId {
             Named::OnHost { host, vm } => Some((host, vm)),
         }
     }
-
-    /// Whether both mean the same machine, whatever the form.
-    pub fn same_machine(&self, other: &Self) -> bool {
-        self.machine == other.machine
-    }
 }
 
 impl FromStr for ProviderId {
@@ -243,8 +238,8 @@ mod tests {
 
     #[test]
     fn the_same_machine_is_recognised_across_forms() {
-        assert!(read("maas:///az1/y3b3x3").same_machine(&read("maas-lxd://az2/y3b3x3")));
-        assert!(!read("maas:///az1/y3b3x3").same_machine(&read("maas:///az1/aaaaaa")));
+        assert_eq!(read("maas:///az1/y3b3x3").system_id(), read("maas-lxd://az2/y3b3x3").system_id());
+        assert_ne!(read("maas:///az1/y3b3x3").system_id(), read("maas:///az1/aaaaaa").system_id());
     }
 
     #[test]
@@ -282,7 +277,7 @@ mod tests {
             let old = read(&format!("maas:///{zone}/abc123"));
             assert_eq!((old.zone().as_str(), old.system_id()), (zone, Some("abc123")));
             assert_eq!(old.to_string(), format!("maas:///{zone}/abc123"), "never rewritten");
-            assert!(old.same_machine(&made));
+            assert_eq!(old.system_id(), made.system_id());
         }
         assert_eq!(read("maas://50%/abc123").zone(), "50%", "no encoded byte");
         assert_eq!(read("maas://%FF/abc123").zone(), "%FF", "no text");

@@ -4,7 +4,6 @@ use crate::hosts::bridge::Network;
 
 /// All 23 states, and whatever else MAAS may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are MAAS's own")]
 pub enum State {
     New,
     Commissioning,
@@ -125,9 +124,7 @@ impl State {
 /// Whether a machine is on, as far as anybody can tell. Unknown is not off (S20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Power {
-    /// On.
     On,
-    /// Off.
     Off,
     /// Nobody can tell.
     Unknown,
@@ -154,7 +151,6 @@ mod tests {
 pub struct Machine {
     /// Its system ID.
     pub id: String,
-    /// Its state.
     pub state: State,
     /// Its state in MAAS's words.
     pub state_name: String,
@@ -170,9 +166,7 @@ pub struct Machine {
     pub hostname: String,
     /// Its whole name.
     pub fqdn: String,
-    /// Its addresses.
     pub addresses: Vec<String>,
-    /// Its zone.
     pub zone: String,
     /// It is protected from release.
     pub locked: bool,
@@ -182,9 +176,7 @@ pub struct Machine {
     pub swap_off: bool,
     /// Its interfaces.
     pub network: Network,
-    /// The VM host that it is a VM of.
     pub vm_host: Option<i64>,
-    /// Its tags.
     pub tags: Vec<String>,
     /// The last thing that MAAS said about it.
     pub last_words: String,
@@ -193,7 +185,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// It is a VM.
     pub fn is_vm(&self) -> bool {
         self.vm_host.is_some()
     }

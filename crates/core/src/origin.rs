@@ -9,11 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The object that a journal was written for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrittenFor {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 

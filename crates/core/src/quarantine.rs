@@ -13,7 +13,6 @@ const OVER_AFTER_DAYS: i32 = 3;
 /// A tag that MAAS has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tag {
-    /// Its name.
     pub name: String,
     /// MAAS gives it to machines by itself, so somebody else made it.
     pub automatic: bool,
@@ -25,10 +24,7 @@ pub enum Effect {
     /// Deletes a tag, which also takes it off the machines that still carry it.
     ///
     /// If this happened and we crashed: the tag is not listed any more. Sent twice it is a 404, which is as good.
-    DeleteTag {
-        /// Its name.
-        name: String,
-    },
+    DeleteTag { name: String },
 }
 
 /// The next thing to do about these tags, the oldest first.

@@ -68,7 +68,6 @@ impl Checklist {
         self.add(subject, Outcome::Good, found.into(), None);
     }
 
-    /// It was done.
     pub fn done(&mut self, subject: &'static str, what: impl Into<String>) {
         self.add(subject, Outcome::Done, what.into(), None);
     }

@@ -120,7 +120,6 @@ impl Kept {
         self.write(MADE, made, 0o600)
     }
 
-    /// Removes all of it.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
         for name in [KEY, HOST, MADE] {
             let path = self.dir.join(name);

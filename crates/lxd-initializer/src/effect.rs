@@ -14,7 +14,6 @@ pub enum Effect {
     CreatePool(PoolSettings),
     /// Make the project. Seen afterwards: the project is there.
     CreateProject {
-        /// Its name.
         name: String,
         /// Its configuration.
         config: BTreeMap<String, String>,
@@ -33,7 +32,6 @@ pub enum Effect {
     Trust {
         /// The certificate.
         pem: String,
-        /// The project.
         project: String,
     },
     /// Trust a certificate no longer that another one has taken the place of. Seen afterwards: it is not in the trust store.
@@ -63,13 +61,11 @@ pub enum Effect {
 /// A VM host to be registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// Its name.
     pub name: String,
     /// Where it is.
     pub address: String,
     /// The LXD project.
     pub project: String,
-    /// The zone.
     pub zone: String,
     /// The resource pool.
     pub pool: String,
@@ -80,9 +76,7 @@ pub struct Registration {
 /// A change of the Node's labels and annotations; `None` removes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodePatch {
-    /// Labels.
     pub labels: BTreeMap<String, Option<String>>,
-    /// Annotations.
     pub annotations: BTreeMap<String, Option<String>>,
 }
 

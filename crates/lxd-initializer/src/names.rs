@@ -39,11 +39,9 @@ pub const VM_HOST: &str = "lxdhost.cluster.com/vm-host";
 
 /// The Secret of document 001.
 pub const SECRET: &str = "maas-credentials";
-/// Its key.
 pub const SECRET_KEY: &str = "apiKey";
 /// The ConfigMap of document 001.
 pub const CONFIG_MAP: &str = "capmaas-config";
-/// Its key.
 pub const CONFIG_MAP_KEY: &str = "maasEndpoint";
 /// The ConfigMap in which the manager gives the certificate to be trusted: key `<node name>.crt`, or `tls.crt` for all.
 pub const TRUST_CONFIG_MAP: &str = "lxd-initializer-trust";

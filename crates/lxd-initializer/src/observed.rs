@@ -89,7 +89,6 @@ pub struct NodeFacts {
 /// A certificate by what is needed of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// Its fingerprint.
     pub fingerprint: Fingerprint,
     /// Itself.
     pub pem: String,
@@ -104,10 +103,7 @@ pub enum LxdFacts {
         tried: Vec<String>,
     },
     /// A socket, but nobody who answers.
-    Away {
-        /// Why.
-        why: String,
-    },
+    Away { why: String },
     /// It answers.
     Here(Box<ServerFacts>),
 }
@@ -117,7 +113,6 @@ pub enum LxdFacts {
 pub struct ServerFacts {
     /// `lxd`, or what else it calls itself.
     pub product: String,
-    /// Its version.
     pub version: String,
     /// Whether it trusts us.
     pub trusted: bool,
@@ -139,9 +134,7 @@ pub struct ServerFacts {
     pub fingerprint: Option<Fingerprint>,
     /// The storage pool.
     pub pool: Lookup<PoolFacts>,
-    /// The bridge.
     pub bridge: Lookup<BridgeFacts>,
-    /// The project.
     pub project: Lookup<BTreeMap<String, String>>,
     /// The instances in the project, by name.
     pub instances: Lookup<Vec<String>>,
@@ -158,7 +151,6 @@ pub struct ServerFacts {
 /// A storage pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolFacts {
-    /// Its driver.
     pub driver: String,
     /// LXD's status of it.
     pub status: String,
@@ -237,9 +229,7 @@ pub struct MaasView {
 /// A machine of MAAS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Its id.
     pub system_id: String,
-    /// Its zone.
     pub zone: String,
     /// Its resource pool.
     pub pool: String,
@@ -248,9 +238,7 @@ pub struct Machine {
 /// A VM host of MAAS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmHost {
-    /// Its id.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// The machine that MAAS matched it to.
     pub machine: Option<String>,
@@ -284,7 +272,6 @@ pub enum Maker {
 /// Something that was tried and failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Why.
     pub why: String,
     /// How often in a row.
     pub times: u32,

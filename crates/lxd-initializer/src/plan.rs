@@ -85,7 +85,6 @@ impl State {
 /// One step and how it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Condition {
-    /// Which step.
     #[serde(rename = "type")]
     pub step: Step,
     /// `True`, `False`, or `Unknown` if a step before it does not hold.
@@ -118,7 +117,6 @@ impl Plan {
 /// What one step comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It holds.
     Holds(String),
     /// It will hold after this effect.
     Do(Effect, String),

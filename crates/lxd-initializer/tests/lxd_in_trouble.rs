@@ -52,7 +52,7 @@ async fn an_lxd_that_dies_while_it_makes_the_pool_leaves_nothing_that_is_not_tol
 async fn a_member_of_an_lxd_cluster_is_left_to_its_administrators() {
     let scene = scene().await;
     let lxd = scene.lxd.client();
-    lxd.set_server_config("core.https_address", &format!("{}:8443", scene.lxd.ip)).await.unwrap();
+    scene.lxd.configure("core.https_address", &format!("{}:8443", scene.lxd.ip)).await;
     let body = serde_json::json!({"server_name": "n1", "enabled": true});
     lxd.mutate(http::Method::PUT, "/1.0/cluster", Some(&body)).await.unwrap();
     let writes = Writes::default();

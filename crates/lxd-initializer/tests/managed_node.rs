@@ -57,11 +57,12 @@ async fn the_trusted_certificate_cannot_leave_its_project() {
     assert!(maas.server_in_project("maas").await.unwrap().is_trusted());
     assert!(maas.instances("maas").await.unwrap().is_empty());
     let pool = NewStoragePool { name: "evil".into(), driver: "dir".into(), ..Default::default() };
+    let password = serde_json::json!({"config": {"core.trust_password": "x"}});
     let refused = [
         maas.create_storage_pool(&pool).await.map(drop),
         maas.instances("default").await.map(drop),
         maas.project("default").await.map(drop),
-        maas.set_server_config("core.trust_password", "x").await.map(drop),
+        maas.mutate(http::Method::PATCH, "/1.0", Some(&password)).await.map(drop),
     ];
     for answer in refused {
         assert!(matches!(answer.as_ref().unwrap_err().kind(), ErrorKind::Denied(_)), "{answer:?}");
@@ -243,10 +244,10 @@ async fn a_node_that_moves_to_another_address_takes_its_own_listener_along() {
 async fn a_listener_that_somebody_else_set_is_kept_if_it_covers_the_node_and_reported_if_not() {
     let scene = scene().await;
     let lxd = scene.lxd.client();
-    lxd.set_server_config("core.https_address", "127.0.0.77:18443").await.unwrap();
+    scene.lxd.configure("core.https_address", "127.0.0.77:18443").await;
     settle_with(&mut scene.agent(), State::Blocked, "which does not cover the node's address").await;
     assert_eq!(lxd.server().await.unwrap().setting("core.https_address"), Some("127.0.0.77:18443"));
-    lxd.set_server_config("core.https_address", &format!("{}:28443", scene.lxd.ip)).await.unwrap();
+    scene.lxd.configure("core.https_address", &format!("{}:28443", scene.lxd.ip)).await;
     settle_ready(&mut scene.agent()).await;
     let address = format!("https://{}:28443", scene.lxd.ip);
     assert_eq!(scene.cluster.annotation(names::ADDRESS), Some(address));
@@ -255,7 +256,7 @@ async fn a_listener_that_somebody_else_set_is_kept_if_it_covers_the_node_and_rep
 #[tokio::test]
 async fn go24_a_set_trust_password_stops_everything() {
     let scene = scene().await;
-    scene.lxd.client().set_server_config("core.trust_password", "CANARY").await.unwrap();
+    scene.lxd.configure("core.trust_password", "CANARY").await;
     let writes = Writes::default();
     let mut agent = scene.agent().with_lxd_hook(writes.hook());
     settle_with(&mut agent, State::Blocked, "core.trust_password is set").await;

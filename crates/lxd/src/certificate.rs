@@ -5,7 +5,7 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    client::{Client, Done},
+    client::{Client, Mutated},
     error::Error,
     fingerprint::{Fingerprint, certificate_der},
     tolerant,
@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// Trusts a client certificate.
-    pub async fn trust_certificate(&self, new: &NewCertificate) -> Result<Done, Error> {
+    pub async fn trust_certificate(&self, new: &NewCertificate) -> Mutated {
         let body = Body {
             name: &new.name,
             kind: "client",
@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// Trusts a client certificate no longer.
-    pub async fn distrust_certificate(&self, fingerprint: Fingerprint) -> Result<Done, Error> {
+    pub async fn distrust_certificate(&self, fingerprint: Fingerprint) -> Mutated {
         self.mutate(Method::DELETE, &format!("/1.0/certificates/{fingerprint}"), None::<&()>).await
     }
 }

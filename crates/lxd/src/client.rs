@@ -34,14 +34,8 @@ impl Default for Deadlines {
     }
 }
 
-/// A mutation that LXD has carried out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
-    /// Where the new object is, if one was made.
-    pub location: Option<String>,
-    /// The operation that did it, if LXD worked in the background.
-    pub operation: Option<Operation>,
-}
+/// A mutation that LXD has carried out: by the operation, if it worked in the background.
+pub type Mutated = Result<Option<Operation>, Error>;
 
 /// A client of one LXD daemon. Cloning is cheap.
 #[derive(Clone)]
@@ -96,61 +90,43 @@ impl Client {
 
     /// Reads any path of the API and returns the `metadata` of the answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        self.read(path).await.map(|(value, _)| value)
+        let until = Instant::now() + self.deadlines.read;
+        let read = async {
+            match self.send(&Method::GET, path, Vec::new(), until).await? {
+                Answer::Sync(metadata) => T::deserialize(metadata).map_err(|cause| {
+                    Error::from(ErrorKind::NotUnderstood("its content is of another shape".into())).with_source(cause)
+                }),
+                Answer::Async { .. } => Err(ErrorKind::NotUnderstood("a read became an operation".into()).into()),
+            }
+        };
+        read.await.map_err(|error| error.in_request(&Method::GET, path))
     }
 
     /// Reads one object: `None` if and only if LXD answered 404 for it.
     pub async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Error> {
-        absent(self.get(path).await)
+        match self.get(path).await {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Carries out a mutation, whether LXD does it at once or in the background, and waits for its true outcome.
     ///
     /// An operation of class `token` is not waited for: it stays open until somebody uses the token.
-    pub async fn mutate(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result<Done, Error> {
-        self.mutate_if(method, path, body, None).await
-    }
-
-    /// Like [`Client::mutate`], but only if the object still has this ETag.
-    pub async fn mutate_if(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&impl Serialize>,
-        etag: Option<&str>,
-    ) -> Result<Done, Error> {
+    pub async fn mutate(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Mutated {
         let until = Instant::now() + self.deadlines.write;
         let body = body.map(serde_json::to_vec).transpose().map_err(|error| {
             Error::from(ErrorKind::BadInput("the body cannot be written".into())).with_source(error)
         })?;
-        let answer = self.send(&method, path, body.unwrap_or_default(), etag, until).await;
-        let done = match answer.map_err(|error| error.in_request(&method, path))? {
-            Answer::Sync { location, .. } => Done { location, operation: None },
-            Answer::Async { operation, .. } if operation.class == "token" => {
-                Done { location: None, operation: Some(operation) }
-            }
+        let answer = self.send(&method, path, body.unwrap_or_default(), until).await;
+        match answer.map_err(|error| error.in_request(&method, path))? {
+            Answer::Sync(_) => Ok(None),
+            Answer::Async { operation, .. } if operation.class == "token" => Ok(Some(operation)),
             Answer::Async { path: operation, .. } => {
-                let operation =
-                    self.finish(&operation, until).await.map_err(|error| error.in_request(&method, path))?;
-                Done { location: None, operation: Some(operation) }
+                self.finish(&operation, until).await.map(Some).map_err(|error| error.in_request(&method, path))
             }
-        };
-        Ok(done)
-    }
-
-    pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Option<String>), Error> {
-        let until = Instant::now() + self.deadlines.read;
-        let read = async {
-            match self.send(&Method::GET, path, Vec::new(), None, until).await? {
-                Answer::Sync { metadata, etag, .. } => match T::deserialize(metadata) {
-                    Ok(value) => Ok((value, etag)),
-                    Err(cause) => Err(Error::from(ErrorKind::NotUnderstood("its content is of another shape".into()))
-                        .with_source(cause)),
-                },
-                Answer::Async { .. } => Err(ErrorKind::NotUnderstood("a read became an operation".into()).into()),
-            }
-        };
-        read.await.map_err(|error| error.in_request(&Method::GET, path))
+        }
     }
 
     /// Waits for an operation. Whoever cannot learn the outcome says so; nobody guesses.
@@ -164,10 +140,9 @@ impl Client {
             let left = until.saturating_duration_since(Instant::now());
             let seconds = left.min(ONE_WAIT).as_secs();
             let wait = format!("{path}/wait?timeout={seconds}");
-            let answer =
-                self.send(&Method::GET, &wait, Vec::new(), None, Instant::now() + left.min(ONE_WAIT) + SLACK).await;
+            let answer = self.send(&Method::GET, &wait, Vec::new(), Instant::now() + left.min(ONE_WAIT) + SLACK).await;
             let operation: Operation = match answer {
-                Ok(Answer::Sync { metadata, .. }) => read_operation(metadata)?,
+                Ok(Answer::Sync(metadata)) => read_operation(metadata)?,
                 Ok(Answer::Async { .. }) => {
                     return Err(ErrorKind::NotUnderstood("waiting for an operation became an operation".into()).into());
                 }
@@ -193,20 +168,10 @@ impl Client {
         }
     }
 
-    async fn send(
-        &self,
-        method: &Method,
-        path: &str,
-        body: Vec<u8>,
-        etag: Option<&str>,
-        until: Instant,
-    ) -> Result<Answer, Error> {
+    async fn send(&self, method: &Method, path: &str, body: Vec<u8>, until: Instant) -> Result<Answer, Error> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
-        }
-        if let Some(etag) = etag {
-            request = request.header(header::IF_MATCH, etag);
         }
         let request = request.body(Bytes::from(body)).map_err(|error| {
             Error::from(ErrorKind::BadInput("this is no path of a request".into())).with_source(error)
@@ -232,14 +197,6 @@ impl Client {
 fn read_operation(metadata: Value) -> Result<Operation, Error> {
     serde_json::from_value(metadata)
         .map_err(|error| Error::from(ErrorKind::NotUnderstood("this is no operation".into())).with_source(error))
-}
-
-pub(crate) fn absent<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// A name as a segment of a path or a value of a query.

@@ -13,7 +13,7 @@ use crate::{
 /// An answer of LXD, told apart by its `type`, never by the endpoint or the status alone.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Sync { metadata: Value, location: Option<String>, etag: Option<String> },
+    Sync(Value),
     Async { path: String, operation: Operation },
 }
 
@@ -46,16 +46,12 @@ pub(crate) fn open(answer: &Response<impl AsRef<[u8]>>) -> Result<Answer, Error>
                 .with_source(cause));
         }
     };
-    let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     match envelope.kind.as_str() {
-        "sync" if status.is_success() => Ok(Answer::Sync {
-            metadata: envelope.metadata,
-            location: header(header::LOCATION),
-            etag: header(header::ETAG),
-        }),
+        "sync" if status.is_success() => Ok(Answer::Sync(envelope.metadata)),
         "async" if status.is_success() => {
             let operation = Operation::deserialize(&envelope.metadata).unwrap_or_default();
-            let path = if envelope.operation.is_empty() { header(header::LOCATION) } else { Some(envelope.operation) };
+            let location = || answer.headers().get(header::LOCATION)?.to_str().ok().map(str::to_owned);
+            let path = if envelope.operation.is_empty() { location() } else { Some(envelope.operation) };
             let Some(path) = path.filter(|path| path.starts_with("/1.0/operations/")) else {
                 return Err(ErrorKind::NotUnderstood("an asynchronous answer without its operation".into()).into());
             };

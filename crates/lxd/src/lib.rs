@@ -29,6 +29,8 @@
 //! * Nothing is retried behind the caller's back, every request has a deadline, and answers are bounded in size.
 //! * No private key, token or password is ever part of a `Debug` or `Display` text.
 
+#![warn(missing_docs)]
+
 mod certificate;
 mod client;
 mod envelope;
@@ -46,10 +48,10 @@ mod tolerant;
 mod transport;
 
 pub use certificate::{NewCertificate, TrustedCertificate};
-pub use client::{Client, Deadlines, Done};
+pub use client::{Client, Deadlines, Mutated};
 pub use error::{Advice, Error, ErrorKind};
 pub use fingerprint::{Fingerprint, certificate_der};
-pub use instance::{Instance, NewInstance, StateAction};
+pub use instance::Instance;
 pub use network::{BridgeState, Network, NetworkAddress, NetworkState};
 pub use operation::{Operation, OperationStatus};
 pub use profile::Profile;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use http::Method;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::{
-    client::{Client, Done},
+    client::{Client, segment},
     error::Error,
     tolerant,
 };
@@ -102,11 +101,6 @@ impl Server {
     }
 }
 
-#[derive(Serialize)]
-struct ConfigPatch<'a> {
-    config: BTreeMap<&'a str, &'a str>,
-}
-
 impl Client {
     /// What the server says about itself.
     pub async fn server(&self) -> Result<Server, Error> {
@@ -115,14 +109,6 @@ impl Client {
 
     /// The same, asked in the name of a project, as MAAS asks it.
     pub async fn server_in_project(&self, project: &str) -> Result<Server, Error> {
-        self.get(&format!("/1.0?project={}", crate::client::segment(project))).await
-    }
-
-    /// Sets one key of the server's configuration and leaves the others alone.
-    ///
-    /// LXD 5.0.2 answers 500 to a `core.https_address` that cannot be bound *and stores it all the same*: on an error, read
-    /// again and put the old value back.
-    pub async fn set_server_config(&self, key: &str, value: &str) -> Result<Done, Error> {
-        self.mutate(Method::PATCH, "/1.0", Some(&ConfigPatch { config: BTreeMap::from([(key, value)]) })).await
+        self.get(&format!("/1.0?project={}", segment(project))).await
     }
 }

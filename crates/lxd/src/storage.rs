@@ -6,7 +6,7 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    client::{Client, Done, segment},
+    client::{Client, Mutated, segment},
     error::Error,
     tolerant,
 };
@@ -64,7 +64,7 @@ impl Client {
     }
 
     /// Makes a storage pool. LXD makes one at a time, so this may wait for another create.
-    pub async fn create_storage_pool(&self, pool: &NewStoragePool) -> Result<Done, Error> {
+    pub async fn create_storage_pool(&self, pool: &NewStoragePool) -> Mutated {
         self.mutate(Method::POST, "/1.0/storage-pools", Some(pool)).await
     }
 }

@@ -47,7 +47,7 @@ fn accepted() -> Value {
     json!({"type": "async", "status_code": 100, "operation": format!("{OPERATION}?project=maas"), "metadata": operation(103, "")})
 }
 
-async fn create_pool(lxd: &Client) -> Result<lxd_client::Done, lxd_client::Error> {
+async fn create_pool(lxd: &Client) -> lxd_client::Mutated {
     lxd.create_storage_pool(&NewStoragePool { name: "p".into(), driver: "dir".into(), ..Default::default() }).await
 }
 
@@ -67,7 +67,7 @@ fn background(rounds: usize, end: Value) -> Client {
 #[tokio::test]
 async fn a_create_in_the_background_is_awaited_and_succeeds() {
     let done = create_pool(&background(3, operation(200, ""))).await.unwrap();
-    assert_eq!(done.operation.unwrap().id, "3f2c");
+    assert_eq!(done.unwrap().id, "3f2c");
 }
 
 #[tokio::test]

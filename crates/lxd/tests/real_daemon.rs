@@ -1,13 +1,10 @@
 //! The client against a real LXD.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
-
 use capmaas_testbed::{LxdDaemon, LxdOptions};
-use lxd_client::{
-    Advice, Client, ErrorKind, Fingerprint, Identity, NewCertificate, NewInstance, NewProject, NewStoragePool,
-    StateAction,
-};
+use http::Method;
+use lxd_client::{Advice, Client, ErrorKind, Fingerprint, Identity, NewCertificate, NewStoragePool};
+use serde_json::json;
 
 async fn daemon() -> (LxdDaemon, Client) {
     let daemon = LxdDaemon::start(LxdOptions { host_network: true, ..LxdOptions::default() }).await.unwrap();
@@ -19,10 +16,6 @@ async fn daemon() -> (LxdDaemon, Client) {
 fn address(number: u8) -> String {
     let [high, low] = u16::try_from(std::process::id() % 65_000).unwrap().to_be_bytes();
     format!("127.{}.{}.{number}:8443", high.max(1), low.max(1))
-}
-
-fn text(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn pool() -> NewStoragePool {
@@ -37,47 +30,32 @@ async fn a_server_says_what_it_is_and_a_virtual_machine_lives_through_operations
     lxd.create_storage_pool(&pool()).await.unwrap();
     assert!(lxd.storage_pool("default").await.unwrap().unwrap().is_usable());
 
-    let root = text(&[("type", "disk"), ("path", "/"), ("pool", "default"), ("size", "100000000")]);
-    let vm = NewInstance {
-        name: "vm1".into(),
-        config: text(&[("limits.cpu", "1")]),
-        devices: [("root".into(), root)].into(),
-    };
-    let done = lxd.create_virtual_machine("default", &vm).await.unwrap();
-    assert!(done.operation.is_some(), "LXD makes instances in the background");
+    let vm = json!({
+        "name": "vm1", "type": "virtual-machine", "source": {"type": "none"}, "profiles": [],
+        "config": {"limits.cpu": "1"},
+        "devices": {"root": {"type": "disk", "path": "/", "pool": "default", "size": "100000000"}},
+    });
+    let done = lxd.mutate(Method::POST, "/1.0/instances", Some(&vm)).await.unwrap();
+    assert!(done.is_some(), "LXD makes instances in the background");
     assert_eq!(lxd.instance("default", "vm1").await.unwrap().unwrap().status, "Stopped");
 
-    let again = lxd.create_virtual_machine("default", &vm).await.unwrap_err();
+    let again = lxd.mutate(Method::POST, "/1.0/instances", Some(&vm)).await.unwrap_err();
     assert!(matches!(again.kind(), ErrorKind::OperationFailed(_)), "accepted, and failed in the background: {again}");
     assert_eq!(again.advice(), Advice::ReadAgain);
-    let stopped = lxd.set_instance_state("default", "vm1", StateAction::Stop).await.unwrap_err();
+    let stop = json!({"action": "stop", "timeout": 30, "force": true});
+    let stopped = lxd.mutate(Method::PUT, "/1.0/instances/vm1/state", Some(&stop)).await.unwrap_err();
     assert!(stopped.to_string().contains("already stopped"), "{stopped}");
 
-    lxd.delete_instance("default", "vm1").await.unwrap();
+    lxd.mutate(Method::DELETE, "/1.0/instances/vm1", None::<&()>).await.unwrap();
     assert_eq!(lxd.instance("default", "vm1").await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn a_project_is_replaced_only_while_it_is_as_it_was_read() {
-    let (_daemon, lxd) = daemon().await;
-    let new =
-        NewProject { name: "maas".into(), description: String::new(), config: text(&[("features.images", "false")]) };
-    lxd.create_project(&new).await.unwrap();
-    let mut first = lxd.project("maas").await.unwrap().unwrap();
-    let mut second = first.clone();
-    first.description = "first".into();
-    lxd.replace_project(&first).await.unwrap();
-    second.description = "second".into();
-    let refused = lxd.replace_project(&second).await.unwrap_err();
-    assert!(matches!(refused.kind(), ErrorKind::Changed(_)), "{refused}");
-    assert_eq!(lxd.project("maas").await.unwrap().unwrap().description, "first");
 }
 
 #[tokio::test]
 async fn over_tls_the_pin_decides_who_is_spoken_to_and_the_certificate_who_speaks() {
     let (_daemon, lxd) = daemon().await;
     let at = address(1);
-    lxd.set_server_config("core.https_address", &at).await.unwrap();
+    let listen = json!({"config": {"core.https_address": at}});
+    lxd.mutate(Method::PATCH, "/1.0", Some(&listen)).await.unwrap();
     let pin: Fingerprint = lxd.server().await.unwrap().environment.certificate_fingerprint.parse().unwrap();
     let pair = rcgen::generate_simple_self_signed(["client".to_owned()]).unwrap();
     let identity = Identity::new(pair.cert.pem(), pair.signing_key.serialize_pem().into());
@@ -118,7 +96,7 @@ async fn what_exists_already_is_told_by_reading_and_not_by_the_error() {
     lxd.create_storage_pool(&pool()).await.unwrap();
     let again = lxd.create_storage_pool(&pool()).await.unwrap_err();
     assert_eq!(again.advice(), Advice::ReadAgain, "{again}");
-    let other = NewStoragePool { driver: "btrfs".into(), config: text(&[("size", "1GiB")]), ..pool() };
+    let other = NewStoragePool { driver: "btrfs".into(), config: [("size".into(), "1GiB".into())].into(), ..pool() };
     assert_eq!(lxd.create_storage_pool(&other).await.unwrap_err().advice(), Advice::ReadAgain);
     assert_eq!(lxd.storage_pool("default").await.unwrap().unwrap().driver, "dir");
 }

@@ -42,6 +42,8 @@
 //! Messages travel by a [`transport::Transport`], a tower service of whole requests and responses: over the network by
 //! default, or to a service in the same process, which is how the client is tested and simulated.
 
+#![warn(missing_docs)]
+
 mod api_key;
 mod boot_resources;
 mod breaker;
@@ -105,7 +107,7 @@ pub use pools::{Pool, Pools};
 pub use retry::RetryPolicy;
 pub use secrecy::{SecretSlice, SecretString};
 pub use spaces::{Space, Spaces};
-pub use subnets::{FreeRange, Subnet, SubnetStatistics, Subnets};
+pub use subnets::{Subnet, SubnetStatistics, Subnets};
 pub use tags::{Tag, TagChange, Tags};
 pub use users::User;
 pub use version::{Capabilities, Version, VersionError, VersionInfo};

@@ -52,18 +52,6 @@ wire_type! {
     }
 }
 
-wire_type! {
-    /// A range of free addresses.
-    FreeRange {
-        /// The first address.
-        start: Option<String>,
-        /// The last address.
-        end: Option<String>,
-        /// How many there are.
-        num_addresses: Option<i64>,
-    }
-}
-
 /// Calls about subnets; see [`Client::subnets`].
 #[derive(Debug, Clone, Copy)]
 pub struct Subnets<'a> {
@@ -96,12 +84,6 @@ impl Subnets<'_> {
     /// How full a subnet is.
     pub async fn statistics(&self, id: i64) -> Result<SubnetStatistics> {
         let call = Call::get("subnets.statistics", "subnets/{id}/?op=statistics", &[&id.to_string()])?;
-        self.client.json(call.of(OBJECT)).await
-    }
-
-    /// The ranges of a subnet that nobody reserved.
-    pub async fn unreserved_ranges(&self, id: i64) -> Result<Vec<FreeRange>> {
-        let call = Call::get("subnets.unreserved", "subnets/{id}/?op=unreserved_ip_ranges", &[&id.to_string()])?;
         self.client.json(call.of(OBJECT)).await
     }
 }

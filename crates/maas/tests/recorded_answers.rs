@@ -52,7 +52,6 @@ async fn call(client: &Client, recording: &Recording) -> Option<Result<()>> {
 
         ("GET", ["subnets"], None) => some!(client.subnets().list()),
         ("GET", ["subnets", _], Some("statistics")) => some!(client.subnets().statistics(number(1))),
-        ("GET", ["subnets", _], Some("unreserved_ip_ranges")) => some!(client.subnets().unreserved_ranges(number(1))),
         ("GET", ["subnets", name], None) => some!(client.subnets().read(name)),
         ("GET", ["subnets", ip, length], None) => some!(client.subnets().read(&format!("{ip}/{length}"))),
         ("GET", ["fabrics"], None) => some!(client.fabrics().list()),

@@ -21,7 +21,6 @@ enum Sight {
     Unasked,
     /// It has never answered: its cluster is coming up.
     NotYet,
-    /// It answers.
     Answers,
     /// It did answer, and does not any more.
     Gone,

@@ -31,7 +31,6 @@ impl Backoff {
         self.lock().refused(object, request, wait, now)
     }
 
-    /// It was done.
     pub(crate) fn done(&self, object: &Key, request: Request, now: Timestamp) {
         self.lock().done(object, request, now);
     }

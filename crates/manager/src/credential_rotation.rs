@@ -23,9 +23,7 @@ const PACE: Duration = Duration::from_secs(15);
 pub struct Rotation {
     /// Where credentials are looked for.
     pub identities: Identities,
-    /// The clusters.
     pub clusters: Store<MaasCluster>,
-    /// Their machines.
     pub machines: Store<MaasMachine>,
     /// Who looks after clusters.
     pub cluster_waker: Waker<MaasCluster>,

@@ -49,7 +49,6 @@ pub struct Floor {
     pub seconds: f64,
 }
 
-/// Measures.
 pub async fn measure(plan: &Plan) -> anyhow::Result<Floor> {
     // As in a run: the API server has the same to do besides.
     let testbed = Testbed::builder().audit().start().await?;

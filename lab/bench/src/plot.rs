@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-/// One line.
 pub struct Line {
     /// What it shows.
     pub name: &'static str,

@@ -15,7 +15,6 @@ pub const MAAS_THREADS: &str = "maas";
 /// Processor time of everybody but the provider, in seconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Others {
-    /// The API server.
     pub api_server: f64,
     /// What it keeps everything in.
     pub etcd: f64,

@@ -181,7 +181,6 @@ struct Bench<'a> {
     audit: AuditLog,
 }
 
-/// Measures.
 pub async fn measure(plan: &Plan) -> anyhow::Result<Measured> {
     let room = plan.machines + NEWCOMERS;
     let (machines, vms) = match plan.kind {

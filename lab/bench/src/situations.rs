@@ -18,10 +18,8 @@ use crate::provider::{Provider, Running};
 use crate::run::fraction;
 use crate::tell;
 
-/// One situation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Situation {
-    /// Its name.
     pub name: &'static str,
     /// What was recorded of the Go original.
     pub recorded: &'static str,

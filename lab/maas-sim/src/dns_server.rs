@@ -38,7 +38,6 @@ const HEADER: usize = 12;
 /// Chains of aliases end here.
 const MAX_CHAIN: usize = 8;
 
-/// A question.
 struct Question {
     name: String,
     kind: u16,

@@ -21,7 +21,6 @@ pub enum When {
 pub enum Fault {
     /// Answers with a status of its own.
     Status {
-        /// The status.
         status: u16,
         /// The words.
         #[serde(default)]
@@ -74,7 +73,6 @@ pub struct Selector {
     pub kind: Option<String>,
     /// A part of the path.
     pub path: Option<String>,
-    /// A method.
     pub method: Option<String>,
     /// A machine by system id or host name.
     pub machine: Option<String>,
@@ -82,7 +80,6 @@ pub struct Selector {
     pub user: Option<String>,
 }
 
-/// A rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FaultRule {
     /// Its number, for taking it away again.
@@ -116,7 +113,6 @@ pub struct FaultRule {
 
 /// What a rule looks at.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Subject {
     pub kind: String,
     pub path: String,
@@ -163,7 +159,6 @@ impl Faults {
         self.rules.retain(|rule| id.is_some_and(|id| rule.id != id));
     }
 
-    /// The rules.
     pub fn rules(&self) -> &[FaultRule] {
         &self.rules
     }

@@ -66,7 +66,6 @@ impl Serialize for Credentials {
 /// The network of a machine: the AUTO or static link of its boot interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// Its address.
     pub address: IpAddr,
     /// How many bits of it are the network.
     pub prefix: u8,

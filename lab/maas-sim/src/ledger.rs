@@ -8,7 +8,6 @@ use crate::model::Status;
 /// Something that a request changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum Effect {
     /// A machine was given to a user.
     Allocated { machine: String, user: String },
@@ -25,7 +24,6 @@ pub enum Effect {
 /// What happened to a machine besides its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum MachineChange {
     Created,
     Updated,
@@ -44,7 +42,6 @@ pub enum MachineChange {
 /// Kinds of other objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum ObjectKind {
     Address,
     Device,
@@ -60,7 +57,6 @@ pub enum ObjectKind {
 /// What happened to another object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum ObjectChange {
     Created,
     Updated,
@@ -93,7 +89,6 @@ impl Effect {
 
 /// A request.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
 pub struct Entry {
     pub number: u64,
     pub at: Timestamp,

@@ -50,11 +50,6 @@ impl Process {
         &self.name
     }
 
-    /// The file that holds what it wrote.
-    pub fn log_path(&self) -> &Path {
-        &self.log
-    }
-
     /// Everything that it wrote so far.
     pub fn log(&self) -> String {
         fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()

@@ -55,7 +55,6 @@ pub struct Observed {
     pub contract: Contract,
 }
 
-/// The object.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Object {
     /// Which object it is.
@@ -89,11 +88,9 @@ pub struct Object {
 /// The Cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Owner {
-    /// Its name.
     pub name: String,
     /// Its `infrastructureRef` names this very MaasCluster.
     pub refers_here: bool,
-    /// It is paused.
     pub paused: bool,
     /// Host of its endpoint, if it has one.
     pub host: Option<String>,
@@ -133,7 +130,6 @@ impl Owner {
 /// One MaasMachine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// Its name.
     pub name: String,
     /// It belongs to the control plane.
     pub control_plane: bool,
@@ -179,7 +175,6 @@ pub struct Refusal {
 pub struct Record {
     /// Its number.
     pub id: i64,
-    /// Its addresses.
     pub addresses: BTreeSet<IpAddr>,
     /// By address: the machines whose it is in MAAS's own words. Addresses that are only reserved are not in it.
     pub bound: BTreeMap<IpAddr, BTreeSet<String>>,

@@ -44,7 +44,6 @@ pub enum Effect {
     /// asking before the request, so a record that is found under it while no number is noted is ours, and its number is noted
     /// then. A second request while the first is under way is refused by MAAS, which has every name only once.
     CreateDnsRecord {
-        /// Its name.
         name: String,
         /// Its addresses from the start.
         addresses: BTreeSet<IpAddr>,

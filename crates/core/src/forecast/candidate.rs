@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::maas::State;
-use crate::machine::{Constraints, QUARANTINE_PREFIX};
+use crate::machine::Constraints;
 
 /// A machine as MAAS shows it, as far as an allocation looks at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,27 +14,22 @@ pub struct Candidate {
     pub id: String,
     /// Its name.
     pub hostname: String,
-    /// Its state.
     pub state: State,
     /// Somebody has it.
     pub owned: bool,
-    /// Its zone.
     pub zone: String,
     /// Its resource pool.
     pub pool: String,
-    /// Cores.
     pub cores: i64,
     /// MiB.
     pub memory: i64,
     /// Its disks; it boots from the first.
     pub disks: Vec<Disk>,
-    /// Its tags.
     pub tags: BTreeSet<String>,
     /// The LXD host that it is a VM of.
     pub vm_host: Option<i64>,
 }
 
-/// A disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     /// Bytes.
@@ -54,7 +49,6 @@ pub enum Misfit {
     OtherZone,
     /// It is in another resource pool.
     OtherPool,
-    /// It lacks this tag.
     LacksTag(String),
     /// It has too few cores.
     TooFewCores,
@@ -62,7 +56,6 @@ pub enum Misfit {
     TooLittleMemory,
     /// The disk that it boots from is not large enough.
     TooLittleDisk,
-    /// It is not free.
     NotFree,
     /// It failed and is kept out for a day or two.
     Quarantined,
@@ -124,11 +117,6 @@ impl Candidate {
             return Err(Misfit::Quarantined);
         }
         Ok(())
-    }
-
-    /// Whether it carries a quarantine tag, of whichever day.
-    pub fn is_quarantined(&self) -> bool {
-        self.tags.iter().any(|tag| tag.starts_with(QUARANTINE_PREFIX))
     }
 
     /// The order in which MAAS hands machines out: the cheapest first, where a core costs as much as a GiB. MAAS breaks a tie by a

@@ -72,7 +72,6 @@ impl Lost {
 /// A MachineHealthCheck.
 #[derive(Debug, Clone, Default)]
 pub struct HealthCheck {
-    /// Its name.
     pub name: String,
     /// Namespace and name of its Cluster.
     pub cluster: String,
@@ -90,10 +89,7 @@ pub enum Fate {
     /// It replaces what it lost by itself.
     Recovers,
     /// It goes on, but a person has to replace what it lost.
-    NeedsPerson {
-        /// Why.
-        why: String,
-    },
+    NeedsPerson { why: String },
     /// It goes on, but there is nothing to replace what it lost with.
     CannotReplace {
         /// What is missing.

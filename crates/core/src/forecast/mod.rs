@@ -78,7 +78,6 @@ pub struct Member {
     pub name: String,
     /// Its system ID; `None` while MAAS has nothing for it.
     pub machine: Option<String>,
-    /// Its zone.
     pub zone: Option<String>,
     /// A roll-out replaces it.
     pub outdated: bool,
@@ -109,7 +108,6 @@ impl Forecast {
 pub struct Step {
     /// Namespace and name of the Cluster.
     pub cluster: String,
-    /// The group.
     pub group: String,
     /// The machine's name in Kubernetes, or a number of its own while it has none.
     pub machine: String,
@@ -138,7 +136,6 @@ pub enum Server {
         id: String,
         /// Its name in MAAS.
         hostname: String,
-        /// Its zone.
         zone: String,
         /// Its resource pool.
         pool: String,
@@ -147,20 +144,11 @@ pub enum Server {
     },
     /// A VM, with what became of every host.
     Vm(Box<Placement>),
-    /// Nothing.
     Nothing {
-        /// Why.
         why: String,
         /// What became of every host, for a VM.
         placement: Option<Box<Placement>>,
     },
-}
-
-impl Server {
-    /// Whether it got one.
-    pub fn is_found(&self) -> bool {
-        !matches!(self, Self::Nothing { .. })
-    }
 }
 
 /// What a group can choose from.
@@ -168,7 +156,6 @@ impl Server {
 pub struct Supply {
     /// Namespace and name of the Cluster.
     pub cluster: String,
-    /// The group.
     pub group: String,
     /// Free metal that meets its constraints, by zone and pool.
     pub metal: Vec<Free>,
@@ -179,7 +166,6 @@ pub struct Supply {
 /// Free metal in one zone and pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Free {
-    /// The zone.
     pub zone: String,
     /// The resource pool.
     pub pool: String,
@@ -194,7 +180,6 @@ pub struct Free {
 pub struct Missing {
     /// Namespace and name of the Cluster.
     pub cluster: String,
-    /// The group.
     pub group: String,
     /// How many.
     pub count: usize,

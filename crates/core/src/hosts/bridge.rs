@@ -6,7 +6,6 @@
 /// Which bridge there shall be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DesiredBridge {
-    /// Its name.
     pub name: String,
     /// The interface that it is made of; `None` is the one that the machine boots from.
     pub parent: Option<String>,
@@ -23,12 +22,10 @@ pub struct Network {
     pub interfaces: Vec<Interface>,
 }
 
-/// One interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interface {
     /// Its number.
     pub id: i64,
-    /// Its name.
     pub name: String,
     /// `physical`, `bond`, `vlan` or `bridge`.
     pub kind: String,

@@ -35,13 +35,11 @@ pub enum AsHost {
 pub struct LeavingHost {
     /// Its number.
     pub id: i64,
-    /// Its name.
     pub name: String,
     /// It carries [`LEAVING_TAG`](crate::placement::LEAVING_TAG).
     pub marked: bool,
     /// The VMs that MAAS knows on it, whoever has them; each with whose it is.
     pub vms: Lookup<Vec<String>>,
-    /// Its agent.
     pub agent: AgentSight,
 }
 
@@ -54,7 +52,6 @@ pub enum AgentSight {
     NoNode,
     /// The machine has this Node.
     Node {
-        /// Its name.
         name: String,
         /// It asks its agent to stop.
         told: bool,
@@ -82,13 +79,11 @@ pub struct Note {
 /// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeavingStep {
-    /// Marks it.
     Mark,
     /// Tells the agent of this Node to stop.
     Tell(String),
     /// Has MAAS look at it.
     Refresh,
-    /// Unregisters it.
     Unregister,
     /// VMs are on it; which, in a sentence.
     Held(String),

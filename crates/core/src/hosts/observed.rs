@@ -23,7 +23,6 @@ pub struct Observed {
     pub agent: Lookup<Agent>,
     /// The certificate that the nodes are told to trust.
     pub handed_over: Lookup<String>,
-    /// The Nodes.
     pub nodes: Lookup<Vec<Node>>,
     /// The metal of the cluster that is there to stay.
     pub hosts: Vec<Host>,
@@ -59,12 +58,9 @@ pub struct Agent {
     pub missing: Vec<String>,
 }
 
-/// A Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
     pub name: String,
-    /// Its provider ID.
     pub provider_id: Option<String>,
     /// What the agent says on it.
     pub report: Option<Report>,
@@ -110,7 +106,6 @@ pub struct Host {
     pub machine: String,
     /// Where it is in MAAS.
     pub place: Lookup<Place>,
-    /// The VM host that it is.
     pub vm_host: Lookup<VmHost>,
     /// When its registration was last sent.
     pub asked: Option<Timestamp>,
@@ -119,7 +114,6 @@ pub struct Host {
 /// Where a machine is in MAAS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Its zone.
     pub zone: String,
     /// Its resource pool.
     pub pool: String,
@@ -130,7 +124,6 @@ pub struct Place {
 pub struct VmHost {
     /// Its number.
     pub id: i64,
-    /// Its name.
     pub name: String,
     /// The machine that MAAS takes it for.
     pub machine: Option<String>,

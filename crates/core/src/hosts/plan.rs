@@ -14,7 +14,6 @@ pub enum Effect {
     /// If this happened, as a whole or in part, and we crashed: the DaemonSet carries the note, or all is applied again, which
     /// changes nothing that is as it should be.
     ApplyAgent {
-        /// Its image.
         image: String,
         /// Its settings.
         desired: Box<DesiredHosts>,
@@ -61,7 +60,6 @@ pub enum Effect {
     TellCertificate {
         /// The MaasMachine.
         host: String,
-        /// The Node.
         node: String,
         /// Of the certificate.
         fingerprint: String,

@@ -48,7 +48,6 @@ pub struct Metal {
 /// What happens to the disks of a machine that is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wipe {
-    /// Nothing.
     Nothing,
     /// Beginning and end of each.
     Quick,

@@ -70,12 +70,10 @@ pub struct Link {
     pub address: Option<IpAddr>,
 }
 
-/// A subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
     /// The number.
     pub id: i64,
-    /// Its name.
     pub name: String,
     /// `10.0.0.0/24`
     pub cidr: String,
@@ -97,7 +95,6 @@ pub struct Holder {
 pub enum Change {
     /// Links an interface to a subnet. Lost: the interface shows the link; doing it again changes nothing.
     Link {
-        /// The interface.
         interface: i64,
         /// How it gets its address.
         mode: Mode,
@@ -109,12 +106,7 @@ pub enum Change {
         replace: bool,
     },
     /// Takes a link away, to make room for another on the same subnet. Lost: the link is gone.
-    Unlink {
-        /// The interface.
-        interface: i64,
-        /// The link.
-        link: i64,
-    },
+    Unlink { interface: i64, link: i64 },
 }
 
 /// What comes next.
@@ -122,7 +114,6 @@ pub enum Change {
 pub enum Next {
     /// All is as it was asked for.
     Done,
-    /// This write.
     Write(Change),
     /// It cannot be done; the machine is not deployed without it.
     Refused(Problem),

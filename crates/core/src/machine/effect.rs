@@ -34,9 +34,7 @@ pub struct Constraints {
     pub tags: Vec<String>,
     /// None of these.
     pub not_tags: Vec<String>,
-    /// This pool.
     pub pool: Option<String>,
-    /// This zone.
     pub zone: Option<String>,
     /// This very machine.
     pub machine: Option<String>,
@@ -63,18 +61,12 @@ impl Constraints {
 pub enum Effect {
     /// Takes a machine under our key. Lost: a look-up by the key finds it; the journal tells that one may be under way.
     Allocate {
-        /// The key.
         key: String,
         /// What it must be like.
         constraints: Constraints,
     },
     /// Takes back a machine that we released and that kept running, to release it once more (S14). Lost: as `Allocate`.
-    Reclaim {
-        /// The key.
-        key: String,
-        /// The machine.
-        machine: String,
-    },
+    Reclaim { key: String, machine: String },
     /// Makes a VM, which then is nobody's (S10). Lost: a look-up by its host name finds it, or LXD says that it exists; the
     /// journal tells that one may be under way.
     Compose {
@@ -91,18 +83,12 @@ pub enum Effect {
     },
     /// Takes the VM that was made for us, before anybody else does (S10). Lost: a look-up by the key finds it.
     Take {
-        /// The key.
         key: String,
         /// The VM.
         machine: String,
     },
     /// Puts a tag on a machine of ours. Lost: the machine shows it; doing it again changes nothing.
-    Tag {
-        /// The machine.
-        machine: String,
-        /// The tag.
-        tag: String,
-    },
+    Tag { machine: String, tag: String },
     /// Removes a VM of ours from MAAS and from its host. Lost: MAAS knows the VM no more; doing it again changes nothing.
     DeleteVm {
         /// The VM.
@@ -112,22 +98,12 @@ pub enum Effect {
     /// nothing changes.
     Owe(Debt),
     /// Puts our key on the machine as a workload annotation. Lost: the machine shows it; doing it again changes nothing.
-    Stamp {
-        /// The key.
-        key: String,
-        /// The machine.
-        machine: String,
-    },
+    Stamp { key: String, machine: String },
     /// Turns swap off in the deployment to come, where the bootstrap data does not. Lost: the machine shows it; doing it again changes nothing.
-    DisableSwap {
-        /// The machine.
-        machine: String,
-    },
+    DisableSwap { machine: String },
     /// Makes the bridge of a machine that becomes an LXD host. Lost: the machine shows it; MAAS has every name only once.
     CreateBridge {
-        /// The machine.
         machine: String,
-        /// Its name.
         name: String,
         /// The interface that it is made of.
         parent: i64,
@@ -135,7 +111,6 @@ pub enum Effect {
     /// Writes to one interface, so that the machine gets the address that was asked for. Lost: the interface shows it; doing
     /// it again changes nothing.
     ChangeLink {
-        /// The machine.
         machine: String,
         /// The write.
         change: Change,
@@ -144,48 +119,32 @@ pub enum Effect {
     Deploy {
         /// The key, sent along: should the machine be Ready by then, it is found by it.
         key: String,
-        /// The machine.
         machine: String,
-        /// The image.
         image: String,
         /// From memory.
         in_memory: bool,
     },
     /// Keeps a machine that failed away from others (S17). Lost: the machine shows the tag; doing it again changes nothing.
-    Quarantine {
-        /// The machine.
-        machine: String,
-        /// The tag.
-        tag: String,
-    },
+    Quarantine { machine: String, tag: String },
     /// Gives the machine back. Lost: the machine is Releasing or Ready, and the journal tells that it was asked for.
     Release {
-        /// The machine.
         machine: String,
         /// What happens to its disks.
         erase: Option<Wipe>,
     },
     /// Ends a wiping of disks that nobody is at any more; the machine then counts as one whose wiping failed, and is released
     /// anew. Lost: the machine is no longer at it; doing it again is refused.
-    AbortErase {
-        /// The machine.
-        machine: String,
-    },
+    AbortErase { machine: String },
     /// Marks the VM host on a leaving machine, so that nobody places a VM there (S11). Lost: the VM host shows it.
     MarkHost {
-        /// The machine.
         machine: String,
         /// The number of the VM host.
         vm_host: i64,
     },
     /// Tells the agent of a leaving machine to stop. Lost: the Node shows it.
-    TellAgent {
-        /// The Node.
-        node: String,
-    },
+    TellAgent { node: String },
     /// Has MAAS look at the VM host on a leaving machine, while it knows every instance there (S12). Lost: it is done again.
     LookAtHost {
-        /// The machine.
         machine: String,
         /// The number of the VM host.
         vm_host: i64,
@@ -193,22 +152,16 @@ pub enum Effect {
     /// Unregisters the empty VM host on a leaving machine; neither `force` nor `decompose` is ever sent (S11). Lost: the VM
     /// host is gone.
     Unregister {
-        /// The machine.
         machine: String,
         /// The number of the VM host.
         vm_host: i64,
     },
     /// Turns the machine on. Lost: its power shows it; the journal tells when it was last tried.
-    PowerOn {
-        /// The machine.
-        machine: String,
-    },
+    PowerOn { machine: String },
     /// Puts the provider ID and labels on the machine's Node, in one write. Lost: the Node shows it; the provider ID can be set once
     /// only, and no label is overwritten.
     NameNode {
-        /// The Node.
         node: String,
-        /// The provider ID.
         provider_id: String,
         /// Labels that it lacks.
         labels: BTreeMap<String, String>,

@@ -83,7 +83,6 @@ pub struct Observed {
     pub cluster: Lookup<Cluster>,
     /// The Machine that owns it, maybe from a watch. `Absent`: none does, or it is gone.
     pub machine: Lookup<Machine>,
-    /// The MaasCluster of its Cluster.
     pub maas_cluster: Lookup<ClusterFacts>,
     /// The bootstrap data, if the Machine names any.
     pub bootstrap: Lookup<Format>,
@@ -210,7 +209,6 @@ pub enum Format {
         /// It [turns swap off](ends_swap) by itself.
         ends_swap: bool,
     },
-    /// For Ignition.
     Ignition,
     /// Something else, in its own word.
     Other(String),
@@ -236,7 +234,6 @@ pub enum Access {
     Granted {
         /// Endpoint and user, as noted on objects.
         name: String,
-        /// The user.
         user: String,
         /// The cluster's machines were made under another identity: what this one does not see may exist, and nothing new is
         /// allocated.
@@ -260,11 +257,9 @@ pub enum NodeSight {
     NotYet,
     /// A Node of the machine's name with one of its addresses.
     Joined {
-        /// Its name.
         name: String,
         /// It carries our provider ID; otherwise it carries none.
         named: bool,
-        /// Its labels.
         labels: BTreeMap<String, String>,
     },
     /// The Node of that name is another machine's; the sentence says why. It is never touched (S19).

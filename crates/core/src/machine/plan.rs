@@ -51,7 +51,6 @@ impl Plan {
 pub struct SpecPatch {
     /// The provider ID, written once.
     pub provider_id: Option<String>,
-    /// The system ID.
     pub system_id: Option<String>,
 }
 

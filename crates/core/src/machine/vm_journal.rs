@@ -104,7 +104,6 @@ impl From<VmStage> for StoredStage {
 pub struct Place {
     /// Number of the VM host in MAAS.
     pub host: i64,
-    /// Its name.
     pub host_name: String,
     /// Its LXD project, if MAAS tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,7 +119,6 @@ pub struct Place {
     /// Its network cards; none leaves them to MAAS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<VmNic>,
-    /// Cores.
     pub cores: u32,
     /// MiB.
     pub memory: u32,

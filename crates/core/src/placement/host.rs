@@ -24,7 +24,6 @@ pub const MAAS_PROFILE: &str = "maas";
 pub struct Named {
     /// The number.
     pub id: i64,
-    /// The name.
     pub name: String,
 }
 
@@ -33,13 +32,10 @@ pub struct Named {
 pub struct Host {
     /// Its number as a VM host.
     pub id: i64,
-    /// Its name.
     pub name: String,
     /// The machine that it runs on.
     pub system_id: Option<String>,
-    /// Its zone.
     pub zone: Option<Named>,
-    /// Its pool.
     pub pool: Option<Named>,
     /// Its tags as a VM host.
     pub tags: BTreeSet<String>,
@@ -79,18 +75,15 @@ impl Host {
 /// The machine that an LXD host runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostMachine {
-    /// Its state.
     pub state: State,
     /// Whether it is on, as MAAS last saw it.
     pub power: Power,
-    /// Its tags.
     pub tags: BTreeSet<String>,
 }
 
 /// Cores and memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Cores.
     pub cores: i64,
     /// MiB.
     pub memory: i64,
@@ -113,7 +106,6 @@ impl Room {
 /// A storage pool of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoragePool {
-    /// Its name.
     pub name: String,
     /// Bytes that are left.
     pub free: i64,
@@ -126,7 +118,6 @@ pub struct StoragePool {
 pub struct Port {
     /// `br0`, …
     pub name: String,
-    /// It is a bridge.
     pub bridge: bool,
     /// The host boots from it, or it is the bridge on what the host boots from.
     pub boot: bool,
@@ -136,10 +127,8 @@ pub struct Port {
     pub subnets: Vec<SubnetRef>,
 }
 
-/// A subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubnetRef {
-    /// Its name.
     pub name: String,
     /// `10.0.0.0/24`
     pub cidr: String,
@@ -148,9 +137,7 @@ pub struct SubnetRef {
 /// What a `MaasMachine` has chosen and MAAS's figures do not show yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The host.
     pub host: i64,
-    /// Cores.
     pub cores: u32,
     /// MiB.
     pub memory: u32,
@@ -165,6 +152,5 @@ pub struct Claim {
 pub struct Sibling {
     /// The LXD host it is on; metal is on none.
     pub host: Option<i64>,
-    /// Its zone.
     pub zone: Option<String>,
 }

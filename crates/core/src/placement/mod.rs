@@ -24,7 +24,6 @@ pub use verdict::{Attachment, Choice, Placement, Verdict, Why};
 /// What is to be placed.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand<'a> {
-    /// The VM.
     pub vm: &'a Vm,
     /// Its zone: the Machine's failure domain, else the spec's. `None`: the zones are ours to spread over.
     pub zone: Option<&'a str>,

@@ -21,7 +21,6 @@ pub struct Placement {
 pub struct Choice {
     /// Its number as a VM host.
     pub host: i64,
-    /// Its name.
     pub name: String,
     /// The machine that it runs on.
     pub system_id: Option<String>,
@@ -51,9 +50,7 @@ pub struct Attachment {
 pub struct Verdict {
     /// Its number as a VM host.
     pub host: i64,
-    /// Its name.
     pub name: String,
-    /// Why.
     pub why: Why,
 }
 

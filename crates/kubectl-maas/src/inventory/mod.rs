@@ -22,7 +22,6 @@ pub struct Inventory {
     /// Owners of machines. No keys.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<Name>,
-    /// Zones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<Name>,
     /// Resource pools.
@@ -31,19 +30,15 @@ pub struct Inventory {
     /// DNS domains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<Name>,
-    /// Fabrics.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fabrics: Vec<Fabric>,
-    /// VLANs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vlans: Vec<Vlan>,
-    /// Subnets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subnets: Vec<Subnet>,
     /// Ranges of addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ip_ranges: Vec<Range>,
-    /// Images.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
     /// Machines, VMs too.
@@ -52,7 +47,6 @@ pub struct Inventory {
     /// The LXD daemons of the VM hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lxd: Vec<Lxd>,
-    /// VM hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vm_hosts: Vec<VmHost>,
 }
@@ -61,7 +55,6 @@ pub struct Inventory {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Name {
-    /// The name.
     pub name: String,
 }
 
@@ -77,7 +70,6 @@ impl From<&str> for Name {
 pub struct Fabric {
     /// Its number.
     pub id: Option<i64>,
-    /// Its name.
     pub name: Option<String>,
     /// The number of its untagged VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +82,6 @@ pub struct Fabric {
 pub struct Vlan {
     /// Its number in MAAS.
     pub id: Option<i64>,
-    /// Its fabric.
     pub fabric: Option<NameOrId>,
     /// Its tag on the wire.
     pub vid: Option<i64>,
@@ -111,7 +102,6 @@ pub struct Subnet {
     /// The number of its VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<i64>,
-    /// Its gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ip: Option<String>,
 }
@@ -146,7 +136,6 @@ pub struct Image {
 pub enum NameOrId {
     /// A number.
     Id(i64),
-    /// A name.
     Name(String),
 }
 
@@ -154,7 +143,6 @@ pub enum NameOrId {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// Its system ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_id: Option<String>,
     /// Its name.
@@ -168,13 +156,11 @@ pub struct Machine {
     /// `on` or `off`; absent if MAAS does not know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power: Option<String>,
-    /// Its zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// Its resource pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Its tags.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// `amd64/generic`
@@ -186,13 +172,11 @@ pub struct Machine {
     /// MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<i64>,
-    /// Its disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disks: Option<Vec<Disk>>,
     /// Its interfaces, the one that it boots from first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interfaces: Option<Vec<Interface>>,
-    /// The VM host that it is a VM of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vm_host: Option<NameOrId>,
 }
@@ -232,7 +216,6 @@ impl Disk {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
     /// `physical`, `bridge`, `bond` or `vlan`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -251,10 +234,8 @@ pub struct Interface {
 pub struct Lxd {
     /// Where it is; made up.
     pub address: String,
-    /// Its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<i64>,
     /// MiB.
@@ -275,7 +256,6 @@ pub struct Lxd {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StoragePool {
-    /// Its name.
     pub name: String,
     /// `zfs`, `dir`, …
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -291,9 +271,7 @@ pub struct StoragePool {
 pub struct Instance {
     /// The LXD project.
     pub project: Option<String>,
-    /// Its name.
     pub name: String,
-    /// Cores.
     pub cores: Option<i64>,
     /// MiB.
     pub memory: Option<i64>,
@@ -308,7 +286,6 @@ pub struct VmHost {
     /// Its number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    /// Its name.
     pub name: Option<String>,
     /// The address of its LXD; made up.
     pub power_address: Option<String>,
@@ -318,13 +295,11 @@ pub struct VmHost {
     /// `lxd` or `virsh`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Its zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// Its resource pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Its tags.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
     /// How often a core may be promised.

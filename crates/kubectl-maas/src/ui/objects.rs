@@ -113,7 +113,6 @@ fn moment(event: &Value) -> &str {
     pointers.into_iter().map(|pointer| text(event, pointer)).find(|time| !time.is_empty()).unwrap_or_default()
 }
 
-/// One event.
 pub(super) fn event(event: &Value) -> Value {
     json!({
         "time": moment(event),

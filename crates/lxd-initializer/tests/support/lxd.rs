@@ -3,7 +3,9 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use capmaas_testbed::LxdNode;
+use http::Method;
 use lxd_client::Client;
+use serde_json::json;
 
 pub(crate) struct RealLxd {
     node: LxdNode,
@@ -55,27 +57,23 @@ impl RealLxd {
 
     /// Makes an empty VM, as MAAS composes one.
     pub(crate) async fn make_vm(&self, project: &str, name: &str) {
-        let text = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let vm = lxd_client::NewInstance {
-            name: name.to_owned(),
-            config: text(&[
-                ("limits.cpu", "1"),
-                ("limits.memory", "1073741824"),
-                ("limits.memory.hugepages", "false"),
-                ("security.secureboot", "false"),
-            ]),
-            devices: [
-                (
-                    "root".to_owned(),
-                    text(&[("type", "disk"), ("path", "/"), ("pool", "default"), ("size", "100000000")]),
-                ),
-                (
-                    "eth0".to_owned(),
-                    text(&[("type", "nic"), ("name", "eth0"), ("nictype", "bridged"), ("parent", &self.bridge)]),
-                ),
-            ]
-            .into(),
-        };
-        self.client().create_virtual_machine(project, &vm).await.unwrap();
+        let vm = json!({
+            "name": name, "type": "virtual-machine", "source": {"type": "none"}, "profiles": [],
+            "config": {
+                "limits.cpu": "1", "limits.memory": "1073741824", "limits.memory.hugepages": "false",
+                "security.secureboot": "false",
+            },
+            "devices": {
+                "root": {"type": "disk", "path": "/", "pool": "default", "size": "100000000"},
+                "eth0": {"type": "nic", "name": "eth0", "nictype": "bridged", "parent": self.bridge},
+            },
+        });
+        let path = format!("/1.0/instances?project={project}");
+        self.client().mutate(Method::POST, &path, Some(&vm)).await.unwrap();
+    }
+
+    /// Sets one key of the server's configuration.
+    pub(crate) async fn configure(&self, key: &str, value: &str) {
+        self.client().mutate(Method::PATCH, "/1.0", Some(&json!({"config": {key: value}}))).await.unwrap();
     }
 }

@@ -41,7 +41,6 @@ struct State {
     zones: HashMap<(Fingerprint, Zones), (Timestamp, BTreeSet<String>)>,
 }
 
-/// Which zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Zones {
     /// All that MAAS has.

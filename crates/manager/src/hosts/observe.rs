@@ -31,7 +31,6 @@ pub(crate) struct Ground<'a> {
     pub(crate) home: &'a str,
     /// The MaasCluster.
     pub(crate) key: &'a Key,
-    /// The Cluster.
     pub(crate) cluster: &'a Key,
     /// The MaasCluster as it is stored.
     pub(crate) object: &'a MaasCluster,

@@ -37,7 +37,6 @@ const FIELD_MANAGER: &str = "capmaas-manager/identity";
 pub struct Kept {
     /// The MaasCluster that it was made for.
     pub maas_cluster: Key,
-    /// The Cluster of that.
     pub cluster: Key,
 }
 

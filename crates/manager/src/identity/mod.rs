@@ -160,7 +160,6 @@ impl fmt::Display for Problem {
 enum Whereabouts {
     /// The manager's own.
     Manager,
-    /// This Secret.
     Secret(Key),
 }
 

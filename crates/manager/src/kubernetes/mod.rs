@@ -1,13 +1,13 @@
 //! The door to Kubernetes: the handful of calls that observing and performing make.
 //!
-//! Two things stand behind it: [`KubeClient`] speaks to an API server, [`MemoryKubernetes`] is one in memory for simulations. One
-//! suite of contract tests (`tests/port_contract.rs`) runs against both, so that they cannot drift apart.
+//! Two things stand behind it: [`KubeClient`] speaks to an API server, `MemoryKubernetes` is one in memory for tests
+//! (feature `test-support`). One suite of contract tests (`tests/port_contract.rs`) runs against both, so that they cannot drift apart.
 
 mod events;
 mod kube_client;
 mod kubeconfig;
+#[cfg(any(test, feature = "test-support"))]
 mod memory;
-mod memory_objects;
 mod owners;
 mod workload;
 
@@ -27,6 +27,7 @@ pub use crate::key::Key;
 use crate::machine_index::MachineIndex;
 pub use kube_client::KubeClient;
 pub(crate) use kube_client::says_absent;
+#[cfg(any(test, feature = "test-support"))]
 pub use memory::{MemoryKubernetes, Version};
 pub use owners::Owners;
 pub use workload::Nodes;
@@ -134,7 +135,6 @@ pub struct ObjectEvent {
 /// A Node of a workload cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
     pub name: String,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
@@ -142,9 +142,7 @@ pub struct Node {
     pub provider_id: Option<String>,
     /// Its addresses and names, whatever their type.
     pub addresses: Vec<String>,
-    /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -153,9 +151,7 @@ pub struct Node {
 pub struct NewSecret {
     /// Where.
     pub key: Key,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations.
     pub annotations: BTreeMap<String, String>,
     /// What it holds.
     pub values: BTreeMap<String, SecretString>,
@@ -170,7 +166,6 @@ pub struct Which {
     pub kind: String,
     /// `None` if the kind has none.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 

@@ -43,7 +43,6 @@ const PROJECT_KEPT: SignedDuration = SignedDuration::from_mins(5);
 /// What of hosts has to be asked for besides, because somebody wants a VM that depends on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Details {
-    /// Their networks.
     pub networks: bool,
     /// Their LXD projects.
     pub projects: bool,

@@ -36,11 +36,9 @@ const THRESHOLD_SECONDS: i64 = 300;
 /// What a signature covers besides the parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Signed<'a> {
-    /// The method.
     pub method: &'a str,
     /// Scheme, host and path.
     pub url: &'a str,
-    /// The query.
     pub query: &'a Form,
     /// The fields of a posted form, which are signed too.
     pub posted: Option<&'a Form>,

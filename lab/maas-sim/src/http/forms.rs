@@ -6,7 +6,6 @@ use crate::model::{Outcome, Refusal};
 
 /// A file of a multipart body.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct FilePart {
     pub name: String,
     pub content: Vec<u8>,
@@ -14,7 +13,6 @@ pub struct FilePart {
 
 /// How the body was encoded. MAAS's handlers differ in what they make of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Encoding {
     #[default]
     Form,
@@ -30,7 +28,6 @@ pub enum Encoding {
 pub struct Form {
     /// Pairs, repeated keys kept.
     pub pairs: Vec<(String, String)>,
-    /// Files.
     pub files: Vec<FilePart>,
     /// Where they come from.
     pub encoding: Encoding,

@@ -27,7 +27,6 @@ pub const MAX_BODY: usize = 10 * 1024 * 1024;
 
 /// A request as it came in.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Incoming {
     pub method: Method,
     /// Path as sent, not decoded.
@@ -39,7 +38,6 @@ pub struct Incoming {
 
 /// A request that leads somewhere and says who asks.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Call {
     pub route: &'static Route,
     pub operation: Operation,

@@ -19,7 +19,6 @@ const BARE_TEXT: &str = "text/plain";
 
 /// An answer before it becomes an HTTP response.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Reply {
     pub status: u16,
     pub content_type: &'static str,

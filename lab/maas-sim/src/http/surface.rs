@@ -5,7 +5,6 @@
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Operation {
     /// `op`, or one of create, read, update and delete.
     pub name: &'static str,
@@ -49,7 +48,6 @@ macro_rules! actions {
         crud [$($crud:ident)*], get [$($get:ident $get_op:literal)*], post [$($post:ident $post_op:literal)*];)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)]
         pub enum $kind { $($crud,)* $($get,)* $($post,)* }
 
         impl $kind {
@@ -66,7 +64,6 @@ macro_rules! resources {
     ($($variant:ident($kind:ident), $handler:literal, $path:literal;)*) => {
         /// What a request asks for: an operation of a resource.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)]
         pub enum Action { $($variant($kind),)* }
 
         /// Every resource with its address. Fixed paths come before those with parameters.
@@ -89,7 +86,6 @@ pub type Wanted<'a> = &'a dyn Fn(&Operation) -> bool;
 
 /// One resource.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct Route {
     /// Name of MAAS's handler class.
     pub handler: &'static str,

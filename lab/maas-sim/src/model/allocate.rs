@@ -18,7 +18,6 @@ pub const OPTIONS: &[&str] =
 
 /// A parsed request.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct AllocateRequest {
     /// All parameters as they came, without `op`: MAAS repeats them in its refusal.
     pub data: Vec<(String, String)>,

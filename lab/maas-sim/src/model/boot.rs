@@ -46,7 +46,6 @@ impl Image {
 
 /// What an upload says about an image.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Upload {
     pub name: Option<String>,
     pub architecture: Option<String>,

@@ -9,7 +9,6 @@ use crate::ledger::{Effect, MachineChange};
 
 /// How a bridge is set up.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct BridgeOptions {
     pub kind: String,
     pub stp: bool,

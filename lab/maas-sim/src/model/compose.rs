@@ -14,7 +14,6 @@ use crate::ledger::Effect;
 
 /// Parameters of `op=compose`.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct ComposeRequest {
     pub cores: Option<String>,
     pub memory: Option<String>,

@@ -18,7 +18,6 @@ use crate::config::ApiKey;
 
 /// A user of MAAS.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct User {
     pub id: i64,
     pub name: String,
@@ -30,7 +29,6 @@ pub struct User {
 
 /// One API key of a user.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct UserKey {
     pub name: String,
     pub key: ApiKey,
@@ -38,7 +36,6 @@ pub struct UserKey {
 
 /// Zones and pools: a name with a description.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Named {
     pub id: i64,
     pub name: String,
@@ -47,7 +44,6 @@ pub struct Named {
 
 /// A DNS domain.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Domain {
     pub id: i64,
     pub name: String,
@@ -57,7 +53,6 @@ pub struct Domain {
 
 /// A fabric.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Fabric {
     pub id: i64,
     pub name: String,
@@ -66,7 +61,6 @@ pub struct Fabric {
 
 /// A VLAN.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Vlan {
     pub id: i64,
     pub fabric: i64,
@@ -79,7 +73,6 @@ pub struct Vlan {
 
 /// A subnet.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Subnet {
     pub id: i64,
     pub name: String,
@@ -97,7 +90,6 @@ pub struct Subnet {
 
 /// A range of addresses that is reserved or given out by DHCP.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct IpRange {
     pub id: i64,
     pub dynamic: bool,
@@ -110,7 +102,6 @@ pub struct IpRange {
 
 /// A row of MAAS's address table. On an interface it is a link.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Address {
     pub id: i64,
     pub ip: Option<IpAddr>,
@@ -126,7 +117,6 @@ pub struct Address {
 
 /// A tag.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Tag {
     pub id: i64,
     pub name: String,
@@ -137,7 +127,6 @@ pub struct Tag {
 
 /// A name in a domain, with the addresses that it points to.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct DnsResource {
     pub id: i64,
     pub name: String,
@@ -150,7 +139,6 @@ pub struct DnsResource {
 
 /// Any other record of a name.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Record {
     pub id: i64,
     pub rrtype: String,
@@ -160,7 +148,6 @@ pub struct Record {
 
 /// An image.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Image {
     pub id: i64,
     pub uploaded: bool,
@@ -180,7 +167,6 @@ pub struct Image {
 
 /// A rack controller.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Rack {
     pub system_id: String,
     pub hostname: String,
@@ -189,7 +175,6 @@ pub struct Rack {
 
 /// An interface of a machine.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Interface {
     pub id: i64,
     pub name: String,
@@ -215,7 +200,6 @@ pub struct Interface {
 
 /// A partition of a disk.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Partition {
     pub id: i64,
     pub efi: bool,
@@ -224,7 +208,6 @@ pub struct Partition {
 
 /// A disk.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Disk {
     pub id: i64,
     pub name: String,
@@ -238,7 +221,6 @@ pub struct Disk {
 
 /// Where a machine that is a VM lives.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct VmRef {
     pub vm_host: i64,
     pub vm_id: Option<i64>,
@@ -246,7 +228,6 @@ pub struct VmRef {
 
 /// A machine.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Machine {
     pub id: i64,
     pub system_id: String,
@@ -310,7 +291,6 @@ pub struct Machine {
 
 /// A device: a node that MAAS does not manage.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Device {
     /// What it has in common with a machine.
     pub node: Machine,
@@ -319,7 +299,6 @@ pub struct Device {
 
 /// A storage pool of a VM host, as last discovered.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct StoragePool {
     pub name: String,
     pub driver: String,
@@ -329,7 +308,6 @@ pub struct StoragePool {
 
 /// An instance on a VM host, as last discovered.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct VirtualMachine {
     pub id: i64,
     pub name: String,
@@ -343,7 +321,6 @@ pub struct VirtualMachine {
 
 /// A registered VM host.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct VmHost {
     pub id: i64,
     pub name: String,
@@ -380,7 +357,6 @@ impl VmHost {
 
 /// A row of the event log.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Event {
     pub id: i64,
     pub node: String,
@@ -394,7 +370,6 @@ pub struct Event {
 
 /// The database.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Db {
     pub sequences: Sequences,
     pub users: BTreeMap<i64, User>,

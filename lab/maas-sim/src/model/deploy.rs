@@ -11,7 +11,6 @@ use crate::version::Change;
 
 /// Parameters of `op=deploy` that the model looks at.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct DeployRequest {
     pub distro_series: Option<String>,
     pub hwe_kernel: Option<String>,

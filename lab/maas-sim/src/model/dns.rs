@@ -11,7 +11,6 @@ use crate::ledger::{Effect, ObjectChange, ObjectKind};
 
 /// Parameters of a DNS resource.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct DnsRequest {
     pub fqdn: Option<String>,
     pub name: Option<String>,

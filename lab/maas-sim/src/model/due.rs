@@ -16,7 +16,6 @@ use crate::version::Change;
 
 /// Something that is due at some moment.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub enum Due {
     /// The background work of a request starts a power action.
     PowerStart { machine: String, work: u64, action: PowerAction, then: Then },
@@ -62,11 +61,6 @@ impl Queue {
     pub fn pop_due(&mut self, until: Timestamp) -> Option<(Timestamp, Due)> {
         let key = *self.entries.keys().next().filter(|(at, _)| *at <= until)?;
         self.entries.remove(&key).map(|due| (key.0, due))
-    }
-
-    /// When the next thing is due.
-    pub fn next_at(&self) -> Option<Timestamp> {
-        self.entries.keys().next().map(|(at, _)| *at)
     }
 
     /// When the next thing is due that is not a mere time limit.

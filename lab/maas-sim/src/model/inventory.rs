@@ -14,7 +14,6 @@ use crate::config::Durations;
 /// The file. Its lists hold the objects of ARRANGE.md.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[allow(missing_docs)]
 pub struct Inventory {
     pub durations: Option<Durations>,
     pub users: Vec<UserState>,

@@ -2,7 +2,6 @@
 
 /// Why an address is taken; the numbers are MAAS's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum AllocType {
     Auto = 0,
     Sticky = 1,
@@ -26,7 +25,6 @@ impl AllocType {
 
 /// What MAAS believes about power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum PowerState {
     On,
     Off,
@@ -53,7 +51,6 @@ impl PowerState {
 
 /// State of a set of scripts; the numbers are MAAS's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum ScriptStatus {
     Unknown = -1,
     Pending = 0,
@@ -75,7 +72,6 @@ impl ScriptStatus {
 
 /// Kinds of interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum InterfaceKind {
     Physical,
     Bridge,
@@ -102,7 +98,6 @@ impl InterfaceKind {
 
 /// Levels of events, in order of gravity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Level {
     Audit = 0,
     Debug = 10,

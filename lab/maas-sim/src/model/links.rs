@@ -14,7 +14,6 @@ const MODES: &[&str] = &["auto", "dhcp", "static", "link_up"];
 
 /// Parameters of `op=link_subnet`.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct LinkRequest {
     pub mode: Option<String>,
     pub subnet: Option<String>,

@@ -11,7 +11,6 @@ use crate::ledger::{Effect, MachineChange};
 
 /// What a user wants to do with a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Permission {
     View,
     Edit,

@@ -14,7 +14,6 @@ use crate::version::Change;
 
 /// What `ipaddresses op=reserve` asks for.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct ReserveRequest {
     pub subnet: Option<String>,
     pub ip: Option<String>,

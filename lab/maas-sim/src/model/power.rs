@@ -11,7 +11,6 @@ use crate::version::Change;
 
 /// What is asked of a BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum PowerAction {
     On,
     Off,
@@ -20,7 +19,6 @@ pub enum PowerAction {
 
 /// What a finished power action leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Then {
     Nothing,
     /// The machine goes to work.
@@ -44,7 +42,6 @@ pub enum PowerAnswer {
 
 /// Why a power action failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum PowerFailure {
     NoRack,
     NoLxd,

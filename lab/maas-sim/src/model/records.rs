@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 
 /// Kinds of such things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum RecordKind {
     BootSource,
     BootSourceSelection,

@@ -13,7 +13,6 @@ use crate::version::Change;
 
 /// Parameters of `op=release`.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct ReleaseRequest {
     pub erase: bool,
     pub force: bool,

@@ -22,7 +22,6 @@ const COMMISSIONING_FAILED: &str =
 
 /// What curtin or cloud-init reports about itself.
 #[derive(Clone, Debug, Deserialize)]
-#[allow(missing_docs)]
 pub struct StatusReport {
     pub event_type: String,
     pub origin: String,

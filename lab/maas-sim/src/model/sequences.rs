@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 /// Tables that hand out numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Table {
     User,
     Zone,

@@ -36,7 +36,6 @@ fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> R
 /// One statement.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum Statement {
     User(UserState),
     Zone(NamedState),
@@ -73,7 +72,6 @@ macro_rules! state {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, Deserialize)]
         #[serde(default, deny_unknown_fields)]
-        #[allow(missing_docs)]
         pub struct $name { $($(#[$attr])* pub $field: $kind,)* }
     };
 }
@@ -252,7 +250,6 @@ state! {
 /// A disk: a size in bytes, or more about it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-#[allow(missing_docs)]
 pub enum DiskState {
     Size(i64),
     Full(DiskFields),
@@ -296,7 +293,6 @@ state! {
 
 /// One interface of a machine that exists.
 #[derive(Clone, Debug, Deserialize)]
-#[allow(missing_docs)]
 pub struct InterfaceStatement {
     pub machine: String,
     #[serde(flatten)]
@@ -330,7 +326,6 @@ state! {
 /// Whom a daemon trusts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-#[allow(missing_docs)]
 pub enum TrustState {
     Word(String),
     List(Vec<String>),

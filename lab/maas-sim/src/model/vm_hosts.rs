@@ -11,7 +11,6 @@ use crate::version::Change;
 
 /// Parameters of registering and updating.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct VmHostRequest {
     pub kind: Option<String>,
     pub power_address: Option<String>,

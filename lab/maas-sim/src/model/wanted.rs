@@ -79,7 +79,6 @@ impl<'a> Parameters<'a> {
 
 /// What is wanted, read.
 #[derive(Debug, Default)]
-#[allow(missing_docs)]
 pub struct Wanted {
     pub name: Option<String>,
     pub system_id: Vec<String>,

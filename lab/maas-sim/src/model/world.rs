@@ -6,7 +6,6 @@ use super::db::StoragePool;
 
 /// How a BMC answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum BmcMode {
     #[default]
     Ok,
@@ -35,7 +34,6 @@ impl BmcMode {
 
 /// The BMC of a machine.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Bmc {
     pub on: bool,
     pub mode: BmcMode,
@@ -45,7 +43,6 @@ pub struct Bmc {
 
 /// Hardware that commissioning finds.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Hardware {
     pub cores: i64,
     pub memory: i64,
@@ -60,7 +57,6 @@ impl Default for Hardware {
 
 /// Kinds of work that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Work {
     Commission,
     Test,
@@ -87,7 +83,6 @@ impl Work {
 
 /// A machine as it stands in the rack.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Body {
     pub bmc: Bmc,
     pub hardware: Hardware,
@@ -104,7 +99,6 @@ pub struct Body {
 
 /// An instance in LXD.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Instance {
     pub cores: i64,
     pub memory: i64,
@@ -116,7 +110,6 @@ pub struct Instance {
 
 /// Whom a made-up LXD daemon trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Trust {
     /// Every certificate that a registration brings along.
     Any,
@@ -128,7 +121,6 @@ pub enum Trust {
 
 /// An LXD daemon.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Lxd {
     /// A real one: its state is read before, and changed after, whatever the model does.
     pub real: bool,
@@ -189,7 +181,6 @@ impl Lxd {
 
 /// What a real LXD daemon is told after the model has decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum LxdCommand {
     Create { host: i64, project: String, name: String },
     Delete { host: i64, project: String, name: String },
@@ -198,7 +189,6 @@ pub enum LxdCommand {
 
 /// Everything outside MAAS.
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
 pub struct World {
     /// By system id; it stays when the machine is deleted in MAAS.
     pub bodies: BTreeMap<String, Body>,

@@ -12,6 +12,7 @@ mod ownership;
 mod properties;
 mod provisioning;
 mod releasing;
+mod running;
 mod stored;
 mod surplus;
 mod table;

@@ -1,8 +1,6 @@
-//! On the way to a machine, and while it runs.
+//! On the way to a machine.
 
-use std::collections::BTreeMap;
-
-use capmaas_api::{ConditionStatus, reasons};
+use capmaas_api::ConditionStatus;
 
 use super::super::*;
 use super::fixture::*;
@@ -352,92 +350,6 @@ fn s17_three_machines_are_tried_and_no_fourth() {
     let three = Journal { failed: vec![failure("a"), failure("b"), failure("c")], ..journal() };
     let plan = decide(&fresh().with_journal(&three), now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "AttemptsExhausted"));
-}
-
-#[test]
-fn s19_the_provider_id_is_written_once_and_before_the_nodes() {
-    let deployed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed));
-    let plan = decide(&deployed, now());
-    assert_eq!(plan.patch.spec.provider_id.as_deref(), Some("maas://az1/abc123"));
-    assert_eq!(plan.patch.spec.system_id.as_deref(), Some(ID));
-    assert_eq!(plan.effect, None);
-    let status = plan.status.unwrap();
-    assert!(status.ready);
-    assert_eq!(status.initialization.unwrap().provisioned, Some(true));
-    let mut go = deployed.clone();
-    go.held_elsewhere.use_go_form = true;
-    assert_eq!(decide(&go, now()).patch.spec.provider_id.as_deref(), Some("maas:///az1/abc123"));
-    let mut named = deployed.provisioned();
-    named.node = joined(false, &[]);
-    let plan = decide(&named, now());
-    assert_eq!(plan.patch.spec, SpecPatch::default());
-    let labels = BTreeMap::from([(ZONE_LABEL.to_owned(), "az1".to_owned())]);
-    let provider_id = "maas://az1/abc123".to_owned();
-    assert_eq!(plan.effect, Some(Effect::NameNode { node: "bm1".into(), provider_id, labels }));
-    named.node = joined(true, &[(ZONE_LABEL, "elsewhere")]);
-    assert_eq!(effect(&decide(&named, now())), "", "what somebody else set stays");
-    named.node = joined(true, &[]);
-    assert_eq!(effect(&decide(&named, now())), "name_node", "a kubelet that names its Node itself knows no zone");
-    named.node = NodeSight::Foreign("it is another's".into());
-    let plan = decide(&named, now());
-    assert_eq!((effect(&plan), reason(&plan)), ("", "NodeProviderIDConflict"));
-}
-
-fn joined(named: bool, labels: &[(&str, &str)]) -> NodeSight {
-    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    NodeSight::Joined { name: "bm1".into(), named, labels }
-}
-
-#[test]
-fn a_zone_that_cannot_be_a_label_is_told_and_does_not_keep_the_node_from_its_name() {
-    let elsewhere = maas::Machine { zone: "second floor".into(), ..metal(State::Deployed) };
-    let mut observed = fresh().with_journal(&on_record()).seeing(elsewhere).provisioned();
-    observed.node = joined(false, &[]);
-    let plan = decide(&observed, now());
-    assert_eq!(effect(&plan), "name_node");
-    let told: Vec<_> = plan.events.iter().map(|event| event.reason).collect();
-    assert_eq!(told, [reasons::NODE_LABELS_LEFT_OUT]);
-    observed.node = joined(true, &[]);
-    assert_eq!(decide(&observed, now()).events, [], "once");
-}
-
-#[test]
-fn what_cloud_init_reported_is_said_of_a_machine_that_has_no_node() {
-    let words = "Node post-installation failure - 'cloudinit' running modules for final";
-    let failed = maas::Machine { last_words: words.into(), ..metal(State::Deployed) };
-    let mut observed = fresh().with_journal(&on_record()).seeing(failed).provisioned();
-    observed.node = NodeSight::NotYet;
-    let plan = decide(&observed, now());
-    let said = condition(&plan, "MachineDeployed");
-    assert_eq!((&said.status, reason(&plan)), (&ConditionStatus::True, "BootstrapFailed"), "it runs all the same");
-    assert_eq!(said.message.as_deref(), Some(format!("bm1 (abc123) has not joined: {words}").as_str()));
-    assert_eq!(effect(&plan), "");
-    for node in [joined(true, &[(ZONE_LABEL, "az1")]), NodeSight::NotAsked] {
-        observed.node = node;
-        assert_eq!(reason(&decide(&observed, now())), "MachineDeployed", "whatever failed, it has joined");
-    }
-}
-
-#[test]
-fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
-    let off = maas::Machine { power: Power::Off, ..metal(State::Deployed) };
-    let mut observed = fresh().with_journal(&on_record()).seeing(off.clone()).provisioned();
-    assert_eq!(effect(&decide(&observed, now())), "", "nobody asked the power driver");
-    observed.power = Some(Power::Unknown);
-    assert_eq!(effect(&decide(&observed, now())), "", "unknown is not off");
-    observed.power = Some(Power::Off);
-    let plan = decide(&observed, now());
-    assert_eq!((effect(&plan), reason(&plan)), ("power_on", "MachinePoweredOff"));
-    let observed = observed.with_journal(&plan.patch.journal.unwrap());
-    assert_eq!(effect(&decide(&observed, later(500))), "");
-    assert_eq!(effect(&decide(&observed, later(601))), "power_on");
-    for left in [maas::Machine { locked: true, ..off.clone() }, maas::Machine { in_maintenance: true, ..off.clone() }] {
-        assert_eq!(effect(&decide(&observed.clone().seeing(left), later(601))), "");
-    }
-    for annotation in [LEAVE_POWER_ANNOTATION, capmaas_api::names::MAINTENANCE_ANNOTATION] {
-        let opted_out = observed.clone().with_annotation(annotation, "");
-        assert_eq!(effect(&decide(&opted_out, later(601))), "", "{annotation}");
-    }
 }
 
 #[test]

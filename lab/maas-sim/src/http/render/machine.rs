@@ -11,7 +11,6 @@ use crate::version::Change;
 
 const SYNC_SECONDS: i64 = 900;
 
-/// A machine.
 pub fn machine(model: &Model, machine: &Machine) -> Value {
     let mut out = Map::new();
     identity(model, machine, &mut out);

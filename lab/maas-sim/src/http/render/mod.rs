@@ -33,7 +33,6 @@ pub fn long_time(time: Timestamp) -> String {
     time.strftime("%a, %d %b. %Y %H:%M:%S").to_string()
 }
 
-/// A zone.
 pub fn zone(zone: &Named) -> Value {
     json!({
         "id": zone.id, "name": zone.name, "description": zone.description,
@@ -41,7 +40,6 @@ pub fn zone(zone: &Named) -> Value {
     })
 }
 
-/// A device.
 pub fn device(model: &Model, device: &Device) -> Value {
     let node = &device.node;
     let row = model.db.domains.get(&node.domain);
@@ -76,7 +74,6 @@ pub fn pool(pool: &Named) -> Value {
     })
 }
 
-/// A domain.
 pub fn domain(model: &Model, domain: &Domain) -> Value {
     json!({
         "id": domain.id,
@@ -89,7 +86,6 @@ pub fn domain(model: &Model, domain: &Domain) -> Value {
     })
 }
 
-/// A user.
 pub fn user(user: &User) -> Value {
     json!({
         "username": user.name, "email": user.email, "is_superuser": user.admin, "is_local": user.local,
@@ -97,7 +93,6 @@ pub fn user(user: &User) -> Value {
     })
 }
 
-/// A user by id.
 pub fn user_by_id(model: &Model, id: Option<i64>) -> Value {
     id.and_then(|id| model.db.users.get(&id)).map_or(Value::Null, user)
 }
@@ -107,7 +102,6 @@ pub fn key(key: &UserKey) -> Value {
     json!({"name": key.name, "token": format!("{}:{}:{}", key.key.consumer, key.key.token, key.key.secret)})
 }
 
-/// A tag.
 pub fn tag(tag: &Tag) -> Value {
     json!({
         "name": tag.name, "definition": tag.definition, "comment": tag.comment, "kernel_opts": tag.kernel_opts,
@@ -138,7 +132,6 @@ pub fn dns(model: &Model, dns: &DnsResource) -> Value {
     })
 }
 
-/// An event.
 pub fn event(model: &Model, event: &Event) -> Value {
     let hostname = model.db.machines.get(&event.node).map_or(event.hostname.as_str(), |m| m.hostname.as_str());
     json!({

@@ -9,7 +9,6 @@ use crate::model::{
     specifiers::link_mode,
 };
 
-/// A VLAN.
 pub fn vlan(model: &Model, vlan: &Vlan) -> Value {
     json!({
         "id": vlan.id,
@@ -72,7 +71,6 @@ pub fn space(model: &Model, space: Option<&Named>) -> Value {
     })
 }
 
-/// A subnet.
 pub fn subnet(model: &Model, subnet: &Subnet) -> Value {
     let vlan_row = model.db.vlans.get(&subnet.vlan);
     json!({
@@ -163,7 +161,6 @@ fn observed<'a>(model: &'a Model, nic: &'a Interface) -> impl Iterator<Item = &'
     nic.addresses.iter().filter_map(|id| model.db.addresses.get(id)).filter(|row| row.alloc == AllocType::Discovered)
 }
 
-/// An interface.
 pub fn interface(model: &Model, machine: &Machine, nic: &Interface) -> Value {
     let name_of = |id: &i64| machine.interfaces.iter().find(|other| other.id == *id).map(|other| other.name.clone());
     let parents: Vec<String> = nic.parents.iter().filter_map(name_of).collect();

@@ -1,4 +1,7 @@
-//! The port in memory.
+//! The port in memory, for tests.
+
+mod objects;
+mod owners;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +16,8 @@ use secrecy::ExposeSecret as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::memory_objects::{Id, Objects};
+use objects::{Id, Objects};
+
 use super::{
     Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
 };
@@ -31,7 +35,6 @@ pub struct MemoryKubernetes {
 /// An object as a write left it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
-    /// Its kind.
     pub kind: String,
     /// Its name.
     pub key: Key,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Error, ErrorKind, Guard, Key, Result};
+use super::super::{Error, ErrorKind, Guard, Key, Result};
 
 /// Kind and key of a stored object.
 pub(super) type Id = (String, Key);
