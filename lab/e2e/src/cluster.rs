@@ -174,11 +174,17 @@ impl ClusterPlan {
             "certFile": "/etc/kubernetes/pki/apiserver-etcd-client.crt",
             "keyFile": "/etc/kubernetes/pki/apiserver-etcd-client.key",
         }});
+        let mut kubeadm = json!({"clusterConfiguration": {"etcd": etcd}});
+        if self.is_old() {
+            // Without it Cluster API 1.10 takes the machine that began the control plane for outdated, and replaces it.
+            kubeadm["initConfiguration"] = json!({"nodeRegistration": {"name": NODE_NAME}});
+            kubeadm["joinConfiguration"] = json!({"nodeRegistration": {"name": NODE_NAME}});
+        }
         let spec = json!({
             "replicas": self.control_planes,
             "version": self.version,
             "machineTemplate": machine_template,
-            "kubeadmConfigSpec": {"clusterConfiguration": {"etcd": etcd}},
+            "kubeadmConfigSpec": kubeadm,
         });
         let name = format!("{}-cp", self.name);
         self.object(&format!("{CONTROL_PLANE}/{}", self.api_version()), "KubeadmControlPlane", &name, spec)

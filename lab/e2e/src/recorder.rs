@@ -33,7 +33,6 @@ struct Record {
     samples: Vec<Sample>,
 }
 
-#[derive(Debug)]
 struct Sample {
     at: Duration,
     seen: Seen,
@@ -106,10 +105,13 @@ impl Recorder {
         let record = self.looking.await?;
         // Shown where a test fails.
         let (looks, (failures, why)) = (record.looks, &record.failures);
-        println!("looked {looks} times, not answered {failures} times ({why}): {:#?}", record.samples);
+        println!("looked {looks} times, not answered {failures} times {why}");
+        for Sample { at, seen } in &record.samples {
+            println!("after {} s: {seen:?}", at.as_secs());
+        }
         ensure!(looks > 10, "it was looked {looks} times; {failures} times there was no answer: {why}");
         let homeless = record.samples.iter().find(|sample| !sample.seen.homeless.is_empty());
-        ensure!(homeless.is_none(), "a host went from under its VMs: {homeless:?}");
+        ensure!(homeless.is_none(), "a host went from under its VMs: {:?}", homeless.map(|sample| &sample.seen));
         let mut most: BTreeMap<String, usize> = BTreeMap::new();
         for (group, missing) in record.samples.iter().flat_map(|sample| &sample.seen.missing) {
             if *missing > 0 {
