@@ -12,6 +12,7 @@ mod ownership;
 mod properties;
 mod provisioning;
 mod releasing;
+mod standalone;
 mod stored;
 mod surplus;
 mod table;
