@@ -113,7 +113,12 @@ impl Provisioning<'_> {
             NodeSight::Joined { name, named, labels } => {
                 let NodeLabels { missing, impossible_zone } = NodeLabels::of(self.observed, metal, labels);
                 if *named && missing.is_empty() {
-                    return Step::say(Progress::deployed(), self.dns_wait()).writing(journal);
+                    let mut progress = Progress::deployed();
+                    if self.nobody_watches_nodes() {
+                        // A status that changes wakes Cluster API.
+                        progress.message = format!("its Node is {name}");
+                    }
+                    return Step::say(progress, self.dns_wait()).writing(journal);
                 }
                 let (node, provider_id) = (name.clone(), provider_id.to_owned());
                 let effect = Effect::NameNode { node, provider_id, labels: missing };
@@ -141,6 +146,13 @@ impl Provisioning<'_> {
                 Step::say(Progress::deployed(), if unsure { after(120) } else { self.dns_wait() }).writing(journal)
             }
         }
+    }
+
+    /// Cluster API watches the Nodes of a cluster once its control plane is up. Where no object stands for the control plane, that is known
+    /// by the Node of one of its Machines, for which nobody would look before the next resync.
+    fn nobody_watches_nodes(&self) -> bool {
+        let cluster = self.observed.cluster.found();
+        self.observed.is_control_plane() && cluster.is_some_and(|cluster| cluster.spec.control_plane_ref.is_none())
     }
 
     /// A control plane machine looks again until its address is in DNS; others wait for changes.

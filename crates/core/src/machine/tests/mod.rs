@@ -13,6 +13,7 @@ mod properties;
 mod provisioning;
 mod releasing;
 mod running;
+mod standalone;
 mod stored;
 mod surplus;
 mod table;
