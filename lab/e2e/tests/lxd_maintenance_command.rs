@@ -87,7 +87,7 @@ async fn the_page_tells(
 /// Nothing is left of the maintenance of a host.
 async fn is_over(scene: &Scene, hosts: &ClusterPlan, (host, object): (&str, &str)) -> anyhow::Result<()> {
     let tags = scene.maas.host_tags(host)?;
-    ensure!(tags.is_empty(), "the VM host has the tags {tags:?}");
+    ensure!(!tags.contains(&TAG.to_owned()), "the VM host has the tags {tags:?}");
     let annotations = scene.objects(hosts, "MaasMachine")?.get(object).await?["metadata"]["annotations"].to_string();
     ensure!(!annotations.contains(ANNOTATION), "{annotations}");
     let (reason, _) = said(scene, hosts, "MaasMachine", object).await?;
