@@ -29,7 +29,7 @@ async fn s15_s30_a_move_while_a_host_is_emptied_changes_nothing_and_the_new_mana
     annotate(&from, &plan, "Machine", &going, (HOOK, Some(""))).await.unwrap();
     from.plugin(&["maintenance", "start", &host, "-n", "hosts"]).await.unwrap();
     wait_going(&from, &plan, &going).await.unwrap();
-    assert_eq!(maas.host_tags(&host).unwrap(), [TAG]);
+    assert!(maas.host_tags(&host).unwrap().contains(&TAG.to_owned()));
 
     // First the hosts, then those who are on them: for a while each manager has a part of it.
     let before = maas.mutations().len();
@@ -54,7 +54,7 @@ async fn s15_s30_a_move_while_a_host_is_emptied_changes_nothing_and_the_new_mana
     // The new manager knows that the tag is one of ours.
     to.plugin(&["maintenance", "stop", &host, "-n", "hosts"]).await.unwrap();
     wait_said(&to, &hosts, ("MaasMachine", &object), ("NotEvacuating", "")).await.unwrap();
-    assert!(maas.host_tags(&host).unwrap().is_empty());
+    assert!(!maas.host_tags(&host).unwrap().contains(&TAG.to_owned()));
     to.objects(&plan, "Cluster").unwrap().delete("g1").await.unwrap();
     to.wait_gone(&plan).await.unwrap();
     to.delete(&hosts).await.unwrap();
