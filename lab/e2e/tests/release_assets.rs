@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use capmaas_e2e::maas::{API_KEY, DOMAIN, Maas, image};
 use capmaas_e2e::release::{FLAVORS, NEW_CONTRACT, OLD_CONTRACT, judge, release_of};
 use capmaas_e2e::scene::Scene;
-use capmaas_e2e::{Objects, eventually, repository};
+use capmaas_e2e::{INFRASTRUCTURE, Objects, eventually, repository};
 use capmaas_testbed::parse_yaml;
 use serde_json::{Value, json};
 
@@ -29,7 +29,8 @@ async fn generate(
     if !flavor.is_empty() {
         command.args(["--flavor", flavor]);
     }
-    command.env("MAAS_DNS_DOMAIN", DOMAIN).env("CONTROL_PLANE_MACHINE_IMAGE", image(VERSION));
+    let version = if flavor == "clusterclass" { "{version}" } else { VERSION };
+    command.env("MAAS_DNS_DOMAIN", DOMAIN).env("CONTROL_PLANE_MACHINE_IMAGE", image(version));
     if !stock {
         command.env("IMAGE_HAS_KUBERNETES", "true").env("CONTROL_PLANE_MACHINE_TAGS", "[fast, dry]");
     }
@@ -44,8 +45,12 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
     let (scene, clusterctl) = Scene::start_release(maas, NEW_CONTRACT).await.unwrap();
     for (number, flavor) in FLAVORS.into_iter().enumerate() {
         // Every second one has an image in which Kubernetes is already.
-        let objects = generate(&clusterctl, &format!("c{number}"), flavor, NEW_CONTRACT, number % 2 == 0).await;
+        let mut objects = generate(&clusterctl, &format!("c{number}"), flavor, NEW_CONTRACT, number % 2 == 0).await;
         assert!(objects.len() >= 2, "{flavor}: {objects:?}");
+        // Somebody's own ClusterClass asks for more.
+        for object in objects.iter_mut().filter(|object| object["metadata"]["name"] == "maas-control-plane") {
+            object["spec"]["template"]["spec"]["resourcePool"] = json!("fast");
+        }
         scene.testbed.apply_objects(objects).await.unwrap();
     }
     let configs = Objects::of(&scene.testbed, "bootstrap.cluster.x-k8s.io", NEW_CONTRACT, "KubeadmConfig").unwrap();
@@ -73,6 +78,17 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
             "LXD is installed on nodes that become hosts: {flavor}"
         );
     }
+    let machines = Objects::of(&scene.testbed, INFRASTRUCTURE, "v1beta1", "MaasMachine").unwrap().list().await.unwrap();
+    let of_class =
+        FLAVORS.iter().position(|flavor| *flavor == "clusterclass").map(|number| json!(format!("c{number}")));
+    let is_its_control_plane = |labels: &Value| {
+        Some(&labels["cluster.x-k8s.io/cluster-name"]) == of_class.as_ref()
+            && labels.get("cluster.x-k8s.io/control-plane").is_some()
+    };
+    let machine = machines.iter().find(|machine| is_its_control_plane(&machine["metadata"]["labels"])).unwrap();
+    let spec = &machine["spec"];
+    assert_eq!((&spec["resourcePool"], &spec["image"]), (&json!("fast"), &json!(image(VERSION))), "{spec}");
+
     let described = clusterctl.run(["describe", "cluster", "c0"]).await.unwrap();
     assert!(described.contains("MaasCluster default/c0"), "{described}");
 
