@@ -134,10 +134,10 @@ async fn three_control_planes_answer_while_one_has_no_power_and_take_it_back() {
 }
 
 /// The versions of all kubelets of c1.
-async fn kubelets(real: &RealScene) -> Vec<String> {
-    let nodes = real.nodes("c1").await.unwrap();
+async fn kubelets(real: &RealScene) -> anyhow::Result<Vec<String>> {
+    let nodes = real.nodes("c1").await?;
     let version = |node: &Value| node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap_or_default().to_owned();
-    nodes.iter().map(version).collect()
+    Ok(nodes.iter().map(version).collect())
 }
 
 #[tokio::test]
@@ -162,22 +162,20 @@ async fn a_cluster_of_the_class_is_upgraded_by_its_version_alone() {
         .collect();
     assert_eq!(pools, BTreeSet::from(["\"default\"".to_owned(), "null".to_owned()]));
     let (old, new) = (OLDER_KUBERNETES.as_str(), KUBERNETES.as_str());
-    assert_eq!(kubelets(&real).await, [old, old]);
+    assert_eq!(kubelets(&real).await.unwrap(), [old, old]);
     real.run_a_workload("c1").await.unwrap();
-    let before: BTreeSet<String> = real.host.installed().unwrap().into_iter().collect();
 
     let start = Instant::now();
     real.patch("cluster/c1", json!({"spec": {"topology": {"version": new}}})).await.unwrap();
-    let outcome = eventually_within(2 * PATIENCE, "two machines of the new version", || async {
-        let now: BTreeSet<String> = real.host.installed()?.into_iter().collect();
-        ensure!(now.len() == 2 && now.is_disjoint(&before), "installed are {now:?}, before {before:?}");
+    let outcome = eventually_within(2 * PATIENCE, "two machines of the new version and no other", || async {
+        let (kubelets, installed) = (kubelets(&real).await?, real.host.installed()?);
+        ensure!(kubelets == [new, new] && installed.len() == 2, "{kubelets:?} on {installed:?}");
         Ok(())
     })
     .await;
     real.scene.explain(outcome).await.unwrap();
     real.wait_ready("c1", 2).await.unwrap();
     println!("{new} after {} s", start.elapsed().as_secs());
-    assert_eq!(kubelets(&real).await, [new, new]);
     wait_members(&real, 1).await;
     real.run_a_workload("c1").await.unwrap();
     real.delete("c1").await.unwrap();
