@@ -271,16 +271,18 @@ fn every_condition_has_a_page_and_every_reason_that_can_last_tells_what_to_do() 
 }
 
 #[test]
-fn the_specs_of_cluster_api_that_the_book_calls_green_are_those_that_run() {
+fn the_specs_of_cluster_api_that_the_book_says_run_are_those_of_the_suite() {
     let page = std::fs::read_to_string(docs().join("cluster-api-specs.md")).unwrap();
-    let green: BTreeSet<&str> = page
+    let told: BTreeSet<&str> = page
         .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split_once(" | green |"))
-        .map(|(name, _)| name)
+        .filter_map(|line| {
+            let (name, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+            (rest.starts_with("green |") || rest.starts_with("not green yet |")).then_some(name)
+        })
         .collect();
     let suite = std::fs::read_to_string(repository().join("lab/capi-specs/specs_test.go")).unwrap();
     let run: BTreeSet<&str> =
         suite.split("Describe(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(name, _)| name).collect();
-    assert_eq!(green, run);
+    assert_eq!(told, run);
     assert!(!run.is_empty());
 }

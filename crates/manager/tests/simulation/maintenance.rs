@@ -150,7 +150,7 @@ impl Guests {
         if members.is_empty() {
             return;
         }
-        let of = key(*self.chance.one_of(&members));
+        let of = key(self.chance.one_of(&members));
         let name = *self.chance.one_of(&[HOLD_EVACUATION_ANNOTATION, PAUSED_ANNOTATION]);
         let value = if end { Value::Null } else { json!("") };
         world.tell(format!("{of} has {name}: {value}"));

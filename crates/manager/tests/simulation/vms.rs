@@ -40,7 +40,7 @@ const FIXED: &str = "10.0.0.150";
 
 pub(crate) fn inventory(world: &World) {
     // Guests need more, and now and then there is too little even so.
-    let times = if world.guests.is_none() { 1 } else { 2 + u32::from(world.seed % 3 > 0) };
+    let times = if world.guests.is_none() { 1 } else { 2 + u32::from(!world.seed.is_multiple_of(3)) };
     for number in 1..=HOSTS {
         world.arrange(lxd_host(number, &format!("az{number}"), (CORES * times, MEMORY * times)));
     }
