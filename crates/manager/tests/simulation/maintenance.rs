@@ -150,7 +150,8 @@ impl Guests {
         if members.is_empty() {
             return;
         }
-        let of = key(self.chance.one_of(&members));
+        let member: &Value = self.chance.one_of(&members);
+        let of = key(member);
         let name = *self.chance.one_of(&[HOLD_EVACUATION_ANNOTATION, PAUSED_ANNOTATION]);
         let value = if end { Value::Null } else { json!("") };
         world.tell(format!("{of} has {name}: {value}"));
