@@ -150,7 +150,7 @@ impl Guests {
         if members.is_empty() {
             return;
         }
-        let member: &Value = self.chance.one_of(&members);
+        let member: &&Value = self.chance.one_of(&members);
         let of = key(member);
         let name = *self.chance.one_of(&[HOLD_EVACUATION_ANNOTATION, PAUSED_ANNOTATION]);
         let value = if end { Value::Null } else { json!("") };
