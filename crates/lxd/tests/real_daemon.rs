@@ -71,8 +71,8 @@ async fn over_tls_the_pin_decides_who_is_spoken_to_and_the_certificate_who_speak
     let trust = NewCertificate { name: "client".into(), certificate_pem: pair.cert.pem(), projects: None };
     lxd.trust_certificate(&trust).await.unwrap();
     assert!(remote.server().await.unwrap().is_trusted());
-    let listed = lxd.certificate(identity.fingerprint().unwrap()).await.unwrap().unwrap();
-    assert!(!listed.restricted && listed.name == "client");
+    let trusted = lxd.certificate(identity.fingerprint().unwrap()).await.unwrap().unwrap();
+    assert!(!trusted.restricted && trusted.name == "client");
     remote.create_storage_pool(&pool()).await.unwrap();
 
     let nobody = Client::tls(&format!("https://{}", address(2)), pin, None).unwrap().server().await.unwrap_err();
