@@ -198,6 +198,9 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns)
 
 /// Deletes the Machine of a VM, unless anything about it or its control plane has changed since it was decided upon: all of that is read
 /// once more (S15). Whoever changed the Machine itself meanwhile has the deletion refused.
+///
+/// After a crash it is seen again by what its owner misses: a control plane that is not whole, or a MachineDeployment that misses as many
+/// as it may, loses nothing more.
 async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key, machine: &Machine) -> bool {
     let kubernetes = context.kubernetes.as_ref();
     let stored = match kubernetes.maas_machine(object).await {
