@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::{
     cluster::ControlPlaneEndpoint,
-    condition::{Condition, Conditions},
+    condition::{Condition, ConditionStatus, Conditions},
     names,
     tolerant::Tolerant,
 };
@@ -77,6 +77,16 @@ pub struct ClusterStatus {
     pub initialization: Option<ClusterInitialization>,
     /// What holds for the cluster.
     pub conditions: Vec<Condition>,
+    /// v1beta1 from Cluster API 1.9 on: the conditions that became those of v1beta2.
+    pub v1beta2: NextConditions,
+}
+
+/// Conditions of the next version of the API, beside those of v1beta1.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NextConditions {
+    /// What holds.
+    pub conditions: Vec<Condition>,
 }
 
 /// How far the first set-up of a Cluster has come.
@@ -105,6 +115,13 @@ impl Cluster {
     pub fn control_plane_initialized(&self) -> bool {
         self.status.conditions.is_true("ControlPlaneInitialized")
             || self.initialization(|initialization| initialization.control_plane_initialized)
+    }
+
+    /// Cluster API has lost its connection to the API server. Cores before 1.9 do not tell.
+    pub fn api_server_is_away(&self) -> bool {
+        let lost = |conditions: &[Condition]| conditions.has_status("RemoteConnectionProbe", &ConditionStatus::False);
+        // The first connection is still to be made where nothing has come up yet.
+        self.control_plane_initialized() && (lost(&self.status.conditions) || lost(&self.status.v1beta2.conditions))
     }
 
     /// Host and port of the API server, if it is known.
@@ -189,6 +206,15 @@ impl Machine {
     /// Where it should be placed, if anything is said about it.
     pub fn failure_domain(&self) -> Option<&str> {
         non_empty(self.spec.failure_domain.as_ref())
+    }
+
+    /// Nobody knows how its Node is: its kubelet reports nothing any more, or the API server is away. A Node that says of itself that
+    /// it is not ready does report.
+    pub fn node_is_silent(&self) -> bool {
+        let unknown = |type_| self.status.conditions.has_status(type_, &ConditionStatus::Undetermined);
+        let joined = self.status.node_ref.as_ref().is_some_and(|node| !node.name.is_empty());
+        // Of v1beta2, and of v1beta1.
+        joined && (unknown("NodeReady") || unknown("NodeHealthy"))
     }
 
     /// It belongs to a control plane.
@@ -371,6 +397,32 @@ mod tests {
             assert!(machine.is_control_plane());
             assert!(machine.spec.infrastructure_ref.as_ref().unwrap().is_ours("MaasMachine"));
         }
+    }
+
+    #[test]
+    fn an_api_server_is_away_once_it_was_there() {
+        let probe = |status: &str| json!([{"type": "RemoteConnectionProbe", "status": status}]);
+        let initialized = json!({"controlPlaneInitialized": true});
+        let is_away = |status: serde_json::Value| {
+            serde_json::from_value::<Cluster>(json!({"status": status})).unwrap().api_server_is_away()
+        };
+        assert!(is_away(json!({"initialization": initialized, "conditions": probe("False")})));
+        assert!(!is_away(json!({"initialization": initialized, "conditions": probe("True")})));
+        assert!(!is_away(json!({"conditions": probe("False")})), "it was never reached");
+        let up = json!([{"type": "ControlPlaneInitialized", "status": "True"}]);
+        assert!(is_away(json!({"conditions": up, "v1beta2": {"conditions": probe("False")}})), "Cluster API 1.10");
+        assert!(!is_away(json!({"conditions": up})), "Cluster API 1.5");
+    }
+
+    #[test]
+    fn a_node_is_silent_if_nobody_knows_how_it_is() {
+        let is_silent = |node: &str, type_: &str, status: &str| {
+            let status = json!({"nodeRef": {"name": node}, "conditions": [{"type": type_, "status": status}]});
+            serde_json::from_value::<Machine>(json!({"status": status})).unwrap().node_is_silent()
+        };
+        assert!(is_silent("n1", "NodeReady", "Unknown") && is_silent("n1", "NodeHealthy", "Unknown"));
+        assert!(!is_silent("n1", "NodeReady", "False"), "it reports that it is not ready");
+        assert!(!is_silent("", "NodeReady", "Unknown"), "it has not joined");
     }
 
     #[test]

@@ -65,7 +65,12 @@ pub trait Conditions {
 
     /// Whether the condition of this type is reported as True.
     fn is_true(&self, type_: &str) -> bool {
-        self.condition(type_).is_some_and(|condition| condition.status == ConditionStatus::True)
+        self.has_status(type_, &ConditionStatus::True)
+    }
+
+    /// Whether the condition of this type is reported with this status.
+    fn has_status(&self, type_: &str, status: &ConditionStatus) -> bool {
+        self.condition(type_).is_some_and(|condition| condition.status == *status)
     }
 }
 

@@ -128,6 +128,13 @@ impl Observed {
         capmaas_api::capi::is_control_plane(&self.object, self.machine.found())
     }
 
+    /// Whether the machine's Node, or the API server of a control plane, cannot be heard any more: its power may be gone, which MAAS
+    /// itself may notice minutes later, and from 3.5 on without an event.
+    pub fn is_silent(&self) -> bool {
+        let api_server_is_away = self.cluster.found().is_some_and(Cluster::api_server_is_away);
+        self.machine.found().is_some_and(Machine::node_is_silent) || api_server_is_away && self.is_control_plane()
+    }
+
     /// The ids of all machines that are spoken of: those that MAAS showed, and those in the journal. A decision may ask about each of
     /// them whether another object holds it.
     pub fn machines(&self) -> BTreeSet<String> {

@@ -178,11 +178,12 @@ pub fn takes_ignition(image: &str) -> bool {
 }
 
 /// Whether the power driver must be asked before anything is decided: it costs MAAS a call to the BMC.
-pub fn asks_power(journal: &Journal, metal: &maas::Machine, deleting: bool, now: Timestamp) -> bool {
+pub fn asks_power(observed: &Observed, journal: &Journal, metal: &maas::Machine, now: Timestamp) -> bool {
+    let deleting = observed.object.metadata.deletion_timestamp.is_some();
     match metal.state {
         // Also tells whether its host lives (S16).
         state if metal.is_vm() && state.is_releasable() && (deleting || journal.is_to_go(&metal.id)) => true,
-        State::Deployed => !deleting && metal.power != Power::On,
+        State::Deployed => !deleting && (metal.power != Power::On || observed.is_silent()),
         State::Deploying => {
             let began = journal.allocation.as_ref().and_then(|it| it.deploy_began).unwrap_or(now);
             !deleting && metal.power != Power::On && now.duration_since(began) >= DEPLOY_POWER

@@ -35,16 +35,18 @@ impl Provisioning<'_> {
             }
             _ => return unplanned(metal),
         }
-        if let (Power::On, Some(allocation)) = (metal.power, &mut self.journal.allocation) {
+        // The driver was asked where MAAS's own word is not "on", or may be an old one.
+        let said = if metal.power == Power::On { Power::On } else { Power::Unknown };
+        let power = self.observed.power.unwrap_or(said);
+        if let (Power::On, Some(allocation)) = (power, &mut self.journal.allocation) {
             allocation.turned_on = None;
         }
-        let power = if metal.power == Power::On { Power::On } else { self.observed.power.unwrap_or(Power::Unknown) };
         if self.observed.object.spec.provider_id().is_none() {
             return self.provision(metal);
         }
         match power {
             Power::Off => self.powered_off(metal),
-            Power::On | Power::Unknown => self.name_node(metal),
+            Power::On | Power::Unknown => self.name_node(metal, power == Power::Unknown),
         }
     }
 
@@ -106,7 +108,7 @@ impl Provisioning<'_> {
     }
 
     /// The Node gets the same name as the machine (S19), and its labels with it.
-    fn name_node(self, metal: &maas::Machine) -> Step {
+    fn name_node(self, metal: &maas::Machine, unsure: bool) -> Step {
         let Some(provider_id) = self.observed.object.spec.provider_id() else { return unseen("no provider ID") };
         let journal = self.journal.clone();
         match &self.observed.node {
@@ -142,7 +144,6 @@ impl Provisioning<'_> {
             // Whoever watches the cluster's Nodes and Machines wakes us: MAAS knows nothing new meanwhile.
             NodeSight::NotYet => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
             NodeSight::NotAsked => {
-                let unsure = metal.power != Power::On;
                 Step::say(Progress::deployed(), if unsure { after(120) } else { self.dns_wait() }).writing(journal)
             }
         }

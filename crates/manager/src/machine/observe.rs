@@ -272,7 +272,7 @@ async fn look(
         observed.by_key = under_key(context, identity, journal).await;
     }
     if let Lookup::Found(metal) = &observed.on_record
-        && asks_power(journal, metal, deleting, context.clock.now())
+        && asks_power(observed, journal, metal, context.clock.now())
     {
         observed.power = Some(power(identity, &metal.id).await);
     }

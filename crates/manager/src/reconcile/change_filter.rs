@@ -81,17 +81,21 @@ const OURS: [&str; 9] = [
     DNS_OWED_ANNOTATION,
 ];
 
-/// Of a Cluster: whether it is paused, what it is made of, and how far it is.
+/// Of a Cluster: whether it is paused, what it is made of, how far it is, and whether its API server went away.
 pub(crate) fn of_cluster(cluster: &Cluster) -> u64 {
     let status = &cluster.status;
-    hash(&cluster.metadata, &printed(&(&cluster.spec, status.infrastructure_ready, &status.initialization)))
+    hash(
+        &cluster.metadata,
+        &printed(&(&cluster.spec, status.infrastructure_ready, &status.initialization, cluster.api_server_is_away())),
+    )
 }
 
-/// Of a Machine: what it wants, whether it is of the control plane, and whether its Node was found. How it is drained and ended is
+/// Of a Machine: what it wants, whether it is of the control plane, whether its Node was found, and whether it fell silent. How it is drained and ended is
 /// Cluster API's matter.
 pub(crate) fn of_machine(machine: &Machine) -> u64 {
     let (metadata, mut hasher) = (&machine.metadata, DefaultHasher::new());
-    (&metadata.uid, &metadata.labels, printed(&(&machine.spec, &machine.status.node_ref))).hash(&mut hasher);
+    (&metadata.uid, &metadata.labels, printed(&(&machine.spec, &machine.status.node_ref, machine.node_is_silent())))
+        .hash(&mut hasher);
     hasher.finish()
 }
 
@@ -157,6 +161,9 @@ mod tests {
         assert_eq!(of_machine(&machine(going, json!({ "phase": "Deleting" }))), before);
         let joined = of_machine(&machine(json!({ "uid": "u1" }), json!({ "nodeRef": { "name": "n1" } })));
         assert_ne!(joined, before);
+        let unheard =
+            json!({ "nodeRef": { "name": "n1" }, "conditions": [{ "type": "NodeReady", "status": "Unknown" }] });
+        assert_ne!(of_machine(&machine(json!({ "uid": "u1" }), unheard)), joined, "its power may be gone");
         assert_ne!(of_machine(&machine(json!({ "uid": "u2" }), json!({}))), before, "another Machine of the same name");
     }
 

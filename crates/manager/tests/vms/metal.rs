@@ -73,6 +73,31 @@ async fn a_node_is_labelled_together_with_its_name_and_never_again() {
 }
 
 #[tokio::test]
+async fn s20_power_that_only_the_silent_node_tells_of_comes_back() {
+    let stage = with_metal(&["bm01"]);
+    stage.machine("m", json!({}));
+    stage.until_ready(&["m"]).await;
+    let id = system_id(&stage, "bm01");
+    let turned_on = |stage: &Stage| stage.mutations().iter().filter(|kind| *kind == "machine.power_on").count();
+    // MAAS looks every few minutes, and a new one writes no event about what it finds.
+    stage.maas.control().with_model(|model| model.lose_power(&id));
+    let node = |ready: &str| {
+        let conditions =
+            json!([{ "type": "NodeReady", "status": ready, "lastTransitionTime": "2026-11-15T12:00:00Z" }]);
+        json!({ "nodeRef": { "name": "bm01" }, "conditions": conditions })
+    };
+    stage.port.set_status("Machine", &Key::new("default", "m"), node("True")).unwrap();
+    stage.pass("m").await;
+    assert_eq!(turned_on(&stage), 0, "nobody can know yet");
+    stage.port.set_status("Machine", &Key::new("default", "m"), node("Unknown")).unwrap();
+    stage.pass("m").await;
+    assert_eq!(turned_on(&stage), 1);
+    stage.advance(60);
+    stage.pass("m").await;
+    assert_eq!((turned_on(&stage), stage.reason("m", "MachineDeployed")), (1, "MachineDeployed".into()));
+}
+
+#[tokio::test]
 async fn a_machine_that_a_killed_maas_left_releasing_is_told_and_let_go_once_a_person_has_mended_it() {
     let stage = with_metal(&["bm01"]);
     stage.machine("m", json!({}));

@@ -177,11 +177,11 @@ fn s16_a_host_that_dies_under_a_vm_in_the_making_is_not_waited_for() {
 #[test]
 fn a_host_is_asked_about_only_while_its_vm_is_long_in_the_making() {
     let metal = maas::Machine { power: Power::Unknown, ..unowned_vm(State::Commissioning) };
-    assert!(!asks_power(&vm_on_record(), &metal, false, later(299)));
-    assert!(asks_power(&vm_on_record(), &metal, false, later(300)));
-    assert!(!asks_power(&vm_on_record(), &maas::Machine { power: Power::On, ..metal }, false, later(300)));
-    assert!(!asks_power(&vm_on_record(), &unowned_vm(State::Ready), false, later(300)), "it is taken at once");
-    assert!(asks_power(&failed(), &vm(State::FailedDeployment), false, now()));
+    assert!(!asks_power(&fresh(), &vm_on_record(), &metal, later(299)));
+    assert!(asks_power(&fresh(), &vm_on_record(), &metal, later(300)));
+    assert!(!asks_power(&fresh(), &vm_on_record(), &maas::Machine { power: Power::On, ..metal }, later(300)));
+    assert!(!asks_power(&fresh(), &vm_on_record(), &unowned_vm(State::Ready), later(300)), "it is taken at once");
+    assert!(asks_power(&fresh(), &failed(), &vm(State::FailedDeployment), now()));
 }
 
 #[test]

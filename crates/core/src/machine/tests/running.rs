@@ -1,12 +1,17 @@
 //! A machine that runs: its provider ID, its Node, its power.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use capmaas_api::names::CONTROL_PLANE_LABEL;
 use capmaas_api::{ConditionStatus, reasons};
+use serde_json::json;
 
 use super::super::*;
 use super::fixture::*;
+use crate::Lookup;
 use crate::maas;
+use crate::plan::Requeue;
 
 #[test]
 fn s19_the_provider_id_is_written_once_and_before_the_nodes() {
@@ -92,4 +97,38 @@ fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
         let opted_out = observed.clone().with_annotation(annotation, "");
         assert_eq!(effect(&decide(&opted_out, later(601))), "", "{annotation}");
     }
+}
+
+#[test]
+fn s20_a_machine_whose_node_fell_silent_is_turned_on_although_maas_has_not_noticed() {
+    let mut observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let asks = |observed: &Observed| asks_power(observed, &on_record(), &metal(State::Deployed), now());
+    assert!(!asks(&observed), "its Node is heard");
+    let unheard = json!({"nodeRef": {"name": "bm1"}, "conditions": [{"type": "NodeReady", "status": "Unknown"}]});
+    let Lookup::Found(machine) = &mut observed.machine else { panic!("it has a Machine") };
+    machine.status = serde_json::from_value(unheard).unwrap();
+    assert!(asks(&observed));
+    observed.power = Some(Power::Unknown);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), plan.requeue), ("", Requeue::After(Duration::from_mins(2))), "unknown is not off");
+    observed.power = Some(Power::On);
+    assert_eq!(effect(&decide(&observed, now())), "", "it runs, so it is somebody else's matter");
+    observed.power = Some(Power::Off);
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("power_on", "MachinePoweredOff"));
+    assert!(plan.patch.journal.unwrap().allocation.unwrap().turned_on.is_some(), "MAAS's old word ends no back-off");
+}
+
+#[test]
+fn an_api_server_that_went_away_is_a_reason_to_ask_for_the_power_of_control_planes_alone() {
+    let mut observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let Lookup::Found(cluster) = &mut observed.cluster else { panic!("it has a Cluster") };
+    cluster.status = serde_json::from_value(json!({
+        "initialization": {"controlPlaneInitialized": true},
+        "conditions": [{"type": "RemoteConnectionProbe", "status": "False"}],
+    }))
+    .unwrap();
+    assert!(!observed.is_silent(), "of a worker, only its own Node tells");
+    observed.object.metadata.labels = Some([(CONTROL_PLANE_LABEL.to_owned(), String::new())].into());
+    assert!(observed.is_silent());
 }
