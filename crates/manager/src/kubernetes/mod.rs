@@ -1,7 +1,7 @@
 //! The door to Kubernetes: the handful of calls that observing and performing make.
 //!
 //! Two things stand behind it: [`KubeClient`] speaks to an API server, `MemoryKubernetes` is one in memory for tests
-//! (feature `test-support`). One suite of contract tests (`tests/port_contract.rs`) runs against both, so that they cannot drift apart.
+//! (feature `test-support`). One suite of contract tests (`tests/port_contract`) runs against both, so that they cannot drift apart.
 
 mod events;
 mod kube_client;
