@@ -284,7 +284,7 @@ impl Scene {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// What the kubectl plugin prints, with a key of the user's own. Its exit code counts only where it printed nothing:
+    /// What the kubectl plugin prints, with a key of the user's own. Its exit code counts only where it printed no list:
     /// `doctor` fails when it finds something.
     pub async fn plugin(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let output = tokio::process::Command::new(program("kubectl-maas")?)
@@ -296,8 +296,13 @@ impl Scene {
             .await
             .context("start kubectl-maas")?;
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        ensure!(!printed.is_empty(), "kubectl maas failed: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(printed)
+        if !printed.is_empty() {
+            return Ok(printed);
+        }
+        // That there is nothing to list is said as kubectl says it.
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "kubectl maas failed: {said}");
+        Ok(said)
     }
 
     /// Everything that the manager has logged.
