@@ -4,6 +4,7 @@
 pub mod browser;
 pub mod capi_specs;
 pub mod cluster;
+mod disturb;
 pub mod go_provider;
 pub mod lxd_hosts;
 pub mod maas;

@@ -1,8 +1,6 @@
 //! Who the manager is to MAAS, while clusters run: keys that change, a MAAS that is another one, a MAAS from a backup.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::time::Duration;
-
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::eventually;
 use capmaas_e2e::maas::{API_KEY, Maas, USER};
@@ -38,7 +36,7 @@ async fn s05_a_new_key_is_picked_up_and_an_empty_maas_is_not_believed() {
     })
     .await
     .unwrap();
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    scene.look_again(&plan).await.unwrap();
     assert_eq!(other.mutations().len(), 0, "{:?}", other.mutations());
     for machine in machines.list().await.unwrap() {
         if machine["metadata"]["name"] != extra["metadata"]["name"] {
@@ -112,7 +110,7 @@ async fn s05_a_key_of_another_user_counts_once_that_user_sees_a_machine_of_ours(
         Ok(())
     });
     scene.explain(said.await).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(15)).await;
+    scene.look_again(&plan).await.unwrap();
     assert_eq!(scene.maas.mutations().len(), before, "{:?}", scene.maas.mutations().last());
     assert_eq!(scene.maas.taken().len(), 2);
 

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::maas::Maas;
@@ -21,8 +20,8 @@ async fn s15_a_move_makes_no_change_in_maas_and_the_new_manager_goes_on() {
     let kubeconfig = to.testbed.kubeconfig_path().display().to_string();
     clusterctl.run(["move", "--to-kubeconfig", &kubeconfig]).await.unwrap();
     to.wait_running(&plan, &expected).await.unwrap();
-    // Both managers have had time to do something wrong.
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    // Both managers look again; the first one has nothing left to look at.
+    to.look_again(&plan).await.unwrap();
     assert_eq!(maas.mutations().len(), before, "{:#?}", &maas.mutations()[before..]);
     assert!(from.objects(&plan, "MaasMachine").unwrap().list().await.unwrap().is_empty());
 

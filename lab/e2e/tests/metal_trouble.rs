@@ -15,25 +15,11 @@ async fn a_manager_that_is_killed_all_the_time_takes_no_machine_twice_and_leaves
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     let plan = ClusterPlan { workers: 2, ..ClusterPlan::new(scene.core, "c1") };
     let expected = scene.create(&plan).await.unwrap();
-    let killing = async {
-        for _ in 0..12 {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            scene.kill_manager().await.unwrap();
-        }
-    };
-    let (running, ()) = tokio::join!(scene.wait_running(&plan, &expected), killing);
-    running.unwrap();
+    scene.kill_during(4, scene.wait_running(&plan, &expected)).await.unwrap();
     assert_eq!(scene.maas.taken().len(), 3, "{:?}", scene.maas.taken());
     assert_eq!(scene.maas.effective("deploy"), 3);
 
-    let killing = async {
-        for _ in 0..6 {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            scene.kill_manager().await.unwrap();
-        }
-    };
-    let (deleted, ()) = tokio::join!(scene.delete(&plan), killing);
-    deleted.unwrap();
+    scene.kill_during(3, scene.delete(&plan)).await.unwrap();
     scene.stop().await;
 }
 
@@ -58,12 +44,12 @@ async fn a_maas_that_goes_away_in_the_middle_stops_nothing_for_good_and_takes_no
     scene.maas.control().set_server(ServerState::Down);
     let machines = scene.objects(&plan, "MaasMachine").unwrap();
     let clusters = scene.objects(&plan, "Cluster").unwrap();
-    tokio::time::sleep(Duration::from_secs(15)).await;
+    scene.look_again(&plan).await.unwrap();
     for machine in machines.list().await.unwrap() {
         assert_eq!(machine["status"]["initialization"]["provisioned"], json!(true), "{machine}");
     }
     clusters.delete("c1").await.unwrap();
-    tokio::time::sleep(Duration::from_secs(15)).await;
+    scene.look_again(&plan).await.unwrap();
     assert!(!machines.list().await.unwrap().is_empty(), "machines went while MAAS could not be asked");
     scene.maas.control().set_server(ServerState::Up);
     scene.wait_nothing_left(&plan).await.unwrap();
@@ -111,7 +97,7 @@ async fn an_image_that_does_not_exist_is_said_and_not_tried_on_machine_after_mac
     });
     let said = scene.explain(said.await).await.unwrap();
     assert!(said.contains("\"status\":\"False\""), "{said}");
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    scene.look_again(&plan).await.unwrap();
     assert!(scene.maas.effective("allocate") <= 2, "{} machines were tried", scene.maas.effective("allocate"));
     let within = Duration::from_secs(120);
     scene.objects(&plan, "Cluster").unwrap().delete("c1").await.unwrap();
