@@ -1,7 +1,7 @@
-//! What was refused is not asked for again before its back-off is over, whatever wakes the object meanwhile (S26).
+//! A refused request is not sent again before its backoff is over, whatever triggers the object meanwhile (S26).
 //!
-//! An object may be looked at at any time: somebody edits it, MAAS's event log names it, a resync comes by. None of that is a reason
-//! to ask MAAS once more for what it has just refused. A different request is never held: a changed spec counts at once.
+//! An object may be reconciled at any time: somebody edits it, MAAS's event log names it, a resync is due. None of that is a
+//! reason to repeat what MAAS has just refused. A different request is never held: a changed spec counts at once.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The longest wait that repeated refusals of the same request lead to, unless the first one was longer.
+/// The longest wait for repeated refusals of the same request, unless the first one was longer.
 const LONGEST: Duration = Duration::from_secs(120);
-/// So long after its back-off a refusal still counts as the one before.
+/// How long after its backoff a refusal still counts as the previous one.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// Objects that wait for the same thing ask for it at this distance, all of them together: ten thousand that wait for a hundred
-/// servers cost no more than a hundred that do.
+/// The distance between retries of all objects that wait for the same thing: ten thousand that wait for a hundred servers cost no
+/// more than a hundred that do.
 const APART: Duration = Duration::from_millis(500);
-/// Different requests that are remembered of one object.
+/// How many different requests are remembered per object.
 const REQUESTS: usize = 8;
 
-/// One request, as far as it matters whether another one is the same.
+/// The identity of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request(u64);
 
 impl Request {
-    /// Two requests are the same if they are told alike.
+    /// Two requests are the same if `told` hashes alike.
     pub fn new(told: &impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         told.hash(&mut hasher);
@@ -32,33 +32,33 @@ impl Request {
     }
 }
 
-/// Something that failed, as a decision gets to know it.
+/// A failure, as a decision sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// In the words of whoever refused it.
+    /// From the server that refused it.
     pub message: String,
     /// When it may be tried again.
     pub retry_at: Timestamp,
 }
 
-/// Nobody waits longer than this for another try.
+/// No retry waits longer than this.
 const LONGEST_TROUBLE: SignedDuration = SignedDuration::from_mins(10);
 
 impl Trouble {
-    /// Something failed now, and may be tried again after this wait.
+    /// A failure that happened now and may be retried after this wait.
     pub fn new(message: String, wait: Duration, now: Timestamp) -> Self {
         let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
         Self { message, retry_at: now.saturating_add(wait).unwrap_or(now) }
     }
 
-    /// Whether it is too early for another try. A time far ahead was told by a clock that has been set right meanwhile.
+    /// Whether it is too early for a retry. A time too far ahead was written by a clock that has been corrected since.
     pub(crate) fn holds(&self, now: Timestamp) -> bool {
         let left = self.retry_at.duration_since(now);
         left > SignedDuration::ZERO && left <= LONGEST_TROUBLE
     }
 }
 
-/// Who was refused what. It lives in memory: after a restart every object may ask once.
+/// Which object was refused what. In memory only: after a restart every object may ask once.
 #[derive(Debug)]
 pub struct Backoff<K> {
     refused: HashMap<K, Vec<Refused>>,
@@ -75,7 +75,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// Time that has passed since, and nothing if the clock was set back: then it is asked once more.
+    /// The time since; `None` if the clock was set back: then the request is sent once more.
     fn age(&self, now: Timestamp) -> Option<Duration> {
         Duration::try_from(now.duration_since(self.at)).ok()
     }
@@ -92,14 +92,14 @@ impl<K> Default for Backoff<K> {
 }
 
 impl<K: Hash + Eq + Clone> Backoff<K> {
-    /// How long the object has still to wait before it may ask for this; `None` if it may ask now.
+    /// How long the object still has to wait before it may send this; `None` if it may now.
     pub fn held(&self, object: &K, request: Request, now: Timestamp) -> Option<Duration> {
         let refused = self.refused.get(object)?.iter().find(|refused| refused.request == request)?;
         refused.wait.checked_sub(refused.age(now)?).filter(|left| !left.is_zero())
     }
 
-    /// It was refused, or nobody knows what became of it. Answers how long to wait: `wait` at first, twice as long each time that the
-    /// same is refused again, and longer if many wait for the same. A `wait` of nothing holds nothing.
+    /// The request was refused, or its outcome is not known. Returns how long to wait: `wait` at first, twice as long each time
+    /// the same request is refused again, and longer if many objects wait for the same. A `wait` of zero holds nothing.
     pub fn refused(&mut self, object: &K, request: Request, wait: Duration, now: Timestamp) -> Duration {
         if wait.is_zero() {
             return wait;
@@ -115,7 +115,7 @@ impl<K: Hash + Eq + Clone> Backoff<K> {
         wait
     }
 
-    /// It was done: the next refusal is the first one.
+    /// The request succeeded: the next refusal counts as the first one.
     pub fn done(&mut self, object: &K, request: Request, now: Timestamp) {
         self.take(object, request);
         self.prune(object, now);
@@ -128,7 +128,7 @@ impl<K: Hash + Eq + Clone> Backoff<K> {
         }
     }
 
-    /// Drops what was refused long ago, and what is too much.
+    /// Drops what was refused long ago, and what exceeds the limit.
     fn prune(&mut self, object: &K, now: Timestamp) {
         let Some(of_object) = self.refused.get(object) else { return };
         let surplus = of_object.len().saturating_sub(REQUESTS);

@@ -1,39 +1,35 @@
-//! Conditions that tell the truth about time.
+//! Conditions with correct transition times.
 
 use capmaas_api::{Condition, ConditionStatus, Conditions as _, Severity};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// What a condition should say now. When it began to say so is worked out from what it said before.
+/// What a condition should be now. Its transition time follows from the stored condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Name of the condition.
     pub type_: &'static str,
-    /// Whether it holds.
     pub status: ConditionStatus,
-    /// How bad it is that it does not hold. Only written with False.
+    /// How bad it is that the condition is not True. Only written with False.
     pub severity: Severity,
-    /// Why, for programs.
     pub reason: &'static str,
-    /// Why, for people.
     pub message: String,
 }
 
 impl Verdict {
-    /// A condition that holds, or of which nobody can tell whether it does.
+    /// A condition that is True or Unknown.
     pub fn new(type_: &'static str, status: ConditionStatus, reason: &'static str, message: impl Into<String>) -> Self {
         Self { type_, status, severity: Severity::Info, reason, message: message.into() }
     }
 
-    /// A condition that does not hold.
+    /// A condition that is False.
     pub fn fault(type_: &'static str, severity: Severity, reason: &'static str, message: impl Into<String>) -> Self {
         Self { severity, ..Self::new(type_, ConditionStatus::False, reason, message) }
     }
 
-    /// The condition to write, or `None` if the object says all this already.
+    /// The condition to write, or `None` if it is stored already.
     ///
-    /// The transition time moves if and only if the status moves: a changed message is no transition. Times are whole seconds,
-    /// because the API server takes `00.5Z` and `00Z` for two different writes.
+    /// The transition time changes if and only if the status changes: a changed message is no transition. Times are whole
+    /// seconds, because the API server treats `00.5Z` and `00Z` as two different writes.
     pub fn settle(self, previous: &[Condition], generation: Option<i64>, now: Timestamp) -> Option<Condition> {
         let before = previous.condition(self.type_);
         let since = before
@@ -53,14 +49,14 @@ impl Verdict {
     }
 }
 
-/// Puts a condition among the others, in place of what it said before.
+/// Adds a condition, or replaces the one of its type.
 pub fn replace(conditions: &mut Vec<Condition>, new: Condition) {
     conditions.retain(|condition| condition.type_ != new.type_);
     conditions.push(new);
     conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
 }
 
-/// Times that are stored are whole seconds.
+/// Stored times are whole seconds.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     // Cannot fail: dropping the fraction stays within the range of what is already a timestamp.
     Timestamp::from_second(time.as_second()).unwrap_or(time)

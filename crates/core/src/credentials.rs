@@ -1,53 +1,52 @@
-//! Which MAAS credentials count, and whether they are still those of yesterday (safety rule S5).
+//! Which MAAS credentials apply, and whether they are still the recorded identity's (safety rule S5).
 //!
-//! No secret comes here: a place says only what it has.
+//! No secret is passed here: a place only shows what it has.
 
 use std::fmt;
 
 use crate::Lookup;
 
-/// Annotation on a MaasCluster (and on a MaasMachine) with the [`Name`] of the MAAS identity that its machines were made with.
+/// Annotation on a MaasCluster (and on a MaasMachine) with the [`Name`] of the MAAS identity that its machines were created with.
 /// An annotation, because status does not survive `clusterctl move`.
 pub const IDENTITY_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/maas-identity";
 
-/// One place where credentials may be kept.
+/// One place where credentials may be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// What a person calls the place.
+    /// How messages refer to the place.
     pub name: String,
-    /// Where the MAAS endpoint would be, in words, and whether it is there.
+    /// Where the MAAS endpoint would be, and whether it is there.
     pub endpoint: Part,
-    /// Where the API key would be, in words, and whether it is there.
+    /// Where the API key would be, and whether it is there.
     pub key: Part,
 }
 
 /// One half of a pair of credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Where it is looked for, in words.
+    /// Where it is looked for, for messages.
     pub place: String,
-    /// Whether it is there.
     pub found: Lookup<()>,
 }
 
-/// Which of several places counts.
+/// Which of several places applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
     /// The place with this index.
     Use(usize),
-    /// No place has anything. The sentence says what is awaited.
+    /// No place has anything. The message states what is awaited.
     Nothing(String),
-    /// The first place that has something is not complete. The sentence says what is missing.
+    /// The first place that has something is not complete. The message states what is missing.
     Incomplete(String),
-    /// A place that may come first could not be looked at. The sentence says why.
+    /// A place that may come first could not be read. The message states why.
     Unknown(String),
 }
 
 /// The first place that has anything decides, alone.
 ///
-/// Halves of two places are never put together (`go17`: two sources in one reconcile may be two MAAS servers), and a place that
-/// is incomplete or cannot be read is not passed over: while somebody is writing a Secret and a ConfigMap one after the other,
-/// the manager would work with another identity for a moment.
+/// Halves of two places are never combined (`go17`: two sources in one reconcile may be two MAAS servers), and a place that is
+/// incomplete or cannot be read is not skipped: while somebody writes a Secret and a ConfigMap one after the other, the manager
+/// would work with another identity for a moment.
 pub fn choose(places: &[Place]) -> Choice {
     for (index, place) in places.iter().enumerate() {
         match (&place.endpoint.found, &place.key.found) {
@@ -75,41 +74,41 @@ fn half(place: &Place, there: &Part, missing: &Part) -> String {
     )
 }
 
-/// The name of an identity: which MAAS, and as which user. Holds no secret; a new key of the same user is the same identity.
+/// The name of an identity: which MAAS, and as which user. Holds no secret; a new API key of the same user is the same identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Name {
-    /// Where MAAS answers, in its one normal form.
+    /// The URL of MAAS, in its one normal form.
     pub endpoint: String,
-    /// The user that the key belongs to.
+    /// The user that the API key belongs to.
     pub user: String,
 }
 
 impl fmt::Display for Name {
-    /// An endpoint has no fragment and a MAAS user no `#`, so that this reads in one way only.
+    /// An endpoint has no fragment and a MAAS user no `#`, so this parses in one way only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}", self.endpoint, self.user)
     }
 }
 
 impl Name {
-    /// The endpoint and the user in the text of a name; `None` if it is no such text.
+    /// The endpoint and the user in the text of a name; `None` if it does not parse.
     pub fn parts(text: &str) -> Option<(&str, &str)> {
         text.rsplit_once('#')
     }
 }
 
-/// How the identity in hand stands to the one on record.
+/// How the current identity compares with the recorded one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Standing {
-    /// Nothing is on record: nothing was made yet, or the object is from another provider. Record the name before the first effect.
+    /// None is recorded: nothing was created yet, or the object is from another provider. Record the name before the first
+    /// effect.
     First,
-    /// The one on record.
     Same,
     /// Another one: nothing may be allocated, and no absence believed, until a machine of ours was seen through it. Then the
-    /// record is replaced.
+    /// recorded identity is replaced.
     Changed {
-        /// What is on record.
+        /// The recorded identity.
         recorded: String,
     },
 }
@@ -124,12 +123,12 @@ impl Standing {
         }
     }
 
-    /// Whether MAAS's "there is no such machine" may be believed.
+    /// Whether MAAS's report that a machine does not exist may be believed.
     pub fn may_believe_absence(&self) -> bool {
         !matches!(self, Self::Changed { .. })
     }
 
-    /// The sentence for people, if something is wrong.
+    /// The message for people, if something is wrong.
     pub fn problem(&self, name: &Name) -> Option<String> {
         match self {
             Self::First | Self::Same => None,

@@ -1,56 +1,55 @@
-//! What MAAS's event log says about what changed (safety rule S6).
+//! Changes that MAAS's event log reports (safety rule S6).
 //!
-//! The log is a wake-up call, not a record: it names machines that are worth a look. Numbers come from a sequence, so that a
-//! transaction that commits late slips a lower number in behind a higher one; and after a restore from a backup numbers are
-//! used again. So a stretch of the log that was read already is read along with every question: what is new in it was late, and
-//! what is missing or different in it means that this is another log.
+//! The log is a trigger, not a source of truth: it names machines that are worth reading. IDs come from a sequence, so a
+//! transaction that commits late inserts a lower ID behind a higher one; and after a restore from a backup IDs are used again. So
+//! every query re-reads a stretch of the log: what is new in it was committed late, and what is missing or different in it means
+//! that this is another log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The largest page that MAAS gives.
+/// The largest page that MAAS returns.
 pub const PAGE: usize = 1000;
-/// How long a transaction may take to commit and still be seen at once: MAAS retries for 90 s at most, and rarely so.
+/// How late a transaction may commit and still be seen by the next query: MAAS retries for 90 s at most, and rarely so.
 const OVERLAP: SignedDuration = SignedDuration::from_secs(60);
-/// The overlap must leave most of a page for news.
+/// The overlap must leave most of a page for new events.
 const MAX_OVERLAP: usize = 200;
 
-/// An event, as far as it matters here.
+/// An event of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number.
     pub id: i64,
-    /// What an event cannot lose: time, type and machine.
+    /// The properties that identify an event: time, type and machine.
     pub mark: String,
-    /// Its type, in MAAS's words.
+    /// Its type, as MAAS names it.
     pub kind: String,
     /// The machine that it is about.
     pub system_id: Option<String>,
 }
 
-/// What to ask the log.
+/// The next query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// The newest event alone.
+    /// Only the newest event.
     Newest,
-    /// The oldest [`PAGE`] events above this number.
+    /// The oldest [`PAGE`] events above this ID.
     After(i64),
 }
 
-/// What an answer means.
+/// The result of a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 pub struct News {
-    /// Machines that something happened to, with the types of their events.
+    /// Machines with new events, and the types of those.
     pub machines: BTreeMap<String, BTreeSet<String>>,
-    /// Events may have been missed, or the log is another than before: look at every machine.
+    /// Events may have been missed, or the log is another one than before: read every machine.
     pub resync: bool,
-    /// There is more: ask again at once.
+    /// There is more: query again at once.
     pub more: bool,
 }
 
-/// How far the log was read.
+/// The position in the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Feed {
     state: State,
@@ -58,10 +57,8 @@ pub struct Feed {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum State {
-    /// Nothing is known.
     #[default]
     New,
-    /// The log was empty.
     Empty,
     /// The stretch that is read again; never empty.
     Read(BTreeMap<i64, Seen>),
@@ -74,29 +71,28 @@ struct Seen {
 }
 
 impl Feed {
-    /// A feed that starts with the newest event. Its first news asks for a resync.
+    /// A feed that starts with the newest event. Its first result asks for a resync.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A feed that goes on after these events, the last of the log at a time before anybody looked at any machine.
+    /// A feed that continues after these events, which were the last of the log before any machine was read.
     pub fn after(events: Vec<Entry>, now: Timestamp) -> Self {
         let events: BTreeMap<i64, Entry> = events.into_iter().map(|entry| (entry.id, entry)).collect();
         let state = if events.is_empty() { State::Empty } else { State::Read(seen(events, now)) };
         Self { state }
     }
 
-    /// What to ask next.
     pub fn question(&self) -> Question {
         match &self.state {
             State::New => Question::Newest,
             State::Empty => Question::After(0),
-            // One below, so that the oldest event of the stretch comes along.
+            // One below, so that the page includes the oldest event of the stretch.
             State::Read(stretch) => Question::After(stretch.keys().next().map_or(0, |id| id.saturating_sub(1))),
         }
     }
 
-    /// The number of the newest event that was read.
+    /// The ID of the newest event that was read.
     pub fn cursor(&self) -> Option<i64> {
         match &self.state {
             State::New | State::Empty => None,
@@ -104,7 +100,7 @@ impl Feed {
         }
     }
 
-    /// Takes the answer to the last [`question`](Self::question). A question that was not answered is simply asked again.
+    /// Processes the answer to the last [`question`](Self::question). A query that failed is simply repeated.
     pub fn take(&mut self, entries: Vec<Entry>, now: Timestamp) -> News {
         let more = entries.len() >= PAGE;
         let entries: BTreeMap<i64, Entry> = entries.into_iter().map(|entry| (entry.id, entry)).collect();
@@ -126,7 +122,7 @@ impl Feed {
                 News { machines: news, resync: false, more }
             }
             State::Read(stretch) => {
-                // A full page ends somewhere; what lies beyond its end was not asked for.
+                // A full page ends somewhere; events beyond its end were not requested.
                 let end = if more { entries.keys().next_back().copied().unwrap_or(i64::MIN) } else { i64::MAX };
                 let same = |(id, before): (&i64, &Seen)| entries.get(id).is_some_and(|entry| entry.mark == before.mark);
                 if !stretch.range(..=end).all(same) {
@@ -154,13 +150,13 @@ fn names<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeMap<String, BTree
     machines
 }
 
-/// What was asked for. What comes of it is an event of its own.
+/// Requests. Each result is an event of its own.
 const REQUESTS: [&str; 5] =
     ["User acquiring node", "User starting deployment", "User releasing node", "Powering on", "Powering off"];
 
-/// On the way from one state to another these say nothing about where it ends.
+/// During a transition from one state to another these do not show where it ends.
 const POWER: [&str; 2] = ["Node powered on", "Node powered off"];
-/// States that end by themselves, in MAAS's words: the news of it may come any moment.
+/// States that end by themselves, as MAAS names them: an event may report that at any moment.
 const ON_THE_WAY: [&str; 5] = ["Commissioning", "Testing", "Deploying", "Releasing", "Disk erasing"];
 
 /// Whether a state ends by itself.
@@ -168,8 +164,8 @@ pub fn is_on_the_way(state: &str) -> bool {
     ON_THE_WAY.contains(&state)
 }
 
-/// Whether events of these types tell more about a machine than the state that it was last seen in. The event log repeats what we
-/// asked for ourselves a moment ago, and whose answer has shown it. A state that was left meanwhile is named by an event too.
+/// Whether events of these types show more about a machine than its last observed state. The event log repeats what we requested
+/// ourselves a moment ago, and the answer has shown that. A state that the machine left meanwhile has an event of its own.
 pub fn is_worth_a_look(kinds: &BTreeSet<String>, last_seen: Option<&str>) -> bool {
     let on_the_way = last_seen.is_some_and(is_on_the_way);
     kinds
@@ -182,7 +178,8 @@ fn seen(entries: BTreeMap<i64, Entry>, now: Timestamp) -> BTreeMap<i64, Seen> {
     entries.into_iter().map(|(id, entry)| (id, Seen { mark: entry.mark, at: now })).collect()
 }
 
-/// Drops what is too old to be overtaken. One event older than the overlap stays below it: what commits late lies above that.
+/// Drops what is too old to be overtaken. One event older than the overlap is kept as the lower bound: what commits late has a
+/// higher ID.
 fn trim(stretch: &mut BTreeMap<i64, Seen>, now: Timestamp) {
     while stretch.len() > MAX_OVERLAP {
         stretch.pop_first();
@@ -197,8 +194,8 @@ fn trim(stretch: &mut BTreeMap<i64, Seen>, now: Timestamp) {
     }
 }
 
-/// How many of the groups of a slow resync are due, when `elapsed` of its `period` has gone by: they are spread evenly, the last at
-/// the end. Nothing is due at the beginning: whoever starts has just looked at everything.
+/// How many groups of a slow resync are due when `elapsed` of its `period` has passed: they are spread evenly, the last at the
+/// end. None is due at the beginning: a manager that starts has just read everything.
 pub fn groups_due(groups: usize, period: SignedDuration, elapsed: SignedDuration) -> usize {
     let (period, elapsed) = (period.as_millis().max(1), elapsed.as_millis().max(0));
     let due = i128::try_from(groups).unwrap_or(i128::MAX).saturating_mul(elapsed) / period;
@@ -236,7 +233,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// What MAAS answers: the newest one, or the oldest page above a number.
+    /// What MAAS answers: the newest event, or the oldest page above an ID.
     fn answer(log: &[Entry], question: Question) -> Vec<Entry> {
         let mut log = log.to_vec();
         log.sort_by_key(|entry| entry.id);
@@ -312,7 +309,7 @@ mod tests {
         let mut feed = Feed::new();
         let _ = poll(&mut feed, &[entry(1, "a")], 0);
         let _ = poll(&mut feed, &[entry(1, "a"), entry(2, "b"), entry(3, "c")], 5);
-        // Restored to the state after event 1; two other things happened since.
+        // Restored to the state after event 1; other events have followed since.
         let restored = [entry(1, "a"), entry(2, "x"), entry(3, "y"), entry(4, "z")];
         assert!(poll(&mut feed, &restored, 10).more);
         assert!(poll(&mut feed, &restored, 10).resync);
@@ -354,10 +351,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of commits within the overlap: every event wakes its machine exactly once, without a resync.
+        /// Whatever the order of commits within the overlap: every event triggers its machine exactly once, without a resync.
         #[test]
         fn every_event_wakes_its_machine_once(delays in proptest::collection::vec((0i64..40, 0i64..20), 0..60)) {
-            // Event k takes its number at `begin` and is seen from `begin + delay` on.
+            // Event k gets its ID at `begin` and is visible from `begin + delay` on.
             let mut begin = 100;
             let mut events = Vec::new();
             for (k, (delay, gap)) in delays.iter().enumerate() {
@@ -384,7 +381,7 @@ mod tests {
             prop_assert_eq!(woken, expected);
         }
 
-        /// Total: any answer to any question leaves a feed that goes on.
+        /// Total: any answer to any query leaves a working feed.
         #[test]
         fn no_answer_breaks_it(pages in proptest::collection::vec(proptest::collection::vec((any::<i64>(), "[ab]"), 0..8), 0..12)) {
             let mut feed = Feed::new();

@@ -1,22 +1,23 @@
-//! Who may write: one manager at a time, by a Lease that both client-go's leader election and ours understand (safety rule S23).
+//! Leader election: one manager writes at a time, by a Lease that both client-go's leader election and ours understand (safety
+//! rule S23).
 //!
-//! Whether a Lease has run out is judged by how long *we* have seen it unchanged, never by the times that are written in it:
-//! clocks of two machines differ.
+//! Whether a Lease has expired depends on how long *we* have seen it unchanged, never on the times in it: the clocks of two
+//! machines differ.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The Lease of the Go provider, in the manager's namespace. It is ours too, so that a manager of either kind excludes the other.
+/// The Lease of the Go provider, in the manager's namespace. We use it too, so that managers of both kinds exclude each other.
 pub const LEASE_NAME: &str = "controller-leader-election-capmaas";
 
-/// How long a Lease lasts and how it is kept. The defaults are client-go's.
+/// The timing of the Lease. The defaults are client-go's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Nobody else takes a Lease that we have seen to change within this time.
+    /// Nobody else takes a Lease that was seen to change within this time.
     pub lease: SignedDuration,
     /// A holder that could not renew for this long stops at once. Shorter than `lease`, so that it has stopped before anybody
-    /// else may begin.
+    /// else may start.
     pub renew_deadline: SignedDuration,
-    /// How often a holder renews, and others look.
+    /// How often a holder renews, and others check.
     pub retry: SignedDuration,
 }
 
@@ -30,40 +31,36 @@ impl Default for Timing {
     }
 }
 
-/// What a Lease says.
+/// The contents of a Lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// Who holds it; `None` or empty: nobody.
+    /// `None` or empty: nobody.
     pub holder: Option<String>,
-    /// How long it lasts without being renewed, as the holder sees it.
+    /// How long it lasts without a renewal, as the holder set it.
     pub duration_seconds: Option<i32>,
-    /// When the holder took it.
     pub acquired: Option<Timestamp>,
-    /// When the holder last renewed it.
     pub renewed: Option<Timestamp>,
-    /// How often it changed hands.
     pub transitions: Option<i32>,
 }
 
 impl Journal {
-    /// Who holds it, if anybody.
+    /// The holder, if any.
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref().filter(|holder| !holder.is_empty())
     }
 }
 
-/// What to do about a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
     /// Write this, if the Lease is still the one that was read: it makes or keeps us the holder.
     ///
-    /// If it happened and we crashed before knowing: the next start has another name, sees a holder that does not renew, and
-    /// waits until it has run out.
+    /// After a crash: the next start has another identity, sees a holder that does not renew, and waits until the Lease has
+    /// expired.
     Write(Journal),
-    /// Somebody else holds it and is alive as far as we know. Look again after the retry time.
+    /// Another manager holds it and is alive as far as we know. Check again after the retry time.
     Wait {
-        /// Who.
+        /// The current holder.
         holder: String,
     },
 }
@@ -86,13 +83,13 @@ pub fn evaluate(found: Option<&Journal>, unchanged: SignedDuration, me: &str, ti
     }
 }
 
-/// The holder may have been given a longer Lease than we would take.
+/// The holder may use a longer lease duration than ours.
 fn lasts(record: &Journal, timing: &Timing) -> SignedDuration {
     let theirs = SignedDuration::from_secs(i64::from(record.duration_seconds.unwrap_or(0)));
     theirs.max(timing.lease)
 }
 
-/// What a holder writes when it stops of its own will, so that the next need not wait. Only after its last write.
+/// What a holder writes when it stops voluntarily, so that the next one need not wait. Only after its last write.
 pub fn released(record: &Journal, now: Timestamp) -> Journal {
     Journal {
         holder: Some(String::new()),
@@ -103,7 +100,7 @@ pub fn released(record: &Journal, now: Timestamp) -> Journal {
     }
 }
 
-/// Whether a holder may still write, `since` it *began* the last renewal that was answered with yes.
+/// Whether a holder may still write. `since` is the time since it *began* its last successful renewal.
 pub fn may_write(since: SignedDuration, timing: &Timing) -> bool {
     since < timing.renew_deadline
 }
@@ -169,12 +166,13 @@ mod tests {
     }
 
     proptest! {
-        /// Two managers, one Lease, any delays: from the moment on that one may not write any more, and only then, the other may.
+        /// Two managers, one Lease, any delays: the other manager may write only from the moment on that the first one may not
+        /// any more.
         #[test]
         fn s23_two_managers_never_both_write(steps in proptest::collection::vec((any::<bool>(), 0i64..8), 1..200)) {
             let timing = Timing::default();
             let mut lease: Option<Journal> = None;
-            // When each began its last renewal, and what it saw since when.
+            // When each began its last renewal, and what it has seen since when.
             let mut renewed = [None::<i64>; 2];
             let mut seen: [Option<(Option<Journal>, i64)>; 2] = [None, None];
             let mut now = 0;

@@ -1,8 +1,8 @@
-//! The decisions of capmaas.
+//! The decision logic of capmaas.
 //!
-//! A reconcile has three verbs: *observe* reads, *decide* thinks, *perform* does. This crate is the second one. Its functions
-//! are pure and total: no I/O, no async, no panic, and the time is an argument. So every decision can be put into a table or
-//! asked a million random questions in a second.
+//! A reconcile has three phases: *observe* reads, *decide* computes a plan, *perform* executes it. This crate is the second
+//! phase. Its functions are pure and total: no I/O, no async, no panic, and the time is an argument. So every decision can be
+//! covered by table tests and property tests.
 
 pub mod backoff;
 pub mod cluster;

@@ -1,18 +1,17 @@
-//! What asking for one object can answer.
+//! The result of reading one object.
 
-/// The answer to a look-up. A question that was not answered is not an answer of "no" (safety rule S1).
+/// The result of a lookup. A failed read does not mean that the object is absent (safety rule S1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup<T> {
-    /// It is there.
     Found(T),
-    /// Whoever must know says that it does not exist.
+    /// The authoritative source reports that it does not exist.
     Absent,
-    /// Nobody could tell; the sentence says why.
+    /// Nobody could tell; the message states why.
     Unknown(String),
 }
 
 impl<T> Lookup<T> {
-    /// What was found, if anything was. Where it matters why nothing was, match instead.
+    /// The value, if there is one. Where it matters why there is none, match instead.
     pub fn found(&self) -> Option<&T> {
         match self {
             Self::Found(found) => Some(found),
@@ -20,7 +19,6 @@ impl<T> Lookup<T> {
         }
     }
 
-    /// The same look-up of what was found.
     pub fn as_ref(&self) -> Lookup<&T> {
         match self {
             Self::Found(found) => Lookup::Found(found),
@@ -29,12 +27,10 @@ impl<T> Lookup<T> {
         }
     }
 
-    /// What follows from what was found.
     pub fn map<U>(self, follows: impl FnOnce(T) -> U) -> Lookup<U> {
         self.and_then(|found| Lookup::Found(follows(found)))
     }
 
-    /// What asking on with what was found answers.
     pub fn and_then<U>(self, ask: impl FnOnce(T) -> Lookup<U>) -> Lookup<U> {
         match self {
             Self::Found(found) => ask(found),

@@ -1,8 +1,8 @@
-//! A machine as MAAS shows it: its states, and what they mean to us.
+//! A machine in MAAS: its states, and what they mean to us.
 
 use crate::hosts::bridge::Network;
 
-/// All 23 states, and whatever else MAAS may say.
+/// All 23 states, and one for anything else that MAAS may report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     New,
@@ -33,7 +33,7 @@ pub enum State {
 }
 
 impl State {
-    /// Every state, in the order of MAAS's numbers, and the unheard-of one.
+    /// Every state in the order of MAAS's codes, then the unknown one.
     pub const ALL: [Self; 24] = [
         Self::New,
         Self::Commissioning,
@@ -61,22 +61,22 @@ impl State {
         Self::Unheard,
     ];
 
-    /// The state of MAAS's number.
+    /// The state for a code of MAAS.
     pub fn from_code(code: i64) -> Self {
         usize::try_from(code).ok().and_then(|code| Self::ALL.get(code).copied()).unwrap_or(Self::Unheard)
     }
 
-    /// MAAS is giving the machine back, or has.
+    /// MAAS is releasing the machine, or has released it.
     pub fn is_leaving(self) -> bool {
         matches!(self, Self::Releasing | Self::DiskErasing | Self::Ready | Self::New)
     }
 
-    /// MAAS gets to know the machine. Whoever has it do so owns the machine until it is Ready, and nobody does then.
+    /// MAAS is commissioning the machine. The user who requested that owns the machine until it is Ready; then nobody does.
     pub fn is_being_commissioned(self) -> bool {
         matches!(self, Self::New | Self::Commissioning | Self::Testing)
     }
 
-    /// Something that MAAS did to the machine has failed.
+    /// An operation of MAAS on the machine has failed.
     pub fn is_failed(self) -> bool {
         matches!(
             self,
@@ -91,7 +91,7 @@ impl State {
         )
     }
 
-    /// A VM that nobody owns can be removed in this state.
+    /// A VM that nobody owns can be deleted in this state.
     pub fn is_removable(self) -> bool {
         matches!(
             self,
@@ -105,7 +105,7 @@ impl State {
         )
     }
 
-    /// MAAS releases a machine in this state when it is told to.
+    /// MAAS accepts a release in this state.
     pub fn is_releasable(self) -> bool {
         matches!(
             self,
@@ -126,7 +126,6 @@ impl State {
 pub enum Power {
     On,
     Off,
-    /// Nobody can tell.
     Unknown,
 }
 
@@ -146,41 +145,38 @@ mod tests {
     }
 }
 
-/// A machine as MAAS shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// Its system ID.
     pub id: String,
     pub state: State,
-    /// Its state in MAAS's words.
+    /// Its state, as MAAS names it.
     pub state_name: String,
-    /// What MAAS last knew about its power.
+    /// Its power, as MAAS last saw it.
     pub power: Power,
-    /// Who has it.
     pub owner: Option<String>,
-    /// The key that is stamped on it.
+    /// The idempotency key that it is stamped with.
     pub stamp: Option<String>,
     /// The object that the stamp names.
     pub stamped_for: Option<String>,
-    /// First part of its name.
+    /// The host name without the domain.
     pub hostname: String,
-    /// Its whole name.
+    /// The fully qualified name.
     pub fqdn: String,
     pub addresses: Vec<String>,
     pub zone: String,
-    /// It is protected from release.
+    /// MAAS protects it from release.
     pub locked: bool,
-    /// It is marked for maintenance by a tag.
+    /// A tag marks it for maintenance.
     pub in_maintenance: bool,
     /// Swap is off already.
     pub swap_off: bool,
-    /// Its interfaces.
     pub network: Network,
     pub vm_host: Option<i64>,
     pub tags: Vec<String>,
-    /// The last thing that MAAS said about it.
+    /// The last message of MAAS about it.
     pub last_words: String,
-    /// The VLAN that it boots from, if MAAS neither serves DHCP there nor passes it on.
+    /// The VLAN that it boots from, if MAAS neither serves nor relays DHCP there.
     pub without_dhcp: Option<String>,
 }
 
@@ -189,12 +185,12 @@ impl Machine {
         self.vm_host.is_some()
     }
 
-    /// What MAAS said last is what the machine itself reported after its deployment: cloud-init has failed.
+    /// The last message of MAAS is what the machine itself reported after its deployment: cloud-init has failed.
     pub fn bootstrap_failed(&self) -> bool {
         self.last_words.starts_with("Node post-installation failure")
     }
 
-    /// What MAAS said last is about its power: the image is not to blame.
+    /// The last message of MAAS is about its power: the image is not to blame.
     pub fn failed_for_want_of_power(&self) -> bool {
         ["power", "bmc"].iter().any(|word| self.last_words.to_lowercase().contains(word))
     }

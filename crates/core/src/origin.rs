@@ -1,12 +1,11 @@
 //! For which object a journal was written (S25).
 //!
-//! Annotations travel: in exported YAML, in backups, with `clusterctl move`. A journal therefore names its object. Whoever finds it
-//! on another one is a copy and touches nothing, unless the object is the same one in a new life.
+//! Annotations are copied: in exported YAML, in backups, with `clusterctl move`. A journal therefore names its object. Any other
+//! object that carries it is a copy and changes nothing, unless it is the same object after a move or a restore.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-/// The object that a journal was written for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrittenFor {
     pub namespace: String,
@@ -14,15 +13,15 @@ pub struct WrittenFor {
     pub uid: String,
 }
 
-/// What an object is to the journal that it carries.
+/// The relation of an object to the journal that it carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The journal was written for this very object.
     Own,
-    /// The journal does not say: a release that did not write it down yet stored it.
+    /// The journal does not name its object: an earlier release stored it.
     Unrecorded,
     /// Same namespace and name, another UID: the object was moved to another management cluster or restored from a backup. Its
-    /// owner must prove it, because the YAML of one object that somebody created again looks the same.
+    /// owner must prove it, because an object that somebody created again from exported YAML looks the same.
     Renewed(WrittenFor),
     /// Another namespace or name: a copy.
     Copy(WrittenFor),
@@ -35,17 +34,17 @@ impl WrittenFor {
         Self { namespace: text(&metadata.namespace), name: text(&metadata.name), uid: text(&metadata.uid) }
     }
 
-    /// Namespace and name, as the stamp on a machine has them.
+    /// Namespace and name, as in the stamp on a machine.
     pub fn object(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Judges the object of this metadata by what its journal says.
+    /// The relation of the object with this metadata to its journal.
     pub fn judge(journal: Option<&Self>, metadata: &ObjectMeta) -> Origin {
         Self::of(metadata).judge_of(journal)
     }
 
-    /// What this object is to a journal that it carries.
+    /// The relation of this object to a journal that it carries.
     pub fn judge_of(&self, journal: Option<&Self>) -> Origin {
         match journal {
             None => Origin::Unrecorded,

@@ -1,4 +1,4 @@
-//! Whether an object is paused, and what its condition `Paused` says (safety rule S15). One answer for every kind.
+//! Whether an object is paused, and its condition `Paused` (safety rule S15). Shared by all kinds.
 
 use capmaas_api::capi::Cluster;
 use capmaas_api::tolerant::WHOLE_VALUE;
@@ -7,7 +7,7 @@ use capmaas_api::{ConditionStatus, conditions, reasons};
 use crate::Lookup;
 use crate::conditions::Verdict;
 
-/// Whether a Cluster is paused. A pause that cannot be read is not "not paused" (S1).
+/// Whether a Cluster is paused. An unreadable pause is unknown, not "not paused" (S1).
 pub fn of_cluster(cluster: &Cluster) -> Lookup<bool> {
     let hidden = |path: &&String| *path == "paused" || *path == WHOLE_VALUE;
     match cluster.spec.unreadable.iter().find(hidden) {
@@ -17,8 +17,8 @@ pub fn of_cluster(cluster: &Cluster) -> Lookup<bool> {
     }
 }
 
-/// Whether an object is paused: by its own annotation, whatever its Cluster says, or with its Cluster. Without a Cluster nobody else
-/// can have paused it.
+/// Whether an object is paused: by its own annotation, whatever its Cluster's state, or with its Cluster. Without a Cluster only
+/// its annotation counts.
 pub fn is_paused(annotated: bool, cluster: Lookup<bool>) -> Lookup<bool> {
     match cluster {
         _ if annotated => Lookup::Found(true),
@@ -27,7 +27,7 @@ pub fn is_paused(annotated: bool, cluster: Lookup<bool>) -> Lookup<bool> {
     }
 }
 
-/// What the condition `Paused` says of an object that is paused or not. While that is not known nothing is said.
+/// The condition `Paused`. It is not written while the pause is unknown.
 pub fn verdict(annotated: bool, paused: bool) -> Verdict {
     let (status, reason, message) = match (annotated, paused) {
         (true, _) => (ConditionStatus::True, reasons::PAUSED, "the object has the annotation cluster.x-k8s.io/paused"),
@@ -61,8 +61,7 @@ mod tests {
         assert_eq!(verdict(false, false).status, ConditionStatus::False);
     }
 
-    /// What each kind does about an object of this Cluster: nothing at all, or at most its condition says that it is paused, or
-    /// it is looked after.
+    /// What each kind does with an object of this Cluster: nothing at all, only the condition `Paused`, or a reconcile.
     fn served(cluster: &Cluster) -> [&'static str; 2] {
         let (said, idle) = machine::tests::under_cluster(cluster);
         let machine = if idle && said {

@@ -1,6 +1,6 @@
-//! What every decision answers with, whatever kind of object it is about.
+//! The result types of every decision, whatever kind of object it is about.
 //!
-//! A pass observes, decides, performs and concludes. [`Plan`] is what it decides, [`Outcome`] what became of the one effect of it.
+//! A pass observes, decides, performs and concludes. [`Plan`] is the decision, [`Outcome`] the result of its one effect.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
-/// How long a write that was sent may still take effect: the client's deadline, and some time for what MAAS does after that (S2).
+/// How long a write that was sent may still take effect: the client's deadline, plus some time for what MAAS does after that
+/// (S2).
 pub const IN_FLIGHT: SignedDuration = SignedDuration::from_secs(150);
 
-/// Everything that happens in one pass, in this order: the patch and the finalizer, the effect, the status, the events. `E` is what
-/// can be done for this kind of object, `P` what can be written on it, `S` its status.
+/// Everything that happens in one pass, in this order: the patch and the finalizer, the effect, the status, the events. `E` is
+/// the type of effects for this kind of object, `P` its patch, `S` its status.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Plan<E, P, S> {
-    /// The change of metadata and spec. Written before the effect; if it cannot be written, nothing else happens.
+    /// The change to metadata and spec. Written before the effect; if the write fails, nothing else happens.
     pub patch: P,
-    /// What becomes of the finalizer, in the same write.
+    /// Written together with the patch.
     pub finalizer: Finalizer,
-    /// The one thing to do outside of the object.
+    /// The one action outside of the object.
     pub effect: Option<E>,
-    /// The whole status; `None` if nothing is to be said.
+    /// The whole status; `None` leaves it as it is.
     pub status: Option<S>,
-    /// What to tell.
     pub events: Vec<Event>,
-    /// When to look again, whatever happens meanwhile.
+    /// When to run the next pass, whatever happens meanwhile.
     pub requeue: Requeue,
-    /// What is going on, for the log.
+    /// The reason for this plan, for the log.
     pub why: String,
 }
 
 impl<E, P: Patch, S> Plan<E, P, S> {
-    /// Nothing happens.
+    /// A plan that changes nothing.
     pub fn nothing(requeue: Requeue, why: impl Into<String>) -> Self {
         Self {
             patch: P::default(),
@@ -46,7 +46,7 @@ impl<E, P: Patch, S> Plan<E, P, S> {
         }
     }
 
-    /// Whether the object itself stays as it is, but for its status.
+    /// Whether nothing but the status of the object changes.
     pub fn leaves_object(&self) -> bool {
         self.finalizer == Finalizer::Keep && self.patch == P::default()
     }
@@ -57,61 +57,52 @@ impl<E, P: Patch, S> Plan<E, P, S> {
     }
 }
 
-/// A change of metadata and spec, but for finalizers.
+/// A change to metadata and spec, except finalizers.
 pub trait Patch: Default + PartialEq {
-    /// Annotations to write; `None` takes one away.
+    /// Annotations to write; `None` removes one.
     fn annotations(&self) -> BTreeMap<&'static str, Option<String>>;
 
-    /// Labels to write.
     fn labels(&self) -> BTreeMap<&'static str, String> {
         BTreeMap::new()
     }
 
-    /// Fields of the spec to write.
     fn spec(&self) -> Map<String, Value>;
 }
 
-/// What becomes of the finalizer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Finalizer {
-    /// It stays as it is.
     #[default]
     Keep,
-    /// It is added, before anything is made in MAAS.
+    /// Added before anything is created in MAAS.
     Add,
-    /// It goes: nothing of ours is left in MAAS.
+    /// Removed because nothing of ours is left in MAAS.
     Remove,
 }
 
-/// Something that happened, for people.
+/// A Kubernetes event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Somebody should look at it.
+    /// The type is `Warning`: a person should look at it.
     pub warning: bool,
-    /// One CamelCase word.
     pub reason: &'static str,
-    /// A sentence.
     pub message: String,
 }
 
 impl Event {
-    /// One that is good to know.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { warning: false, reason, message: message.into() }
     }
 
-    /// One that somebody should look at.
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
         Self { warning: true, reason, message: message.into() }
     }
 }
 
-/// When to look again. The sooner is the smaller.
+/// When to run the next pass. Ordered: sooner is smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requeue {
-    /// After this time, unless something changes before.
+    /// After this time, or earlier if something changes.
     After(Duration),
-    /// When something changes.
     OnChange,
 }
 
@@ -119,25 +110,23 @@ impl Requeue {
     /// At once: there is more to do.
     pub const NOW: Self = Self::After(Duration::ZERO);
 
-    /// After so many seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self::After(Duration::from_secs(seconds))
     }
 }
 
-/// How an effect ended, as far as it is known.
+/// The result of an effect, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome<A> {
-    /// It was done, with this answer.
+    /// It succeeded, with this answer.
     Done(A),
-    /// It was refused: nothing has changed. The sentence is that of whoever refused it.
+    /// It was refused: nothing has changed. The message is from the server that refused it.
     Refused(Refusal, String),
-    /// Nobody knows whether it was done, or will be.
+    /// Whether it took effect, or still will, is not known.
     Unknown(String),
 }
 
 impl<A> Outcome<A> {
-    /// The same outcome of an effect whose answer is another one.
     pub fn map<B>(self, answer: impl FnOnce(A) -> B) -> Outcome<B> {
         match self {
             Self::Done(answered) => Outcome::Done(answer(answered)),
@@ -147,25 +136,23 @@ impl<A> Outcome<A> {
     }
 }
 
-/// Why an effect was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// No machine fits, or it is taken.
+    /// No machine fits, or the machine is taken.
     NoMatch,
-    /// The account may not.
+    /// The account lacks the permission.
     Denied,
-    /// The request itself is wrong.
     Invalid,
-    /// VMs are on the machine.
+    /// The machine hosts VMs.
     InUse,
-    /// The VM host has no room.
+    /// The VM host has not enough free resources.
     NoRoom,
     /// MAAS cannot work with the VM host.
     HostTrouble,
-    /// Something of that name exists already.
+    /// An object of that name exists already.
     Exists,
     /// MAAS gave up in the middle: LXD may have the VM.
     HalfWay,
-    /// Something else; it may pass.
+    /// Anything else; it may be transient.
     Passing,
 }

@@ -1,33 +1,31 @@
-//! What becomes of the tags by which failed machines are kept out (S17), once their days are over.
+//! Cleanup of expired quarantine tags, which keep failed machines out of allocations (S17).
 //!
-//! Whoever allocates goes by the tags of today and yesterday; an older one means nothing any more, on whichever machine it still
-//! is. It stays in force for a day longer here, because the clocks of two managers may differ.
+//! An allocation considers the tags of today and yesterday; an older one has no effect, whichever machine carries it. Here it is
+//! kept for a day longer, because the clocks of two managers may differ.
 
 use jiff::{Timestamp, ToSpan as _, civil::Date, tz::TimeZone};
 
 use crate::machine::QUARANTINE_PREFIX;
 
-/// A tag with a day this far back is over.
+/// A tag this many days old is expired.
 const OVER_AFTER_DAYS: i32 = 3;
 
-/// A tag that MAAS has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tag {
     pub name: String,
-    /// MAAS gives it to machines by itself, so somebody else made it.
+    /// MAAS assigns it to machines by itself, so somebody else created it.
     pub automatic: bool,
 }
 
-/// A change in MAAS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Deletes a tag, which also takes it off the machines that still carry it.
+    /// Deletes a tag, which also removes it from the machines that still carry it.
     ///
-    /// If this happened and we crashed: the tag is not listed any more. Sent twice it is a 404, which is as good.
+    /// After a crash: the tag is not listed any more. A repetition is a 404, which is just as good.
     DeleteTag { name: String },
 }
 
-/// The next thing to do about these tags, the oldest first.
+/// The next effect for these tags, the oldest first.
 pub fn decide(tags: &[Tag], now: Timestamp) -> Option<Effect> {
     let today = now.to_zoned(TimeZone::UTC).date();
     let over = |tag: &&Tag| {
@@ -38,7 +36,7 @@ pub fn decide(tags: &[Tag], now: Timestamp) -> Option<Effect> {
     Some(Effect::DeleteTag { name: name.clone() })
 }
 
-/// The day in a name, if it is one that we write.
+/// The day in a name of the form that we write.
 fn day(name: &str) -> Option<Date> {
     let text = name.strip_prefix(QUARANTINE_PREFIX)?;
     let day: Date = text.parse().ok()?;
@@ -62,7 +60,7 @@ mod tests {
     fn s17_a_tag_that_anybody_may_still_go_by_stays() {
         for now in ["2026-11-15T00:00:00Z", "2026-11-15T23:59:59Z", "2026-03-01T12:00:00Z"] {
             let in_force = quarantine_tags(at(now));
-            // A manager whose clock is a day behind goes by these.
+            // A manager whose clock is a day behind uses these.
             let behind = quarantine_tags(at(now).checked_sub(24.hours()).unwrap());
             let all = [in_force, behind].concat();
             assert_eq!(decide(&tags(&all.iter().map(String::as_str).collect::<Vec<_>>()), at(now)), None, "{now}");

@@ -1,6 +1,6 @@
-//! Sentences for people.
+//! Text for people.
 
-/// As much of the beginning of a text as fits into so many bytes.
+/// The longest prefix of a text that fits into this many bytes.
 pub fn beginning(text: &str, longest: usize) -> &str {
     let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]

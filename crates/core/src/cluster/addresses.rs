@@ -1,4 +1,4 @@
-//! Which addresses the name of the API server leads to (S18).
+//! The addresses that the name of the API server resolves to (S18).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use super::network::Networks;
 use super::observed::{Machine, Object, Observed};
 use crate::Lookup;
 
-/// MAAS's word for a machine that runs its image.
+/// MAAS's name for the state of a machine that runs its image.
 const DEPLOYED: &str = "Deployed";
 
 /// How the addresses of the record should change.
@@ -15,17 +15,17 @@ const DEPLOYED: &str = "Deployed";
 pub enum Wanted {
     /// These and no others.
     Exactly(BTreeSet<IpAddr>),
-    /// Not enough is known to take away what cannot be explained: the others stay.
+    /// Not enough is known to remove addresses that cannot be explained: the others stay.
     Change {
         /// To be added.
         add: BTreeSet<IpAddr>,
-        /// To be taken out.
+        /// To be removed.
         remove: BTreeSet<IpAddr>,
     },
 }
 
 impl Wanted {
-    /// The addresses that a record with these should have.
+    /// The addresses that a record with the `current` ones should have.
     pub fn given(&self, current: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         match self {
             Self::Exactly(addresses) => addresses.clone(),
@@ -34,18 +34,16 @@ impl Wanted {
     }
 }
 
-/// What is known about the addresses of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// How the record should change.
     pub wanted: Wanted,
-    /// What a person should know about it, if anything.
+    /// A message for people, if there is anything to report.
     pub remark: Option<String>,
 }
 
-/// A control plane machine is published while it is Deployed, powered and not being deleted. Never by its API's health: kubeadm
-/// init would wait for itself. The last ones stay published while they leave as VM hosts: without the name nobody could ask their
-/// agents what is on them, and nobody would dare to unregister them (S11).
+/// A control plane machine is published while it is Deployed, powered on and not being deleted. The health of its API server
+/// never counts: `kubeadm init` would wait for itself. The last machines stay published while they leave as VM hosts: without the
+/// name, their agents could not be asked what is on them, and the VM hosts could not be unregistered safely (S11).
 pub fn published(observed: &Observed) -> Published {
     let unchanged = Wanted::Change { add: BTreeSet::new(), remove: BTreeSet::new() };
     let machines = match &observed.machines {
@@ -68,8 +66,8 @@ pub fn published(observed: &Observed) -> Published {
     let remove: BTreeSet<IpAddr> =
         leaving.iter().flat_map(|machine| &machine.addresses).copied().filter(|address| !kept(address)).collect();
 
-    // After a move every status is lost for a while: a machine of which nothing is known may be in the record rightly. So may one
-    // that is up and has lost its address, or has none in the preferred subnets: the record keeps what it had.
+    // After a move every status is lost for a while: the address of a machine without status may rightly be in the record. So may
+    // that of one that is up and has lost its address, or has none in the preferred subnets: the record keeps what it had.
     let unseen = staying.iter().any(|machine| machine.provisioned && machine.state.is_none())
         || up.iter().any(|machine| networks.best(&machine.addresses).is_none());
     let wanted = if !last.is_empty() {
@@ -77,7 +75,7 @@ pub fn published(observed: &Observed) -> Published {
     } else if staying.is_empty() && (!leaving.is_empty() || observed.object.deleting) {
         Wanted::Exactly(BTreeSet::new())
     } else if add.is_empty() || unseen || unsure.is_some() {
-        // Never wiped while there are machines: an API server behind a stale address is better than a name without any.
+        // Never emptied while there are machines: an API server behind a stale address is better than a name without any.
         Wanted::Change { add, remove }
     } else {
         Wanted::Exactly(add)
@@ -85,8 +83,8 @@ pub fn published(observed: &Observed) -> Published {
     Published { wanted, remark: unsure.or_else(|| remark(&networks, &up)) }
 }
 
-/// The address that is published for a machine. Where no network is preferred, one that is published already stays, so that no order in
-/// which MAAS happens to list them changes the record; else the first IPv4 address, else the first one.
+/// The address that is published for a machine. Without preferred networks, an address that is published already stays, so that
+/// the order in which MAAS lists them does not change the record; otherwise the first IPv4 address, otherwise the first one.
 fn chosen(networks: &Networks, addresses: &[IpAddr], observed: &Observed) -> Option<IpAddr> {
     if !networks.is_empty() {
         return networks.best(addresses);
@@ -97,12 +95,12 @@ fn chosen(networks: &Networks, addresses: &[IpAddr], observed: &Observed) -> Opt
     stays.or_else(|| addresses.iter().find(|address| address.is_ipv4())).or(addresses.first()).copied()
 }
 
-/// Deployed and powered.
+/// Deployed and powered on.
 pub fn is_up(machine: &Machine) -> bool {
     machine.state.as_deref() == Some(DEPLOYED) && machine.powered
 }
 
-/// The preferred networks: the spec's, else the namespace's. The sentence says why they are not known.
+/// The preferred networks: the spec's, otherwise the namespace's. The message states why they are not known.
 fn preference(object: &Object, config: &Lookup<String>) -> (Networks, Option<String>) {
     let of_spec = Networks::parse(object.spec.preferred_subnets.iter().map(String::as_str));
     if !of_spec.is_empty() {

@@ -1,4 +1,4 @@
-//! The record in MAAS's DNS: made once, kept in step (S18).
+//! The record in MAAS's DNS: created once, then kept in sync (S18).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,25 +17,25 @@ use crate::backoff::Trouble;
 use crate::conditions::Verdict;
 use crate::plan::{Event, Requeue};
 
-/// When to ask MAAS again that did not answer.
+/// When to query MAAS again after it did not answer.
 pub(super) const ASK_AGAIN: Requeue = Requeue::seconds(15);
-/// When to look again at something that a person has to see to.
+/// When to check again what a person has to resolve.
 pub(super) const PERSON: Requeue = Requeue::seconds(300);
 
-/// What happens about the record in this pass.
+/// What happens to the record in this pass.
 pub(super) struct Step {
-    /// What is written down before the effect.
+    /// Stored before the effect.
     pub(super) journal: Journal,
     pub(super) effect: Option<Effect>,
     pub(super) events: Vec<Event>,
-    /// What `LoadBalancerReady` says; `None`: as before.
+    /// The verdict for `LoadBalancerReady`; `None` leaves it as it is.
     pub(super) verdict: Option<Verdict>,
     pub(super) requeue: Requeue,
 }
 
-/// Brings the record one step closer to what it should be.
+/// Brings the record one step closer to the desired state.
 ///
-/// While the object is being deleted a record that is gone stays gone.
+/// While the object is being deleted, a missing record is not created again.
 pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timestamp) -> Step {
     let object = &observed.object;
     let mut step = Step {
@@ -80,7 +80,7 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
         Lookup::Absent => {
             let addresses = published(observed).wanted.given(&BTreeSet::new());
             step.journal = Journal {
-                // From here on it is ours, also if another provider made the one that is gone.
+                // From here on it is ours, even if another provider created the one that is gone.
                 source: Some(Source::Dns),
                 name: Some(name.to_owned()),
                 record: None,
@@ -96,7 +96,7 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
     step.held_back(observed, now)
 }
 
-/// The journal once a record has been proven to be ours: with its number, so that the proof is not needed again.
+/// The journal once a record has been proven to be ours: with its ID, so that the proof is not needed again.
 pub(super) fn noted(journal: &Journal, source: Source, name: &str, record: &Record) -> Journal {
     Journal { source: Some(source), name: Some(name.to_owned()), record: Some(record.id), ..journal.clone() }
 }
@@ -121,7 +121,7 @@ fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Ste
     give_back(observed, &record.addresses, step);
 }
 
-/// Gives back one address that no record and no machine of ours has any more. Answers whether any is still owed.
+/// Releases one address that no record and no machine of ours has any more. Returns whether any is still owed.
 pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step: &mut Step) -> bool {
     let in_use = |address: &IpAddr| match &observed.machines {
         Lookup::Found(machines) => machines.iter().any(|machine| machine.addresses.contains(address)),
@@ -152,7 +152,7 @@ pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step:
     left
 }
 
-/// What will be owed once these addresses are written: an address that MAAS does not know becomes reserved by that.
+/// The addresses owed once these are written: MAAS reserves an address that it does not know.
 fn owed(observed: &Observed, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
     let new = addresses.intersection(&observed.unheard_of);
     observed.object.journal.owed.iter().chain(new).copied().collect()
@@ -165,20 +165,20 @@ fn listed(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The time that is left until something may be tried.
+/// The time left until something may be tried again.
 pub(super) fn until(then: Timestamp, now: Timestamp) -> Requeue {
     let left = Duration::try_from(then.duration_since(now)).unwrap_or_default();
     Requeue::After(left.max(Duration::from_secs(1)))
 }
 
-/// What to wait for before the same is tried again, if it failed a moment ago.
+/// The failure to wait out before the same effect is tried again.
 pub(super) fn waiting<'a>(observed: &'a Observed, effect: Option<&Effect>, now: Timestamp) -> Option<&'a Trouble> {
     let (failed, trouble) = observed.trouble.as_ref()?;
     (Some(failed) == effect && trouble.holds(now)).then_some(trouble)
 }
 
 impl Step {
-    /// The plan that takes this step, and says nothing about it before it is done.
+    /// The plan for this step, without a status before it is done.
     pub(super) fn plan(self, observed: &Observed, why: &str) -> Plan {
         let annotations = observed.object.journal.difference(&self.journal);
         Plan {
@@ -189,7 +189,7 @@ impl Step {
         }
     }
 
-    /// Nothing can be found out: what was known stays.
+    /// Nothing could be read: what was known stays.
     fn silent(mut self, observed: &Observed, reason: &'static str, why: &str) -> Self {
         let ever_said = observed.object.status.conditions.condition(conditions::LOAD_BALANCER_READY).is_some();
         if !ever_said {

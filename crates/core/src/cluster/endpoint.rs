@@ -1,17 +1,17 @@
-//! Where the API server is reached, and who provides that.
+//! The endpoint of the API server, and who provides it.
 
 use capmaas_api::cluster::ControlPlaneEndpoint;
 
 use super::journal::Source;
 use super::observed::{Object, Owner};
 
-/// Port of an API server where nobody says another.
+/// Port of an API server if nothing specifies another.
 pub const DEFAULT_PORT: u16 = 6443;
 
 /// The longest label in DNS is 63 characters; a dash and six digits are added.
 const LONGEST_STEM: usize = 56;
 
-/// A name for the API server of a cluster, with six hexadecimal digits to tell it from others of that name.
+/// A name for the API server of a cluster; six hexadecimal digits distinguish it from other clusters of that name.
 pub fn candidate(cluster: &str, digits: &str, domain: &str) -> String {
     let digits: String = digits.chars().take(6).collect();
     format!("{}-{digits}.{}", stem(cluster), domain.trim_matches('.'))
@@ -22,7 +22,7 @@ fn stem(cluster: &str) -> String {
     stem.trim_matches('-').to_owned()
 }
 
-/// What is wrong with a domain that no DNS can have; MAAS answers with an error of its own program then.
+/// What is wrong with a domain that no DNS can have; MAAS would answer it with an internal error.
 pub fn not_a_domain(domain: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(fits);
@@ -36,17 +36,17 @@ pub fn not_a_domain(domain: &str) -> Option<String> {
     })
 }
 
-/// The name that the object has, whoever made it: the one that is written down, else that of its endpoint, else the one that it last
-/// told. Somebody who replaces the whole object takes away the first, often the second, and never the last.
+/// The name that the object has, whoever created it: the one in the journal, otherwise that of its endpoint, otherwise the one in
+/// its status. Replacing the whole object removes the first, often the second, and never the last.
 pub fn recorded<'a>(object: &'a Object, owner: &'a Owner) -> Option<&'a str> {
     object.journal.name.as_deref().or_else(|| given_host(object, owner)).or_else(|| stored_name(object))
 }
 
-/// Who provides the name: what is written down, else what the object looks like.
+/// Who provides the name: the journal decides, otherwise the form of the object.
 ///
-/// A name that only this object's UID leads to is ours, whatever became of the notes about it.
-/// An object with the finalizer and no note was the Go provider's (S24): a name that it made stays, wherever it stored it. An
-/// object without either may be one of its too, after a restore that dropped finalizers: the name has its form then.
+/// A name that only this object's UID yields is ours, whatever became of the journal. An object with the finalizer and no journal
+/// belonged to the Go provider (S24): a name that it made stays, wherever it is stored. An object without either may have
+/// belonged to it too, after a restore that dropped finalizers: then the name has its form.
 pub fn source(object: &Object, owner: &Owner) -> Source {
     if let Some(source) = object.journal.source {
         return source;
@@ -68,7 +68,7 @@ pub fn source(object: &Object, owner: &Owner) -> Source {
     }
 }
 
-/// The name to look for in MAAS's DNS; `None` if there is none, or none yet.
+/// The name to look up in MAAS's DNS; `None` if there is none, or none yet.
 pub fn name(object: &Object, owner: &Owner) -> Option<String> {
     match source(object, owner) {
         Source::User => None,
@@ -82,7 +82,7 @@ pub fn name(object: &Object, owner: &Owner) -> Option<String> {
     }
 }
 
-/// Whether our name is told somewhere and no longer written down. Its record may be there: as if it had just been asked for.
+/// Whether the object shows our name, but the journal lost it. The record may exist, as if it had just been requested.
 pub fn is_found_again(object: &Object, owner: &Owner) -> bool {
     object.journal.name.is_none() && source(object, owner) == Source::Dns && name(object, owner).is_some()
 }
@@ -92,9 +92,9 @@ pub fn needs_name(object: &Object, owner: &Owner) -> bool {
     source(object, owner) == Source::Dns && name(object, owner).is_none()
 }
 
-/// The endpoint to have, given the name in MAAS's DNS if there is one. `None`: nobody has said it yet.
+/// The desired endpoint, given the name in MAAS's DNS if there is one. `None`: not known yet.
 ///
-/// What the spec says already is never replaced, because it is in every kubeconfig.
+/// An endpoint in the spec is never replaced, because it is in every kubeconfig.
 pub fn wanted(object: &Object, owner: &Owner, name: Option<&str>) -> Option<ControlPlaneEndpoint> {
     let spec = object.spec.control_plane_endpoint.as_ref();
     let given = spec.map(|spec| spec.host.as_str()).filter(|host| !host.is_empty());
@@ -121,7 +121,7 @@ fn is_under(host: &str, domain: &str) -> bool {
     !domain.is_empty() && host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
-/// `<cluster>-<6 hexadecimal digits>.<domain>`, as the Go provider and we make names.
+/// `<cluster>-<6 hexadecimal digits>.<domain>`, the form of names that the Go provider and we generate.
 fn has_made_up_form(host: &str, cluster: &str, domain: &str) -> bool {
     let label = host.strip_suffix(domain.trim_matches('.')).and_then(|rest| rest.strip_suffix('.'));
     let digits = label.and_then(|label| label.strip_prefix(&stem(cluster))).and_then(|rest| rest.strip_prefix('-'));

@@ -1,4 +1,4 @@
-//! Which zones are published as failure domains, and in which shape.
+//! The zones that are published as failure domains, and in which format.
 
 use capmaas_api::failure_domains::{FailureDomainDetails, FailureDomains, NamedFailureDomain};
 use capmaas_api::{Severity, conditions, reasons};
@@ -7,7 +7,7 @@ use super::observed::{Contract, Observed};
 use crate::Lookup;
 use crate::conditions::Verdict;
 
-/// The failure domains to publish. What cannot be found out stays as it was, in the shape that is read now.
+/// The failure domains to publish. If they cannot be read, the stored ones stay, in the format of the current contract.
 pub(super) fn publish(observed: &Observed) -> Option<FailureDomains> {
     let spec = &observed.object.spec;
     let mut names: Vec<String> = Vec::new();
@@ -32,7 +32,7 @@ fn stored(observed: &Observed) -> Vec<(String, FailureDomainDetails)> {
     entries.map(|(name, details)| (name.to_owned(), details.clone())).collect()
 }
 
-/// None at all are no field: Cluster API from v1.11 on refuses an empty list.
+/// No domains means no field: Cluster API from v1.11 on rejects an empty list.
 fn shaped(domains: Vec<(String, FailureDomainDetails)>, contract: Contract) -> Option<FailureDomains> {
     if domains.is_empty() {
         return None;
@@ -45,7 +45,7 @@ fn shaped(domains: Vec<(String, FailureDomainDetails)>, contract: Contract) -> O
     })
 }
 
-/// What is wrong with the names in the spec. They are published all the same: the zone may be on its way.
+/// What is wrong with the names in the spec. They are published anyway: the zone may be created later.
 pub(super) fn problem(observed: &Observed) -> Option<Verdict> {
     let Some(Lookup::Found(zones)) = &observed.zones else { return None };
     let named = observed.object.spec.failure_domains.iter().filter(|name| !name.is_empty());

@@ -1,4 +1,4 @@
-//! What is written down on a `MaasCluster`, in annotations: they survive `clusterctl move` and a backup, status does not.
+//! The journal of a `MaasCluster`, in annotations: they survive `clusterctl move` and a backup, status does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,19 +9,19 @@ use jiff::Timestamp;
 use crate::credentials::IDENTITY_ANNOTATION;
 use crate::origin::WrittenFor;
 
-/// Who provides the name of the API server. Decided once, before anything is done.
+/// Who provides the name of the API server. Decided once, before any effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The user: nothing is done in MAAS's DNS.
     User,
-    /// We: a name in MAAS's DNS that was free when we chose it.
+    /// We do: a name in MAAS's DNS that was free when we chose it.
     Dns,
-    /// Another provider made it in MAAS's DNS before us: kept in step once it is proven to be this cluster's, never deleted.
+    /// Another provider created it in MAAS's DNS before us: kept in sync once it is proven to be this cluster's, never deleted.
     Adopted,
 }
 
 impl Source {
-    /// As it is written down.
+    /// The value in the annotation.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -35,29 +35,27 @@ impl Source {
     }
 }
 
-/// What is written down.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// Who provides the name of the API server.
     pub source: Option<Source>,
     /// The name in MAAS's DNS.
     pub name: Option<String>,
-    /// The number of the record under the name that we made, or that was proven to be another provider's for this cluster.
+    /// The ID of the record under the name, either created by us or proven to be another provider's for this cluster.
     pub record: Option<i64>,
-    /// When the record was last asked for. Until the answer is known, in flight is not absent (S2).
+    /// When the record was last requested. Until the answer is known, a missing record counts as in flight, not as absent (S2).
     pub asked: Option<Timestamp>,
-    /// Addresses that MAAS did not know before a record of ours had them, so that it reserved them: to be given back.
+    /// Addresses that MAAS did not know before a record of ours had them, so that it reserved them: to be released.
     pub owed: BTreeSet<IpAddr>,
-    /// The MAAS identity that everything was made with (S5).
+    /// The MAAS identity that everything was created with (S5).
     pub identity: Option<String>,
-    /// The object that all this was written for (S25). Absent in what earlier releases stored.
+    /// The object that this was written for (S25). Absent in what earlier releases stored.
     pub written_for: Option<WrittenFor>,
     /// Annotations of ours that somebody made unreadable: unknown, not absent.
     pub unreadable: Vec<String>,
 }
 
 impl Journal {
-    /// Reads them.
+    /// Reads the annotations.
     pub fn of(annotations: &BTreeMap<String, String>) -> Self {
         let mut journal = Self::default();
         let mut unreadable = Vec::new();
@@ -91,7 +89,7 @@ impl Journal {
                 unreadable.push(names::WRITTEN_FOR_ANNOTATION);
             },
         );
-        // They are written together: somebody took the others away.
+        // They are written together: somebody removed the others.
         if journal.record.is_some() || journal.asked.is_some() {
             let possible = match journal.source {
                 Some(Source::Dns) => true,
@@ -109,13 +107,13 @@ impl Journal {
         journal
     }
 
-    /// The annotations to write so that `after` is written down instead; `None` takes one away.
+    /// The annotations to write to turn this journal into `after`; `None` removes one.
     pub fn difference(&self, after: &Self) -> BTreeMap<&'static str, Option<String>> {
         let (before, after) = (self.written(), after.written());
         before.into_iter().zip(after).filter(|(old, new)| old != new).map(|(_, new)| new).collect()
     }
 
-    /// Whether nothing at all is written down.
+    /// Whether nothing at all is recorded.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

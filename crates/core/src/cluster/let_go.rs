@@ -1,4 +1,5 @@
-//! The end of a `MaasCluster`: machines first, then the record, then what it left reserved, then the finalizer.
+//! The deletion of a `MaasCluster`: machines first, then the record, then the addresses that it left reserved, then the
+//! finalizer.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +20,8 @@ use crate::conditions::Verdict;
 use crate::credentials::IDENTITY_ANNOTATION;
 use crate::plan::{Event, Finalizer, IN_FLIGHT, Requeue};
 
-/// Nothing waits for us while machines remain: their record is kept in step meanwhile, so that they can leave it (the Go
-/// provider's two halves waited for each other here).
+/// Nothing waits for us while machines remain: their record is kept in sync meanwhile, so that their addresses can leave it (in
+/// the Go provider the two controllers waited for each other here).
 pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> Plan {
     let object = &observed.object;
     let nobody = Owner::default();
@@ -31,7 +32,7 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
     if let Some(what) = unreadable(observed) {
         return wait(draft, reasons::UNREADABLE_SPEC, what, Requeue::OnChange, now);
     }
-    // Machines that leave have to be believed gone, so a changed identity may prove itself here too (S5).
+    // Machines that are deleted have to be believed absent, so a changed identity may prove itself here too (S5).
     let identity_changed = matches!(&observed.identity, Ok(known) if !known.standing.may_believe_absence());
     if identity_changed && identity_note(observed) != object.journal.identity {
         let mut step = idle(observed);
@@ -62,7 +63,7 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
     }
 }
 
-/// A copy goes as it came: what its journal speaks of is another object's (S25).
+/// A copy is simply let go: its journal describes what belongs to another object (S25).
 pub(super) fn copy(doubt: &Doubt) -> Plan {
     let mut plan = Plan::nothing(Requeue::OnChange, doubt.message.clone());
     plan.finalizer = Finalizer::Remove;
@@ -70,8 +71,8 @@ pub(super) fn copy(doubt: &Doubt) -> Plan {
     plan
 }
 
-/// It cannot be told whether what the journal speaks of is this object's. Its machines, which have journals of their own, are
-/// awaited; then it goes, and a person is told what may be left.
+/// It is not clear whether the journal describes what belongs to this object. Its machines, which have journals of their own, are
+/// awaited; then the object is let go, and an event reports what may be left.
 pub(super) fn doubtful(observed: &Observed, doubt: &Doubt, draft: Draft<'_>, now: Timestamp) -> Plan {
     match &observed.machines {
         Lookup::Found(machines) if machines.is_empty() => {
@@ -140,14 +141,14 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
         Lookup::Unknown(why) => wait(draft, reasons::MAAS_UNAVAILABLE, why.clone(), ASK_AGAIN, now),
         Lookup::Absent if !trusted => doubt(draft),
         Lookup::Absent if journal.record.is_none() && journal.asked.is_some_and(|asked| asked > now) => {
-            // A clock that was ahead wrote it: from now on it is waited for as for any other.
+            // A fast clock wrote it: the wait starts now, as for any other request.
             let mut step = idle(observed);
             step.journal.asked = Some(now);
             step.requeue = Requeue::NOW;
             step.plan(observed, "writing anew when the record was asked for")
         }
         Lookup::Absent => match journal.asked.map(|asked| asked.saturating_add(IN_FLIGHT).unwrap_or(asked)) {
-            // In flight is not absent (S2).
+            // A record that was just requested counts as in flight, not as absent (S2).
             Some(deadline) if journal.record.is_none() && now < deadline => {
                 let message = format!("the DNS record {name} was asked for a moment ago and may still appear");
                 wait(draft, reasons::DELETING, message, until(deadline, now), now)
@@ -157,7 +158,7 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
         Lookup::Found(record) => match whose(observed, source, record, trusted, name) {
             Whose::Unclear(None) => doubt(draft),
             Whose::Unclear(Some(why)) => wait(draft, reasons::MAAS_UNAVAILABLE, why, ASK_AGAIN, now),
-            // S18: only what is proven to be ours is emptied, and only what we made is deleted.
+            // S18: only a record that is proven to be ours is emptied, and only one that we created is deleted.
             Whose::Foreign(why) => {
                 let mut plan = finish(observed, &record.addresses, draft, now);
                 if plan.finalizer == Finalizer::Remove {
@@ -183,7 +184,7 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
     }
 }
 
-/// A record that another provider made is left, but leads nowhere: its machines get other owners.
+/// A record that another provider created stays, but is emptied: its machines get other owners.
 fn empty(observed: &Observed, name: &str, record: &Record, draft: Draft<'_>, now: Timestamp) -> Plan {
     let mut step = idle(observed);
     let left = Event::normal(
@@ -207,7 +208,7 @@ fn empty(observed: &Observed, name: &str, record: &Record, draft: Draft<'_>, now
     try_out(observed, step, draft, "emptying the DNS record of another provider", now)
 }
 
-/// Gives back what is still reserved, then lets the finalizer go.
+/// Releases what is still reserved, then removes the finalizer.
 fn finish(observed: &Observed, in_record: &BTreeSet<std::net::IpAddr>, draft: Draft<'_>, now: Timestamp) -> Plan {
     let mut step = idle(observed);
     let left = dns::give_back(observed, in_record, &mut step);
@@ -236,7 +237,7 @@ fn idle(observed: &Observed) -> Step {
     }
 }
 
-/// Does it, unless it failed a moment ago.
+/// Performs the step, unless its effect failed a moment ago.
 fn try_out(observed: &Observed, step: Step, draft: Draft<'_>, why: &str, now: Timestamp) -> Plan {
     match dns::waiting(observed, step.effect.as_ref(), now) {
         Some(trouble) => {

@@ -9,18 +9,17 @@ use crate::conditions::Verdict;
 use crate::hosts::{self, plan::Standing};
 use crate::plan::Requeue;
 
-/// How often hosts that are right are looked at: a node may join or break without a sign.
+/// How often healthy hosts are checked: a node may join or break without an event.
 const WATCH: Requeue = Requeue::seconds(300);
-/// How often those that are not right yet are.
+/// How often hosts that are not ready yet are checked.
 const AWAIT: Requeue = Requeue::seconds(20);
 
-/// What the hosts need, and what is said about them.
 pub(super) struct LxdStep {
     pub(super) effect: Option<Effect>,
     /// `None`: nothing new is known.
     pub(super) verdict: Option<Verdict>,
     pub(super) requeue: Requeue,
-    /// Whether it matters for Ready.
+    /// Whether it counts for Ready.
     pub(super) counts: bool,
 }
 

@@ -1,8 +1,8 @@
-//! What happens about a `MaasCluster`: where its API server is reached, its record in MAAS's DNS, its failure domains, and how
-//! it is let go.
+//! Decisions about a `MaasCluster`: the endpoint of its API server, its record in MAAS's DNS, its failure domains, and its
+//! deletion.
 //!
-//! [`decide`] is the only door; [`endpoint`], [`addresses`] and a part of [`proof`] are open as well because gathering has to know what to
-//! look for.
+//! [`decide`] is the only entry point; [`endpoint`], [`addresses`] and a part of [`proof`] are public as well because the observe
+//! phase has to know what to read.
 
 pub mod addresses;
 mod dns;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// A network: an address and how many of its bits count.
+/// A network: an address and the length of its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -10,7 +10,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads `10.0.0.0/16` or `fd00::/64`. A plain address is a network of one.
+    /// Parses `10.0.0.0/16` or `fd00::/64`. A plain address is a network of one.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = match text.trim().split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -26,15 +26,14 @@ impl Network {
         (prefix <= width).then_some(Self { address, prefix })
     }
 
-    /// How many bits all of its addresses share: the more, the smaller it is.
+    /// The longer the prefix, the smaller the network.
     pub fn prefix(&self) -> u32 {
         self.prefix
     }
 
-    /// Whether an address lies in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (width, shift) = (width(address), width(address).saturating_sub(self.prefix));
-        // A shift by all bits of a number is none in Rust; then every address counts.
+        // A shift by the full bit width is `None`; then every address matches.
         let equal = bits(address).checked_shr(shift) == bits(self.address).checked_shr(shift);
         width == self::width(self.address) && equal
     }
@@ -51,17 +50,15 @@ fn bits(address: IpAddr) -> u128 {
     }
 }
 
-/// A list of networks, best first, and the words in it that are none.
+/// A list of networks, best first, and the entries that could not be parsed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks {
-    /// Best first.
     pub known: Vec<Network>,
-    /// What could not be read.
     pub unreadable: Vec<String>,
 }
 
 impl Networks {
-    /// Reads a list; empty words are no words.
+    /// Parses a list; empty entries are skipped.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
         let mut networks = Self::default();
         for word in words.into_iter().map(str::trim).filter(|word| !word.is_empty()) {
@@ -73,12 +70,12 @@ impl Networks {
         networks
     }
 
-    /// Nothing is said at all.
+    /// Whether the list has no entries at all, not even unreadable ones.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty() && self.unreadable.is_empty()
     }
 
-    /// The address that fits best. Where nothing is said, the first one.
+    /// The address that fits best. For an empty list, the first one.
     pub fn best(&self, addresses: &[IpAddr]) -> Option<IpAddr> {
         if self.is_empty() {
             return addresses.first().copied();

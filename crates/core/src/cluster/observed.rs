@@ -1,4 +1,4 @@
-//! What is known about a `MaasCluster` and what belongs to it.
+//! Everything that is observed about a `MaasCluster`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,93 +15,82 @@ use crate::credentials::{Name, Standing};
 use crate::origin::WrittenFor;
 use crate::pause;
 
-/// Everything that a decision about a `MaasCluster` rests on, read in one pass.
+/// The input of a decision about a `MaasCluster`, read in one pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
-    /// The object itself.
     pub object: Object,
-    /// Its Cluster. Absent: none owns it, or the one that does is gone.
+    /// Its Cluster. Absent: none owns it, or its owner is gone.
     pub owner: Lookup<Owner>,
     /// The other MaasClusters that claim the same record in the same MAAS.
     pub rivals: Vec<Rival>,
-    /// The MaasMachines of the cluster.
     pub machines: Lookup<Vec<Machine>>,
-    /// Preferred subnets of the namespace, as its ConfigMap has them.
+    /// Preferred subnets of the namespace, as stored in its ConfigMap.
     pub preferred: Lookup<String>,
-    /// Who we are to MAAS.
+    /// Our MAAS identity.
     pub identity: Result<Known, Refusal>,
-    /// A machine of this cluster, with our mark on it, was seen through that identity. Only looked for after a change (S5).
+    /// A machine of this cluster that carries our key or stamp was seen through that identity. Checked only after a change (S5).
     pub sees_a_machine: bool,
-    /// The record under the name of the API server. Unknown also when there was nobody to ask.
+    /// The record under the name of the API server. Also unknown if MAAS could not be queried.
     pub record: Lookup<Record>,
-    /// A name that is free in MAAS, if one is needed, or whose record can only be ours and is in `record` then. Absent: every one that was
-    /// tried is taken.
+    /// A free name in MAAS, if one is needed, or one whose record can only be ours; that record is then in `record`. Absent:
+    /// every name that was tried is taken.
     pub candidate: Lookup<String>,
-    /// Of the addresses that are going to be published, those that MAAS does not know yet and would reserve.
+    /// The addresses to be published that MAAS does not know yet and would reserve.
     pub unheard_of: BTreeSet<IpAddr>,
-    /// For addresses that are owed: whether they are reserved for us and nobody has them.
+    /// For addresses that are owed: whether they are reserved for us and not in use.
     pub reserved: BTreeMap<IpAddr, Lookup<()>>,
-    /// All zones of MAAS, if they were asked for.
+    /// All zones of MAAS, if they were queried.
     pub zones: Option<Lookup<BTreeSet<String>>>,
-    /// Zones of MAAS that hold usable machines, if they were asked for.
+    /// Zones of MAAS with usable machines, if they were queried.
     pub usable_zones: Option<Lookup<BTreeSet<String>>>,
-    /// Whether the cluster's API server answers.
     pub api_server: ApiServer,
     /// Its machines as LXD hosts.
     pub hosts: Hosts,
-    /// The last effect that failed, if none has worked since: something else is not held up by it (S26).
+    /// The last effect that failed, if none has succeeded since; it does not block other effects (S26).
     pub trouble: Option<(Effect, Trouble)>,
-    /// Which shape of failure domains Cluster API reads.
+    /// The format of failure domains that Cluster API reads.
     pub contract: Contract,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Object {
-    /// Which object it is.
     pub itself: WrittenFor,
-    /// The name that it has ([`super::endpoint::recorded`]) is one that only its UID leads to: we made it up for this very object.
+    /// Its name ([`super::endpoint::recorded`]) is one that only its UID yields: we generated it for this very object.
     pub made_its_name: bool,
-    /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// It is being deleted.
     pub deleting: bool,
-    /// It has our finalizer, which is the Go provider's too.
+    /// It has our finalizer, which the Go provider uses too.
     pub finalizer: bool,
     /// clusterctl is about to delete it because it was moved.
     pub moving: bool,
-    /// It owes VMs, or what it owes cannot be read (S16).
+    /// It owes the removal of VMs, or its debts cannot be read (S16).
     pub owes: bool,
     /// It is paused by its own annotation.
     pub paused: bool,
-    /// Somebody else manages it.
+    /// Another system manages it (`cluster.x-k8s.io/managed-by`).
     pub managed_elsewhere: bool,
-    /// The annotation says that the user provides the endpoint.
+    /// The annotation states that the user provides the endpoint.
     pub custom_endpoint: bool,
-    /// What it should be.
     pub spec: MaasClusterSpec,
-    /// What was last seen of it.
+    /// The stored status.
     pub status: MaasClusterStatus,
-    /// What is written down on it.
     pub journal: Journal,
 }
 
-/// The Cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Owner {
     pub name: String,
     /// Its `infrastructureRef` names this very MaasCluster.
     pub refers_here: bool,
     pub paused: bool,
-    /// Host of its endpoint, if it has one.
     pub host: Option<String>,
-    /// Port of its endpoint, if it has one.
     pub port: Option<u16>,
-    /// The port that the API server is meant to have.
+    /// The port that the API server is configured with.
     pub api_server_port: Option<u16>,
 }
 
 impl Owner {
-    /// What matters about a Cluster. One whose pause, or whose endpoint, cannot be read is not known.
+    /// Extracts what matters. A Cluster whose pause or endpoint cannot be read is unknown.
     pub fn of(cluster: &Cluster, maas_cluster: &str) -> Lookup<Self> {
         pause::of_cluster(cluster).and_then(|paused| {
             let name = cluster.metadata.name.clone().unwrap_or_default();
@@ -127,108 +116,98 @@ impl Owner {
     }
 }
 
-/// One MaasMachine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
     pub name: String,
-    /// It belongs to the control plane.
     pub control_plane: bool,
-    /// It is being deleted.
     pub deleting: bool,
     /// The machine in MAAS that its provider ID names.
     pub system_id: Option<String>,
-    /// It has a provider ID: a machine stands behind it.
+    /// It has a provider ID, so there is a machine behind it.
     pub provisioned: bool,
-    /// MAAS may hold something for it: it has a provider ID, or its journal tells of a machine or of a request whose answer is not
-    /// known (S5).
+    /// MAAS may hold something for it: it has a provider ID, or its journal has a machine or a request whose answer is not known
+    /// (S5).
     pub made: bool,
-    /// Its state in MAAS's words, if it is known.
+    /// Its state in MAAS, if it is known.
     pub state: Option<String>,
-    /// Its power is on.
     pub powered: bool,
-    /// Its addresses, in MAAS's order.
+    /// In MAAS's order.
     pub addresses: Vec<IpAddr>,
-    /// It is a VM host that leaves: its agent has to be reached by the cluster's name until it says that its address may go.
+    /// It is a VM host that is being released: its agent has to be reached by the cluster's name until the machine's status
+    /// allows its address to be removed.
     pub needs_the_name: bool,
 }
 
-/// Who we are to MAAS.
+/// Our MAAS identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// Endpoint and user.
     pub name: Name,
-    /// How that stands to what is written down.
+    /// How it compares with the recorded identity.
     pub standing: Standing,
 }
 
-/// Why we are nobody to MAAS.
+/// Why MAAS could not be accessed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// `CredentialsInvalid` or `MAASUnavailable`.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
 }
 
-/// A record in MAAS's DNS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its number.
     pub id: i64,
     pub addresses: BTreeSet<IpAddr>,
-    /// By address: the machines whose it is in MAAS's own words. Addresses that are only reserved are not in it.
+    /// The machines that own each address according to MAAS. Addresses that are only reserved are not in it.
     pub bound: BTreeMap<IpAddr, BTreeSet<String>>,
     /// It is bound to a machine that has no address at the moment: it would follow that machine to its next owner (S18).
     pub dangling: bool,
 }
 
-/// Another MaasCluster that claims the same record, and does not say itself that it is a copy.
+/// Another MaasCluster that claims the same record, and whose journal does not mark it as a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rival {
     /// Namespace and name.
     pub who: String,
-    /// The name on record is one that only its UID leads to.
+    /// The recorded name is one that only its UID yields.
     pub made_its_name: bool,
-    /// It has the number of the record.
+    /// Its journal has the ID of the record.
     pub numbered: bool,
     /// Its journal was written for it.
     pub own: bool,
-    /// A Cluster that lives owns it and names it.
+    /// A live Cluster owns it and names it.
     pub owned: bool,
     /// The machines in MAAS that its MaasMachines name.
     pub machines: BTreeSet<String>,
 }
 
-/// Whether the cluster's API server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiServer {
-    /// Nobody asked this time.
+    /// Not probed in this pass.
     NotAsked,
-    /// It does.
     Answers,
-    /// It does not, for this reason.
+    /// It does not answer, for this reason.
     Silent(String),
 }
 
-/// A cluster's machines as LXD hosts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Hosts {
-    /// They are none.
+    /// Its machines are not LXD hosts.
     Off,
-    /// The spec asks for something that cannot be understood or done; the sentence says what.
+    /// The spec asks for something that cannot be understood or done; the message states what.
     Unclear(String),
     /// The cluster's API server does not answer (yet).
     TooEarly,
-    /// Nobody looked this time.
+    /// Not read in this pass.
     NotAsked,
-    /// They were looked at.
     Seen(Box<crate::hosts::Observed>),
 }
 
-/// Which shape of failure domains Cluster API reads.
+/// The format of failure domains that Cluster API reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contract {
-    /// A map of name to details: cores that serve v1beta1 only.
+    /// A map of name to details: Cluster API cores that serve v1beta1 only.
     Map,
     /// A list of named entries.
     List,

@@ -1,4 +1,4 @@
-//! What shall happen about a `MaasCluster`.
+//! The plan for a `MaasCluster`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,18 +9,16 @@ use serde_json::{Map, Value};
 
 use crate::{hosts, plan};
 
-/// Everything that happens in one pass over a cluster.
 pub type Plan = plan::Plan<Effect, Patch, MaasClusterStatus>;
 
-/// How an effect ended. Done, the answer is the number of a DNS record that was made.
+/// The outcome of an effect. `Done` holds the ID of a DNS record that was created.
 pub type Outcome = plan::Outcome<Option<i64>>;
 
-/// A change of metadata and spec.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patch {
-    /// Where the API server is reached, if that is to be written.
+    /// The endpoint of the API server, if it has to be written.
     pub endpoint: Option<ControlPlaneEndpoint>,
-    /// Annotations to write; `None` takes one away.
+    /// Annotations to write; `None` removes one.
     pub annotations: BTreeMap<&'static str, Option<String>>,
 }
 
@@ -35,53 +33,55 @@ impl plan::Patch for Patch {
     }
 }
 
-/// One thing to do. At most one is done in a pass.
+/// One action. At most one is performed in a pass.
+///
+/// Each variant states how its result is seen again if it took effect and we crashed before recording it ("after a crash").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Makes the record under the name of the API server.
+    /// Creates the record under the name of the API server.
     ///
-    /// If this happened and we crashed before noting its number: the name was written down when it was free, and the time of
-    /// asking before the request, so a record that is found under it while no number is noted is ours, and its number is noted
-    /// then. A second request while the first is under way is refused by MAAS, which has every name only once.
+    /// After a crash: the name was stored when it was free, and the time of the request before the request. So a record that is
+    /// found under the name while no ID is stored is ours, and its ID is stored then. A second request while the first is in
+    /// flight is refused by MAAS, which accepts every name only once.
     CreateDnsRecord {
         name: String,
-        /// Its addresses from the start.
+        /// Its initial addresses.
         addresses: BTreeSet<IpAddr>,
     },
     /// Replaces the addresses of the record.
     ///
-    /// If this happened and we crashed: the next look at the record sees the addresses.
+    /// After a crash: the next read of the record shows the addresses.
     UpdateDnsRecord {
-        /// The record's number, found under its name in the same pass.
+        /// The record's ID, found under its name in the same pass.
         id: i64,
         /// All its addresses from now on.
         addresses: BTreeSet<IpAddr>,
     },
-    /// Deletes the record that we made.
+    /// Deletes the record that we created.
     ///
-    /// If this happened and we crashed: the next look finds no record under the name.
+    /// After a crash: the next read finds no record under the name.
     DeleteDnsRecord {
-        /// The record's number, noted when we made it and found under its name in the same pass.
+        /// The record's ID, stored when we created it and found under its name in the same pass.
         id: i64,
     },
-    /// Gives back an address that MAAS reserved because our record had it.
+    /// Releases an address that MAAS reserved because our record had it.
     ///
-    /// If this happened and we crashed: the address is written down as owed, and the next look at it finds it free.
+    /// After a crash: the journal has the address as owed, and the next read shows that it is free.
     ReleaseAddress {
-        /// Which.
+        /// The reserved address.
         address: IpAddr,
     },
-    /// Something about its machines as LXD hosts.
+    /// An effect on its machines as LXD hosts.
     Hosts(hosts::plan::Effect),
 }
 
 impl Effect {
-    /// Whether it rests on what MAAS says about the DNS record, which may have been remembered so far.
+    /// Whether it depends on the state of the DNS record, which may be cached so far.
     pub fn rests_on_record(&self) -> bool {
         !matches!(self, Self::Hosts(_))
     }
 
-    /// One word for logs.
+    /// For logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::CreateDnsRecord { .. } => "create_dns_record",

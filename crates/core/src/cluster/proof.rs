@@ -1,7 +1,7 @@
-//! What shows that a record in MAAS's DNS is this cluster's (S18).
+//! What proves that a record in MAAS's DNS is this cluster's (S18).
 //!
-//! A number in an annotation, a name of our form and a finalizer are things that anybody can write. Where the record leads is
-//! MAAS's own word.
+//! Anybody can write an ID in an annotation, a name of our form and a finalizer. What the record resolves to comes from MAAS
+//! itself.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,23 +10,23 @@ use super::journal::Source;
 use super::observed::{Observed, Record};
 use crate::Lookup;
 
-/// Where a record leads.
+/// What a record resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Leads {
     /// It has no address.
     Nowhere,
-    /// To machines of this cluster alone.
+    /// Only machines of this cluster.
     Here,
-    /// To machines of this cluster and to others.
+    /// Machines of this cluster and others.
     HereAndElsewhere,
-    /// To no machine of this cluster; this is one of its addresses.
+    /// No machine of this cluster; this is one of its addresses.
     Elsewhere(IpAddr),
     /// The machines of this cluster are not known.
     Unknown(String),
 }
 
-/// Where a record leads. An address that no machine has in MAAS is ours if a machine of ours has it in its status, or if we noted
-/// that MAAS reserved it for us.
+/// What a record resolves to. An address that no machine has in MAAS is ours if a machine of ours has it in its status, or if the
+/// journal has it as reserved for us.
 pub(super) fn leads(observed: &Observed, record: &Record) -> Leads {
     let machines = match &observed.machines {
         Lookup::Found(machines) => machines.as_slice(),
@@ -50,25 +50,25 @@ pub(super) fn leads(observed: &Observed, record: &Record) -> Leads {
     }
 }
 
-/// Whether a record under a name that only this object's UID leads to can be the one that we made for it: it leads to nobody else.
+/// Whether a record under a name that only this object's UID yields can be the one that we created for it: it resolves to nobody
+/// else's machines.
 pub fn may_be_own(observed: &Observed, record: &Record) -> bool {
     matches!(leads(observed, record), Leads::Nowhere | Leads::Here)
 }
 
-/// Whose a record is that was found under our name.
+/// The owner of a record that was found under our name.
 pub(super) enum Whose {
     Ours,
-    /// Not ours, or nothing shows that it is; the sentence says what a person can do.
+    /// Not ours, or not proven to be; the message states what a person can do.
     Foreign(String),
-    /// Nobody can tell now, for this reason. `None`: MAAS is another one than before, or we are somebody else there, and only the
-    /// very number counts.
+    /// Not known now, for this reason. `None`: MAAS or our user in it has changed, and only an exact match of the ID counts.
     Unclear(Option<String>),
 }
 
-/// Whose a record is. First the journal must claim it: by its number; or, without one, because the name was free when we wrote it
-/// down (the answer to our request was lost) or because it looks like another provider's. Then MAAS must agree: the name is one
-/// that only this object's UID leads to, or the record leads to this cluster's machines; what we claim to have made may also
-/// lead nowhere.
+/// Determines the owner of a record. First the journal must claim it: by its ID; or, without one, because the name was free when
+/// we stored it (the answer to our request was lost) or because it looks like another provider's. Then MAAS must agree: the name
+/// is one that only this object's UID yields, or the record resolves to this cluster's machines; one that we claim to have
+/// created may also be empty.
 pub(super) fn whose(observed: &Observed, source: Source, record: &Record, trusted: bool, name: &str) -> Whose {
     let (object, journal) = (&observed.object, &observed.object.journal);
     let id = record.id;

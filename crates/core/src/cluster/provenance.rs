@@ -1,7 +1,7 @@
 //! Whether a `MaasCluster` is the one that its journal was written for (S25).
 //!
-//! Annotations travel, and whoever may edit a `MaasCluster` may write any. So a claim to a record in MAAS's DNS is weighed
-//! against those of all other `MaasCluster`s; where it cannot be told whose the record is, nobody touches it.
+//! Annotations are copied along with objects, and anybody who may edit a `MaasCluster` may write any. So a claim to a record in
+//! MAAS's DNS is compared with those of all other `MaasCluster`s; where the owner of the record is unclear, nobody touches it.
 
 use capmaas_api::reasons;
 
@@ -12,29 +12,27 @@ use super::proof::{self, Leads};
 use crate::Lookup;
 use crate::origin::{Origin, WrittenFor};
 
-/// What the object is to its journal.
+/// The relation of the object to its journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Provenance {
     /// It was written for this object.
     Own,
-    /// It was rightly taken over, or there is none: from now on it says so.
+    /// It was rightfully taken over, or there is none: from now on it names this object.
     Unwritten,
-    /// It is another object's. Nothing is done about this one, and it may go at any time.
+    /// It is another object's. Nothing is done for this one, and it may be deleted at any time.
     Copy(Doubt),
-    /// It cannot be told. Nothing in MAAS is changed.
+    /// Not clear. Nothing in MAAS is changed.
     Doubtful(Doubt),
 }
 
 /// Why nothing is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
-    /// For the condition.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
 }
 
-/// Judges. A journal that cannot be read is nobody else's either; it stops all work on the object anyway.
+/// Determines the provenance. An unreadable journal counts as the object's own; it stops all work on the object anyway.
 pub fn judge(observed: &Observed) -> Provenance {
     let (object, journal) = (&observed.object, &observed.object.journal);
     if !journal.unreadable.is_empty() {
@@ -43,7 +41,7 @@ pub fn judge(observed: &Observed) -> Provenance {
     match object.itself.judge_of(journal.written_for.as_ref()) {
         Origin::Own => match contest(observed) {
             Contest::Won => Provenance::Own,
-            // Somebody wrote into the journal; which of the two it was cannot be told.
+            // Somebody edited one of the journals; which of the two is not clear.
             Contest::Lost(rival) | Contest::Open(rival) => Provenance::Doubtful(contested(observed, rival)),
         },
         Origin::Copy(original) => Provenance::Copy(Doubt {
@@ -77,7 +75,7 @@ pub fn judge(observed: &Observed) -> Provenance {
     }
 }
 
-/// Whether the journal alone says that it is another object's: then nobody else need be asked.
+/// Whether the journal alone shows that it is another object's: then no other object need be read.
 pub fn is_plain_copy(itself: &WrittenFor, written_for: Option<&WrittenFor>) -> bool {
     matches!(itself.judge_of(written_for), Origin::Copy(_))
 }
@@ -102,13 +100,13 @@ fn contested(observed: &Observed, rival: &Rival) -> Doubt {
 
 enum Contest<'a> {
     Won,
-    /// The name is the other one's beyond doubt.
+    /// The name is undoubtedly the other one's.
     Lost(&'a Rival),
-    /// The other one has as much right, or more, or nobody can tell now.
+    /// The other one has an equal or better claim, or the outcome is not known now.
     Open(&'a Rival),
 }
 
-/// Weighs the claim to the record against every other one; the first that it does not win decides.
+/// Compares the claim to the record with every other one. One lost comparison decides; otherwise an open one does.
 fn contest(observed: &Observed) -> Contest<'_> {
     if observed.object.journal.source == Some(Source::User) {
         return Contest::Won;
@@ -125,9 +123,9 @@ fn contest(observed: &Observed) -> Contest<'_> {
     open
 }
 
-/// What counts, the strongest first: a name that only one UID leads to; machines, because a copy does not have them; the number
-/// of the record; a journal that names its object; a Cluster that names it. The last ones anybody can write, so they decide only
-/// where one side lacks them.
+/// The criteria, the strongest first: a name that only one UID yields; machines, because a copy does not have them; the ID of the
+/// record; a journal that names its object; a Cluster that names it. Anybody can write the last ones, so they decide only where
+/// one side lacks them.
 fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
     let (object, journal) = (&observed.object, &observed.object.journal);
     let (to_us, to_them) = match &observed.record {

@@ -1,4 +1,4 @@
-//! The status of a `MaasCluster`: put together verdict by verdict, written only if it says something new.
+//! The status of a `MaasCluster`: built verdict by verdict, written only if it changes.
 
 use capmaas_api::cluster::Initialization;
 use capmaas_api::{Condition, ConditionStatus, Conditions as _, MaasClusterStatus, Severity, conditions, reasons};
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::observed::Object;
 use crate::conditions::{Verdict, replace};
 
-/// The conditions that are ours to write. Others are left to whoever wrote them.
+/// The conditions that we write. Others are left to their writers.
 const OURS: [&str; 8] = [
     conditions::READY,
     conditions::PAUSED,
@@ -18,11 +18,11 @@ const OURS: [&str; 8] = [
     conditions::LXD_READY,
     conditions::EVACUATING,
 ];
-/// What counts for Ready, in the order in which it is told.
+/// The conditions that count for Ready, in the order in which they are reported.
 const COUNTED: [&str; 3] =
     [conditions::CREDENTIALS_VALID, conditions::LOAD_BALANCER_READY, conditions::API_SERVER_AVAILABLE];
 
-/// A status under way.
+/// A status under construction.
 pub(super) struct Draft<'a> {
     object: &'a Object,
     pub(super) status: MaasClusterStatus,
@@ -30,7 +30,7 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Begins with what is stored: what nobody says anything new about stays.
+    /// Starts with the stored status: what gets no new verdict stays.
     pub(super) fn new(object: &'a Object) -> Self {
         Self { object, status: object.status.clone(), verdicts: Vec::new() }
     }
@@ -44,18 +44,18 @@ impl<'a> Draft<'a> {
         self.standing(type_).is_some_and(|verdict| verdict.status == ConditionStatus::True)
     }
 
-    /// Says that the infrastructure is there. It never returns to false.
+    /// Marks the infrastructure as provisioned. This never returns to false.
     pub(super) fn provisioned(&mut self) {
         self.status.ready = true;
         self.status.initialization = Some(Initialization { provisioned: Some(true) });
     }
 
-    /// Sums up: the first of the others that does not hold, else `further`, else all is well.
+    /// Sets Ready: the first of the other conditions that is not True, otherwise `further`, otherwise True.
     pub(super) fn sum_up(&mut self, further: Option<Verdict>, lxd_counts: bool) {
         let lxd = [conditions::LXD_READY];
         let at_fault = COUNTED.iter().chain(lxd.iter().filter(|_| lxd_counts)).find_map(|type_| {
             let verdict = self.standing(type_)?;
-            // A MAAS that does not answer says nothing about the cluster.
+            // A MAAS that does not answer shows nothing about the cluster.
             let silent = *type_ == conditions::CREDENTIALS_VALID && verdict.status == ConditionStatus::Undetermined;
             (verdict.status != ConditionStatus::True && !silent).then_some((*type_, verdict))
         });
@@ -69,13 +69,13 @@ impl<'a> Draft<'a> {
         self.say(ready);
     }
 
-    /// What a condition says now: the new verdict, else what is stored.
+    /// The current verdict of a condition: the new one, otherwise the stored one.
     fn standing(&self, type_: &str) -> Option<Verdict> {
         if let Some(new) = self.verdicts.iter().rev().find(|verdict| verdict.type_ == type_) {
             return Some(new.clone());
         }
         let stored = self.object.status.conditions.condition(type_)?;
-        // Only the words of the table are ever written, but another version of this program may have stored others.
+        // Only reasons of the table are ever written, but another version of this program may have stored others.
         let reason = stored.reason.as_deref().and_then(reasons::entry).map_or(reasons::NOT_READY, |entry| entry.name);
         Some(Verdict {
             type_: OURS.into_iter().find(|ours| *ours == type_)?,
@@ -86,7 +86,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// The status to write; `None` if the object says all this already.
+    /// The status to write; `None` if it is stored already.
     pub(super) fn finish(self, now: Timestamp) -> Option<MaasClusterStatus> {
         let stored = &self.object.status;
         let mut status = self.status;

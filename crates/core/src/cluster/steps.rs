@@ -1,4 +1,4 @@
-//! The decision about a `MaasCluster`, from its first day to its last.
+//! The decision about a `MaasCluster`, from creation to deletion.
 
 use capmaas_api::cluster::NetworkStatus;
 use capmaas_api::{ConditionStatus, Severity, conditions, reasons};
@@ -17,15 +17,15 @@ use crate::credentials::Standing;
 use crate::plan::{Finalizer, Requeue};
 use crate::{Lookup, pause};
 
-/// How often everything is looked at although nothing seems to have changed.
+/// How often everything is checked although nothing seems to have changed.
 const DRIFT: Requeue = Requeue::seconds(1800);
-/// How often an API server that does not answer yet is asked.
+/// How often an API server that does not answer yet is probed.
 const PROBE: Requeue = Requeue::seconds(30);
 
-/// Decides.
+/// Decides about one cluster.
 ///
-/// Nothing at all happens to an object that is being moved or that somebody else manages; only its condition says so while it
-/// is paused (S15). What we made before somebody else took over the management is let go like anything of ours.
+/// Nothing at all happens to an object that is being moved or that another system manages. While an object is paused, only its
+/// condition reports that (S15). What we created before another system took over is cleaned up on deletion like anything of ours.
 pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     let object = &observed.object;
     if object.moving {
@@ -48,7 +48,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         plan.status = draft.finish(now);
         return plan;
     }
-    // Before anything that rests on the journal (S25). One that cannot be read stops everything below.
+    // Before anything that depends on the journal (S25). An unreadable journal stops everything below.
     let provenance = judge(observed);
     match (provenance, object.deleting) {
         (Provenance::Copy(doubt) | Provenance::Doubtful(doubt), false) => return copied(draft, doubt, now),
@@ -96,7 +96,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
     let object = &observed.object;
     let source = endpoint::source(object, owner);
 
-    // What has to be written down before anything is done. One write, so that it is there as a whole or not at all.
+    // What has to be stored before any effect. One write, so that it is stored as a whole or not at all.
     let mut journal = object.journal.clone();
     journal.source = Some(source);
     journal.written_for = Some(object.itself.clone());
@@ -151,7 +151,8 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
             requeue = requeue.min(step.requeue);
         }
     }
-    // Whoever is unknown to MAAS, or has still to prove that he sees what is ours (S5), is looked at again: no event will tell.
+    // Poll while MAAS cannot be accessed or the identity has not yet proved that it sees our machines (S5): no event reports a
+    // change.
     if observed.identity.as_ref().map_or(true, |known| !known.standing.may_believe_absence()) {
         requeue = requeue.min(ASK_AGAIN);
     }
@@ -175,8 +176,8 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
     Plan { effect: lxd.effect, status: draft.finish(now), ..Plan::nothing(requeue, "keeping watch") }
 }
 
-/// The identity to have written down. A changed one replaces the record only when it has proved that it sees what is ours
-/// (S5): one of the machines, those that are owed among them, or, where there is none, the very record.
+/// The identity to record. A changed one replaces the recorded one only when it has proved that it sees what is ours (S5): one of
+/// the machines, including the VMs that are owed, or, without machines, the very DNS record.
 pub(super) fn identity_note(observed: &Observed) -> Option<String> {
     let recorded = observed.object.journal.identity.clone();
     let Ok(known) = &observed.identity else { return recorded };

@@ -1,4 +1,4 @@
-//! What replaces a Machine: a control plane or a MachineDeployment, and whether it can spare one now.
+//! The owner that replaces a Machine (a control plane or a MachineDeployment), and whether it can lose one now.
 
 use capmaas_api::capi::Machine;
 use capmaas_api::names::PAUSED_ANNOTATION;
@@ -9,52 +9,50 @@ use super::waiting::Waiting;
 
 /// Annotation of a `KubeadmControlPlane` that is replacing an unhealthy machine.
 const REMEDIATION: &str = "controlplane.cluster.x-k8s.io/remediation-in-progress";
-/// Conditions of every Machine that must hold, where they are reported; without the first nobody can tell.
+/// Conditions of every Machine that must be True where they are reported; the first is required.
 const OF_MACHINE: [&str; 3] = ["NodeHealthy", "HealthCheckSucceeded", "OwnerRemediated"];
 /// Conditions of control plane Machines.
 const OF_CONTROL_PLANE: [&str; 3] = ["APIServerPodHealthy", "ControllerManagerPodHealthy", "SchedulerPodHealthy"];
-/// The same where the control plane has an etcd of its own.
+/// The same where the control plane has a stacked etcd.
 const OF_ETCD: [&str; 2] = ["EtcdPodHealthy", "EtcdMemberHealthy"];
 
-/// What replaces a Machine.
+/// The owner that replaces a Machine when it is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Kind and name, for people.
     pub name: String,
-    /// How many it may miss.
+    /// How many Machines may be missing.
     pub allowance: Allowance,
-    /// How many Machines it shall have; `None` if it does not say.
+    /// The desired number of Machines; `None` if it is not specified.
     pub desired: Option<usize>,
-    /// Why it is not to be disturbed.
+    /// Why it must not be disturbed.
     pub unsettled: Option<Unsettled>,
-    /// The Machines that it has, live.
+    /// Its Machines, read live.
     pub members: Vec<Member>,
 }
 
-/// How many Machines a group may miss.
+/// How many Machines of a group may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allowance {
-    /// A control plane misses one, if it keeps its quorum without it.
+    /// A control plane may miss one, if it keeps its quorum without it.
     ControlPlane {
         /// Its machines are the members of its etcd.
         stacked_etcd: bool,
     },
-    /// A MachineDeployment says so.
+    /// As a MachineDeployment specifies.
     Unavailable(usize),
-    /// Nothing says so, in these words.
+    /// Not specified, for this reason.
     Unknown(String),
 }
 
-/// Why a group is not to be disturbed.
+/// Why a group must not be disturbed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsettled {
-    /// It is being deleted.
     Deleting,
-    /// It is paused.
     Paused,
-    /// Its controller has not seen its latest change.
+    /// Its controller has not observed its latest generation.
     Unobserved,
-    /// It replaces its machines by itself: a roll-out is under way.
+    /// It replaces its machines by itself: a rollout is under way.
     RollingOut,
     /// It replaces an unhealthy machine.
     Remediating,
@@ -63,16 +61,14 @@ pub enum Unsettled {
 /// A Machine of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
     pub name: String,
-    /// It is being deleted.
     pub deleting: bool,
     /// What is wrong with it, or not known about it.
     pub trouble: Option<String>,
 }
 
 impl Group {
-    /// A `KubeadmControlPlane` as it is stored, with the Machines that it owns.
+    /// From a stored `KubeadmControlPlane` and the Machines that it owns.
     pub fn control_plane(object: &Value, machines: &[Machine]) -> Self {
         let etcd = &object["spec"]["kubeadmConfigSpec"]["clusterConfiguration"]["etcd"]["external"];
         let stacked_etcd = etcd.is_null();
@@ -98,12 +94,12 @@ impl Group {
         }
     }
 
-    /// A `MachineDeployment` as it is stored, with the Machines of its MachineSets.
+    /// From a stored `MachineDeployment` and the Machines of its MachineSets.
     pub fn deployment(object: &Value, machines: &[Machine]) -> Self {
         let desired = number(&object["spec"]["replicas"]);
         let status = &object["status"];
         let up_to_date = number(&status["upToDateReplicas"]).or_else(|| number(&status["updatedReplicas"]));
-        // A roll-out under way makes more machines than are asked for, or replaces some itself.
+        // A rollout under way creates more machines than desired, or replaces some itself.
         let rolling =
             up_to_date != number(&status["replicas"]) || desired.is_some_and(|desired| machines.len() > desired);
         Self {
@@ -115,7 +111,7 @@ impl Group {
         }
     }
 
-    /// Whether this Machine may go now.
+    /// Whether this Machine may be deleted now.
     pub fn may_lose(&self, machine: &str) -> Result<(), Waiting> {
         let group = || self.name.clone();
         if let Some(unsettled) = &self.unsettled {
@@ -146,7 +142,7 @@ impl Group {
         }
     }
 
-    /// All there, all well, none about to go.
+    /// All Machines exist, are healthy, and none is being deleted.
     fn is_whole(&self, desired: usize) -> Result<(), Waiting> {
         if let Some(leaving) = self.members.iter().find(|member| member.deleting) {
             return Err(Waiting::OtherLeaves(self.name.clone(), leaving.name.clone()));
@@ -182,7 +178,8 @@ fn unsettled(object: &Value) -> Option<Unsettled> {
     (seen.is_none() || seen != number(&metadata["generation"])).then_some(Unsettled::Unobserved)
 }
 
-/// How many a MachineDeployment may miss, as its strategy says: `spec.strategy` up to v1beta1, `spec.rollout.strategy` from v1beta2 on.
+/// How many Machines a MachineDeployment may miss, by its strategy: `spec.strategy` up to v1beta1, `spec.rollout.strategy` from
+/// v1beta2 on.
 fn allowance(object: &Value, desired: Option<usize>) -> Allowance {
     let spec = &object["spec"];
     let strategy =
@@ -198,7 +195,7 @@ fn allowance(object: &Value, desired: Option<usize>) -> Allowance {
             else {
                 return Allowance::Unknown("its maxUnavailable cannot be read".to_owned());
             };
-            // As Cluster API resolves it: with neither nothing could ever be replaced.
+            // As Cluster API resolves it: with both at zero nothing could ever be replaced.
             Allowance::Unavailable(if unavailable == 0 && surge == 0 { 1 } else { unavailable })
         }
         Some(other) => Allowance::Unknown(format!("its strategy {other} is not known")),
@@ -235,7 +232,7 @@ fn member(machine: &Machine, more: &[&str]) -> Member {
     Member { name, deleting, trouble }
 }
 
-/// What a condition says against a Machine. One that must be there and is not says nothing good.
+/// How a condition speaks against a Machine. A required condition that is missing does, too.
 fn failing(conditions: &[Condition], type_: &str, required: bool) -> Option<String> {
     match conditions.condition(type_) {
         Some(condition) if condition.status == ConditionStatus::True => None,

@@ -1,37 +1,35 @@
-//! A person's word that a host is in maintenance, carried into MAAS, where every manager sees it.
+//! A person's request to put a host into maintenance, carried into MAAS, where every manager sees it.
 //!
-//! The tag is put on the VM host and not on its machine: it goes with the VM host when that is unregistered, so a machine that is
-//! released never carries it to its next owner.
+//! The tag is put on the VM host and not on its machine: it disappears with the VM host when that is unregistered, so a released
+//! machine never carries it to its next owner.
 
 use crate::Lookup;
 
-/// The VM host on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VmHost {
-    /// Its number.
     pub id: i64,
     /// It carries the tag.
     pub tagged: bool,
 }
 
-/// What comes next about the tag. At most one is done in a pass.
+/// The next step for the tag. At most one is performed in a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// All is as it should be.
     Nothing,
-    /// Writes on the MaasMachine that the tag of this VM host is ours. Lost: it is not there, and is written again.
+    /// Records on the MaasMachine that the tag of this VM host is ours. After a crash: the annotation shows it, or it is written
+    /// again.
     Note(i64),
-    /// Puts the tag on the VM host. Lost: the VM host does not show it, and it is put again; adding a tag twice changes nothing.
+    /// Tags the VM host. After a crash: the VM host shows the tag, or it is added again; adding a tag twice changes nothing.
     Tag(i64),
-    /// Takes the tag off the VM host. Lost: the VM host still shows it.
+    /// Removes the tag from the VM host. After a crash: the VM host does not show the tag any more, or it is removed again.
     Untag(i64),
-    /// Removes the note. Lost: the note is there, the tag is not.
+    /// Removes the annotation. After a crash: the annotation is gone, or it is removed again.
     Forget,
     /// Whether the VM host carries the tag is not known.
     Wait(String),
 }
 
-/// Decides. `noted` is the VM host whose tag is ours. A tag that was there before we noted anything is a person's: it stays.
+/// `noted` is the VM host whose tag is ours. A tag that existed before we recorded anything is a person's: it stays.
 pub fn step(wanted: bool, noted: Option<i64>, host: &Lookup<VmHost>) -> Step {
     if !wanted && noted.is_none() {
         return Step::Nothing;
@@ -54,7 +52,7 @@ pub fn step(wanted: bool, noted: Option<i64>, host: &Lookup<VmHost>) -> Step {
 mod tests {
     use super::*;
 
-    /// Carries the steps out until nothing is left to do, dying before every write once in between.
+    /// Performs the steps until nothing is left to do, crashing before every write once in between.
     fn settle(wanted: bool, mut noted: Option<i64>, mut host: VmHost) -> (Option<i64>, bool, Vec<Step>) {
         let mut steps = Vec::new();
         for _ in 0..5 {
@@ -93,7 +91,7 @@ mod tests {
         let tagged = VmHost { id: 7, tagged: true };
         assert_eq!(settle(true, None, tagged), (None, true, vec![]));
         assert_eq!(settle(false, None, tagged), (None, true, vec![]));
-        // The machine was registered anew since: the tag on the new VM host is not the one that was noted.
+        // The machine was registered again since: the tag on the new VM host is not the recorded one.
         assert_eq!(settle(false, Some(6), tagged), (None, true, vec![Step::Forget]));
     }
 

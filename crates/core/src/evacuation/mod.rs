@@ -1,8 +1,9 @@
-//! LXD hosts that leave or are in maintenance, and the VMs on them.
+//! LXD hosts that are being released or in maintenance, and the VMs on them.
 //!
-//! A VM is never moved: the Machine that it stands for is deleted, its owner makes another one, and placement puts that elsewhere (S30).
-//! So Cluster API drains, removes the etcd member, and heeds hooks and disruption budgets, as with every deletion. At most one Machine
-//! is deleted in a pass, and everything that speaks for it is read live in that pass: nothing has to be remembered.
+//! A VM is never moved: its Machine is deleted, the owner of the Machine creates another one, and placement puts that on another
+//! host (S30). So Cluster API drains the Node, removes the etcd member, and respects hooks and disruption budgets, as with every
+//! deletion. At most one Machine is deleted in a pass, and everything that this decision rests on is read live in that pass:
+//! nothing has to be remembered.
 
 mod group;
 pub mod maintenance;
@@ -23,40 +24,35 @@ pub use waiting::Waiting;
 use crate::Lookup;
 use room::Room;
 
-/// What shall happen, and what becomes of every VM.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Plan {
     /// The one Machine that is deleted now.
     ///
-    /// If this happened and we crashed: the Machine is being deleted or gone, its control plane or MachineDeployment misses it, and the
-    /// next one waits for that.
+    /// After a crash: the Machine is being deleted or gone, its control plane or MachineDeployment misses it, and the next
+    /// deletion waits for that.
     pub delete: Option<Machine>,
     /// The hosts, in the order in which they are emptied.
     pub hosts: Vec<HostOutlook>,
 }
 
-/// What becomes of the VMs on a host.
+/// The state of the VMs on a host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostOutlook {
-    /// Its name.
     pub name: String,
-    /// Why it shall be empty.
+    /// Why it should be empty.
     pub cause: Cause,
-    /// The MaasMachine that it is.
+    /// Its MaasMachine.
     pub object: Option<ObjectName>,
-    /// The VMs on it.
     pub guests: Lookup<Vec<Outlook>>,
 }
 
-/// What becomes of a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outlook {
     /// Its name in MAAS.
     pub name: String,
     /// Its Cluster, if it is one of ours.
     pub cluster: Option<ObjectName>,
-    /// Its fate.
     pub fate: Fate,
 }
 
@@ -71,7 +67,7 @@ pub enum Fate {
     Waits(Waiting),
 }
 
-/// Decides. Total and deterministic; the order of what was observed does not matter.
+/// Total and deterministic; the order of the observations does not matter.
 pub fn decide(observed: &Observed) -> Plan {
     let mut hosts: Vec<&Host> = observed.hosts.iter().collect();
     hosts.sort_by(|a, b| (&a.cause, &a.name, a.id).cmp(&(&b.cause, &b.name, b.id)));
@@ -116,7 +112,7 @@ fn outlook(observed: &Observed, host: &Host, guest: &Guest, room: &mut Room, cho
     Outlook { name, cluster: Some(member.cluster.clone()), fate }
 }
 
-/// Whether the Machine of a VM may be deleted now, room apart. Whatever is not known keeps it.
+/// Whether the Machine of a VM may be deleted now, room aside. Anything unknown prevents it.
 fn may_go(member: &Member) -> Result<(&Machine, &Demanded), Fate> {
     let wait = |waiting| Err(Fate::Waits(waiting));
     let machine = match &member.machine {
@@ -155,7 +151,7 @@ fn may_go(member: &Member) -> Result<(&Machine, &Demanded), Fate> {
     }
 }
 
-/// The same for one VM alone, right before its Machine is deleted: whatever was true a moment ago has to be true still.
+/// The same for one VM alone, right before its Machine is deleted: everything that was true a moment ago must still be true.
 pub fn still_goes(member: &Member, machine: &Machine) -> bool {
     matches!(may_go(member), Ok((now, _)) if now == machine)
 }

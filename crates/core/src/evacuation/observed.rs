@@ -1,4 +1,4 @@
-//! What a decision about VMs on hosts that leave rests on.
+//! What a decision about the VMs on hosts that should be empty rests on.
 
 use std::fmt;
 
@@ -15,37 +15,35 @@ use super::group::Group;
 /// Everything about one MAAS, read in one pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
-    /// The hosts that shall be empty.
+    /// The hosts that should be empty.
     pub hosts: Vec<Host>,
-    /// All LXD hosts, and what is promised on them: where replacements can go.
+    /// All LXD hosts, and what is claimed on them: where replacements can be placed.
     pub site: Lookup<Site>,
-    /// VMs that are asked for already and have no place yet: they take theirs before anybody else does.
+    /// VMs that are requested already and have no place yet: they are placed before any replacement.
     pub unplaced: Vec<Demanded>,
-    /// The API server has just said that this manager may not delete Machines; its words.
+    /// The API server has just refused to let this manager delete Machines; its message.
     pub denied: Option<String>,
 }
 
-/// An LXD host that shall be empty.
+/// An LXD host that should be empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
-    /// Its number as a VM host.
+    /// ID of the VM host.
     pub id: i64,
-    /// Its name.
     pub name: String,
-    /// Why.
     pub cause: Cause,
-    /// The MaasMachine that it is, if it is one that this manager looks after.
+    /// Its MaasMachine, if this manager reconciles it.
     pub object: Option<ObjectName>,
-    /// Why it still takes new VMs: as long as it does, a replacement could come back to it.
+    /// Why it still takes new VMs: as long as it does, a replacement could be placed on it again.
     pub open: Option<String>,
     /// The VMs on it that MAAS shows.
     pub guests: Lookup<Vec<Guest>>,
 }
 
-/// Why a host shall be empty. In the order in which hosts are emptied: a machine that is being deleted holds up a roll-out.
+/// Why a host should be empty. In the order in which hosts are emptied: a machine that is being deleted blocks a rollout.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Its Machine is being deleted, or it is marked as leaving in MAAS.
+    /// Its Machine is being deleted, or it is tagged as leaving in MAAS.
     Leaving,
     /// A person put it into maintenance; the reason, which may be empty.
     Maintenance(String),
@@ -64,17 +62,13 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectName {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 impl ObjectName {
-    /// An object by namespace and name.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -91,32 +85,28 @@ impl fmt::Display for ObjectName {
 pub struct Guest {
     /// Its name in MAAS.
     pub name: String,
-    /// Whose it is.
     pub whose: Whose,
 }
 
-/// Whose a VM is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Whose {
-    /// No object that this manager looks after provably stands for it. The MAAS user who has it, if anybody does.
+    /// No object that this manager reconciles provably claims it. Holds its MAAS owner, if any.
     Foreign(Option<String>),
-    /// An object of ours stands for it, and MAAS shows that object's stamp on it.
+    /// An object of ours claims it, and it carries that object's stamp in MAAS.
     Ours(Box<Member>),
 }
 
-/// A VM of ours, with everything that tells whether it may go.
+/// A VM of ours, with everything that decides whether it may be deleted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
-    /// Its Cluster.
     pub cluster: ObjectName,
-    /// Whether MAAS is looked at with the identity of its own cluster; else why not. A replacement is asked for with that one, so only
-    /// that one tells whether there is room.
+    /// Whether MAAS is accessed with the identity of the VM's own cluster; otherwise why not. The replacement is requested with
+    /// that identity, so only that one shows whether there is room.
     pub own_identity: Result<(), String>,
-    /// What its MaasCluster says about evacuation.
+    /// The evacuation policy of its MaasCluster.
     pub consent: Lookup<Consent>,
     /// Whether it or its Cluster is paused or being moved.
     pub paused: Lookup<bool>,
-    /// Its Machine.
     pub machine: Lookup<Machine>,
     /// What replaces the Machine when it is deleted. `Absent`: nothing does.
     pub group: Lookup<Group>,
@@ -127,13 +117,12 @@ pub struct Member {
 /// Whether the owner of a cluster lets its VMs be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
-    /// Yes.
     Automatic,
     /// Only by a person.
     Manual,
 }
 
-/// What a MaasCluster says about evacuation. What cannot be read is no consent (S1).
+/// The evacuation policy of a MaasCluster. An unreadable one is no consent (S1).
 pub fn consent(spec: &MaasClusterSpec) -> Lookup<Consent> {
     let hidden = |path: &&String| *path == "evacuation" || *path == WHOLE_VALUE;
     match (&spec.evacuation, spec.unreadable.iter().find(hidden)) {
@@ -146,16 +135,14 @@ pub fn consent(spec: &MaasClusterSpec) -> Lookup<Consent> {
     }
 }
 
-/// A Cluster API Machine, as it is stored now.
+/// A Cluster API Machine, as currently stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Its namespace and name.
     pub object: ObjectName,
-    /// Its UID: another one under the same name is another machine.
+    /// Another UID under the same name is another Machine.
     pub uid: String,
-    /// Its resourceVersion: one that changed since is looked at again.
+    /// If the resourceVersion has changed, the Machine is read again.
     pub version: String,
-    /// It is being deleted.
     pub deleting: bool,
     /// A person holds it by an annotation.
     pub held: bool,
@@ -164,19 +151,17 @@ pub struct Machine {
 /// A VM that is to be placed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demanded {
-    /// The VM.
     pub vm: Vm,
-    /// Its zone, if that is settled.
+    /// Its zone, if that is fixed.
     pub zone: Option<String>,
     /// Where its siblings are, without the VM that it replaces.
     pub siblings: Vec<Sibling>,
 }
 
-/// Where VMs can be.
+/// Where VMs can be placed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Site {
-    /// All LXD hosts.
     pub hosts: Vec<placement::Host>,
-    /// What is promised and not in MAAS's figures yet.
+    /// What is claimed and not in MAAS's figures yet.
     pub claims: Vec<Claim>,
 }

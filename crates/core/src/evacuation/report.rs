@@ -1,4 +1,4 @@
-//! What the condition `Evacuating` says about hosts and clusters.
+//! The condition `Evacuating` of hosts and clusters.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::conditions::Verdict;
 /// How many VMs a condition names.
 const NAMED: usize = 8;
 
-/// What the MaasMachine of a host says.
+/// The condition for the MaasMachine of a host.
 pub fn host_verdict(host: &HostOutlook) -> Verdict {
     let HostOutlook { name, cause, .. } = host;
     let guests = match &host.guests {
@@ -33,7 +33,7 @@ pub fn host_verdict(host: &HostOutlook) -> Verdict {
     said(guests.iter(), message)
 }
 
-/// What the MaasCluster of each Cluster says that has VMs on such hosts.
+/// The condition for the MaasCluster of each Cluster that has VMs on such hosts.
 pub fn cluster_verdicts(plan: &Plan) -> BTreeMap<ObjectName, Verdict> {
     let mut of: BTreeMap<&ObjectName, Vec<(&str, &Outlook)>> = BTreeMap::new();
     for host in &plan.hosts {
@@ -57,7 +57,7 @@ pub fn cluster_verdicts(plan: &Plan) -> BTreeMap<ObjectName, Verdict> {
     of.into_iter().map(|(cluster, guests)| (cluster.clone(), verdict(guests))).collect()
 }
 
-/// What an object says that was concerned and is not any more.
+/// The condition for an object that is no longer affected.
 pub fn ended() -> Verdict {
     Verdict::new(conditions::EVACUATING, ConditionStatus::False, reasons::NOT_EVACUATING, "")
 }

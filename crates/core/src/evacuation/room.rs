@@ -1,4 +1,4 @@
-//! Whether a replacement finds a place before the VM that it replaces is given up.
+//! Whether a replacement finds a place before the VM that it replaces is deleted.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,15 +8,15 @@ use crate::placement::{self, Claim, Demand, place};
 
 use super::observed::{Demanded, Host, Observed, Whose};
 
-/// What room is left for replacements, once everybody has a place who was there before.
+/// The room left for replacements, once everything that was requested earlier has a place.
 pub(super) struct Room {
     hosts: Result<Vec<placement::Host>, String>,
     claims: Vec<Claim>,
 }
 
 impl Room {
-    /// The hosts that stay. VMs that wait for a place, and replacements of Machines that are being deleted, get theirs first; one that
-    /// finds none takes nothing away from others.
+    /// The hosts that stay. VMs that wait for a place, and replacements of Machines that are being deleted, are placed first; one
+    /// that finds no place takes nothing away from others.
     pub(super) fn new(observed: &Observed, leaving: &[&Host]) -> Self {
         let ids: BTreeSet<i64> = leaving.iter().map(|host| host.id).collect();
         let (hosts, claims) = match &observed.site {
@@ -43,7 +43,7 @@ impl Room {
         room
     }
 
-    /// Whether a VM has a place; if so it has it from now on.
+    /// Claims a place for a VM, if there is one.
     pub(super) fn take(&mut self, demanded: &Demanded) -> Result<(), String> {
         let hosts = self.hosts.as_ref().map_err(Clone::clone)?;
         let none = BTreeSet::new();

@@ -9,7 +9,7 @@ use super::group::Unsettled;
 /// Why the Machine of a VM is not deleted now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waiting {
-    /// It is none of ours. The MAAS user who has it, if anybody does.
+    /// It is not ours. Holds its MAAS owner, if any.
     Foreign(Option<String>),
     /// Something that must be known is not.
     Unknown(String),
@@ -17,52 +17,52 @@ pub enum Waiting {
     Open(String),
     /// It or its Cluster is paused or being moved.
     Paused,
-    /// The owner of the cluster does it himself: `spec.evacuation` is Manual. The Machine.
+    /// Only a person replaces the VM: `spec.evacuation` is Manual. Holds the Machine.
     Manual(String),
     /// A person holds the Machine by an annotation.
     Held(String),
     /// Nothing would replace the Machine.
     NoOwner(String),
-    /// The control plane has this one machine.
+    /// The control plane has only this machine.
     OnlyOne(String),
     /// etcd would lose its quorum.
     NoQuorum(String),
-    /// Nothing says how many machines the group may miss.
+    /// It is not specified how many machines the group may miss.
     NoAllowance(String, String),
-    /// The group is not to be disturbed.
+    /// The group must not be disturbed.
     Unsettled(String, Unsettled),
-    /// A machine of the same control plane is being deleted.
+    /// Another machine of the same control plane is being deleted.
     OtherLeaves(String, String),
     /// The control plane does not have all its machines.
     Incomplete {
         /// The group.
         group: String,
-        /// So many it has.
+        /// How many it has.
         has: usize,
-        /// So many it shall have.
+        /// How many it should have.
         wants: usize,
     },
-    /// A machine of the group is not well.
+    /// A machine of the group is not healthy.
     Unhealthy(String, String),
-    /// As many machines are missing as may be.
+    /// As many machines are missing as allowed.
     Budget {
         /// The group.
         group: String,
-        /// So many are missing.
+        /// How many are missing.
         missing: usize,
-        /// So many may be.
+        /// How many may be missing.
         allowed: usize,
     },
     /// No other host has room for the replacement.
     NoRoom(String),
-    /// Another Machine goes first.
+    /// Another Machine is deleted first.
     Turn(String),
-    /// This manager may not delete Machines. The Machine.
+    /// This manager may not delete Machines. Holds the Machine.
     Denied(String),
 }
 
 impl Waiting {
-    /// It goes on by itself; else a person has to do something.
+    /// Whether it resolves by itself; otherwise a person has to act.
     pub fn passes(&self) -> bool {
         match self {
             Self::Turn(_) | Self::OtherLeaves(..) | Self::Incomplete { .. } => true,
@@ -72,7 +72,7 @@ impl Waiting {
         }
     }
 
-    /// One word for metrics and events.
+    /// For metrics and events.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Foreign(_) => "Foreign",

@@ -7,18 +7,15 @@ use std::fmt;
 use crate::maas::State;
 use crate::machine::Constraints;
 
-/// A machine as MAAS shows it, as far as an allocation looks at it.
+/// A machine in MAAS, with the properties that an allocation considers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// Its system ID.
     pub id: String,
-    /// Its name.
     pub hostname: String,
     pub state: State,
-    /// Somebody has it.
     pub owned: bool,
     pub zone: String,
-    /// Its resource pool.
     pub pool: String,
     pub cores: i64,
     /// MiB.
@@ -26,7 +23,7 @@ pub struct Candidate {
     /// Its disks; it boots from the first.
     pub disks: Vec<Disk>,
     pub tags: BTreeSet<String>,
-    /// The LXD host that it is a VM of.
+    /// The LXD host, if it is a VM.
     pub vm_host: Option<i64>,
 }
 
@@ -34,30 +31,26 @@ pub struct Candidate {
 pub struct Disk {
     /// Bytes.
     pub size: i64,
-    /// The storage pool of the LXD host that it lies in.
+    /// The storage pool of the LXD host that it is in.
     pub storage_pool: Option<String>,
 }
 
-/// Why a machine cannot serve. In the order in which the questions are asked: whatever comes later is nearer.
+/// Why a machine does not fit. In the order of the checks: the later, the closer to fitting.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Misfit {
-    /// It is a VM, and metal is asked for.
+    /// It is a VM, and bare metal is requested.
     Vm,
-    /// Another machine was asked for by its ID.
+    /// Another machine was requested by its ID.
     NotPinned,
-    /// It is in another zone.
     OtherZone,
-    /// It is in another resource pool.
     OtherPool,
     LacksTag(String),
-    /// It has too few cores.
     TooFewCores,
-    /// It has too little memory.
     TooLittleMemory,
-    /// The disk that it boots from is not large enough.
+    /// Its boot disk is too small.
     TooLittleDisk,
     NotFree,
-    /// It failed and is kept out for a day or two.
+    /// It failed and is excluded for a day or two.
     Quarantined,
 }
 
@@ -79,7 +72,7 @@ impl fmt::Display for Misfit {
 }
 
 impl Candidate {
-    /// Whether `op=allocate` with these constraints may hand it out.
+    /// Whether `op=allocate` with these constraints may return it.
     pub fn admits(&self, constraints: &Constraints) -> Result<(), Misfit> {
         let least = |have: i64, wanted: Option<u32>| wanted.is_none_or(|wanted| have >= i64::from(wanted));
         if self.vm_host.is_some() {
@@ -119,15 +112,15 @@ impl Candidate {
         Ok(())
     }
 
-    /// The order in which MAAS hands machines out: the cheapest first, where a core costs as much as a GiB. MAAS breaks a tie by a
-    /// number that it does not show.
+    /// The order in which MAAS allocates machines: the cheapest first, where a core costs as much as a GiB. MAAS breaks a tie by
+    /// an ID that it does not show.
     pub(super) fn cheaper(&self, other: &Self) -> Ordering {
         let cost = |it: &Self| it.cores.saturating_mul(1024).saturating_add(it.memory);
         cost(self).cmp(&cost(other))
     }
 }
 
-/// What keeps metal back, counted; the nearest first.
+/// Counts why bare-metal machines do not fit; the closest to fitting first.
 pub(super) fn tally(machines: &[Candidate], constraints: &Constraints) -> String {
     let mut counts: BTreeMap<Misfit, usize> = BTreeMap::new();
     for misfit in machines.iter().filter_map(|machine| machine.admits(constraints).err()) {

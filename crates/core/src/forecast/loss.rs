@@ -1,4 +1,4 @@
-//! What dies with a host or a zone, and what comes back by itself.
+//! What is lost with a host or a zone, and what recovers by itself.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,18 @@ use jiff::Timestamp;
 
 use super::{Group, Inventory, Member, Missing, Role, forecast};
 
-/// What is lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Machines by their system ID, VMs too.
+    /// Machines by their system ID, VMs included.
     pub machines: BTreeSet<String>,
-    /// LXD hosts by their number.
+    /// LXD hosts by their ID.
     pub hosts: BTreeSet<i64>,
-    /// Whole zones.
     pub zones: BTreeSet<String>,
 }
 
 impl Lost {
-    /// What a name means: a zone, an LXD host (by name or number), or a machine (by host name or system ID) with the LXD host on
-    /// it. A VM is lost with its host. `None`: MAAS has nothing of that name.
+    /// Resolves a name: a zone, an LXD host (by name or ID), or a machine (by host name or system ID) with the LXD host on it. A
+    /// VM is lost with its host. `None`: MAAS has nothing of that name.
     pub fn named(inventory: &Inventory, name: &str) -> Option<Self> {
         let mut lost = Self::default();
         let is_zone = inventory.zones.contains(name);
@@ -47,7 +45,7 @@ impl Lost {
         (lost != Self::default()).then_some(lost)
     }
 
-    /// Takes what names mean together. The error is a name that means nothing.
+    /// Resolves all names together. The error is a name that resolves to nothing.
     pub fn all<'a>(inventory: &Inventory, names: &'a [String]) -> Result<Self, &'a str> {
         let mut all = Self::default();
         for name in names {
@@ -69,52 +67,48 @@ impl Lost {
     }
 }
 
-/// A MachineHealthCheck.
 #[derive(Debug, Clone, Default)]
 pub struct HealthCheck {
     pub name: String,
     /// Namespace and name of its Cluster.
     pub cluster: String,
-    /// The names of the machines that it looks after.
+    /// The names of the machines that it checks.
     pub machines: BTreeSet<String>,
     /// With more unhealthy machines than this it does nothing.
     pub most_unhealthy: Option<usize>,
 }
 
-/// What becomes of a cluster.
+/// What happens to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// It loses nothing.
     Untouched,
     /// It replaces what it lost by itself.
     Recovers,
-    /// It goes on, but a person has to replace what it lost.
+    /// It keeps running, but a person has to replace what it lost.
     NeedsPerson { why: String },
-    /// It goes on, but there is nothing to replace what it lost with.
+    /// It keeps running, but there is nothing to replace what it lost with.
     CannotReplace {
         /// What is missing.
         missing: Vec<Missing>,
     },
-    /// More than half of its etcd members stay away: its API server stands still until they are back or etcd is restored.
+    /// More than half of its etcd members are lost: its API server is down until they are back or etcd is restored.
     LosesQuorum,
 }
 
-/// What a cluster loses.
 #[derive(Debug, Clone)]
 pub struct Impact {
-    /// Its namespace and name.
     pub cluster: String,
-    /// All machines of its control plane.
+    /// The size of its control plane.
     pub control_planes: usize,
-    /// Those that are lost, by name.
+    /// Lost control plane machines, by name.
     pub lost_control_planes: Vec<String>,
-    /// Workers that are lost, by name.
+    /// Lost workers, by name.
     pub lost_workers: Vec<String>,
-    /// What becomes of it.
     pub fate: Fate,
 }
 
-/// What every cluster loses with what is lost, and whether it recovers. etcd is taken to be on the control plane's machines.
+/// What every cluster loses, and whether it recovers. Assumes that etcd runs on the control plane's machines.
 pub fn without(
     inventory: &Inventory,
     groups: &[Group],

@@ -1,11 +1,11 @@
-//! What a change needs, worked out before anybody makes it.
+//! What a change needs, computed before anybody makes it.
 //!
-//! Pure, as every decision: from what MAAS has, what Cluster API is told to have and what there is already to the steps that
-//! Cluster API would take, the machine or LXD host that each would get, and what is missing. Machines are chosen as MAAS chooses
-//! them (the cheapest free one that meets the manager's own [`Constraints`](crate::machine::Constraints)), hosts by the manager's
-//! own [`place`](crate::placement::place).
+//! Pure, like every decision. The input is what MAAS has, the desired state of the Cluster API objects, and the machines that
+//! exist. The result is the steps that Cluster API would take, the machine or LXD host that each would get, and what is missing.
+//! Machines are chosen as MAAS chooses them (the cheapest free one that meets the manager's own
+//! [`Constraints`](crate::machine::Constraints)), hosts by the manager's own [`place`](crate::placement::place).
 //!
-//! MAAS has other users, so this is true of the moment it was read, and a promise to nobody.
+//! MAAS has other users, so the result holds for the moment when MAAS was read; it reserves nothing.
 
 mod candidate;
 mod loss;
@@ -24,38 +24,31 @@ pub use candidate::{Candidate, Disk, Misfit};
 pub use loss::{Fate, HealthCheck, Impact, Lost, without};
 pub use rollout::forecast;
 
-/// What MAAS has.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    /// Every machine, VMs too.
+    /// Every machine, VMs included.
     pub machines: Vec<Candidate>,
-    /// The LXD hosts.
     pub hosts: Vec<Host>,
-    /// The names of all zones.
     pub zones: BTreeSet<String>,
-    /// The names of all resource pools.
     pub pools: BTreeSet<String>,
 }
 
-/// What the machines of a group do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// They hold etcd and the API server.
+    /// They run etcd and the API server.
     ControlPlane,
     /// Everything else.
     Workers,
 }
 
-/// Machines that are made from one template: a control plane, a MachineDeployment or a MachineSet.
+/// Machines that are created from one template: a control plane, a MachineDeployment or a MachineSet.
 #[derive(Debug, Clone)]
 pub struct Group {
     /// Namespace and name of its Cluster.
     pub cluster: String,
-    /// Its own name.
     pub name: String,
-    /// What its machines do.
     pub role: Role,
-    /// How many machines it shall have.
+    /// The desired number of machines.
     pub replicas: usize,
     /// What new machines ask for, or what is wrong with the template.
     pub intent: Result<Intent, Problem>,
@@ -63,15 +56,15 @@ pub struct Group {
     pub failure_domain: Option<String>,
     /// The failure domains that a control plane is spread over.
     pub failure_domains: Vec<String>,
-    /// How many machines more than `replicas` a roll-out may have.
+    /// How many machines above `replicas` a rollout may have.
     pub surge: usize,
-    /// How many machines less than `replicas` a roll-out may have.
+    /// How many machines below `replicas` a rollout may have.
     pub unavailable: usize,
-    /// The machines that are there.
+    /// The machines that exist.
     pub members: Vec<Member>,
 }
 
-/// A machine that is there.
+/// A machine that exists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Member {
     /// Its name in Kubernetes.
@@ -79,50 +72,46 @@ pub struct Member {
     /// Its system ID; `None` while MAAS has nothing for it.
     pub machine: Option<String>,
     pub zone: Option<String>,
-    /// A roll-out replaces it.
+    /// A rollout replaces it.
     pub outdated: bool,
-    /// It is being deleted, so it counts as gone; what it holds is not free yet.
+    /// It is being deleted, so it counts as gone; its resources are not free yet.
     pub leaving: bool,
 }
 
-/// What would happen.
 #[derive(Debug, Clone, Default)]
 pub struct Forecast {
     /// In the order in which Cluster API takes them.
     pub steps: Vec<Step>,
     /// What each group can choose from.
     pub groups: Vec<Supply>,
-    /// What there is too little of. Empty: it fits.
+    /// What is lacking. Empty: the change fits.
     pub missing: Vec<Missing>,
 }
 
 impl Forecast {
-    /// Whether every machine gets one.
+    /// Whether every machine gets what it asks for.
     pub fn fits(&self) -> bool {
         self.missing.is_empty()
     }
 }
 
-/// One machine comes or goes.
+/// One machine is created or deleted.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// Namespace and name of the Cluster.
     pub cluster: String,
     pub group: String,
-    /// The machine's name in Kubernetes, or a number of its own while it has none.
+    /// The machine's name in Kubernetes, or a generated one if it has none yet.
     pub machine: String,
-    /// What happens.
     pub action: Action,
 }
 
-/// What happens in a step.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// A machine is made.
     Create(Server),
-    /// A machine is deleted, and what it held is free afterwards.
+    /// A machine is deleted, and its resources are free afterwards.
     Delete {
-        /// So many VMs are on it and must go first (S11).
+        /// How many VMs are on it and must be deleted first (S11).
         hosted_vms: usize,
     },
 }
@@ -130,7 +119,6 @@ pub enum Action {
 /// What a new machine gets.
 #[derive(Debug, Clone)]
 pub enum Server {
-    /// A physical machine.
     Metal {
         /// Its system ID.
         id: String,
@@ -142,11 +130,11 @@ pub enum Server {
         /// The names of all free machines that met the constraints, this one first.
         choices: Vec<String>,
     },
-    /// A VM, with what became of every host.
+    /// A VM, with the verdict on every host.
     Vm(Box<Placement>),
     Nothing {
         why: String,
-        /// What became of every host, for a VM.
+        /// For a VM: the verdict on every host.
         placement: Option<Box<Placement>>,
     },
 }
@@ -157,34 +145,32 @@ pub struct Supply {
     /// Namespace and name of the Cluster.
     pub cluster: String,
     pub group: String,
-    /// Free metal that meets its constraints, by zone and pool.
+    /// Free bare-metal machines that meet its constraints, by zone and pool.
     pub metal: Vec<Free>,
-    /// What placing one more VM would say after all steps.
+    /// The placement of one more VM after all steps.
     pub next_vm: Option<Box<Placement>>,
 }
 
-/// Free metal in one zone and pool.
+/// Free bare-metal machines in one zone and pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Free {
     pub zone: String,
-    /// The resource pool.
     pub pool: String,
-    /// So many fit now.
+    /// How many fit now.
     pub now: usize,
-    /// So many are left after all steps.
+    /// How many are left after all steps.
     pub left: usize,
 }
 
-/// Something that there is too little of.
+/// Something that is lacking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// Namespace and name of the Cluster.
     pub cluster: String,
     pub group: String,
-    /// How many.
     pub count: usize,
-    /// In words: "two more machines with 32 GB of memory in zone az2".
+    /// A phrase such as "two more machines with 32 GB of memory in zone az2".
     pub what: String,
-    /// What keeps back the machines or hosts that come nearest.
+    /// Why the machines or hosts that come closest do not fit.
     pub why: String,
 }

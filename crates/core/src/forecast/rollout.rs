@@ -11,8 +11,8 @@ use crate::placement::Sibling;
 use super::stock::Stock;
 use super::{Action, Forecast, Group, Inventory, Missing, Role, Server, Step, Supply, candidate, words};
 
-/// Works out every step, in the order of `groups`: what is waiting already, then each group's roll-out and growth. Cluster API
-/// begins with a control plane, so groups of one cluster are given in that order.
+/// Computes every step, in the order of `groups`: what is waiting already, then each group's rollout and scale-up. Cluster API
+/// begins with the control plane, so the groups of one cluster must be in that order.
 pub fn forecast(inventory: &Inventory, groups: &[Group], now: Timestamp) -> Forecast {
     let mut run =
         Run { stock: Stock::new(inventory), inventory, now, forecast: Forecast::default(), short: Vec::new() };
@@ -78,7 +78,7 @@ impl Run<'_> {
             .collect()
     }
 
-    /// Machines that Kubernetes has and MAAS does not come first: they ask already.
+    /// Machines that exist in Kubernetes and have nothing in MAAS come first: they are requesting already.
     fn serve_waiting(&mut self, group: &Group, live: &mut [Live]) {
         for index in 0..live.len() {
             let Some(waiting) = live.get(index).filter(|it| !it.served) else { continue };
@@ -106,14 +106,14 @@ impl Run<'_> {
                 let (name, zone) = (format!("{}-new-{made}", group.name), zone_of(group, live));
                 match self.create(group, live, &name, zone.as_deref()) {
                     Ok(new) => live.push(new),
-                    // It waits for the old machine that goes next.
+                    // It waits for the old machine that is deleted next.
                     Err(_) if outdated > 0 && total > wanted.saturating_sub(group.unavailable) => {
                         self.forecast.steps.pop();
                         made -= 1;
                         self.delete_one(group, live);
                     }
                     Err(short) if outdated > 0 => {
-                        // What was freed comes round again, so one to begin with is enough, besides what the group grows by.
+                        // Freed resources are used again, so one machine to begin with is enough, plus what the group grows by.
                         let count = wanted.saturating_sub(total) + usize::from(group.unavailable == 0);
                         self.short.extend(short.map(|short| Short { count: count.max(1), ..*short }));
                         return;
@@ -131,7 +131,7 @@ impl Run<'_> {
         }
     }
 
-    /// Finds something for a new machine and notes the step. The error is what it lacks; `None` if the template is to blame.
+    /// Finds something for a new machine and records the step. The error is what it lacks; `None` if the template is to blame.
     fn create(
         &mut self,
         group: &Group,
@@ -207,7 +207,7 @@ impl Run<'_> {
         let spread = group.role == Role::ControlPlane && !group.failure_domains.is_empty();
         let crowd =
             |machine: &Live| if spread { in_zone.get(&machine.zone.as_deref()).copied().unwrap_or(0) } else { 0 };
-        // Of equals `max_by_key` takes the last, and the oldest is the first.
+        // Of equal elements `max_by_key` takes the last, and the oldest is the first.
         let oldest = live.iter().enumerate().rev().max_by_key(|(_, it)| (it.outdated, !it.served, crowd(it)));
         let Some(index) = oldest.map(|(index, _)| index) else { return };
         let gone = live.remove(index);
@@ -238,7 +238,7 @@ impl Run<'_> {
         }
     }
 
-    /// What metal a group asks for, in whichever zone.
+    /// The bare-metal constraints of a group, in whichever zone.
     fn metal_of(&self, group: &Group) -> Option<Constraints> {
         match &group.intent {
             Ok(Intent::Metal(metal)) => Some(Constraints::of(metal, group.failure_domain.as_deref(), self.now)),
@@ -261,7 +261,7 @@ impl Run<'_> {
         Supply { cluster: group.cluster.clone(), group: group.name.clone(), metal, next_vm }
     }
 
-    /// Puts together what is missing of the same.
+    /// Merges equal shortages.
     fn finish(mut self) -> Forecast {
         let mut together: Vec<Short> = Vec::new();
         for short in self.short {
@@ -291,8 +291,8 @@ fn nothing(why: String, placement: Option<Box<crate::placement::Placement>>) -> 
     Server::Nothing { why, placement }
 }
 
-/// The zone that a new machine is asked for in: the group's own, or the one of a control plane's failure domains that has fewest
-/// machines that stay, then fewest at all. Cluster API takes the first by name of those that are left.
+/// The zone in which a new machine is requested: the group's own, or the one of a control plane's failure domains that has the
+/// fewest up-to-date machines, then the fewest overall. Among equals Cluster API takes the first by name.
 fn zone_of(group: &Group, live: &[Live]) -> Option<String> {
     if group.failure_domain.is_some() || group.role == Role::Workers {
         return group.failure_domain.clone();
@@ -304,7 +304,7 @@ fn zone_of(group: &Group, live: &[Live]) -> Option<String> {
 }
 
 /// Where the machines are that a new one is spread against, as the manager sees it: those of its control plane, or of its
-/// MachineSet, which a roll-out makes anew.
+/// MachineSet, which a rollout creates anew.
 fn siblings(group: &Group, live: &[Live]) -> Vec<Sibling> {
     let counts = |it: &&Live| it.served && it.zone.is_some() && (group.role == Role::ControlPlane || !it.outdated);
     live.iter().filter(counts).map(|it| Sibling { host: it.host, zone: it.zone.clone() }).collect()

@@ -10,7 +10,6 @@ use crate::placement::{Demand, Host, Placement, Sibling, StoragePool, place};
 use super::candidate::Candidate;
 use super::{Free, Inventory, Server};
 
-/// What is left.
 pub(super) struct Stock {
     pub(super) machines: Vec<Candidate>,
     hosts: Vec<Host>,
@@ -38,13 +37,13 @@ impl Stock {
         })
     }
 
-    /// Asks where a VM would go.
+    /// Where a VM would be placed.
     pub(super) fn place(&self, vm: &Vm, zone: Option<&str>, siblings: &[Sibling]) -> Placement {
         let demand = Demand { vm, zone, failed: &BTreeSet::new() };
         place(&demand, &self.hosts, &[], siblings)
     }
 
-    /// Takes the room for a VM that was placed.
+    /// Takes the resources of a VM that was placed.
     pub(super) fn compose(&mut self, vm: &Vm, placement: &Placement) {
         let Ok(choice) = &placement.choice else { return };
         let Some(host) = self.hosts.iter_mut().find(|host| host.id == choice.host) else { return };
@@ -54,7 +53,6 @@ impl Stock {
         in_pool(host, Some(&choice.storage_pool), |pool| pool.free -= bytes);
     }
 
-    /// How many VMs are on a machine.
     pub(super) fn hosted_vms(&self, id: &str) -> usize {
         let hosts: BTreeSet<i64> = self.hosts_of(id).map(|host| host.id).collect();
         self.machines.iter().filter(|machine| machine.vm_host.is_some_and(|host| hosts.contains(&host))).count()
@@ -64,7 +62,7 @@ impl Stock {
         self.hosts.iter().filter(move |host| host.system_id.as_deref() == Some(id))
     }
 
-    /// A machine is released, or a VM deleted: others can have it, or its room.
+    /// A machine is released, or a VM deleted: others can have it, or its resources.
     pub(super) fn give_back(&mut self, id: &str) {
         let Some(index) = self.machines.iter().position(|machine| machine.id == id) else { return };
         let Some(machine) = self.machines.get_mut(index) else { return };
@@ -80,11 +78,11 @@ impl Stock {
             return;
         }
         (machine.state, machine.owned) = (State::Ready, false);
-        // It is no host any more.
+        // It is not an LXD host any more.
         self.hosts.retain(|host| host.system_id.as_deref() != Some(id));
     }
 
-    /// Free metal that meets constraints, by zone and pool.
+    /// Free bare-metal machines that meet the constraints, by zone and pool.
     pub(super) fn free(&self, constraints: &Constraints) -> BTreeMap<(String, String), usize> {
         let mut counts = BTreeMap::new();
         for machine in self.machines.iter().filter(|machine| machine.admits(constraints).is_ok()) {
@@ -93,7 +91,7 @@ impl Stock {
         counts
     }
 
-    /// The same, beside what was free before.
+    /// The same, next to what was free before.
     pub(super) fn compare(&self, before: &BTreeMap<(String, String), usize>, constraints: &Constraints) -> Vec<Free> {
         let after = self.free(constraints);
         let places: BTreeSet<&(String, String)> = before.keys().chain(after.keys()).collect();
@@ -110,7 +108,7 @@ impl Stock {
     }
 }
 
-/// Changes the pool of this name; without a name the one where MAAS puts disks.
+/// Changes the pool of this name; without a name, the pool where MAAS puts disks.
 fn in_pool(host: &mut Host, name: Option<&String>, change: impl FnOnce(&mut StoragePool)) {
     let by_name = name.and_then(|name| host.pools.iter().position(|pool| pool.name == *name));
     let index = by_name.or_else(|| host.pools.iter().position(|pool| pool.default)).unwrap_or(0);

@@ -93,7 +93,7 @@ fn member(id: &str, zone: &str, outdated: bool) -> Member {
     Member { name, machine: Some(id.into()), zone, outdated, leaving: false }
 }
 
-/// "+hostname" for what comes, "-name" for what goes, "!" for what gets nothing.
+/// "+hostname" for what is created, "-name" for what is deleted, "!" for what gets nothing.
 fn story(forecast: &Forecast) -> Vec<String> {
     let told = forecast.steps.iter().map(|step| match &step.action {
         Action::Create(Server::Metal { hostname, .. }) => format!("+{hostname}"),
@@ -159,7 +159,7 @@ fn a_roll_out_needs_one_spare_machine_and_then_uses_what_it_frees() {
     assert_eq!(story(&rolled), ["+spare", "-on-a", "+a", "-on-b", "+b", "-on-c"]);
     assert!(rolled.fits());
 
-    // Without a surge the old one goes first, and nothing more is needed.
+    // Without a surge the old one is deleted first, and nothing more is needed.
     all.machines.pop();
     let in_place = Group { surge: 0, unavailable: 1, ..control_plane };
     let rolled = forecast(&all, &[in_place], now());
@@ -244,7 +244,7 @@ fn a_template_that_cannot_be_acted_upon_is_told_once() {
     assert!(forecast.missing[0].what.contains("spec.image is empty"));
 }
 
-/// Three control planes and a worker: VMs on h1 and h2, metal in az3.
+/// Three control planes and a worker: VMs on h1 and h2, bare metal in az3.
 fn running() -> (Inventory, Vec<Group>) {
     let mut machines = vec![taken("m1", "az1"), taken("m2", "az2"), taken("bm", "az3")];
     for (id, on) in [("vm1", 1), ("vm2", 2), ("vm3", 2)] {
@@ -281,7 +281,7 @@ fn losing_one_of_three_control_planes_is_survived_and_two_are_not() {
     assert_eq!(lose(&["az1", "az2"]).fate, Fate::LosesQuorum);
     assert_eq!(lose(&["az3", "1"]).fate, Fate::LosesQuorum);
     assert_eq!(Lost::all(&all, &["nobody".to_owned()]), Err("nobody"));
-    // A key may not show the machines of others: then their objects tell the zone.
+    // An API key may not show the machines of others: then their objects provide the zone.
     let blind = Inventory { machines: Vec::new(), ..all.clone() };
     let zones = ["az2", "az3"].map(String::from);
     let gone = Lost::all(&blind, &zones).unwrap();

@@ -1,4 +1,4 @@
-//! What is missing, in words.
+//! Phrases for what is missing.
 
 use std::fmt::Write as _;
 
@@ -67,7 +67,7 @@ fn memory(megabytes: u32) -> String {
     }
 }
 
-/// Small numbers as words, as people write them.
+/// Small numbers as words.
 fn number(count: usize) -> String {
     const WORDS: [&str; 13] =
         ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];

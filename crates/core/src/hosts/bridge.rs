@@ -1,35 +1,32 @@
-//! The bridge of a machine that becomes an LXD host, in MAAS's model of its network.
+//! The bridge of a machine that becomes an LXD host, in MAAS's network model.
 //!
-//! It is made while the machine is Allocated: then it takes over the address of its parent and goes by itself on release. On a
-//! Ready machine it would stay, and drop the address.
+//! It is created while the machine is Allocated: then it takes over the address of its parent, and MAAS removes it on release. On
+//! a Ready machine it would stay, and drop the address.
 
-/// Which bridge there shall be.
+/// The desired bridge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DesiredBridge {
     pub name: String,
-    /// The interface that it is made of; `None` is the one that the machine boots from.
+    /// The interface that is bridged; `None` is the boot interface.
     pub parent: Option<String>,
-    /// It is made if it is not there. Otherwise somebody else sees to it.
+    /// Create it if it is missing. Otherwise somebody else does.
     pub make: bool,
 }
 
-/// The interfaces of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Network {
-    /// Number of the one that it boots from.
+    /// ID of the boot interface.
     pub boot: Option<i64>,
-    /// All of them.
     pub interfaces: Vec<Interface>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Its number.
     pub id: i64,
     pub name: String,
     /// `physical`, `bond`, `vlan` or `bridge`.
     pub kind: String,
-    /// Names of interfaces that are made of it.
+    /// Names of interfaces built on it.
     pub children: Vec<String>,
 }
 
@@ -39,21 +36,20 @@ impl Interface {
     }
 }
 
-/// What is to be done about the bridge.
+/// The next step for the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BridgeStep {
-    /// Nothing.
     Fine,
-    /// It is made of this interface.
+    /// Create it on this interface.
     Make {
-        /// The number of the interface.
+        /// ID of the interface.
         parent: i64,
     },
-    /// It cannot be made; what to do, in a sentence.
+    /// It cannot be created; the message states what to do.
     Problem(String),
 }
 
-/// Decides. A bond is bridged as a whole; of an interface that VLANs are made of, the untagged network is.
+/// A bond is bridged as a whole; of an interface with VLANs, the untagged network is bridged.
 pub fn step(desired: &DesiredBridge, network: &Network) -> BridgeStep {
     let named = |name: &str| network.interfaces.iter().find(|interface| interface.name == name);
     if !desired.make {

@@ -7,10 +7,11 @@ use super::plan::{Effect, Standing, Step};
 use super::registration;
 use crate::Lookup;
 
-/// How many machines a sentence names.
+/// How many machines a message names.
 const NAMED: usize = 3;
 
-/// What the DaemonSet says about where it comes from: with another text it is applied again, and rolls out.
+/// The annotation of the DaemonSet that identifies its configuration: if it differs, the DaemonSet is applied again, and rolls
+/// out.
 pub fn note(observed: &Observed, image: &str) -> String {
     let desired = &observed.desired;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -25,7 +26,7 @@ pub fn note(observed: &Observed, image: &str) -> String {
     )
 }
 
-/// Decides. Total: whatever was observed, there is a step, and it never panics.
+/// Total: every observation yields a step, without a panic.
 pub fn decide(observed: &Observed, now: Timestamp) -> Step {
     match set_up(observed, now) {
         Err(step) => step,
@@ -37,7 +38,7 @@ fn only(standing: Standing) -> Step {
     Step { effect: None, standing, registered: 0 }
 }
 
-/// Does it, unless it failed a moment ago.
+/// Performs the effect, unless it failed a moment ago.
 fn attempt(observed: &Observed, effect: Effect, message: &str, now: Timestamp) -> Step {
     match observed.trouble.get(effect.target()) {
         Some(trouble) if trouble.holds(now) => only(Standing::Failed(trouble.message.clone())),
@@ -47,7 +48,7 @@ fn attempt(observed: &Observed, effect: Effect, message: &str, now: Timestamp) -
 
 type Ground<'a> = (&'a Pair, &'a [Node], Option<String>);
 
-/// What every machine needs. Answers the pair, the Nodes, and what is still rolling out.
+/// What every machine needs. Returns the key pair, the Nodes, and what is still rolling out.
 fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
     let pair = match &observed.pair {
         Lookup::Found(pair) => pair,
@@ -65,7 +66,7 @@ fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
         {
             rolling_out(agent)
         }
-        // Without an image there is nothing to apply, but what runs goes on.
+        // Without an image there is nothing to apply, but the running agent goes on.
         (Lookup::Found(agent), None) => rolling_out(agent),
         (Lookup::Absent, None) => {
             return Err(only(Standing::Failed(
@@ -109,7 +110,7 @@ fn rolling_out(agent: &Agent) -> Option<String> {
         .then(|| format!("the agent is rolling out: {} of {} nodes have it", agent.updated, agent.desired))
 }
 
-/// One effect for the first machine that needs one; all of them count.
+/// One effect for the first machine that needs one; all of them count for the standing.
 fn machines(observed: &Observed, pair: &Pair, nodes: &[Node], rollout: Option<String>, now: Timestamp) -> Step {
     let mut effect = None;
     let mut registered = 0;

@@ -1,14 +1,14 @@
-//! What a `MaasCluster` asks of its hosts, in one form whatever the dialect.
+//! What a `MaasCluster` asks of its hosts, in one form whatever the dialect of its spec.
 
 use capmaas_api::MaasClusterSpec;
 use capmaas_api::cluster::{ClusterLxdConfig, NicType};
 
 use super::bridge::DesiredBridge;
 
-/// The longest name that Linux takes for an interface. MAAS would accept a longer one, and the deployment fail.
+/// The longest interface name that Linux accepts. MAAS would accept a longer one, and the deployment would fail.
 const LONGEST_NAME: usize = 15;
 
-/// What the machines of a cluster shall be as LXD hosts.
+/// The desired configuration of a cluster's machines as LXD hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredHosts {
     /// Driver of the storage pool.
@@ -23,7 +23,7 @@ pub struct DesiredHosts {
     pub pool: Option<String>,
 }
 
-/// What the spec asks for: nothing, hosts, or something that cannot be understood, in a sentence.
+/// Resolves the spec: no hosts, hosts, or a message about what cannot be understood.
 pub fn desired(spec: &MaasClusterSpec) -> Result<Option<DesiredHosts>, String> {
     let matters = |path: &&String| *path == "." || path.starts_with("lxd");
     if let Some(path) = spec.unreadable.iter().find(matters) {

@@ -1,5 +1,5 @@
-//! A machine that is a VM host and shall be given back. Nothing is taken from it before nothing is on it (S11): no more
-//! placements, the agent told to stop and seen stopped, no VM left, a refresh that worked, and only then it is unregistered.
+//! A machine that is a VM host and should be released. Nothing is removed while anything is on it (S11). First it takes no more
+//! VMs, the agent is asked to stop and seen stopped, no VM is left, and a refresh succeeds; only then is it unregistered.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -9,51 +9,47 @@ use crate::Lookup;
 /// Annotation on a `MaasMachine`: when its registration as VM host was last sent (S2).
 pub const ASKED_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/lxd-host-asked-at";
 
-/// How long an agent that does not answer is waited for. It looks at its Node every minute. One that runs on without having
-/// heard does no harm: in managed mode it does not speak to MAAS at all.
+/// How long to wait for an agent that does not answer. It reads its Node every minute. One that keeps running without having seen
+/// the request does no harm: in managed mode it never contacts MAAS.
 const AGENT: SignedDuration = SignedDuration::from_mins(3);
-/// How long a refresh that worked is believed.
+/// How long a successful refresh is trusted.
 const FRESH: SignedDuration = SignedDuration::from_mins(2);
-/// How many VMs a sentence names.
+/// How many VMs a message names.
 const NAMED: usize = 5;
 
-/// What is known about a leaving machine as a VM host.
+/// What is known about a machine that is being released, as a VM host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AsHost {
-    /// Nobody looked: it does not matter now.
+    /// Not read: it does not matter now.
     NotAsked,
-    /// It could not be found out.
+    /// It could not be read.
     Unknown(String),
     /// MAAS has no VM host on the machine.
     NoHost,
-    /// MAAS has one.
     Host(Box<LeavingHost>),
 }
 
-/// A VM host on a leaving machine.
+/// A VM host on a machine that is being released.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeavingHost {
-    /// Its number.
     pub id: i64,
     pub name: String,
     /// It carries [`LEAVING_TAG`](crate::placement::LEAVING_TAG).
     pub marked: bool,
-    /// The VMs that MAAS knows on it, whoever has them; each with whose it is.
+    /// The VMs that MAAS knows on it, whoever owns them; each with its owner.
     pub vms: Lookup<Vec<String>>,
     pub agent: AgentSight,
 }
 
-/// The agent of a leaving host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentSight {
-    /// Nobody can be asked; the sentence says why.
+    /// It cannot be queried; the message states why.
     Silent(String),
     /// The machine has no Node any more, so no agent runs.
     NoNode,
-    /// The machine has this Node.
     Node {
         name: String,
-        /// It asks its agent to stop.
+        /// The Node asks its agent to stop.
         told: bool,
         /// The agent has stopped, or there was none.
         left: bool,
@@ -62,30 +58,29 @@ pub enum AgentSight {
     },
 }
 
-/// What is remembered of a leaving host.
+/// What the journal remembers of a VM host that is being released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Note {
-    /// When it began to leave.
+    /// When its release began.
     pub since: Timestamp,
-    /// Since then the agent said once that MAAS knows every instance on it.
+    /// Since then the agent reported once that MAAS knows every instance on it.
     #[serde(default)]
     pub clear: bool,
-    /// When a refresh last worked.
+    /// When a refresh last succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refreshed: Option<Timestamp>,
 }
 
-/// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeavingStep {
     Mark,
-    /// Tells the agent of this Node to stop.
+    /// Ask the agent of this Node to stop.
     Tell(String),
-    /// Has MAAS look at it.
+    /// Make MAAS refresh the VM host.
     Refresh,
     Unregister,
-    /// VMs are on it; which, in a sentence.
+    /// VMs are on it; the message names them.
     Held(String),
     /// Something else has to happen first.
     Wait(String),
@@ -93,7 +88,7 @@ pub enum LeavingStep {
     Stuck(String),
 }
 
-/// Decides, and keeps the note.
+/// Decides the next step, and updates the note.
 pub fn step(host: &LeavingHost, note: &mut Note, now: Timestamp) -> LeavingStep {
     let LeavingHost { id, name, .. } = host;
     if !host.marked {

@@ -1,5 +1,5 @@
-//! Clusters whose machines become LXD hosts: the bridge before a machine is deployed, the agent on its nodes, its registration
-//! in MAAS, and how a host leaves.
+//! Clusters whose machines become LXD hosts: the bridge before a machine is deployed, the agent on its Nodes, its registration in
+//! MAAS, and the release of a host.
 
 pub mod bridge;
 mod decide;

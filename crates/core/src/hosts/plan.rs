@@ -1,97 +1,98 @@
-//! What shall happen about the hosts of a cluster.
+//! The plan for the hosts of a cluster.
 
 use super::{DesiredHosts, observed::Place};
 
-/// One thing to do. At most one is done in a pass.
+/// One action. At most one is performed in a pass.
+///
+/// Each variant states how its result is seen again if it took effect and we crashed before recording it ("after a crash").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Makes the key pair with which MAAS comes to the hosts of this cluster, and keeps it in a Secret of the manager's namespace.
+    /// Creates the key pair with which MAAS connects to the hosts of this cluster, and stores it in a Secret in the manager's
+    /// namespace.
     ///
-    /// If this happened and we crashed: the Secret is there. A second one under its name is refused by the API server.
+    /// After a crash: the Secret exists. The API server refuses a second one of its name.
     MakePair,
     /// Applies the agent with all it needs to the workload cluster; the DaemonSet comes last.
     ///
-    /// If this happened, as a whole or in part, and we crashed: the DaemonSet carries the note, or all is applied again, which
-    /// changes nothing that is as it should be.
+    /// After a crash, with all or some of it applied: the DaemonSet carries the annotation, or everything is applied again, which
+    /// changes nothing that is as desired.
     ApplyAgent {
         image: String,
         /// Its settings.
         desired: Box<DesiredHosts>,
-        /// The note for the DaemonSet.
+        /// The annotation for the DaemonSet.
         note: String,
     },
-    /// Tells the nodes which certificate to trust. It is public; no key and no MAAS credentials go along (S22).
+    /// Tells the Nodes which certificate to trust. It is public; no private key and no MAAS credentials are sent along (S22).
     ///
-    /// If this happened and we crashed: the ConfigMap holds it.
+    /// After a crash: the ConfigMap holds it.
     HandOver {
-        /// In PEM.
+        /// PEM.
         certificate: String,
     },
-    /// Registers a machine as VM host, while its project is empty (S12). The time is noted on its MaasMachine before.
+    /// Registers a machine as VM host, while its project is empty (S12). The time is stored on its MaasMachine before.
     ///
-    /// If this happened and we crashed: the VM host is found by its machine, or by its name and our certificate. Until the note
-    /// is old enough, one that is not found may still appear (S2).
+    /// After a crash: the VM host is found by its machine, or by its name and our certificate. Until the stored time is old
+    /// enough, one that is not found may still appear (S2).
     Register(Box<Registration>),
     /// Gives a VM host another key and address.
     ///
-    /// If this happened and we crashed: the VM host shows them.
+    /// After a crash: the VM host shows them.
     Renew {
-        /// Its number.
+        /// ID of the VM host.
         id: i64,
-        /// The MaasMachine.
+        /// Name of the MaasMachine.
         host: String,
         /// As `https://address:port`.
         address: String,
     },
-    /// Puts a VM host into the zone and pool that the cluster asks for.
+    /// Moves a VM host to the zone and pool that the cluster asks for.
     ///
-    /// If this happened and we crashed: the VM host shows them.
+    /// After a crash: the VM host shows them.
     Move {
-        /// Its number.
+        /// ID of the VM host.
         id: i64,
-        /// The MaasMachine.
+        /// Name of the MaasMachine.
         host: String,
         /// Where to.
         place: Place,
     },
-    /// Tells the agent of a node that MAAS comes with this certificate now, so that it trusts earlier ones no longer.
+    /// Tells the agent of a Node that MAAS uses this certificate now, so that it stops trusting earlier ones.
     ///
-    /// If this happened and we crashed: the Node says so.
+    /// After a crash: the Node shows it.
     TellCertificate {
-        /// The MaasMachine.
+        /// Name of the MaasMachine.
         host: String,
         node: String,
         /// Of the certificate.
         fingerprint: String,
     },
-    /// Has MAAS look at a VM host that it has not reached yet, and learn why not.
+    /// Makes MAAS refresh a VM host that it has not reached yet, and report why.
     ///
-    /// If this happened and we crashed: doing it again does no harm while MAAS knows every instance (S12).
+    /// After a crash: a repetition does no harm while MAAS knows every instance (S12).
     Refresh {
-        /// Its number.
+        /// ID of the VM host.
         id: i64,
-        /// The MaasMachine.
+        /// Name of the MaasMachine.
         host: String,
     },
 }
 
-/// A VM host to be.
+/// A VM host to register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// The MaasMachine.
+    /// Name of the MaasMachine.
     pub host: String,
     /// Its name: that of the Node.
     pub name: String,
     /// As `https://address:port`.
     pub address: String,
-    /// The LXD project.
     pub project: String,
-    /// Where it goes.
     pub place: Place,
 }
 
 impl Effect {
-    /// What it is about; failures are remembered by it.
+    /// What the effect is about; failures are remembered by it.
     pub fn target(&self) -> &str {
         match self {
             Self::MakePair => "key pair",
@@ -105,7 +106,7 @@ impl Effect {
         }
     }
 
-    /// One word for logs.
+    /// For logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::MakePair => "make_pair",
@@ -120,22 +121,20 @@ impl Effect {
     }
 }
 
-/// How one thing stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// As it should be.
+    /// As desired.
     Right,
-    /// Not yet; what is awaited, in a sentence.
+    /// Not yet; the message states what is awaited.
     Pending(String),
-    /// A person has to act; how, in a sentence.
+    /// A person has to act; the message states how.
     Failed(String),
 }
 
-/// What shall happen, and how all of it stands.
+/// The next effect, and the state of all hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Step {
-    /// The one thing to do.
     pub effect: Option<Effect>,
     /// The hosts of the control plane, all together.
     pub standing: Standing,

@@ -1,5 +1,5 @@
-//! One machine on its way to being a VM host in MAAS. As the agent does it by itself in standalone mode, with one difference:
-//! here only its report tells what is on the node.
+//! The registration of one machine as VM host in MAAS. The steps are those of the agent in standalone mode, with one difference:
+//! here only the agent's report shows what is on the node.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,7 +21,7 @@ fn failed(why: impl Into<String>) -> Next {
     (None, Standing::Failed(why.into()))
 }
 
-/// What comes next for one machine.
+/// The next step for one machine.
 pub(super) fn step(observed: &Observed, pair: &Pair, host: &Host, node: Option<&Node>, now: Timestamp) -> Next {
     let Some(node) = node else { return pending("it has not joined the cluster as a Node yet") };
     let Some(report) = &node.report else { return pending("the agent has not reported yet; is its Pod running?") };
@@ -67,7 +67,7 @@ pub(super) fn step(observed: &Observed, pair: &Pair, host: &Host, node: Option<&
     }
 }
 
-/// The cluster's zone and pool, else the machine's own.
+/// The cluster's zone and pool, otherwise the machine's own.
 fn wanted(observed: &Observed, own: &Place) -> Place {
     Place {
         zone: observed.desired.zone.clone().unwrap_or_else(|| own.zone.clone()),
@@ -75,7 +75,7 @@ fn wanted(observed: &Observed, own: &Place) -> Place {
     }
 }
 
-/// The agent cannot make the node a host. What MAAS puts on a machine only before its deployment needs a new machine.
+/// The agent cannot make the node a host. What MAAS sets up only before a deployment needs a new machine.
 fn unready(report: &Report) -> Next {
     let message = &report.message;
     match (report.open.as_deref(), report.state.as_str()) {
@@ -90,7 +90,7 @@ fn unready(report: &Report) -> Next {
     }
 }
 
-/// A person gave the agent a MAAS key: it registers the node, and we only look.
+/// A person gave the agent a MAAS API key: it registers the node, and we only observe.
 fn standalone(host: &Host, report: &Report) -> Next {
     match &host.vm_host {
         Lookup::Found(vm_host) if vm_host.machine.as_ref() == Some(&host.machine) && works(vm_host) => {
@@ -146,7 +146,7 @@ fn existing(
             report.project.as_deref().unwrap_or_default()
         ));
     }
-    // S12 again: MAAS looks at the project whenever the host is changed or refreshed.
+    // S12 again: MAAS reads the project whenever the host is changed or refreshed.
     let guarded = |effect: Effect, message: String| match &vm_host.strangers {
         Lookup::Found(strangers) if strangers.is_empty() => (Some(effect), Standing::Pending(message)),
         Lookup::Found(strangers) => failed(too_late(&vm_host.project, strangers)),
@@ -164,7 +164,7 @@ fn existing(
             format!("MAAS is told that VM host {name} ({id}) is at {address} now, not at {}", vm_host.address);
         return guarded(Effect::Renew { id: *id, host: host_name, address }, message);
     }
-    // What the cluster does not say was settled when the host was registered, and is a person's to change.
+    // What the cluster does not specify was settled when the host was registered, and is a person's to change.
     let place = wanted(observed, &vm_host.place);
     if place != vm_host.place {
         let message = format!("VM host {name} ({id}) moves to zone {} and pool {}", place.zone, place.pool);
@@ -180,7 +180,7 @@ fn existing(
     }
     match &vm_host.machine {
         None => pending(format!("MAAS has not matched VM host {name} ({id}) to a machine yet")),
-        // The earlier pair was lost, or somebody knows it.
+        // The earlier key pair was lost, or somebody else knows it.
         Some(_) if !report.earlier.is_empty() && report.told.as_ref() != Some(&pair.fingerprint) => {
             let (node, fingerprint) = (node.name.clone(), pair.fingerprint.clone());
             (Some(Effect::TellCertificate { host: host_name, node, fingerprint }), Standing::Right)

@@ -1,4 +1,4 @@
-//! Decisions about hosts, as tables and as properties over anything that can be observed.
+//! Decisions about hosts, as tables and as properties over arbitrary observations.
 
 use std::collections::BTreeMap;
 
@@ -262,7 +262,7 @@ fn s22_the_agent_is_told_when_maas_has_the_new_key_so_that_the_old_one_opens_not
     assert_eq!(effect(&earlier(Some("before"))), "tell_certificate", "it was about another one");
     let Lookup::Found(pair) = prepared().pair else { panic!() };
     assert_eq!(effect(&earlier(Some(&pair.fingerprint))), "");
-    // Not while MAAS still comes with the old one.
+    // Not while MAAS still uses the old one.
     let mut observed = earlier(None);
     observed.hosts[0].vm_host = Lookup::Found(VmHost { certificate: Some("before".into()), ..vm_host() });
     assert_eq!(effect(&observed), "renew");

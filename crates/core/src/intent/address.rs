@@ -8,18 +8,17 @@ use capmaas_api::{MaasMachineSpec, reasons};
 use super::Problem;
 use crate::cluster::network::Network;
 
-/// A fixed address that is asked for.
+/// A requested fixed address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FixedAddress {
-    /// Somebody else (an IPAM controller) is going to fill it in; until then nothing is allocated.
+    /// Another component, such as an IPAM controller, is going to fill it in; until then nothing is allocated.
     Awaited,
-    /// This one.
     Literal(IpAddr),
 }
 
 impl FixedAddress {
-    /// What a spec asks for. Network, gateway and resolvers of the object form are MAAS's to know: they come from the
-    /// subnet that holds the address, and what the object says about them must not be another network.
+    /// Resolves the spec. Network, gateway and resolvers of the object form are not used: MAAS takes them from the subnet that
+    /// holds the address. Only `cidr` is checked: it must contain the address.
     pub(super) fn of(spec: &MaasMachineSpec) -> Result<Option<Self>, Problem> {
         let Some(fixed) = &spec.static_ip else { return Ok(None) };
         let Some(text) = fixed.address().map(str::trim).filter(|text| !text.is_empty()) else {
@@ -41,7 +40,7 @@ impl FixedAddress {
         Ok(Some(Self::Literal(address)))
     }
 
-    /// What is said while nobody has filled it in.
+    /// The problem that is reported until it is filled in.
     pub fn awaited() -> Problem {
         Problem {
             reason: reasons::WAITING_FOR_STATIC_IP,

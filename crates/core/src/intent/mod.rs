@@ -1,4 +1,4 @@
-//! What a `MaasMachine` asks for, in one form whatever the dialect. Nothing downstream looks at a dialect again.
+//! What a `MaasMachine` asks for, in one form whatever the dialect of its spec. Nothing downstream reads a dialect again.
 
 use capmaas_api::machine::{Erase, LxdSection, ProvisioningMode};
 use capmaas_api::{MaasMachineSpec, ProviderId, provider_id::Scheme, reasons};
@@ -9,49 +9,45 @@ mod vm;
 pub use address::FixedAddress;
 pub use vm::{Attach, Mode, Nic, Vm};
 
-/// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Intent {
-    /// A physical machine.
     Metal(Metal),
-    /// A VM on an LXD host.
     Vm(Box<Vm>),
 }
 
 /// A physical machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metal {
-    /// At least so many cores.
+    /// Minimum number of cores.
     pub min_cpu: Option<u32>,
-    /// At least so many MB of memory.
+    /// Minimum memory in MB.
     pub min_memory: Option<u32>,
-    /// At least so many GB of disk.
+    /// Minimum disk in GB.
     pub min_disk: Option<u32>,
     /// All of these MAAS tags.
     pub tags: Vec<String>,
-    /// This resource pool.
     pub pool: Option<String>,
-    /// This zone. The Machine's failure domain wins over it.
+    /// The Machine's failure domain wins over it.
     pub zone: Option<String>,
-    /// This very machine, asked for by a person.
+    /// Exactly this machine, requested by a person.
     pub pinned: Option<String>,
-    /// The image, as MAAS is asked for it.
+    /// The image, as MAAS expects it.
     pub image: String,
     /// Run from memory and leave the disks alone.
     pub in_memory: bool,
-    /// What happens to the disks when the machine is given back; `None` is MAAS's own setting.
+    /// How the disks are wiped on release; `None` is MAAS's own setting.
     pub erase: Option<Wipe>,
     /// A fixed address, on the interface whose subnet holds it.
     pub address: Option<FixedAddress>,
 }
 
-/// What happens to the disks of a machine that is given back.
+/// How the disks of a released machine are wiped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wipe {
     Nothing,
-    /// Beginning and end of each.
+    /// Beginning and end of each disk.
     Quick,
-    /// By the disk's own means.
+    /// By the disk's own secure erase.
     Secure,
     /// Every block.
     Full,
@@ -60,9 +56,7 @@ pub enum Wipe {
 /// A spec that cannot be acted upon. The machine is left alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// For programs.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
 }
 
@@ -72,17 +66,17 @@ pub fn asks_for_vm(spec: &MaasMachineSpec) -> Result<bool, Problem> {
     Ok(match is_vm(spec)? {
         Some(true) => true,
         None if spec.parent.as_ref().is_some_and(|parent| !parent.is_empty()) => true,
-        // The Go provider wrote maas:// for VMs as well, so only the other scheme says anything.
+        // The Go provider wrote maas:// for VMs as well, so only the other scheme is conclusive.
         None | Some(false) => names_a_vm(spec) && !metal_said,
     })
 }
 
-/// Resolves a spec. `on_record` is true once a machine is on record, so that `systemID` no longer asks for one.
+/// Resolves a spec. `on_record` is true once a machine is in the journal, so that `systemID` no longer requests one.
 pub fn resolve(spec: &MaasMachineSpec, on_record: bool) -> Result<Intent, Problem> {
     resolve_as(spec, on_record, asks_for_vm(spec)?)
 }
 
-/// The same for a machine that is metal or a VM already, whatever the spec says by now.
+/// The same for a machine whose kind is fixed already, whatever the spec asks for now.
 pub fn resolve_as(spec: &MaasMachineSpec, on_record: bool, is_vm: bool) -> Result<Intent, Problem> {
     if !spec.unreadable.is_empty() {
         return Err(unreadable(format!("cannot read {} of the stored spec; correct it", spec.unreadable.join(", "))));
@@ -99,7 +93,7 @@ pub fn resolve_as(spec: &MaasMachineSpec, on_record: bool, is_vm: bool) -> Resul
         return Err(not_for_metal_yet(address));
     }
     let at_least = |field: &str, number: i64| match count(field, number) {
-        // What was asked for when the machine was allocated is over.
+        // Constraints mattered only for the allocation, which is done.
         Err(_) if !wish => Ok(None),
         counted => counted.map(|number| Some(number).filter(|number| *number > 0)),
     };
@@ -118,7 +112,7 @@ pub fn resolve_as(spec: &MaasMachineSpec, on_record: bool, is_vm: bool) -> Resul
     }))
 }
 
-/// What the switches say; two that disagree are a contradiction, a mode that we do not know is never taken for metal.
+/// What the switches ask for. Two that disagree are a contradiction; an unknown mode never counts as bare metal.
 fn is_vm(spec: &MaasMachineSpec) -> Result<Option<bool>, Problem> {
     let mode = match &spec.provisioning_mode {
         Some(ProvisioningMode::Unknown(mode)) => {
@@ -142,7 +136,7 @@ fn is_vm(spec: &MaasMachineSpec) -> Result<Option<bool>, Problem> {
     Ok(answer.map(|(_, value)| value))
 }
 
-/// A number of cores, MB or GB. One that no machine can have is not left out without a word.
+/// A number of cores, MB or GB. One that no machine can have is reported, not dropped.
 fn count(field: &str, number: i64) -> Result<u32, Problem> {
     let unit = match field {
         "minCPU" => "cores",
@@ -180,9 +174,9 @@ fn wipe(spec: &MaasMachineSpec) -> Result<Option<Wipe>, Problem> {
     }))
 }
 
-/// MAAS keeps a static link, and with it the address, on metal that it releases, and takes it back only from a machine that is
-/// allocated. So giving it back would mean to allocate a machine once more that was released already, and whoever is faster
-/// gets the machine together with the address. Until that can be done safely it is refused.
+/// MAAS keeps a static link, and with it the address, on a bare-metal machine that it releases, and allows removing it only while
+/// the machine is allocated. So freeing the address would mean allocating the released machine once more, and another user may be
+/// faster and get the machine together with the address. Until that can be done safely it is refused.
 fn not_for_metal_yet(address: &FixedAddress) -> Problem {
     if *address == FixedAddress::Awaited {
         return FixedAddress::awaited();

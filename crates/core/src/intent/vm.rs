@@ -1,4 +1,4 @@
-//! A VM on an LXD host, and what of its settings cannot be done.
+//! A VM on an LXD host, and which of its settings cannot be honoured.
 
 use capmaas_api::machine::{DEFAULT_VM_DISK_GB, LxdNetworkConfig, MINIMUM_VM_MEMORY_MB, MachineLxdConfig, VmConfig};
 use capmaas_api::{MaasMachineSpec, reasons, size};
@@ -6,51 +6,48 @@ use capmaas_api::{MaasMachineSpec, reasons, size};
 use super::address::FixedAddress;
 use super::{Problem, Wipe, contradiction, count, image, unreadable, wipe};
 
-/// A VM on an LXD host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vm {
-    /// Exactly so many cores, at least one.
+    /// Exact number of cores, at least one.
     pub cores: u32,
-    /// Exactly so many MiB of memory, at least 1024.
+    /// Exact memory in MiB, at least 1024.
     pub memory: u32,
     /// The root disk, in 10⁹ bytes, at least one.
     pub disk: u32,
-    /// The storage pool of the root disk; the host's default one if none is named.
+    /// The storage pool of the root disk; the host's default if none is named.
     pub storage_pool: Option<String>,
-    /// The host carries all of these tags, and the VM gets them.
+    /// The host must carry all of these tags, and the VM gets them.
     pub tags: Vec<String>,
-    /// The host is in this resource pool.
+    /// The resource pool of the host.
     pub pool: Option<String>,
-    /// The host is in this zone. The Machine's failure domain wins over it.
+    /// The zone of the host. The Machine's failure domain wins over it.
     pub zone: Option<String>,
-    /// This very host: its name, its number, or the system ID of its machine.
+    /// Exactly this host: its name, its ID, or the system ID of its machine.
     pub host: Option<String>,
-    /// The host is registered with this LXD project.
+    /// The LXD project that the host is registered with.
     pub project: Option<String>,
-    /// The VM has this LXD profile.
+    /// The LXD profile of the VM.
     pub profile: Option<String>,
-    /// The network cards, eth0 first. None: one card in the network that MAAS chooses.
+    /// The NICs, eth0 first. Empty: one NIC in the network that MAAS chooses.
     pub nics: Vec<Nic>,
-    /// A fixed address, on the card whose subnet holds it.
+    /// A fixed address, on the NIC whose subnet holds it.
     pub address: Option<FixedAddress>,
-    /// The image, as MAAS is asked for it.
+    /// The image, as MAAS expects it.
     pub image: String,
-    /// What happens to the disk when the VM is given back.
+    /// How the disk is wiped on release.
     pub erase: Option<Wipe>,
 }
 
-/// A network card of a VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Nic {
     /// `eth0`, `eth1`, …
     pub name: String,
-    /// What it is attached to.
     pub to: Attach,
-    /// How it gets its address; `None` leaves it as MAAS made it, which is AUTO.
+    /// How it gets its address; `None` leaves MAAS's default, which is AUTO.
     pub mode: Option<Mode>,
 }
 
-/// What a network card is attached to.
+/// What a NIC is attached to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Attach {
     /// The network that the host boots from.
@@ -62,21 +59,21 @@ pub enum Attach {
     Subnet(String),
 }
 
-/// How a network card gets its address.
+/// How a NIC gets its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     /// MAAS chooses an address at each deployment.
     Auto,
     /// From a DHCP server.
     Dhcp,
-    /// An address of its own that MAAS chooses and the machine keeps.
+    /// A fixed address that MAAS chooses and the machine keeps.
     Static,
     /// Up, without an address.
     LinkUp,
 }
 
-/// Resolves a VM. Settings that cannot be done are a problem only while no VM is there (`strict`): one that runs is not
-/// abandoned for a field that nobody ever honoured (S24).
+/// Resolves a VM. Settings that cannot be honoured are a problem only while there is no VM (`strict`): a running one is not
+/// abandoned for a field that was never honoured (S24).
 pub(super) fn resolve(spec: &MaasMachineSpec, strict: bool) -> Result<Vm, Problem> {
     let config = spec.lxd_config.clone().unwrap_or_default();
     let old = spec.lxd.as_ref().and_then(|section| section.vm_config.clone()).unwrap_or_default();
@@ -122,7 +119,7 @@ fn sized(field: &str, number: i64, strict: bool) -> Result<u32, Problem> {
     }
 }
 
-/// What MAAS cannot do for a VM.
+/// Refuses what MAAS cannot do for a VM.
 fn refuse(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> Result<(), Problem> {
     if spec.deploy_in_memory == Some(true) {
         return Err(contradiction("spec.deployInMemory works on physical machines only, and this is a VM; remove it"));
@@ -139,7 +136,7 @@ fn refuse(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> 
     Ok(())
 }
 
-/// GB of 10⁹ bytes, as MAAS counts them; what is more than a whole one is rounded up.
+/// GB of 10⁹ bytes, as MAAS counts them; fractions are rounded up.
 fn disk(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> Result<u32, Problem> {
     let size = config.storage.as_ref().and_then(|storage| storage.size.as_ref()).filter(|size| !size.is_empty());
     let gigabytes = if let Some(size) = size {
@@ -152,7 +149,7 @@ fn disk(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> Re
     u32::try_from(gigabytes).map_err(|_| unreadable(format!("a disk of {gigabytes} GB is more than MAAS can make")))
 }
 
-/// The cards, in the order of their names.
+/// The NICs, in the order of their names.
 fn nics(network: Option<&LxdNetworkConfig>, old: &VmConfig) -> Result<Vec<Nic>, Problem> {
     let mut to: Vec<Attach> = Vec::new();
     if let Some(network) = network {
@@ -175,7 +172,7 @@ fn nics(network: Option<&LxdNetworkConfig>, old: &VmConfig) -> Result<Vec<Nic>, 
         let name = format!("eth{index}");
         let mode = match modes.remove(&name).filter(|word| !word.is_empty()) {
             Some(word) => Some(mode(&name, &word)?),
-            // As the Go provider had it: AUTO for the first, DHCP for the others.
+            // As in the Go provider: AUTO for the first, DHCP for the others.
             None => (index > 0).then_some(Mode::Dhcp),
         };
         nics.push(Nic { name, to, mode });

@@ -1,7 +1,7 @@
-//! How the network interfaces of an Allocated machine get the addresses that were asked for: which write comes next.
+//! How the network interfaces of an Allocated machine get the requested addresses: which write comes next.
 //!
-//! One write at a time, and each shows in the interfaces when they are read again, so that a crash in between loses
-//! nothing. An address that somebody holds is never taken from them. What nobody asked for stays as MAAS has it.
+//! One write at a time, and the next read of the interfaces shows each of them, so a crash in between loses nothing. An address
+//! that somebody else holds is never taken away. What was not requested stays as it is in MAAS.
 
 use std::net::IpAddr;
 
@@ -11,17 +11,16 @@ use crate::Lookup;
 use crate::cluster::network::Network;
 use crate::intent::{Attach, FixedAddress, Mode, Nic, Problem};
 
-/// What is asked for.
+/// The requested link configuration.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DesiredLinks<'a> {
-    /// A fixed address.
     pub address: Option<&'a FixedAddress>,
-    /// The network cards of a VM; metal names none.
+    /// The NICs of a VM; bare metal has none.
     pub nics: &'a [Nic],
 }
 
 impl DesiredLinks<'_> {
-    /// Nothing is asked for: MAAS's own settings will do, and nobody has to look at interfaces.
+    /// Nothing is requested: MAAS's defaults will do, and interfaces need not be read.
     pub fn is_empty(&self) -> bool {
         self.address.is_none() && self.nics.iter().all(|nic| nic.mode.is_none())
     }
@@ -30,41 +29,36 @@ impl DesiredLinks<'_> {
 /// What MAAS shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sight {
-    /// The machine's interfaces.
     pub interfaces: Vec<Interface>,
     /// All subnets that MAAS knows.
     pub subnets: Vec<Subnet>,
-    /// Who has the fixed address; `Absent` if nobody does or none is asked for.
+    /// Who has the fixed address; `Absent` if nobody does or none is requested.
     pub holder: Lookup<Holder>,
 }
 
-/// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// The number.
     pub id: i64,
     /// `eth0`, …
     pub name: String,
     /// The machine boots from it.
     pub boot: bool,
-    /// Number of its VLAN.
+    /// ID of its VLAN.
     pub vlan: Option<i64>,
-    /// Interfaces that are made of it, such as a bridge: they have the links then.
+    /// Interfaces built on it, such as a bridge: these have the links then.
     pub children: Vec<String>,
-    /// Interfaces that it is made of.
+    /// Interfaces that it is built on.
     pub parents: Vec<String>,
-    /// How it is configured.
     pub links: Vec<Link>,
 }
 
-/// How an interface is configured on one subnet.
+/// The configuration of an interface on one subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// The number.
     pub id: i64,
-    /// How it gets its address; `None` for a word that nobody knows.
+    /// How it gets its address; `None` for a mode that is not known.
     pub mode: Option<Mode>,
-    /// Number of the subnet.
+    /// ID of the subnet.
     pub subnet: Option<i64>,
     /// The address, once there is one.
     pub address: Option<IpAddr>,
@@ -72,16 +66,14 @@ pub struct Link {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
-    /// The number.
     pub id: i64,
     pub name: String,
     /// `10.0.0.0/24`
     pub cidr: String,
-    /// Number of its VLAN.
+    /// ID of its VLAN.
     pub vlan: Option<i64>,
 }
 
-/// Who has an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     /// System ID of a machine.
@@ -91,37 +83,38 @@ pub struct Holder {
 }
 
 /// A write to one interface.
+///
+/// Each variant states how its result is seen again if it took effect and we crashed before recording it ("after a crash").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Links an interface to a subnet. Lost: the interface shows the link; doing it again changes nothing.
+    /// Links an interface to a subnet. After a crash: the interface shows the link; a repetition changes nothing.
     Link {
         interface: i64,
         /// How it gets its address.
         mode: Mode,
-        /// Number of the subnet; none for an interface that is only up.
+        /// ID of the subnet; none for an interface that is only up.
         subnet: Option<i64>,
-        /// The address, for a fixed one; without it MAAS chooses.
+        /// The address, if it is fixed; otherwise MAAS chooses.
         address: Option<IpAddr>,
-        /// The links that are there go. Never set where one of them is on another subnet.
+        /// Removes the existing links. For a fixed address, never set where one of them is on another subnet.
         replace: bool,
     },
-    /// Takes a link away, to make room for another on the same subnet. Lost: the link is gone.
+    /// Removes a link, to make room for another on the same subnet. After a crash: the link is gone.
     Unlink { interface: i64, link: i64 },
 }
 
-/// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// All is as it was asked for.
+    /// Everything is as requested.
     Done,
     Write(Change),
     /// It cannot be done; the machine is not deployed without it.
     Refused(Problem),
-    /// Nobody could tell whether it can be done; the sentence says why.
+    /// Whether it can be done is not known; the message states why.
     Unknown(String),
 }
 
-/// What comes next for a machine of ours in Allocated.
+/// The next write for an Allocated machine of ours.
 pub fn next(machine: &str, wish: &DesiredLinks<'_>, sight: &Sight) -> Next {
     let mut fixed = None;
     match wish.address {
@@ -138,7 +131,7 @@ pub fn next(machine: &str, wish: &DesiredLinks<'_>, sight: &Sight) -> Next {
         let Some(interface) = card(sight, nic, index) else {
             return refused(format!("the VM has no network card {}; delete the Machine to get another one", nic.name));
         };
-        // The fixed address is on this card: that is its mode.
+        // The fixed address is on this NIC: that is its mode.
         if fixed == Some(interface.id) {
             continue;
         }
@@ -156,7 +149,7 @@ fn holding(address: IpAddr, interfaces: &[Interface]) -> Option<(&Interface, &Li
     links.into_iter().find(|(_, link)| link.mode == Some(Mode::Static) && link.address == Some(address))
 }
 
-/// The interface of a fixed address, and what is to be written to it, if anything.
+/// The interface of a fixed address, and the write that it needs, if any.
 fn literal(machine: &str, address: IpAddr, sight: &Sight) -> Result<(i64, Option<Change>), Next> {
     if let Some((interface, _)) = holding(address, &sight.interfaces) {
         return Ok((interface.id, None));
@@ -200,13 +193,13 @@ fn literal(machine: &str, address: IpAddr, sight: &Sight) -> Result<(i64, Option
     Ok((interface.id, Some(replacing(interface, Mode::Static, subnet.id, Some(address)))))
 }
 
-/// A bridge on what the machine boots from counts as what it boots from.
+/// A bridge on the boot interface counts as the boot interface.
 fn boots(interface: &Interface, sight: &Sight) -> bool {
     let boot = |name: &String| sight.interfaces.iter().any(|parent| parent.boot && parent.name == *name);
     interface.boot || interface.parents.iter().any(boot)
 }
 
-/// A link instead of those on the same subnet. Links on other subnets are not ours to remove.
+/// A link that replaces those on the same subnet. Links on other subnets are not ours to remove.
 fn replacing(interface: &Interface, mode: Mode, subnet: i64, address: Option<IpAddr>) -> Change {
     let here = |link: &&Link| link.subnet.is_none() || link.subnet == Some(subnet);
     if interface.links.iter().all(|link| here(&link)) {
@@ -218,7 +211,7 @@ fn replacing(interface: &Interface, mode: Mode, subnet: i64, address: Option<IpA
     }
 }
 
-/// The interface of a card: by its name, else by its place in the order in which MAAS made them.
+/// The interface of a NIC: by its name, otherwise by its position in the order in which MAAS created them.
 fn card<'a>(sight: &'a Sight, nic: &Nic, index: usize) -> Option<&'a Interface> {
     let mut cards: Vec<&Interface> = sight.interfaces.iter().filter(|it| it.parents.is_empty()).collect();
     cards.sort_by_key(|interface| interface.id);

@@ -1,4 +1,4 @@
-//! Which write comes next, and that writing ends.
+//! Which write comes next, and that the writes end.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn card(id: i64, vlan: i64, links: Vec<Link>) -> Interface {
     Interface { id, name, boot: id == 1, vlan: Some(vlan), children: Vec::new(), parents: Vec::new(), links }
 }
 
-/// Two cards, AUTO on 10.0.0.0/24 and on 10.1.0.0/24.
+/// Two NICs, AUTO on 10.0.0.0/24 and on 10.1.0.0/24.
 fn sight() -> Sight {
     Sight {
         interfaces: vec![card(1, 1, vec![link(11, Mode::Auto, 1)]), card(2, 2, vec![link(21, Mode::Auto, 2)])],

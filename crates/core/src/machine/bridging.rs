@@ -1,4 +1,4 @@
-//! The bridge of metal that becomes an LXD host: made after allocation and before deployment.
+//! The bridge of a bare-metal machine that becomes an LXD host: created after allocation and before deployment.
 
 use capmaas_api::{Severity, reasons};
 
@@ -11,12 +11,12 @@ use crate::hosts::bridge::{self, BridgeStep};
 use crate::maas;
 
 impl Provisioning<'_> {
-    /// What has to happen about the bridge before the machine is deployed, if anything. A VM gets none.
+    /// The step that the bridge needs before the machine is deployed, if any. A VM gets no bridge.
     pub(super) fn bridge(&self, metal: &maas::Machine) -> Option<Step> {
         let around = match &self.observed.maas_cluster {
             Lookup::Found(around) => around,
             Lookup::Absent => return None,
-            // Deployed without its bridge, the machine could never become a host.
+            // Deployed without its bridge, the machine could never become an LXD host.
             Lookup::Unknown(why) => return Some(unseen(why)),
         };
         let wish = match &around.bridge {
@@ -37,7 +37,7 @@ impl Provisioning<'_> {
     }
 }
 
-/// The machine stays allocated until a person has acted.
+/// The machine stays Allocated until a person acts.
 fn unbridged(why: &str) -> Step {
     let message = format!("the bridge for VMs cannot be made: {why}");
     Step::say(Progress::not_yet(Severity::Error, reasons::BRIDGE_FAILED, message), after(60))

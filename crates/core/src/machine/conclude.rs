@@ -1,4 +1,4 @@
-//! What the answer to an effect means.
+//! What the outcome of an effect means for the journal, the status and the next pass.
 
 use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::{ConditionStatus, MaasMachineStatus, Severity, conditions, reasons};
@@ -11,21 +11,18 @@ use super::{Effect, Observed, Outcome, Plan, status, vm_status};
 use crate::conditions::Verdict;
 use crate::plan::{Event, Refusal, Requeue};
 
-/// What follows from an outcome.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Conclusion {
-    /// The journal to store; `None` if it stays as the plan had it.
+    /// The journal to store; `None` if the plan's is still right.
     pub journal: Option<Journal>,
     /// The status to write instead of the plan's.
     pub status: Option<MaasMachineStatus>,
-    /// When to look again.
     pub requeue: Requeue,
-    /// What to tell.
     pub events: Vec<Event>,
 }
 
-/// Draws the conclusion. The journal is the one that was stored before the effect.
+/// Interprets the outcome of an effect, starting from the journal that was stored before it.
 pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Outcome, now: Timestamp) -> Conclusion {
     let stored = plan.journal().or(observed.journal()).cloned();
     let mut journal = stored.clone();
@@ -79,8 +76,8 @@ pub fn conclude(observed: &Observed, plan: &Plan, effect: &Effect, outcome: &Out
     conclusion
 }
 
-/// Whether the answer to a write is written down by itself. Not where the machine shows what was done to it: it will again. The machine
-/// that an allocation brought is noted with what is done next.
+/// Whether the answer to a write is stored on its own. Not where the machine shows the result: the next read shows it again. The
+/// machine that an allocation returned is stored together with the next effect.
 fn writes(effect: &Effect, shown: bool) -> bool {
     match effect {
         Effect::Deploy { .. } | Effect::Release { .. } => !shown,
@@ -89,7 +86,7 @@ fn writes(effect: &Effect, shown: bool) -> bool {
     }
 }
 
-/// What kind of failure it is that a VM was not made; `None` if it has nothing to do with the host.
+/// Which kind of failure a refused VM is; `None` if it has nothing to do with the host.
 fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
     let kind = match refusal {
         Refusal::NoRoom => LxdErrorKind::InsufficientResources,
@@ -100,25 +97,25 @@ fn lxd_error(place: &Place, refusal: Refusal, why: &str) -> Option<LxdError> {
     Some(LxdError::new(kind, format!("{}: {why}", place.host_name)).on_host(place.host_name.clone()))
 }
 
-/// The host refused: the next one is tried. A VM of that name is first looked for.
+/// The host refused, so the next one is tried. If a VM of that name exists, it is looked for first.
 fn refused_vm(journal: &mut Journal, place: &Place, refusal: Refusal, why: &str, now: Timestamp) -> Option<Event> {
     let error = lxd_error(place, refusal, why)?;
     let vm = journal.vm.as_mut()?;
     let unanswered = matches!(vm.stage, VmStage::Unanswered(_));
     let mut message = error.to_string();
     if refusal == Refusal::HostTrouble || unanswered && refusal != Refusal::Exists {
-        // MAAS may have lost the host in the middle, now or the time before, and the name is not used again. That a VM of the
-        // name exists is not said where there is no room for another one (880).
+        // MAAS may have lost the host in the middle, now or the time before, and the name is not used again. MAAS does not report
+        // that a VM of the name exists where there is no room for another one (880).
         message = format!("{message}; should its LXD hold {} all the same, remove it there", vm.name);
     }
     if refusal == Refusal::Exists {
         vm.stage.become_at(VmStage::OnlyInLxd);
     } else if refusal == Refusal::HalfWay && !unanswered {
-        // As if no answer had come: asked once more under the same name, LXD says whether it has one (S12).
+        // As if no answer had come: when the same name is requested again, LXD reports whether it has that VM (S12).
         vm.stage.become_at(VmStage::Unanswered);
         return None;
     } else {
-        // Another manager was first: the next look at the hosts shows what is left, and the host is none the worse for it.
+        // Another manager was faster: the next read of the hosts shows what is left. The host itself is not at fault.
         if refusal != Refusal::NoRoom {
             vm.avoid_host(now);
         }
@@ -127,13 +124,13 @@ fn refused_vm(journal: &mut Journal, place: &Place, refusal: Refusal, why: &str,
     Some(Event::warning(error.kind.reason(), message))
 }
 
-/// What the journal had said in advance, and that did not happen.
+/// Reverts what the journal recorded in advance and what did not happen.
 fn take_back(journal: &mut Journal, effect: &Effect, refusal: Refusal) {
     let Some(allocation) = &mut journal.allocation else { return };
     match effect {
         Effect::Deploy { .. } => allocation.deploy_began = None,
         Effect::DisableSwap { .. } if refusal == Refusal::Denied => allocation.swap_denied = true,
-        // Taken by somebody meanwhile: theirs to turn off.
+        // Somebody else took it meanwhile: its power is theirs to manage.
         Effect::Reclaim { machine, .. } if refusal == Refusal::NoMatch && allocation.machine == *machine => {
             allocation.released = None;
         }
@@ -149,7 +146,7 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
         (Effect::Compose { .. } | Effect::RefreshHost { .. }, _) => {
             (Severity::Warning, reasons::VM_CREATION_FAILED, 30)
         }
-        // Taken by somebody, or not yet free: the next look tells.
+        // Taken by somebody, or not free yet: the next read shows which.
         (Effect::Take { .. }, _) => (Severity::Info, reasons::VM_CREATING, 1),
         (Effect::DeleteVm { .. }, _) => (Severity::Warning, reasons::MACHINE_RELEASE_FAILED, 30),
         (Effect::Reclaim { .. }, _) => (Severity::Info, reasons::MACHINE_RELEASING, 5),
@@ -167,7 +164,7 @@ fn meaning(effect: &Effect, refusal: Refusal) -> (Severity, &'static str, u64) {
         (Effect::Release { .. } | Effect::AbortErase { .. }, _) => {
             (Severity::Warning, reasons::MACHINE_RELEASE_FAILED, 20)
         }
-        // Without the tag the machine is released all the same; it is remembered in the journal.
+        // Without the tag the machine is still released; the journal remembers the failure.
         (Effect::Quarantine { .. }, _) => (Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, 1),
         (Effect::PowerOn { .. }, _) => (Severity::Warning, reasons::MACHINE_POWERED_OFF, 60),
         (_, Refusal::Denied) => (Severity::Error, reasons::CREDENTIALS_INVALID, 60),
@@ -188,7 +185,7 @@ fn told(effect: &Effect) -> Option<Event> {
     Some(Event::normal(reason, message))
 }
 
-/// Replaces what the status says about the machine, and nothing else in it.
+/// Replaces the conditions about the machine, and nothing else in the status.
 fn say(
     conclusion: &mut Conclusion,
     observed: &Observed,
@@ -198,7 +195,7 @@ fn say(
     now: Timestamp,
 ) {
     let Some(status) = &mut conclusion.status else { return };
-    // A Node that could not be named does not make a machine less deployed.
+    // A Node without its provider ID does not make the machine less deployed.
     if status.ready {
         return;
     }

@@ -1,5 +1,5 @@
-//! A VM whose host died: the BMC says off, so nothing runs there. What is left of the VM is owed by the MaasCluster, which removes
-//! it when the host comes back, and nobody else need wait for that (S16). Power that nobody can tell is not off.
+//! A VM whose host died: the BMC reports the host as off, so nothing runs there. The MaasCluster records the VM as a debt and
+//! removes it when the host comes back; nothing else waits for that (S16). Unknown power does not count as off.
 
 use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::reasons;
@@ -14,19 +14,19 @@ use super::{Access, Debt, Observed};
 use crate::Lookup;
 use crate::maas::{self, Power};
 
-/// What comes next about such a VM.
+/// The next step for such a VM.
 enum Fenced {
-    /// It is allocated and has no mark yet. Once its object is gone only the mark tells whose it is, so that comes first.
+    /// It is allocated and has no stamp yet. Once its object is gone, only the stamp shows whose it is, so the stamp comes first.
     Mark(Effect),
-    /// The debt is to be written down.
+    /// The debt has to be recorded.
     Owe(Debt),
-    /// It is: nothing more is to be done here.
+    /// The debt is recorded: nothing more is to be done here.
     Owed,
-    /// Whether it is owed already cannot be read.
+    /// Whether the debt is recorded cannot be read.
     Unseen(String),
 }
 
-/// Whether the host of the VM in the journal is off, and so the VM is. Asked for only where the VM itself does not answer.
+/// Whether the host of the VM in the journal is off, and therefore the VM. Queried only where the VM itself does not answer.
 pub(super) fn is_off(observed: &Observed) -> bool {
     let host = match &observed.vm.host {
         Lookup::Found(host) => host.power,
@@ -35,7 +35,7 @@ pub(super) fn is_off(observed: &Observed) -> bool {
     observed.power == Some(Power::Unknown) && host == Some(Power::Off)
 }
 
-/// `ours` is whether it carries our key. One that nobody has taken yet is ours if it was made for us.
+/// `ours`: the VM carries our idempotency key or stamp. A VM that nobody has taken yet is ours if it was made for us.
 fn fenced(observed: &Observed, journal: &Journal, metal: &maas::Machine, ours: bool) -> Option<Fenced> {
     let Access::Granted { user, identity_changed: false, .. } = &observed.access else { return None };
     if !metal.is_vm() || !is_off(observed) || observed.held_elsewhere.machines.contains(&metal.id) {
@@ -48,7 +48,7 @@ fn fenced(observed: &Observed, journal: &Journal, metal: &maas::Machine, ours: b
         return None;
     }
     if ours && metal.stamp.as_ref() != Some(&journal.key) {
-        // MAAS takes a mark from the owner only.
+        // MAAS lets only the owner stamp a machine.
         let marked = metal.stamp.is_none() && metal.owner.as_ref() == Some(user);
         return marked.then(|| Fenced::Mark(Effect::Stamp { key: journal.key.clone(), machine: metal.id.clone() }));
     }
@@ -74,7 +74,7 @@ impl Releasing<'_> {
     /// The object that is being deleted need not wait for a host that is off.
     pub(super) fn fenced(&self, on_record: Option<&maas::Machine>, ours: &[maas::Machine]) -> Option<Step> {
         let metal = on_record.filter(|_| self.is_vm)?;
-        // Those that were allocated as well come first (S4).
+        // Surplus machines come first (S4).
         if ours.iter().any(|other| other.id != metal.id) {
             return None;
         }
@@ -94,8 +94,8 @@ impl Releasing<'_> {
 }
 
 impl Provisioning<'_> {
-    /// A VM that failed and cannot be removed, because its host is off: left to the MaasCluster, and another one is made
-    /// under another name. From then on it is none of this object's, although it may carry the same key.
+    /// A VM that failed and cannot be removed because its host is off: it is left to the MaasCluster, and another one is made
+    /// under another name. From then on it does not belong to this object, although it may carry the same idempotency key.
     pub(super) fn left_on_dead_host(&self, metal: &maas::Machine, ours: bool) -> Option<Step> {
         let fenced = fenced(self.observed, &self.journal, metal, ours)?;
         let message = message(metal);
@@ -107,7 +107,7 @@ impl Provisioning<'_> {
             Fenced::Owed => {
                 let mut journal = self.journal.clone().without_vm();
                 journal.owed.push(metal.id.clone());
-                // Whatever MAAS said about it, no image fails where nothing runs (S17).
+                // Whatever MAAS reported, an image cannot fail where nothing runs (S17).
                 for failure in journal.failed.iter_mut().filter(|failure| failure.machine == metal.id) {
                     failure.power = true;
                 }

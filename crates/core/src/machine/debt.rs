@@ -1,4 +1,4 @@
-//! VMs on a host that died: written down on the MaasCluster, and removed when the host comes back (S16).
+//! VMs on a host that died: recorded on the MaasCluster, and removed when the host comes back (S16).
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,22 @@ use super::vm_journal::is_made_up;
 use crate::Lookup;
 use crate::maas::{self, Power, State};
 
-/// Annotation on a MaasCluster: the VMs that are still to be removed.
+/// Annotation on a MaasCluster: the VMs that still have to be removed.
 pub const DEBTS_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/vm-debts";
 
-/// A VM that is to be removed when its host comes back.
+/// A VM that has to be removed when its host comes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Debt {
     /// Its system ID.
     pub machine: String,
-    /// Its host name.
     pub name: String,
-    /// The name of its LXD host.
     pub host: String,
-    /// The key that is stamped on it.
+    /// The idempotency key that it is stamped with.
     pub key: String,
 }
 
-/// What the annotations say; what cannot be read is not nothing.
+/// Parses the annotation. An unreadable one is an error, not an empty list.
 pub fn debts(annotations: Option<&BTreeMap<String, String>>) -> Result<Vec<Debt>, String> {
     let text = annotations.and_then(|annotations| annotations.get(DEBTS_ANNOTATION)).filter(|text| !text.is_empty());
     let Some(text) = text else { return Ok(Vec::new()) };
@@ -34,23 +32,23 @@ pub fn debts(annotations: Option<&BTreeMap<String, String>>) -> Result<Vec<Debt>
         .map_err(|error| format!("cannot read the annotation {DEBTS_ANNOTATION}: {error}; restore it"))
 }
 
-/// What comes next about a debt.
+/// The next step for a debt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payment {
-    /// Nothing is owed any more; the sentence says why.
+    /// Nothing is owed any more; the message states why.
     Paid(String),
-    /// Its time has not come; the sentence says why.
+    /// It cannot be paid yet; the message states why.
     Wait(String),
-    /// The VM is removed, under our mark.
+    /// The VM is deleted as it is, without a release.
     Remove,
 }
 
-/// Decides about one debt. `power` is what the VM's power driver says, which is its host: it answers only if the host does. `hindrance` is
-/// what speaks against it although the VM is the one of the debt.
+/// Decides about one debt. `power` is what the VM's power driver reports; that driver is its host, so it answers only if the host
+/// does. `hindrance` is a reason not to remove the VM although it is the one of the debt.
 ///
-/// A debt is a text that people can write, so nothing is removed for it but a VM that carries the key of the debt as its stamp, or one
-/// that nobody has under a name that only the key gives. It is removed as it is: a release would take the stamp off, and with it
-/// the proof (S16, S27).
+/// People can write a debt, so only two kinds of VMs are removed for one: a VM stamped with the idempotency key of the debt, or
+/// one that nobody owns under a name that only that key yields. The VM is deleted without a release: a release would remove the
+/// stamp, and with it the proof (S16, S27).
 pub fn pay(
     debt: &Debt,
     vm: &Lookup<maas::Machine>,

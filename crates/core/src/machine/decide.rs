@@ -1,4 +1,4 @@
-//! The decision: who may be served at all, then life or leaving.
+//! The decision about one machine: whether it is reconciled at all, then provisioning or release.
 
 use capmaas_api::lxd_error::LxdError;
 use capmaas_api::names::{
@@ -19,10 +19,10 @@ use crate::origin::WrittenFor;
 use crate::pause;
 use crate::plan::{Event, Finalizer, Requeue};
 
-/// What could not be found out is asked again after this.
+/// When to retry a read that failed.
 pub(super) const ASK_AGAIN: Requeue = Requeue::seconds(15);
 
-/// One step of a machine, before it is put into words for the status.
+/// One step of a machine, before the status is derived from it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Step {
     pub(super) effect: Option<Effect>,
@@ -30,9 +30,9 @@ pub(super) struct Step {
     pub(super) spec: SpecPatch,
     pub(super) finalizer: Finalizer,
     pub(super) progress: Progress,
-    /// What is wrong around a VM, for its own conditions.
+    /// What is wrong with the VM or its host, for the VM's own conditions.
     pub(super) lxd: Option<LxdError>,
-    /// Why the VM is where it is, or nowhere.
+    /// Why the VM was placed where it is, or nowhere.
     pub(super) explained: Option<String>,
     pub(super) events: Vec<Event>,
     pub(super) requeue: Requeue,
@@ -88,11 +88,11 @@ pub(super) fn after(seconds: u64) -> Requeue {
     Requeue::seconds(seconds)
 }
 
-/// What happens about a machine that is not looked after, whatever MAAS says; `None` if it is.
+/// The plan for a machine that is not reconciled, whatever MAAS shows; `None` if it is reconciled.
 pub fn idle(observed: &Observed, now: Timestamp) -> Option<Plan> {
     let metadata = &observed.object.metadata;
     let labelled = metadata.labels.as_ref().is_some_and(|map| map.contains_key(MANAGED_BY));
-    // What we allocated is released by us or by nobody, whoever has the object now (S13).
+    // What we allocated is released by us or by nobody, whoever manages the object now (S13).
     let ours_to_end = metadata.deletion_timestamp.is_some() && observed.has_annotation(JOURNAL_ANNOTATION);
     if (labelled || observed.has_annotation(MANAGED_BY)) && !ours_to_end {
         return Some(Plan::nothing(
@@ -100,7 +100,7 @@ pub fn idle(observed: &Observed, now: Timestamp) -> Option<Plan> {
             "somebody else manages the object (cluster.x-k8s.io/managed-by)",
         ));
     }
-    // Being moved: the other management cluster has it already (S15).
+    // Being moved: the other management cluster has the object already (S15).
     if observed.has_annotation(DELETE_FOR_MOVE_ANNOTATION) {
         return Some(Plan::nothing(Requeue::OnChange, "the object is being moved"));
     }
@@ -112,7 +112,7 @@ pub fn idle(observed: &Observed, now: Timestamp) -> Option<Plan> {
     }
 }
 
-/// Decides about one machine. Total: whatever was observed, there is a plan, and it never panics.
+/// Decides about one machine. Total: every observation yields a plan, without a panic.
 pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     if let Some(plan) = idle(observed, now) {
         return plan;
@@ -143,7 +143,8 @@ fn serve(observed: &Observed, now: Timestamp) -> Plan {
     plan(observed, step, now)
 }
 
-/// The object carries another's journal: it is told so, and may go. Nothing is put on it (S25).
+/// The object carries another object's journal: its status reports that, and it may be deleted. Nothing is written to its
+/// metadata (S25).
 fn for_another(observed: &Observed, step: Step, now: Timestamp) -> Plan {
     Plan {
         status: Some(status::of(observed, &step, now)),
@@ -153,7 +154,7 @@ fn for_another(observed: &Observed, step: Step, now: Timestamp) -> Plan {
     }
 }
 
-/// Only the condition Paused is written.
+/// Writes only the condition `Paused`.
 fn paused(observed: &Observed, now: Timestamp) -> Plan {
     let status = Some(status::paused(observed, now));
     Plan { status, ..Plan::nothing(Requeue::OnChange, "the object or its Cluster is paused") }
@@ -162,7 +163,7 @@ fn paused(observed: &Observed, now: Timestamp) -> Plan {
 fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
     let metadata = &observed.object.metadata;
     let has_finalizer = metadata.finalizers.iter().flatten().any(|name| name == MACHINE_FINALIZER);
-    // Also when somebody stripped it from an object that holds a machine.
+    // Also if somebody stripped it from an object that holds a machine.
     if step.finalizer == Finalizer::Keep
         && !has_finalizer
         && metadata.deletion_timestamp.is_none()
@@ -182,7 +183,7 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
     }
     if let Some(journal) = &mut step.journal {
         journal.written_for = Some(WrittenFor::of(metadata));
-        // What was allocated so far is that user's in MAAS.
+        // The machines allocated so far belong to that user in MAAS.
         let user_of = |name: &String| Name::parts(name).map(|(_, user)| user.to_owned());
         if let (Some(before), Some(after)) = (noted.and_then(user_of), identity.as_ref().and_then(user_of))
             && before != after
@@ -201,7 +202,8 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
         control_plane: held && says_nothing_of_its_control_plane(observed),
         spec: step.spec,
     };
-    // A pass that does nothing else and calls for the next one at once would be repeated for ever by whoever forgets.
+    // A pass without an effect that requeues at once must store its journal: a manager that lost a recalled one would repeat the
+    // pass forever.
     let moves = step.effect.is_some() || step.requeue != Requeue::NOW;
     let alone = moves && patch == Patch::default() && step.finalizer == Finalizer::Keep;
     match step.journal {
@@ -221,15 +223,16 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
     }
 }
 
-/// Whether only the Machine of a control plane machine says so.
+/// Whether a control plane machine lacks the label that its Machine has.
 fn says_nothing_of_its_control_plane(observed: &Observed) -> bool {
     let labelled = observed.object.metadata.labels.as_ref().is_some_and(|map| map.contains_key(CONTROL_PLANE_LABEL));
     let granted = matches!(observed.access, Access::Granted { .. });
     granted && observed.is_control_plane() && !labelled
 }
 
-/// Whether MAAS may be another one than that in which the machine was made: what it shows under the same id, without our mark,
-/// need not be the same machine (S5). Another user of the same MAAS sees the same machines.
+/// Whether this may be another MAAS than the one in which the machine was created: a machine with the same ID that carries
+/// neither our idempotency key nor our stamp need not be the same machine (S5). Another user of the same MAAS sees the same
+/// machines.
 pub(super) fn is_elsewhere(observed: &Observed) -> bool {
     let Access::Granted { name, identity_changed: true, .. } = &observed.access else { return false };
     let recorded = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(IDENTITY_ANNOTATION));
@@ -237,7 +240,7 @@ pub(super) fn is_elsewhere(observed: &Observed) -> bool {
     recorded.is_none_or(|recorded| endpoint(recorded).is_none() || endpoint(recorded) != endpoint(name))
 }
 
-/// When a machine was going to be registered as VM host, if a clock that was ahead wrote that: now, so that nobody waits for it until
+/// The time to write instead of a registration time in the future, which a fast clock wrote: now, so that nothing waits until
 /// then.
 fn asked_in_the_future(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     let asked = observed.object.metadata.annotations.as_ref()?.get(ASKED_ANNOTATION)?;
@@ -245,12 +248,12 @@ fn asked_in_the_future(observed: &Observed, now: Timestamp) -> Option<Timestamp>
     (asked > now).then(|| whole_seconds(now))
 }
 
-/// A step that only says that something is not known.
+/// A step that only reports that something is not known.
 pub(super) fn unknown(reason: &'static str, message: impl Into<String>) -> Step {
     Step::say(Progress::unknown(reason, message), ASK_AGAIN)
 }
 
-/// A step that only says that something else must come first.
+/// A step that only reports that something else must come first.
 pub(super) fn waiting(reason: &'static str, message: impl Into<String>) -> Step {
     Step::say(Progress::not_yet(Severity::Info, reason, message), Requeue::OnChange)
 }
@@ -260,7 +263,7 @@ pub(super) fn left_alone(reason: &'static str, message: impl Into<String>) -> St
     Step::say(Progress::not_yet(Severity::Error, reason, message), after(300))
 }
 
-/// The machine could not be looked at.
+/// The machine could not be read.
 pub(super) fn unseen(why: &str) -> Step {
     unknown(reasons::MAAS_UNAVAILABLE, why)
 }

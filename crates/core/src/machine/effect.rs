@@ -1,4 +1,4 @@
-//! What can be done to MAAS and to Nodes for one machine.
+//! The effects on MAAS and on Nodes for one machine.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +11,37 @@ use crate::intent::{Metal, Wipe};
 use crate::links::Change;
 use crate::maas::{self, State};
 
-/// Tags of this beginning keep a machine that failed out of every allocation; the rest is the day.
+/// Prefix of the tags that keep a failed machine out of every allocation; the rest is the day.
 pub const QUARANTINE_PREFIX: &str = "capmaas-quarantine-";
 
-/// The tags that keep a machine out today: that of today, which a machine that fails now gets, and that of yesterday. So a
-/// machine comes back by itself after one to two days, whoever restarts meanwhile, and at once if a person removes the tag.
+/// The tags that exclude a machine today: today's, which a machine that fails now gets, and yesterday's. So a machine becomes
+/// available again by itself after one to two days, whatever restarts meanwhile, and at once if a person removes the tag.
 pub fn quarantine_tags(now: Timestamp) -> [String; 2] {
     let day = |time: Timestamp| format!("{QUARANTINE_PREFIX}{}", time.strftime("%Y-%m-%d"));
     [day(now), day(now.checked_sub(24.hours()).unwrap_or(now))]
 }
 
-/// What a machine must be like.
+/// The constraints of an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Constraints {
-    /// At least so many cores.
+    /// Cores.
     pub min_cpu: Option<u32>,
-    /// At least so many MB of memory.
+    /// MB.
     pub min_memory: Option<u32>,
-    /// At least so many GB of disk.
+    /// GB.
     pub min_disk: Option<u32>,
-    /// All of these tags.
+    /// All of these.
     pub tags: Vec<String>,
     /// None of these.
     pub not_tags: Vec<String>,
     pub pool: Option<String>,
     pub zone: Option<String>,
-    /// This very machine.
+    /// Exactly this machine.
     pub machine: Option<String>,
 }
 
 impl Constraints {
-    /// What an intent asks MAAS for. The Machine's failure domain wins over the intent's zone.
+    /// The constraints for an intent. The Machine's failure domain wins over the intent's zone.
     pub fn of(metal: &Metal, failure_domain: Option<&str>, now: Timestamp) -> Self {
         Self {
             min_cpu: metal.min_cpu,
@@ -56,120 +56,134 @@ impl Constraints {
     }
 }
 
-/// One thing to do. At most one is done in a pass.
+/// One action. At most one is performed in a pass.
+///
+/// Each variant states how its result is seen again if it took effect and we crashed before recording it ("after a crash").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Takes a machine under our key. Lost: a look-up by the key finds it; the journal tells that one may be under way.
+    /// Allocates a machine under our idempotency key. After a crash: a lookup by the key finds it; the journal shows that an
+    /// allocation may be in flight.
     Allocate {
         key: String,
-        /// What it must be like.
+        /// What the machine must have.
         constraints: Constraints,
     },
-    /// Takes back a machine that we released and that kept running, to release it once more (S14). Lost: as `Allocate`.
+    /// Allocates a machine again that we released and that stayed powered on, to release it once more (S14). After a crash: as
+    /// for `Allocate`.
     Reclaim { key: String, machine: String },
-    /// Makes a VM, which then is nobody's (S10). Lost: a look-up by its host name finds it, or LXD says that it exists; the
-    /// journal tells that one may be under way.
+    /// Creates a VM, which nobody owns at first (S10). After a crash: a lookup by its host name finds it, or LXD reports that it
+    /// exists; the journal shows that a creation may be in flight.
     Compose {
-        /// The host name, which is the key until the VM is allocated.
+        /// The host name, which serves as the idempotency key until the VM is allocated.
         name: String,
-        /// Where, and what it takes.
+        /// The host, and the resources that the VM takes there.
         place: Place,
     },
-    /// Has MAAS look at the host again, so that a VM that only LXD knows becomes a machine. Only while every other VM in
-    /// the project is known (S12). Lost: the VM shows in MAAS; doing it again changes nothing.
+    /// Makes MAAS refresh the host, so that a VM that only LXD knows becomes a machine. Only while MAAS knows every other VM in
+    /// the project (S12). After a crash: the VM shows in MAAS; a repetition changes nothing.
     RefreshHost {
-        /// Number of the VM host.
+        /// ID of the VM host.
         host: i64,
     },
-    /// Takes the VM that was made for us, before anybody else does (S10). Lost: a look-up by the key finds it.
+    /// Allocates the VM that was made for us, before anybody else does (S10). After a crash: a lookup by the idempotency key
+    /// finds it.
     Take {
         key: String,
         /// The VM.
         machine: String,
     },
-    /// Puts a tag on a machine of ours. Lost: the machine shows it; doing it again changes nothing.
+    /// Tags a machine of ours. After a crash: the machine shows the tag; a repetition changes nothing.
     Tag { machine: String, tag: String },
-    /// Removes a VM of ours from MAAS and from its host. Lost: MAAS knows the VM no more; doing it again changes nothing.
+    /// Deletes a VM of ours from MAAS and from its host. After a crash: MAAS does not know the VM any more; a repetition changes
+    /// nothing.
     DeleteVm {
         /// The VM.
         machine: String,
     },
-    /// Writes on the MaasCluster that a VM is still to be removed (S16). Lost: it is not there, and is written then; written twice,
-    /// nothing changes.
+    /// Records on the MaasCluster that a VM still has to be removed (S16). After a crash: the MaasCluster shows the debt, or it
+    /// is recorded then; a repetition changes nothing.
     Owe(Debt),
-    /// Puts our key on the machine as a workload annotation. Lost: the machine shows it; doing it again changes nothing.
+    /// Stamps the machine with our idempotency key, as a workload annotation. After a crash: the machine shows the stamp; a
+    /// repetition changes nothing.
     Stamp { key: String, machine: String },
-    /// Turns swap off in the deployment to come, where the bootstrap data does not. Lost: the machine shows it; doing it again changes nothing.
+    /// Turns swap off for the next deployment, where the bootstrap data does not. After a crash: the machine shows it; a
+    /// repetition changes nothing.
     DisableSwap { machine: String },
-    /// Makes the bridge of a machine that becomes an LXD host. Lost: the machine shows it; MAAS has every name only once.
+    /// Creates the bridge of a machine that becomes an LXD host. After a crash: the machine shows the bridge; MAAS accepts every
+    /// name only once.
     CreateBridge {
         machine: String,
         name: String,
-        /// The interface that it is made of.
+        /// ID of the interface that is bridged.
         parent: i64,
     },
-    /// Writes to one interface, so that the machine gets the address that was asked for. Lost: the interface shows it; doing
-    /// it again changes nothing.
+    /// Changes one interface, so that the machine gets the requested address. After a crash: the interface shows the change; a
+    /// repetition changes nothing.
     ChangeLink {
         machine: String,
         /// The write.
         change: Change,
     },
-    /// Installs the image with the bootstrap data. Lost: the machine is no longer Allocated, and still under our key.
+    /// Deploys the image with the bootstrap data. After a crash: the machine is no longer Allocated, and still carries our
+    /// idempotency key.
     Deploy {
-        /// The key, sent along: should the machine be Ready by then, it is found by it.
+        /// The idempotency key, sent along: should the machine be Ready by then, a lookup by the key finds it.
         key: String,
         machine: String,
         image: String,
-        /// From memory.
+        /// The image runs from memory.
         in_memory: bool,
     },
-    /// Keeps a machine that failed away from others (S17). Lost: the machine shows the tag; doing it again changes nothing.
+    /// Keeps a failed machine out of further allocations (S17). After a crash: the machine shows the tag; a repetition changes
+    /// nothing.
     Quarantine { machine: String, tag: String },
-    /// Gives the machine back. Lost: the machine is Releasing or Ready, and the journal tells that it was asked for.
+    /// Releases the machine. After a crash: the machine is Releasing or Ready, and the journal shows that the release was
+    /// requested.
     Release {
         machine: String,
-        /// What happens to its disks.
+        /// How its disks are wiped.
         erase: Option<Wipe>,
     },
-    /// Ends a wiping of disks that nobody is at any more; the machine then counts as one whose wiping failed, and is released
-    /// anew. Lost: the machine is no longer at it; doing it again is refused.
+    /// Aborts a disk wipe that nothing works on any more; the machine then counts as one whose wipe failed, and is released
+    /// again. After a crash: the machine is no longer wiping; a repetition is refused.
     AbortErase { machine: String },
-    /// Marks the VM host on a leaving machine, so that nobody places a VM there (S11). Lost: the VM host shows it.
+    /// Tags the VM host on a machine that is being released, so that no VM is placed there (S11). After a crash: the VM host
+    /// shows the tag.
     MarkHost {
         machine: String,
-        /// The number of the VM host.
+        /// ID of the VM host.
         vm_host: i64,
     },
-    /// Tells the agent of a leaving machine to stop. Lost: the Node shows it.
+    /// Asks the agent on a machine that is being released to stop. After a crash: the Node shows the request.
     TellAgent { node: String },
-    /// Has MAAS look at the VM host on a leaving machine, while it knows every instance there (S12). Lost: it is done again.
+    /// Makes MAAS refresh the VM host on a machine that is being released, while MAAS knows every instance there (S12). After a
+    /// crash: the refresh is repeated.
     LookAtHost {
         machine: String,
-        /// The number of the VM host.
+        /// ID of the VM host.
         vm_host: i64,
     },
-    /// Unregisters the empty VM host on a leaving machine; neither `force` nor `decompose` is ever sent (S11). Lost: the VM
-    /// host is gone.
+    /// Unregisters the empty VM host on a machine that is being released; neither `force` nor `decompose` is ever sent (S11).
+    /// After a crash: the VM host is gone.
     Unregister {
         machine: String,
-        /// The number of the VM host.
+        /// ID of the VM host.
         vm_host: i64,
     },
-    /// Turns the machine on. Lost: its power shows it; the journal tells when it was last tried.
+    /// Powers the machine on. After a crash: its power shows it; the journal has the time of the last attempt.
     PowerOn { machine: String },
-    /// Puts the provider ID and labels on the machine's Node, in one write. Lost: the Node shows it; the provider ID can be set once
-    /// only, and no label is overwritten.
+    /// Sets the provider ID and labels of the machine's Node, in one write. After a crash: the Node shows them; the provider ID
+    /// can be set only once, and no label is overwritten.
     NameNode {
         node: String,
         provider_id: String,
-        /// Labels that it lacks.
+        /// The labels that it lacks.
         labels: BTreeMap<String, String>,
     },
 }
 
 impl Effect {
-    /// The machine that it is done to, if it is known beforehand.
+    /// The machine that the effect is about, if it is known beforehand.
     pub fn machine(&self) -> Option<&str> {
         match self {
             Self::Allocate { .. }
@@ -197,12 +211,12 @@ impl Effect {
         }
     }
 
-    /// Whether MAAS is asked to do it, and not an API server.
+    /// Whether the request goes to MAAS, and not to an API server.
     pub fn asks_maas(&self) -> bool {
         !matches!(self, Self::NameNode { .. } | Self::TellAgent { .. } | Self::Owe(_))
     }
 
-    /// Whether a machine is as it has to be after this. An answer that does not show it is not worth more than a fresh look.
+    /// Whether a machine shows the result of this effect. If the answer does not show it, only a fresh read counts.
     pub fn shows_in(&self, machine: &maas::Machine) -> bool {
         match self {
             Self::Allocate { .. } => machine.state == State::Allocated,
@@ -212,7 +226,7 @@ impl Effect {
         }
     }
 
-    /// A live machine may lose what it holds by it, so everything is read once more before (S15).
+    /// Whether a live machine may lose data or service by it, so that everything is read again first (S15).
     pub fn is_destructive(&self) -> bool {
         matches!(
             self,
@@ -228,8 +242,8 @@ impl Effect {
         )
     }
 
-    /// What is asked for, as far as it matters whether it was refused before (S26): not under which key or name, which may be
-    /// another one with every try.
+    /// The request as far as an earlier refusal matters (S26): without the idempotency key or name, which may differ with every
+    /// attempt.
     pub fn request(&self, identity: &str) -> Request {
         let told = match self {
             Self::Allocate { constraints, .. } => format!("allocate {constraints:?}"),
@@ -241,7 +255,7 @@ impl Effect {
         Request::new(&(identity, told))
     }
 
-    /// One word for logs and metrics.
+    /// For logs and metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Allocate { .. } => "allocate",

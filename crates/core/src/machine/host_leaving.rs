@@ -1,4 +1,4 @@
-//! A machine that is a VM host: what has to happen before it is released (S11).
+//! A machine that is a VM host: the steps before its release (S11).
 
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use crate::maas;
 use crate::maas::State;
 use crate::plan::IN_FLIGHT;
 
-/// What comes before the release, if anything.
+/// The next step before the release, if any.
 pub(super) fn before_release(
     observed: &Observed,
     journal: &Journal,
@@ -25,7 +25,7 @@ pub(super) fn before_release(
         AsHost::NotAsked if metal.state != State::Deployed || metal.is_vm() => return None,
         AsHost::NotAsked => return Some(unseen("nobody looked whether the machine is a VM host")),
         AsHost::Unknown(why) => return Some(unseen(why)),
-        // It was a host, and is none any more.
+        // It was a VM host and is none any more.
         AsHost::NoHost if journal.allocation.as_ref().is_some_and(|it| it.leaving.is_some()) => return None,
         AsHost::NoHost => return registration_may_land(observed, now),
     };
@@ -49,8 +49,8 @@ pub(super) fn before_release(
             busy(&message).telling(false, "HostUnregistered", told).doing(Effect::Unregister { machine, vm_host })
         }
         LeavingStep::Held(why) => {
-            // Nothing tells when a VM of another cluster is gone, and the API server of this one goes with the other hosts: after
-            // that nobody can tell the agent to stop.
+            // No event shows when a VM of another cluster is gone. And this cluster's API server goes away with its other hosts:
+            // after that nobody can ask the agent to stop.
             let progress = Progress::not_yet(Severity::Warning, reasons::WAITING_FOR_VMS_TO_LEAVE, why);
             Step::say(progress, after(5))
         }
@@ -60,11 +60,11 @@ pub(super) fn before_release(
     Some(step.writing(journal))
 }
 
-/// A registration that was sent a moment ago may make it a host yet (S2).
+/// A registration that was sent a moment ago may still make it a VM host (S2).
 fn registration_may_land(observed: &Observed, now: Timestamp) -> Option<Step> {
     let asked = observed.object.metadata.annotations.as_ref()?.get(ASKED_ANNOTATION)?;
     let asked: Timestamp = asked.parse().ok()?;
-    // One in the future is written anew by this pass.
+    // A time in the future is replaced in this pass.
     (now.duration_since(asked) < IN_FLIGHT).then(|| {
         let message = "it was going to be registered as VM host; whether that still happens is awaited";
         Step::say(Progress::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(15))

@@ -1,4 +1,5 @@
-//! What a `MaasMachine` remembers across crashes, moves and backups: an annotation, because status survives neither.
+//! The journal: what a `MaasMachine` remembers across crashes, moves and backups. It is an annotation, because status survives
+//! neither a move nor a backup.
 
 use std::collections::BTreeMap;
 
@@ -15,77 +16,78 @@ use crate::maas;
 use crate::origin::{Origin, WrittenFor};
 use crate::plan::IN_FLIGHT;
 
-/// The annotation that holds the [`Record`].
+/// The annotation that holds the [`Journal`].
 pub const JOURNAL_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/maas-record";
-/// Annotation by which a person gives a machine up: its value is the system ID (S14).
+/// Annotation by which a person abandons a machine: its value is the system ID (S14).
 pub const ABANDON_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/abandon-machine";
-/// Annotation by which a person asks that the machine is never turned on by us; its presence counts (S20).
+/// Annotation that keeps us from ever powering the machine on; its presence counts (S20).
 pub const LEAVE_POWER_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/leave-power";
 
-/// What every key begins with; the rest is the UID of the object that it was made for.
+/// Prefix of every idempotency key; the rest is the UID of the object that it was made for.
 pub(super) const KEY_PREFIX: &str = "capmaas-";
 
-/// What is remembered. Written before the first effect; the key is never computed again (S3).
+/// What must survive a crash. Written before the first effect; the idempotency key is never computed again (S3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Journal {
-    /// The key: `agent_name` in MAAS, and the stamp on the machine.
+    /// The idempotency key: `agent_name` in MAAS, and the stamp on the machine.
     pub key: String,
-    /// The object that this was written for (S25). Absent: by a release that did not say so; then the UID in the key tells.
+    /// The object that this was written for (S25). Absent in journals of releases that did not store it; then the UID in the key
+    /// identifies the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_for: Option<WrittenFor>,
-    /// MAAS users that the object had before: what was allocated then is theirs in MAAS, and ours.
+    /// MAAS users that the object had before: machines that were allocated then belong to them in MAAS, and are still ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_users: Vec<String>,
-    /// What is remembered about a VM besides.
+    /// Present for a VM only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<VmJournal>,
     /// The machine that is ours.
     #[serde(flatten, deserialize_with = "Allocation::stored")]
     pub allocation: Option<Allocation>,
-    /// A write to MAAS that was going to be sent, and whose outcome is not known (S2).
+    /// A write to MAAS that was about to be sent and whose outcome is not known (S2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<InFlight>,
-    /// Machines that were released on their way up, and when each of them was first seen off since (S14).
+    /// Machines that were released while powering on, with the time when each was first seen off since (S14).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rising: BTreeMap<String, Option<Timestamp>>,
-    /// Machines that were allocated under our key as well, and are followed until they are seen released (S4).
+    /// Surplus machines under our idempotency key, followed until they are seen released (S4).
     #[serde(rename = "extra", default, skip_serializing_if = "Vec::is_empty")]
     pub surplus: Vec<String>,
-    /// VMs on hosts that died before they were of use: the MaasCluster owes their removal, and they are none of ours (S16).
+    /// VMs on hosts that died before the VMs were in use: the MaasCluster owes their removal, and they are no longer ours (S16).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owed: Vec<String>,
-    /// Attempts that failed: machines that are not tried again, once for each time that MAAS handed one out (S17).
+    /// Failed attempts: machines that are not tried again, one entry for each time that MAAS allocated one (S17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failure>,
 }
 
-/// The machine that is ours, and everything that is remembered about it: dropped as a whole with it. Stored among the other fields of
-/// the journal, where releases that kept them apart look for it.
+/// The machine that is ours, and everything that is remembered about it: dropped together. Stored flattened into the journal,
+/// where releases without this type expect the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Allocation {
     /// Its system ID.
     pub machine: String,
-    /// It was there before us: the Go provider allocated it, without any mark.
+    /// It existed before us: the Go provider allocated it, without any stamp.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adopted: bool,
-    /// When the deployment under way was begun.
+    /// When the current deployment began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deploy_began: Option<Timestamp>,
-    /// When it was last turned on by us, and how often in a row.
+    /// When we last powered it on, and how often in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turned_on: Option<TurnedOn>,
-    /// The account may not turn swap off: it stays on.
+    /// The account may not turn swap off, so it stays on.
     #[serde(default, skip_serializing_if = "is_false")]
     pub swap_denied: bool,
-    /// The system ID under which we asked MAAS to release it.
+    /// The system ID under which we requested its release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<String>,
-    /// When MAAS was asked to, or when it was first seen on its way back.
+    /// When the release was requested, or when it was first seen releasing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_began: Option<Timestamp>,
-    /// It is a VM host on its way out (S11).
+    /// Present for a VM host that is being released (S11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Note>,
 }
@@ -105,12 +107,12 @@ impl Allocation {
         }
     }
 
-    /// Whether MAAS was asked to release it under this ID.
+    /// Whether its release under this ID was requested.
     pub fn is_released(&self, id: &str) -> bool {
         self.released.as_deref() == Some(id)
     }
 
-    /// Out of all that the journal holds besides. None without a machine; one that cannot be read is not none (S1).
+    /// Reads the allocation from the flattened fields. `None` without a machine; an unreadable one is an error (S1).
     fn stored<'de, D: Deserializer<'de>>(stored: D) -> Result<Option<Self>, D::Error> {
         let fields = serde_json::Map::deserialize(stored)?;
         if fields.get("machine").is_none_or(Value::is_null) {
@@ -120,13 +122,10 @@ impl Allocation {
     }
 }
 
-/// A write whose outcome is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InFlight {
-    /// What was sent.
     pub write: Write,
-    /// When.
     pub at: Timestamp,
 }
 
@@ -134,13 +133,11 @@ pub struct InFlight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Write {
-    /// An allocation.
     Allocate,
-    /// A deployment, which on a Ready machine is an allocation too.
+    /// Deploying a Ready machine allocates it, too.
     Deploy,
-    /// A release, which late would hit the machine's next owner.
+    /// A late release would hit the machine's next owner.
     Release,
-    /// A VM that is being made.
     Compose,
 }
 
@@ -151,7 +148,6 @@ impl InFlight {
     }
 }
 
-/// When and how often a machine was turned on by us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnedOn {
     /// The last time.
@@ -160,7 +156,6 @@ pub struct TurnedOn {
     pub times: u32,
 }
 
-/// A machine that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
@@ -179,7 +174,7 @@ pub(super) fn is_false(value: &bool) -> bool {
 }
 
 impl Journal {
-    /// A new journal with a key that nobody else has. `uid` is the object's; it is used here and never again (S3).
+    /// A new journal with a unique idempotency key. `uid` is the object's; it is used here and never again (S3).
     pub fn new(uid: &str) -> Self {
         Self {
             key: format!("{KEY_PREFIX}{uid}"),
@@ -195,12 +190,12 @@ impl Journal {
         }
     }
 
-    /// The UID of the object that a key was made for.
+    /// The UID of the object that an idempotency key was made for.
     pub fn uid_in(key: &str) -> Option<&str> {
         key.strip_prefix(KEY_PREFIX)
     }
 
-    /// Whether it says that it was written for another object than that of this metadata: that one is a copy (S25).
+    /// Whether the journal was written for another object than the one of this metadata: this object is a copy then (S25).
     pub fn is_anothers(&self, metadata: &ObjectMeta) -> bool {
         matches!(WrittenFor::judge(self.written_for.as_ref(), metadata), Origin::Copy(_))
     }
@@ -215,18 +210,17 @@ impl Journal {
         self.machine().is_some_and(|machine| machine == id)
     }
 
-    /// Whether the machine was there before us.
+    /// Whether the machine existed before us.
     pub fn is_adopted(&self) -> bool {
         self.allocation.as_ref().is_some_and(|allocation| allocation.adopted)
     }
 
-    /// Whether MAAS was asked to release the machine of this ID.
+    /// Whether the release of the machine with this ID was requested.
     pub fn is_released(&self, id: &str) -> bool {
         self.allocation.as_ref().is_some_and(|allocation| allocation.is_released(id))
     }
 
-    /// What is remembered about the machine of this ID, which is ours from now on if none was. The same one may come back under
-    /// another ID.
+    /// The allocation of this machine, which becomes ours if none was. The same machine may come back under another ID.
     pub(super) fn allocation_of(&mut self, id: &str) -> &mut Allocation {
         let allocation = self.allocation.get_or_insert_with(|| Allocation::of(id));
         if allocation.machine != id {
@@ -235,14 +229,14 @@ impl Journal {
         allocation
     }
 
-    /// Whether MAAS may hold something under the key: a machine is in the journal, or one may be on its way. While that is so, the
-    /// identity that it was asked for with is not given up (S5).
+    /// Whether MAAS may hold something under the idempotency key: a machine is in the journal, or an allocation may be in flight.
+    /// While that is so, the MAAS identity that made the request is not given up (S5).
     pub fn may_hold_something(&self) -> bool {
         let made = self.vm.as_ref().is_some_and(|vm| vm.stage.may_be_in_lxd());
         self.allocation.is_some() || self.in_flight.is_some() || !self.surplus.is_empty() || made
     }
 
-    /// What the annotations say: nothing yet, a journal, or something that cannot be read, which is not nothing.
+    /// Reads the annotation: none yet, a journal, or an error if it is unreadable, which is not the same as none.
     pub fn read(annotations: Option<&BTreeMap<String, String>>) -> Result<Option<Self>, String> {
         let Some(text) = annotations.and_then(|annotations| annotations.get(JOURNAL_ANNOTATION)) else {
             return Ok(None);
@@ -254,27 +248,26 @@ impl Journal {
         }
     }
 
-    /// The value of the annotation.
     pub fn text(&self) -> String {
-        // Cannot fail: texts, numbers and times only.
+        // Cannot fail: only strings, numbers and times.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether all in which this differs from what is stored shows in MAAS again, also after a crash: that a write has landed, and
-    /// which machine an allocation brought. A VM is found by its host and name, and is not meant.
+    /// Whether MAAS will show every difference to the stored journal again, also after a crash: that a write has landed, and
+    /// which machine an allocation returned. Does not cover VMs, which are found by host and name.
     pub(super) fn shows_besides(&self, stored: &Self) -> bool {
         let allocation = stored.allocation.clone().or_else(|| Some(Allocation::of(self.machine()?)));
         self.vm.is_none() && *self == Self { in_flight: None, allocation, ..stored.clone() }
     }
 
-    /// This write is going to be sent.
+    /// Records that this write is about to be sent.
     #[must_use]
     pub fn sending(mut self, write: Write, now: Timestamp) -> Self {
         self.in_flight = Some(InFlight { write, at: whole_seconds(now) });
         self
     }
 
-    /// The release of the machine in the journal is going to be sent.
+    /// Records that the release of the machine in the journal is about to be sent.
     #[must_use]
     pub fn releasing(self, metal: &maas::Machine, now: Timestamp) -> Self {
         let mut journal = self.sending(Write::Release, now);
@@ -285,7 +278,7 @@ impl Journal {
         journal
     }
 
-    /// Forgets the machine, and everything that was about it.
+    /// Forgets the machine, and everything about it.
     #[must_use]
     pub fn without_machine(mut self) -> Self {
         if let Some(allocation) = self.allocation.take() {
@@ -294,8 +287,8 @@ impl Journal {
         self
     }
 
-    /// Forgets the VM, its place and its name: the next one is made under another name, so that nothing that was begun under
-    /// the old one can be taken for it.
+    /// Forgets the VM, its place and its name: the next one is made under another name, so that nothing that was begun under the
+    /// old one can be mistaken for it.
     #[must_use]
     pub fn without_vm(self) -> Self {
         let mut journal = self.without_machine();
@@ -305,29 +298,29 @@ impl Journal {
                 vm.name = host_name(&vm.base, vm.tries);
                 vm.stage = VmStage::Unplaced;
             }
-            // It was taken over, and the next one is a VM as well (S27).
+            // It was adopted, and the next one is a VM as well (S27).
             None => journal.vm = Some(VmJournal::new("", uid_of(&journal.key))),
         }
         journal
     }
 
-    /// Whether the machine failed or was given back, so that it is only to be got rid of.
+    /// Whether the machine failed or was released, so that it only has to be disposed of.
     pub fn is_to_go(&self, id: &str) -> bool {
         self.is_released(id) || self.failed.iter().any(|failure| failure.machine == id)
     }
 
-    /// Whether a VM that nobody has and nobody marked is provably the one of this journal: it was made for it. A line in the journal is
-    /// no proof, because people can write one.
+    /// Whether a VM that nobody owns and nobody stamped is provably the one of this journal: it was made for it. An entry in the
+    /// journal is no proof, because people can write one.
     pub(super) fn is_proven(&self, metal: &maas::Machine) -> bool {
         metal.stamp.is_none() && self.would_be_proven(metal)
     }
 
-    /// The same of a VM that still carries a mark.
+    /// The same for a VM that still carries a stamp.
     pub(super) fn would_be_proven(&self, metal: &maas::Machine) -> bool {
         self.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm, &self.key))
     }
 
-    /// Where the VM is made or was made.
+    /// Where the VM is or was made.
     pub fn place(&self) -> Option<&Place> {
         self.vm.as_ref().and_then(|vm| vm.stage.place())
     }

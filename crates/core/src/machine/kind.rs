@@ -1,5 +1,5 @@
-//! Metal or a VM: what the journal says, from its first line on (S27). A machine that was begun as the one never becomes the other,
-//! because what is given back in one way would be removed in the other.
+//! Bare metal or VM: fixed by the journal from its first entry on (S27). A machine that was begun as one never becomes the other,
+//! because bare metal is released where a VM is removed.
 
 use capmaas_api::MaasMachine;
 
@@ -7,12 +7,11 @@ use super::Observed;
 use super::journal::Journal;
 use crate::intent::{self, Intent, Problem};
 
-/// What an object asks for, as what it is.
+/// What an object asks for, resolved as the kind that its journal fixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// What is asked for.
     pub intent: Intent,
-    /// What whoever changed the mode afterwards has to know.
+    /// A notice for the person who changed the mode afterwards.
     pub changed: Option<String>,
 }
 
@@ -32,7 +31,7 @@ pub fn wanted(object: &MaasMachine, journal: Option<&Journal>) -> Result<Wanted,
     Ok(Wanted { intent: intent::resolve_as(spec, on_record, kind.unwrap_or(asked))?, changed })
 }
 
-/// What is said, and after it what whoever changed the mode of the object has to know.
+/// The message, followed by the notice for the person who changed the mode.
 pub(super) fn with_change(observed: &Observed, message: &str) -> String {
     let changed = observed.journal().and_then(|journal| wanted(&observed.object, Some(journal)).ok()?.changed);
     match changed {
@@ -42,7 +41,7 @@ pub(super) fn with_change(observed: &Observed, message: &str) -> String {
     }
 }
 
-/// Whether it is a VM; `None` if only the spec can tell, because the machine was there before the journal.
+/// Whether it is a VM; `None` if only the spec can tell, because the machine existed before the journal.
 fn kind(journal: &Journal) -> Option<bool> {
     match (&journal.vm, journal.is_adopted()) {
         (Some(_), _) => Some(true),

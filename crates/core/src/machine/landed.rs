@@ -1,5 +1,5 @@
-//! Whether a write whose answer was lost has had its effect, by what MAAS shows. Until that is so, or it can no longer land, nothing else
-//! is sent (S2).
+//! Whether a write whose answer was lost has taken effect, judged by what MAAS shows. Until it has, or can no longer land,
+//! nothing else is sent (S2).
 
 use super::Observed;
 use super::journal::{Journal, Write};
@@ -8,7 +8,7 @@ use crate::Lookup;
 use crate::maas::{self, State};
 
 impl Journal {
-    /// Forgets the write in flight if it has landed. `ours` are the machines that MAAS shows and that are ours.
+    /// Clears the write in flight if it has landed. `ours` are the machines in MAAS that are ours.
     pub(super) fn note_what_landed(&mut self, observed: &Observed, ours: &[&maas::Machine]) {
         if self.has_landed(observed, ours) {
             self.in_flight = None;
@@ -18,15 +18,15 @@ impl Journal {
     fn has_landed(&self, observed: &Observed, ours: &[&maas::Machine]) -> bool {
         let Some(sent) = &self.in_flight else { return false };
         match sent.write {
-            // One that was allocated as well was there before, and one that leaves is not what was asked for.
+            // A surplus machine existed before, and a machine that is being released is not the one that was requested.
             Write::Allocate => ours.iter().any(|metal| !metal.state.is_leaving() && !self.surplus.contains(&metal.id)),
-            // What was made under the name is seen by it.
+            // A VM that was created under the name is found by it.
             Write::Compose => {
                 let made = |metal: &maas::Machine| self.vm.as_ref().is_some_and(|vm| metal.is_made_for(vm, &self.key));
                 self.allocation.is_some() || listed(&observed.vm.by_name).iter().any(made)
             }
             Write::Deploy => ours.iter().any(|metal| deploys(metal)),
-            // Sent for the machine in the journal, or for one that was allocated as well.
+            // Sent for the machine in the journal, or for a surplus machine.
             Write::Release => self.have_left(observed),
         }
     }
@@ -45,7 +45,7 @@ impl Journal {
         on_record && written.map(|surplus| &surplus.seen).all(left)
     }
 
-    /// Whether something was sent that this machine does not show: then it matters what else is under our key.
+    /// Whether a write was sent whose result this machine does not show: then all machines under our idempotency key matter.
     pub fn awaits_more_than(&self, metal: &maas::Machine) -> bool {
         self.in_flight.as_ref().is_some_and(|sent| match sent.write {
             Write::Deploy => !deploys(metal),

@@ -1,4 +1,4 @@
-//! The ways of a physical machine: asked for, found again, taken, given back.
+//! The life of a physical machine: requested, found again, adopted, released.
 
 use capmaas_api::{Severity, reasons};
 
@@ -15,7 +15,7 @@ use crate::maas::{self, State};
 use crate::plan::Event;
 
 impl Provisioning<'_> {
-    /// Nothing is in the journal: look what MAAS holds under our key, then allocate.
+    /// Nothing is in the journal: see what MAAS holds under our idempotency key, then allocate.
     pub(super) fn find(mut self, identity_changed: bool) -> Step {
         let found = match &self.observed.by_key {
             Lookup::Found(found) => found,
@@ -25,19 +25,21 @@ impl Provisioning<'_> {
         if let Some(message) = self.observed.contested(&self.journal) {
             return left_alone(reasons::NOT_OUR_MACHINE, message);
         }
-        // Not the answer to what we asked for: anybody may write our key.
+        // Not the answer to our request: anybody can write our key.
         let (found, theirs): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
             found.iter().partition(|metal| self.observed.is_ours(&self.journal, metal));
-        // A live node of somebody else's, handed out by a MAAS that forgot (S6): neither deployed nor released, but kept.
+        // A live node of another object, allocated to us by a MAAS that lost its state (S6): neither deployed nor released, but
+        // kept.
         let (held, mut candidates): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
             found.into_iter().partition(|metal| self.observed.is_held_by_another(&self.journal, metal));
-        // On their way back: never the answer to what was asked for.
+        // Being released: never the answer to our request.
         candidates.retain(|metal| !self.journal.surplus.contains(&metal.id));
         let failed = |metal: &maas::Machine| self.journal.failed.iter().any(|failure| failure.machine == metal.id);
         candidates.sort_by_key(|metal| (failed(metal), metal.state == State::Allocated, metal.id.clone()));
         if let Some(metal) = candidates.first() {
             if failed(metal) {
-                // Nothing kept it away: not being an administrator, or its quarantine is over. It is given back, and counts (S17).
+                // Nothing kept it out of the allocation: we are no administrator, or its quarantine is over. It is released, and
+                // counts as an attempt (S17).
                 let image = self.intent.image().to_owned();
                 self.journal.failed.push(Failure { machine: metal.id.clone(), image, power: true });
             }
@@ -54,11 +56,11 @@ impl Provisioning<'_> {
             && self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Allocate)
             && held.len() < ATTEMPTS
         {
-            // The answer to what was in flight has come, even though it is of no use.
+            // The answer to the request in flight has arrived, even though it is of no use.
             self.journal.in_flight = None;
         }
-        // Nobody else gives it back once the other object has let go of it. One with our stamp is not written down: the journal and
-        // the stamp together would make it ours while it is still another's (S6).
+        // Nobody else releases it once the other object has let go of it. A machine with our stamp is not recorded: journal and
+        // stamp together would make it ours while it still belongs to another object (S6).
         let handed_out = |metal: &&&maas::Machine| metal.stamp.is_none() && metal.state == State::Allocated;
         let surplus: Vec<String> =
             held.iter().filter(handed_out).filter(unwritten).map(|metal| metal.id.clone()).collect();
@@ -98,7 +100,7 @@ impl Provisioning<'_> {
         step
     }
 
-    /// Under our key, and from now on in the journal. Where nothing but a stamp comes next, that needs no further look.
+    /// Found under our idempotency key, and in the journal from now on. If only the stamp comes next, no further read is needed.
     fn found(self, metal: &maas::Machine) -> Step {
         let message = format!("{} ({}) is ours", metal.hostname, metal.id);
         let alone = surplus::unwritten(self.observed, &self.journal, &metal.id).is_empty();
@@ -129,7 +131,7 @@ impl Provisioning<'_> {
         }
         let unclaimed = metal.stamp.is_none() && !self.observed.held_elsewhere.machines.contains(id);
         if self.journal.is_adopted() && unclaimed && metal.owner.as_deref() == Some(user) && !metal.state.is_leaving() {
-            // The Go provider left no mark; from now on there is one. The only change that taking over makes (S24).
+            // The Go provider left no stamp; this one is the only change that adoption makes (S24).
             let effect = Effect::Stamp { key: self.journal.key.clone(), machine: id.clone() };
             let progress = kept(self.observed, "the machine is being taken over");
             return Step::say(progress, after(1)).doing(effect);
@@ -173,7 +175,7 @@ impl Provisioning<'_> {
         }
     }
 
-    /// Released in the first second of its deployment, a machine stays on (S14).
+    /// A machine that is released in the first second of its deployment stays on (S14).
     pub(super) fn reclaim(self, id: &str) -> Step {
         let message = format!("{id} is still on after its release; it is taken back and released once more");
         let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_RELEASING, message);
@@ -181,7 +183,7 @@ impl Provisioning<'_> {
         Step::say(progress, after(1)).writing(self.journal.sending(Write::Allocate, self.now)).doing(effect)
     }
 
-    /// Ours, and never provisioned: what fails is replaced (S9).
+    /// Ours, and never provisioned: a machine that fails is replaced (S9).
     pub(super) fn becoming(mut self, metal: &maas::Machine) -> Step {
         let id = metal.id.clone();
         if self.is_to_go(&id) {
@@ -213,8 +215,8 @@ impl Provisioning<'_> {
         step
     }
 
-    /// Two machines under one key: the one in the journal stays, another is written down to be released if it was never deployed
-    /// (S4). One that was is told.
+    /// Two machines under one idempotency key: the one in the journal stays, another is recorded for release if it was never
+    /// deployed (S4). A deployed one is only reported.
     pub(super) fn superfluous(&self, id: &str) -> Option<Step> {
         let unwritten = surplus::unwritten(self.observed, &self.journal, id);
         let ours = |metal: &&maas::Machine| self.observed.is_ours(&self.journal, metal);
@@ -226,7 +228,7 @@ impl Provisioning<'_> {
         Some(Step::say(progress, after(0)).writing(journal))
     }
 
-    /// What there is to tell about machines under our key that were deployed: nobody knows by whom, so they are left (S4).
+    /// Events about deployed machines under our idempotency key: nobody knows who deployed them, so they are left alone (S4).
     pub(super) fn odd_ones(&self, id: &str) -> Vec<Event> {
         let unwritten = surplus::unwritten(self.observed, &self.journal, id);
         let (ours, theirs): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
@@ -240,7 +242,7 @@ impl Provisioning<'_> {
         odd.map(deployed).chain(theirs.into_iter().map(told)).collect()
     }
 
-    /// A machine that is not going to be used: on its way back to MAAS.
+    /// A machine that is not going to be used is released.
     fn giving_back(mut self, metal: &maas::Machine) -> Step {
         let id = &metal.id;
         if let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now) {
@@ -264,7 +266,7 @@ impl Provisioning<'_> {
     }
 }
 
-/// A machine under our key that is not ours.
+/// A machine under our idempotency key that is not ours.
 fn not_meant(metal: &maas::Machine) -> String {
     format!(
         "{} carries our key and is {}'s in MAAS, who never was a user of ours, or another object's; it is left alone, and \

@@ -1,8 +1,8 @@
 //! The labels that the machine's Node gets together with its provider ID.
 //!
-//! Cluster API puts labels of the Machine on the Node by itself, but only those of a few domains, and none of them is known to it
-//! from MAAS. What it does not do is done here, once and in the same write as the provider ID: a label that somebody changes or
-//! removes afterwards stays as it is.
+//! Cluster API propagates labels from the Machine to the Node, but only those of a few domains, and it takes none from MAAS. The
+//! rest is done here, once and in the same write as the provider ID: a label that somebody changes or removes afterwards stays
+//! that way.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,21 @@ use super::Observed;
 use crate::Lookup;
 use crate::maas;
 
-/// Where the machine stands, for the scheduler and for volumes.
+/// The machine's zone, for the scheduler and for volumes.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// Labels of a Machine in these domains, and below them, are put on its Node by Cluster API, which overwrites what is there.
+/// Cluster API propagates Machine labels in these domains and their subdomains to the Node, and overwrites what is there.
 const PROPAGATED: [&str; 3] = ["node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io"];
 
-/// What a Node is labelled with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeLabels {
-    /// Those that the Node does not have yet.
     pub missing: BTreeMap<String, String>,
-    /// The zone, if its name cannot be the value of a label.
+    /// The zone, if its name is not a valid label value.
     pub impossible_zone: Option<String>,
 }
 
 impl NodeLabels {
-    /// Of what is asked for, and MAAS's zone, that which the Node lacks.
+    /// The requested labels and MAAS's zone, as far as the Node lacks them.
     pub(super) fn of(observed: &Observed, metal: &maas::Machine, present: &BTreeMap<String, String>) -> Self {
         let wanted = &observed.object.spec.node_labels;
         let left_to_cluster_api = |name: &str| match &observed.machine {
@@ -58,7 +56,7 @@ fn is_propagated(name: &str) -> bool {
     PROPAGATED.iter().any(|it| domain == *it || domain.strip_suffix(it).is_some_and(|below| below.ends_with('.')))
 }
 
-/// The API server admits no others; one that reached it all the same would keep the Node from its provider ID.
+/// The API server admits no others; an invalid one would make the whole write fail, and with it the provider ID.
 pub(super) fn is_label_name(name: &str) -> bool {
     let (domain, name) = name.split_once('/').map_or((None, name), |(domain, name)| (Some(domain), name));
     let is_part = |part: &str| {

@@ -1,4 +1,4 @@
-//! Whose journal an object carries (S25), and whose a machine is that MAAS shows (S6, S7). Everything that asks either asks here.
+//! Whose journal an object carries (S25), and whose machine MAAS shows (S6, S7). Both questions are answered only here.
 
 use capmaas_api::{Severity, reasons};
 
@@ -13,13 +13,13 @@ use crate::credentials::{IDENTITY_ANNOTATION, Name};
 use crate::maas;
 use crate::origin::{Origin, WrittenFor};
 
-/// What an object is to the journal that it carries.
+/// The relation of an object to the journal that it carries.
 enum Claim {
-    /// Its own, by what the journal says or by what its Machine proves.
+    /// Its own, by what the journal states or by what its Machine proves.
     Own,
-    /// This object's.
+    /// The journal belongs to this other object.
     Copy(String),
-    /// Maybe its own: an object of its name had it, and no Machine proves that this is the same one.
+    /// Maybe its own: an object of its name had it, and no Machine proves that this is the same object.
     Unproven(String),
     /// Whether a Machine proves it is not known.
     Unknown(String),
@@ -33,7 +33,7 @@ fn claim(observed: &Observed, journal: &Journal) -> Claim {
     if is_keys_own(observed, journal) {
         return Claim::Own;
     }
-    // Also if its journal says something else: the key was made for that object, and for no other.
+    // Also if the journal claims otherwise: the key was made for that object, and for no other.
     if let Some(original) = &observed.held_elsewhere.original {
         return Claim::Copy(original.clone());
     }
@@ -50,13 +50,13 @@ fn claim(observed: &Observed, journal: &Journal) -> Claim {
     }
 }
 
-/// The key was made for this very object.
+/// The idempotency key was made for this very object.
 fn is_keys_own(observed: &Observed, journal: &Journal) -> bool {
     observed.object.metadata.uid.as_deref().is_some_and(|uid| Journal::uid_in(&journal.key) == Some(uid))
 }
 
 /// The Machine that owns the object has it as its infrastructure. Of two objects with one journal at most one has such a Machine,
-/// unless Machines are made up as well.
+/// unless somebody forges Machines as well.
 fn is_named_by_its_machine(observed: &Observed) -> bool {
     let Lookup::Found(machine) = &observed.machine else { return false };
     let reference = machine.spec.infrastructure_ref.as_ref();
@@ -65,13 +65,13 @@ fn is_named_by_its_machine(observed: &Observed) -> bool {
     })
 }
 
-/// Whether the object may be served at all, so that MAAS has to be asked about it.
+/// Whether the object may be reconciled at all, so that MAAS has to be queried about it.
 pub fn may_be_served(observed: &Observed) -> bool {
     observed.journal().is_none_or(|journal| matches!(claim(observed, journal), Claim::Own))
 }
 
-/// What is said about an object whose journal is not its own, or may not be. Nothing is done to MAAS for it, whatever its journal
-/// says; `None` if it may be served.
+/// The step for an object whose journal is not its own, or may not be. Nothing is done in MAAS for it, whatever its journal
+/// contains; `None` if it may be reconciled.
 pub(super) fn foreign(observed: &Observed) -> Option<Step> {
     let journal = observed.journal()?;
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
@@ -104,7 +104,8 @@ pub(super) fn foreign(observed: &Observed) -> Option<Step> {
     })
 }
 
-/// A person gave up what the journal stands for: by the machine's id, or by the key where no machine is in the journal (S14).
+/// Whether a person abandoned what the journal holds: by the machine's ID, or by the idempotency key where no machine is in the
+/// journal (S14).
 pub(super) fn is_given_up(observed: &Observed, journal: &Journal) -> bool {
     let named = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(ABANDON_ANNOTATION));
     named.is_some() && named == Some(journal.machine().unwrap_or(&journal.key))
@@ -117,14 +118,13 @@ pub(super) fn given_up(journal: &Journal) -> Step {
     done(&message).telling(true, "MachineAbandoned", message)
 }
 
-/// Whose a machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// It carries our mark, and nothing speaks against it.
+    /// It carries our idempotency key or stamp, and nothing contradicts it.
     Ours,
-    /// It carries our key, and MAAS's stamp names another object.
+    /// It carries our key, and its stamp in MAAS names another object.
     AnotherObjects,
-    /// It carries our key, another object does so too, and nothing tells which of the two it belongs to.
+    /// It carries our key, another object has the same key, and nothing shows which of the two it belongs to.
     Contested,
     /// It is under our key and belongs to a MAAS user that we never were: anybody may allocate under any `agent_name`.
     AnotherUsers,
@@ -133,7 +133,7 @@ pub enum Whose {
 }
 
 impl Observed {
-    /// Judges a machine that was read in this pass.
+    /// Determines the owner of a machine that was read in this pass.
     pub fn whose(&self, journal: &Journal, metal: &maas::Machine) -> Whose {
         let stamped = metal.stamp.as_ref() == Some(&journal.key);
         let found = matches!(&self.by_key, Lookup::Found(found) if found.iter().any(|other| other.id == metal.id));
@@ -145,14 +145,14 @@ impl Observed {
         match named {
             Some(named) if *named != WrittenFor::of(&self.object.metadata).object() => return Whose::AnotherObjects,
             None if self.held_elsewhere.contested && !is_keys_own(self, journal) => return Whose::Contested,
-            // It was ours when it was written down, and stays so whoever of our users allocated it.
+            // It was ours when it was recorded, and stays so whichever of our users allocated it.
             Some(_) if journal.is_on_record(&metal.id) => return Whose::Ours,
             Some(_) | None => {}
         }
         if self.is_our_users(journal, metal) { Whose::Ours } else { Whose::AnotherUsers }
     }
 
-    /// A machine under our key of which nobody can tell whether it is ours (S25).
+    /// The message about a machine under our idempotency key that may or may not be ours (S25).
     pub(super) fn contested(&self, journal: &Journal) -> Option<String> {
         let Lookup::Found(found) = &self.by_key else { return None };
         let contested = found.iter().find(|metal| self.whose(journal, metal) == Whose::Contested)?;
@@ -163,7 +163,7 @@ impl Observed {
         ))
     }
 
-    /// Whether a machine carries our mark (S7).
+    /// Whether a machine is ours by its idempotency key or stamp (S7).
     pub fn is_ours(&self, journal: &Journal, metal: &maas::Machine) -> bool {
         self.whose(journal, metal) == Whose::Ours
     }
@@ -179,9 +179,9 @@ impl Observed {
             || journal.earlier_users.iter().any(|user| user == owner)
     }
 
-    /// Our mark, where a machine lacks it that our user holds: MAAS takes one from the owner only. It comes before a release too. The
-    /// key goes as soon as that begins and the mark stays until its end, so only the mark tells a release that failed from
-    /// somebody else's machine (S7).
+    /// The effect that stamps a machine of our user that lacks our stamp: MAAS lets only the owner stamp a machine. Needed before
+    /// a release too. MAAS removes the idempotency key as soon as the release begins and the stamp when it ends, so only the
+    /// stamp distinguishes a failed release from somebody else's machine (S7).
     pub(super) fn missing_stamp(&self, journal: &Journal, metal: &maas::Machine) -> Option<Effect> {
         let owned =
             matches!((&self.access, &metal.owner), (Access::Granted { user, .. }, Some(owner)) if user == owner);
@@ -189,15 +189,15 @@ impl Observed {
         (owned && missing).then(|| Effect::Stamp { key: journal.key.clone(), machine: metal.id.clone() })
     }
 
-    /// Whether it is another object's live node (S6). What is on our journal and stamped for us is not, whatever others claim; a
-    /// stamp alone may be that of a MAAS that was restored from a backup.
+    /// Whether it is another object's live node (S6). A machine that is in our journal and stamped for us is not, whatever others
+    /// claim; a stamp alone may come from a MAAS that was restored from a backup.
     pub(super) fn is_held_by_another(&self, journal: &Journal, metal: &maas::Machine) -> bool {
         let written = journal.is_on_record(&metal.id) || journal.surplus.contains(&metal.id);
         let stamped = metal.stamp.as_ref() == Some(&journal.key) && self.is_ours(journal, metal);
         self.held_elsewhere.machines.contains(&metal.id) && !(written && stamped)
     }
 
-    /// Whether the machine was made in another MAAS than the one that was looked at, and none of ours was seen in this one. The
+    /// Whether the machine was created in another MAAS than the one that was queried, and none of ours was seen in this one. The
     /// cluster may have accepted this one because it has seen another machine in it (S5).
     pub(super) fn is_made_elsewhere(&self) -> bool {
         let (Access::Granted { name, .. }, Some(journal)) = (&self.access, self.journal()) else { return false };

@@ -1,7 +1,7 @@
-//! Times in a journal that lie in the future: a clock was ahead when they were written.
+//! Journal times that lie in the future, because a clock was ahead when they were written.
 //!
-//! Nothing may wait until then. Such a time counts as now, and is written down so, once: what is waited for from a time on takes
-//! its whole time from now on. Where a time is the proof that something was seen, there is no proof.
+//! Nothing may wait until then. Such a time is replaced by now, once: a wait that starts at that time runs its whole duration
+//! from now on. Where a time proves that something was seen, the proof is dropped.
 
 use jiff::Timestamp;
 
@@ -9,7 +9,6 @@ use super::journal::Journal;
 use crate::conditions::whole_seconds;
 
 impl Journal {
-    /// The journal without times in the future.
     #[must_use]
     pub fn without_future(mut self, now: Timestamp) -> Self {
         let settle = |time: &mut Timestamp| {

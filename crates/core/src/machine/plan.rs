@@ -1,4 +1,4 @@
-//! What shall happen about a `MaasMachine`.
+//! The plan for a `MaasMachine`.
 
 use std::collections::BTreeMap;
 
@@ -13,43 +13,40 @@ use crate::credentials::IDENTITY_ANNOTATION;
 use crate::hosts::leaving::ASKED_ANNOTATION;
 use crate::{maas, plan};
 
-/// Everything that happens in one pass over a machine.
 pub type Plan = plan::Plan<Effect, Patch, MaasMachineStatus>;
 
-/// How an effect ended. Done, the machine is as the answer shows it, where it does.
+/// The outcome of an effect. `Done` holds the machine, if the answer contains it.
 pub type Outcome = plan::Outcome<Option<Box<maas::Machine>>>;
 
-/// A change of metadata and spec.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patch {
-    /// The journal to store before the effect; `None` if it stays.
+    /// The journal to store before the effect; `None` leaves it as it is.
     pub journal: Option<Journal>,
-    /// The journal that the next pass begins with, if it follows at once. All that is new in it shows in MAAS again, so it is not
-    /// stored by itself.
+    /// The journal that the next pass starts with, if it follows at once. MAAS shows everything new in it again, so it is not
+    /// stored on its own.
     pub recalled: Option<Journal>,
-    /// The identity to note on the object; `None` if it stays.
+    /// The MAAS identity to record on the object; `None` leaves it as it is.
     pub identity: Option<String>,
-    /// When the machine was asked to be registered as VM host, if that is to be written anew.
+    /// When the machine's registration as VM host was requested, if that has to be rewritten.
     pub asked: Option<Timestamp>,
-    /// A control plane machine that somebody made by hand, with the label on its Machine alone. Everybody who looks at MaasMachines
-    /// only (the MaasCluster, those who place VMs and spread machines) is told by the same label here, before anything is done.
+    /// Set for a control plane machine that a person created by hand, with the label on its Machine only. Controllers that read
+    /// only MaasMachines (the MaasCluster's, VM placement, spreading) need the same label here, before anything else is done.
     pub control_plane: bool,
-    /// What to fill into the spec.
     pub spec: SpecPatch,
 }
 
 impl Plan {
-    /// The journal from now on, where it changes.
+    /// The journal after this plan, if it changes.
     pub fn journal(&self) -> Option<&Journal> {
         self.patch.journal.as_ref().or(self.patch.recalled.as_ref())
     }
 }
 
-/// What to fill into the spec, together. Not the zone: Cluster API copies a `spec.failureDomain` over the Machine's, where it is a
-/// wish, and the Machine would then differ from the MachineDeployment that it was made from. The status tells the zone.
+/// Spec fields, written together. The zone is not among them: Cluster API copies `spec.failureDomain` to the Machine, where it is
+/// desired state, and the Machine would then differ from its MachineDeployment. The status has the zone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SpecPatch {
-    /// The provider ID, written once.
+    /// Written once.
     pub provider_id: Option<String>,
     pub system_id: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! From a machine that is ours to one that runs.
+//! From an allocated machine to a running one.
 
 use capmaas_api::{Severity, reasons};
 use jiff::SignedDuration;
@@ -15,16 +15,16 @@ use crate::intent::Intent;
 use crate::links::{self, Next};
 use crate::maas::{self, Power};
 
-/// A deployment that has not ended by then is taken for failed. MAAS itself gives up after 30 minutes, from 3.5 on after 60, unless
+/// A deployment that has not ended by then counts as failed. MAAS itself gives up after 30 minutes, from 3.5 on after 60, unless
 /// it was killed in the middle: then it never does.
 pub const DEPLOY_DEADLINE: SignedDuration = SignedDuration::from_mins(75);
-/// A machine that is still off this long after its deployment began will not turn on by itself.
+/// A machine that is still off this long after its deployment began will not power on by itself.
 pub(super) const DEPLOY_POWER: SignedDuration = SignedDuration::from_mins(2);
-/// From then on it is told what may be in the way.
+/// After this time the condition names possible causes.
 const DEPLOY_LONG: SignedDuration = SignedDuration::from_mins(10);
 
-/// What is told about a machine that may get no address to boot with. A DHCP server that MAAS does not know of may give it one, so it
-/// is deployed all the same.
+/// A warning about a machine that may get no address to boot with. A DHCP server that MAAS does not know may give it one, so it
+/// is deployed anyway.
 fn no_dhcp(metal: &maas::Machine) -> Option<String> {
     let vlan = metal.without_dhcp.as_ref()?;
     Some(format!(
@@ -42,7 +42,7 @@ impl Provisioning<'_> {
     /// Allocated: stamp, swap, deploy, one at a time.
     pub(super) fn prepare(self, metal: &maas::Machine) -> Step {
         let progress = prepared(metal);
-        // Whoever owns it in MAAS can read what it is given.
+        // Its owner in MAAS can read its bootstrap data.
         if !self.observed.is_our_users(&self.journal, metal) {
             let owner = metal.owner.as_deref().unwrap_or_default();
             let message = format!(
@@ -55,7 +55,7 @@ impl Provisioning<'_> {
         if let Some(step) = self.stamp(metal) {
             return step;
         }
-        // Without its data a machine would be deployed for nothing; what is allocated meanwhile stays ours.
+        // Without bootstrap data the deployment would be useless; the machine stays allocated to us meanwhile.
         if let Some(step) = first_things_first(self.observed, &self.intent) {
             return step;
         }
@@ -88,13 +88,14 @@ impl Provisioning<'_> {
         Step::say(progress, after(0)).writing(journal).doing(effect)
     }
 
-    /// Our mark, where it is missing. A machine that an earlier user of the cluster allocated is ours by its key all the same (S7).
+    /// Stamps the machine where our stamp is missing. A machine that an earlier user of the cluster allocated is ours by its
+    /// idempotency key anyway (S7).
     pub(super) fn stamp(&self, metal: &maas::Machine) -> Option<Step> {
         let effect = self.observed.missing_stamp(&self.journal, metal)?;
         Some(Step::say(prepared(metal), after(0)).writing(self.journal.clone()).doing(effect))
     }
 
-    /// What has to be written to the machine's interfaces before it is deployed, if anything.
+    /// The next change to the machine's interfaces before it is deployed, if any.
     fn link(&self, metal: &maas::Machine, progress: &Progress) -> Option<Step> {
         let wish = self.intent.links();
         if wish.is_empty() {
@@ -124,14 +125,14 @@ impl Provisioning<'_> {
         matches!(self.observed.bootstrap, Lookup::Found(Format::CloudConfig { ends_swap: true }))
     }
 
-    /// A tag that a VM should carry and does not. It has those of its host already, as a rule.
+    /// A tag that a VM should carry and does not. As a rule it has inherited the tags of its host.
     fn missing_tag(&self, metal: &maas::Machine) -> Option<String> {
         let Intent::Vm(vm) = &self.intent else { return None };
         vm.tags.iter().find(|tag| !metal.tags.contains(tag)).cloned()
     }
 
     pub(super) fn deploying(mut self, metal: &maas::Machine) -> Step {
-        // Taken over in the middle: its time begins now.
+        // Adopted during its deployment: the deadline counts from now.
         let began = *self.journal.allocation_of(&metal.id).deploy_began.get_or_insert(whole_seconds(self.now));
         let since = self.now.duration_since(began);
         if since >= DEPLOY_DEADLINE {
@@ -146,7 +147,7 @@ impl Provisioning<'_> {
             message = format!("{message}; {no_dhcp}");
         }
         let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOYING, message);
-        // MAAS was killed between the two halves of a deployment: it never turns the machine on, and never gives up.
+        // MAAS was killed between the two halves of a deployment: it never powers the machine on, and never gives up.
         let turned_on = &mut self.journal.allocation_of(&metal.id).turned_on;
         if since >= DEPLOY_POWER && self.observed.power == Some(Power::Off) && turned_on.is_none() {
             *turned_on = Some(TurnedOn { at: whole_seconds(self.now), times: 1 });
@@ -162,9 +163,9 @@ impl Provisioning<'_> {
         Step::say(progress, after(60)).writing(self.journal)
     }
 
-    /// The machine failed and was never of use: kept away from others, released, and another is tried.
+    /// The machine failed before it was ever in use: it is quarantined and released, and another one is tried.
     pub(super) fn failed(mut self, metal: &maas::Machine, power: bool, why: &str) -> Step {
-        // No image fails where nothing can boot (S17).
+        // An image cannot fail where nothing can boot (S17).
         let (power, why) = match no_dhcp(metal) {
             Some(no_dhcp) => (true, &format!("{why}; {no_dhcp}")),
             None => (power, &why.to_owned()),

@@ -1,4 +1,4 @@
-//! A machine that shall be there.
+//! A machine that should exist.
 
 use capmaas_api::names::{HOST_EVACUATION_FINALIZER, MACHINE_FINALIZER, VM_NAME_ANNOTATION};
 use capmaas_api::provider_id::ProviderId;
@@ -18,21 +18,21 @@ use crate::links::DesiredLinks;
 use crate::maas::{self, Power, State};
 use crate::plan::Requeue;
 
-/// At most so many machines are tried for one object (S17).
+/// At most this many machines are tried for one object (S17).
 pub(super) const ATTEMPTS: usize = 3;
-/// The same image failing on so many machines is to blame itself (S17).
+/// An image that fails on this many machines is itself to blame (S17).
 const IMAGE_FAILURES: usize = 2;
 
-/// Machines that were allocated as well are looked at so often until they are gone.
+/// How often surplus machines are checked until they are gone.
 const EXTRA: Requeue = Requeue::seconds(30);
 
-/// So often it is looked whether bootstrap data that a Machine names is there.
+/// How often missing bootstrap data that a Machine names is looked up.
 const BOOTSTRAP_DATA: Requeue = Requeue::seconds(15);
 
-/// MAAS usually knows a VM this long after it got its place; from then on its host is asked about.
+/// MAAS usually knows a VM this long after it got its place; after that its host is queried.
 const MAKING: SignedDuration = SignedDuration::from_mins(5);
 
-/// What every step here needs.
+/// The context of every provisioning step.
 pub(super) struct Provisioning<'a> {
     pub(super) observed: &'a Observed,
     pub(super) journal: Journal,
@@ -65,8 +65,8 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     step
 }
 
-/// The journal of a machine that nothing is remembered of and that may be asked for now: MAAS has to be asked first what it
-/// holds under its key.
+/// The first journal of a machine that may be requested now: MAAS has to be queried first for what it holds under its idempotency
+/// key.
 pub fn first_journal(observed: &Observed) -> Option<Journal> {
     let metadata = &observed.object.metadata;
     let begins = metadata.deletion_timestamp.is_none()
@@ -79,15 +79,15 @@ pub fn first_journal(observed: &Observed) -> Option<Journal> {
     (begins && metal && comes_first.is_none()).then(|| Journal::new(metadata.uid.as_deref().unwrap_or_default()))
 }
 
-/// The first step: wait for what must come first, then the key. It is stored before anything is asked for under it (S3); for metal
-/// together with the intent to ask.
+/// The first step: wait for the prerequisites, then choose the idempotency key. It is stored before anything is requested under
+/// it (S3); for bare metal together with the allocation in flight.
 fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
     let metadata = &observed.object.metadata;
     let (name, uid) = (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
     let mut journal = Journal::new(uid);
     let spec = &observed.object.spec;
     if let Some(provider_id) = spec.provider_id() {
-        // The Go provider's: it wrote the ID when it allocated the machine, and no mark at all (S24).
+        // From the Go provider: it wrote the ID when it allocated the machine, and left no stamp (S24).
         let id = provider_id.parse::<ProviderId>().ok().and_then(|id| id.system_id().map(str::to_owned));
         let Some(id) = id.or_else(|| spec.system_id().map(str::to_owned)) else {
             let message = format!("spec.providerID {provider_id:?} names no machine that could be looked up");
@@ -114,7 +114,7 @@ fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
     Step::say(progress, after(0)).writing(journal)
 }
 
-/// What was said about an adopted machine stays until it has been seen.
+/// The condition of an adopted machine stays until the machine has been seen.
 pub(super) fn kept(observed: &Observed, message: &str) -> Progress {
     let ready = observed.object.status.as_ref().is_some_and(|status| status.ready);
     if ready { Progress::deployed() } else { Progress::unknown(reasons::MACHINE_DEPLOYING, message) }
@@ -156,8 +156,8 @@ pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option
     }
 }
 
-/// A Machine that names no Secret yet is waited for: it changes then. Secrets are not watched, so one that is named and is not there,
-/// or lacks its value, is looked for.
+/// If the Machine names no Secret yet, its change triggers the next pass. Secrets are not watched, so one that is named and
+/// missing, or lacks its value, is polled.
 fn without_bootstrap_data(observed: &Observed) -> Step {
     let reason = reasons::WAITING_FOR_BOOTSTRAP_DATA;
     let named = match &observed.machine {
@@ -171,24 +171,24 @@ fn without_bootstrap_data(observed: &Observed) -> Step {
     Step::say(Progress::not_yet(Severity::Info, reason, message), BOOTSTRAP_DATA)
 }
 
-/// Whether an image is started by Ignition rather than by cloud-init.
+/// Whether an image uses Ignition rather than cloud-init.
 pub fn takes_ignition(image: &str) -> bool {
     let image = image.to_lowercase();
     ["flatcar", "coreos", "fcos", "rhcos", "scos"].iter().any(|name| image.contains(name))
 }
 
-/// Whether the power driver must be asked before anything is decided: it costs MAAS a call to the BMC.
+/// Whether the power driver must be queried before the decision: it costs MAAS a call to the BMC.
 pub fn asks_power(observed: &Observed, journal: &Journal, metal: &maas::Machine, now: Timestamp) -> bool {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     match metal.state {
-        // Also tells whether its host lives (S16).
+        // Also shows whether its host is alive (S16).
         state if metal.is_vm() && state.is_releasable() && (deleting || journal.is_to_go(&metal.id)) => true,
         State::Deployed => !deleting && (metal.power != Power::On || observed.is_silent()),
         State::Deploying => {
             let began = journal.allocation.as_ref().and_then(|it| it.deploy_began).unwrap_or(now);
             !deleting && metal.power != Power::On && now.duration_since(began) >= DEPLOY_POWER
         }
-        // A VM is only removed while its host answers. One that is long in the making may be on a host that died.
+        // A VM is only removed while its host answers. One that takes long to appear may be on a host that died.
         state if metal.is_vm() && state.is_removable() => {
             let on_its_way = state.is_being_commissioned() && metal.power != Power::On;
             deleting || journal.is_to_go(&metal.id) || on_its_way && is_long_in_the_making(journal, now)
@@ -205,7 +205,7 @@ fn is_long_in_the_making(journal: &Journal, now: Timestamp) -> bool {
 }
 
 impl Provisioning<'_> {
-    /// Machines that were allocated as well are looked after on the way (S4); they hold nothing up.
+    /// Surplus machines are handled along the way (S4); they block nothing.
     fn step(mut self) -> Step {
         let mut followed = surplus::follow(self.observed, &mut self.journal, self.now);
         let free = !self.journal.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(self.now));
@@ -222,7 +222,7 @@ impl Provisioning<'_> {
             step = trying;
         }
         step.events.extend(followed.events);
-        // What is over is struck off also where nothing else is to be written down.
+        // Finished surplus machines leave the journal even if nothing else is to be stored.
         step.journal.get_or_insert(journal);
         if followed.awaited.is_some() {
             step.requeue = step.requeue.min(EXTRA);
@@ -269,8 +269,8 @@ impl Provisioning<'_> {
         if self.provisioned { self.running(metal) } else { self.becoming(metal) }
     }
 
-    /// Nothing is asked for without a finalizer. It is put there together with what is remembered, before the effect, but only on
-    /// an object that a Machine owns.
+    /// Nothing is requested without a finalizer. It is added together with the journal, before the effect, but only on an object
+    /// that a Machine owns.
     pub(super) fn cannot_be_held(&self) -> Option<Step> {
         let mut finalizers = self.observed.object.metadata.finalizers.iter().flatten();
         let held = finalizers.any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER);
@@ -305,7 +305,7 @@ impl Provisioning<'_> {
         None
     }
 
-    /// Enough machines were tried (S17).
+    /// Whether enough machines were tried (S17).
     pub(super) fn exhausted(&self, held: usize) -> Option<Step> {
         let failed = &self.journal.failed;
         let by_image = failed.iter().filter(|failure| !failure.power && failure.image == self.intent.image()).count();
@@ -329,7 +329,7 @@ impl Provisioning<'_> {
         None
     }
 
-    /// MAAS says that the machine in the journal does not exist.
+    /// MAAS reports that the machine in the journal does not exist.
     fn gone(self, id: &str) -> Step {
         if self.provisioned {
             let message = format!("MAAS does not know {id} any more; delete the Machine to get another one");
@@ -345,7 +345,7 @@ impl Provisioning<'_> {
         matches!(self.intent, Intent::Vm(_))
     }
 
-    /// Whether it failed or was given back, so that it is only to be got rid of.
+    /// Whether it failed or was released, so that it only has to be disposed of.
     pub(super) fn is_to_go(&self, id: &str) -> bool {
         self.journal.is_to_go(id)
     }
@@ -357,7 +357,7 @@ impl Provisioning<'_> {
     }
 }
 
-/// Which machines failed, each once.
+/// The machines that failed, each once.
 fn listed(failed: &[Failure]) -> String {
     let mut names: Vec<String> = Vec::new();
     for (index, failure) in failed.iter().enumerate() {
@@ -371,7 +371,7 @@ fn listed(failed: &[Failure]) -> String {
     names.join(", ")
 }
 
-/// A state that nobody planned for is left alone (S8).
+/// A machine in an unexpected state is left alone (S8).
 pub(super) fn unplanned(metal: &maas::Machine) -> Step {
     let message =
         format!("{} is {} in MAAS; it is left alone, bring it back or delete the Machine", metal.id, metal.state_name);
@@ -379,7 +379,7 @@ pub(super) fn unplanned(metal: &maas::Machine) -> Step {
 }
 
 impl Intent {
-    /// The image, as MAAS is asked for it.
+    /// The image, as MAAS expects it.
     pub(super) fn image(&self) -> &str {
         match self {
             Self::Metal(metal) => &metal.image,
@@ -387,7 +387,7 @@ impl Intent {
         }
     }
 
-    /// The fixed address that is asked for.
+    /// The requested fixed address.
     pub(super) fn address(&self) -> Option<&FixedAddress> {
         match self {
             Self::Metal(metal) => metal.address.as_ref(),
@@ -395,7 +395,7 @@ impl Intent {
         }
     }
 
-    /// What is asked for on the machine's interfaces.
+    /// The requested link configuration of the machine's interfaces.
     pub fn links(&self) -> DesiredLinks<'_> {
         match self {
             Self::Metal(metal) => DesiredLinks { address: metal.address.as_ref(), nics: &[] },
@@ -403,7 +403,7 @@ impl Intent {
         }
     }
 
-    /// What happens to the disks when the machine is given back.
+    /// How the disks are wiped on release.
     pub(super) fn erase(&self) -> Option<Wipe> {
         match self {
             Self::Metal(metal) => metal.erase,

@@ -1,4 +1,4 @@
-//! A machine that shall be given back.
+//! A machine that should be released.
 
 use capmaas_api::names::VM_NAME_ANNOTATION;
 use capmaas_api::{Severity, reasons};
@@ -23,7 +23,7 @@ pub(super) struct Releasing<'a> {
     pub(super) journal: Journal,
     pub(super) erase: Option<Wipe>,
     pub(super) is_vm: bool,
-    /// A VM was asked for, and what became of that was never seen.
+    /// A VM was requested, and the outcome was never seen.
     pub(super) unanswered: bool,
     pub(super) now: Timestamp,
 }
@@ -33,15 +33,15 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
     let journal = match &observed.journal {
         Ok(Some(journal)) => journal.clone().without_future(now),
         Ok(None) if spec.provider_id().is_none() => {
-            // Nothing was ever intended: the journal comes before the first effect (S3, S13). An unreadable spec may hide an
-            // ID of the Go provider's.
+            // Nothing was ever requested: the journal comes before the first effect (S3, S13). An unreadable spec may hide a
+            // provider ID of the Go provider.
             let hidden = spec.unreadable.iter().any(|path| path == "." || path.starts_with("providerID"));
             if hidden {
                 return kept(reasons::UNREADABLE_SPEC, "the stored spec cannot be read, so a machine may be behind it");
             }
             let metadata = &observed.object.metadata;
             if let Some(begun) = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION)) {
-                // The Go provider was making a VM of this name.
+                // The Go provider was creating a VM of this name.
                 let uid = metadata.uid.as_deref().unwrap_or_default();
                 let mut journal = Journal::new(uid);
                 journal.vm = Some(VmJournal::named(begun, metadata.name.as_deref().unwrap_or_default(), uid));
@@ -52,20 +52,20 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
         Ok(None) => return adopt(observed),
         Err(why) => return kept(reasons::UNREADABLE_SPEC, why),
     };
-    // Of a machine that was taken over MAAS itself tells what it is.
+    // MAAS itself shows the kind of an adopted machine.
     let shown = matches!(&observed.on_record, Lookup::Found(metal) if metal.is_vm());
     let is_vm = journal.vm.is_some() || journal.is_adopted() && shown;
     let erase = match wanted(&observed.object, Some(&journal)) {
         Ok(wanted) => wanted.intent.erase(),
-        // Whatever else is wrong with the spec, the machine is given back; how its disks are wiped is then MAAS's setting.
+        // Whatever else is wrong with the spec, the machine is released; MAAS's own setting then decides how its disks are wiped.
         Err(_) => None,
     };
-    // The disk of a VM goes with it.
+    // The disk of a VM is deleted with it.
     let erase = erase.or(is_vm.then_some(Wipe::Nothing));
     Releasing { observed, journal, erase, is_vm, unanswered: false, now }.step()
 }
 
-/// Deleted before we saw it for the first time: taken over, then released.
+/// Deleted before we saw it for the first time: adopted, then released.
 fn adopt(observed: &Observed) -> Step {
     let spec = &observed.object.spec;
     let mut journal = Journal::new(observed.object.metadata.uid.as_deref().unwrap_or_default());
@@ -96,7 +96,7 @@ pub(super) fn wait(reason: &'static str, message: impl Into<String>, seconds: u6
 }
 
 impl Releasing<'_> {
-    /// Machines that were allocated as well are looked after last, and hold the finalizer (S4, S14).
+    /// Surplus machines are handled last, and keep the finalizer (S4, S14).
     fn step(mut self) -> Step {
         if ownership::is_given_up(self.observed, &self.journal) {
             return ownership::given_up(&self.journal);
@@ -126,7 +126,7 @@ impl Releasing<'_> {
         if let Some(message) = self.observed.contested(&self.journal) {
             return kept(reasons::NOT_OUR_MACHINE, message);
         }
-        // A live node of somebody else's is left as it is (S6), and what the MaasCluster owes is its own to remove (S16).
+        // Another object's live node is left as it is (S6), and what the MaasCluster owes is the MaasCluster's to remove (S16).
         let is_ours = |metal: &maas::Machine| {
             let left = self.observed.is_held_by_another(&self.journal, metal) || self.journal.owed.contains(&metal.id);
             !left && self.observed.is_ours(&self.journal, metal)
@@ -144,7 +144,7 @@ impl Releasing<'_> {
             Lookup::Found(metal) => Some(metal),
             Lookup::Absent | Lookup::Unknown(_) => None,
         });
-        // Of two looks at one machine that by its id counts.
+        // Of two observations of one machine, the one by its ID counts.
         let mut seen: Vec<maas::Machine> = on_record.iter().chain(surplus).cloned().collect();
         seen.extend(
             found.into_iter().filter(|metal| seen.iter().all(|other| other.id != metal.id)).collect::<Vec<_>>(),
@@ -166,7 +166,7 @@ impl Releasing<'_> {
         let is_on_record = |metal: &&maas::Machine| self.journal.machine().is_none_or(|id| *id == metal.id);
         let held = |metal: &&maas::Machine| !metal.state.is_leaving();
         if let Some(metal) = ours.iter().filter(held).find(is_on_record) {
-            // Written down together with the release, so that nobody has to look for them once more.
+            // Recorded together with the release, so that no second lookup is needed.
             let surplus = |other: &&maas::Machine| other.id != metal.id && !self.journal.surplus.contains(&other.id);
             let surplus: Vec<String> = ours.iter().filter(held).filter(surplus).map(|other| other.id.clone()).collect();
             self.journal.surplus.extend(surplus);
@@ -211,7 +211,7 @@ impl Releasing<'_> {
         }
     }
 
-    /// Ours, and not on its way back yet.
+    /// Ours, and not being released yet.
     fn release(mut self, metal: &maas::Machine) -> Step {
         let id = &metal.id;
         if !metal.state.is_releasable() {
@@ -224,7 +224,7 @@ impl Releasing<'_> {
         if metal.locked {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
         }
-        // In this order: its agent is asked through the API server, to which the name leads.
+        // In this order: its agent is reached through the API server, whose name needs the DNS record.
         if self.journal.is_on_record(id)
             && let Some(step) = before_release(self.observed, &self.journal, metal, self.now)
         {
@@ -249,7 +249,7 @@ impl Releasing<'_> {
         };
         let erase = self.erase;
         let journal = self.journal.releasing(metal, self.now);
-        // Many a machine is free and off a moment later, and then nothing was to be said in between.
+        // Many machines are free and off a moment later, so this state need not be reported.
         let mut step = wait(reason, message.clone(), if failed { 120 } else { 1 });
         if failed {
             step = step.telling(true, reason, message);
@@ -257,9 +257,9 @@ impl Releasing<'_> {
         step.writing(journal).doing(Effect::Release { machine: id.clone(), erase })
     }
 
-    /// The address leaves DNS before the machine does: a record would follow the machine to its next owner (S18). Only while
-    /// somebody keeps the record; else there is nobody to wait for. Of a VM host the cluster takes this reason for the word that
-    /// its address may go.
+    /// The address leaves DNS before the machine is released: a record would follow the machine to its next owner (S18). Only
+    /// while somebody maintains the record; otherwise there is nothing to wait for. For a VM host, the cluster reads this reason
+    /// as permission to remove its address.
     pub(super) fn dns(&self, metal: &maas::Machine) -> Option<Step> {
         if !self.journal.is_on_record(&metal.id) {
             return None;
@@ -315,7 +315,7 @@ impl Releasing<'_> {
         }
     }
 
-    /// Somebody has it, and it carries no mark of ours.
+    /// Somebody has it, and it carries neither our idempotency key nor our stamp.
     pub(super) fn stranger(self, metal: &maas::Machine, user: &str) -> Step {
         let id = &metal.id;
         let unclaimed = metal.stamp.is_none() && !self.observed.held_elsewhere.machines.contains(id);
@@ -333,7 +333,7 @@ impl Releasing<'_> {
                 ),
             );
         }
-        // Released, free for a moment, and taken by another object of the same user: our key would still be on it else.
+        // Released, free for a moment, and taken by another object of the same user: otherwise our key would still be on it.
         let taken =
             matches!(metal.state, State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment);
         let of_another = (self.journal.is_released(id) && taken)
@@ -358,8 +358,8 @@ impl Releasing<'_> {
     }
 }
 
-/// Whether what MAAS holds under our key need not be asked for once more: it was before the release was sent, nothing can have come
-/// to it since, and the one machine is seen by its id on its way back.
+/// Whether MAAS need not be queried again for machines under our idempotency key: it was queried before the release was sent,
+/// nothing can have been added since, and the one machine is seen by its ID while it is being released.
 pub fn is_sent_back(journal: &Journal, on_record: &Lookup<maas::Machine>) -> bool {
     let Lookup::Found(metal) = on_record else { return false };
     journal.vm.is_none()
@@ -370,8 +370,8 @@ pub fn is_sent_back(journal: &Journal, on_record: &Lookup<maas::Machine>) -> boo
         && metal.state.is_leaving()
 }
 
-/// Whether an owner that is not us tells nothing: the machine was taken over before there was a mark on it, or its release
-/// failed, and the user may have changed since (S5).
+/// Whether an owner other than us proves nothing: the machine was adopted before it was stamped, or its release failed, and our
+/// MAAS user may have changed since (S5).
 pub(super) fn may_be_an_earlier_users(journal: &Journal, metal: &maas::Machine) -> bool {
     let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
     let released = journal.is_released(&metal.id);

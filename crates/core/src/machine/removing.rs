@@ -1,4 +1,4 @@
-//! A VM that shall be gone: released like any machine, then removed from MAAS and LXD, then seen gone by its ID and by its name.
+//! A VM that should be gone: released like any machine, then removed from MAAS and LXD, then seen gone by its ID and by its name.
 
 use capmaas_api::reasons;
 
@@ -26,7 +26,7 @@ impl Releasing<'_> {
             (None, _) | (_, Lookup::Absent) => None,
         };
         match made {
-            // Made, and we died before we wrote it down; or a refresh of the host brought it back.
+            // Created, and we crashed before recording it; or a refresh of the host brought it back.
             Some(metal)
                 if (!is_anothers(&metal, user) || metal.state.is_being_commissioned())
                     && !self.observed.held_elsewhere.machines.contains(&metal.id) =>
@@ -48,7 +48,7 @@ impl Releasing<'_> {
                 if let Some(left) = self.of_that_name(user) {
                     return step.telling(true, reasons::NOT_OUR_MACHINE, left);
                 }
-                // MAAS may have died between LXD and its own database.
+                // MAAS may have crashed between LXD and its own database.
                 match (&self.journal.vm, self.unanswered) {
                     (Some(vm), true) => step.telling(true, reasons::VM_CREATION_FAILED, vm.may_be_left()),
                     _ => step,
@@ -57,8 +57,8 @@ impl Releasing<'_> {
         }
     }
 
-    /// A VM of the name that the Go provider noted, which nobody has. Nothing proves that it was made for this object: anybody can
-    /// write such a note, so it is left to a person.
+    /// A VM that nobody owns, of the name that the Go provider recorded. Nothing proves that it was made for this object: anybody
+    /// can write such an annotation, so it is left to a person.
     fn of_that_name(&self, user: &str) -> Option<String> {
         let vm = self.journal.vm.as_ref().filter(|vm| !is_made_up(&vm.name, &self.journal.key))?;
         let metal =
@@ -70,15 +70,15 @@ impl Releasing<'_> {
         ))
     }
 
-    /// A VM that nothing would prove ours once MAAS has taken our mark off it, which its release does: it was taken over, or somebody
-    /// gave it another name or host. It is removed as it is, under our mark.
+    /// Removes a VM without a release. MAAS removes our stamp on release, and after that nothing would prove that this VM is
+    /// ours: it was adopted, or somebody changed its name or host. So it is deleted while it carries the stamp.
     pub(super) fn remove_marked(&self, metal: &maas::Machine) -> Option<Step> {
         if !metal.is_vm() || self.journal.would_be_proven(metal) || metal.stamp.as_ref() != Some(&self.journal.key) {
             return None;
         }
         let mut journal = self.journal.clone();
         if !journal.is_on_record(&metal.id) {
-            // Its power is asked for once it is in the journal.
+            // Its power is queried only once it is in the journal.
             journal.allocation_of(&metal.id);
             let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
             return Some(wait(reasons::MACHINE_RELEASING, message, 0).writing(journal));
@@ -87,7 +87,7 @@ impl Releasing<'_> {
         Some(remove_while_host_answers(self.observed.power, &metal.id, journal))
     }
 
-    /// Nobody has it: it is removed while its host answers, because MAAS forgets a VM even where it cannot remove it (727).
+    /// Nobody owns it. It is removed only while its host answers, because MAAS forgets a VM even if it cannot remove it (727).
     fn remove_one(mut self, metal: &maas::Machine, user: &str) -> Step {
         let id = &metal.id;
         if let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now) {

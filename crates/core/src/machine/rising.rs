@@ -1,5 +1,5 @@
-//! A machine that is released while it is being turned on. MAAS calls it Ready at once, and a slow BMC turns it on after that: on,
-//! and nobody's. So it is seen off twice before it is let go (S14).
+//! A machine that is released while it powers on. MAAS reports it as Ready at once, and a slow BMC powers it on after that:
+//! running, and owned by nobody. So it must be seen off twice before it is let go (S14).
 
 use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
@@ -11,17 +11,17 @@ use super::status::Progress;
 use crate::conditions::whole_seconds;
 use crate::maas::{self, Power, State};
 
-/// So far apart are the two looks: half a minute, and a second because times are written down in whole ones.
+/// The time between the two reads: half a minute, plus one second because times are stored in whole seconds.
 const APART: SignedDuration = SignedDuration::from_secs(31);
-/// The same, as a time to wait.
+/// The same, as a requeue delay.
 pub(super) const LOOK_AGAIN: u64 = 31;
 
-/// A BMC that was told to turn a machine on has done so by then: MAAS gives it up after five minutes.
+/// A BMC that was told to power a machine on has done so by then: MAAS gives up after five minutes.
 const TURNS_ON: SignedDuration = SignedDuration::from_mins(10);
 
 impl Journal {
-    /// Notes about a machine that is going to be released whether it may be on its way up. A VM is removed after its release, and
-    /// nothing is left to be turned on.
+    /// Records whether a machine that is about to be released may be powering on. A VM is removed after its release, so nothing
+    /// is left to power on.
     pub(super) fn note_rising(&mut self, metal: &maas::Machine, now: Timestamp) {
         let allocation = self.allocation.as_ref().filter(|allocation| allocation.machine == metal.id);
         let deploys = matches!(metal.state, State::Deploying | State::FailedDeployment);
@@ -33,7 +33,7 @@ impl Journal {
         }
     }
 
-    /// The power driver says that a released machine is off. Whether that is the end of it, or it is to be asked once more.
+    /// The power driver reports a released machine as off. Returns whether that is final, or it has to be queried once more.
     pub(super) fn seen_off(&mut self, id: &str, now: Timestamp) -> bool {
         let Some(first) = self.rising.get_mut(id) else { return true };
         let first = *first.get_or_insert(whole_seconds(now));
@@ -44,7 +44,7 @@ impl Journal {
         settled
     }
 
-    /// The power driver says that a released machine is on: both looks come after its next release.
+    /// The power driver reports a released machine as on: both reads have to follow its next release.
     pub(super) fn seen_on(&mut self, id: &str) {
         if let Some(first) = self.rising.get_mut(id) {
             *first = None;
@@ -52,14 +52,14 @@ impl Journal {
     }
 }
 
-/// What is said between the two looks.
+/// The message between the two reads.
 pub(super) fn once_more(id: &str) -> String {
     format!("{id} is released and off; it was being turned on, so its power is looked at once more")
 }
 
 impl Provisioning<'_> {
-    /// The machine that was given back is Ready: another one is asked for as soon as this one is off. What nobody can tell holds
-    /// nothing up, because power is what such machines fail for.
+    /// The released machine is Ready: another one is requested as soon as this one is off. Unknown power blocks nothing, because
+    /// power is a common reason why such machines fail.
     pub(super) fn back(mut self, id: &str) -> Step {
         let anew = format!("{id} was released; another machine is asked for");
         if !self.journal.is_released(id) {

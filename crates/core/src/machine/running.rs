@@ -1,4 +1,4 @@
-//! A machine that runs, or ran once: it gets its name, its power is looked after, and nothing else is done to it (S9).
+//! A machine that runs, or ran once: its Node gets the provider ID, its power is watched, and nothing else is done to it (S9).
 
 use capmaas_api::names::MAINTENANCE_ANNOTATION;
 use capmaas_api::provider_id::{ProviderId, Scheme, Slashes};
@@ -17,7 +17,7 @@ use crate::conditions::whole_seconds;
 use crate::maas::{self, Power, State};
 use crate::plan::Requeue;
 
-/// A machine is turned on at most so often before it is seen on again, each time after twice the wait (S20).
+/// A machine is powered on at most this often before it is seen on again, each time after twice the wait (S20).
 const TURN_ON_TIMES: u32 = 3;
 const TURN_ON_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
@@ -26,7 +26,7 @@ impl Provisioning<'_> {
     pub(super) fn running(mut self, metal: &maas::Machine) -> Step {
         match metal.state {
             State::Deployed => {}
-            // Taken over before it was deployed: go on where the Go provider stopped.
+            // Adopted before it was deployed: continue where the Go provider stopped.
             State::Allocated if self.journal.is_adopted() && !self.is_latched() => return self.prepare(metal),
             State::Deploying if !self.is_latched() => return self.deploying(metal),
             State::Releasing | State::DiskErasing => {
@@ -35,7 +35,7 @@ impl Provisioning<'_> {
             }
             _ => return unplanned(metal),
         }
-        // The driver was asked where MAAS's own word is not "on", or may be an old one.
+        // The driver was queried where MAAS's own state is not "on", or may be stale.
         let said = if metal.power == Power::On { Power::On } else { Power::Unknown };
         let power = self.observed.power.unwrap_or(said);
         if let (Power::On, Some(allocation)) = (power, &mut self.journal.allocation) {
@@ -55,7 +55,7 @@ impl Provisioning<'_> {
         status.and_then(|status| status.initialization.as_ref()).and_then(|it| it.provisioned) == Some(true)
     }
 
-    /// Deployed for the first time: its name for Kubernetes is written, once, together with all that belongs to it (S19).
+    /// Deployed for the first time: the provider ID is written, once, together with everything that belongs to it (S19).
     fn provision(mut self, metal: &maas::Machine) -> Step {
         let (scheme, slashes) = match (self.is_vm(), self.observed.held_elsewhere.use_go_form) {
             (true, _) => (Scheme::MaasLxd, Slashes::Two),
@@ -73,7 +73,7 @@ impl Provisioning<'_> {
         step.telling(false, reasons::MACHINE_DEPLOYED, message)
     }
 
-    /// Off, says the power driver: turned on, with more and more patience (S20).
+    /// The power driver reports off: powered on again, with growing delays (S20).
     fn powered_off(mut self, metal: &maas::Machine) -> Step {
         let message = format!("{} is off, says its power driver", metal.id);
         let progress =
@@ -107,7 +107,7 @@ impl Provisioning<'_> {
             .doing(Effect::PowerOn { machine: metal.id.clone() })
     }
 
-    /// The Node gets the same name as the machine (S19), and its labels with it.
+    /// The Node gets the machine's provider ID (S19), and its labels with it.
     fn name_node(self, metal: &maas::Machine, unsure: bool) -> Step {
         let Some(provider_id) = self.observed.object.spec.provider_id() else { return unseen("no provider ID") };
         let journal = self.journal.clone();
@@ -117,7 +117,7 @@ impl Provisioning<'_> {
                 if *named && missing.is_empty() {
                     let mut progress = Progress::deployed();
                     if self.nobody_watches_nodes() {
-                        // A status that changes wakes Cluster API.
+                        // A changed status triggers Cluster API.
                         progress.message = format!("its Node is {name}");
                     }
                     return Step::say(progress, self.dns_wait()).writing(journal);
@@ -141,7 +141,7 @@ impl Provisioning<'_> {
                 progress.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_words);
                 Step::say(progress, after(120)).writing(journal)
             }
-            // Whoever watches the cluster's Nodes and Machines wakes us: MAAS knows nothing new meanwhile.
+            // The watches on the cluster's Nodes and Machines trigger the next pass: MAAS has nothing new meanwhile.
             NodeSight::NotYet => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
             NodeSight::NotAsked => {
                 Step::say(Progress::deployed(), if unsure { after(120) } else { self.dns_wait() }).writing(journal)
@@ -149,14 +149,14 @@ impl Provisioning<'_> {
         }
     }
 
-    /// Cluster API watches the Nodes of a cluster once its control plane is up. Where no object stands for the control plane, that is known
-    /// by the Node of one of its Machines, for which nobody would look before the next resync.
+    /// Cluster API watches the Nodes of a cluster once its control plane is up. Without a control plane object, Cluster API
+    /// recognizes that by the Node of a control plane Machine, which it would not look up before the next resync.
     fn nobody_watches_nodes(&self) -> bool {
         let cluster = self.observed.cluster.found();
         self.observed.is_control_plane() && cluster.is_some_and(|cluster| cluster.spec.control_plane_ref.is_none())
     }
 
-    /// A control plane machine looks again until its address is in DNS; others wait for changes.
+    /// A control plane machine polls until its address is in DNS; others wait for changes.
     fn dns_wait(&self) -> Requeue {
         let pending = self.observed.is_control_plane() && self.observed.in_dns == Lookup::Found(false);
         if pending { after(10) } else { Requeue::OnChange }

@@ -1,4 +1,4 @@
-//! The status in words: what was seen, and the conditions.
+//! The status: what was observed, and the conditions.
 
 use capmaas_api::cluster::Initialization;
 use capmaas_api::machine_status::{AddressType, MachineAddress};
@@ -18,14 +18,14 @@ use crate::maas::{self, Power};
 use crate::pause;
 use crate::text::beginning;
 
-/// What is said about the machine: the condition `MachineDeployed`, and through it `Ready`.
+/// The condition `MachineDeployed`, from which `Ready` follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) status: ConditionStatus,
     pub(super) severity: Severity,
     pub(super) reason: &'static str,
     pub(super) message: String,
-    /// We will never get beyond this by ourselves: Cluster API may take the Machine for failed (v1beta1 contract).
+    /// We cannot get beyond this by ourselves: Cluster API may treat the Machine as failed (v1beta1 contract).
     pub(super) terminal: bool,
 }
 
@@ -72,7 +72,7 @@ fn verdict(type_: &'static str, holds: bool, reason: &'static str, message: &str
     Verdict::new(type_, status, reason, message)
 }
 
-/// The status of an object that is paused: as it was, with that condition.
+/// The status of a paused object: unchanged except for that condition.
 pub(super) fn paused(observed: &Observed, now: Timestamp) -> MaasMachineStatus {
     let mut status = stored(observed);
     let verdict = pause::verdict(observed.has_annotation(PAUSED_ANNOTATION), true);
@@ -80,7 +80,6 @@ pub(super) fn paused(observed: &Observed, now: Timestamp) -> MaasMachineStatus {
     status
 }
 
-/// The whole status after a step.
 pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachineStatus {
     let generation = observed.object.metadata.generation;
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
@@ -104,7 +103,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
     }
 
     let mut progress = step.progress.clone();
-    // MAAS could not be asked: the last known state stays.
+    // MAAS could not be queried: the last known state stays.
     let stays = progress.status == ConditionStatus::Undetermined && was_provisioned && !deleting;
     if !stays {
         status.ready = progress.status == ConditionStatus::True;
@@ -155,7 +154,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
     status
 }
 
-/// Conditions are read by people; what is longer is in the log and in events.
+/// Conditions are for people; the full text is in the log and in events.
 pub(super) fn cut(message: &mut String) {
     message.truncate(beginning(message, 1024).len());
 }
@@ -194,7 +193,7 @@ fn forget(status: &mut MaasMachineStatus) {
     status.dns_attached = false;
 }
 
-/// Names, then each address as an outer and an inner one, as the Go provider did. No order of MAAS's is relied upon.
+/// Names, then each address as an external and an internal one, as the Go provider did. Does not rely on any order in MAAS.
 fn addresses(metal: &maas::Machine) -> Vec<MachineAddress> {
     let mut all = Vec::new();
     let mut add = |type_: AddressType, address: &str| {

@@ -1,5 +1,5 @@
-//! A release that does not end. MAAS gives one up by itself after five minutes, unless it was killed in the middle: then nobody
-//! in it remembers, and the machine stays as it is for ever.
+//! A release that does not end. MAAS gives up by itself after five minutes, unless it was killed in the middle: then nothing in
+//! MAAS remembers the release, and the machine stays as it is forever.
 
 use capmaas_api::{Severity, reasons};
 use jiff::{SignedDuration, Timestamp};
@@ -12,25 +12,25 @@ use super::status::Progress;
 use crate::conditions::whole_seconds;
 use crate::maas::{self, Power, State};
 
-/// From then on a release is not believed to end by itself.
+/// After this time a release is not expected to end by itself.
 const RELEASE_DEADLINE: SignedDuration = SignedDuration::from_mins(15);
 
-/// Large disks take hours, and whoever wipes them is on; from then on a person should look.
+/// Large disks take hours, and a machine that wipes its disks is on; after this time a person should look.
 const WIPE_DEADLINE: SignedDuration = SignedDuration::from_hours(6);
 
-/// Whether the machine has been on its way back for too long. The power driver is asked from then on, because it tells
-/// whether anybody is at work on the machine.
+/// Whether the release takes too long. From then on the power driver is queried, because it shows whether anything still works on
+/// the machine.
 pub(super) fn is_overdue(journal: &Journal, now: Timestamp) -> bool {
     let began = journal.allocation.as_ref().and_then(|allocation| allocation.release_began);
     began.is_some_and(|began| now.duration_since(began) >= RELEASE_DEADLINE)
 }
 
-/// What is to be said or done about the machine in the journal, which MAAS is giving back; nothing while that is no wonder.
+/// What to report or do about the machine in the journal while MAAS is releasing it; `None` while it is within its time.
 pub(super) fn step(observed: &Observed, journal: &mut Journal, metal: &maas::Machine, now: Timestamp) -> Option<Step> {
     if !matches!(metal.state, State::Releasing | State::DiskErasing) {
         return None;
     }
-    // Begun by somebody else, or before this was written down: its time begins now.
+    // Begun by somebody else, or before this was recorded: the deadline counts from now.
     let began = *journal.allocation_of(&metal.id).release_began.get_or_insert(whole_seconds(now));
     if !is_overdue(journal, now) {
         return None;
@@ -58,7 +58,7 @@ pub(super) fn step(observed: &Observed, journal: &mut Journal, metal: &maas::Mac
             let message = format!("{id} is off although its disks are being wiped; that is given up and tried again");
             let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_RELEASE_FAILED, message.clone());
             let effect = Effect::AbortErase { machine: id.clone() };
-            // Asked for at most once in such a time.
+            // Requested at most once per such period.
             let mut journal = journal.clone();
             journal.allocation_of(id).release_began = Some(whole_seconds(now));
             Some(

@@ -1,5 +1,5 @@
-//! Machines that were allocated under our key as well, because an answer of MAAS was lost: the one in the journal stays, the others
-//! are written down, released, and followed until they are seen released (S4).
+//! Surplus machines: allocated under our idempotency key because an answer of MAAS was lost. The one in the journal stays; the
+//! others are recorded, released, and followed until they are seen released (S4).
 
 use capmaas_api::{Severity, reasons};
 use jiff::Timestamp;
@@ -16,31 +16,30 @@ use crate::intent::Wipe;
 use crate::maas::{self, Power, State};
 use crate::plan::Event;
 
-/// What became of them.
 #[derive(Default)]
 pub(super) struct Followed {
-    /// Something is to be done about one of them now.
+    /// A step that one of them needs now.
     pub(super) step: Option<Step>,
-    /// The same, as far as it may be refused for ever: it waits until nothing else is to be done.
+    /// The same, for a step that MAAS may refuse forever: it waits until nothing else is to be done.
     pub(super) try_out: Option<Step>,
-    /// What is still waited for.
+    /// What is still awaited.
     pub(super) awaited: Option<String>,
-    /// What there is to tell about those that are not followed any more.
+    /// Events about those that are not followed any more.
     pub(super) events: Vec<Event>,
 }
 
 enum Next {
-    /// It is nothing of ours any more; maybe a person should know.
+    /// It is not ours any more; the message, if any, is for a person.
     Over(Option<String>),
     /// It is released and off.
     Off,
     Wait(String),
     Do(Effect, String),
-    /// MAAS may refuse it for ever, so that it is only done while nothing else is to be done.
+    /// MAAS may refuse it forever, so it is only done while nothing else is to be done.
     Try(Effect, String),
 }
 
-/// Looks after all of them, and strikes off the journal those that are over.
+/// Handles all of them, and removes those that are finished from the journal.
 pub(super) fn follow(observed: &Observed, journal: &mut Journal, now: Timestamp) -> Followed {
     let mut followed = Followed::default();
     for id in std::mem::take(&mut journal.surplus) {
@@ -81,7 +80,7 @@ pub(super) fn follow(observed: &Observed, journal: &mut Journal, now: Timestamp)
     followed
 }
 
-/// What the effect means for how the power of a machine is looked at afterwards (S14).
+/// Records what the effect means for later reads of the machine's power (S14).
 fn note_power(observed: &Observed, journal: &mut Journal, effect: Option<&Effect>, now: Timestamp) {
     match effect {
         Some(Effect::Release { machine, .. }) => {
@@ -100,7 +99,7 @@ fn doing(observed: &Observed, effect: Effect, message: String) -> Step {
     let progress = if observed.object.metadata.deletion_timestamp.is_some() {
         Progress::not_yet(Severity::Info, reasons::MACHINE_RELEASING, message)
     } else {
-        // About the machine in the journal nothing new is known.
+        // Nothing new is known about the machine in the journal.
         kept(observed, &message)
     };
     Step::say(progress, after(1)).doing(effect)
@@ -124,7 +123,7 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
                 "{id} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it"
             )));
         }
-        // The other one finds it under our key and does not release it either.
+        // The other object finds it under our idempotency key and does not release it either.
         return Next::Wait(format!(
             "{id} was allocated to us as well and another MaasMachine stands for it, so it is released only once that one is \
              gone; look at it, or give it up by the annotation {ABANDON_ANNOTATION}: {id}"
@@ -140,7 +139,7 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
     let (key, machine) = (journal.key.clone(), id.to_owned());
     let stays = observed.object.metadata.deletion_timestamp.is_none();
     match metal.state {
-        // Not by us: it was Allocated when it was written down, and is none that we deploy.
+        // Not by us: it was Allocated when it was recorded, and we do not deploy surplus machines.
         State::Deploying | State::Deployed if ours && stays => {
             Next::Wait(format!("{id} was allocated as well and somebody deployed it; it is left, look at it in MAAS"))
         }
@@ -161,7 +160,7 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
             match (observed.missing_stamp(journal, metal), &metal.stamp, &metal.owner) {
                 (Some(stamp), ..) => Next::Do(stamp, message),
                 (None, Some(_), _) => Next::Do(release, message),
-                // MAAS takes a mark from the owner only, and a release from the owner or an administrator.
+                // MAAS lets only the owner stamp a machine, and only the owner or an administrator release it.
                 (None, None, owner) => {
                     let whose = owner.as_deref().unwrap_or("nobody");
                     let message = format!(
@@ -183,7 +182,8 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
     }
 }
 
-/// Those under our key besides the one in the journal, as far as they are not written down yet and are nobody else's live node (S6).
+/// Machines under our idempotency key besides the one in the journal, as far as they are not recorded yet and are not another
+/// object's live node (S6).
 pub(super) fn unwritten<'a>(observed: &'a Observed, journal: &Journal, id: &str) -> Vec<&'a maas::Machine> {
     let Lookup::Found(found) = &observed.by_key else { return Vec::new() };
     let unknown = |metal: &&maas::Machine| {

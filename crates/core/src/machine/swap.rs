@@ -1,14 +1,14 @@
 //! Whether bootstrap data turns swap off by itself.
 //!
-//! kubelet refuses to start where swap is on, and MAAS makes a swap file unless a machine's `swap_size` is 0. That stays 0 when
-//! the machine is given back, because MAAS takes an empty size for "unchanged"; so it is written only where it is needed.
+//! kubelet refuses to start where swap is on, and MAAS creates a swap file unless a machine's `swap_size` is 0. That stays 0
+//! after the release, because MAAS reads an empty size as "unchanged"; so it is written only where it is needed.
 
-/// Whether cloud-config turns all swap off, now and after a reboot. Only commands that certainly do so count: to be wrong here
-/// would be a Node that never joins, while a write to MAAS too many is harmless.
+/// Whether cloud-config turns all swap off, now and after a reboot. Only commands that certainly do so count: a false positive is
+/// a Node that never joins, while a superfluous write to MAAS is harmless.
 pub fn ends_swap(cloud_config: &str) -> bool {
     let (mut now, mut for_good) = (false, false);
     for line in cloud_config.lines() {
-        // Commands are list items, texts or lists of words themselves.
+        // Commands are list items: strings, or lists of words.
         let plain = line.replace(['[', ']', ',', '"', '\'', ';'], " ");
         let mut words = plain.split_whitespace().skip_while(|word| ["-", "sudo"].contains(word));
         let command = words.next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The ways of a VM that shall be there: a place, made there, taken before anybody else does, and another one if it fails.
+//! The life of a VM that should exist: it gets a place, is created there, is allocated before anybody else does so, and is
+//! replaced if it fails.
 
 use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::{Severity, reasons};
@@ -18,14 +19,14 @@ use crate::maas::{self, Power, State};
 use crate::placement::{Choice, Placement};
 use crate::plan::Requeue;
 
-/// What cannot be had now is asked for again after this many seconds (document 004).
+/// Retry interval in seconds for what is not available now (document 004).
 const RETRY: u64 = 30;
-/// The agent of a host that has not seen a VM this long after it got its place is not looking any more.
+/// If the agent of a host has not seen a VM this long after it got its place, the agent does not run any more.
 const AGENT_LOOKS: SignedDuration = SignedDuration::from_mins(10);
-/// A VM that is not Ready this long after it got its place never will be. MAAS gives commissioning up after 20 minutes itself.
+/// A VM that is not Ready this long after it got its place never will be. MAAS itself gives commissioning up after 20 minutes.
 const READY_DEADLINE: SignedDuration = SignedDuration::from_mins(45);
 
-/// A step that tells what is wrong around the VM, in one of the six kinds.
+/// A step that reports what is wrong with the VM or its host, as one of the six error kinds.
 pub(super) fn trouble(error: LxdError) -> Step {
     let severity = if error.kind.is_retryable() { Severity::Warning } else { Severity::Error };
     let progress = Progress::not_yet(severity, error.kind.reason(), error.to_string());
@@ -37,7 +38,8 @@ fn creating(message: impl Into<String>, requeue: Requeue) -> Step {
 }
 
 impl Provisioning<'_> {
-    /// No VM is in the journal: look what MAAS holds under our key and under its name, then choose a place, then make it there.
+    /// No VM is in the journal: see what MAAS holds under our idempotency key and under its name, then choose a place, then
+    /// create it there.
     pub(super) fn find_vm(mut self, identity_changed: bool) -> Step {
         let Some(vm) = self.journal.vm.clone() else {
             let metadata = &self.observed.object.metadata;
@@ -97,15 +99,15 @@ impl Provisioning<'_> {
         }
     }
 
-    /// The VM that the Go provider was making under the name in its annotation, and has taken already. Anybody can write such an
-    /// annotation, so nothing else counts than a VM that our user has and nobody has marked (S24).
+    /// The VM that the Go provider was creating under the name in its annotation, and has allocated already. Anybody can write
+    /// such an annotation, so only a VM that our user owns and nobody has stamped counts (S24).
     fn is_go_providers(&self, metal: &maas::Machine, vm: &VmJournal) -> bool {
         let Access::Granted { user, .. } = &self.observed.access else { return false };
         let taken = metal.owner.as_ref() == Some(user) && metal.stamp.is_none() && metal.state == State::Allocated;
         metal.is_vm() && taken && metal.hostname == vm.name && !is_made_up(&vm.name, &self.journal.key)
     }
 
-    /// MAAS has it: the answer was lost, or we were.
+    /// MAAS has the VM: the answer was lost, or we crashed.
     fn adopt_vm(mut self, metal: &maas::Machine) -> Step {
         let adopted = self.journal.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm));
         self.journal.allocation_of(&metal.id).adopted = adopted;
@@ -117,7 +119,7 @@ impl Provisioning<'_> {
         creating(message.clone(), after(0)).writing(self.journal).telling(false, reasons::VM_CREATED, message)
     }
 
-    /// A place for it: written down before anything is made, so that others heed it (S3).
+    /// Chooses a place: recorded before anything is created, so that other placements account for it (S3).
     fn choose(mut self, vm: &VmJournal) -> Step {
         let placement = match &self.observed.vm.placement {
             Lookup::Found(placement) => placement,
@@ -141,7 +143,7 @@ impl Provisioning<'_> {
         }
     }
 
-    /// Whether the refusal was not told before: the condition says the same as long as nothing has changed.
+    /// Whether the refusal was not reported before: the condition has the same text as long as nothing has changed.
     fn is_news(&self, placement: &Placement) -> bool {
         let conditions = self.observed.object.status.iter().flat_map(|status| &status.conditions);
         let mut selected = conditions.filter(|condition| condition.type_ == capmaas_api::conditions::LXD_HOST_SELECTED);
@@ -174,7 +176,7 @@ impl Provisioning<'_> {
         }
     }
 
-    /// The host is looked at once more, then the VM is made.
+    /// The host is checked once more, then the VM is created.
     fn compose(mut self, vm: &VmJournal, place: &Place) -> Step {
         let mut place = place.clone();
         match &self.observed.vm.host {
@@ -196,7 +198,7 @@ impl Provisioning<'_> {
         creating(message, after(0)).writing(self.journal.sending(Write::Compose, self.now)).doing(effect)
     }
 
-    /// LXD has a VM of our name that MAAS does not know: made before MAAS died. A refresh brings it back, and harms every
+    /// LXD has a VM of our name that MAAS does not know: created before MAAS crashed. A refresh brings it back, and harms every
     /// other VM that MAAS does not know; so it is only done where there is none (S12).
     fn adopt_orphan(self, vm: &VmJournal, place: &Place) -> Step {
         let others_known = match &self.observed.vm.host {
@@ -208,7 +210,7 @@ impl Provisioning<'_> {
             let message = format!("{} is in LXD of {} already; MAAS is told to look", vm.name, place.host_name);
             return creating(message, after(5)).writing(self.journal).doing(Effect::RefreshHost { host: place.host });
         }
-        // Its agent looks every now and then.
+        // Its agent reports periodically.
         if *others_known == Lookup::Absent && self.now.duration_since(place.at) < AGENT_LOOKS {
             let message = format!(
                 "{} is in LXD of {} already; its agent is going to tell whether MAAS may look",
@@ -228,7 +230,7 @@ impl Provisioning<'_> {
         self.elsewhere(LxdErrorKind::VmCreationFailed, &message)
     }
 
-    /// The place is no good: another one, under another name.
+    /// The place is unusable: choose another one, under another name.
     fn elsewhere(mut self, kind: LxdErrorKind, why: &str) -> Step {
         let host = self.journal.place().map(|place| place.host_name.clone()).unwrap_or_default();
         let left = self
@@ -284,7 +286,7 @@ impl Provisioning<'_> {
                 _ => unplanned(metal),
             };
         }
-        // Somebody who refreshed the host has it until it is Ready; it is not lost to us before.
+        // A user who refreshed the host owns it until it is Ready; until then it is not lost to us.
         if is_anothers(metal, user) && !metal.state.is_being_commissioned() {
             return self.stolen(metal);
         }
@@ -306,7 +308,7 @@ impl Provisioning<'_> {
         }
     }
 
-    /// MAAS commissions it.
+    /// MAAS is commissioning it.
     fn awaited(self, metal: &maas::Machine) -> Step {
         if dead_host::is_off(self.observed) {
             return self.never_ready(metal, &format!("its host is off while MAAS gets to know {}", metal.id));
@@ -356,7 +358,7 @@ impl Provisioning<'_> {
         }
     }
 
-    /// Somebody took it before we did. It is theirs: neither deployed nor removed (S10).
+    /// Somebody allocated it before we did. It is theirs: neither deployed nor removed (S10).
     fn stolen(mut self, metal: &maas::Machine) -> Step {
         let image = self.intent.image().to_owned();
         self.journal.failed.push(Failure { machine: metal.id.clone(), image, power: true });
@@ -369,7 +371,7 @@ impl Provisioning<'_> {
         )
     }
 
-    /// A VM that is not going to be used: released, removed, and another one.
+    /// A VM that is not going to be used: released, removed, and replaced.
     fn discard(mut self, metal: &maas::Machine, ours: bool, user: &str) -> Step {
         let id = &metal.id;
         if !metal.is_vm() {
@@ -391,7 +393,7 @@ impl Provisioning<'_> {
             if !metal.state.is_releasable() || metal.locked {
                 return unplanned(metal);
             }
-            // Without our mark nothing would prove later that it is ours.
+            // Without our stamp nothing would prove later that it is ours.
             if metal.stamp.as_ref() == Some(&self.journal.key) && !self.journal.would_be_proven(metal) {
                 return self.delete(id, progress);
             }
@@ -401,7 +403,7 @@ impl Provisioning<'_> {
         }
         let claimed = self.observed.held_elsewhere.machines.contains(id);
         if is_anothers(metal, user) && !claimed && metal.state.is_being_commissioned() {
-            // Somebody refreshed its host; it is nobody's again when MAAS knows it.
+            // Somebody refreshed its host; nobody owns it again once it is commissioned.
             let message = format!("{id} is {} in MAAS; it is removed when nobody has it", metal.state_name);
             return creating(message, after(20)).writing(self.journal);
         }
@@ -416,7 +418,7 @@ impl Provisioning<'_> {
         self.delete(id, progress)
     }
 
-    /// A VM is removed while its host answers.
+    /// A VM is removed only while its host answers.
     fn delete(self, id: &str, progress: Progress) -> Step {
         match self.observed.power {
             Some(Power::On | Power::Off) => {
@@ -431,7 +433,7 @@ impl Provisioning<'_> {
         }
     }
 
-    /// MAAS does not know the VM in the journal any more, nor any of its name.
+    /// MAAS does not know the VM in the journal any more. A refresh may have brought it back under its name.
     pub(super) fn gone_vm(mut self, id: &str) -> Step {
         let by_name = match &self.observed.vm.by_name {
             Lookup::Unknown(why) => return unseen(why),
@@ -444,7 +446,7 @@ impl Provisioning<'_> {
             .and_then(|vm| by_name.iter().find(|metal| metal.is_made_for(vm, &self.journal.key)))
             .cloned();
         if let Some(back) = back {
-            // A refresh of its host made a new machine of it.
+            // A refresh of its host created a new machine for it.
             let to_go = self.is_to_go(id);
             self.journal.allocation_of(&back.id).released = to_go.then(|| back.id.clone());
             let message = format!("{id} came back as {}", back.id);
@@ -455,7 +457,7 @@ impl Provisioning<'_> {
     }
 }
 
-/// What a list answers; whoever says that there is none has listed nothing.
+/// The machines of a lookup; empty if it did not succeed.
 pub(super) fn listed(lookup: &Lookup<Vec<maas::Machine>>) -> &[maas::Machine] {
     match lookup {
         Lookup::Found(found) => found,
@@ -463,8 +465,8 @@ pub(super) fn listed(lookup: &Lookup<Vec<maas::Machine>>) -> &[maas::Machine] {
     }
 }
 
-/// Somebody else has it: another user, or another of the same user (S10). Who composes a VM with commissioning has it until
-/// it is Ready.
+/// Somebody else has it: another user, or another object of the same user (S10). A user who composes a VM with commissioning owns
+/// it until it is Ready.
 pub(super) fn is_anothers(metal: &maas::Machine, user: &str) -> bool {
     match metal.owner.as_deref() {
         None => false,

@@ -1,4 +1,4 @@
-//! What a journal remembers about a VM: its name, and how far its making has come.
+//! What a journal remembers about a VM: its name, and the stage of its creation.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -7,18 +7,17 @@ use super::journal::{KEY_PREFIX, is_false};
 use crate::conditions::whole_seconds;
 use crate::maas;
 
-/// What is remembered about a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VmJournal {
-    /// The host name of the VM: its key in MAAS and in LXD until it is allocated. Written before the VM is made (S3).
+    /// The host name of the VM: its idempotency key in MAAS and in LXD until it is allocated. Written before the VM is created
+    /// (S3).
     pub name: String,
-    /// What every name of this object's VMs begins with.
+    /// Prefix of all names of this object's VMs.
     pub base: String,
-    /// How many names were used up before this one.
+    /// How many names were used before this one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// How far it has come.
     #[serde(flatten)]
     pub stage: VmStage,
     /// Hosts that failed, and that are left out for a while.
@@ -26,22 +25,21 @@ pub struct VmJournal {
     pub avoided: Vec<Avoided>,
 }
 
-/// How far the making of a VM has come. As long as the VM is not there, its place is the claim that other placements heed.
+/// The stage of a VM's creation. As long as the VM does not exist, its place is the claim that other placements account for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredStage", into = "StoredStage")]
 pub enum VmStage {
     /// It has no place yet.
     Unplaced,
-    /// It is made here, or is going to be.
+    /// It is or will be created here.
     Placed(Place),
-    /// MAAS was told to make it here and never said what became of that: LXD may have it.
+    /// MAAS was asked to create it here and never answered: LXD may have it.
     Unanswered(Place),
-    /// LXD has a VM of its name here and MAAS does not know it: what was made before MAAS died.
+    /// LXD has a VM of its name here and MAAS does not know it: created before MAAS crashed.
     OnlyInLxd(Place),
 }
 
 impl VmStage {
-    /// Where it is made.
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::Unplaced => None,
@@ -61,7 +59,7 @@ impl VmStage {
         matches!(self, Self::Unanswered(_) | Self::OnlyInLxd(_))
     }
 
-    /// The stage at the same place that `next` makes of it.
+    /// Moves to the stage that `next` makes, at the same place.
     pub(super) fn become_at(&mut self, next: fn(Place) -> Self) {
         if let Some(place) = self.place() {
             *self = next(place.clone());
@@ -69,7 +67,7 @@ impl VmStage {
     }
 }
 
-/// The stage as it is stored, among the other fields about the VM.
+/// The stage as it is stored, flattened into the VM's fields.
 #[derive(Serialize, Deserialize)]
 struct StoredStage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,25 +96,25 @@ impl From<VmStage> for StoredStage {
     }
 }
 
-/// Where a VM is made, and what it takes there.
+/// Where a VM is created, and the resources that it takes there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// Number of the VM host in MAAS.
+    /// ID of the VM host in MAAS.
     pub host: i64,
     pub host_name: String,
-    /// Its LXD project, if MAAS tells.
+    /// Its LXD project, if MAAS shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// Its zone, which the VM gets.
     pub zone: String,
-    /// The zone's number, which is how MAAS wants it.
+    /// The zone's ID, which MAAS expects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone_id: Option<i64>,
     /// The storage pool of the root disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_pool: Option<String>,
-    /// Its network cards; none leaves them to MAAS.
+    /// Its NICs; if empty, MAAS chooses them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<VmNic>,
     pub cores: u32,
@@ -128,7 +126,7 @@ pub struct Place {
     pub at: Timestamp,
 }
 
-/// A network card of a VM to be.
+/// A NIC of a VM that is to be created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VmNic {
@@ -142,9 +140,8 @@ pub struct VmNic {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Avoided {
-    /// Number of the VM host in MAAS.
+    /// ID of the VM host in MAAS.
     pub host: i64,
-    /// Since when.
     pub at: Timestamp,
 }
 
@@ -152,8 +149,8 @@ pub struct Avoided {
 pub const AVOIDED: SignedDuration = SignedDuration::from_mins(30);
 
 impl VmJournal {
-    /// What a person has to know before the name is given up: LXD may have a VM that MAAS does not know. Nothing in MAAS
-    /// shows it, and a refresh may harm others (S12).
+    /// What a person has to know before the name is given up: LXD may have a VM that MAAS does not know. Nothing in MAAS shows
+    /// it, and a refresh may harm others (S12).
     pub(super) fn may_be_left(&self) -> String {
         let host = self.stage.place().map(|place| place.host_name.as_str()).unwrap_or_default();
         format!(
@@ -163,13 +160,13 @@ impl VmJournal {
         )
     }
 
-    /// The journal of a VM to be, whose names begin with this object's name.
+    /// The journal of a VM that is to be created, whose names begin with this object's name.
     pub fn new(object: &str, uid: &str) -> Self {
         let base = base_name(object, uid);
         Self { name: host_name(&base, 0), base, tries: 0, stage: VmStage::Unplaced, avoided: Vec::new() }
     }
 
-    /// The journal of a VM that the Go provider was making under this name.
+    /// The journal of a VM that the Go provider was creating under this name.
     pub fn named(name: &str, object: &str, uid: &str) -> Self {
         Self { name: name.to_owned(), ..Self::new(object, uid) }
     }
@@ -188,8 +185,8 @@ impl VmJournal {
     }
 }
 
-/// A DNS label that begins with the object's name, so that people and the Node's name agree with it, and that nobody else has:
-/// the object's uid is in it as a short hash. Leaves room for the number of the try.
+/// A unique DNS label that begins with the object's name, so that people and the Node's name agree with it; a short hash of the
+/// object's UID makes it unique. Leaves room for the number of the attempt.
 fn base_name(object: &str, uid: &str) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let label: String = object.chars().map(fit).take(48).collect();
@@ -198,20 +195,20 @@ fn base_name(object: &str, uid: &str) -> String {
     if label.is_empty() { format!("vm-{hash:08x}") } else { format!("{label}-{hash:08x}") }
 }
 
-/// FNV-1a: any hash will do that stays the same for ever.
+/// FNV-1a: any hash will do that never changes.
 fn short_hash(uid: &str) -> u32 {
     uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Whether we made a name up ourselves for the object of this key, so that a VM which carries it was made for that object. The name that
-/// an annotation of the Go provider gives is none: anybody can write it.
+/// Whether we generated the name for the object of this idempotency key, so that a VM of that name was made for that object. A
+/// name from an annotation of the Go provider is not: anybody can write it.
 pub(super) fn is_made_up(name: &str, key: &str) -> bool {
     let hash = format!("-{:08x}", short_hash(uid_of(key)));
     let again = name.rsplit_once('-').filter(|(_, tries)| tries.parse::<u32>().is_ok()).map(|(base, _)| base);
     name.ends_with(&hash) || again.is_some_and(|base| base.ends_with(&hash))
 }
 
-/// The UID that a key was made of.
+/// The UID that an idempotency key was made of.
 pub(super) fn uid_of(key: &str) -> &str {
     key.strip_prefix(KEY_PREFIX).unwrap_or(key)
 }
@@ -226,8 +223,8 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl maas::Machine {
-    /// It is the VM that was made under the name in the journal, where it was going to be made; and the name is one that only the object
-    /// of this key gives. Whose it is, is another question.
+    /// Whether it is the VM that was created under the name in the journal, at the recorded place, and the name is one that only
+    /// the object of this idempotency key yields. Who owns it now is another question.
     pub fn is_made_for(&self, vm: &VmJournal, key: &str) -> bool {
         let there = vm.stage.place().is_some_and(|place| self.vm_host == Some(place.host));
         self.is_vm() && there && self.hostname == vm.name && is_made_up(&vm.name, key)

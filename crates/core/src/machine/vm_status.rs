@@ -1,4 +1,4 @@
-//! What the status says about a VM only: its host, what it takes, and the four conditions of document 004.
+//! The part of the status for a VM only: its host, its resources, and the four conditions of document 004.
 
 use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 use capmaas_api::machine_status::VmResourceUsage;
@@ -14,7 +14,6 @@ use crate::Lookup;
 use crate::conditions::Verdict;
 use crate::maas::State;
 
-/// How far the VM has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Homeless,
@@ -42,7 +41,7 @@ fn stage(observed: &Observed, journal: &Journal, vm: &VmJournal) -> Stage {
     }
 }
 
-/// Puts everything about the VM into the status.
+/// Writes everything about the VM into the status.
 pub(super) fn show(
     status: &mut MaasMachineStatus,
     observed: &Observed,
@@ -89,7 +88,7 @@ pub(super) fn show(
             before.status == ConditionStatus::False
                 && LxdErrorKind::ALL.iter().any(|kind| before.reason.as_deref() == Some(kind.reason()))
         });
-        // What went wrong stays until there is news: another VM is being made.
+        // A failure stays until there is news: another VM is being created.
         if !holds && failed_before && !begins && stage < Stage::Placed {
             continue;
         }
@@ -107,7 +106,7 @@ pub(super) fn show(
     }
 }
 
-/// The conditions that a failure of this kind is about.
+/// The conditions that a failure of this kind affects.
 fn concerns(kind: LxdErrorKind) -> &'static [&'static str] {
     match kind {
         LxdErrorKind::HostUnavailable | LxdErrorKind::ProfileNotFound | LxdErrorKind::ProjectNotFound => {
@@ -136,7 +135,7 @@ fn fail(
     put(status, Verdict::fault(type_, severity, error.kind.reason(), message), generation, now);
 }
 
-/// Puts a failure into the conditions that it is about.
+/// Writes a failure into the conditions that it affects.
 pub(super) fn put_error(status: &mut MaasMachineStatus, error: &LxdError, generation: Option<i64>, now: Timestamp) {
     for type_ in concerns(error.kind) {
         fail(status, type_, error, None, generation, now);

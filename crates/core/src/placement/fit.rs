@@ -1,4 +1,4 @@
-//! Whether a host can take a VM: the questions, in the order in which they are asked.
+//! Whether a host can take a VM: the checks, in order.
 
 use crate::Lookup;
 use crate::intent::Attach;
@@ -47,7 +47,7 @@ pub(super) fn fit<'a>(demand: &Demand<'_>, host: &'a Host, promised: Promised<'_
     Ok(Fits { host, pool, interfaces, more: cores.min(memory).min(disks) })
 }
 
-/// The host that was asked for, by name, zone, pool and tags.
+/// Whether the host matches the requested name, zone, pool and tags.
 pub(super) fn named(demand: &Demand<'_>, host: &Host) -> Result<(), Why> {
     let vm = demand.vm;
     if let Some(wanted) = vm.host.as_deref() {
@@ -85,8 +85,8 @@ fn project(demand: &Demand<'_>, host: &Host) -> Result<(), Why> {
     }
 }
 
-/// MAAS takes no profile for a VM: it gives every VM the one of its own name, if the project has that. Whether it does MAAS does
-/// not show: what the agent does not report is not there.
+/// MAAS accepts no profile for a VM: it gives every VM the one named `maas`, if the project has that. MAAS does not show whether
+/// it does: a profile that the agent does not report counts as missing.
 fn profile(demand: &Demand<'_>, host: &Host) -> Result<(), Why> {
     let Some(wanted) = demand.vm.profile.as_deref() else { return Ok(()) };
     if wanted != MAAS_PROFILE {
@@ -121,8 +121,8 @@ fn healthy(demand: &Demand<'_>, host: &Host) -> Result<(), Why> {
     Ok(())
 }
 
-/// Subnets that MAAS is to attach the cards to. MAAS takes no name of a bridge: a subnet of its VLAN says the same, unless
-/// the host has another bridge there.
+/// The subnets to which MAAS attaches the NICs. MAAS accepts no bridge name: a subnet of its VLAN is equivalent, unless the host
+/// has another bridge there.
 fn attachments(demand: &Demand<'_>, host: &Host) -> Result<Vec<Attachment>, Why> {
     let nics = &demand.vm.nics;
     if nics.iter().all(|nic| nic.to == Attach::Boot) && nics.len() <= 1 {
@@ -165,7 +165,7 @@ fn storage<'a>(demand: &Demand<'_>, host: &'a Host, promised: Promised<'_>) -> R
     let pool = if let Some(name) = vm.storage_pool.as_deref() {
         host.pools.iter().find(|pool| pool.name == name).ok_or_else(|| Why::NoStoragePool(name.into()))?
     } else {
-        // As MAAS does: the default one, else the first.
+        // As MAAS does: the default one, otherwise the first.
         host.pools.iter().find(|pool| pool.default).or(host.pools.first()).ok_or(Why::NoStoragePools)?
     };
     let need = bytes(vm.disk).max(1);
@@ -176,7 +176,7 @@ fn storage<'a>(demand: &Demand<'_>, host: &'a Host, promised: Promised<'_>) -> R
     Ok((pool, (free - need) / need))
 }
 
-/// How many more such VMs cores and memory would be enough for.
+/// How many more such VMs the cores and the memory would suffice for.
 fn room(demand: &Demand<'_>, host: &Host, promised: Promised<'_>) -> Result<(i64, i64), Why> {
     let (cores, memory) = (i64::from(demand.vm.cores.max(1)), i64::from(demand.vm.memory.max(1)));
     let free_cores = host.free.cores.saturating_sub(promised.cores());

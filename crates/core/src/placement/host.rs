@@ -1,4 +1,4 @@
-//! LXD hosts as placement sees them, and what is promised on them.
+//! LXD hosts as placement sees them, and what is claimed on them.
 
 use std::collections::BTreeSet;
 
@@ -7,30 +7,28 @@ use crate::maas::{Power, State};
 
 /// Tags by which a person keeps new VMs off a host, on the VM host or on its machine. The names are the Go provider's.
 pub const MAINTENANCE_TAGS: [&str; 2] = [MAINTENANCE_TAG, "maas-lxd-host-noschedule"];
-/// The one of them that also has the host emptied.
+/// The one of them that also evacuates the host.
 pub const MAINTENANCE_TAG: &str = "maas-lxd-host-maintenance";
-/// The tag of a host that is to leave, on the VM host (S11). In MAAS, so that every manager sees it.
+/// The tag of a VM host that is being released (S11). In MAAS, so that every manager sees it.
 pub const LEAVING_TAG: &str = "capmaas-leaving";
 /// Whether a tag keeps new VMs off a host.
 pub fn is_closing(tag: &str) -> bool {
     tag == LEAVING_TAG || MAINTENANCE_TAGS.contains(&tag)
 }
 
-/// The one LXD profile that MAAS gives to the VMs that it makes, in projects that have it.
+/// The one LXD profile that MAAS gives to the VMs that it creates, in projects that have it.
 pub const MAAS_PROFILE: &str = "maas";
 
-/// A zone or pool: MAAS composes by its number, everybody else knows its name.
+/// A zone or pool: MAAS composes by its ID, everything else uses its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
-    /// The number.
     pub id: i64,
     pub name: String,
 }
 
-/// An LXD host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its number as a VM host.
+    /// ID of the VM host.
     pub id: i64,
     pub name: String,
     /// The machine that it runs on.
@@ -39,23 +37,22 @@ pub struct Host {
     pub pool: Option<Named>,
     /// Its tags as a VM host.
     pub tags: BTreeSet<String>,
-    /// The LXD project it is registered with. Only an administrator may know; asked only if a VM names one.
+    /// The LXD project it is registered with. Only an administrator may read it; read only if a VM names one.
     pub project: Lookup<String>,
     /// MAAS has reached its LXD and can compose VMs there.
     pub reached: bool,
-    /// All it has; zero until MAAS has digested it. No single VM may be larger, whatever the over-commit.
+    /// Its resources; zero until MAAS has processed the host. No single VM may be larger, whatever the overcommit.
     pub total: Room,
-    /// What is left, over-commit counted; below zero where more was promised than allowed.
+    /// What is left, overcommit included; below zero if more is used than allowed.
     pub free: Room,
-    /// Where disks can lie.
     pub pools: Vec<StoragePool>,
-    /// Its network interfaces; `None` if its machine could not be seen.
+    /// Its network interfaces; `None` if its machine could not be read.
     pub ports: Option<Vec<Port>>,
-    /// LXD profiles, as the agent on it reports them; `None` if nobody does.
+    /// LXD profiles, as the agent on it reports them; `None` without a report.
     pub profiles: Option<BTreeSet<String>>,
-    /// A roll-out is going to replace it: whoever comes to it has to leave again. Others are preferred.
+    /// A rollout is going to replace it, so a VM that is placed on it would have to be replaced again. Others are preferred.
     pub departing: bool,
-    /// The machine that it runs on. `Absent`: MAAS knows none, and its health is only what `reached` says.
+    /// The machine that it runs on. `Absent`: MAAS knows none, and only `reached` shows its health.
     pub machine: Lookup<HostMachine>,
 }
 
@@ -76,12 +73,11 @@ impl Host {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostMachine {
     pub state: State,
-    /// Whether it is on, as MAAS last saw it.
+    /// Its power, as MAAS last saw it.
     pub power: Power,
     pub tags: BTreeSet<String>,
 }
 
-/// Cores and memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Room {
     pub cores: i64,
@@ -90,8 +86,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// What of an amount is left, as MAAS judges a compose: what there is times the over-commit ratio, less what is used. What MAAS
-    /// calls available leaves out the ratio.
+    /// What is left of a resource, as MAAS evaluates a compose: the total times the overcommit ratio, less what is used. What
+    /// MAAS calls available ignores the ratio.
     pub fn left(total: i64, over_commit: Option<f64>, used: i64) -> i64 {
         #[expect(
             clippy::cast_possible_truncation,
@@ -103,13 +99,12 @@ impl Room {
     }
 }
 
-/// A storage pool of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoragePool {
     pub name: String,
-    /// Bytes that are left.
+    /// Free bytes.
     pub free: i64,
-    /// Disks lie here unless said otherwise.
+    /// Disks are created here unless specified otherwise.
     pub default: bool,
 }
 
@@ -119,9 +114,9 @@ pub struct Port {
     /// `br0`, …
     pub name: String,
     pub bridge: bool,
-    /// The host boots from it, or it is the bridge on what the host boots from.
+    /// The boot interface of the host, or the bridge on it.
     pub boot: bool,
-    /// Number of its VLAN.
+    /// ID of its VLAN.
     pub vlan: i64,
     /// The subnets of its VLAN.
     pub subnets: Vec<SubnetRef>,
@@ -143,14 +138,14 @@ pub struct Claim {
     pub memory: u32,
     /// 10⁹ bytes.
     pub disk: u32,
-    /// Where the disk is going to lie; `None` if nobody knows.
+    /// Where the disk is going to be; `None` if not known.
     pub storage_pool: Option<String>,
 }
 
 /// Another machine of the same control plane or machine set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sibling {
-    /// The LXD host it is on; metal is on none.
+    /// The LXD host it is on; none for bare metal.
     pub host: Option<i64>,
     pub zone: Option<String>,
 }

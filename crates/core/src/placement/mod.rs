@@ -1,8 +1,8 @@
-//! Which LXD host a VM goes to, and why no other.
+//! Which LXD host a VM is placed on, and why no other.
 //!
-//! A pure function of what MAAS shows, of what is promised already and of where the VM's siblings are. The order of the
-//! input does not matter, so two managers that see the same choose the same. It is asked again on every pass until a choice
-//! is on record; from then on the record is a [`Claim`] that every other placement counts.
+//! A pure function of what MAAS shows, of the existing claims and of where the VM's siblings are. The order of the input does not
+//! matter, so two managers that see the same choose the same. It is computed in every pass until the choice is in the journal;
+//! from then on the journal is a [`Claim`] that every other placement counts.
 
 mod fit;
 mod host;
@@ -25,13 +25,13 @@ pub use verdict::{Attachment, Choice, Placement, Verdict, Why};
 #[derive(Debug, Clone, Copy)]
 pub struct Demand<'a> {
     pub vm: &'a Vm,
-    /// Its zone: the Machine's failure domain, else the spec's. `None`: the zones are ours to spread over.
+    /// Its zone: the Machine's failure domain, otherwise the spec's. `None`: we spread over the zones.
     pub zone: Option<&'a str>,
     /// Hosts that failed for this machine: they are not tried again.
     pub failed: &'a BTreeSet<i64>,
 }
 
-/// What of a host's room is promised and not yet in MAAS's figures.
+/// What is claimed on a host and not yet in MAAS's figures.
 #[derive(Debug, Clone, Copy, Default)]
 struct Promised<'a> {
     claims: &'a [Claim],
@@ -46,19 +46,19 @@ impl Promised<'_> {
         self.claims.iter().fold(0, |sum, claim| sum.saturating_add(i64::from(claim.memory)))
     }
 
-    /// Bytes in one storage pool; a claim that names none may lie in any.
+    /// Bytes in one storage pool; a claim that names none may be in any.
     fn bytes(self, pool: &str) -> i64 {
         let of = |claim: &&Claim| claim.storage_pool.as_deref().is_none_or(|name| name == pool);
         self.claims.iter().filter(of).fold(0, |sum, claim| sum.saturating_add(bytes(claim.disk)))
     }
 }
 
-/// Bytes of a disk of so many GB.
+/// Bytes of a disk of this many GB.
 fn bytes(gigabytes: u32) -> i64 {
     i64::from(gigabytes) * 1_000_000_000
 }
 
-/// Chooses a host. Every host gets a verdict, whatever becomes of it.
+/// Chooses a host. Every host gets a verdict.
 pub fn place(demand: &Demand<'_>, hosts: &[Host], claims: &[Claim], siblings: &[Sibling]) -> Placement {
     let mut claims: Vec<Claim> = claims.to_vec();
     claims.sort_by_key(|claim| claim.host);
@@ -86,7 +86,7 @@ pub fn place(demand: &Demand<'_>, hosts: &[Host], claims: &[Claim], siblings: &[
         let why = match fit::fit(demand, host, promised(host.id)) {
             Err(why) => why,
             Ok(fits) => {
-                // In a zone that was asked for, all hosts have the same number of siblings in their zone.
+                // In a requested zone, all hosts have the same number of siblings in their zone.
                 let rank = (host.departing, near, beside, Reverse(fits.more), host.name.as_str(), host.id);
                 let more = fits.more;
                 if best.as_ref().is_none_or(|(before, ..)| rank < *before) {
@@ -112,12 +112,12 @@ pub fn place(demand: &Demand<'_>, hosts: &[Host], claims: &[Claim], siblings: &[
     Placement { choice, verdicts }
 }
 
-/// Whether a host is one that was asked for by name, zone, pool and tags. The others need not be looked at any closer.
+/// Whether a host matches the requested name, zone, pool and tags. The others need not be read in more detail.
 pub fn is_wanted(demand: &Demand<'_>, host: &Host) -> bool {
     fit::named(demand, host).is_ok()
 }
 
-/// The error says what kept the hosts back that came furthest: those are nearest to what was asked for.
+/// The error names what excluded the hosts that passed the most checks: those are the closest to the request.
 fn refusal(demand: &Demand<'_>, verdicts: &[Verdict]) -> LxdError {
     let vm = demand.vm;
     let Some(furthest) = verdicts.iter().map(|verdict| verdict.why.stage()).max() else {

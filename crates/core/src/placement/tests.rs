@@ -131,7 +131,7 @@ fn every_question_keeps_a_host_out_and_says_so() {
         (
             "64 cores left",
             |vm, host| {
-                // Over-commit promises more than there is, but no single VM may be larger than the host.
+                // Overcommit allows more than there is, but no single VM may be larger than the host.
                 vm.cores = 17;
                 host.free.cores = 64;
             },
@@ -321,8 +321,8 @@ fn within_capacity(hosts: &[Host], claims: &[Claim]) {
     }
 }
 
-/// Two managers, or fifty, that see the same and do not see each other: MAAS refuses what is too much, and whoever was
-/// refused looks again.
+/// Two managers, or fifty, that see the same and do not see each other: MAAS refuses what is too much, and a manager that was
+/// refused reads again.
 #[test]
 fn fifty_vms_that_all_see_the_same_find_a_host_each_because_maas_refuses_what_is_too_much() {
     let mut hosts: Vec<Host> = (1..=7).map(|id| roomy(id, "z1")).collect();

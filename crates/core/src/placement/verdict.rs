@@ -1,4 +1,4 @@
-//! What became of each host, as data and in words.
+//! The verdict on each host, as data and as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,36 +7,36 @@ use capmaas_api::lxd_error::{LxdError, LxdErrorKind};
 
 use super::host::{LEAVING_TAG, MAAS_PROFILE, MAINTENANCE_TAG, Named};
 
-/// What was found out.
+/// The result of a placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     /// The host, or why there is none.
     pub choice: Result<Choice, LxdError>,
-    /// Every host, the chosen one first, then those that would do, then the others, the nearest to fitting first.
+    /// Every host: the chosen one first, then those that would fit, then the others, the closest to fitting first.
     pub verdicts: Vec<Verdict>,
 }
 
-/// A host that was chosen, with all that composing needs to know.
+/// The chosen host, with everything that a compose needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// Its number as a VM host.
+    /// ID of the VM host.
     pub host: i64,
     pub name: String,
     /// The machine that it runs on.
     pub system_id: Option<String>,
-    /// Its zone, which the VM gets; MAAS takes the number.
+    /// Its zone, which the VM gets; MAAS expects the ID.
     pub zone: Option<Named>,
-    /// Its pool, which the VM gets; MAAS takes the number.
+    /// Its pool, which the VM gets; MAAS expects the ID.
     pub pool: Option<Named>,
-    /// Its LXD project, if it was asked for.
+    /// Its LXD project, if it was read.
     pub project: Option<String>,
     /// The storage pool of the root disk.
     pub storage_pool: String,
-    /// Cards to be made, in order; empty leaves them to MAAS.
+    /// NICs to create, in order; if empty, MAAS chooses them.
     pub interfaces: Vec<Attachment>,
 }
 
-/// A network card to be made.
+/// A NIC to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// `eth0`, …
@@ -45,53 +45,49 @@ pub struct Attachment {
     pub subnet: String,
 }
 
-/// What became of one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Its number as a VM host.
+    /// ID of the VM host.
     pub host: i64,
     pub name: String,
     pub why: Why,
 }
 
-/// Why a host was chosen or not. Refusals are in the order in which the questions are asked.
+/// Why a host was chosen or not. Refusals are in the order of the checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     /// It is the best one.
     Chosen {
-        /// So many siblings are in its zone.
+        /// Siblings in its zone.
         siblings_in_zone: usize,
-        /// So many siblings are on it.
+        /// Siblings on it.
         siblings_on_host: usize,
-        /// So many more such VMs would have room.
+        /// How many more such VMs would fit.
         room_for: i64,
     },
-    /// It would do; another one is better.
+    /// It would fit; another one is better.
     Behind {
-        /// So many siblings are in its zone.
+        /// Siblings in its zone.
         siblings_in_zone: usize,
-        /// So many siblings are on it.
+        /// Siblings on it.
         siblings_on_host: usize,
-        /// So many more such VMs would have room.
+        /// How many more such VMs would fit.
         room_for: i64,
     },
-    /// Another host was asked for by name.
+    /// Another host was requested by name.
     NotNamed,
-    /// It is in another zone.
     OtherZone(Option<String>),
-    /// It is in another resource pool.
     OtherPool(Option<String>),
     /// It does not carry this tag.
     LacksTag(String),
-    /// It is registered with another LXD project.
     OtherProject(Option<String>),
     /// Its LXD project could not be read.
     ProjectUnknown(String),
-    /// MAAS gives VMs no such profile, here or elsewhere.
+    /// MAAS gives VMs no such profile, on any host.
     ProfileNotGiven,
     /// It has no such profile.
     NoProfile,
-    /// Nobody reports its profiles.
+    /// Nothing reports its profiles.
     ProfilesNotReported,
     /// A tag keeps new VMs off it.
     Closed(String),
@@ -103,9 +99,9 @@ pub enum Why {
     Off,
     /// Its machine could not be read.
     HealthUnknown(String),
-    /// MAAS has not reached its LXD, or cannot make VMs there.
+    /// MAAS has not reached its LXD, or cannot create VMs there.
     NotReached,
-    /// MAAS does not know yet how much it has.
+    /// MAAS does not know its resources yet.
     NotMeasured,
     /// Its networks are not known.
     NetworksUnknown,
@@ -143,7 +139,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// How far the host came.
+    /// How many checks the host passed.
     pub(super) fn stage(&self) -> u8 {
         match self {
             Self::NotNamed => 0,
@@ -175,7 +171,7 @@ impl Why {
         }
     }
 
-    /// The kind of error if nothing better is found.
+    /// The kind of error if no host fits better.
     pub(super) fn kind(&self) -> LxdErrorKind {
         match self {
             Self::OtherProject(_) => LxdErrorKind::ProjectNotFound,
@@ -189,7 +185,7 @@ impl Why {
         }
     }
 
-    /// The words that hosts with the same answer share, for a count of them.
+    /// The text that hosts with the same verdict share, for a tally.
     fn short(&self) -> &'static str {
         match self {
             Self::Chosen { .. } => "chosen",
@@ -281,7 +277,7 @@ impl Verdict {
     }
 }
 
-/// How many hosts there are of each answer.
+/// Counts the hosts of each verdict.
 pub(super) fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
     let mut counts: BTreeMap<(u8, &str), (usize, &Verdict)> = BTreeMap::new();
     for verdict in verdicts {

@@ -1,4 +1,4 @@
-//! The last day.
+//! Deletion.
 
 use capmaas_api::{conditions, reasons};
 

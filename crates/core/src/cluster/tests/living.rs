@@ -1,4 +1,4 @@
-//! From the first day on.
+//! Creation and normal operation.
 
 use capmaas_api::failure_domains::FailureDomains;
 use capmaas_api::{ConditionStatus, Conditions as _, conditions, names, reasons};
@@ -322,7 +322,7 @@ fn s05_after_a_change_of_identity_nothing_is_made_until_something_of_ours_was_se
     assert_eq!((&plan.effect, plan.leaves_object()), (&None, true));
     assert_eq!(reason(&plan.status.unwrap(), conditions::CREDENTIALS_VALID), reasons::IDENTITY_CHANGED);
 
-    // The very record proves nothing about the machines: names are shown to everybody, machines are not.
+    // The very record proves nothing about the machines: everybody can read DNS names, but not machines.
     observed.record = Lookup::Found(record(7, &["10.0.0.1"]));
     let plan = decide(&observed, now());
     assert_eq!((plan.leaves_object(), plan.requeue), (true, Requeue::seconds(15)));

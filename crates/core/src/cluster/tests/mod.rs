@@ -1,4 +1,4 @@
-//! The decision: as tables, and asked at random.
+//! Decisions about clusters, as tables and as properties.
 
 mod ending;
 mod living;
@@ -71,7 +71,7 @@ fn fresh() -> Observed {
     }
 }
 
-/// A MaasCluster whose record (number 7) is there, with these addresses.
+/// A MaasCluster whose record (ID 7) exists, with these addresses.
 fn settled(addresses: &[&str], machines: Vec<Machine>) -> Observed {
     let mut observed = fresh();
     observed.object.finalizer = true;
@@ -97,7 +97,7 @@ fn itself() -> WrittenFor {
     WrittenFor { namespace: "team".into(), name: "c1".into(), uid: "u1".into() }
 }
 
-/// A record with addresses that MAAS knows as those of the machine `at-<address>`.
+/// A record whose addresses belong to the machines `at-<address>` in MAAS.
 fn record(id: i64, addresses: &[&str]) -> Record {
     let bound = addresses.iter().map(|address| (ip(address), BTreeSet::from([format!("at-{address}")]))).collect();
     Record { id, addresses: ips(addresses), bound, dangling: false }
@@ -135,7 +135,7 @@ fn ready_reason(status: &MaasClusterStatus) -> &str {
     reason(status, conditions::READY)
 }
 
-/// Whether anything is said, and whether nothing else happens, about a new MaasCluster of this Cluster.
+/// Whether a status is written, and whether nothing else happens, for a new MaasCluster of this Cluster.
 pub(crate) fn under_cluster(cluster: &capmaas_api::capi::Cluster) -> (bool, bool) {
     let plan = super::decide(&Observed { owner: Owner::of(cluster, "c1"), ..fresh() }, now());
     (plan.status.is_some(), plan.effect.is_none() && plan.leaves_object())

@@ -1,4 +1,4 @@
-//! Domains that no DNS can have, addresses of two families, times of a clock that was ahead.
+//! Domains that no DNS can have, addresses of two families, times from a fast clock.
 
 use capmaas_api::conditions;
 use capmaas_api::names::DNS_ASKED_ANNOTATION;

@@ -1,4 +1,4 @@
-//! Whose a journal is, and whose a record.
+//! The owners of journals and records.
 
 use capmaas_api::{conditions, names, reasons};
 
@@ -18,13 +18,13 @@ fn rival() -> Rival {
     Rival { who: "other/c1".into(), numbered: true, owned: true, ..Rival::default() }
 }
 
-/// The same after a move: the UID does not lead to the name any more.
+/// The same after a move: the UID does not yield the name any more.
 fn moved(mut observed: Observed) -> Observed {
     observed.object.made_its_name = false;
     observed
 }
 
-/// An object that looks as if the Go provider had served it.
+/// An object that looks as if the Go provider had reconciled it.
 fn of_the_go_provider(addresses: &[&str], machines: Vec<Machine>) -> Observed {
     let mut observed = moved(settled(addresses, machines));
     observed.object.journal = Journal {
@@ -96,7 +96,7 @@ fn s25_of_two_that_claim_a_record_the_one_whose_uid_made_the_name_is_the_origina
     let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
     for written_for in [Some(itself()), None] {
         observed.object.journal.written_for = written_for;
-        // Whatever the other one has been made to say.
+        // Whatever the other one claims.
         observed.rivals = vec![Rival { own: true, machines: ["at-10.0.0.1".to_owned()].into(), ..rival() }];
         assert!(matches!(judge(&observed), Provenance::Own | Provenance::Unwritten));
         observed.rivals[0].made_its_name = true;
@@ -114,7 +114,7 @@ fn s25_the_machines_that_a_record_leads_to_tell_the_original_from_the_copy() {
     observed.machines = Lookup::Found(Vec::new());
     observed.rivals[0].machines = ["at-10.0.0.1".to_owned()].into();
     assert!(matches!(judge(&observed), Provenance::Doubtful(_)));
-    // Nor is it believed while nobody knows where the record leads, or which machines there are.
+    // Nor is it believed while it is unknown what the record resolves to, or which machines there are.
     let mut unseen = moved(settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]));
     unseen.rivals = vec![rival()];
     unseen.machines = Lookup::Unknown("the API server is away".into());

@@ -1,4 +1,4 @@
-//! The decision, asked at random.
+//! Properties of the decision.
 
 use capmaas_api::cluster::ControlPlaneEndpoint;
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn any_lookup<T: Clone + std::fmt::Debug + 'static>(
     prop_oneof![3 => found.prop_map(Lookup::Found), 1 => Just(Lookup::Absent), 1 => Just(Lookup::Unknown("away".to_owned()))]
 }
 
-/// Any notes, as they are read back from annotations.
+/// Any journal, as read from annotations.
 fn any_notes() -> impl Strategy<Value = Journal> {
     let source =
         proptest::option::of(prop_oneof![1 => Just(Source::User), 3 => Just(Source::Dns), 1 => Just(Source::Adopted)]);
@@ -214,7 +214,7 @@ proptest! {
                 let identity_changed = observed.identity == Ok(changed());
                 prop_assert!(!identity_changed || observed.object.journal.record == Some(*id));
             }
-            // S18: only the number that we stored, found under our name, and only at the very end.
+            // S18: only the ID that we stored, found under our name, and only at the very end.
             Some(Effect::DeleteDnsRecord { id }) => {
                 let Lookup::Found(record) = &observed.record else { panic!("{plan:?}") };
                 prop_assert_eq!((Some(*id), *id), (observed.object.journal.record, record.id));
@@ -295,7 +295,7 @@ proptest! {
         }
     }
 
-    /// Whatever happens to the manager, the object comes to rest, and leaves nothing behind when it is deleted.
+    /// Whatever happens to the manager, the object settles, and leaves nothing behind when it is deleted.
     #[test]
     fn crashes_at_any_moment_leave_one_record_while_it_lives_and_none_afterwards(
         script in proptest::collection::vec((crash(), 0i64..40, any::<bool>()), 0..40),
@@ -313,7 +313,7 @@ proptest! {
         for (step, (crash, seconds, answers)) in script.iter().enumerate() {
             world.seconds += seconds;
             world.maas_answers = *answers;
-            // Machines come in the middle of it.
+            // Machines are created meanwhile.
             if step == 10 {
                 world.machines.clone_from(&machines);
             }
@@ -329,7 +329,7 @@ proptest! {
         prop_assert_eq!(object.journal.record, world.records.values().next().map(|record| record.id));
         prop_assert!(object.status.ready && world.records.len() == 1);
 
-        // The machines go, then the cluster.
+        // The machines are deleted, then the cluster.
         for machine in &mut world.machines {
             machine.deleting = true;
         }
@@ -350,7 +350,7 @@ fn crash() -> impl Strategy<Value = Crash> {
     ]
 }
 
-/// Passes until nothing changes any more; the last plan.
+/// Runs passes until nothing changes any more; returns the last plan.
 fn rest(world: &mut World) -> Plan {
     for _ in 0..20 {
         let Some(observed) = world.observe() else {

@@ -1,4 +1,4 @@
-//! A small MAAS and a small Kubernetes that plans are carried out in, to see where they lead.
+//! A small model of MAAS and Kubernetes that executes plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub(super) enum Crash {
     Never,
     BeforePatch,
     AfterPatch,
-    /// The change in MAAS happened; nobody wrote that down.
+    /// The change in MAAS happened, but was not recorded.
     AfterEffect,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct World {
     pub(super) machines: Vec<Machine>,
     pub(super) records: BTreeMap<String, Record>,
     pub(super) numbers: i64,
-    /// Addresses that are the machines' own in MAAS.
+    /// Addresses that belong to machines in MAAS.
     pub(super) known_addresses: BTreeSet<IpAddr>,
     pub(super) reserved: BTreeSet<IpAddr>,
     pub(super) maas_answers: bool,
-    /// The UID of the object still leads to its name: it was not moved.
+    /// The UID of the object still yields its name: it was not moved.
     pub(super) made_its_name: bool,
     pub(super) seconds: i64,
     pub(super) effects: usize,
@@ -111,7 +111,7 @@ impl World {
         Some(observed)
     }
 
-    /// The record with the machines whose its addresses are.
+    /// The record with the machines that own its addresses.
     fn bound(&self, record: &Record) -> Record {
         let holders = |address: &IpAddr| -> BTreeSet<String> {
             let theirs = self.machines.iter().filter(|machine| machine.addresses.contains(address));
@@ -121,7 +121,7 @@ impl World {
         Record { bound: known.map(|address| (*address, holders(address))).collect(), ..record.clone() }
     }
 
-    /// Carries out a plan. A finalizer that goes takes the object with it if it is being deleted.
+    /// Executes a plan. Removing the finalizer deletes the object if it is being deleted.
     pub(super) fn apply(&mut self, plan: &Plan, crash: Crash) {
         if crash == Crash::BeforePatch {
             return;
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// What MAAS does. Answers the number of a new record.
+    /// What MAAS does. Returns the ID of a new record.
     fn effect(&mut self, effect: &Effect) -> Option<i64> {
         match effect {
             Effect::CreateDnsRecord { name, addresses } => {

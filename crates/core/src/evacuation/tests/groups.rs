@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A Machine that its control plane and its Node call healthy.
+/// A Machine that its control plane and its Node report as healthy.
 fn machine(name: &str) -> Value {
     let condition =
         |type_: &&str| json!({ "type": type_, "status": "True", "lastTransitionTime": "2026-11-15T12:00:00Z" });
@@ -96,7 +96,7 @@ fn s30_a_machine_is_well_only_if_everything_about_it_is_said_to_be() {
     let mut machines = three();
     machines[0]["status"]["nodeRef"] = json!(null);
     assert!(matches!(loses(&kcp(), &machines), Err(Waiting::Unhealthy(name, _)) if name == "m0"));
-    // Whoever checks the health of machines has the last word.
+    // A MachineHealthCheck has the last word.
     let mut machines = three();
     let failed = json!({ "type": "HealthCheckSucceeded", "status": "False", "message": "no Node" });
     machines[2]["status"]["conditions"].as_array_mut().unwrap().push(failed);

@@ -1,4 +1,4 @@
-//! Decisions about VMs on hosts that leave, as tables and as properties.
+//! Decisions about VMs on hosts that should be empty, as tables and as properties.
 
 mod groups;
 mod properties;
@@ -38,7 +38,7 @@ pub(super) fn demanded(cores: u32) -> Demanded {
     Demanded { vm: Vm { cores, memory: 1024, disk: 10, ..Vm::default() }, zone: None, siblings: Vec::new() }
 }
 
-/// A control plane of so many machines that are all well: `c-0`, `c-1`, …
+/// A control plane of this many healthy machines: `c-0`, `c-1`, …
 pub(super) fn control_plane(cluster: &str, replicas: usize) -> Group {
     let member = |number| GroupMember { name: format!("{cluster}-{number}"), deleting: false, trouble: None };
     Group {
@@ -50,7 +50,7 @@ pub(super) fn control_plane(cluster: &str, replicas: usize) -> Group {
     }
 }
 
-/// The first machine of a control plane, which nothing speaks against replacing.
+/// The first machine of a control plane; nothing prevents its replacement.
 pub(super) fn member(cluster: &str, group: Group) -> Member {
     let name = group.members[0].name.clone();
     Member {
@@ -87,7 +87,7 @@ pub(super) fn leaving(id: i64, guests: Vec<Guest>) -> Host {
     }
 }
 
-/// Host 1 shall be empty, hosts 2 and 3 stay.
+/// Host 1 should be empty, hosts 2 and 3 stay.
 pub(super) fn observed(guests: Vec<Guest>) -> Observed {
     let hosts = (1..=3).map(|id| lxd_host(id, 8)).collect();
     Observed {

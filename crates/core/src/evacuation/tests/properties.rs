@@ -83,7 +83,7 @@ proptest! {
             _ => None,
         }).collect();
         prop_assert!(observed.denied.is_none() && !machine.held && !machine.deleting);
-        // Two guests of the same name may have been made up; one of them must allow it.
+        // Two guests of the same name may have been generated; one of them must allow it.
         let fine = members.iter().any(|member| {
             let group = member.group.found().unwrap();
             let desired = group.desired.unwrap_or(0);
@@ -116,8 +116,8 @@ proptest! {
         prop_assert_eq!(decide(&observed), decide(&observed));
     }
 
-    /// Clusters whose Machines are deleted by us and replaced by their owner, at whatever pace, with managers that die in between:
-    /// at no time are two machines of one control plane missing, and in the end nothing is left on the host.
+    /// Clusters whose Machines we delete and their owners replace, at whatever pace, with managers that crash in between: at no
+    /// time are two machines of one control plane missing, and in the end nothing is left on the host.
     #[test]
     fn s30_never_two_machines_of_one_control_plane_are_missing(
         clusters in 1..5usize, on_host in 1..4usize, events in proptest::collection::vec(any::<Index>(), 200),
@@ -137,7 +137,7 @@ proptest! {
                 let missing = machines.iter().filter(|stage| matches!(stage, 1 | 2)).count();
                 prop_assert!(missing <= 1, "{} misses {}", cluster, missing);
             }
-            // Somebody makes progress, or nobody does.
+            // One machine makes progress, or none does.
             let mut busy: Vec<&mut u8> = world.values_mut().flatten().filter(|stage| matches!(stage, 1 | 2)).collect();
             let at = event.index(busy.len() + 1);
             if let Some(stage) = busy.get_mut(at) {

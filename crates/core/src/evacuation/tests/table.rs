@@ -2,7 +2,7 @@ use capmaas_api::{ConditionStatus, reasons};
 
 use super::*;
 
-/// What becomes of the one VM on the host after this change, and the Machine that is deleted.
+/// The fate of the one VM on the host after this change, and the Machine that is deleted.
 fn after(change: impl FnOnce(&mut Observed, &mut Member)) -> (Fate, Option<String>) {
     let (mut observed, mut vm) = (observed(Vec::new()), member("c1", control_plane("c1", 3)));
     change(&mut observed, &mut vm);

@@ -1,4 +1,4 @@
-//! Anything that can be observed.
+//! Arbitrary observations.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn lookup<T: Clone + std::fmt::Debug + 'static>(found: impl Strategy<Value = T> 
         .boxed()
 }
 
-/// Flags of which each is seldom set: a case in which everything is odd at once reaches nothing but the first oddity.
+/// Flags that are each rarely set: a case in which everything is odd at once reaches nothing but the first oddity.
 fn seldom<const N: usize>() -> impl Strategy<Value = [bool; N]> {
     proptest::array::uniform(proptest::bool::weighted(0.2))
 }
@@ -159,7 +159,7 @@ fn any_links() -> impl Strategy<Value = links::Sight> {
     })
 }
 
-/// What people write on an object.
+/// Annotations that people write.
 fn any_annotation() -> impl Strategy<Value = Option<(&'static str, &'static str)>> {
     prop_oneof![
         12 => Just(None),
@@ -175,7 +175,7 @@ fn any_annotation() -> impl Strategy<Value = Option<(&'static str, &'static str)
     ]
 }
 
-/// What is looked at for a VM only, and the stage that its journal tells.
+/// The observations for a VM only, and the stage in its journal.
 fn any_vm() -> impl Strategy<Value = (VmSight, VmStage)> {
     let named = any_metal().prop_map(|metal| maas::Machine {
         hostname: vm(State::Ready).hostname,
@@ -194,7 +194,7 @@ fn any_vm() -> impl Strategy<Value = (VmSight, VmStage)> {
         .prop_map(|(by_name, host, placement, stage)| (VmSight { placement, host, by_name }, stage))
 }
 
-/// Anything at all, metal or VM.
+/// Any observation, bare metal or VM.
 pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
     let surplus = lookup(any_metal().prop_map(|metal| maas::Machine { id: "other".into(), ..metal }));
     let debt = Debt { machine: ID.into(), name: vm(State::Ready).hostname, host: "host7".into(), key: KEY.into() };
@@ -327,7 +327,7 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
     })
 }
 
-/// The names that the effects have, as they stand in the source: whoever adds one and does not reach it is told.
+/// The effect names in the source: the test fails if a new effect is never reached.
 fn all_effects() -> BTreeSet<&'static str> {
     let source = include_str!("../effect.rs").split_once("pub fn name(").expect("the names").1;
     let names = source.split_once("\n    }\n").expect("their end").0;

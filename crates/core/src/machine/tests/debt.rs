@@ -67,7 +67,7 @@ fn s10_a_vm_that_somebody_else_has_meanwhile_is_not_touched() {
     for state in State::ALL {
         let theirs = maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) };
         let next = of(theirs, Some(Power::On));
-        // Whoever has a VM commissioned has it no longer than that.
+        // A user who commissions a VM owns it only until that ends.
         let awaited = state.is_being_commissioned() && matches!(next, Payment::Wait(_));
         assert!(awaited || matches!(next, Payment::Paid(_)), "{state:?}: {next:?}");
         let another = maas::Machine { stamp: Some("another-key".into()), ..vm(state) };
@@ -84,7 +84,7 @@ fn s01_debts_that_cannot_be_read_are_not_none() {
     assert_eq!(debts(Some(&annotations(&text))), Ok(vec![debt()]));
 }
 
-/// A VM that nobody can reach, on a host whose BMC says this.
+/// A VM that nobody can reach, on a host whose BMC reports this power.
 fn on_host(metal: maas::Machine, journal: &Journal, power: Option<Power>) -> Observed {
     let mut observed = fresh_vm().with_journal(journal).under_key(vec![metal.clone()]).seeing(metal);
     observed.power = Some(Power::Unknown);
@@ -127,7 +127,7 @@ fn s16_a_vm_that_nobody_has_taken_yet_is_owed_too() {
         let mut observed = on_host(unowned_vm(state), &failed(), Some(Power::Off)).under_key(Vec::new());
         let plan = decide(&observed, now());
         assert_eq!(plan.effect, Some(Effect::Owe(debt())), "{state:?}");
-        // Somebody else has it: it is nothing that we owe (S10).
+        // Somebody else has it: its removal is not owed (S10).
         observed = observed.seeing(maas::Machine { owner: Some("bob".into()), ..unowned_vm(state) });
         assert_ne!(effect(&decide(&observed, now())), "owe", "{state:?}");
     }
@@ -188,7 +188,7 @@ fn a_host_is_asked_about_only_while_its_vm_is_long_in_the_making() {
 fn s16_what_the_cluster_owes_is_none_of_the_objects_any_more() {
     let mut journal = vm_record(None);
     journal.owed.push(ID.into());
-    // Looking for a VM: it is not adopted, although it carries our key.
+    // With no VM in the journal: it is not adopted, although it carries our key.
     let owed = vm(State::FailedDeployment);
     let mut living = fresh_vm().with_journal(&journal).under_key(vec![owed.clone()]);
     living.vm.placement = Lookup::Unknown("nobody looked".into());
@@ -202,7 +202,7 @@ fn s16_what_the_cluster_owes_is_none_of_the_objects_any_more() {
     let plan =
         decide(&fresh_vm().with_journal(&with_next).under_key(vec![allocated, next.clone()]).seeing(next), now());
     assert_eq!(effect(&plan), "deploy");
-    // Leaving: nobody waits for it.
+    // Being deleted: nothing waits for it.
     let plan = decide(&fresh_vm().with_journal(&journal).under_key(vec![owed]).deleting(), now());
     assert_eq!((plan.effect, plan.finalizer), (None, Finalizer::Remove));
 }

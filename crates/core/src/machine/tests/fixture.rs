@@ -1,4 +1,4 @@
-//! What the tests begin with: a machine of a cluster that is ready, with its bootstrap data there.
+//! The initial state of the tests: a machine of a cluster that is ready, with its bootstrap data present.
 
 use std::collections::BTreeMap;
 
@@ -49,18 +49,17 @@ pub(super) fn metal(state: State) -> maas::Machine {
     }
 }
 
-/// One network card.
 pub(super) fn boots_from_eth0() -> Network {
     let eth0 = Interface { id: 1, name: "eth0".into(), kind: "physical".into(), children: Vec::new() };
     Network { boot: Some(1), interfaces: vec![eth0] }
 }
 
-/// The bridge that a cluster of hosts wants.
+/// The bridge that a cluster of hosts asks for.
 pub(super) fn br0() -> DesiredBridge {
     DesiredBridge { name: "br0".into(), parent: None, make: true }
 }
 
-/// Number of the VM host of the tests.
+/// ID of the VM host in the tests.
 pub(super) const HOST: i64 = 7;
 
 pub(super) fn place() -> Place {
@@ -97,12 +96,12 @@ pub(super) fn vm(state: State) -> maas::Machine {
     maas::Machine { vm_host: Some(HOST), hostname: name, ..metal(state) }
 }
 
-/// The VM that was made for us, before it is anybody's.
+/// The VM that was made for us, before anybody owns it.
 pub(super) fn unowned_vm(state: State) -> maas::Machine {
     maas::Machine { stamp: None, owner: None, ..vm(state) }
 }
 
-/// A new object that asks for a VM; every look finds nothing.
+/// A new object that asks for a VM; every lookup finds nothing.
 pub(super) fn fresh_vm() -> Observed {
     let mut observed = fresh();
     observed.object.spec.provisioning_mode = Some(capmaas_api::ProvisioningMode::Lxd);
@@ -123,7 +122,7 @@ pub(super) fn as_host(empty: bool) -> AsHost {
     AsHost::Host(Box::new(LeavingHost { id: 4, name: "bm1".into(), marked: true, vms: Lookup::Found(vms), agent }))
 }
 
-/// As MAAS shows a machine that nobody has, or somebody else.
+/// A machine in MAAS that nobody owns, or somebody else.
 pub(super) fn foreign(state: State, owner: Option<&str>) -> maas::Machine {
     maas::Machine { stamp: None, owner: owner.map(str::to_owned), ..metal(state) }
 }
@@ -185,7 +184,7 @@ pub(super) fn released() -> Journal {
 }
 
 impl Journal {
-    /// What is remembered about its machine besides.
+    /// Changes what is remembered about its machine.
     pub(super) fn noting(mut self, note: impl FnOnce(&mut Allocation)) -> Self {
         note(self.allocation.as_mut().expect("a machine"));
         self
@@ -204,7 +203,7 @@ impl Observed {
         self.reading()
     }
 
-    /// The journal as the object holds it.
+    /// Reads the journal from the object's annotation.
     pub(super) fn reading(mut self) -> Self {
         self.journal = Journal::read(self.object.metadata.annotations.as_ref());
         self

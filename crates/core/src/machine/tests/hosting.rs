@@ -1,4 +1,4 @@
-//! Metal that becomes an LXD host.
+//! Bare metal that becomes an LXD host.
 
 use super::super::*;
 use super::fixture::*;
@@ -127,7 +127,7 @@ fn s02_a_machine_whose_registration_may_still_land_is_not_released_yet() {
     let observed = leaving().with_annotation(ASKED_ANNOTATION, &later(-20).to_string());
     assert_eq!((effect(&decide(&observed, now())), reason(&decide(&observed, now()))), ("", "LeavingHost"));
     assert_eq!(effect(&decide(&observed, later(140))), "release");
-    // It landed, and was taken back: nothing is awaited any more.
+    // It landed and was undone: nothing is awaited any more.
     let note = Note { since: later(-10), clear: true, refreshed: None };
     let journal = on_record().noting(|it| it.leaving = Some(note));
     assert_eq!(effect(&decide(&observed.with_journal(&journal), now())), "release");
@@ -149,11 +149,11 @@ fn go11_hosts_wait_for_their_own_vms_and_nothing_that_is_remembered_of_one_pass_
     let waiting = decide(&observed, now());
     assert_eq!(reason(&waiting), "WaitingForVMsToLeave");
     assert!(matches!(waiting.requeue, Requeue::After(_)), "nobody has to wake it");
-    // A second host of the same namespace, empty, is neither held up nor taken for the first.
+    // A second host of the same namespace, empty, is neither blocked nor confused with the first.
     let mut second = leaving();
     second.as_host = as_host(true);
     assert_eq!(effect(&decide(&second, now())), "look_at_host");
-    // Its VMs gone, the first goes on from whatever was remembered while it waited.
+    // Once its VMs are gone, the first continues from whatever the journal had while it waited.
     if let Some(journal) = &waiting.patch.journal {
         observed = observed.with_journal(journal);
     }

@@ -1,4 +1,4 @@
-//! Metal stays metal, a VM stays a VM, and only what is provably ours is removed (S27).
+//! Bare metal stays bare metal, a VM stays a VM, and only what is provably ours is removed (S27).
 
 use capmaas_api::ProvisioningMode;
 use capmaas_api::names::VM_NAME_ANNOTATION;
@@ -81,7 +81,7 @@ fn database(owner: Option<&str>, state: State) -> maas::Machine {
     maas::Machine { hostname: "database".into(), stamp: None, owner: owner.map(str::to_owned), ..vm(state) }
 }
 
-/// An object with the Go provider's note that it was making this VM.
+/// An object with the Go provider's annotation that it was creating this VM.
 fn noted(journal: Option<&Journal>, found: maas::Machine) -> Observed {
     let mut observed = fresh_vm().with_annotation(VM_NAME_ANNOTATION, "database");
     observed.vm.by_name = Lookup::Found(vec![found]);
@@ -100,7 +100,7 @@ fn s27_a_vm_that_nobody_has_is_neither_removed_nor_taken_for_an_annotation() {
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
     let told = &plan.events.iter().find(|event| event.warning).unwrap().message;
     assert!(told.contains("delete it in MAAS if it was"), "{told}");
-    // Nor if the journal says that it is the one: people can write that as well.
+    // Nor if the journal claims that it is the one: people can write that as well.
     let forged = Journal { allocation: released().allocation, ..journal.clone() };
     let mut observed = noted(Some(&forged), found()).seeing(found()).deleting();
     observed.power = Some(Power::Off);
@@ -120,7 +120,7 @@ fn s24_a_vm_that_the_go_provider_took_is_taken_over_by_its_mark_and_removed_unde
     assert_eq!(effect(&decide(&seen(database(Some("admin"), State::Allocated)), now())), "stamp");
     let theirs = decide(&seen(database(Some("bob"), State::Allocated)), now());
     assert_eq!((effect(&theirs), theirs.patch.journal.unwrap().allocation), ("", None));
-    // A release would take the mark off it, and nothing else proves that it is ours.
+    // A release would remove the stamp, and nothing else proves that it is ours.
     let marked = maas::Machine { stamp: Some(KEY.into()), ..database(Some("admin"), State::Deployed) };
     let mut leaving = seen(marked.clone()).under_key(vec![marked]).deleting();
     leaving.power = Some(Power::On);

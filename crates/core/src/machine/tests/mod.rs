@@ -1,4 +1,4 @@
-//! The decisions, as tables and as properties over anything that can be observed.
+//! Decisions about machines, as tables and as properties over arbitrary observations.
 
 mod arbitrary;
 mod debt;
@@ -20,7 +20,7 @@ mod table;
 mod vm;
 mod vm_table;
 
-/// Whether anything is said, and whether nothing else happens, about a machine of this Cluster that could be asked for.
+/// Whether a status is written, and whether nothing else happens, for a machine of this Cluster that could be requested.
 pub(crate) fn under_cluster(cluster: &capmaas_api::capi::Cluster) -> (bool, bool) {
     let mut observed = fixture::fresh();
     let ready = observed.cluster.found().expect("a Cluster").status.clone();

@@ -1,4 +1,4 @@
-//! What a Node is labelled with.
+//! The labels of a Node.
 
 use std::collections::BTreeMap;
 
@@ -34,9 +34,9 @@ fn a_node_gets_the_zone_and_what_is_asked_for_unless_it_has_it() {
         (&[rack, region], &[], &[], &[zone, rack, region]),
         // A value that somebody else set stays.
         (&[rack], &[], &[("example.com/rack", "r8"), (ZONE_LABEL, "other")], &[]),
-        // What is asked for wins over MAAS.
+        // Requested labels win over MAAS.
         (&[(ZONE_LABEL, "room-3")], &[], &[], &[(ZONE_LABEL, "room-3")]),
-        // What Cluster API puts there is left to it; what it does not know of is ours.
+        // Labels that Cluster API propagates are left to it; what it does not propagate is ours.
         (&[role], &[("node-role.kubernetes.io/storage", "yes")], &[], &[zone]),
         (&[("a.node.cluster.x-k8s.io/x", "1")], &[("a.node.cluster.x-k8s.io/x", "2")], &[], &[zone]),
         (&[role], &[], &[], &[zone, role]),

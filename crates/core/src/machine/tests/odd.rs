@@ -1,4 +1,4 @@
-//! Machines that come again, VMs that are half made, networks without DHCP, sizes that no machine has.
+//! Machines that return, VMs that are half created, networks without DHCP, sizes that no machine has.
 
 use super::super::*;
 use super::fixture::*;
@@ -57,7 +57,7 @@ fn s04_a_surplus_machine_that_an_earlier_user_took_holds_nothing_up_and_is_relea
         observed.surplus = vec![Surplus { id: "zzz999".into(), seen: Lookup::Found(surplus.clone()), power: None }];
         observed
     };
-    // MAAS takes a mark from the owner only, and says no to ours for ever.
+    // MAAS lets only the owner stamp a machine, and refuses us forever.
     assert_eq!(effect(&decide(&seeing(metal(State::Allocated)), now())), "deploy");
     let begun = journal.clone().noting(|it| it.deploy_began = Some(now()));
     let plan = decide(&seeing(metal(State::Deploying)).with_journal(&begun), now());
@@ -85,10 +85,10 @@ fn s12_a_vm_that_maas_gave_up_half_way_is_asked_for_once_more_by_its_name_before
     let vm = journal.vm.clone().unwrap();
     assert!(matches!(vm.stage, VmStage::Unanswered(_)) && journal.in_flight.is_none());
     assert_eq!(vm.name, vm_record(None).vm.unwrap().name, "the name under which LXD may have it");
-    // Deleted now: a person is told where to look.
+    // If it is deleted now, an event reports where to look.
     let plan = decide(&observed.clone().with_journal(&journal).deleting(), now());
     assert!(plan.events.iter().any(|event| event.message.contains("see whether LXD of host7 has a VM")));
-    // Twice: another host, and a person is told as well.
+    // The second time: another host, and an event as well.
     let second = half_way(&observed.with_journal(&journal));
     let journal = second.journal.unwrap();
     assert_eq!((journal.place(), journal.vm.as_ref().unwrap().avoids(now()).count()), (None, 1));
@@ -109,7 +109,7 @@ fn s17_a_machine_that_boots_where_there_is_no_dhcp_is_told_so_and_no_image_is_bl
     let plan = decide(&fresh().with_journal(&begun).seeing(dark(State::FailedDeployment)), later(1800));
     assert!(message(&plan).contains("where MAAS neither serves nor relays DHCP"), "{}", message(&plan));
     assert!(plan.patch.journal.unwrap().failed[0].power, "no image fails where nothing boots");
-    // Another server may give addresses.
+    // Another server may provide addresses.
     assert_eq!(effect(&decide(&fresh().with_journal(&on_record()).seeing(dark(State::Allocated)), now())), "deploy");
 }
 

@@ -1,4 +1,4 @@
-//! Off means off, however slow a BMC is; and times of a clock that was ahead.
+//! Off means off, however slow a BMC is; and times from a fast clock.
 
 use super::super::*;
 use super::fixture::*;
@@ -7,7 +7,7 @@ use crate::hosts::leaving::{ASKED_ANNOTATION, Note};
 use crate::maas;
 use crate::plan::{Finalizer, Requeue};
 
-/// Released in this state, then seen Ready: what the journal says.
+/// The journal of a machine that was released in this state, then seen Ready.
 fn released_in(state: State, journal: &Journal) -> Journal {
     let mut observed = fresh().with_journal(journal).seeing(metal(state)).deleting();
     observed.as_host = AsHost::NoHost;
@@ -39,7 +39,7 @@ fn s14_a_machine_that_was_released_on_its_way_up_is_seen_off_twice_half_a_minute
         let once = first.patch.journal.unwrap();
         assert_eq!(decide(&ready(&once, Power::Off), later(20)).finalizer, Finalizer::Keep, "{state:?}: too early");
         assert_eq!(decide(&ready(&once, Power::Off), later(33)).finalizer, Finalizer::Remove, "{state:?}");
-        // Turned on meanwhile: it is taken back, and both looks come after its next release.
+        // Powered on meanwhile: it is reclaimed, and both reads follow its next release.
         let plan = decide(&ready(&once, Power::On), later(33));
         assert_eq!(effect(&plan), "reclaim", "{state:?}");
         let again = Journal { in_flight: None, ..plan.patch.journal.unwrap() };

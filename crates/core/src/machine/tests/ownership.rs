@@ -1,4 +1,4 @@
-//! Whose journal an object carries, and whose a machine is (S7, S25).
+//! Whose journal an object carries, and whose machine MAAS shows (S7, S25).
 
 use super::super::*;
 use super::fixture::*;
@@ -60,7 +60,7 @@ fn s25_without_a_word_in_the_journal_the_uid_in_the_key_tells() {
     assert_eq!(reason(&plan), "MachineDeployed");
     assert_eq!(plan.patch.journal.unwrap().written_for, Some(written_for("m", "uid-1")), "from now on it says so");
     assert_eq!(plan.effect, None);
-    // The same journal on another object, while the original is there.
+    // The same journal on another object, while the original exists.
     let mut copy = fresh().with_journal(&Journal { key: "capmaas-uid-0".into(), ..journal });
     copy.held_elsewhere.original = Some("n/original".into());
     assert_eq!(reason(&decide(&copy, now())), "CopiedJournal");
@@ -98,7 +98,7 @@ fn s25_a_moved_object_is_released_with_proof_and_kept_without() {
 
 #[test]
 fn s25_a_forged_journal_gets_nothing_that_maas_says_is_anothers() {
-    // It claims to be its own, with the key and the machine of another one that was moved, so that no UID tells.
+    // It claims to be its own, with the key and the machine of another one that was moved, so that no UID matches.
     let forged = Journal { key: "capmaas-uid-0".into(), ..on_record() };
     let theirs = maas::Machine { stamped_for: Some("n/victim".into()), ..stamped(State::Deployed, "capmaas-uid-0") };
     let mut observed = fresh().with_journal(&forged).seeing(theirs.clone()).under_key(vec![theirs.clone()]);
@@ -107,13 +107,13 @@ fn s25_a_forged_journal_gets_nothing_that_maas_says_is_anothers() {
     assert_eq!(effect(&decide(&observed.clone().provisioned(), now())), "");
     let plan = decide(&observed.clone().deleting(), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove), "it goes, and nothing is released");
-    // Not stamped yet: nobody can tell whose of the two it is.
+    // Not stamped yet: nobody can tell which of the two it belongs to.
     let allocated = maas::Machine { stamp: None, stamped_for: None, ..metal(State::Allocated) };
     let observed = observed.seeing(allocated.clone()).under_key(vec![allocated]);
     assert_eq!(effect(&decide(&observed.clone(), now())), "");
     let plan = decide(&observed.clone().deleting(), now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep));
-    // Nor is another one asked for, because it may be the answer to our own request.
+    // Nor is another one requested, because it may be the answer to our own request.
     let observed = observed.with_journal(&Journal { allocation: None, ..forged });
     assert_eq!(effect(&decide(&observed, now())), "");
     assert_eq!(decide(&observed.deleting(), now()).finalizer, Finalizer::Keep);
@@ -163,7 +163,7 @@ fn s05_what_an_earlier_user_of_the_object_allocated_stays_ours() {
         (plan.patch.identity.as_deref(), journal.earlier_users.as_slice()),
         (Some("http://maas#admin"), &["earlier".to_owned()][..])
     );
-    // The annotation names the new user from now on; the journal still knows the earlier one.
+    // The annotation names the new user from now on; the journal still has the earlier one.
     let observed = fresh().with_journal(&journal).seeing(earlier.clone()).under_key(vec![earlier]);
     assert_eq!(effect(&decide(&observed, now())), "deploy");
 }
@@ -179,7 +179,7 @@ fn s05_a_machine_made_in_another_maas_is_not_gone_because_this_one_does_not_know
         assert_eq!((effect(&plan), plan.patch.identity.as_deref()), ("", None), "{journal:?}");
         assert_eq!(decide(&observed.deleting(), now()).finalizer, Finalizer::Keep);
     }
-    // Seen here with our mark: the MAAS has another address.
+    // Seen here with our stamp: the same MAAS at another address.
     let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed.with_annotation(identity, "http://elsewhere#admin"), now());
     assert_eq!((reason(&plan), plan.patch.identity.as_deref()), ("MachineDeployed", Some("http://maas#admin")));

@@ -1,4 +1,4 @@
-//! What holds whatever is observed.
+//! Properties that hold for every observation.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn ours(observed: &Observed, id: &str) -> bool {
         || matches!(&observed.by_key, Lookup::Found(found) if found.iter().any(marked))
 }
 
-/// Nothing shows that what was in flight has landed.
+/// Nothing shows that the write in flight has landed.
 fn listed_none(observed: &Observed) -> bool {
     let none = |lookup: &Lookup<Vec<maas::Machine>>| !matches!(lookup, Lookup::Found(found) if !found.is_empty());
     none(&observed.by_key) && none(&observed.vm.by_name) && !matches!(observed.on_record, Lookup::Found(_))
@@ -97,7 +97,7 @@ proptest! {
             let journal = Journal::read(observed.object.metadata.annotations.as_ref()).unwrap();
             let given_up = journal.as_ref().is_some_and(|journal| ownership::is_given_up(&observed, journal));
             if let Some(journal) = journal.filter(|_| !given_up) {
-                // Asked before the release was sent, the question is not asked once more.
+                // Queried before the release was sent, the key is not queried again.
                 let asked = matches!(observed.by_key, Lookup::Found(_) | Lookup::Absent);
                 prop_assert!(asked || is_sent_back(&journal, &observed.on_record));
                 let under_way = journal.in_flight.filter(|sent| sent.may_still_land(now())).map(|sent| sent.write);
@@ -125,7 +125,7 @@ proptest! {
         let mut observed = observed.provisioned();
         observed.object.metadata.deletion_timestamp = None;
         let plan = decide(&observed, now());
-        // One that was allocated as well is another machine, and was never of use (S4).
+        // A surplus machine is another machine, and was never in use (S4).
         let about_extra = plan.effect.as_ref().and_then(Effect::machine) == Some("other");
         let destroys = !about_extra && matches!(plan.effect, Some(Effect::Release { .. } | Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. } | Effect::DeleteVm { .. } | Effect::Compose { .. } | Effect::Take { .. }));
         prop_assert!(!destroys, "{:?}", plan.effect);

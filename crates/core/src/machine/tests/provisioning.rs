@@ -1,4 +1,4 @@
-//! On the way to a machine.
+//! Provisioning.
 
 use capmaas_api::ConditionStatus;
 
@@ -155,7 +155,7 @@ fn s02_nothing_is_allocated_twice_while_an_answer_may_be_under_way() {
     let observed = fresh().with_journal(&sent);
     assert_eq!(decide(&observed, later(149)).effect, None);
     assert_eq!(effect(&decide(&observed, later(150))), "allocate");
-    // It is there after all.
+    // It exists after all.
     let plan = decide(&observed.under_key(vec![metal(State::Allocated)]), later(5));
     let journal = plan.patch.journal.unwrap();
     assert_eq!((journal.machine().unwrap().as_str(), &journal.in_flight), (ID, &None));
@@ -194,7 +194,7 @@ fn s07_a_machine_that_an_earlier_user_allocated_is_ours_by_its_key_and_needs_no_
     assert_eq!(effect(&decide(&observed, now())), "stamp");
     observed.access =
         Access::Granted { name: "http://maas#carol".into(), user: "carol".into(), identity_changed: false };
-    // MAAS would refuse her mark for ever (944), but not her deployment (1410).
+    // MAAS would refuse her stamp forever (944), but not her deployment (1410).
     assert_eq!(effect(&decide(&observed, now())), "deploy");
     assert_eq!(effect(&decide(&observed.clone().deleting(), now())), "release");
     // Without the key it is admin's.

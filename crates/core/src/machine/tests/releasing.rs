@@ -1,4 +1,4 @@
-//! On the way back to MAAS.
+//! Release.
 
 use super::super::*;
 use super::fixture::*;
@@ -183,7 +183,7 @@ fn a_machine_that_was_released_and_taken_by_another_object_of_the_same_user_is_l
     assert_eq!(decide(&failed, now()).finalizer, Finalizer::Keep);
 }
 
-/// A machine whose release was sent that many minutes ago.
+/// A machine whose release was sent this many minutes ago.
 fn under_way(state: State, minutes: i64, power: Option<Power>) -> Observed {
     let began = Some(later(-60 * minutes));
     let journal = released().noting(|it| it.release_began = began);
@@ -248,7 +248,7 @@ fn s05_an_unmarked_machine_of_an_earlier_user_is_not_taken_for_somebody_elses() 
         let living = fresh().with_journal(journal).seeing(foreign(state, Some("earlier")));
         assert_eq!(decide(&living, now()).patch.journal, None, "{state:?}: no other machine is asked for");
     }
-    // It was released, and was free for a moment: whoever has it got it from MAAS.
+    // It was released and free for a moment: its new owner got it from MAAS.
     let taken = leaving().with_journal(&failed).seeing(foreign(State::Deployed, Some("bob")));
     assert_eq!(decide(&taken, now()).finalizer, Finalizer::Remove);
 }

@@ -1,4 +1,4 @@
-//! Machines of a control plane that no object stands for.
+//! Machines of a control plane without a control plane object.
 
 use capmaas_api::names::CONTROL_PLANE_LABEL;
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! Journals as earlier releases stored them: each is read to the same meaning, so that an upgrade under running machines changes
-//! nothing in MAAS (S24).
+//! Journals as earlier releases stored them: each keeps its meaning, so that an upgrade with running machines changes nothing in
+//! MAAS (S24).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ struct Stored {
     sees: String,
     #[serde(default)]
     vm: bool,
-    /// Nobody has the VM.
+    /// Nobody owns the VM.
     #[serde(default)]
     nobodys: bool,
     #[serde(default)]
@@ -26,7 +26,7 @@ struct Stored {
     deleting: bool,
     #[serde(default)]
     power: Option<String>,
-    /// What is done, and what is said.
+    /// The expected effect and reason.
     #[serde(default)]
     effect: String,
     reason: String,

@@ -1,4 +1,4 @@
-//! Two machines under one key (S4).
+//! Two machines under one idempotency key (S4).
 
 use super::super::*;
 use super::fixture::*;
@@ -187,7 +187,7 @@ fn s06_a_machine_that_another_object_claims_is_left_and_released_once_none_does(
     runs.held_elsewhere.machines.clear();
     assert_eq!(effect(&decide(&runs, now())), "stamp", "then it is given back");
 
-    // Its stamp may be that of a MAAS that was restored, and then it is another's live node.
+    // Its stamp may come from a MAAS that was restored, and then it is another object's live node.
     let stamped = maas::Machine { stamp: Some(KEY.into()), ..handed_out };
     let mut restored = observed.under_key(vec![stamped]);
     restored.journal = Ok(Some(journal()));

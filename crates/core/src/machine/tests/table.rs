@@ -1,10 +1,10 @@
-//! All 23 states, and the one that nobody has heard of, in every phase.
+//! All 23 states, and the unknown one, in every phase.
 
 use super::super::*;
 use super::fixture::*;
 use crate::plan::Finalizer;
 
-/// What is done in each state: before it was provisioned, afterwards, and on deletion, to a machine of ours.
+/// The effect in each state on a machine of ours: before it is provisioned, afterwards, and on deletion.
 const OURS: [(State, &str, &str, &str); 24] = [
     (State::New, "", "", ""),
     (State::Commissioning, "", "", ""),

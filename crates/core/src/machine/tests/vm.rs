@@ -1,4 +1,4 @@
-//! On the way to a VM.
+//! Provisioning of a VM.
 
 use super::super::*;
 use super::fixture::*;

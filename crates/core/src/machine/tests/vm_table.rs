@@ -1,4 +1,4 @@
-//! All 23 states of a VM, and the one that nobody has heard of, in every phase.
+//! All 23 states of a VM, and the unknown one, in every phase.
 
 use super::super::*;
 use super::fixture::*;
@@ -6,8 +6,8 @@ use crate::Lookup;
 use crate::maas;
 use crate::plan::{Event, Finalizer, Refusal};
 
-/// What is done in each state to a VM that is not provisioned: to ours, to the one that was made for us and is nobody's; then
-/// on deletion, to ours and to nobody's.
+/// The effect in each state on a VM that is not provisioned: on ours, and on the one that was made for us and nobody owns; then
+/// on deletion, on ours and on the unowned one.
 const ROWS: [(State, &str, &str, &str, &str); 24] = [
     (State::New, "", "", "", "delete_vm"),
     (State::Commissioning, "", "", "", "delete_vm"),
@@ -66,7 +66,8 @@ fn s10_a_vm_that_somebody_else_has_is_neither_deployed_nor_removed_whatever_its_
     }
 }
 
-/// Whoever refreshes its host owns a VM that MAAS did not know until it is Ready. Then it is nobody's, and would be for ever.
+/// A user who refreshes its host owns a VM that MAAS did not know until it is Ready. Then nobody owns it, and it would stay
+/// forever.
 #[test]
 fn s10_a_vm_that_is_commissioned_for_somebody_else_is_waited_for() {
     for state in State::ALL {
@@ -137,7 +138,7 @@ fn s16_a_vm_on_a_host_that_is_off_is_owed_by_the_cluster_before_its_finalizer_go
     observed.debts = Lookup::Found(vec![debt]);
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Remove));
-    // Nobody to owe it: the finalizer stays.
+    // No MaasCluster to owe it: the finalizer stays.
     observed.debts = Lookup::Absent;
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
     // Its address leaves DNS first (S18).
@@ -156,7 +157,7 @@ fn s12_a_vm_whose_making_was_never_answered_is_named_to_a_person_before_its_obje
     let name = sent.vm.unwrap().name;
     assert!(matches!(told[..], [one] if one.contains(&name) && one.contains("host7")), "{told:?}");
     assert_eq!((plan.finalizer, effect(&plan)), (Finalizer::Remove, ""));
-    // A VM that was never asked for is nobody's worry.
+    // A VM that was never requested is not reported.
     observed = observed.with_journal(&vm_record(Some(place())));
     assert_eq!(decide(&observed, later(150)).events, Vec::new());
 }
@@ -166,7 +167,7 @@ fn s12_a_name_whose_vm_may_be_in_lxd_is_not_given_up_without_a_word() {
     let sent = vm_record(Some(place())).sending(Write::Compose, now());
     let name = sent.vm.as_ref().unwrap().name.clone();
     let mut observed = fresh_vm().with_journal(&sent);
-    // Asked for once more, also after a while in which something else had to come first.
+    // Requested once more, also after a while in which something else had to come first.
     let again = decide(&observed, later(150));
     let journal = again.patch.journal.clone().unwrap();
     assert!(effect(&again) == "compose" && matches!(journal.vm.as_ref().unwrap().stage, VmStage::Unanswered(_)));
