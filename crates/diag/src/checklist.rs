@@ -1,22 +1,23 @@
-//! The checklist that each program prints: for people line by line as it goes, for programs as one JSON text at the end.
+//! The checklist that each program prints: for people line by line while it runs, for programs as one JSON document at
+//! the end.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// How one check went.
+/// The outcome of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It was right already.
+    /// It was already right.
     Good,
-    /// It was made right just now, or taken back as it should be.
+    /// It was just fixed, or reverted as intended.
     Done,
     /// It would be done without `--dry-run`.
     WouldDo,
     /// It is wrong.
     Failed,
-    /// It was not looked at, because something before it is wrong.
+    /// It was not checked, because an earlier check failed.
     Open,
 }
 
@@ -35,30 +36,28 @@ impl Outcome {
 /// One line of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// What was checked.
     pub subject: &'static str,
-    /// How it went.
     pub outcome: Outcome,
     /// What was found or done.
     pub found: String,
-    /// How to mend it, where it is wrong.
+    /// How to fix it, if it is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }
 
-/// The list of one run.
+/// The checklist of one run.
 #[derive(Debug, Serialize)]
 pub struct Checklist {
     tool: &'static str,
     checks: Vec<Check>,
-    /// What stays behind on purpose.
+    /// What is left behind on purpose.
     leaves: Vec<String>,
     #[serde(skip)]
     json: bool,
 }
 
 impl Checklist {
-    /// An empty one.
     pub fn new(tool: &'static str, json: bool) -> Self {
         Self { tool, checks: Vec::new(), leaves: Vec::new(), json }
     }
@@ -77,17 +76,17 @@ impl Checklist {
         self.add(subject, Outcome::WouldDo, what.into(), None);
     }
 
-    /// It is wrong, and this is how to mend it.
+    /// It is wrong, with the fix.
     pub fn failed(&mut self, subject: &'static str, found: impl Into<String>, mend: impl Into<String>) {
         self.add(subject, Outcome::Failed, found.into(), Some(mend.into()));
     }
 
-    /// It was not looked at.
+    /// It was not checked.
     pub fn open(&mut self, subject: &'static str, why: impl Into<String>) {
         self.add(subject, Outcome::Open, why.into(), None);
     }
 
-    /// Something stays behind on purpose.
+    /// Something is left behind on purpose.
     pub fn leaves(&mut self, what: impl Into<String>) {
         self.leaves.push(what.into());
     }
@@ -100,13 +99,13 @@ impl Checklist {
     fn add(&mut self, subject: &'static str, outcome: Outcome, found: String, mend: Option<String>) {
         let check = Check { subject, outcome, found, mend };
         if !self.json {
-            // Who closed the pipe does not want to know; the exit code still tells.
+            // If the pipe is closed, nobody reads this; the exit code still reports the result.
             let _ = print(&check);
         }
         self.checks.push(check);
     }
 
-    /// Prints what is left to print; whether all is right.
+    /// Prints the rest; returns whether everything is right.
     pub fn finish(self) -> io::Result<bool> {
         let good = self.is_good();
         let mut out = io::stdout().lock();
@@ -128,7 +127,7 @@ impl Checklist {
         Ok(good)
     }
 
-    /// The last line. What is left to do is not right yet.
+    /// The last line. Steps that would still have to be done do not count as right.
     fn verdict(&self) -> String {
         let count = |outcome| self.checks.iter().filter(|check| check.outcome == outcome).count();
         match (self.is_good(), count(Outcome::WouldDo)) {

@@ -1,7 +1,8 @@
-//! What `lxd-test` keeps on the node: the key pair for the other two programs, where LXD is, and what it made itself.
+//! What `lxd-test` keeps on the node: the key pair for the other two programs, the address of LXD, and a journal of
+//! what it created.
 //!
-//! All of it is in one directory for each user, `/var/lib/capmaas-diag/<uid>` by default. The directory belongs to root, so
-//! that no user can put a link in the way of what root writes there; the key belongs to the user who ran sudo, mode 0600.
+//! All of it is in one directory per user, `/var/lib/capmaas-diag/<uid>` by default. The directory belongs to root, so
+//! that no user can place a symlink where root writes; the key belongs to the user who ran sudo, mode 0600.
 
 use std::{
     fs,
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 const ROOT: &str = "/var/lib/capmaas-diag";
 const HOST: &str = "lxd-host.json";
 const MADE: &str = "made.json";
-/// The name is `lxd-initializer`'s, whose code makes and reads the pair.
+/// The name is `lxd-initializer`'s, whose code generates and reads the pair.
 pub(crate) const KEY: &str = "client.pem";
 
 /// The directory of one user.
@@ -27,7 +28,7 @@ pub(crate) struct Kept {
     dir: PathBuf,
 }
 
-/// Where LXD is and how it is known again: no secret.
+/// How to reach and recognize LXD: no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LxdHost {
     /// The name of this machine.
@@ -40,7 +41,7 @@ pub(crate) struct LxdHost {
     pub(crate) project: String,
 }
 
-/// What `lxd-test` made in LXD, written down before it was made.
+/// What `lxd-test` created in LXD, written before it was created.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Made {
     #[serde(default)]
@@ -53,16 +54,16 @@ pub(crate) struct Made {
     pub(crate) certificate: Option<Fingerprint>,
 }
 
-/// The user for whom a program runs: the one who ran sudo, else the one who runs it.
+/// The user for whom a program runs: the one who ran sudo, otherwise the current one.
 pub(crate) fn user() -> u32 {
     let own = rustix::process::geteuid().as_raw();
     let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
-    // Only root is believed: everybody can set a variable.
+    // Trusted only for root: everybody can set a variable.
     if own == 0 { sudo.unwrap_or(own) } else { own }
 }
 
 impl Kept {
-    /// The given directory, else that of the user.
+    /// The given directory, otherwise that of the user.
     pub(crate) fn new(given: Option<&Path>) -> Self {
         Self { dir: given.map_or_else(|| Path::new(ROOT).join(user().to_string()), Path::to_path_buf) }
     }
@@ -79,7 +80,7 @@ impl Kept {
         keys::load(&self.dir)
     }
 
-    /// Makes the key pair unless it is there, and gives it to the user.
+    /// Generates the key pair if there is none, and gives it to the user.
     pub(crate) fn make_key(&self, node: &str) -> anyhow::Result<()> {
         self.make_dir()?;
         keys::make(&self.dir, node).with_context(|| format!("a key pair cannot be made in {}", self.dir.display()))?;
@@ -95,7 +96,7 @@ impl Kept {
     fn make_dir(&self) -> anyhow::Result<()> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.dir);
         made.with_context(|| format!("{} cannot be made", self.dir.display()))?;
-        // A tight umask must not keep the user from a key that is the user's.
+        // A tight umask must not keep the user from their own key.
         let ours = [Path::new(ROOT), &self.dir].into_iter().filter(|dir| self.dir.starts_with(dir));
         for dir in ours {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755))
@@ -150,7 +151,7 @@ impl Kept {
         value.map(Some)
     }
 
-    /// There as a whole or not at all.
+    /// Writes atomically.
     fn write(&self, name: &str, value: &impl Serialize, mode: u32) -> anyhow::Result<()> {
         self.make_dir()?;
         let path = self.dir.join(name);

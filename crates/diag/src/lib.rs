@@ -1,11 +1,11 @@
-//! Three programs that check a node on its way to being a VM host of MAAS, to be run on it one after the other:
+//! Three programs that check a node on its way to becoming a VM host of MAAS, to be run on it one after the other:
 //!
-//! * `lxd-test` (root) makes the node's LXD ready for MAAS and leaves a key pair for the other two;
-//! * `vmhost-test` registers the node in MAAS as a VM host, and takes that back;
-//! * `maas-test` reads what MAAS has and, with `--test-vm-host`, makes a VM there, awaits it and deletes it.
+//! * `lxd-test` (root) prepares the node's LXD for MAAS and leaves a key pair for the other two;
+//! * `vmhost-test` registers the node in MAAS as a VM host, and reverts that;
+//! * `maas-test` reads MAAS's state and, with `--test-vm-host`, composes a VM there, waits for it and deletes it.
 //!
-//! Each prints a [`Checklist`]: what was found, what is wrong, how to mend it. What a node needs is decided by the library
-//! of `lxd-initializer`, the same that runs on nodes for good.
+//! Each prints a [`Checklist`]: what was found, what is wrong, how to fix it. The library of `lxd-initializer`, the
+//! agent that runs on nodes permanently, decides what a node needs.
 
 mod checklist;
 mod kept;
@@ -23,13 +23,13 @@ pub use checklist::{Check, Checklist, Outcome};
 
 use std::process::ExitCode;
 
-/// What every program does first: one cryptography for MAAS and LXD.
+/// The first step of every program: one crypto provider for MAAS and LXD.
 pub fn prepare() {
-    // A second call would find it installed, which is as good.
+    // If it is already installed, that is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The end of every program.
+/// The last step of every program.
 pub fn exit(list: Checklist) -> ExitCode {
     match list.finish() {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! `maas-test`: does MAAS do what capmaas asks of it? It is read; with `--test-vm-host` a VM is made on this node, awaited
-//! and deleted.
+//! `maas-test`: does MAAS do what capmaas needs? It reads MAAS; with `--test-vm-host` it composes a VM on this node,
+//! waits for it and deletes it.
 
 use std::net::IpAddr;
 
@@ -30,7 +30,6 @@ pub struct MaasTestArgs {
     maas: MaasOptions,
 }
 
-/// Runs it.
 pub async fn run(args: MaasTestArgs) -> Checklist {
     let mut list = Checklist::new("maas-test", args.maas.json);
     let (maas, stop) = match (args.maas.client(), Stop::listen()) {

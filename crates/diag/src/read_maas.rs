@@ -1,25 +1,25 @@
-//! What MAAS says without being changed: who we are, where VMs may go, which VM hosts there are.
+//! Reads from MAAS that change nothing: who we are, where VMs may be placed, which VM hosts there are.
 
 use maas_client::{Client, VmHost};
 
 use crate::{Checklist, options::MaasOptions};
 
-/// More are not read one by one: each costs MAAS some time.
+/// No more than this are read individually: each costs MAAS some time.
 const READ_AT_MOST: usize = 20;
 
-/// Numbers that MAAS wants where people have names.
+/// IDs that MAAS wants where people use names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Places {
     pub(crate) zone: i64,
     pub(crate) pool: i64,
 }
 
-/// A failed call as a line, with MAAS's own words and what to do about it.
+/// A failed call as a line, with MAAS's own message and what to do about it.
 pub(crate) fn failed(list: &mut Checklist, subject: &'static str, error: &maas_client::Error) {
     list.failed(subject, error.to_string(), error.advice());
 }
 
-/// Checks address, key, user, zone and pool. None if something is wrong, which is on the list then.
+/// Checks endpoint, key, user, zone and pool. `None` if something is wrong, which is then on the list.
 pub(crate) async fn greet(maas: &Client, options: &MaasOptions, list: &mut Checklist) -> Option<Places> {
     let capabilities = match maas.capabilities().await {
         Ok(capabilities) => capabilities,
@@ -108,7 +108,7 @@ fn tell_place(
     found
 }
 
-/// Lists the VM hosts and reads each. One that is broken is told, but is no fault of this node.
+/// Lists the VM hosts and reads each. A broken one is reported, but is not a fault of this node.
 pub(crate) async fn vm_hosts(maas: &Client, list: &mut Checklist) -> bool {
     const SUBJECT: &str = "VM hosts";
     let hosts = match maas.vm_hosts().list().await {
@@ -122,7 +122,7 @@ pub(crate) async fn vm_hosts(maas: &Client, list: &mut Checklist) -> bool {
     for host in hosts.iter().take(READ_AT_MOST) {
         match maas.vm_hosts().read(host.id).await {
             Ok(host) => list.good("VM host", describe(&host)),
-            // Somebody removed it between the two calls.
+            // Removed between the two calls.
             Err(error) if error.is_not_found() => {}
             Err(error) => {
                 failed(list, "VM host", &error);

@@ -1,4 +1,4 @@
-//! This node from outside: its LXD over the network with the key pair of `lxd-test`, and MAAS's view of it.
+//! This node from the outside: its LXD over the network with the key pair of `lxd-test`, and MAAS's view of it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -39,7 +39,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Finds key pair, LXD and machine. None if something is wrong, which is on the list then.
+    /// Finds key pair, LXD and machine. `None` if something is wrong, which is then on the list.
     pub(crate) async fn open(maas: Client, ip: IpAddr, options: &MaasOptions, list: &mut Checklist) -> Option<Self> {
         let kept = Kept::new(options.key_dir.as_deref());
         let (identity, certificate, host) = match credentials(&kept, ip, options) {
@@ -93,10 +93,10 @@ impl Site {
         Ok(instances.into_iter().map(|instance| instance.name).collect())
     }
 
-    /// What the library decides about this node's registration, and the VM host if there is one.
+    /// The library's decision about this node's registration, and the VM host if there is one.
     ///
-    /// Pool, bridge and project are the matter of `lxd-test`, and cannot be seen with a certificate that is bound to a
-    /// project: they are given as that program left them.
+    /// Pool, bridge and project are checked by `lxd-test`, and cannot be seen with a certificate that is restricted to
+    /// a project: they are assumed to be as that program left them.
     pub(crate) async fn decide(&self) -> Result<(Plan, Option<VmHost>), maas_client::Error> {
         let instances = match self.instances().await {
             Ok(instances) => Lookup::Found(instances),
@@ -146,7 +146,7 @@ impl Site {
         Ok((decide(&self.settings, &observed, Timestamp::now()), host))
     }
 
-    /// The VM host that this node is: the one on its machine, else one with our certificate under our name.
+    /// The VM host of this node: the one on its machine, otherwise one with our certificate under our name.
     async fn vm_host(&self, instances: &Lookup<Vec<String>>) -> Result<Option<VmHost>, maas_client::Error> {
         let all = self.maas.vm_hosts().list().await?;
         let here = |host: &&maas_client::VmHost| {
@@ -171,7 +171,7 @@ impl Site {
                 project,
                 certificate: print,
                 maker: if ours { Maker::ThisAgent } else { Maker::SomebodyElse },
-                // The trust store is not for us to read; that MAAS has been inside says the same.
+                // We cannot read the trust store; that MAAS has connected proves the same.
                 certificate_trusted: if candidate.is_reached() {
                     Lookup::Found(())
                 } else {
@@ -215,13 +215,13 @@ fn credentials(kept: &Kept, ip: IpAddr, options: &MaasOptions) -> anyhow::Result
         bail!("lxd-test prepared project {:?}, not {project:?}: the certificate is bound to it", host.project);
     }
     if host.address.ip() != ip {
-        // The machine may have several addresses; which of them is LXD's is found out by the pinned certificate.
+        // The machine may have several addresses; the pinned certificate shows which of them is LXD's.
         host.address.set_ip(ip);
     }
     Ok((identity, certificate, host))
 }
 
-/// The VM host has the name by which MAAS knows the machine; what the node calls itself may be anything.
+/// The VM host has the machine's name in MAAS; the node's own hostname may be anything.
 fn settings(host: &LxdHost, name: &str, ip: IpAddr, kept: &Kept, options: &MaasOptions) -> anyhow::Result<Settings> {
     let words = [
         "lxd-initializer".to_owned(),
@@ -236,7 +236,7 @@ fn settings(host: &LxdHost, name: &str, ip: IpAddr, kept: &Kept, options: &MaasO
     Ok(Arguments::try_parse_from(words)?.settle()?.0)
 }
 
-/// LXD as MAAS will reach it: over TLS, with the certificate, in the project.
+/// Connects to LXD as MAAS will: over TLS, with the certificate, in the project.
 async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Option<(lxd_client::Client, String)> {
     const SUBJECT: &str = "LXD";
     let at = host.address;
@@ -268,7 +268,8 @@ async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Opt
     }
 }
 
-/// The machine with this address and its name in MAAS: by the node's name first, since a list of all can take half a minute.
+/// The machine with this address and its name in MAAS: by the node's name first, since a list of all can take half a
+/// minute.
 async fn machine(maas: &Client, node: &str, ip: IpAddr) -> Result<Lookup<(Machine, String)>, maas_client::Error> {
     let short = node.split('.').next().unwrap_or(node);
     let ip = ip.to_string();

@@ -1,4 +1,4 @@
-//! Ctrl-C: what was made is still removed. A write that is under way is not cut off, since its effect would be unknown.
+//! Ctrl-C: what was created is still removed. A write in flight is not interrupted, since its effect would be unknown.
 
 use std::{
     sync::{
@@ -10,12 +10,12 @@ use std::{
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Whether somebody wants the program to end.
+/// Whether the program should end.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Listens for SIGINT and SIGTERM from now on. A second one ends the program at once.
+    /// Listens for SIGINT and SIGTERM from now on. A second one ends the program immediately.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let stop = Self::default();
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -40,7 +40,7 @@ impl Stop {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Sleeps, but not for long once the program shall end.
+    /// Sleeps, but returns early once the program should end.
     pub(crate) async fn sleep(&self, duration: Duration) {
         const STEP: Duration = Duration::from_millis(100);
         let until = tokio::time::Instant::now() + duration;

@@ -1,4 +1,5 @@
-//! Makes a VM on the VM host, awaits Ready, takes it so that nobody else can, deletes it and sees it gone.
+//! Composes a VM on the VM host, waits for Ready, allocates it so that nobody else can, deletes it and verifies that it
+//! is gone.
 
 use std::time::Duration;
 
@@ -14,16 +15,16 @@ const OURS: &str = "VM is ours";
 const DELETED: &str = "VM deleted";
 const GONE: &str = "VM is gone";
 
-/// What MAAS gives a VM by itself; enough for commissioning.
+/// MAAS's defaults for a VM; enough for commissioning.
 const CORES: u32 = 1;
 const MEMORY_MIB: u32 = 2048;
 const DISK_GB: u32 = 8;
 
 /// MAAS gives up commissioning after 30 min, and testing comes on top.
 const READY_WITHIN: Duration = Duration::from_secs(60 * 60);
-/// MAAS tells LXD to delete after it has answered.
+/// MAAS makes LXD delete the VM after it has answered.
 const GONE_WITHIN: Duration = Duration::from_secs(120);
-/// A composition whose answer was lost may still be under way.
+/// A composition whose answer was lost may still be in progress.
 const APPEARS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A VM of ours.
@@ -33,16 +34,16 @@ struct Vm {
     name: String,
 }
 
-/// What is to be done about a VM at the end.
+/// The state of a VM before its deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
-    /// Allocated under our key: nobody else can take it any more.
+    /// Allocated under our key: nobody else can allocate it any more.
     Taken,
-    /// Not Ready, so nobody can have taken it.
+    /// Not Ready, so nobody can have allocated it.
     NotOffered,
 }
 
-/// All of it.
+/// The whole test.
 pub(crate) async fn try_out(site: &Site, host: &Host, places: Places, stop: &Stop, list: &mut Checklist) {
     let name = format!("capmaas-test-{:08x}", rand::random::<u32>());
     let Some(vm) = compose(site, host, places, name, list).await else { return };
@@ -93,7 +94,7 @@ async fn compose(site: &Site, host: &Host, places: Places, name: String, list: &
     }
 }
 
-/// The VM by its name, which nobody else would give.
+/// Finds the VM by its name, which nobody else would use.
 async fn appears(site: &Site, host: &Host, name: &str) -> Option<Machine> {
     let until = Instant::now() + APPEARS_WITHIN;
     loop {
@@ -113,7 +114,7 @@ async fn appears(site: &Site, host: &Host, name: &str) -> Option<Machine> {
 enum Ended {
     Ready,
     NotReady,
-    /// Somebody else has deleted or taken it.
+    /// Somebody else has deleted or allocated it.
     NotOurs,
 }
 
@@ -128,7 +129,7 @@ async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) ->
                 list.failed(READY, format!("{} was deleted by somebody else", vm.name), "run this again");
                 return Ended::NotOurs;
             }
-            // A MAAS that restarts is no fault of the VM.
+            // A restarting MAAS is not a fault of the VM.
             Err(error) if error.is_transient() && start.elapsed() < READY_WITHIN && !stop.is_wanted() => {
                 stop.sleep(pause).await;
                 continue;
@@ -145,7 +146,7 @@ async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) ->
                 return Ended::Ready;
             }
             Some(New | Commissioning | Testing) | None => {}
-            // Nobody but us could have made it so, and we have not.
+            // Only somebody else can have caused this state: we have not.
             Some(Allocated | Deploying | Deployed | Reserved) => {
                 stolen(vm, list);
                 return Ended::NotOurs;
@@ -168,7 +169,8 @@ async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) ->
     }
 }
 
-/// S10: a Ready VM is anybody's. Allocated under our key it is ours, and nobody can take it before it is deleted.
+/// S10: anybody can allocate a Ready VM. Allocated under our key it is ours, and nobody can take it before it is
+/// deleted.
 async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
     let allocate = Allocate {
         agent_name: Some(vm.name.clone()),
@@ -176,7 +178,7 @@ async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
         ..Allocate::by_id(&vm.system_id)
     };
     let refusal = match site.maas.machines().allocate(&allocate).await {
-        // On MAAS up to 3.2 an allocation by id may make another machine instead.
+        // On MAAS up to 3.2 an allocation by ID may compose another machine instead.
         Ok(machine) if machine.system_id == vm.system_id => return true,
         Ok(machine) => {
             list.failed(
@@ -185,7 +187,7 @@ async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
                 "the VM is left alone, since somebody else has it; run this again",
             );
             list.leaves(format!("VM {} ({}), which is somebody else's now", vm.name, vm.system_id));
-            // It was never deployed and is ours by our key, so it goes back at once.
+            // It was never deployed and is ours by our key, so it is released immediately.
             if let Err(error) = site.maas.machines().release(&machine.system_id, &Release::default()).await {
                 list.leaves(format!("machine {}, which is allocated: release it in MAAS ({error})", machine.system_id));
             }
@@ -193,7 +195,7 @@ async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
         }
         Err(error) => error,
     };
-    // The answer may be lost: our key on the VM tells.
+    // The answer may be lost: our key on the VM shows it.
     let keyed = site.maas.machines().list(&MachineFilter::agent_name(&vm.name)).await;
     if keyed.is_ok_and(|machines| machines.iter().any(|machine| machine.system_id == vm.system_id)) {
         return true;
@@ -213,7 +215,7 @@ fn stolen(vm: &Vm, list: &mut Checklist) {
     list.leaves(format!("VM {} ({}), which is somebody else's now", vm.name, vm.system_id));
 }
 
-/// Deletes it if it is still what was made.
+/// Deletes it if it is still what was composed.
 async fn delete(site: &Site, host: &Host, vm: &Vm, claim: Claim, list: &mut Checklist) -> bool {
     let machine = match site.maas.machines().read(&vm.system_id).await {
         Ok(machine) => machine,
@@ -234,7 +236,7 @@ async fn delete(site: &Site, host: &Host, vm: &Vm, claim: Claim, list: &mut Chec
     let ours = match claim {
         Claim::Taken => machine.is(MachineStatus::Allocated),
         Claim::NotOffered if machine.is(MachineStatus::Ready) => {
-            // It became Ready after all: then it has to be taken first.
+            // It became Ready after all: then it has to be allocated first.
             if !take(site, vm, list).await {
                 return false;
             }
@@ -269,7 +271,7 @@ async fn delete(site: &Site, host: &Host, vm: &Vm, claim: Claim, list: &mut Chec
     true
 }
 
-/// MAAS forgets a VM even if its LXD did not delete it, so both are asked.
+/// MAAS forgets a VM even if its LXD did not delete it, so both are checked.
 async fn await_gone(site: &Site, host: &Host, vm: &Vm, list: &mut Checklist) {
     let until = Instant::now() + GONE_WITHIN;
     let seen_by_us = host.project == site.settings.project;

@@ -1,5 +1,5 @@
-//! Registers this node as a VM host, and takes that back. Whether it may be done is decided by `lxd-initializer`'s library:
-//! only while the project is empty (S12), and never where the machine is registered already.
+//! Registers this node as a VM host, and reverts that. The library of `lxd-initializer` decides whether that is
+//! permitted: only while the project is empty (S12), and never if the machine is already registered.
 
 use std::time::Duration;
 
@@ -21,27 +21,27 @@ const UNREGISTERED: &str = "Unregistration";
 const DIGESTS_WITHIN: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A VM host that this node is.
+/// The VM host of this node.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     pub(crate) id: i64,
     pub(crate) name: String,
     pub(crate) project: String,
-    /// Whether it was registered with our key: by this run, or by one that was cut off.
+    /// Whether it was registered with our key: by this run, or by an interrupted one.
     pub(crate) ours: bool,
 }
 
-/// How registering ended.
+/// The result of registering.
 pub(crate) enum Registered {
     /// It is a VM host and works.
     Yes(Host),
-    /// It is not, and may have to be taken back.
+    /// It is not, and may have to be reverted.
     No(Option<Host>),
-    /// Nothing was done, as it was asked for.
+    /// Nothing was done, because of `--dry-run`.
     WouldBe,
 }
 
-/// Registers this node unless it is registered already, and sees to it that MAAS has really reached it.
+/// Registers this node unless it is already registered, and verifies that MAAS has really reached it.
 pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut Checklist) -> Registered {
     let (plan, found) = match site.decide().await {
         Ok(decided) => decided,
@@ -123,7 +123,7 @@ async fn create(site: &Site, registration: &Registration, list: &mut Checklist) 
             Some(host(made.id))
         }
         Err(error) => {
-            // The answer may be lost and the host made all the same.
+            // The answer may be lost although the host was created.
             if error.effect() == maas_client::Effect::Unknown
                 && let Ok((_, Some(found))) = site.decide().await
                 && found.maker == Maker::ThisAgent
@@ -138,7 +138,7 @@ async fn create(site: &Site, registration: &Registration, list: &mut Checklist) 
     }
 }
 
-/// MAAS says yes to a registration before it has reached anything: a refresh tells the truth, and the totals follow later.
+/// MAAS confirms a registration before it has reached anything: a refresh shows the truth, and the totals follow later.
 async fn prove(site: &Site, host: Host, stop: &Stop, list: &mut Checklist) -> Registered {
     let vm_hosts = site.maas.vm_hosts();
     let until = Instant::now() + DIGESTS_WITHIN;
@@ -208,7 +208,7 @@ async fn matched(site: &Site, host: Host, list: &mut Checklist) -> Registered {
     Registered::No(Some(host))
 }
 
-/// Takes back a registration of ours, unless a VM is there (S11): whoever put it there needs the host.
+/// Reverts a registration of ours, unless there is a VM (S11): its owner needs the host.
 pub(crate) async fn unregister(site: &Site, host: &Host, list: &mut Checklist) {
     if !host.ours {
         list.good(UNREGISTERED, format!("VM host {} ({}) stays: somebody else registered it", host.name, host.id));
@@ -259,10 +259,10 @@ pub(crate) async fn unregister(site: &Site, host: &Host, list: &mut Checklist) {
     }
 }
 
-/// The VMs on a host, by MAAS after a look of its own, and by LXD.
+/// The VMs on a host, according to MAAS after a refresh, and according to LXD.
 async fn vms_on(site: &Site, host: &Host) -> Result<Vec<String>, String> {
     if let Err(why) = refresh(site, host).await {
-        // Where MAAS has never been, it has made nothing.
+        // If MAAS has never reached it, MAAS has created nothing there.
         let seen = site.maas.vm_hosts().read(host.id).await.map_err(|error| error.to_string())?;
         if seen.is_reached() {
             return Err(why);

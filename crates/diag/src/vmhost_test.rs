@@ -1,5 +1,5 @@
-//! `vmhost-test`: can this node be a VM host of MAAS? It is registered, MAAS is seen to reach it, and the registration is
-//! taken back.
+//! `vmhost-test`: can this node be a VM host of MAAS? It is registered, MAAS is verified to reach it, and the
+//! registration is reverted.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,6 @@ pub(crate) const AFTER_HELP: &str = "Run lxd-test first: its key pair is what MA
 its LXD project is empty, because MAAS restarts and commissions VMs that it does not know. A registration of this machine \
 that is there already is accepted and left as it is.";
 
-/// Runs it.
 pub async fn run(args: VmhostTestArgs) -> Checklist {
     let mut list = Checklist::new("vmhost-test", args.maas.json);
     let (maas, stop) = match (args.maas.client(), Stop::listen()) {

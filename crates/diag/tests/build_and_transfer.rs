@@ -24,7 +24,7 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// An sshd with keys of its own that lets in this user by one key.
+/// An sshd with its own keys that admits this user by one key.
 struct Sshd {
     process: Child,
     port: u16,
@@ -33,7 +33,7 @@ struct Sshd {
 
 impl Sshd {
     fn start() -> Self {
-        // Installed, it would let people into this machine from the next boot on.
+        // An installed sshd would admit people to this machine from the next boot on.
         let sshd = unpacked("openssh-server").unwrap().join("usr/sbin/sshd");
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
@@ -43,10 +43,10 @@ impl Sshd {
         }
         fs::copy(at("user.pub"), at("authorized_keys")).unwrap();
         fs::create_dir(at("home")).unwrap();
-        // sshd refuses to start without it; its packages make it at boot.
+        // sshd refuses to start without it; its package creates it at boot.
         fs::create_dir_all("/run/sshd").unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        // The copies arrive in a folder of the test instead of the user's home.
+        // The copies arrive in a directory of the test instead of the user's home.
         let config = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              UsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n\
@@ -56,7 +56,7 @@ impl Sshd {
             at("home")
         );
         fs::write(at("sshd_config"), config).unwrap();
-        // Part of it runs as a user that only its package makes.
+        // Part of it runs as a user that only its package creates.
         let users = fs::read_to_string("/etc/passwd").unwrap();
         let user = if users.contains("\nsshd:") { "" } else { "sshd:x:64990:65534::/run/sshd:/usr/sbin/nologin\n" };
         fs::write(at("passwd"), format!("{users}{user}")).unwrap();
@@ -110,7 +110,7 @@ fn static_programs_are_built_and_arrive_at_the_host() {
     let output = run(Command::new(script())
         .args(["--host", "127.0.0.1", "--user", "root", "--key"])
         .arg(&key)
-        // What is copied is what counts here; the other profile takes many times as long to build.
+        // Only the copying matters here; the other profile takes many times as long to build.
         .env("PROFILE", "rel-quick")
         .env("SSH_OPTIONS", sshd.options()));
     let log = fs::read_to_string(sshd.folder.path().join("log")).unwrap();

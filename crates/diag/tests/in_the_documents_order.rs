@@ -1,4 +1,4 @@
-//! The three programs in the order of the document, on a real LXD and a simulated MAAS that connects to it.
+//! The three programs in the documented order, on a real LXD and a simulated MAAS that connects to it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -11,7 +11,7 @@ use support::{KEY, Scene, end};
 async fn the_programs_prove_a_node_and_leave_only_what_they_say() {
     let scene = Scene::start().await;
 
-    // Before lxd-test there is no key to register with, and the way out is told.
+    // Before lxd-test there is no key to register with, and the message says what to do.
     let run = scene.vmhost_test(&["--json"]).await.fails_at("Key pair", "there is no key pair");
     assert!(run.text.contains("sudo ./lxd-test-linux"), "{}", run.text);
 
@@ -46,7 +46,7 @@ async fn the_programs_prove_a_node_and_leave_only_what_they_say() {
     assert_eq!(dry.outcome("Registration"), "would-do");
     assert_eq!(scene.writes(), before);
 
-    // As the document has it: with the key as a flag, and with a list for people.
+    // As documented: with the key as a flag, and with a list for people.
     let mut words = vec!["--zone=default".to_owned(), "--resource-pool=default".to_owned()];
     words.push(format!("--maas-api-key={KEY}"));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What the programs do where something is wrong, or goes wrong in the middle.
+//! What the programs do when something is wrong, or goes wrong in the middle.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,7 +15,7 @@ async fn prepared() -> Scene {
     scene
 }
 
-/// Waits for the VM of a maas-test to be in MAAS and tells its id.
+/// Waits for the VM of a maas-test to be in MAAS and returns its ID.
 async fn vm_in_maas(scene: &Scene, status: &str) -> String {
     for _ in 0..20_000 {
         let found = scene.sim.control().with_model(|model| {
@@ -111,7 +111,7 @@ async fn an_interrupted_program_removes_what_it_made_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_that_was_cut_off_is_accepted_and_taken_back() {
     let scene = prepared().await;
-    // The program dies where the registration is through: its parting is refused.
+    // The program dies after the registration: its removal is refused.
     let refuse =
         json!({"match": {"path": "vm-hosts/", "method": "DELETE"}, "do": "status", "status": 503, "body": "busy"});
     scene.fault(refuse);
@@ -187,7 +187,7 @@ async fn lxd_test_leaves_alone_what_it_finds_wrong() {
     let pool = lxd_client::NewStoragePool { name: "default".into(), driver: "dir".into(), ..Default::default() };
     scene.local().create_storage_pool(&pool).await.unwrap();
     scene.lxd_test(&["--json"]).await.succeeds();
-    // What was there before stays after a cleanup.
+    // What existed before stays after a cleanup.
     scene.lxd_test(&["--cleanup", "--json"]).await.succeeds();
     assert_eq!(scene.local().storage_pools().await.unwrap().len(), 1);
     assert!(scene.local().project("maas").await.unwrap().is_none());

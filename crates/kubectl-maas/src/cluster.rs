@@ -1,4 +1,4 @@
-//! What Kubernetes holds, read and changed with the rights of whoever runs the plugin.
+//! Kubernetes objects, read and changed with the permissions of the plugin's user.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,6 @@ pub struct Access {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// The cluster of the kubeconfig.
 pub struct Cluster {
     client: Client,
     namespace: String,
@@ -51,7 +50,7 @@ impl Cluster {
         Ok(Self { client: Client::try_from(config)?, namespace, server })
     }
 
-    /// The address of its API server.
+    /// The URL of its API server.
     pub fn server(&self) -> &str {
         &self.server
     }
@@ -71,12 +70,11 @@ impl Cluster {
         with_kind(found.map_err(|error| told("list", kind, namespace, error))?.items, kind)
     }
 
-    /// The namespace that is looked at.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Objects of a kind of Cluster API in the best version that is served. A kind that is not served has no objects.
+    /// Objects of a kind of Cluster API in the preferred served version. A kind that is not served has no objects.
     pub async fn any_version(&self, group: &str, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
         let namespace = (!all).then_some(self.namespace.as_str());
         for version in capmaas_api::capi::VERSIONS {
@@ -89,7 +87,7 @@ impl Cluster {
         Ok(Vec::new())
     }
 
-    /// One object of a kind of Cluster API, in the best version that is served.
+    /// One object of a kind of Cluster API, in the preferred served version.
     pub async fn one_of_any_version(&self, group: &str, kind: &str, name: &str) -> anyhow::Result<Option<Value>> {
         let namespace = Some(self.namespace.as_str());
         for version in capmaas_api::capi::VERSIONS {
@@ -102,7 +100,6 @@ impl Cluster {
         Ok(None)
     }
 
-    /// One MaasMachine.
     pub async fn machine(&self, name: &str) -> anyhow::Result<Value> {
         let namespace = Some(self.namespace.as_str());
         let found = self.api(INFRASTRUCTURE, "v1beta1", "MaasMachine", namespace).get(name).await;
@@ -134,24 +131,23 @@ impl Cluster {
         values(found.map_err(|error| told("list", "Event", namespace, error))?.items)
     }
 
-    /// The same cluster, seen from another namespace.
+    /// The same cluster with another namespace.
     #[must_use]
     pub fn within(&self, namespace: &str) -> Self {
         Self { client: self.client.clone(), namespace: namespace.to_owned(), server: self.server.clone() }
     }
 
-    /// All namespaces.
     pub async fn namespaces(&self) -> anyhow::Result<Vec<Value>> {
         let found = self.api("", "v1", "Namespace", None).list(&ListParams::default()).await;
         values(found.map_err(|error| told("list", "Namespace", None, error))?.items)
     }
 
-    /// Where is looked, in words.
+    /// The scope of the lookup, for messages.
     pub fn place(&self, all: bool) -> String {
         place((!all).then_some(self.namespace.as_str()))
     }
 
-    /// The manager's Deployment, if somebody installed one.
+    /// The manager's Deployment, if installed.
     pub async fn manager(&self, namespace: &str) -> anyhow::Result<Option<Value>> {
         let api = self.api("apps", "v1", "Deployment", Some(namespace));
         let found = api.get_opt("capmaas-controller-manager").await;
@@ -160,7 +156,7 @@ impl Cluster {
     }
 }
 
-/// The items of a list, each with the kind that a list leaves out.
+/// The items of a list, each with the kind, which a list omits.
 fn with_kind(objects: Vec<DynamicObject>, kind: &str) -> anyhow::Result<Vec<Value>> {
     let mut all = values(objects)?;
     for object in &mut all {
@@ -173,7 +169,8 @@ fn values(objects: Vec<DynamicObject>) -> anyhow::Result<Vec<Value>> {
     objects.into_iter().map(|object| Ok(serde_json::to_value(object)?)).collect()
 }
 
-/// Whether the API server has no such object, or no such kind: then its answer is no Status, and only its code tells.
+/// Whether the API server has no such object, or no such kind: then its answer is not a Status, and only the code shows
+/// it.
 fn is_absent(status: &kube::core::Status) -> bool {
     status.is_not_found() || status.code == 404
 }
@@ -182,7 +179,7 @@ fn place(namespace: Option<&str>) -> String {
     namespace.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"))
 }
 
-/// The error in words that name the right or the kind that is missing.
+/// The error with the missing permission or kind.
 fn told(verb: &str, kind: &str, namespace: Option<&str>, error: kube::Error) -> anyhow::Error {
     let place = place(namespace);
     match &error {

@@ -1,36 +1,34 @@
-//! Shell completion: for the program by itself, and as kubectl asks its plugins for it.
+//! Shell completion: for the program by itself, and in kubectl's protocol for plugins.
 
 use clap::{Arg, Command};
 
-/// The program that kubectl runs for completions of `kubectl maas`; it goes onto the PATH under the name `kubectl_complete-maas`.
+/// The program that kubectl runs for completions of `kubectl maas`; it has to be on the PATH as
+/// `kubectl_complete-maas`.
 pub const KUBECTL: &str = "#!/bin/sh\nexec kubectl maas __complete \"$@\"\n";
 
-/// Names that only Kubernetes knows.
+/// Names that have to be looked up in Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// Of MaasMachines.
     Machines,
-    /// Of Clusters.
     Clusters,
-    /// Of namespaces.
     Namespaces,
 }
 
 /// What can follow some words.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Candidates {
-    /// Each with its description after a tabulator, if it has one.
+    /// Each with its description after a tab, if it has one.
     found: Vec<String>,
-    /// The names of such objects as well.
+    /// Also the names of such objects.
     pub names: Option<Names>,
-    /// Files as well.
+    /// Also files.
     files: bool,
-    /// What they all begin with.
+    /// The common prefix of all candidates.
     begin: String,
 }
 
 impl Candidates {
-    /// What can follow these words, the last of which is still being written.
+    /// What can follow these words, the last of which is incomplete.
     pub fn after(command: &Command, words: &[String]) -> Self {
         let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
         let mut at = command;
@@ -76,7 +74,7 @@ impl Candidates {
         };
     }
 
-    /// As kubectl wants them, with the names that were looked up: one in each line, then how it shall treat them.
+    /// In kubectl's format, with the names that were looked up: one per line, then a directive.
     pub fn render(mut self, names: Vec<String>) -> String {
         const NO_FILES: u8 = 4;
         self.found.extend(names);

@@ -1,4 +1,4 @@
-//! `kubectl maas doctor`: everything that must be right before a machine can come, looked at once.
+//! `kubectl maas doctor`: checks all prerequisites of a machine at once.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,21 +10,18 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::{condition, hosts, text};
 
-/// OAuth takes signatures of the last five minutes only.
+/// OAuth only accepts signatures of the last five minutes.
 const SKEW_SECONDS: i64 = 120;
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
     pub subject: String,
-    /// What was found.
     pub found: String,
     /// What to do about it; `None` if it is right.
     pub mend: Option<String>,
 }
 
-/// All that was looked at.
 #[derive(Debug, Default)]
 pub struct Report {
     findings: Vec<Finding>,
@@ -63,7 +60,7 @@ impl Report {
     }
 }
 
-/// What the objects ask of MAAS.
+/// What the objects require of MAAS.
 #[derive(Debug, Default)]
 pub struct Asked {
     zones: BTreeSet<String>,
@@ -100,7 +97,7 @@ impl Asked {
     }
 }
 
-/// Looks at Kubernetes: the kinds, the manager, what each cluster says about its credentials. Answers what MAAS must have.
+/// Checks Kubernetes: the kinds, the manager, the credentials condition of each cluster. Returns what MAAS must have.
 pub async fn look_at_kubernetes(cluster: &Cluster, system_namespace: &str, all: bool, report: &mut Report) -> Asked {
     let clusters = match cluster.ours("MaasCluster", all).await {
         Ok(clusters) => {
@@ -156,7 +153,7 @@ pub async fn look_at_kubernetes(cluster: &Cluster, system_namespace: &str, all: 
     Asked::of(&clusters, &templates)
 }
 
-/// Looks at MAAS with the user's own key.
+/// Checks MAAS with the user's own key.
 pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
     match maas.version().await {
         Ok(version) => report.good("MAAS", format!("version {} answers at {}", version.version, maas.endpoint())),
@@ -186,7 +183,7 @@ pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
     compare(report, "DNS domains", &asked.domains, domains, "make them in MAAS; dnsDomain of a cluster cannot change");
     let images = maas.boot_resources().list(None).await.map(|all| {
         let names = all.into_iter().filter_map(|image| image.name);
-        // An uploaded image is asked for by its name alone, or with "custom/" before it.
+        // An uploaded image is requested by its name alone, or with the prefix "custom/".
         names.flat_map(|name| [format!("custom/{name}"), name]).collect()
     });
     compare(
@@ -214,7 +211,7 @@ pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
     }
 }
 
-/// A key that is not an administrator's is enough to look, and whoever looks need not have another.
+/// A key without administrator rights is enough to look, and the user may not have another.
 fn limited(user: &str) -> String {
     format!(
         "belongs to {user}, who is no administrator: that is enough to look at MAAS here. A manager with such a key can allocate, \
@@ -246,7 +243,7 @@ fn compare(
     }
 }
 
-/// Compares the clock of MAAS, as its `Date` header tells it, with this machine's.
+/// Compares the clock of MAAS, from its `Date` header, with this machine's.
 pub fn judge_clock(report: &mut Report, date: Option<&str>, now: Timestamp) {
     let told = date.and_then(|date| jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(date).ok());
     match told.map(|told| (told.as_second() - now.as_second()).abs()) {

@@ -1,4 +1,4 @@
-//! `kubectl maas explain MACHINE`: one machine, why it is where it is, and what to do.
+//! `kubectl maas explain MACHINE`: one machine, why it is in its state, and what to do.
 
 use std::fmt::Write as _;
 
@@ -50,13 +50,13 @@ pub fn render(machine: &Value, events: &[Value]) -> String {
     out
 }
 
-/// Whether a condition says that all is well.
+/// Whether a condition shows no problem.
 pub(crate) fn is_good(condition: &Value) -> bool {
     let is_trouble = matches!(text(condition, "/type"), "Paused" | "Deleting" | "Evacuating");
     text(condition, "/status") == if is_trouble { "False" } else { "True" }
 }
 
-/// What a person can do about a condition. Of what is well, nobody asks.
+/// What a person can do about a condition; nothing for a good one.
 pub(crate) fn what_to_do(condition: &Value) -> Option<&'static str> {
     reasons::entry(text(condition, "/reason")).filter(|_| !is_good(condition)).map(|entry| entry.action)
 }

@@ -11,10 +11,10 @@ use crate::table::table;
 
 const BAR: usize = 16;
 
-/// How full something is: used and total, with a bar.
+/// Used and total, with a bar.
 fn bar(used: i64, total: i64) -> String {
     let (used, total) = (usize::try_from(used).unwrap_or(0), usize::try_from(total).unwrap_or(0));
-    // Rounded up, so that something used is something seen; promised more than there is fills it.
+    // Rounded up, so that any use is visible; overcommitment shows as full.
     let full = if total == 0 { 0 } else { (used * BAR).div_ceil(total).min(BAR) };
     format!("{}{} {used}/{total}", "█".repeat(full), "░".repeat(BAR - full))
 }
@@ -22,7 +22,7 @@ fn bar(used: i64, total: i64) -> String {
 const GIB: i64 = 1024;
 const GB: i64 = 1_000_000_000;
 
-/// Used and total of cores, memory in GiB and disk in GB. The first two as MAAS judges a compose: with what may be promised.
+/// Used and total of cores, memory in GiB and disk in GB. The first two as MAAS checks a compose: with overcommitment.
 fn amounts(host: &VmHost) -> [(i64, i64); 3] {
     let pair = |of: fn(&maas_client::VmHostResources) -> Option<i64>, ratio: Option<f64>| {
         let amount = |it: &Option<maas_client::VmHostResources>| it.as_ref().and_then(of).unwrap_or(0);
@@ -32,18 +32,18 @@ fn amounts(host: &VmHost) -> [(i64, i64); 3] {
     let memory = pair(|it| it.memory, host.memory_over_commit_ratio);
     let disk = host.storage_pools.iter().fold((0, 0), |(used, total), pool| {
         let there = pool.total.unwrap_or(0);
-        // What others than MAAS put there is used as well.
+        // What others than MAAS put there counts as used as well.
         (used + there - pool.available.unwrap_or(there), total + there)
     });
     [pair(|it| it.cores, host.cpu_over_commit_ratio), (memory.0 / GIB, memory.1 / GIB), (disk.0 / GB, disk.1 / GB)]
 }
 
-/// The tag by which somebody keeps new VMs off a host.
+/// The tag that keeps new VMs off a host.
 fn closed_by(host: &VmHost) -> Option<&str> {
     host.tags.iter().map(String::as_str).find(|tag| is_closing(tag))
 }
 
-/// Asks how many VMs are left on each host that takes no new ones.
+/// Reads how many VMs are left on each host that takes no new ones.
 pub async fn left(client: &Client, hosts: &[VmHost]) -> maas_client::Result<BTreeMap<i64, usize>> {
     let mut vms = Vec::new();
     for host in hosts.iter().filter(|host| closed_by(host).is_some()) {
@@ -53,11 +53,11 @@ pub async fn left(client: &Client, hosts: &[VmHost]) -> maas_client::Result<BTre
     Ok(count_left(hosts, &vms))
 }
 
-/// How many of these machines are VMs on each host that takes no new ones, by its number.
+/// How many of these machines are VMs on each host that takes no new ones, by its ID.
 pub fn count_left(hosts: &[VmHost], machines: &[maas_client::Machine]) -> BTreeMap<i64, usize> {
     let closed = hosts.iter().filter(|host| closed_by(host).is_some());
     let on = |host: &VmHost| {
-        // Two hosts of one name are asked for with the same filter.
+        // Two hosts of one name are read with the same filter.
         let vms: BTreeSet<&str> = machines
             .iter()
             .filter(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id))
@@ -68,7 +68,7 @@ pub fn count_left(hosts: &[VmHost], machines: &[maas_client::Machine]) -> BTreeM
     closed.map(|host| (host.id, on(host))).collect()
 }
 
-/// In words: what is wrong, or that nothing is.
+/// The problem, or that there is none.
 fn state(host: &VmHost, left: Option<usize>) -> String {
     let left = match left {
         None => String::new(),
@@ -87,7 +87,7 @@ fn state(host: &VmHost, left: Option<usize>) -> String {
     }
 }
 
-/// What is wrong with a host, if anything.
+/// The problem of a host, if any.
 pub(crate) fn trouble(host: &VmHost) -> Option<&'static str> {
     if !host.is_reached() {
         Some("MAAS has never reached its LXD: refresh it in MAAS to see why")
@@ -102,10 +102,10 @@ fn name_of(host: &VmHost) -> String {
     host.name.clone().unwrap_or_else(|| host.id.to_string())
 }
 
-/// What is said where there are no hosts.
+/// The message if there are no hosts.
 pub const NONE: &str = "MAAS has no VM hosts. Nodes of a cluster with lxdControlPlaneCluster: true become some.";
 
-/// The hosts, zone by zone; `left` says how many VMs are on those that take no new ones.
+/// The hosts, zone by zone; `left` has the number of VMs on those that take no new ones.
 pub fn render(hosts: &[VmHost], left: &BTreeMap<i64, usize>) -> String {
     let mut zones: BTreeMap<&str, Vec<&VmHost>> = BTreeMap::new();
     for host in hosts {

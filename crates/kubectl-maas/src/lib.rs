@@ -1,5 +1,5 @@
-//! The kubectl plugin: reads what the manager publishes in Kubernetes, and MAAS with the user's own key. It changes nothing and
-//! never reads the manager's Secret.
+//! The kubectl plugin: reads what the manager publishes in Kubernetes, and MAAS with the user's own key. Only
+//! `maintenance` changes anything, and nothing reads the manager's Secret.
 
 pub mod cluster;
 pub mod completion;
@@ -16,7 +16,7 @@ pub mod ui;
 
 use serde_json::Value;
 
-/// A text at a JSON pointer; empty if there is none.
+/// The string at a JSON pointer; empty if there is none.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! `kubectl maas machines`: where each machine is and what it waits for.
+//! `kubectl maas machines`: the state of each machine and what it waits for.
 
 use serde_json::{Value, json};
 
 use crate::{condition, table::table, text};
 
-/// In the order in which a machine meets them: the first that is not True is what it waits for.
+/// In the order in which a machine passes them: it waits for the first that is not True.
 const STEPS: [&str; 7] = [
     "CredentialsValid",
     "LXDHostSelected",
@@ -15,7 +15,7 @@ const STEPS: [&str; 7] = [
     "DNSAttached",
 ];
 
-/// What a machine waits for, in words; "nothing" once it is Ready.
+/// What a machine waits for; "nothing" once it is Ready.
 pub fn waits_for(machine: &Value) -> String {
     match waiting(machine) {
         Waiting::Condition(condition) => sentence(condition),
@@ -37,7 +37,6 @@ pub fn waits_since(machine: &Value) -> Option<&str> {
     Some(since).filter(|since| !since.is_empty())
 }
 
-/// What a machine waits for.
 enum Waiting<'a> {
     Nothing,
     Condition(&'a Value),

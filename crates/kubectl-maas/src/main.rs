@@ -18,7 +18,7 @@ use maas_client::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-/// How often Kubernetes is asked again while somebody watches.
+/// The polling interval of Kubernetes with `--watch`.
 const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
 /// The same for MAAS, which takes longer to answer.
 const MAAS_EVERY: Duration = Duration::from_secs(15);
@@ -152,7 +152,7 @@ struct PlanArgs {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Chosen here for every TLS connection of the process. A second choice would be an error of ours, and harmless.
+    // Set for every TLS connection of the process. A second call would be our mistake, and harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     match run(&cli).await {
@@ -160,14 +160,14 @@ async fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("kubectl maas: {error:#}");
-            // As with kubectl diff, "no" is 1 and "I cannot tell" is more.
+            // As with kubectl diff, "no" is 1 and an error is more.
             let judges = matches!(cli.command, What::Plan(_) | What::Doctor { .. });
             ExitCode::from(if judges { 2 } else { 1 })
         }
     }
 }
 
-/// Does it and answers whether all is well.
+/// Runs the command and returns whether everything is right.
 async fn run(cli: &Cli) -> anyhow::Result<bool> {
     let format = cli.format();
     match &cli.command {
@@ -236,7 +236,8 @@ async fn maintain(cli: &Cli, about: &Maintenance) -> anyhow::Result<()> {
     print(format, &maintenance::set(&cluster, cli.all_namespaces, host, reason).await?)
 }
 
-/// Prints an answer once, or again whenever it changes. As with kubectl, an empty table is none, and standard error says why.
+/// Prints an answer once, or again whenever it changes. As with kubectl, an empty table is not printed, and standard
+/// error says why.
 async fn show<F>(format: Format, every: Option<Duration>, none: &str, mut ask: impl FnMut() -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<String>>,
@@ -317,7 +318,7 @@ async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
     Ok(answer.is_good())
 }
 
-/// What can follow these words. Whoever waits for a completion waits for a moment only.
+/// What can follow these words. A completion must not take long.
 async fn complete(words: &[String]) -> String {
     const PATIENCE: Duration = Duration::from_secs(2);
     let candidates = Candidates::after(&Cli::command(), words);
@@ -374,7 +375,7 @@ impl Maas {
         self.ca_file.as_ref().map(read).transpose()
     }
 
-    /// `None` if neither address nor key is given; half of it is an error.
+    /// `None` if neither endpoint nor key is given; one without the other is an error.
     fn client(&self) -> anyhow::Result<Option<Client>> {
         let (endpoint, key) = match (&self.endpoint, &self.api_key) {
             (Some(endpoint), Some(key)) => (endpoint, key),
@@ -388,7 +389,7 @@ impl Maas {
         Ok(Some(builder.build()?))
     }
 
-    /// What time it is for MAAS. Needs no key.
+    /// The current time of MAAS. Needs no key.
     async fn date(&self) -> Option<String> {
         let mut builder = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10));
         if let Some(pem) = self.authority().ok()? {

@@ -1,4 +1,5 @@
-//! `kubectl maas maintenance`: puts LXD hosts into maintenance, takes them out again, and shows what is left on them and why.
+//! `kubectl maas maintenance`: puts LXD hosts into maintenance, takes them out again, and shows what is left on them
+//! and why.
 
 use std::fmt::Write as _;
 
@@ -12,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::table::table;
 use crate::text;
 
-/// What is said where there is nothing to show.
+/// The message if there is nothing to show.
 pub const NONE: &str = "No LXD host is in maintenance or leaves.";
 
 /// What to do about maintenance.
@@ -39,7 +40,7 @@ pub enum Maintenance {
     },
 }
 
-/// The MaasMachine that a word means. VMs are no hosts.
+/// The MaasMachine that the user's word identifies. VMs are not hosts.
 pub fn find<'a>(machines: &'a [Value], host: &str) -> anyhow::Result<&'a Value> {
     let means = |machine: &&Value| {
         let provider_id = text(machine, "/spec/providerID");
@@ -65,7 +66,7 @@ fn named(machine: &Value) -> String {
     format!("{}/{}", text(machine, "/metadata/namespace"), text(machine, "/metadata/name"))
 }
 
-/// Starts or ends the maintenance of a host, and says what follows.
+/// Starts or ends the maintenance of a host, and returns a message about what follows.
 pub async fn set(cluster: &Cluster, all: bool, host: &str, reason: Option<&str>) -> anyhow::Result<String> {
     let machines = cluster.ours("MaasMachine", all).await?;
     let machine = find(&machines, host)?;
@@ -81,7 +82,7 @@ pub async fn set(cluster: &Cluster, all: bool, host: &str, reason: Option<&str>)
     })
 }
 
-/// What an object says about evacuation: the reason and the message of the condition, unless it has nothing to do with it.
+/// The reason and the message of an object's `Evacuating` condition, unless it is not affected.
 fn said(object: &Value) -> Option<(&str, &str)> {
     let conditions = object["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|condition| condition["type"] == "Evacuating")?;
@@ -89,7 +90,7 @@ fn said(object: &Value) -> Option<(&str, &str)> {
     (reason != "NotEvacuating").then(|| (reason, text(condition, "/message")))
 }
 
-/// Whether a host is in maintenance or leaves, by its annotation or by what is said about it.
+/// Hosts that are in maintenance or being deleted, by their annotation or their condition.
 fn concerned(machines: &[Value]) -> impl Iterator<Item = &Value> {
     machines.iter().filter(|machine| {
         !machine["metadata"]["annotations"][MAINTENANCE_ANNOTATION].is_null() || said(machine).is_some()
@@ -127,7 +128,7 @@ pub fn render(machines: &[Value], clusters: &[Value]) -> String {
     out
 }
 
-/// A message, one VM in a line.
+/// A message with one VM per line.
 fn lines(message: &str) -> String {
     let (head, vms) = message.split_once(": ").unwrap_or((message, ""));
     let vms = vms.split("; ").filter(|vm| !vm.is_empty());

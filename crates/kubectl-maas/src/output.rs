@@ -1,4 +1,5 @@
-//! How answers are printed: as a table, wider, or for programs; in colour only where a person looks; again when they change.
+//! How answers are printed: as a table, wider, or for programs; with colours only on a terminal; again when they
+//! change.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -31,13 +32,13 @@ impl Format {
         })
     }
 
-    /// Whether colours may be in it at all.
+    /// Whether colours are possible at all.
     fn is_for_people(self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
 }
 
-/// Prints an answer. A pipe that is closed early, by `head` for instance, is no error.
+/// Prints an answer. A pipe that is closed early, by `head` for instance, is not an error.
 pub fn print(format: Format, text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     let coloured =
@@ -49,14 +50,15 @@ pub fn print(format: Format, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints again what `ask` answers whenever that changes, until somebody ends the program. A terminal shows only the last.
+/// Prints the result of `ask` again whenever it changes, until the program is ended. A terminal shows only the last
+/// one.
 pub async fn watch<F>(format: Format, every: Duration, mut ask: impl FnMut() -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<String>>,
 {
     let mut shown = None;
     loop {
-        // What cannot be read now may be readable soon; the first answer tells whether anything is right at all.
+        // An error may be temporary; only the first answer decides whether it is fatal.
         let text = match ask().await {
             Ok(text) => text,
             Err(error) if shown.is_none() => return Err(error),
@@ -78,7 +80,7 @@ const RED: &str = "\x1b[31m";
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Colours what tells well from ill, and titles.
+/// Colours titles, and words that distinguish good from bad.
 fn paint(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     for line in text.split_inclusive('\n') {

@@ -1,6 +1,6 @@
 //! Columns as kubectl prints them.
 
-/// The rows under their titles, each column as wide as its widest text. The last one is as long as it is.
+/// The rows under their titles, each column as wide as its widest text. The last column is not padded.
 pub(crate) fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = titles.iter().map(|title| title.chars().count()).collect();
     for row in rows {

@@ -158,7 +158,7 @@ fn what_programs_read_is_free_of_colours_and_words() {
     assert!(yaml.contains("fits: true"), "{yaml}");
     let wide = succeeded(&site.run(&["plan", "-f", &site.file("cluster.yaml"), "-o", "wide"]));
     assert!(!wide.contains('\x1b'), "{wide}");
-    // A terminal is what script makes for it.
+    // `script` provides a terminal.
     let program = env!("CARGO_BIN_EXE_kubectl-maas");
     let words = format!("{program} plan -f {} --inventory {}", site.file("cluster.yaml"), site.file("site.yaml"));
     let on_terminal = |colours: &str| {

@@ -1,5 +1,6 @@
-//! A plan and a MAAS agree: what a plan says that machines and VMs get is what a MAAS hands out for the same constraints, and a MAAS that
-//! is started from an exported inventory is planned against as the one that it came from.
+//! A plan and a MAAS agree: what a plan predicts for machines and VMs is what a MAAS allocates for the same
+//! constraints, and planning against a MAAS started from an exported inventory gives the same result as against the
+//! original.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ fn arrange(simulator: &Simulator, statements: Vec<Value>) {
     simulator.control().arrange(&statements).unwrap();
 }
 
-/// What every data centre here has.
+/// The common part of every data centre here.
 fn base() -> Vec<Value> {
     vec![
         json!({"user": {"name": "alice"}}),
@@ -108,7 +109,7 @@ fn with(mut object: Value, more: &Value) -> Value {
     object
 }
 
-/// A data centre of these machines and hosts.
+/// A data centre with these machines and hosts.
 fn arranged(machines: &[Value], hosts: &[(Value, Value, Vec<Value>)]) -> Simulator {
     let simulator = simulator();
     let mut statements = base();

@@ -1,4 +1,4 @@
-//! One agent on one node: observe, decide, apply, and again.
+//! The agent of one node: observe, decide, apply, repeat.
 
 use std::{fs::File, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     settings::{GivenCredentials, Settings},
 };
 
-/// Wraps every connection to the local LXD; for tests that count or disturb.
+/// Wraps every connection to the local LXD, for tests that count or disturb requests.
 pub type LxdHook = Arc<dyn Fn(Transport) -> Transport + Send + Sync>;
 
 /// The agent of one node.
@@ -34,19 +34,16 @@ pub struct Agent {
     said: Option<(State, String, Timestamp)>,
 }
 
-/// What one pass came to.
+/// The result of one pass.
 #[derive(Debug)]
 pub struct Pass {
-    /// What was seen.
     pub observed: Observed,
-    /// What was decided.
     pub plan: Plan,
-    /// How the effect went, if there was one.
+    /// The result of the effect, if there was one.
     pub result: Option<Result<(), String>>,
 }
 
 impl Agent {
-    /// An agent that has not looked yet.
     pub fn new(settings: Settings, given: GivenCredentials, cluster: Arc<dyn Cluster>, status: Arc<Status>) -> Self {
         Self { settings, given, cluster, memory: Memory::default(), maas: None, lxd_hook: None, status, said: None }
     }
@@ -58,11 +55,11 @@ impl Agent {
         self
     }
 
-    /// Looks, decides, and does at most one write.
+    /// Observes, decides, and performs at most one write.
     pub async fn pass(&mut self) -> Pass {
         let mut observed = self.observe().await;
         let mut plan = decide(&self.settings, &observed, Timestamp::now());
-        // A write to MAAS rests on what MAAS says now, above all on which VMs it knows (S12).
+        // A write to MAAS depends on fresh data from MAAS, above all on which VMs it knows (S12).
         let to_maas = plan.effect.as_ref().is_some_and(|effect| effect.kind().is_to_maas());
         if to_maas && self.maas_is_from_memory() {
             self.forget();
@@ -101,7 +98,7 @@ impl Agent {
         }
     }
 
-    /// Says what has changed, and what has not changed for a while once more, so that a short log still tells.
+    /// Logs changes, and repeats an unchanged state after a while, so that a truncated log still shows it.
     fn say(&mut self, plan: &Plan) {
         const REMIND: SignedDuration = SignedDuration::from_mins(10);
         let now = Timestamp::now();
@@ -122,8 +119,9 @@ impl Agent {
         }
     }
 
-    /// Says beside the key pair that this agent runs, once nobody is unregistering the host: what was looked at before that would
-    /// count no more. An agent that cannot say so works all the same.
+    /// Takes the lock next to the key pair that shows that this agent runs. Waits while the host is being unregistered,
+    /// because anything observed before that ends would be outdated. An agent that cannot take the lock works
+    /// nevertheless.
     async fn announced(&self, stop: &mut watch::Receiver<bool>) -> Option<File> {
         let folder = &self.settings.state_dir;
         while !*stop.borrow() {
@@ -146,7 +144,8 @@ impl Agent {
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let _alive = self.announced(&mut stop).await;
         while !*stop.borrow() {
-            // A pass may be cut off at any point: the next one, here or in the next process, sees what was done.
+            // A pass may be interrupted at any point: the next one, in this process or the next, observes what was
+            // done.
             let pass = tokio::select! {
                 pass = self.pass() => pass,
                 () = stopped(&mut stop) => break,
@@ -162,7 +161,7 @@ impl Agent {
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // A sender that has gone cannot tell any more; that is a stop too.
+    // A dropped sender can no longer signal; that counts as a stop too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -174,9 +173,9 @@ fn wait_after(times: u32) -> SignedDuration {
 fn pause(settings: &Settings, pass: &Pass) -> Duration {
     match (&pass.result, pass.plan.state) {
         (Some(Ok(())), _) => Duration::from_millis(200),
-        // The failure has to be said on the Node.
+        // The failure has to be reported on the Node.
         (Some(Err(_)), _) => Duration::from_secs(1),
-        // Asking MAAS costs it some tenths of a second each time.
+        // Each read costs MAAS some tenths of a second.
         (None, State::Waiting) if pass.plan.first_open() == Some(Step::Registered) => {
             settings.watch.min(Duration::from_secs(30))
         }
@@ -185,7 +184,7 @@ fn pause(settings: &Settings, pass: &Pass) -> Duration {
     }
 }
 
-/// A fifth more or less, so that the nodes of a cluster do not ask in step.
+/// Plus or minus a fifth, so that the nodes of a cluster do not poll in lockstep.
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.8..1.2))
 }

@@ -1,5 +1,5 @@
-//! Whether an agent looks after this node, told by a lock beside its key pair: the kernel lets go of it with the process,
-//! however that ends. Agents share it; whoever unregisters the host wants it alone.
+//! Whether an agent runs on this node, shown by a lock next to its key pair: the kernel releases it with the process,
+//! however that ends. Agents share it; `unregister` takes it exclusively.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -9,7 +9,7 @@ use std::{
 };
 
 const FILE: &str = "agent.lock";
-/// That a person had this node's host unregistered; only an agent that cannot read its Node goes by it.
+/// Marks that a person had this node's host unregistered; only used by an agent that cannot read its Node.
 const UNREGISTERED: &str = "unregistered";
 
 fn open(state_dir: &Path) -> io::Result<File> {
@@ -25,31 +25,31 @@ fn locked(file: File, lock: Result<(), TryLockError>) -> io::Result<Option<File>
     }
 }
 
-/// Says that an agent runs, for as long as the file is kept. `None` while the host is being unregistered.
+/// Shows that an agent runs, for as long as the file is kept open. `None` while the host is being unregistered.
 pub fn hold(state_dir: &Path) -> io::Result<Option<File>> {
     let file = open(state_dir)?;
     let lock = file.try_lock_shared();
     locked(file, lock)
 }
 
-/// Keeps agents from beginning for as long as the file is kept. `None` if one runs.
+/// Keeps agents from starting for as long as the file is kept open. `None` if one runs.
 pub(crate) fn alone(state_dir: &Path) -> io::Result<Option<File>> {
     let file = open(state_dir)?;
     let lock = file.try_lock();
     locked(file, lock)
 }
 
-/// Notes that the host is unregistered because a person wants that.
+/// Records that the host was unregistered on request.
 pub(crate) fn mark_unregistered(state_dir: &Path) -> io::Result<()> {
     File::create(state_dir.join(UNREGISTERED))?.sync_all()
 }
 
-/// Whether it is noted. What cannot be read may be a note.
+/// Whether that is recorded. If it cannot be read, it may be.
 pub(crate) fn is_unregistered(state_dir: &Path) -> bool {
     state_dir.join(UNREGISTERED).try_exists().unwrap_or(true)
 }
 
-/// The host shall be registered again.
+/// The host may be registered again.
 pub(crate) fn unmark(state_dir: &Path) -> io::Result<()> {
     match fs::remove_file(state_dir.join(UNREGISTERED)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

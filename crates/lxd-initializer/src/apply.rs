@@ -1,4 +1,4 @@
-//! Does the one write of a plan.
+//! Performs the one write of a plan.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Agent {
-    /// Does it. Whatever this returns, the next pass looks at what really happened.
+    /// Performs the effect. Whatever this returns, the next pass observes what really happened.
     pub(crate) async fn apply(&mut self, effect: &Effect) -> anyhow::Result<()> {
         match effect {
             Effect::CreatePool(pool) => {
@@ -61,7 +61,7 @@ impl Agent {
         self.lxd(&socket).map_err(plain)
     }
 
-    /// Address and note in one request, so that there is never one without the other.
+    /// Sets the address and its marker in one request, so that there is never one without the other.
     async fn set_listener(&self, address: &str) -> anyhow::Result<()> {
         let config = BTreeMap::from([("core.https_address", address), (names::LISTENER_NOTE, address)]);
         let body = json!({ "config": config });
@@ -74,12 +74,12 @@ fn new_pool(pool: &PoolSettings) -> NewStoragePool {
         name: pool.name.clone(),
         driver: pool.driver.clone(),
         description: "Made by lxd-initializer".into(),
-        // Nothing that wipes, forces or recovers is ever sent.
+        // Options that wipe, force or recover are never sent.
         config: pool.size.iter().map(|size| ("size".to_owned(), size.clone())).collect(),
     }
 }
 
-/// The error as one sentence; the chain below it holds nothing that its text does not.
+/// The error as one message; its sources add nothing to it.
 fn plain(error: lxd_client::Error) -> anyhow::Error {
     anyhow!("{}", with_cause(&error))
 }

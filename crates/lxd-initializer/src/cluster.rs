@@ -1,4 +1,4 @@
-//! The door to Kubernetes: the handful of calls that the agent makes.
+//! The port to Kubernetes: the few calls that the agent makes.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -20,26 +20,25 @@ use crate::{
     settings::Settings,
 };
 
-/// What the agent asks of the cluster.
+/// The calls.
 #[async_trait]
 pub trait Cluster: Send + Sync {
     /// This node's Node.
     async fn node(&self) -> Lookup<NodeFacts>;
-    /// The API key in the Secret of document 001.
+    /// The API key in the Secret `maas-credentials`.
     async fn api_key(&self) -> Lookup<SecretString>;
-    /// MAAS's address in the ConfigMap of document 001.
+    /// The endpoint of MAAS in the ConfigMap `capmaas-config`.
     async fn endpoint(&self) -> Lookup<String>;
-    /// The certificate that the manager gives to be trusted.
+    /// The certificate that the manager provides to be trusted.
     async fn given_certificate(&self) -> Lookup<Certificate>;
     /// Changes labels and annotations of this node's Node.
     async fn patch_node(&self, patch: &NodePatch) -> anyhow::Result<()>;
 }
 
-/// LXD and MAAS do not wait long for an API server that is away.
+/// LXD and MAAS do not wait long for an unavailable API server.
 const CONNECT: Duration = Duration::from_secs(5);
 const READ: Duration = Duration::from_secs(15);
 
-/// The real thing.
 pub struct KubeCluster {
     client: OnceCell<kube::Client>,
     node_name: String,
@@ -47,12 +46,12 @@ pub struct KubeCluster {
 }
 
 impl KubeCluster {
-    /// For the node and namespace of the settings. The way to the API server is looked for when it is needed.
+    /// For the node and namespace of the settings. The client is created when it is first needed.
     pub fn new(settings: &Settings) -> Self {
         Self { client: OnceCell::new(), node_name: settings.node_name.clone(), namespace: settings.namespace.clone() }
     }
 
-    /// The client of the API server; an error if nothing says where that is.
+    /// The client of the API server; an error if there is no configuration for it.
     pub async fn client(&self) -> Result<kube::Client, WayError> {
         let made = self.client.get_or_try_init(|| async {
             let mut config = kube::Config::infer().await.map_err(|error| WayError(error.to_string()))?;
@@ -71,7 +70,7 @@ impl KubeCluster {
     }
 }
 
-/// Nothing says where the API server is.
+/// There is no configuration for the API server.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no way to the Kubernetes API server: {0}")]
 pub struct WayError(String);
@@ -167,7 +166,7 @@ fn facts(node: &Node) -> NodeFacts {
     }
 }
 
-/// The MAAS system id in a provider ID, in every form that is in use: `maas://zone/id`, `maas:///zone/id`, `maas-lxd://…`.
+/// The MAAS system ID in a provider ID, in every form in use: `maas://zone/id`, `maas:///zone/id`, `maas-lxd://…`.
 fn system_id(provider_id: &str) -> Option<String> {
     let (scheme, rest) = provider_id.split_once("://")?;
     let id = rest.rsplit('/').next().filter(|id| !id.is_empty())?;

@@ -1,7 +1,8 @@
 //! Decides, from facts alone, what to do next. Pure and total: no clock, no I/O, no way to fail.
 //!
-//! The steps are walked in order up to the first that does not hold; that one gives the effect, or the sentence that says what
-//! is awaited. Nothing is ever deleted, reformatted or replaced that somebody else made: such a finding is a sentence.
+//! The steps are evaluated in order up to the first that does not hold; that one yields the effect, or the message
+//! about what is awaited. Nothing that somebody else created is ever deleted, reformatted or replaced: such a finding
+//! only yields a message.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +41,7 @@ impl Mode {
     }
 }
 
-/// The mode, or `None` while that is not clear.
+/// The mode, or `None` while it is not clear.
 pub fn mode(observed: &Observed) -> Option<Mode> {
     match (&observed.api_key, &observed.endpoint) {
         (Lookup::Found(()), Lookup::Found(_)) => Some(Mode::Standalone),
@@ -49,12 +50,12 @@ pub fn mode(observed: &Observed) -> Option<Mode> {
     }
 }
 
-/// A Node of which nothing is known.
+/// A Node about which nothing is known.
 static UNREAD: NodeFacts =
     NodeFacts { labels: BTreeMap::new(), annotations: BTreeMap::new(), internal_ip: None, system_id: None };
 
-/// The Node, as far as the work needs it. An agent that registers its host itself needs no Kubernetes for that: it goes on while
-/// the Node cannot be read, unless it knows that it was told to leave.
+/// The Node, as far as the work needs it. An agent that registers its host itself needs no Kubernetes for that: it
+/// continues while the Node cannot be read, unless it knows that it was asked to leave.
 pub(crate) fn node_for_work(observed: &Observed) -> Option<&NodeFacts> {
     match &observed.node {
         Lookup::Found(node) => Some(node),
@@ -63,7 +64,7 @@ pub(crate) fn node_for_work(observed: &Observed) -> Option<&NodeFacts> {
     }
 }
 
-/// The certificate that LXD shall trust.
+/// The certificate that LXD should trust.
 pub fn certificate(observed: &Observed) -> Lookup<&Certificate> {
     let source = match mode(observed) {
         Some(Mode::Standalone) => &observed.own_certificate,
@@ -82,7 +83,7 @@ pub fn node_ip(settings: &Settings, node: &NodeFacts) -> Option<IpAddr> {
     settings.node_ip.or(node.internal_ip)
 }
 
-/// Where LXD is, or shall be, reached.
+/// Where LXD is, or will be, reached.
 pub fn address(settings: &Settings, node: &NodeFacts, server: &ServerFacts) -> Option<SocketAddr> {
     let ip = node_ip(settings, node)?;
     match &server.listener {
@@ -91,7 +92,7 @@ pub fn address(settings: &Settings, node: &NodeFacts, server: &ServerFacts) -> O
     }
 }
 
-/// What shall happen next, and where everything stands.
+/// What to do next, and the state of all steps.
 pub fn decide(settings: &Settings, observed: &Observed, now: Timestamp) -> Plan {
     let mut conditions = Vec::with_capacity(Step::ALL.len());
     let mut stop: Option<(Verdict, Step)> = None;
@@ -122,7 +123,7 @@ pub fn decide(settings: &Settings, observed: &Observed, now: Timestamp) -> Plan 
     };
     let mut plan = Plan { effect, state, message, conditions };
     if let (State::Ready, Lookup::Unknown(why)) = (plan.state, &observed.node) {
-        // Who looks at the Node does not know yet, so it is not over.
+        // Readers of the Node do not know yet, so it is not done.
         plan.state = State::Waiting;
         plan.message = format!("this node is a VM host for MAAS, but its Node could not be read and labelled: {why}");
     }
@@ -131,7 +132,7 @@ pub fn decide(settings: &Settings, observed: &Observed, now: Timestamp) -> Plan 
     {
         match observed.memory.failures.get(&EffectKind::Report) {
             Some(failure) if failure.retry > now => {
-                // Who looks at the Node does not know yet, so it is not over.
+                // Readers of the Node do not know yet, so it is not done.
                 if plan.state == State::Ready {
                     plan.state = State::Waiting;
                     plan.message = format!("all is right, but {} failed: {}", EffectKind::Report.words(), failure.why);
@@ -143,7 +144,7 @@ pub fn decide(settings: &Settings, observed: &Observed, now: Timestamp) -> Plan 
     plan
 }
 
-/// What failed a moment ago is not tried again at once; the reason is said instead.
+/// An effect that failed recently is not retried immediately; the reason is reported instead.
 fn patient(verdict: Verdict, observed: &Observed, now: Timestamp) -> Verdict {
     match verdict {
         Verdict::Do(effect, message) => match observed.memory.failures.get(&effect.kind()) {
@@ -157,7 +158,7 @@ fn patient(verdict: Verdict, observed: &Observed, now: Timestamp) -> Verdict {
 }
 
 fn walk(step: Step, settings: &Settings, observed: &Observed, now: Timestamp) -> Verdict {
-    // The first steps see to it that both are there; nothing below is reached without them.
+    // The first steps ensure that both exist; nothing below is reached without them.
     let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, node_for_work(observed)) else {
         return before_lxd(step, settings, observed);
     };
@@ -215,7 +216,7 @@ fn node(settings: &Settings, observed: &Observed) -> Verdict {
     }
 }
 
-/// Whether somebody asked this agent to stop.
+/// Whether this agent was asked to stop.
 pub(crate) fn told_to_leave(node: &NodeFacts) -> bool {
     node.annotations.get(names::LEAVE).is_some_and(|told| !told.is_empty() && told != "false")
 }
@@ -298,7 +299,7 @@ fn required(settings: &Settings, server: &ServerFacts) -> Verdict {
                 .into(),
         );
     }
-    // A pool that is there already needs no tools to be made.
+    // An existing pool needs no tools to be created.
     let driver = &settings.pool.driver;
     if server.pool == Lookup::Absent && !server.storage_drivers.contains(driver) {
         return Verdict::Block(format!(
@@ -410,8 +411,8 @@ fn listener(settings: &Settings, observed: &Observed, node: &NodeFacts, server: 
              alone; set core.https_address to {wanted}, or NODE_IP to the address that MAAS shall use"
         ));
     };
-    // LXD 5.0.2 keeps an address that it could not open. Ours is taken back, so that it can be tried anew; whether LXD could
-    // open it is known once LXD said so. An LXD that is just starting deserves a second look.
+    // LXD 5.0.2 keeps an address that it could not open. Ours is reset, so that it can be tried again; whether LXD
+    // could open it is known once LXD has said so. An LXD that is just starting gets a second observation.
     let refused = observed.memory.failures.contains_key(&EffectKind::Listen);
     let certain = refused || observed.memory.shut > 1;
     let shut =
@@ -477,7 +478,7 @@ fn reachable(settings: &Settings, observed: &Observed, node: &NodeFacts, server:
     let at = address(settings, node, server).map(|at| at.to_string()).unwrap_or_default();
     match (&server.door, mode(observed)) {
         (Door::Trusted, _) => Verdict::Holds(format!("LXD answers on {at} and trusts the certificate")),
-        // Without the private key nobody can show more than that the right LXD is there.
+        // Without the private key, the most that can be shown is that the right LXD is there.
         (Door::Untrusted, Some(Mode::Managed)) => Verdict::Holds(format!("LXD answers on {at}")),
         (Door::Untrusted, _) => Verdict::Wait(format!("LXD answers on {at} but does not trust the certificate yet")),
         (Door::Closed, _) => Verdict::Wait(format!(

@@ -1,4 +1,4 @@
-//! The last step: what was trusted before the key pair was replaced is trusted no longer.
+//! The last step: a certificate that was trusted before the key pair was replaced is no longer trusted.
 
 use crate::{
     decide::{self, Mode},
@@ -8,8 +8,8 @@ use crate::{
     plan::Verdict,
 };
 
-/// A key pair is replaced because it was lost, or is known to somebody: then its certificate must not stay trusted. But only
-/// once MAAS comes with the new one, or it would be locked out.
+/// A key pair is replaced because it was lost or compromised, so its certificate must not stay trusted. But it is
+/// removed only once MAAS uses the new one, or MAAS would be locked out.
 pub(crate) fn verdict(observed: &Observed, node: &NodeFacts, server: &ServerFacts) -> Verdict {
     let Lookup::Found(certificate) = decide::certificate(observed) else {
         return Verdict::Wait("there is no certificate to trust yet".into());

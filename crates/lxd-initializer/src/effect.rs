@@ -1,5 +1,5 @@
-//! Effects: the writes that the agent can make. One a pass at most, and each says how a later look finds it done, should the
-//! agent die between doing it and knowing it.
+//! Effects: the writes that the agent can make. At most one per pass, and each documents how a later pass recognizes it
+//! as done, in case the agent dies between performing it and getting the answer.
 
 use std::collections::BTreeMap;
 
@@ -10,66 +10,66 @@ use crate::settings::PoolSettings;
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Make the storage pool. Seen afterwards: the pool is there; one that was cut off is there with another status.
+    /// Create the storage pool. Observed afterwards: the pool exists; an interrupted one exists with another status.
     CreatePool(PoolSettings),
-    /// Make the project. Seen afterwards: the project is there.
+    /// Create the project. Observed afterwards: the project exists.
     CreateProject {
         name: String,
-        /// Its configuration.
+        /// The configuration of the project.
         config: BTreeMap<String, String>,
     },
-    /// Let LXD listen, and note in LXD's own configuration that this was us. Seen afterwards: both values are there, even
-    /// where LXD failed to listen, so that only our own setting is ever taken back.
+    /// Make LXD listen, and record in LXD's own configuration that we did. Observed afterwards: both values are set,
+    /// even if LXD failed to listen, so that only our own setting is ever reset.
     Listen {
         /// `address:port`.
         address: String,
     },
-    /// Take back a listener that we set and LXD could not open. Seen afterwards: both values are gone.
+    /// Reset a listener that we set and LXD could not open. Observed afterwards: both values are gone.
     StopListening,
-    /// Make the key pair of this node and keep it. Seen afterwards: the file is there, whole, or it is not.
+    /// Generate and store the key pair of this node. Observed afterwards: the file exists and is complete, or does not
+    /// exist.
     MakeKey,
-    /// Trust the certificate, bound to the project. Seen afterwards: its fingerprint is in the trust store.
+    /// Trust the certificate, restricted to the project. Observed afterwards: its fingerprint is in the trust store.
     Trust {
-        /// The certificate.
+        /// The certificate in PEM form.
         pem: String,
         project: String,
     },
-    /// Trust a certificate no longer that another one has taken the place of. Seen afterwards: it is not in the trust store.
+    /// Stop trusting a certificate that was replaced by another one. Observed afterwards: it is not in the trust store.
     Distrust {
-        /// Which.
+        /// The fingerprint of the replaced certificate.
         fingerprint: Fingerprint,
     },
-    /// Register the VM host. Seen afterwards: MAAS lists it under the node's name with our certificate; a second POST with
-    /// the same certificate, address and project is refused by MAAS.
+    /// Register the VM host. Observed afterwards: MAAS lists it under the node's name with our certificate; MAAS
+    /// refuses a second POST with the same certificate, address and project.
     Register(Registration),
-    /// Give the existing VM host this node's certificate, key and address. Seen afterwards: its parameters.
+    /// Give the existing VM host this node's certificate, key and address. Observed afterwards: its parameters.
     Renew {
-        /// Its id in MAAS.
+        /// Its ID in MAAS.
         id: u64,
-        /// Where it is.
+        /// The address of its LXD.
         address: String,
     },
-    /// Ask MAAS to look at the host. Harmless to repeat: it runs only while MAAS knows every instance (S12).
+    /// Make MAAS refresh the host. Harmless to repeat: it runs only while MAAS knows every instance (S12).
     Refresh {
-        /// Its id in MAAS.
+        /// Its ID in MAAS.
         id: u64,
     },
-    /// Write labels and annotations of the Node. Seen afterwards: they are there.
+    /// Write labels and annotations of the Node. Observed afterwards: they are set.
     Report(NodePatch),
 }
 
-/// A VM host to be registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     pub name: String,
-    /// Where it is.
+    /// The address of its LXD.
     pub address: String,
     /// The LXD project.
     pub project: String,
     pub zone: String,
     /// The resource pool.
     pub pool: String,
-    /// The certificate with which MAAS shall come.
+    /// The certificate that MAAS will use.
     pub certificate: Fingerprint,
 }
 
@@ -87,7 +87,7 @@ impl NodePatch {
     }
 }
 
-/// The effects by name, for metrics and for remembering failures.
+/// The effects by name, for metrics and for recording failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EffectKind {
     /// See [`Effect::CreatePool`].
@@ -120,7 +120,7 @@ impl EffectKind {
         matches!(self, Self::Register | Self::Renew | Self::Refresh)
     }
 
-    /// What it does, as a person says it.
+    /// A short description for people.
     pub fn words(self) -> &'static str {
         match self {
             Self::CreatePool => "making the storage pool",
@@ -139,7 +139,6 @@ impl EffectKind {
 }
 
 impl Effect {
-    /// Its name.
     pub fn kind(&self) -> EffectKind {
         match self {
             Self::CreatePool(_) => EffectKind::CreatePool,

@@ -21,7 +21,7 @@ use crate::{
     plan::{Plan, State, Step},
 };
 
-/// The longest that a pass can take: LXD may work three minutes on a pool, and MAAS two on an answer.
+/// The longest possible pass: LXD may take three minutes for a pool, and MAAS two for an answer.
 const LONGEST_PASS: Duration = Duration::from_secs(900);
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -29,7 +29,7 @@ struct ByName {
     name: String,
 }
 
-/// What the agent tells whoever asks.
+/// The state that the endpoints expose.
 pub struct Status {
     last: Mutex<Last>,
     registry: Registry,
@@ -93,7 +93,7 @@ impl Status {
         self.failures.get_or_create(&ByName { name: format!("{kind:?}") }).inc();
     }
 
-    /// Alive: passes are being made, whatever they find.
+    /// Alive: passes are running, whatever they find.
     fn health(&self) -> (StatusCode, String) {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let age = last.at.elapsed();
@@ -104,7 +104,7 @@ impl Status {
         }
     }
 
-    /// Ready: every step holds. The text tells each of them either way.
+    /// Ready: every step holds. The text lists each of them either way.
     fn readiness(&self) -> (StatusCode, String) {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(plan) = &last.plan else {
@@ -119,8 +119,8 @@ impl Status {
         (code, text)
     }
 
-    /// For the node itself, and whoever Kubernetes lets forward a port to the Pod: the address is the node's, and there is nobody to
-    /// ask who may read them.
+    /// Only for the node itself, and for clients that Kubernetes permits to forward a port to the Pod: the address is
+    /// the node's, and there is no API server to authorize readers.
     fn metrics(&self, peer: SocketAddr) -> (StatusCode, String) {
         if !peer.ip().to_canonical().is_loopback() {
             return (

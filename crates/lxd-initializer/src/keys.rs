@@ -1,4 +1,4 @@
-//! The key pair of this node, in one file of a host directory: there as a whole, or not at all.
+//! The key pair of this node, in one file of a host directory: complete, or absent.
 
 use std::{
     fs, io,
@@ -23,7 +23,7 @@ fn path(state_dir: &Path) -> PathBuf {
     state_dir.join(FILE)
 }
 
-/// The key pair, if it is there and fit for use. One that is there but unfit is never replaced: `Unknown`.
+/// The key pair, if it exists and is usable. An existing but unusable one is never replaced: `Unknown`.
 pub fn load(state_dir: &Path) -> Lookup<Identity> {
     let path = path(state_dir);
     let metadata = match fs::metadata(&path) {
@@ -44,7 +44,7 @@ pub fn load(state_dir: &Path) -> Lookup<Identity> {
     };
     let (certificate, key) = halves(text.expose_secret());
     let identity = Identity::new(certificate, key.into());
-    // What it holds is not quoted: it is, or was, a private key.
+    // The content is not quoted: it is, or was, a private key.
     let fits = lxd_client::Client::tls("https://localhost", Fingerprint::of_der(&[]), Some(&identity)).is_ok();
     if fits {
         Lookup::Found(identity)
@@ -73,10 +73,10 @@ pub fn fact(identity: &Identity) -> Lookup<Certificate> {
     }
 }
 
-/// Whether this node's agent made a certificate: its names are ASCII, so they stand in the DER form as they are.
+/// Whether this node's agent made a certificate: its names are ASCII, so they appear verbatim in the DER form.
 pub fn maker(certificate_der: &[u8], node_name: &str) -> Maker {
     let mark = names::common_name(node_name);
-    // The length goes before the name, so that the mark of "n1" is not found in that of "n10".
+    // The length precedes the name, so that "n1" is not found in "n10".
     let mut whole = vec![u8::try_from(mark.len()).unwrap_or(u8::MAX)];
     whole.extend(mark.as_bytes());
     let found = certificate_der.windows(whole.len()).any(|window| window == whole);
@@ -86,13 +86,14 @@ pub fn maker(certificate_der: &[u8], node_name: &str) -> Maker {
 /// Who makes certificates for this purpose: the managers, and the agents themselves.
 const MAKERS: [&str; 2] = ["capmaas@", "lxd-initializer@"];
 
-/// Whether two certificates were made for the same one, of which the first has taken the place of the second.
+/// Whether two certificates were made for the same purpose, the first as a replacement of the second.
 pub fn is_successor(now: &str, before: &str) -> bool {
     let name = |pem: &str| lxd_client::certificate_der(pem).ok().and_then(|der| made_for(&der));
     name(now).is_some_and(|whom| name(before) == Some(whom))
 }
 
-/// The common name, if a manager or an agent made the certificate: ASCII, so it stands in the DER form as it is, after its length.
+/// The common name, if a manager or an agent made the certificate: ASCII, so it appears verbatim in the DER form, after
+/// its length.
 fn made_for(certificate_der: &[u8]) -> Option<Vec<u8>> {
     MAKERS.iter().find_map(|maker| {
         let maker = maker.as_bytes();
@@ -102,7 +103,7 @@ fn made_for(certificate_der: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Makes a key pair and keeps it, unless one is there already.
+/// Generates and stores a key pair, unless one exists.
 pub fn make(state_dir: &Path, node_name: &str) -> anyhow::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir)?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?;
@@ -113,7 +114,7 @@ pub fn make(state_dir: &Path, node_name: &str) -> anyhow::Result<()> {
     // A day of slack, because the clocks of node and MAAS may differ.
     let start = today.yesterday()?;
     let date = |date: jiff::civil::Date, years: i32| {
-        // The last day of February does not exist in every year.
+        // 29 February does not exist in every year.
         rcgen::date_time_ymd(
             i32::from(date.year()) + years,
             date.month().unsigned_abs(),
@@ -125,7 +126,7 @@ pub fn make(state_dir: &Path, node_name: &str) -> anyhow::Result<()> {
     let certificate = params.self_signed(&key)?;
     let text = SecretString::from(format!("{}{}", certificate.pem().replace("\r\n", "\n"), key.serialize_pem()));
 
-    // Mode 600 from the first moment, and whole before it has its name; the first of two agents wins.
+    // Mode 600 from the start, and complete before it gets its name; the first of two agents wins.
     let mut file = tempfile::Builder::new().prefix(".client-").tempfile_in(state_dir)?;
     file.write_all(text.expose_secret().as_bytes())?;
     file.as_file().sync_all()?;

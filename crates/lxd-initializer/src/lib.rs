@@ -1,8 +1,8 @@
-//! The node agent: it makes a Kubernetes node's LXD fit for MAAS and, if it is given MAAS's credentials, registers the node as
-//! a VM host.
+//! The node agent: it prepares a Kubernetes node's LXD for MAAS and, if it is given MAAS credentials, registers the
+//! node as a VM host.
 //!
-//! Every pass is three words: `observe` looks, [`decide`] decides without doing anything, `apply` does at most one write.
-//! A node that is right causes no write at all.
+//! Every pass has three phases: `observe` reads, [`decide`] decides without side effects, `apply` performs at most one
+//! write. A node in the desired state causes no write at all.
 
 pub mod agent;
 pub mod alive;

@@ -1,8 +1,8 @@
-//! `core.https_address`: whether what LXD is set to covers the node's address.
+//! `core.https_address`: whether LXD's setting covers the node's address.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// LXD's port where none is written.
+/// LXD's default port.
 const DEFAULT_PORT: u16 = 8443;
 
 /// The address at which LXD is reached through the node's IP, if the setting covers that.
@@ -20,7 +20,7 @@ pub fn reached_at(setting: &str, node: IpAddr) -> Option<SocketAddr> {
 
 fn split(setting: &str) -> Option<(&str, u16)> {
     if let Ok(ip) = setting.parse::<IpAddr>() {
-        // LXD stores an address without a port as it is given.
+        // LXD stores an address without a port as given.
         return Some((if ip.is_unspecified() && ip.is_ipv6() { "::" } else { setting }, DEFAULT_PORT));
     }
     if let Some(rest) = setting.strip_prefix('[') {

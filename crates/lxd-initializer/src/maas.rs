@@ -1,4 +1,4 @@
-//! The door to MAAS, in standalone mode only.
+//! The port to MAAS, in standalone mode only.
 
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
@@ -16,19 +16,19 @@ use crate::{
     settings::Settings,
 };
 
-/// A client that is kept for as long as its credentials stay the same.
+/// A client that is kept as long as its credentials stay the same.
 pub(crate) struct MaasConnection {
     endpoint: String,
     key: SecretString,
     client: maas_client::Client,
-    /// What MAAS said when all was right, and when: MAAS is slow, and many nodes ask. Never the ground for a write.
+    /// MAAS's answer when everything was right, and when: MAAS is slow, and many nodes ask. Never the basis of a write.
     seen: Option<(Timestamp, MaasFacts)>,
-    /// Whether the facts of this pass come from there.
+    /// Whether the facts of this pass come from that cache.
     from_memory: bool,
 }
 
 impl Agent {
-    /// The credentials: what was given by environment or flag, else what the cluster holds.
+    /// The credentials: from environment or flag, otherwise from the cluster.
     pub(crate) async fn credentials(&self) -> (Lookup<SecretString>, Lookup<String>) {
         let key = match &self.given.api_key {
             Some(key) => Lookup::Found(key.clone()),
@@ -99,12 +99,12 @@ impl Agent {
         self.maas.as_ref().map(|connection| connection.client.clone()).context("MAAS has not been asked yet")
     }
 
-    /// Whether what is known of MAAS was read in an earlier pass.
+    /// Whether the facts about MAAS were read in an earlier pass.
     pub(crate) fn maas_is_from_memory(&self) -> bool {
         self.maas.as_ref().is_some_and(|connection| connection.from_memory)
     }
 
-    /// What was remembered of MAAS no longer holds once something is, or shall be, changed there.
+    /// Drops the cached facts, because something is about to change in MAAS.
     pub(crate) fn forget(&mut self) {
         if let Some(connection) = &mut self.maas {
             connection.seen = None;
@@ -136,18 +136,18 @@ impl Agent {
             default_storage_pool: None,
         };
         alive::unmark(&self.settings.state_dir)?;
-        // Whether or not the answer arrives, MAAS is taking the host in from now on.
+        // Whether or not the answer arrives, MAAS is processing the host from now on.
         self.memory.refreshed = Some(Timestamp::now());
         match self.client()?.vm_hosts().create(&host).await {
-            // Answering 200, MAAS may not have reached LXD at all: the next pass looks.
+            // MAAS may answer 200 without having reached LXD: the next pass checks.
             Ok(_) => Ok(()),
-            // Another agent of this node, or an earlier try whose answer was lost, was first.
+            // Another agent of this node, or an earlier attempt whose answer was lost, was first.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(anyhow!("{error}")),
         }
     }
 
-    /// MAAS tries the new values at once but stores them even if they do not work, so the next pass looks.
+    /// MAAS tries the new values immediately but stores them even if they do not work, so the next pass checks.
     pub(crate) async fn renew(&mut self, id: u64, address: &str) -> anyhow::Result<()> {
         self.forget();
         let (certificate, key) = self.pair()?;
@@ -198,7 +198,7 @@ async fn look(
     if !capabilities.vm_host_certificates {
         return Ok(MaasFacts::TooOld(capabilities.version.to_string()));
     }
-    // Others are shown only a part of the machines and none of the keys: what they do not see is not absent (S1).
+    // Other users see only some of the machines and none of the keys: what they do not see is not absent (S1).
     let user = maas.whoami().await?;
     if user.is_superuser == Some(false) {
         return Ok(MaasFacts::Denied(format!("user {:?} is no administrator", user.username)));
@@ -211,7 +211,7 @@ async fn look(
     Ok(MaasFacts::Here(Box::new(MaasView { machine, host })))
 }
 
-/// The machine that this node is: by the provider ID where the Node has one, else by name and address together.
+/// The machine of this node: by the provider ID if the Node has one, otherwise by name and address together.
 async fn this_machine(maas: &maas_client::Client, settings: &Settings, node: &NodeFacts) -> Answer<Lookup<Machine>> {
     let fact = |machine: &maas_client::Machine| Machine {
         system_id: machine.system_id.clone(),
@@ -239,7 +239,7 @@ async fn this_machine(maas: &maas_client::Client, settings: &Settings, node: &No
     })
 }
 
-/// The VM host that this node is: the one on its machine, else one of the node's name at its address.
+/// The VM host of this node: the one on its machine, otherwise one with the node's name at its address.
 async fn this_host(
     maas: &maas_client::Client,
     settings: &Settings,
@@ -252,14 +252,14 @@ async fn this_host(
         host.host.as_ref().is_some_and(|reference| reference.system_id == machine.system_id)
     };
     let mut candidates: Vec<_> = all.iter().filter(of_machine).collect();
-    // One that MAAS has not matched yet, or matched wrongly, is known by its name and its certificate.
+    // One that MAAS has not matched yet, or has matched wrongly, is identified by its name and its certificate.
     candidates.extend(all.iter().filter(|host| !of_machine(host) && host.name.as_deref() == Some(&settings.node_name)));
     for candidate in candidates {
         let parameters = maas.vm_hosts().parameters(candidate.id).await?;
         let der = parameters.certificate.as_deref().and_then(|pem| lxd_client::certificate_der(pem).ok());
         let certificate = der.as_ref().map(|der| Fingerprint::of_der(der));
         let maker = keys::maker(der.as_deref().unwrap_or_default(), &settings.node_name);
-        // A namesake of another machine is none of our business.
+        // A VM host of the same name on another machine is left alone.
         if !of_machine(&candidate) && maker == Maker::SomebodyElse {
             continue;
         }

@@ -28,8 +28,8 @@ async fn main() -> ExitCode {
     }
 }
 
-/// kube's client is off whatever is asked for: its warnings quote whole answers that it could not read, Secrets too (S21), and
-/// what its errors are about is said by the agent itself.
+/// kube's client is always off: its warnings quote whole answers that it could not parse, Secrets included (S21), and
+/// the agent itself reports what its errors are about.
 fn filter(wanted: &str) -> anyhow::Result<EnvFilter> {
     Ok(EnvFilter::try_new(wanted).context("LOG")?.add_directive("kube_client=off".parse()?))
 }
@@ -39,11 +39,11 @@ async fn run() -> anyhow::Result<()> {
     let action = arguments.action();
     let (settings, given) = arguments.settle()?;
     tracing_subscriber::fmt().with_env_filter(filter(&settings.log)?).with_target(false).with_ansi(false).init();
-    // One cryptography for kube, MAAS and LXD alike. A second call would find it installed, which is as good.
+    // One crypto provider for kube, MAAS and LXD. If it is already installed, that is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 
     let cluster = Arc::new(KubeCluster::new(&settings));
-    // Without both of the MAAS variables nothing can be done before Kubernetes has told more.
+    // Without both MAAS variables nothing can be done before Kubernetes answers.
     if given.api_key.is_none() || given.endpoint.is_none() {
         cluster.client().await?;
     }
@@ -73,7 +73,7 @@ async fn run() -> anyhow::Result<()> {
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
     }
     let _ = tell.send(true);
-    // A probe that keeps its connection open must not hold up the end.
+    // A probe that keeps its connection open must not delay the shutdown.
     let ended = async { (agent.await, server.await) };
     let _ = tokio::time::timeout(Duration::from_secs(5), ended).await;
     Ok(())

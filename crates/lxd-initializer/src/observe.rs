@@ -1,4 +1,4 @@
-//! Looks: every read of a pass, and no write. What was not learnt is `Unknown`, with the reason.
+//! All reads of a pass, and no write. What could not be read is `Unknown`, with the reason.
 
 use std::{io, net::SocketAddr, os::unix::fs::FileTypeExt, path::PathBuf, time::Duration};
 
@@ -18,11 +18,11 @@ use crate::{
     settings::Settings,
 };
 
-/// The door of the local LXD answers at once or not at all.
+/// The port of the local LXD answers immediately or not at all.
 const DOOR: Duration = Duration::from_secs(5);
 
 impl Agent {
-    /// One look at everything that matters now.
+    /// Observes everything that matters now.
     pub(crate) async fn observe(&mut self) -> Observed {
         let credentials = self.credentials().await;
         let own = keys::load(&self.settings.state_dir);
@@ -84,7 +84,7 @@ impl Agent {
         observed
     }
 
-    /// The local LXD through the first socket that is there.
+    /// The local LXD through the first existing socket.
     async fn look_at_lxd(&self) -> (Option<Client>, LxdFacts) {
         let tried = || self.settings.sockets.iter().map(|socket| socket.display().to_string()).collect();
         let Some(socket) = find_socket(&self.settings.sockets).await else {
@@ -110,7 +110,7 @@ impl Agent {
     }
 }
 
-/// The first socket behind which somebody is, else the first one at all: a daemon that crashed leaves its socket behind.
+/// The first socket with a listener, otherwise the first one at all: a crashed daemon leaves its socket behind.
 pub(crate) async fn find_socket(places: &[PathBuf]) -> Option<PathBuf> {
     let is_socket = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     let there: Vec<&PathBuf> = places.iter().filter(is_socket).collect();
@@ -164,7 +164,7 @@ async fn fill(settings: &Settings, lxd: &Client, server: &mut ServerFacts) {
         Ok(None) => Lookup::Absent,
         Err(error) => Lookup::Unknown(with_cause(&error)),
     };
-    // LXD lists nothing for a project that does not exist, so the project itself is asked first.
+    // LXD returns an empty list for a project that does not exist, so the project itself is read first.
     (server.instances, server.profiles) = match server.project {
         Lookup::Found(_) => (
             sorted(lxd.instances(&settings.project).await, |instance| instance.name),
@@ -178,7 +178,6 @@ async fn fill(settings: &Settings, lxd: &Client, server: &mut ServerFacts) {
     };
 }
 
-/// The names in a list.
 fn sorted<T>(answer: Result<Vec<T>, Error>, name: impl Fn(T) -> String) -> Lookup<Vec<String>> {
     match answer {
         Ok(found) => {
@@ -199,7 +198,7 @@ async fn bridge(lxd: &Client, name: &str) -> Lookup<BridgeFacts> {
     match lxd.network_state(name).await {
         Ok(state) => {
             let ports = state.and_then(|state| state.bridge).map(|bridge| bridge.upper_devices).unwrap_or_default();
-            // LXD calls the NICs of instances tap… and veth…; they do not lead out of the node.
+            // LXD calls the NICs of instances tap… and veth…; they do not connect to the outside of the node.
             let leads_out = |port: &String| !port.starts_with("tap") && !port.starts_with("veth");
             Lookup::Found(BridgeFacts { kind: network.kind, ports: ports.into_iter().filter(leads_out).collect() })
         }
@@ -212,7 +211,7 @@ pub(crate) async fn trusted(lxd: &Client, print: Fingerprint) -> Lookup<TrustFac
     lookup(lxd.certificate(print).await, |found| TrustFacts { restricted: found.restricted, projects: found.projects })
 }
 
-/// Certificates that were trusted here, under our name and for our project alone, in the place of this one before.
+/// Certificates that were trusted here before this one, under our name and for our project only.
 async fn earlier(settings: &Settings, lxd: &Client, now: &Certificate) -> Lookup<Vec<Fingerprint>> {
     let all = match lxd.certificates().await {
         Ok(all) => all,
@@ -248,14 +247,14 @@ async fn look_at_door(
         Err(error) => match error.kind() {
             ErrorKind::WrongServer { .. } => Door::Stranger,
             ErrorKind::Denied(_) => Door::Untrusted,
-            // A program that speaks no TLS counts as no connection too.
+            // A program that does not speak TLS counts as no connection too.
             ErrorKind::NotConnected => knock(at).await,
             _ => Door::Unclear(with_cause(&error)),
         },
     }
 }
 
-/// Whether anybody listens there.
+/// Whether anything listens there.
 async fn knock(at: SocketAddr) -> Door {
     match tokio::time::timeout(DOOR, TcpStream::connect(at)).await {
         Ok(Ok(_)) => Door::Stranger,
@@ -273,7 +272,7 @@ fn lookup<T, F>(answer: Result<Option<T>, Error>, read: impl FnOnce(T) -> F) -> 
     }
 }
 
-/// An error together with its cause, since "LXD is not running there" is half the story.
+/// An error together with its cause, since "LXD is not running there" alone explains little.
 pub(crate) fn with_cause(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),

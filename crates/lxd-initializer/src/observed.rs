@@ -1,4 +1,4 @@
-//! Facts: what one look at the node, the cluster, LXD and MAAS has shown. Nouns only; nothing here does anything.
+//! Facts: what one pass has observed of the node, the cluster, LXD and MAAS. Data only.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -7,14 +7,13 @@ use lxd_client::Fingerprint;
 
 use crate::effect::EffectKind;
 
-/// The answer to "is it there?". Not having learnt it is a third answer (S1).
+/// The answer to "does it exist?". Not knowing is a third answer (S1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup<T> {
-    /// It is there.
     Found(T),
-    /// Whoever knows said that it is not there.
+    /// The authoritative source says that it does not exist.
     Absent,
-    /// Nobody could be asked, or the answer was not understood; with the reason.
+    /// The source could not be reached, or its answer was not understood; with the reason.
     Unknown(String),
 }
 
@@ -37,43 +36,43 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Everything that one pass has seen.
+/// Everything that one pass has observed.
 #[derive(Debug, Clone)]
 pub struct Observed {
     /// The Node object of this node.
     pub node: Lookup<NodeFacts>,
-    /// Whether an API key of MAAS was given.
+    /// Whether an API key for MAAS was given.
     pub api_key: Lookup<()>,
-    /// Whether MAAS's address was given.
+    /// The endpoint of MAAS, if given.
     pub endpoint: Lookup<String>,
-    /// The certificate that the manager gave to be trusted (managed mode).
+    /// The certificate that the manager provides to be trusted (managed mode).
     pub given_certificate: Lookup<Certificate>,
     /// The key pair of this node (standalone mode).
     pub own_certificate: Lookup<Certificate>,
     /// The local LXD.
     pub lxd: LxdFacts,
-    /// What MAAS says (standalone mode).
+    /// MAAS's answer (standalone mode).
     pub maas: MaasFacts,
-    /// What the process remembers of its earlier passes.
+    /// State of the process from earlier passes.
     pub memory: Memory,
 }
 
-/// What a process remembers between two passes. Losing it costs at most a repeated try.
+/// State that a process keeps between two passes. Losing it costs at most a repeated attempt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// What was tried and failed, and was not done since.
+    /// Effects that failed and did not succeed since.
     pub failures: BTreeMap<EffectKind, Failure>,
-    /// Whether LXD itself said that it listens, since this process started.
+    /// Whether LXD itself has confirmed since the start of this process that it listens.
     pub listens: bool,
-    /// In how many looks in a row, this one included, LXD was not found where it is set to listen.
+    /// The number of consecutive passes, including this one, in which LXD was not found where it is set to listen.
     pub shut: u32,
-    /// When MAAS was last asked to look at this host.
+    /// When MAAS was last made to refresh this host.
     pub refreshed: Option<Timestamp>,
-    /// Whether the agent was told to leave when the Node was last read, or a person had the host unregistered.
+    /// Whether the agent was asked to leave when the Node was last read, or a person had the host unregistered.
     pub left: bool,
 }
 
-/// The Node object, as far as it matters.
+/// The relevant part of the Node object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// Labels under our prefix.
@@ -82,27 +81,26 @@ pub struct NodeFacts {
     pub annotations: BTreeMap<String, String>,
     /// Its first InternalIP.
     pub internal_ip: Option<IpAddr>,
-    /// The MAAS system id in its provider ID, if it has one of MAAS.
+    /// The MAAS system ID in its provider ID, if that is one of MAAS.
     pub system_id: Option<String>,
 }
 
-/// A certificate by what is needed of it.
+/// The relevant parts of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub fingerprint: Fingerprint,
-    /// Itself.
     pub pem: String,
 }
 
 /// The local LXD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LxdFacts {
-    /// No socket in any of the places.
+    /// No socket in any of the usual places.
     NoSocket {
-        /// Where it was looked for.
+        /// The places that were tried.
         tried: Vec<String>,
     },
-    /// A socket, but nobody who answers.
+    /// A socket, but nothing answers.
     Away { why: String },
     /// It answers.
     Here(Box<ServerFacts>),
@@ -111,14 +109,14 @@ pub enum LxdFacts {
 /// An LXD that answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFacts {
-    /// `lxd`, or what else it calls itself.
+    /// `lxd`, or another product.
     pub product: String,
     pub version: String,
     /// Whether it trusts us.
     pub trusted: bool,
     /// Whether it is a member of a cluster.
     pub clustered: bool,
-    /// Extensions that MAAS needs and it has not.
+    /// API extensions that MAAS needs and that are missing.
     pub missing_extensions: Vec<String>,
     /// Whether it can run VMs.
     pub virtual_machines: bool,
@@ -128,7 +126,7 @@ pub struct ServerFacts {
     pub trust_password: bool,
     /// Its `core.https_address`.
     pub listener: Option<String>,
-    /// What we noted in its configuration when we set that.
+    /// Our marker in its configuration from when we set that.
     pub listener_note: Option<String>,
     /// The fingerprint of its certificate.
     pub fingerprint: Option<Fingerprint>,
@@ -140,11 +138,12 @@ pub struct ServerFacts {
     pub instances: Lookup<Vec<String>>,
     /// The profiles that instances of the project can have, by name.
     pub profiles: Lookup<Vec<String>>,
-    /// The certificate that shall be trusted, in its trust store.
+    /// The certificate to be trusted, in its trust store.
     pub trust: Lookup<TrustFacts>,
-    /// Others there that were made for the same purpose before: after a new key pair they open the door to whoever has the old one.
+    /// Earlier certificates for the same purpose in its trust store: after a new key pair they still admit the holder
+    /// of the old one.
     pub earlier: Lookup<Vec<Fingerprint>>,
-    /// What answers at the address where LXD shall be.
+    /// What answers at the address on which LXD should listen.
     pub door: Door,
 }
 
@@ -152,14 +151,14 @@ pub struct ServerFacts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolFacts {
     pub driver: String,
-    /// LXD's status of it.
+    /// Its status in LXD.
     pub status: String,
 }
 
-/// An interface of the bridge's name.
+/// An interface with the bridge's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BridgeFacts {
-    /// LXD's type of it.
+    /// Its type in LXD.
     pub kind: String,
     /// Ports that are not NICs of instances.
     pub ports: Vec<String>,
@@ -175,43 +174,43 @@ impl BridgeFacts {
 /// A certificate in the trust store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustFacts {
-    /// Whether it is bound to projects.
+    /// Whether it is restricted to projects.
     pub restricted: bool,
-    /// To which.
+    /// Those projects.
     pub projects: Vec<String>,
 }
 
-/// What answers at the address on which LXD shall listen.
+/// What answers at the address on which LXD should listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Door {
     /// Not tried, because it does not matter yet.
     NotTried,
-    /// Nobody listens there.
+    /// Nothing listens there.
     Closed,
-    /// Somebody who is not this LXD listens there.
+    /// Something other than this LXD listens there.
     Stranger,
     /// This LXD, and it trusts the certificate.
     Trusted,
     /// This LXD, and it does not trust the certificate (or none was shown).
     Untrusted,
-    /// It could not be learnt.
+    /// It could not be determined.
     Unclear(String),
 }
 
-/// What MAAS says.
+/// MAAS's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MaasFacts {
     /// Not asked, because it does not matter yet.
     NotAsked,
-    /// It does not answer, or not now.
+    /// It does not answer at present.
     Away(String),
     /// It refuses the key.
     Denied(String),
-    /// What it was told is unusable: a malformed key or address.
+    /// The configuration is unusable: a malformed key or address.
     Unusable(String),
-    /// This MAAS has no VM hosts any more.
+    /// This MAAS no longer supports VM hosts.
     NoVmHosts,
-    /// This MAAS takes no key pair at registration.
+    /// This MAAS does not accept a key pair at registration.
     TooOld(String),
     /// It answered.
     Here(Box<MaasView>),
@@ -220,9 +219,9 @@ pub enum MaasFacts {
 /// MAAS's view of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MaasView {
-    /// The machine that this node is.
+    /// The machine of this node.
     pub machine: Lookup<Machine>,
-    /// The VM host that this node is.
+    /// The VM host of this node.
     pub host: Lookup<VmHost>,
 }
 
@@ -242,19 +241,19 @@ pub struct VmHost {
     pub name: String,
     /// The machine that MAAS matched it to.
     pub machine: Option<String>,
-    /// Where MAAS looks for it.
+    /// The address at which MAAS connects to it.
     pub address: String,
-    /// The project in which MAAS works.
+    /// The project that MAAS uses.
     pub project: String,
-    /// The certificate with which MAAS comes.
+    /// The certificate that MAAS uses.
     pub certificate: Option<Fingerprint>,
-    /// Who made that certificate, and with it the registration.
+    /// Who made that certificate, and thus the registration.
     pub maker: Maker,
     /// Whether this LXD trusts that certificate.
     pub certificate_trusted: Lookup<()>,
     /// Whether MAAS has ever really reached it.
     pub reached: bool,
-    /// Whether MAAS has digested its resources.
+    /// Whether MAAS has processed its resources.
     pub digested: bool,
     /// Instances in the project that MAAS does not know as VMs of this host.
     pub strangers: Lookup<Vec<String>>,
@@ -263,7 +262,7 @@ pub struct VmHost {
 /// Who made something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
-    /// This agent, in an earlier life.
+    /// This agent, in this or an earlier process.
     ThisAgent,
     /// A person, the manager, or MAAS.
     SomebodyElse,

@@ -1,10 +1,10 @@
-//! What a look at the facts leads to: one effect at most, the state of every step, and why.
+//! The result of a decision: at most one effect, the state of every step, and why.
 
 use serde::Serialize;
 
 use crate::effect::Effect;
 
-/// The steps, in their order. Each needs those before it.
+/// The steps in order. Each needs those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Step {
     /// The Node object was read, and does not ask to leave.
@@ -13,25 +13,25 @@ pub enum Step {
     Credentials,
     /// LXD answers on its socket.
     Lxd,
-    /// LXD is what MAAS can use.
+    /// LXD meets MAAS's requirements.
     Requirements,
     /// The storage pool works.
     StoragePool,
-    /// The bridge is there.
+    /// The bridge exists.
     Bridge,
-    /// The project is there.
+    /// The project exists.
     Project,
     /// LXD listens on the node's address.
     Listener,
     /// There is a certificate to trust.
     Certificate,
-    /// LXD trusts it, bound to the project.
+    /// LXD trusts it, restricted to the project.
     Trust,
-    /// LXD was reached over the network, as MAAS will.
+    /// LXD was reached over the network, as MAAS will reach it.
     Reachable,
     /// MAAS has the host and has really reached it (standalone mode only).
     Registered,
-    /// LXD trusts no certificate that this one has taken the place of, once MAAS does not come with it any more.
+    /// LXD trusts no replaced certificate, once MAAS no longer uses it.
     Earlier,
 }
 
@@ -54,18 +54,18 @@ impl Step {
     ];
 }
 
-/// Where the node stands as a whole.
+/// The overall state of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum State {
     /// Everything holds.
     Ready,
-    /// Something is being done.
+    /// An effect is in progress.
     Working,
-    /// Something else has to happen first, and may by itself.
+    /// Something else has to happen first, and may happen by itself.
     Waiting,
-    /// A person has to do something.
+    /// A person has to act.
     Blocked,
-    /// Told to leave: nothing is written to LXD or MAAS.
+    /// Asked to leave: nothing is written to LXD or MAAS.
     Left,
 }
 
@@ -82,28 +82,25 @@ impl State {
     }
 }
 
-/// One step and how it stands.
+/// One step and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Condition {
     #[serde(rename = "type")]
     pub step: Step,
     /// `True`, `False`, or `Unknown` if a step before it does not hold.
     pub status: &'static str,
-    /// A sentence for a person.
+    /// For people.
     pub message: String,
 }
 
-/// What shall happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Plan {
     /// The one write, if any.
     pub effect: Option<Effect>,
-    /// Where the node stands.
     pub state: State,
-    /// The sentence that belongs to it.
+    /// The message for the state.
     pub message: String,
-    /// Every step.
     pub conditions: Vec<Condition>,
 }
 
@@ -114,7 +111,7 @@ impl Plan {
     }
 }
 
-/// What one step comes to.
+/// The result of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Holds(String),
@@ -122,8 +119,8 @@ pub(crate) enum Verdict {
     Do(Effect, String),
     /// Something else has to happen first.
     Wait(String),
-    /// A person has to do something.
+    /// A person has to act.
     Block(String),
-    /// Told to leave.
+    /// Asked to leave.
     Leave(String),
 }

@@ -1,4 +1,5 @@
-//! The last step in standalone mode: MAAS has this host, comes with a certificate that LXD trusts, and has really reached it.
+//! The step `Registered`, in standalone mode: MAAS has this host, uses a certificate that LXD trusts, and has really
+//! reached it.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,7 +11,7 @@ use crate::{
     settings::Settings,
 };
 
-/// MAAS fills in a new host's resources some seconds after it was registered or refreshed.
+/// MAAS fills in a host's resources some seconds after it was registered or refreshed.
 const DIGESTING: SignedDuration = SignedDuration::from_secs(30);
 
 pub(crate) fn registered(
@@ -73,7 +74,7 @@ fn register(
 ) -> Verdict {
     match &server.instances {
         Lookup::Unknown(why) => Verdict::Wait(format!("the instances of the project cannot be listed: {why}")),
-        // The project step holds, so an absent list would be a contradiction; nothing is done on one.
+        // The project step holds, so an absent list would be a contradiction; nothing is done then.
         Lookup::Absent => Verdict::Wait("the instances of the project cannot be listed".into()),
         Lookup::Found(instances) if !instances.is_empty() => Verdict::Block(too_late(&settings.project, instances)),
         Lookup::Found(_) => {
@@ -129,7 +130,7 @@ fn existing(
             host.project, settings.project
         ));
     }
-    // S12 again: MAAS looks at the project whenever the host is changed or refreshed.
+    // S12 again: MAAS scans the project whenever the host is changed or refreshed.
     let guarded = |effect: Effect, message: String| match &host.strangers {
         Lookup::Found(strangers) if strangers.is_empty() => Verdict::Do(effect, message),
         Lookup::Found(strangers) => Verdict::Block(too_late(&host.project, strangers)),
@@ -164,7 +165,7 @@ fn existing(
     }
 }
 
-/// A VM host of this very machine that somebody else registered: accepted if it works, and never changed.
+/// A VM host on this very machine that somebody else registered: accepted if it works, and never changed.
 fn foreign(machine: &Machine, host: &VmHost) -> Verdict {
     let VmHost { id, name, .. } = host;
     match &host.certificate_trusted {

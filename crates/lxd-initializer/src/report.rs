@@ -1,4 +1,4 @@
-//! What the Node shall say about this host: the label when everything holds, and a small status as annotations.
+//! What the Node should show about this host: the label when everything holds, and a small status as annotations.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ pub(crate) fn patch(settings: &Settings, observed: &Observed, plan: &Plan) -> Op
     (!patch.is_empty()).then_some(patch)
 }
 
-/// The annotations that can be told now. What is not known stays as it was, except lists: one that may be out of date could be
-/// taken for an empty project.
+/// The annotations that are known now. Unknown values stay as they were, except lists: an outdated one could be
+/// mistaken for an empty project.
 fn wanted(settings: &Settings, observed: &Observed, plan: &Plan) -> BTreeMap<&'static str, Option<String>> {
     let mut wanted = BTreeMap::from([
         (names::STATE, Some(plan.state.as_str().to_owned())),

@@ -1,8 +1,9 @@
-//! What MAAS requires of an LXD, and what the project must look like. No switch skips any of it.
+//! MAAS's requirements for an LXD and its project. No flag skips any of them.
 
 use std::collections::BTreeMap;
 
-/// MAAS refuses a host without the first three; the others feed its commissioning data, without which no VM is composed.
+/// MAAS refuses a host without the first three; the others feed its commissioning data, without which no VM is
+/// composed.
 pub const EXTENSIONS: [&str; 8] = [
     "projects",
     "virtual-machines",
@@ -14,11 +15,11 @@ pub const EXTENSIONS: [&str; 8] = [
     "resources_usb_pci",
 ];
 
-/// The configuration with which MAAS can do all it needs and a VM cannot mount the host's file system.
+/// The configuration with which MAAS can do everything it needs and a VM cannot mount the host's file system.
 ///
-/// `lowlevel` must be allowed because MAAS sets `limits.memory.hugepages` on every VM, which LXD counts as low-level; it
-/// also opens `raw.qemu`, so MAAS stays trusted with the host. Images and volumes stay those of the default project, as MAAS
-/// itself makes it.
+/// `lowlevel` must be allowed because MAAS sets `limits.memory.hugepages` on every VM, which LXD counts as low-level;
+/// it also permits `raw.qemu`, so MAAS remains trusted with the host. Images and volumes stay in the default project,
+/// as in the project that MAAS itself creates.
 pub fn project_config() -> BTreeMap<String, String> {
     [
         ("features.images", "false"),
@@ -33,18 +34,18 @@ pub fn project_config() -> BTreeMap<String, String> {
     .collect()
 }
 
-/// What a project that somebody else made means for MAAS.
+/// How a project that somebody else created suits MAAS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProjectFit {
-    /// As we make it.
+    /// As we create it.
     AsOurs,
     /// MAAS can work in it, but it restricts less than ours.
     Open,
-    /// It would refuse the VMs that MAAS composes; with the settings that do so.
+    /// It would refuse the VMs that MAAS composes, because of these settings.
     TooTight(Vec<String>),
 }
 
-/// Judges a project's configuration.
+/// Checks a project's configuration.
 pub fn judge_project(config: &BTreeMap<String, String>) -> ProjectFit {
     let is = |key: &str, value: &str| config.get(key).is_some_and(|found| found == value);
     if !is("restricted", "true") {

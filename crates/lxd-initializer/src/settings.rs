@@ -1,4 +1,4 @@
-//! What the agent is told: environment variables, each also a flag.
+//! The agent's settings: environment variables, each also a flag.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -88,7 +88,7 @@ pub enum Action {
 const AFTER_HELP: &str = "With MAAS_API_KEY and MAAS_ENDPOINT the agent registers the node itself; with neither it trusts the \
 certificate in ConfigMap lxd-initializer-trust and reports on its Node, and the capmaas manager registers it.";
 
-/// A DaemonSet writes an unset value as an empty text; clap would take that for a value.
+/// A DaemonSet passes an unset value as an empty string; clap would accept that as a value.
 fn filled(text: &str) -> Result<String, String> {
     let text = text.trim();
     if text.is_empty() { Err("it is empty".into()) } else { Ok(text.to_owned()) }
@@ -99,7 +99,7 @@ fn optional(text: &str) -> Result<String, std::convert::Infallible> {
     Ok(text.trim().to_owned())
 }
 
-/// A setting that cannot be used, named by its variable.
+/// An invalid setting, named by its variable.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{variable} is {value:?}, but {expected}")]
 pub struct SettingError {
@@ -108,31 +108,26 @@ pub struct SettingError {
     expected: &'static str,
 }
 
-/// The storage pool that shall be there.
+/// The desired storage pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
-    /// Its name.
     pub name: String,
-    /// Its driver.
     pub driver: String,
     /// Its size with a unit; `None` for the driver that takes none.
     pub size: Option<String>,
 }
 
-/// What the agent was told, checked. It holds no secret.
+/// The validated settings. They contain no secret.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Name of the Node.
     pub node_name: String,
-    /// Address to listen on, if it was given.
+    /// Address to listen on, if given.
     pub node_ip: Option<IpAddr>,
-    /// The storage pool.
     pub pool: PoolSettings,
-    /// The bridge.
     pub bridge: String,
     /// The LXD project.
     pub project: String,
-    /// Where LXD's socket may be, in the order of looking.
+    /// Where LXD's socket may be, in search order.
     pub sockets: Vec<PathBuf>,
     /// LXD's port.
     pub port: u16,
@@ -140,38 +135,35 @@ pub struct Settings {
     pub zone: String,
     /// MAAS's resource pool; empty means the machine's own.
     pub resource_pool: String,
-    /// Where the key pair is kept.
+    /// The directory of the key pair.
     pub state_dir: PathBuf,
-    /// Where Secret and ConfigMaps are.
+    /// The namespace of the Secret and the ConfigMaps.
     pub namespace: String,
     /// CA certificates for MAAS.
     pub maas_ca_file: Option<PathBuf>,
-    /// Where health is served.
+    /// The address of the health endpoints.
     pub health_address: std::net::SocketAddr,
-    /// Between two looks at a node that is right.
+    /// The interval between passes over a node in the desired state.
     pub watch: Duration,
-    /// Between two looks at MAAS when all is right.
+    /// The interval between reads of MAAS when everything is right.
     pub maas_watch: Duration,
-    /// What to log.
     pub log: String,
 }
 
-/// Credentials that were given by environment or flag; what is missing here is looked up in the cluster.
+/// Credentials from environment or flags; missing ones are looked up in the cluster.
 #[derive(Clone, Default)]
 pub struct GivenCredentials {
-    /// The API key.
     pub api_key: Option<SecretString>,
-    /// The address of MAAS.
     pub endpoint: Option<String>,
 }
 
 impl Arguments {
-    /// What to do once, if anything.
+    /// The one-time action, if any.
     pub fn action(&self) -> Option<Action> {
         self.action
     }
 
-    /// Checks what was given.
+    /// Validates the arguments.
     pub fn settle(self) -> Result<(Settings, GivenCredentials), SettingError> {
         let or = |value: String, default: &str| if value.is_empty() { default.to_owned() } else { value };
         let some = |value: Option<String>| value.filter(|value| !value.is_empty());
@@ -225,8 +217,8 @@ fn wrong(variable: &'static str, value: String, expected: &'static str) -> Setti
     SettingError { variable, value, expected }
 }
 
-/// The size as LXD reads it. LXD takes a plain number for bytes, so a pool of "50" would be one of 50 bytes; and it knows
-/// neither `50G` nor `50Gi`, which MaasCluster takes as well.
+/// The size as LXD parses it. LXD takes a plain number for bytes, so a pool of "50" would have 50 bytes; and it knows
+/// neither `50G` nor `50Gi`, which MaasCluster accepts as well.
 fn size_with_unit(text: &str) -> Result<String, SettingError> {
     const UNITS: [(&str, u64); 5] =
         [("GB", 1_000_000_000), ("GiB", 1 << 30), ("MB", 1_000_000), ("MiB", 1 << 20), ("B", 1)];
@@ -236,7 +228,7 @@ fn size_with_unit(text: &str) -> Result<String, SettingError> {
     Ok(whole.map_or_else(|| format!("{bytes}B"), |(unit, factor)| format!("{}{unit}", bytes / factor)))
 }
 
-/// Every place where the socket can be. Never `unix.socket.user`, which is for people without rights.
+/// Every place where the socket can be. Never `unix.socket.user`, which is for unprivileged users.
 fn sockets(explicit: Option<String>, lxd_dir: Option<String>) -> Vec<PathBuf> {
     if let Some(socket) = explicit {
         return vec![socket.into()];

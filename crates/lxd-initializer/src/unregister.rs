@@ -1,4 +1,4 @@
-//! Takes the VM host out of MAAS when a person asks for it: once, and only where nothing can be lost by it (S11).
+//! Removes the VM host from MAAS on request: once, and only if nothing can be lost by it (S11).
 
 use std::fs::File;
 
@@ -12,14 +12,15 @@ use crate::{
     plan::State,
 };
 
-/// Whoever places VMs keeps away from a host that carries it.
+/// The tag that keeps VM placement away from a host.
 const NO_MORE_VMS: &str = "maas-lxd-host-noschedule";
 
 impl Agent {
-    /// Unregisters this node's host, or says why not. What was not done is not half done: asking again goes on from there.
+    /// Unregisters this node's host, or reports why not. It can be repeated: the next call continues where this one
+    /// stopped.
     pub async fn unregister(&mut self) -> anyhow::Result<String> {
         let node = self.cluster.node().await;
-        // Kept to the end: no agent of this node begins meanwhile.
+        // Held to the end: no agent of this node starts in the meantime.
         let dead = self.stopped(&node)?;
         let Some(host) = self.registered_by_this_agent().await? else {
             return Ok("MAAS has no VM host on this node: there is nothing to unregister".to_owned());
@@ -43,8 +44,8 @@ impl Agent {
         Ok(said)
     }
 
-    /// S11: the agent was told to stop and is seen stopped, by its own word or by being dead. An agent that still looks after
-    /// the node would register the host again.
+    /// S11: the agent was asked to stop and has stopped, by its own report or because it is dead. A running agent would
+    /// register the host again.
     fn stopped(&self, node: &Lookup<NodeFacts>) -> anyhow::Result<Option<File>> {
         let name = &self.settings.node_name;
         let what_is_known = match node {
@@ -61,7 +62,7 @@ impl Agent {
             Lookup::Unknown(why) => format!("the Node cannot be read: {why}"),
         };
         let folder = self.settings.state_dir.display();
-        // The lock tells of an agent only where that agent keeps its things.
+        // The lock is meaningful only in the directory that the agent uses.
         if !matches!(keys::load(&self.settings.state_dir), Lookup::Found(_)) {
             bail!(
                 "the agent of this node has not said that it stopped ({what_is_known}), and whether it runs cannot be seen: \
@@ -89,7 +90,7 @@ impl Agent {
         };
         let (lxd, mut observed) = (self.local().await?, self.observe().await);
         self.forget();
-        // Which machine this is can be learnt without the Node, by name and address.
+        // The machine can be identified without the Node, by name and address.
         if observed.node.found().is_none() {
             observed.node = Lookup::Found(NodeFacts::default());
         }
@@ -114,7 +115,8 @@ impl Agent {
         }
     }
 
-    /// No VM in MAAS and none in LXD, whoever they belong to: MAAS would forget them, locked ones too, and they would go on.
+    /// No VM in MAAS and none in LXD, whoever owns them: MAAS would forget them, locked ones too, and they would keep
+    /// running.
     async fn must_be_empty(&self, host: &VmHost) -> anyhow::Result<()> {
         let on_host = MachineFilter { vm_host: Some(host.name.clone()), ..MachineFilter::default() };
         let machines =

@@ -1,5 +1,5 @@
-//! The shipped manifest on a real API server with the real DaemonSet controller: the commands of the documents in their order,
-//! and the real program under its own ServiceAccount.
+//! The shipped manifest on a real API server with the real DaemonSet controller: the commands of the documentation in
+//! order, and the real program under its own ServiceAccount.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -46,7 +46,7 @@ async fn the_commands_of_the_documents_make_a_node_a_vm_host() {
     assert_eq!(other.labels().get(names::LABEL_INITIALIZED), None);
     assert_eq!(other.annotations()[names::STATE], "Waiting");
 
-    // What the agent's ServiceAccount may not do, even with its rights to Nodes.
+    // What the agent's ServiceAccount may not do, despite its permissions on Nodes.
     let agent = scene.testbed.service_account_client("capmaas-system", "lxd-initializer").await.unwrap();
     let nodes: Api<Node> = Api::all(agent.clone());
     let patch = json!({"metadata": {"labels": {names::LABEL_INITIALIZED: "true"}}});
@@ -56,7 +56,7 @@ async fn the_commands_of_the_documents_make_a_node_a_vm_host() {
     let pods: Api<Pod> = Api::namespaced(agent, "capmaas-system");
     assert!(pods.list(&ListParams::default()).await.is_err());
 
-    // SIGTERM ends it in order, and nothing that it wrote holds a secret.
+    // SIGTERM ends it gracefully, and nothing that it wrote contains a secret.
     let pod = scene.pod("n1").await.unwrap().name_any();
     scene.testbed.kubectl(["delete", "pod", &pod, "--namespace", "capmaas-system"]).await.unwrap();
     let log = scene.player.logs("capmaas-system", &pod);

@@ -1,4 +1,4 @@
-//! The shipped manifest where the manager registers the hosts, on the oldest Kubernetes, which serves no admission policies.
+//! The shipped manifest in managed mode, on the oldest Kubernetes, which serves no admission policies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

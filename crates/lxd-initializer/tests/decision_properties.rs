@@ -1,4 +1,4 @@
-//! Decisions: what holds for any facts whatever.
+//! Properties of decisions that hold for arbitrary facts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -158,7 +158,7 @@ proptest! {
         prop_assert_eq!(plan.conditions.len(), Step::ALL.len());
         prop_assert!(!plan.message.is_empty());
         prop_assert_eq!(&plan, &decide(&settings(), &observed, NOW), "the same facts, the same plan");
-        // Up to the first step that does not hold all hold, and after it none is judged.
+        // All steps before the first that does not hold do hold, and none after it is evaluated.
         let statuses: Vec<_> = plan.conditions.iter().map(|condition| condition.status).collect();
         let holding = statuses.iter().take_while(|status| **status == "True").count();
         prop_assert!(statuses[holding..].iter().skip(1).all(|status| *status == "Unknown"));
@@ -173,7 +173,7 @@ proptest! {
             Lookup::Found(node) => {
                 node.annotations.get(names::LEAVE).is_none_or(|leave| leave.is_empty() || leave == "false")
             }
-            // Who registers the host himself needs no Kubernetes for that.
+            // An agent that registers the host itself needs no Kubernetes for that.
             Lookup::Unknown(_) => mode(&observed) == Some(Mode::Standalone) && !observed.memory.left,
             Lookup::Absent => false,
         };

@@ -1,4 +1,4 @@
-//! Decisions, from facts alone: what is said and what is done.
+//! Decisions from facts: messages and effects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -248,7 +248,7 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
     }
 }
 
-/// Turns an unknown of one kind into one of another.
+/// Converts the type of an unknown lookup.
 trait IntoAny {
     fn into_any<T>(self) -> Lookup<T>;
 }
@@ -288,7 +288,7 @@ fn each_missing_piece_is_made_by_its_own_effect() {
     }
 }
 
-/// LXD keeps an address of ours that it could not open, and two looks found nobody there.
+/// LXD keeps an address of ours that it could not open, and two passes found nothing listening there.
 fn shut_twice() -> Observed {
     let mut observed = with_server(|server| server.door = Door::Closed);
     observed.memory.shut = 2;
@@ -356,7 +356,7 @@ fn s22_an_earlier_certificate_is_distrusted_once_maas_comes_with_the_new_one_and
     observed.maas = MaasFacts::Away("timeout".into());
     assert_eq!(write(&plan(&observed)), None);
 
-    // Managed: the manager tells, by its fingerprint, which one MAAS comes with.
+    // Managed: the manager reports, by fingerprint, which certificate MAAS uses.
     let managed = |told: Option<&str>| {
         let told = told.map(|told| (names::MAAS_CERTIFICATE.to_owned(), print(told).to_string()));
         let node = NodeFacts { annotations: told.into_iter().collect(), ..NodeFacts::default() };
@@ -437,11 +437,11 @@ fn an_agent_with_the_maas_variables_does_its_work_without_kubernetes_and_says_so
     let done = plan(&unread(right()));
     assert_eq!((done.state, &done.effect), (State::Waiting, &None), "it goes on trying");
     assert!(done.message.contains("but its Node could not be read and labelled"), "{}", done.message);
-    // What it was told before still holds.
+    // The earlier request to leave still holds.
     let mut left = unread(unregistered(|_| ()));
     left.memory.left = true;
     assert_eq!((plan(&left).state, write(&plan(&left))), (State::Left, None));
-    // Without an address nobody could register.
+    // Without an address the host cannot be registered.
     let mut nowhere = settings();
     nowhere.node_ip = None;
     assert!(decide(&nowhere, &unread(right()), NOW).message.contains("set NODE_IP"));

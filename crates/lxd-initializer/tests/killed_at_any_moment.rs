@@ -45,7 +45,7 @@ async fn agent_and_lxd_killed_at_any_moment_end_in_one_of_everything() {
         testbed.sandbox().spawn("agent", command).unwrap()
     };
 
-    // From before its first look to well into its work; every third time LXD goes as well.
+    // From before its first read to well into its work; every third time LXD is killed as well.
     for round in 0..24_u64 {
         let agent = start(&lxd);
         tokio::time::sleep(Duration::from_millis(40 + 37 * round)).await;
@@ -68,7 +68,8 @@ async fn agent_and_lxd_killed_at_any_moment_end_in_one_of_everything() {
             break;
         }
         let message = node.annotations().get(names::MESSAGE).cloned().unwrap_or_default();
-        // LXD died while it made the pool. The agent deletes nothing; a person does what it says, and it goes on.
+        // LXD died while it created the pool. The agent deletes nothing; a person follows its message, and it
+        // continues.
         if said == "Blocked" && message.contains("lxc storage delete default") && !helped {
             let nothing: Option<&serde_json::Value> = None;
             lxd.client().mutate(http::Method::DELETE, "/1.0/storage-pools/default", nothing).await.unwrap();

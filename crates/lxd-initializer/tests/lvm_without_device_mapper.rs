@@ -24,7 +24,7 @@ async fn the_failure_is_told_in_the_words_of_lxd_and_nothing_is_left_or_destroye
     assert!(lxd.storage_pool("default").await.unwrap().is_none(), "no half-made pool is on record");
     assert_eq!(lxd.storage_pool("theirs").await.unwrap().unwrap().status, "Created");
 
-    // Another driver is all it takes.
+    // Another driver is enough.
     let settings = scene.settings(&["--storage-backend=dir"]);
     settle_ready(&mut agent(&settings, &scene.cluster)).await;
 }

@@ -42,7 +42,7 @@ async fn an_lxd_that_dies_while_it_makes_the_pool_leaves_nothing_that_is_not_tol
     });
     assert_ne!(pass.plan.state, State::Ready);
     scene.lxd.launch().await;
-    // Cut off before, in the middle or after: made anew, told, or accepted.
+    // Interrupted before, in the middle or after: recreated, reported, or accepted.
     let (pass, _) = settle(&mut agent(&settings, &scene.cluster)).await;
     let told = pass.plan.state == State::Blocked && pass.plan.message.contains("Unavailable");
     assert!(pass.plan.state == State::Ready || told, "{}", pass.plan.message);
@@ -61,7 +61,7 @@ async fn a_member_of_an_lxd_cluster_is_left_to_its_administrators() {
     assert_eq!(writes.count(), 0);
 }
 
-/// Answers as Incus does, on a socket of its own: there is none to install beside LXD.
+/// Answers as Incus does, on its own socket: Incus cannot be installed next to LXD.
 fn played_incus(socket: &Path) {
     let metadata = serde_json::json!({
         "api_status": "stable", "api_version": "1.0", "auth": "trusted", "config": {}, "api_extensions": [

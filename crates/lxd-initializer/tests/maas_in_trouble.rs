@@ -1,4 +1,5 @@
-//! A MAAS that is away, too old, too new, refuses the key, does not reach LXD, or takes the node for another machine.
+//! A MAAS that is unavailable, too old, too new, refuses the key, does not reach LXD, or mistakes the node for another
+//! machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -94,7 +95,8 @@ async fn a_node_that_maas_did_not_deploy_cannot_be_a_host() {
 async fn a_host_that_maas_matched_to_another_machine_is_reported_and_left_alone() {
     let lxd = RealLxd::start().await;
     let maas = Maas::empty("3.4").await;
-    // The network card that LXD shows is another machine's in MAAS, as with the equal MAC addresses of some networks of Pods.
+    // The NIC that LXD shows belongs to another machine in MAAS, as with the identical MAC addresses of some Pod
+    // networks.
     maas.arrange(json!([
         {"machine": {"hostname": "n1", "system_id": "abc123", "status": "Deployed", "owner": "admin", "zone": "az1"}},
         {"machine": {
@@ -114,7 +116,7 @@ async fn a_host_that_maas_matched_to_another_machine_is_reported_and_left_alone(
     assert_eq!(scene.cluster.label(names::LABEL_INITIALIZED), None);
 }
 
-/// One pass after the other, until the next one would register the host.
+/// Runs passes until the next one would register the host.
 async fn before_the_registration(scene: &Scene, agent: &mut Agent) {
     for _ in 0..20 {
         let pass = agent.pass().await;
@@ -130,7 +132,7 @@ async fn a_200_of_a_maas_that_lxd_does_not_trust_is_no_success() {
     let scene = scene().await;
     let mut agent = scene.agent();
     before_the_registration(&scene, &mut agent).await;
-    // The certificate goes between the agent's look and MAAS's attempt.
+    // The certificate is removed between the agent's read and MAAS's attempt.
     scene.maas.fault(json!({"match": {"kind": "vm-hosts.create"}, "do": "slow", "seconds": 2}));
     let distrust = async {
         while scene.maas.sim.control().faults().iter().all(|rule| rule.struck == 0) {
@@ -156,7 +158,7 @@ async fn a_maas_that_cannot_reach_lxd_says_why_and_gets_no_second_host() {
     settle_with(&mut scene.agent(), State::Waiting, "MAAS is taking in VM host n1").await;
     assert!(!scene.maas.only_host().discovered());
     assert_eq!(scene.cluster.label(names::LABEL_INITIALIZED), None);
-    // Half a minute later, as a new process sees it at once.
+    // The state half a minute later, which a new process sees immediately.
     settle_with(&mut scene.agent(), State::Blocked, "No rack controllers connected").await;
     scene.maas.arrange(json!([{"rack": {"connected": true}}]));
     until_right(&mut scene.agent()).await;

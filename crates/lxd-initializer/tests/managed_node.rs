@@ -1,4 +1,4 @@
-//! A node on a real LXD, in managed mode: the manager gives a certificate and registers the host.
+//! A node with a real LXD, in managed mode: the manager provides a certificate and registers the host.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -75,7 +75,7 @@ async fn an_agent_that_dies_after_any_write_is_followed_by_one_that_goes_on() {
     let scene = scene().await;
     let writes = Writes::default();
     let mut state = State::Working;
-    // A new agent for every pass: nothing is remembered from one write to the next.
+    // A new agent for every pass: no state is kept from one write to the next.
     for _ in 0..12 {
         state = scene.agent().with_lxd_hook(writes.hook()).pass().await.plan.state;
     }
@@ -88,7 +88,7 @@ async fn a_write_whose_answer_is_lost_is_not_made_again() {
     let scene = scene().await;
     let mut last = State::Working;
     for _ in 0..16 {
-        // Every answer to a write is lost and the agent dies of it.
+        // Every answer to a write is lost and the agent dies.
         last = scene.agent().with_lxd_hook(losing_answers()).pass().await.plan.state;
     }
     assert_eq!(last, State::Ready);
@@ -113,7 +113,7 @@ async fn an_lxd_that_is_killed_after_any_write_is_found_again() {
         assert_eq!(away.plan.state, State::Waiting, "{}", away.plan.message);
         assert!(away.plan.message.contains("LXD does not answer yet"), "{}", away.plan.message);
         scene.lxd.launch().await;
-        // The report of the outage is not what is looked at here.
+        // The report of the outage is not checked here.
         done.retain(|kind| *kind != EffectKind::Report);
     }
     settle_ready(&mut agent).await;
@@ -199,7 +199,7 @@ async fn a_port_that_another_program_holds_is_not_fought_for() {
 #[tokio::test]
 async fn an_address_that_lxd_could_not_open_is_taken_back_also_after_a_crash() {
     let scene = scene().await;
-    // Somebody takes the port between the look and the write. LXD 5.0.2 then answers 500 and keeps the address all the same.
+    // Another process takes the port between the read and the write. LXD 5.0.2 then answers 500 but keeps the address.
     let (hook, occupant) = occupying((scene.lxd.ip, 8443).into());
     let mut unlucky = scene.agent().with_lxd_hook(hook);
     while unlucky.pass().await.result.is_none_or(|result| result.is_ok()) {}
@@ -219,7 +219,7 @@ async fn an_address_that_lxd_could_not_open_is_taken_back_also_after_a_crash() {
     let (hook, occupant) = occupying((scene.lxd.ip, 8443).into());
     while scene.agent().with_lxd_hook(hook.clone()).pass().await.result.is_none_or(|result| result.is_ok()) {}
     occupant.lock().unwrap().take();
-    // The first look may have come too early, so a second one decides.
+    // The first observation may have been too early, so a second one decides.
     let (mut next, mut done) = (scene.agent(), Vec::new());
     for _ in 0..8 {
         done.extend(
@@ -270,7 +270,7 @@ async fn a_node_that_is_told_to_leave_says_so_and_writes_nothing_else() {
     settle_ready(&mut scene.agent()).await;
     scene.lxd.make_vm("maas", "vm1").await;
     scene.cluster.annotate(names::LEAVE, "true");
-    // Drift that would be repaired otherwise.
+    // Drift that would otherwise be repaired.
     let print = scene.identity.fingerprint().unwrap();
     scene.lxd.client().mutate(http::Method::DELETE, &format!("/1.0/certificates/{print}"), None::<&()>).await.unwrap();
     let writes = Writes::default();
@@ -356,7 +356,7 @@ async fn zfs_on_a_kernel_without_it_is_a_sentence_and_no_write_and_lxd_would_hav
     let mut agent = agent(&settings, &scene.cluster).with_lxd_hook(writes.hook());
     settle_with(&mut agent, State::Blocked, "LXD cannot make a pool on zfs here, only on").await;
     assert_eq!(writes.count(), 0);
-    // What the sentence spares the node, in LXD's own words.
+    // The LXD error that the message avoids.
     let pool = NewStoragePool { name: "default".into(), driver: "zfs".into(), ..Default::default() };
     let refused = lxd.create_storage_pool(&pool).await.unwrap_err();
     let without = ["zfs", "zpool"]; // no module, or not even the tools
@@ -368,7 +368,7 @@ async fn zfs_on_a_kernel_without_it_is_a_sentence_and_no_write_and_lxd_would_hav
 async fn s22_a_new_key_pair_shuts_the_door_to_the_old_one_once_maas_comes_with_it() {
     let scene = scene().await;
     settle_ready(&mut scene.agent()).await;
-    // Certificates that others had LXD trust are theirs.
+    // Certificates that others added to LXD's trust store are theirs.
     let others = [("maas-n1", pair("c10")), ("somebody", pair("c1"))];
     for (name, identity) in &others {
         let certificate_pem = identity.certificate_pem().to_owned();

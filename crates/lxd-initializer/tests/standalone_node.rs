@@ -138,7 +138,7 @@ async fn s12_what_maas_was_seen_to_know_a_while_ago_is_no_ground_for_a_write() {
     let mut agent = scene.agent_with(&["--maas-seconds=86400"], given);
     until_right(&mut agent).await;
     let sent = scene.maas.writes();
-    // A VM appears that MAAS does not know, and the key is lost: with the facts of before it would be renewed.
+    // A VM appears that MAAS does not know, and the key is lost: with cached facts the registration would be renewed.
     scene.lxd.make_vm("maas", "vm1").await;
     scene.lose_key();
     settle_with(&mut agent, State::Blocked, "holds instances that MAAS does not know (vm1)").await;
@@ -148,7 +148,7 @@ async fn s12_what_maas_was_seen_to_know_a_while_ago_is_no_ground_for_a_write() {
 #[tokio::test]
 async fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted() {
     let scene = scene().await;
-    // Somebody made LXD ready by hand and registered it with a pair of their own.
+    // Somebody prepared LXD by hand and registered it with their own key pair.
     let done = until_prepared(&scene).await;
     assert!(!done.contains(&EffectKind::Register));
     let pair = rcgen::generate_simple_self_signed(["maas".to_owned()]).unwrap();
@@ -168,7 +168,7 @@ async fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted() 
     assert_eq!(scene.cluster.annotation(names::VM_HOST), Some(id.to_string()));
 }
 
-/// Lets an agent do everything up to the registration.
+/// Runs an agent up to the registration.
 async fn until_prepared(scene: &support::sim::Scene) -> Vec<EffectKind> {
     let mut done = Vec::new();
     for _ in 0..20 {

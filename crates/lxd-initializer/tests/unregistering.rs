@@ -1,4 +1,4 @@
-//! Taking a node out of MAAS: a separate, explicit action that can lose nothing.
+//! Removing a node from MAAS: a separate, explicit action that can lose nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -10,7 +10,7 @@ use support::{
     sim::{Scene, key, scene, until_right},
 };
 
-/// A node that is a VM host and was told to leave.
+/// A node that is a VM host and was asked to leave.
 async fn leaving() -> Scene {
     let scene = scene().await;
     until_right(&mut scene.agent()).await;
@@ -37,7 +37,7 @@ async fn s11_an_empty_host_is_unregistered_once_and_its_lxd_stays_as_it_is() {
     assert_eq!(lxd.storage_pool("default").await.unwrap().unwrap().status, "Created");
     assert!(lxd.project("maas").await.unwrap().is_some());
 
-    // The agent, which was told to leave, does not register it again; asking once more is no harm.
+    // The agent, which was asked to leave, does not register it again; repeating the request is harmless.
     settle_with(&mut scene.agent(), State::Left, "asks to leave").await;
     assert!(scene.maas.hosts().is_empty());
     assert!(scene.agent().unregister().await.unwrap().contains("there is nothing to unregister"));
@@ -71,7 +71,7 @@ async fn s11_nothing_is_unregistered_while_the_agent_is_at_work_or_maas_does_not
     until_right(&mut scene.agent()).await;
     refused(&scene, "the agent of this node is at work").await;
     scene.cluster.annotate(names::LEAVE, "true");
-    // As long as it lives, only its own word counts.
+    // While the agent is alive, only its own report counts.
     let living = lxd_initializer::alive::hold(scene.state.path()).unwrap();
     refused(&scene, "runs and has not said yet that it stopped (its annotation lxdhost.cluster.com/state says Ready")
         .await;
@@ -85,7 +85,7 @@ async fn s11_nothing_is_unregistered_while_the_agent_is_at_work_or_maas_does_not
     scene.agent().unregister().await.unwrap();
     assert!(scene.maas.hosts().is_empty());
 
-    // Back again: one annotation less, and it is a host as before.
+    // Reverted: no longer asked to leave, it becomes a host again.
     scene.cluster.annotate(names::LEAVE, "false");
     until_right(&mut scene.agent()).await;
     settle_ready(&mut scene.agent()).await;
@@ -101,7 +101,7 @@ async fn s11_a_host_whose_agent_is_dead_is_unregistered_without_its_word_and_onl
     scene.lxd.make_vm("maas", "by-hand").await;
     refused(&scene, "still has VMs (by-hand)").await;
     scene.lxd.client().mutate(http::Method::DELETE, "/1.0/instances/by-hand?project=maas", None::<&()>).await.unwrap();
-    // Somewhere else than where the agent keeps its things nobody can see whether it lives.
+    // In a directory other than the agent's, nothing shows whether it is alive.
     let elsewhere = tempfile::tempdir().unwrap();
     let flag = format!("--state-dir={}", elsewhere.path().display());
     let given = GivenCredentials { api_key: Some(key().into()), endpoint: Some(scene.maas.endpoint.clone()) };

@@ -1,8 +1,8 @@
-//! Says once that an API server has gone away, and once that it is back, with the name of its cluster.
+//! Logs once when an API server becomes unavailable and once when it is back, with the name of its cluster.
 //!
-//! kube logs every request that fails as an error, without saying which API server it was meant for: five machines whose API
-//! server is away made a hundred such lines a minute. Its log is off ([`crate::log_level`]), and what changes is told here.
-//! What was seen lives with the client that saw it, so it goes with the client when the cluster is deleted or made anew.
+//! kube logs every failed request as an error, without naming the API server: five machines whose API server was
+//! unavailable caused a hundred such lines a minute. Its log is off ([`crate::log_level`]), and only changes are logged
+//! here. The state belongs to the client, so it is dropped with the client when the cluster is deleted or recreated.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -13,20 +13,20 @@ use kube::Config;
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-/// How an API server was seen last.
+/// The last known state of an API server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Sight {
-    /// Nobody has asked it anything.
+    /// No request was sent yet.
     #[default]
     Unasked,
     /// It has never answered: its cluster is coming up.
     NotYet,
     Answers,
-    /// It did answer, and does not any more.
+    /// It has answered before, and no longer does.
     Gone,
 }
 
-/// A change that people want to read of.
+/// A change worth logging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum News {
     NotYet,
@@ -48,11 +48,11 @@ impl Sight {
     }
 }
 
-/// A layer for a client with this configuration, which follows its API server under the name of its cluster.
+/// A layer for a client with this configuration. It tracks the client's API server under the name of the cluster.
 pub fn following(config: &Config, cluster: impl Into<String>) -> Following {
     let url = &config.cluster_url;
     let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
-    // Whatever else the address holds may be a password.
+    // Other parts of the URL may contain a password.
     let server = format!("{}{port}", url.host().unwrap_or_default());
     Following(Arc::new(Follow { cluster: cluster.into(), server, sight: Mutex::default() }))
 }
@@ -64,7 +64,7 @@ struct Follow {
 }
 
 impl Follow {
-    /// Takes note of how a request ended; what is new is for the log.
+    /// Records the outcome of a request, and returns a change to log.
     fn saw(&self, answered: bool) -> Option<News> {
         let mut sight = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
         let (after, news) = sight.after(answered);
@@ -95,7 +95,7 @@ impl<S> Layer<S> for Following {
     }
 }
 
-/// Requests to an API server that is followed.
+/// Requests to a tracked API server.
 pub struct Followed<S> {
     inner: S,
     follow: Arc<Follow>,
@@ -133,12 +133,12 @@ where
     }
 }
 
-/// What a load balancer says while no API server is behind it, or one that is just starting or stopping.
+/// What a load balancer answers while it has no backend, or an API server that is just starting or stopping.
 fn no_backend(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
-/// An error with its causes: "client error (Connect)" is half the story.
+/// An error with its causes: "client error (Connect)" alone explains little.
 fn in_full(error: &BoxError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that answers with this status, or with none at all.
+    /// An API server that answers with these statuses, or not at all.
     async fn news(answers: &[Option<u16>]) -> Vec<News> {
         let follow = Arc::new(Follow { cluster: "ns/c1".into(), server: String::new(), sight: Mutex::default() });
         let status = Arc::new(AtomicU16::new(0));

@@ -94,7 +94,7 @@ pub struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionalAddress(pub Option<SocketAddr>);
 
-/// Reads an address as Go programs write it: `:9440` means every address of the host.
+/// Parses an address as Go programs write it: `:9440` means every address of the host.
 fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     let hint = || {
         format!(
@@ -107,12 +107,12 @@ fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// The same, and `0` for none, as in Go programs.
+/// The same, with `0` for none, as in Go programs.
 fn parse_optional_address(text: &str) -> Result<OptionalAddress, String> {
     if text == "0" { Ok(OptionalAddress(None)) } else { parse_listen_address(text).map(|it| OptionalAddress(Some(it))) }
 }
 
-/// Reads `500ms`, `4s`, `30m` or `2h`. Zero would ask MAAS without a pause.
+/// Parses `500ms`, `4s`, `30m` or `2h`. Zero is refused: it would poll MAAS without a pause.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let hint = || format!("{text:?} is no time: write a number with ms, s, m or h, for instance 4s, 30m or 2h");
     let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(hint)?;

@@ -1,4 +1,4 @@
-//! One guard for every kind: what MAAS refused an object is not asked for again before its back-off is over (S26).
+//! Backoff for all kinds: a request that MAAS refused is not repeated before its backoff is over (S26).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::key::Key;
 
-/// Who was refused what. Clones share it; a restart forgets it.
+/// Refused requests per object. Clones share the state; a restart drops it.
 #[derive(Clone, Default)]
 pub struct Backoff(Arc<Mutex<backoff::Backoff<Key>>>);
 
@@ -21,12 +21,12 @@ impl fmt::Debug for Backoff {
 }
 
 impl Backoff {
-    /// How long the object has still to wait before it may ask for this.
+    /// How long the object still has to wait before it may repeat this request.
     pub(crate) fn held(&self, object: &Key, request: Request, now: Timestamp) -> Option<Duration> {
         self.lock().held(object, request, now)
     }
 
-    /// It was refused. Answers how long to wait.
+    /// The request was refused. Returns how long to wait.
     pub(crate) fn refused(&self, object: &Key, request: Request, wait: Duration, now: Timestamp) -> Duration {
         self.lock().refused(object, request, wait, now)
     }
@@ -35,7 +35,7 @@ impl Backoff {
         self.lock().done(object, request, now);
     }
 
-    /// When to look again at an object whose effect ended like this.
+    /// When to requeue an object after this outcome of its effect.
     pub(crate) fn conclude<A>(
         &self,
         object: &Key,
@@ -54,7 +54,7 @@ impl Backoff {
         }
     }
 
-    /// The object is gone.
+    /// Drops an object that is gone.
     pub(crate) fn forget(&self, object: &Key) {
         self.lock().forget(object);
     }

@@ -1,19 +1,19 @@
-//! To whom a MaasCluster belongs: to which Cluster, and to which tenant.
+//! The Cluster and the tenant that a MaasCluster belongs to.
 
 use capmaas_api::MaasCluster;
 use capmaas_api::capi::owner;
 use capmaas_api::names::CLUSTER_NAME_LABEL;
 use kube::ResourceExt as _;
 
-/// The name of the Cluster that an object belongs to: by its label, or, before Cluster API has set that, by its owner; its own
-/// name where nothing is said, as is the custom.
+/// The name of the Cluster that an object belongs to: from its label or, before Cluster API has set that, from its
+/// owner; by convention its own name if there is neither.
 pub(crate) fn cluster_name(object: &MaasCluster) -> String {
     let label = object.labels().get(CLUSTER_NAME_LABEL).cloned();
     let owner = || owner(&object.metadata, "Cluster").map(|owner| owner.name.clone());
     label.or_else(owner).unwrap_or_else(|| object.name_any())
 }
 
-/// Whose MAAS a cluster needs (S29): that of the Secret which it names, or the manager's own.
+/// The credentials that a cluster uses (S29): the Secret that it names, or the manager's own.
 pub(crate) fn tenant(cluster: &MaasCluster) -> String {
     let own = cluster.namespace().unwrap_or_default();
     cluster.spec.identity_ref.as_ref().map_or_else(

@@ -1,4 +1,4 @@
-//! Where the time of day comes from: the machine's clock, or a test that drives it.
+//! The source of the current time: the system clock, or a test that drives it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Tells the time of day. Decisions get it as an argument and read no clock of their own.
+/// Decisions get the time as an argument and read no clock themselves.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// The clock of this machine.
     pub fn system() -> Self {
         Self(Arc::new(Timestamp::now))
     }
@@ -24,7 +23,6 @@ impl Clock {
         (Self(Arc::new(read)), Driver { milliseconds })
     }
 
-    /// What time it is.
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }
@@ -36,8 +34,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Whether it is less than so long ago. A time in the future was told by a clock that was ahead and has been set right: nobody
-/// knows how long ago that was, and what was kept in memory since then is found out anew.
+/// Whether `at` is less than `lasts` ago. A time in the future came from a clock that was ahead and has been corrected:
+/// its age is unknown, so what was cached since then is read again.
 pub(crate) fn is_recent(at: Timestamp, lasts: SignedDuration, now: Timestamp) -> bool {
     let age = now.duration_since(at);
     !age.is_negative() && age < lasts
@@ -55,7 +53,7 @@ impl Driver {
         self.milliseconds.fetch_add(milliseconds.max(0), Ordering::SeqCst);
     }
 
-    /// Sets the clock forward or back, as somebody who corrects it does.
+    /// Sets the clock forward or back, like a correction by an administrator or NTP.
     pub fn jump(&self, milliseconds: i64) {
         self.milliseconds.fetch_add(milliseconds, Ordering::SeqCst);
     }

@@ -1,15 +1,15 @@
-//! Reads of one thing by many at the same time become one read. All machines of a cluster ask for the same Cluster, and all that leave
-//! for the same list of VM hosts.
+//! Coalesces concurrent reads of the same thing into one. All machines of a cluster read the same Cluster, and all
+//! machines that are being deleted read the same list of VM hosts.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// So many keys are remembered before those that nobody reads now are forgotten.
+/// How many keys are kept before those without a current reader are dropped.
 const KEPT: usize = 256;
 
-/// Reads of one kind, put together. Every answer belongs to a read that began after its question, so that it shows
-/// every write that came before, as if everybody had read alone.
+/// Coalesced reads of one kind. Every answer belongs to a read that started after its request, so it reflects every
+/// earlier write, as if every caller had read on its own.
 #[derive(Debug)]
 pub(crate) struct CoalescedReads<K, T, E> {
     reads: Arc<Mutex<Reads<K, T, E>>>,
@@ -31,16 +31,16 @@ impl<K, T, E> Default for CoalescedReads<K, T, E> {
 
 #[derive(Debug)]
 struct Read<T, E> {
-    /// Held by whoever reads.
+    /// Held by the current reader.
     reading: tokio::sync::Mutex<()>,
     state: Mutex<State<T, E>>,
 }
 
 #[derive(Debug)]
 struct State<T, E> {
-    /// How many reads have begun.
+    /// How many reads have started.
     begun: u64,
-    /// The last answer, for all who waited for it, and which read it belongs to.
+    /// The last answer, for all callers that waited for it, and the read that it belongs to.
     answer: Option<(u64, Result<T, Arc<E>>)>,
 }
 
@@ -51,7 +51,7 @@ impl<T, E> Read<T, E> {
 }
 
 impl<K: Clone + Eq + Hash, T: Clone, E> CoalescedReads<K, T, E> {
-    /// Reads, or waits for somebody else's read that begins after this.
+    /// Reads, or waits for another caller's read that starts after this call.
     pub(crate) async fn read(&self, key: &K, read: impl Future<Output = Result<T, E>>) -> Result<T, Arc<E>> {
         let shared = self.of(key);
         let before = shared.state().begun;
@@ -100,7 +100,7 @@ mod tests {
 
     const KEY: &str = "team/c1";
 
-    /// Takes a second; answers what was stored when it began.
+    /// Takes a second; returns what was stored when it started.
     async fn slow(stored: &AtomicU64, reads: &AtomicU64) -> Result<u64, &'static str> {
         let value = stored.load(Ordering::SeqCst);
         reads.fetch_add(1, Ordering::SeqCst);

@@ -1,8 +1,9 @@
-//! Clusters that are quiet notice that their credentials have changed.
+//! Makes idle clusters notice changed credentials.
 //!
-//! Only what is in the manager's own namespace can be watched: of other Secrets we may get those that we know by name. So the
-//! credentials of every cluster are read again at a steady pace, each Secret once however many clusters use it, and at once
-//! when the watch of the manager's own tells; whoever would be given others now is woken, with its machines (S5).
+//! Only the manager's own namespace can be watched: Secrets elsewhere can only be read by name. So the credentials of
+//! every cluster are read again periodically, each Secret once however many clusters use it, and immediately when the
+//! watch of the manager's own credentials reports a change. A cluster whose credentials have changed is woken, with its
+//! machines (S5).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,23 +17,22 @@ use crate::feed::Waker;
 use crate::identity::{Identities, Mark, cluster_of};
 use crate::kubernetes::Key;
 
-/// How often it is looked; what was read is taken for current for half a minute besides.
+/// The check interval; credentials are also cached for half a minute.
 const PACE: Duration = Duration::from_secs(15);
 
-/// Follows the credentials of all clusters.
+/// Tracks the credentials of all clusters.
 pub struct Rotation {
-    /// Where credentials are looked for.
     pub identities: Identities,
     pub clusters: Store<MaasCluster>,
     pub machines: Store<MaasMachine>,
-    /// Who looks after clusters.
+    /// Wakes the cluster controller.
     pub cluster_waker: Waker<MaasCluster>,
-    /// Who looks after machines.
+    /// Wakes the machine controller.
     pub machine_waker: Waker,
 }
 
 impl Rotation {
-    /// Looks until it is dropped.
+    /// Runs until it is dropped.
     pub async fn run(self) {
         let mut seen = BTreeMap::new();
         loop {
@@ -48,11 +48,11 @@ impl Rotation {
         let clusters = self.clusters.state();
         seen.retain(|key, _| clusters.iter().any(|cluster| Key::of(cluster.as_ref()) == *key));
         for cluster in clusters {
-            // An API server that does not answer has changed nothing.
+            // An API server that does not answer does not mean a change.
             let Some(mark) = self.identities.mark(&cluster).await else { continue };
             match seen.insert(Key::of(cluster.as_ref()), mark.clone()) {
                 Some(before) if before == mark => {}
-                // Nobody knows whether its last pass came before or after a change: one more is cheap.
+                // It is unknown whether its last pass came before or after a change: one more pass is cheap.
                 None => self.cluster_waker.wake(&ObjectRef::from_obj(cluster.as_ref())),
                 Some(_) => {
                     tracing::info!(cluster = %Key::of(cluster.as_ref()), "the MAAS credentials have changed");

@@ -1,5 +1,5 @@
-//! Who may read `/metrics`, and how: by HTTPS, with a token that Kubernetes knows and lets GET /metrics. Cluster API's managers do
-//! the same, with flags of the same names.
+//! Access to `/metrics`: over HTTPS, with a token that Kubernetes authenticates and authorizes to GET /metrics. Cluster
+//! API's managers do the same, with flags of the same names.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,26 +26,26 @@ use tokio_rustls::server::TlsStream;
 
 use crate::args::Args;
 
-/// A client that does not finish its handshake is not waited for.
+/// A client that does not finish its handshake in this time is dropped.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Strangers can make us ask the API server about their tokens: this many at a time.
+/// Unauthenticated clients can make us send their tokens to the API server: at most this many at a time.
 const REVIEWS_AT_ONCE: usize = 4;
 
-/// What stands between a stranger and the metrics.
+/// How access to the metrics is protected.
 pub enum Protection {
     /// Nothing (`--insecure-diagnostics`).
     None,
-    /// TLS, and a question to Kubernetes for each request.
+    /// TLS, and a review by Kubernetes for each request.
     Full {
-        /// Knows whether somebody is who they say and what they may.
+        /// Authenticates and authorizes clients.
         client: Client,
-        /// Whose certificate is shown.
+        /// The certificate to serve with.
         certificate: Certificate,
     },
 }
 
 impl Protection {
-    /// As the flags ask for.
+    /// As configured by the flags.
     pub fn new(args: &Args, config: &Config) -> anyhow::Result<Self> {
         if args.insecure_diagnostics {
             return Ok(Self::None);
@@ -59,14 +59,14 @@ impl Protection {
     }
 }
 
-/// The certificate that is shown, with its key.
+/// The serving certificate with its key.
 pub struct Certificate {
     folder: Option<PathBuf>,
     config: Arc<ServerConfig>,
 }
 
 impl Certificate {
-    /// Made for this process alone: it protects from listeners, and proves nothing.
+    /// Generated for this process only: it protects against eavesdropping, but proves no identity.
     fn self_signed(namespace: &str) -> anyhow::Result<Self> {
         let names = vec![format!("capmaas-controller-manager-metrics.{namespace}.svc"), "localhost".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
@@ -79,7 +79,8 @@ impl Certificate {
         Ok(Self { folder: Some(folder), config })
     }
 
-    /// That of now: files are replaced before a certificate ends. One that cannot be read meanwhile keeps the one before.
+    /// The current certificate: files are replaced before a certificate expires. If a new one cannot be read, the
+    /// previous one stays.
     fn current(&mut self) -> Arc<ServerConfig> {
         if let Some(folder) = &self.folder {
             match read(folder) {
@@ -125,7 +126,8 @@ pub async fn serve(address: SocketAddr, routes: Router, protection: Protection) 
     served.context("the metrics server stopped")
 }
 
-/// Hands out connections whose handshake is done. Each has its own task, so that a slow one keeps nobody waiting.
+/// Accepts connections and returns those with a completed handshake. Each handshake has its own task, so that a slow
+/// one blocks no other.
 struct TlsListener {
     address: SocketAddr,
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
@@ -137,7 +139,7 @@ impl TlsListener {
         tokio::spawn(async move {
             while !sender.is_closed() {
                 let Ok((stream, peer)) = listener.accept().await else {
-                    // Out of file descriptors, most likely: others must end first.
+                    // Most likely out of file descriptors: other connections must end first.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     continue;
                 };
@@ -160,7 +162,7 @@ impl axum::serve::Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.ready.recv().await {
             Some(connection) => connection,
-            // The task that accepts never ends before its receiver does.
+            // The accepting task never ends before its receiver does.
             None => std::future::pending().await,
         }
     }
@@ -170,7 +172,7 @@ impl axum::serve::Listener for TlsListener {
     }
 }
 
-/// Asks the API server about those who ask us.
+/// Sends reviews of clients to the API server.
 #[derive(Clone)]
 struct Reviewer {
     client: Client,
@@ -178,7 +180,7 @@ struct Reviewer {
 }
 
 impl Reviewer {
-    /// Who has this token; `None` if it is nobody's.
+    /// The user of this token; `None` if it is not valid.
     async fn user(&self, token: &str) -> kube::Result<Option<UserInfo>> {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };

@@ -1,4 +1,4 @@
-//! Which kinds the API server serves. The manager waits for them in words instead of crashing without them.
+//! Which kinds the API server serves. While some are missing, the manager waits and reports that instead of crashing.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use kube::Client;
 
 use crate::health::{Liveness, Readiness};
 
-/// How often discovery is asked again while something is missing.
+/// The discovery interval while something is missing.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// How often it is looked whether Cluster API was upgraded under us.
+/// How often to check whether Cluster API was upgraded while we run.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const OUR_RESOURCES: [&str; 2] = ["maasclusters", "maasmachines"];
 
-/// Waits until our kinds and Cluster API's are served, and answers in which version the latter are read.
+/// Waits until our kinds and Cluster API's are served, and returns the version in which the latter are read.
 pub async fn wait_for_kinds(client: &Client, readiness: &Readiness) -> &'static str {
     let mut said = String::new();
     loop {
@@ -34,8 +34,8 @@ pub async fn wait_for_kinds(client: &Client, readiness: &Readiness) -> &'static 
     }
 }
 
-/// Waits until the version in which Cluster API's kinds are best read is another one than `version`. A server that does not
-/// answer, or serves none for a moment, has not changed its mind. Every answer is a sign of life.
+/// Waits until the preferred version of Cluster API's kinds differs from `version`. A server that does not answer, or
+/// serves none for a moment, does not count as a change. Every answer is a sign of life.
 pub async fn wait_for_another_version(client: &Client, version: &str, liveness: &Liveness) -> &'static str {
     loop {
         if let Ok(groups) = client.list_api_groups().await {
@@ -48,7 +48,7 @@ pub async fn wait_for_another_version(client: &Client, version: &str, liveness: 
     }
 }
 
-/// One look at discovery: the version of Cluster API's kinds, or the sentence that says what is missing.
+/// One discovery: the version of Cluster API's kinds, or a message about what is missing.
 async fn look(client: &Client) -> Result<&'static str, String> {
     let groups =
         client.list_api_groups().await.map_err(|error| format!("waiting for the API server to answer: {error}"))?;
@@ -59,7 +59,8 @@ async fn look(client: &Client) -> Result<&'static str, String> {
         )
     })?;
     let ours = format!("{}/{}", capmaas_api::GROUP, capmaas_api::VERSION);
-    // The group of an infrastructure provider is absent until its first CRD is there: that is "not yet", not an error.
+    // The group of an infrastructure provider does not exist until its first CRD is installed: that is "not yet", not
+    // an error.
     let served: Vec<String> = match client.list_api_group_resources(&ours).await {
         Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
         Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
@@ -73,7 +74,7 @@ async fn look(client: &Client) -> Result<&'static str, String> {
     }
 }
 
-/// The newest served version that we can read: v1beta2 needs no conversion in new cores, old ones serve v1beta1 only.
+/// The newest served version that we can read: new cores serve v1beta2 without conversion, old ones serve v1beta1 only.
 fn core_version(groups: &APIGroupList) -> Option<&'static str> {
     let group = groups.groups.iter().find(|group| group.name == capi::GROUP)?;
     best_version(group.versions.iter().map(|served| served.version.as_str()))

@@ -1,5 +1,5 @@
-//! MAAS is watched, not polled: one change feed for each identity over its event log wakes just the machines named there, and a
-//! slow, spread resync catches what a log may miss (deletions are not logged).
+//! Change feeds over MAAS's event log: one feed per identity wakes only the machines that the log names, and a slow,
+//! evenly spread resync catches what the log misses (deletions are not logged).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,26 +24,27 @@ use crate::kubernetes::Key;
 use crate::machine_index::MachineIndex;
 use crate::metrics::Metrics;
 
-/// Machines that are woken together are read together, so this is the size of a read.
+/// Machines that are woken together are read together, so this is the batch size of reads.
 const GROUP: usize = 50;
-/// Distance between two groups when everything must be looked at at once: about what MAAS needs for one.
+/// Pause between two groups when all machines must be read at once: about as long as MAAS needs for one group.
 const GROUP_PAUSE: Duration = Duration::from_secs(2);
-/// How often it is looked whether an identity came or went.
+/// How often to check for new and dropped identities.
 const SUPERVISE: Duration = Duration::from_secs(1);
-/// An identity is followed within this time after it is first used, unless something is wrong.
+/// A feed starts within this time after its identity is first used, unless something is wrong.
 const FRESH: SignedDuration = SignedDuration::from_secs(30);
-/// The longest distance between two questions to a MAAS that does not answer.
+/// The longest polling interval for a MAAS that does not answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Into how many parts the distance between two questions falls: after each it is looked whether a machine is on its way.
+/// The polling interval is divided into this many parts; after each of them, a machine in transition makes the feed
+/// poll early.
 const PARTS: u32 = 4;
 
-/// How often MAAS is asked.
+/// How often MAAS is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Distance between two questions to the event log; a quarter of it while a machine is on its way.
+    /// The polling interval of the event log; a quarter of it while a machine is in transition.
     pub interval: Duration,
-    /// Within this time every machine is looked at once, whatever the log says.
+    /// Every machine is reconciled once within this time, whatever the log shows.
     pub resync: Duration,
 }
 
@@ -53,7 +54,7 @@ impl Default for Pace {
     }
 }
 
-/// Tells listeners which objects are worth a look, machines as a rule. Cheap to clone.
+/// Wakes objects, usually machines, for a pass. Clones share the listeners.
 #[derive(Clone)]
 pub struct Waker<K: Resource<DynamicType = ()> = MaasMachine> {
     listeners: Arc<Mutex<Vec<Listener<K>>>>,
@@ -68,14 +69,13 @@ impl<K: Resource<DynamicType = ()>> Default for Waker<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + 'static> Waker<K> {
-    /// Every object that is woken from now on, for `Controller::reconcile_on`.
+    /// Every object that is woken from now on.
     pub fn subscribe(&self) -> impl Stream<Item = ObjectRef<K>> + Send + 'static + use<K> {
         let (sender, receiver) = mpsc::unbounded();
         self.lock().push(sender);
         receiver
     }
 
-    /// Wakes an object.
     pub fn wake(&self, object: &ObjectRef<K>) {
         self.lock().retain(|listener| listener.unbounded_send(object.clone()).is_ok());
     }
@@ -88,35 +88,31 @@ impl<K: Resource<DynamicType = ()> + 'static> Waker<K> {
 /// The feeds of all identities in use.
 #[derive(Clone)]
 pub struct Feeds {
-    /// Whose MAAS is asked.
+    /// The identities whose MAAS is polled.
     pub identities: Identities,
-    /// Who holds which machine.
+    /// The MaasMachines.
     pub machines: Store<MaasMachine>,
-    /// Which of them MAAS means by which id.
+    /// Maps MAAS's IDs to MaasMachines.
     pub machine_index: MachineIndex,
-    /// Who is told.
     pub waker: Waker,
-    /// How often.
     pub pace: Pace,
-    /// Who counts.
     pub metrics: Metrics,
-    /// What time it is.
     pub clock: Clock,
 }
 
 impl Feeds {
-    /// Follows every identity in use until it is dropped.
+    /// Polls for every identity in use until it is dropped.
     pub async fn run(self) {
         tokio::join!(self.supervise(), self.resync());
     }
 
-    /// One task for each server and user, so that a slow MAAS does not hold up the others.
+    /// One task per server and user, so that a slow MAAS does not delay the others.
     async fn supervise(&self) {
         let mut running: HashMap<Name, AbortOnDropHandle<()>> = HashMap::new();
         let mut followed: HashSet<Name> = HashSet::new();
         loop {
             let mut wanted: BTreeMap<String, Identity> = BTreeMap::new();
-            // The most lately used first: of two keys of one user the newer one works.
+            // Most recently used first: of two keys of one user the newer one works.
             for identity in self.identities.in_use() {
                 wanted.entry(identity.name.to_string()).or_insert(identity);
             }
@@ -137,8 +133,8 @@ impl Feeds {
         }
     }
 
-    /// Whoever starts looks at every machine once, after the end of the log was read: only what happened since is news. An end
-    /// that was read long ago is none, and everything is looked at once more.
+    /// A new feed: at startup every machine is reconciled once, after the end of the log was read, so only later events
+    /// are new. If the end was read long ago, it does not count, and all machines are reconciled once more.
     fn beginning(&self, identity: &Identity) -> Feed {
         let now = self.clock.now();
         match &identity.log_end {
@@ -150,7 +146,7 @@ impl Feeds {
     async fn follow(self, identity: Identity, mut feed: Feed) {
         let mut pause = self.pace.interval;
         loop {
-            // A rotated key is another client of the same identity: the log goes on where it was.
+            // A rotated key is another client of the same identity: the log continues where it was.
             let current = self.current(&identity);
             match poll(&current.client, &mut feed, &self.clock).await {
                 Ok(news) => {
@@ -172,7 +168,7 @@ impl Feeds {
         }
     }
 
-    /// Waits until it is time for the next question: soon while a machine is on its way, so that its arrival is not noticed late.
+    /// Waits until the next poll is due: early while a machine is in transition, so that the end of it is noticed soon.
     async fn rest(&self, name: &Name) {
         for _ in 0..PARTS {
             tokio::time::sleep(self.pace.interval / PARTS).await;
@@ -215,13 +211,13 @@ impl Feeds {
         }
     }
 
-    /// The state of a machine in MAAS, as its object says.
+    /// The MAAS state of a machine, according to its object.
     fn last_seen(&self, machine: &Key) -> Option<String> {
         let machine = self.machines.get(&ObjectRef::new(&machine.name).within(&machine.namespace))?;
         machine.status.as_ref()?.machine_state.clone()
     }
 
-    /// Wakes every machine once in each period, fifty at a time, evenly spread.
+    /// Wakes every machine once per period, fifty at a time, evenly spread.
     async fn resync(&self) {
         loop {
             let (began, machines) = (Instant::now(), self.all(|machine| !is_waiting(machine)));
@@ -246,7 +242,8 @@ impl Feeds {
         }
     }
 
-    /// Every machine that counts, those of one cluster together: they have one MAAS, so that they can be read together.
+    /// All machines that match, sorted by cluster: those of one cluster use the same MAAS, so they can be read in one
+    /// batch.
     fn all(&self, counts: impl Fn(&MaasMachine) -> bool) -> Vec<ObjectRef<MaasMachine>> {
         let mut machines = self.machines.state();
         machines.retain(|machine| counts(machine));
@@ -258,8 +255,8 @@ impl Feeds {
     }
 }
 
-/// Whether MAAS may hold something for the machine under this identity. One that has no journal has asked for nothing yet; one that
-/// says of nobody is counted to all.
+/// Whether MAAS may hold something for the machine under this identity. A machine without a journal has requested
+/// nothing yet; a machine without a recorded identity counts for all of them.
 fn may_be_of(machine: &MaasMachine, name: &Name) -> bool {
     let said = |annotation: &str| machine.annotations().get(annotation);
     if let Some(recorded) = said(IDENTITY_ANNOTATION) {
@@ -269,7 +266,8 @@ fn may_be_of(machine: &MaasMachine, name: &Name) -> bool {
     said(JOURNAL_ANNOTATION).is_some() || spec.provider_id().is_some() || spec.system_id().is_some()
 }
 
-/// Whether the machine still waits for one of MAAS's. It looks again by itself, at a pace that ten thousand of them share (S26).
+/// Whether the machine is still waiting for an allocation. It retries by itself, at a rate that ten thousand of them
+/// share (S26).
 fn is_waiting(machine: &MaasMachine) -> bool {
     let record = Journal::read(machine.metadata.annotations.as_ref()).ok().flatten();
     let leaves = machine.metadata.deletion_timestamp.is_some();
@@ -281,7 +279,7 @@ fn is_under_way(machine: &MaasMachine) -> bool {
     state.is_some_and(is_on_the_way)
 }
 
-/// Asks the log once.
+/// Polls the log once.
 pub async fn poll(client: &Client, feed: &mut Feed, clock: &Clock) -> maas_client::Result<News> {
     let entries = match feed.question() {
         Question::Newest => client.events().newest().await?.into_iter().map(entry).collect(),

@@ -1,7 +1,7 @@
 //! A client of the API server that writes only while this manager leads (S23).
 //!
-//! Reconcilers ask the fence before they touch MAAS; here every write to Kubernetes is asked for, whoever makes it, at the last
-//! moment before it is sent.
+//! Reconcilers check the fence before they change MAAS; here it is checked for every write to Kubernetes, whichever
+//! component makes it, at the last moment before it is sent.
 
 use std::task::{Context, Poll};
 
@@ -13,7 +13,7 @@ use tower::{BoxError, Layer, Service};
 use crate::answering;
 use crate::lease::Fence;
 
-/// A client that asks `fence` before every write.
+/// A client that checks `fence` before every write.
 pub fn client(config: Config, fence: Fence) -> Result<Client, kube::Error> {
     let following = answering::following(&config, "management");
     Ok(kube::client::ClientBuilder::try_from(config)?.with_layer(&following).with_layer(&Fencing(fence)).build())

@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/log-level`: whether the manager makes progress, what it waits for, and how much it says.
+//! `/healthz`, `/readyz` and `/log-level`: whether the manager makes progress, what it waits for, and how much it logs.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use crate::log_level::LogLevel;
 
-/// What must be true before the manager is ready. Each waiting part names itself with a sentence and removes it when it is done.
+/// What must hold before the manager is ready. Each waiting part registers a message and removes it when it is done.
 #[derive(Clone, Default)]
 pub struct Readiness {
     waiting: Arc<Mutex<BTreeMap<&'static str, String>>>,
 }
 
 impl Readiness {
-    /// `part` is not ready, and `sentence` says what it waits for.
+    /// `part` is not ready, and `sentence` tells what it waits for.
     pub fn waits_for(&self, part: &'static str, sentence: impl Into<String>) {
         self.lock().insert(part, sentence.into());
     }
@@ -29,22 +29,23 @@ impl Readiness {
         self.lock().remove(part);
     }
 
-    /// The sentences of every part that still waits.
+    /// The messages of all parts that still wait.
     pub fn sentences(&self) -> Vec<String> {
         self.lock().values().cloned().collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, String>> {
-        // The map is whole after any panic elsewhere: a single insert or remove.
+        // The map stays consistent after a panic elsewhere: it only has single inserts and removes.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A watch shows a sign of life at least every four minutes: the API server ends it and it is opened again. One that shows none
-/// for this long, while the API server answers other questions, will not recover by itself.
+/// A watch shows a sign of life at least every four minutes: the API server ends it and it is reopened. A watch without
+/// one for this long, while the API server answers other requests, will not recover by itself.
 const STALLED: Duration = Duration::from_secs(600);
 
-/// Whether the watches make progress. A manager that cannot reach the API server at all is alive: a restart would not help it.
+/// Whether the watches make progress. A manager that cannot reach the API server at all counts as alive: a restart
+/// would not help.
 #[derive(Clone, Default)]
 pub struct Liveness {
     inner: Arc<Mutex<Lives>>,
@@ -62,18 +63,18 @@ struct Provisioning {
 }
 
 impl Liveness {
-    /// A watch begins. One of the same name takes the place of an earlier one.
+    /// Registers a watch. It replaces an earlier one of the same name.
     pub fn watch(&self, name: &'static str) -> Progress {
         self.lock().watches.insert(name, Provisioning { made: Instant::now(), trouble: None });
         Progress { name, liveness: self.clone() }
     }
 
-    /// The API server has answered a question that was no watch.
+    /// The API server has answered a request other than a watch.
     pub fn answered(&self) {
         self.lock().answered = Some(Instant::now());
     }
 
-    /// What does not make progress, in words.
+    /// Messages about watches that make no progress.
     pub fn stalled(&self) -> Vec<String> {
         let lives = self.lock();
         let Some(answered) = lives.answered else { return Vec::new() };
@@ -91,21 +92,20 @@ impl Liveness {
     }
 }
 
-/// By which a watch reports.
+/// The handle by which a watch reports.
 pub struct Progress {
     name: &'static str,
     liveness: Liveness,
 }
 
 impl Progress {
-    /// A sign of life.
     pub fn made(&self) {
         if let Some(life) = self.liveness.lock().watches.get_mut(self.name) {
             *life = Provisioning { made: Instant::now(), trouble: None };
         }
     }
 
-    /// Something went wrong; it is tried again.
+    /// Something went wrong; it is retried.
     pub fn failed(&self, why: String) {
         if let Some(life) = self.liveness.lock().watches.get_mut(self.name) {
             life.trouble = Some(why);
@@ -113,14 +113,11 @@ impl Progress {
     }
 }
 
-/// What the server tells about.
+/// The state that the server exposes.
 #[derive(Clone)]
 pub struct Health {
-    /// What is awaited.
     pub readiness: Readiness,
-    /// Whether the watches make progress.
     pub liveness: Liveness,
-    /// How much is logged.
     pub log_level: LogLevel,
 }
 
@@ -161,8 +158,8 @@ async fn log_level(State(health): State<Health>) -> String {
     health.log_level.current()
 }
 
-/// The probes' port is open to the whole network, so only those who are let into the Pod (`kubectl port-forward`) may change
-/// anything here.
+/// The port of the probes is open to the whole network, so only clients that can connect from inside the Pod (`kubectl
+/// port-forward`) may change anything here.
 async fn set_log_level(
     State(health): State<Health>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,

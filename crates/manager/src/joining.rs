@@ -1,8 +1,8 @@
-//! Machines whose Nodes have not joined yet are woken when they do.
+//! Wakes machines when their Nodes join.
 //!
-//! MAAS knows nothing of Nodes, so asking it again tells nothing. What tells is the API server of the workload cluster: while a machine
-//! of a cluster waits for its Node, and no longer, the names of the cluster's Nodes are watched. An API server that is away is tried every
-//! few seconds, once for a cluster and not once for a machine.
+//! MAAS knows nothing about Nodes, so polling it does not help. The API server of the workload cluster knows: the names
+//! of a cluster's Nodes are watched while a machine of the cluster waits for its Node, and no longer. An API server
+//! that is unavailable is tried every few seconds, once per cluster, not once per machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,24 +20,21 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::feed::Waker;
 use crate::kubernetes::{Key, Nodes};
 
-/// How often it is looked which clusters have a machine that waits.
+/// How often to check which clusters have a waiting machine.
 const SUPERVISE: Duration = Duration::from_secs(2);
-/// An API server that is away is tried again after this, and then less and less often.
+/// The first retry delay for an unavailable API server; it grows from there.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Wakes machines whose Nodes join. Cheap to clone.
+/// Wakes machines whose Nodes join.
 #[derive(Clone)]
 pub struct Joining {
-    /// Where Nodes are.
     pub nodes: Arc<dyn Nodes>,
-    /// Ours.
     pub maas_machines: Store<MaasMachine>,
-    /// Cluster API's: one that has its Node waits no more.
+    /// Cluster API's Machines: one that has its Node no longer waits.
     pub machines: Store<Machine>,
     /// The version of Cluster API's kind.
     pub machine_kind: ApiResource,
-    /// Who is told.
     pub waker: Waker,
 }
 
@@ -83,7 +80,7 @@ impl Joining {
         self.maas_machines.state().iter().filter_map(|machine| self.awaited_in(machine)).collect()
     }
 
-    /// The cluster that the Node of this machine is still to join.
+    /// The cluster that the Node of this machine has yet to join.
     fn awaited_in(&self, object: &MaasMachine) -> Option<Key> {
         if object.spec.provider_id().is_none() || object.metadata.deletion_timestamp.is_some() {
             return None;
@@ -98,7 +95,7 @@ impl Joining {
     }
 }
 
-/// Whether a Node of this name may be the machine's: its host name, alone or with a domain.
+/// Whether a Node of this name may belong to the machine: it is the host name, alone or with a domain.
 fn is_name_of(machine: &MaasMachine, node: &str) -> bool {
     let hostname = machine.status.as_ref().and_then(|status| status.hostname.as_ref());
     hostname.is_some_and(|hostname| {
@@ -121,7 +118,7 @@ mod tests {
     use super::*;
     use crate::kubernetes::{Error, ErrorKind, Result};
 
-    /// An API server that is away at first.
+    /// An API server that is unavailable at first.
     struct Away {
         tries: Mutex<u32>,
         until: u32,

@@ -1,4 +1,4 @@
-//! By what an object is known.
+//! The key of an object.
 
 use std::fmt;
 
@@ -12,12 +12,10 @@ pub struct Key {
 }
 
 impl Key {
-    /// An object by namespace and name.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The key of an object.
     pub fn of<K: kube::Resource>(object: &K) -> Self {
         Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
     }

@@ -1,4 +1,4 @@
-//! The leader Lease: one manager writes at a time, and one that cannot prove that it is the one stops (S23).
+//! The leader Lease: one manager writes at a time, and a manager that cannot prove that it leads stops (S23).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-/// Proof that this manager may still write, to be asked right before every write.
+/// Proof that this manager may still write, to be checked right before every write.
 ///
-/// A process that was frozen (a stopped machine, a busy disk) wakes up in the middle of its work, long after another one took
-/// over; nothing but a look at a clock tells it so.
+/// A process that was frozen (a stopped machine, a busy disk) resumes in the middle of its work, long after another one
+/// took over; only a clock can tell it so.
 #[derive(Clone, Default)]
 pub struct Fence {
     held: Option<Arc<Held>>,
@@ -26,13 +26,13 @@ struct Held {
     last: Mutex<Option<(Instant, SystemTime)>>,
 }
 
-/// This manager must not write any more.
+/// This manager must no longer write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the leader lease was not renewed in time, so another manager may be at work: nothing is written")]
 pub struct NotLeader;
 
 impl Fence {
-    /// A fence that always lets through: for a manager without leader election, and for simulations.
+    /// A fence that always permits writes: for a manager without leader election, and for simulations.
     pub fn open() -> Self {
         Self::default()
     }
@@ -46,7 +46,8 @@ impl Fence {
         let Some(held) = &self.held else { return Ok(()) };
         let last = *held.last.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((instant, system)) = last else { return Err(NotLeader) };
-        // The first clock may stand still while a machine is suspended, the second may be set back. Both must agree.
+        // The monotonic clock may stop while a machine is suspended, and the system clock may be set back. Both must
+        // agree.
         let ours =
             |since: Duration| may_write(SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX), &held.timing);
         let by_system = system.elapsed().unwrap_or(Duration::ZERO);
@@ -66,19 +67,19 @@ impl fmt::Debug for Fence {
     }
 }
 
-/// One manager's part in the election.
+/// One candidate in the election.
 pub struct Election {
     api: Api<Lease>,
     name: String,
     me: String,
     timing: Timing,
     fence: Fence,
-    /// The Lease as last seen, and since when it has been so.
+    /// The Lease as last observed, and since when it has been unchanged.
     seen: Option<(Lease, Instant)>,
 }
 
 impl Election {
-    /// A candidate for the Lease `name` in `namespace`. Its own name is another one at every start.
+    /// A candidate for the Lease `name` in `namespace`. Its identity is different at every start.
     pub fn new(client: Client, namespace: &str, name: &str, timing: Timing) -> Self {
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "capmaas-manager".to_owned());
         let me = format!("{host}_{:032x}", rand::random::<u128>());
@@ -86,7 +87,6 @@ impl Election {
         Self { api, name: name.to_owned(), me, timing, fence: Fence::closed(timing), seen: None }
     }
 
-    /// The proof for whoever writes.
     pub fn fence(&self) -> Fence {
         self.fence.clone()
     }
@@ -111,7 +111,7 @@ impl Election {
         }
     }
 
-    /// Renews until that fails for too long. Then somebody else may lead: the caller ends the process.
+    /// Renews until that fails for too long. Then another manager may lead: the caller ends the process.
     pub async fn keep(&mut self) -> NotLeader {
         loop {
             tokio::time::sleep(self.retry()).await;
@@ -129,7 +129,7 @@ impl Election {
         }
     }
 
-    /// Gives the Lease up, after the last write, so that the next manager need not wait.
+    /// Releases the Lease after the last write, so that the next manager need not wait.
     pub async fn give_up(&mut self) {
         let Some((lease, _)) = self.seen.take() else { return };
         let record = record_of(&lease);
@@ -148,10 +148,10 @@ impl Election {
         self.timing.retry.unsigned_abs()
     }
 
-    /// One look, and a write where it is due: `None` if we lead, else who does.
+    /// One read, and a write if it is due: `None` if we lead, otherwise the leader.
     async fn attempt(&mut self) -> Result<Option<String>, String> {
         let began = (Instant::now(), SystemTime::now());
-        // Bounded, so that a hanging connection leaves time for another try before the deadline.
+        // Bounded, so that a hanging connection leaves time for another attempt before the deadline.
         let limit = (self.timing.renew_deadline / 2).unsigned_abs();
         let outcome =
             tokio::time::timeout(limit, self.look_and_write()).await.map_err(|_| "no answer in time".to_owned())?;
@@ -179,7 +179,7 @@ impl Election {
             Step::Wait { holder } => Ok(Some(holder)),
             Step::Write(record) => {
                 let params = PostParams::default();
-                // Replacing names the version that was read, so of two managers that write at once one is refused.
+                // A replace carries the version that was read, so of two managers that write at once one is refused.
                 let written = match &found {
                     Some(lease) => self.api.replace(&self.name, &params, &with(lease, &record)).await?,
                     None => self.api.create(&params, &with(&self.new_lease(), &record)).await?,

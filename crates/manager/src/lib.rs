@@ -1,4 +1,5 @@
-//! The controller manager: watches what users and Cluster API write, observes, lets `capmaas-core` decide, performs.
+//! The controller manager: watches the objects of users and Cluster API, observes, lets `capmaas-core` decide,
+//! performs.
 
 pub mod answering;
 pub mod args;
@@ -56,7 +57,7 @@ use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
 use crate::platform::{Platform, Scope, Watches, follow_own_credentials, sweep_kept_credentials};
 
-/// Runs until SIGTERM or SIGINT, or until something fails that a restart may mend.
+/// Runs until SIGTERM or SIGINT, or until an error that a restart may fix.
 pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
     let config = Config::infer().await.context("found neither a ServiceAccount of a Pod nor a kubeconfig")?;
     let metrics = Metrics::new();
@@ -80,7 +81,7 @@ pub async fn run(args: Args, log_level: LogLevel) -> anyhow::Result<()> {
     }
 }
 
-/// Works while this manager leads. Losing the Lease is an error that ends the process at once (S23).
+/// Works while this manager leads. Losing the Lease is an error that ends the process immediately (S23).
 async fn lead(
     args: &Args,
     config: Config,
@@ -97,7 +98,7 @@ async fn lead(
     let client = Client::try_from(config.clone()).context("cannot make a client of the API server")?;
     let timing = capmaas_core::lease::Timing::default();
     let mut election = Election::new(client, &args.pod_namespace, &args.leader_election_id, timing);
-    // A manager in reserve has all it needs, and says in its log who leads.
+    // A standby manager is ready, and logs which manager leads.
     health.readiness.has("kinds");
     tokio::select! {
         () = election.win() => metrics.leads(true),
@@ -115,7 +116,7 @@ async fn lead(
     }
 }
 
-/// Runs the reconcilers until `stop`, and anew whenever Cluster API's kinds are served in another version.
+/// Runs the reconcilers until `stop`, and restarts them whenever the served version of Cluster API's kinds changes.
 async fn work(
     args: &Args,
     client: Client,
@@ -199,7 +200,7 @@ async fn work(
             cluster_concurrency: args.cluster_concurrency,
             machine_concurrency: args.machine_concurrency,
         };
-        // The reconcilers finish what is under way; what only listens is dropped with them.
+        // The reconcilers finish running passes; tasks that only listen are dropped with them.
         let (end, ended) = channel::channel(false);
         let reconcilers = reconcile(platform, ended);
         let helpers = async {
@@ -232,7 +233,7 @@ async fn work(
     }
 }
 
-/// Every reconciler, until `stop`.
+/// Runs all reconcilers until `stop`.
 async fn reconcile(platform: Platform, stop: channel::Receiver<bool>) {
     tokio::select! {
         () = platform.watches.synced() => {}
@@ -256,14 +257,13 @@ fn stop_signal() -> anyhow::Result<channel::Receiver<bool>> {
         }
         tracing::info!("told to stop: finishing what is under way");
         sender.send_replace(true);
-        // Kept alive, so that a receiver made later still sees the value.
+        // Kept alive, so that a receiver created later still sees the value.
         std::future::pending::<()>().await;
     });
     Ok(receiver)
 }
 
-/// Waits until it is time to stop.
 pub async fn stopped(mut stop: channel::Receiver<bool>) {
-    // An error means that the sender is gone, which happens only when everything ends: stop as well.
+    // An error means that the sender is gone, which happens only at shutdown: stop as well.
     let _ = stop.wait_for(|stopped| *stopped).await;
 }

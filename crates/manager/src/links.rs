@@ -1,4 +1,4 @@
-//! The network interfaces of a machine in MAAS: read for `capmaas_core::links`, and written as it says.
+//! The network interfaces of a machine in MAAS: read for `capmaas_core::links`, and changed as it decides.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use capmaas_core::intent::{FixedAddress, Mode};
 use capmaas_core::links::{Change, DesiredLinks, Holder, Interface, Link, Sight, Subnet};
 use maas_client::{Client, IpAddressFilter, LinkMode, Machine};
 
-/// What deciding needs to know; asked only where something is asked for. Three reads.
+/// The facts that the decision needs; read only if the spec asks for something. At most two reads.
 pub async fn sight(client: &Client, machine: &Machine, desired: &DesiredLinks<'_>) -> Lookup<Sight> {
     let subnets = match client.subnets().list().await {
         Ok(subnets) => subnets,
@@ -62,7 +62,7 @@ fn mode(word: &str) -> Option<Mode> {
     }
 }
 
-/// Who has an address. Only an administrator sees what others hold; nobody else may change interfaces either.
+/// Who holds an address. Only an administrator sees what others hold; nobody else may change interfaces either.
 async fn holder(client: &Client, address: IpAddr) -> Lookup<Holder> {
     let filter = IpAddressFilter { ip: Some(address), owner: None, all: true };
     let found = match client.ip_addresses().list(&filter).await {
@@ -83,7 +83,7 @@ async fn holder(client: &Client, address: IpAddr) -> Lookup<Holder> {
     Lookup::Found(Holder { machine, words })
 }
 
-/// Writes one change. A taken address is [`AddressInUse`](maas_client::ErrorKind::AddressInUse).
+/// Performs one change. A taken address is [`AddressInUse`](maas_client::ErrorKind::AddressInUse).
 pub async fn perform(client: &Client, machine: &str, change: &Change) -> maas_client::Result<()> {
     match change {
         Change::Link { interface, mode, subnet, address, replace } => {

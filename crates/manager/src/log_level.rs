@@ -1,8 +1,8 @@
-//! How much is logged, changeable while the manager runs.
+//! The log level, which can be changed while the manager runs.
 //!
-//! The level is that of our own crates. Others stay at warnings: some print whole requests at their lowest levels, and no secret
-//! may reach a log, whoever turns it up (S21). kube's client is off: its warnings quote whole answers that it could not read, and
-//! its errors do not say which API server they are about; [`crate::answering`] does.
+//! The level applies to our own crates. Others stay at warnings: some print whole requests at their lowest levels, and
+//! no secret may reach a log at any level (S21). kube's client is off: its warnings quote whole answers that it could
+//! not parse, and its errors do not name the API server; [`crate::answering`] does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use tracing_subscriber::reload;
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 const OURS: [&str; 5] = ["capmaas_manager", "capmaas_core", "capmaas_api", "maas_client", "lxd_client"];
 
-/// The level, and the way to change it.
+/// The level, and the handle to change it.
 #[derive(Clone)]
 pub struct LogLevel {
     current: Arc<Mutex<String>>,
@@ -24,18 +24,16 @@ pub struct LogLevel {
 pub type Filter = reload::Layer<EnvFilter, Registry>;
 
 impl LogLevel {
-    /// A level and the filter that follows it.
     pub fn new(level: &str) -> Result<(Self, Filter), String> {
         let (filter, handle) = reload::Layer::new(filter(level)?);
         Ok((Self { current: Arc::new(Mutex::new(level.to_owned())), handle }, filter))
     }
 
-    /// The level as it is.
     pub fn current(&self) -> String {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes the level at once.
+    /// Changes the level immediately.
     pub fn set(&self, level: &str) -> Result<(), String> {
         let filter = filter(level)?;
         // Gone only together with the process, or in a test that never installed it.
@@ -52,7 +50,7 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
     if !LEVELS.contains(&level) {
         return Err(format!("{level:?} is no log level: write error, warn, info, debug or trace"));
     }
-    // A level below warnings silences the others too.
+    // The level `error` applies to other crates as well.
     let others = if level == "error" { "error" } else { "warn" };
     let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
     Ok(EnvFilter::new(format!("{others},kube_client=off,{}", ours.join(","))))

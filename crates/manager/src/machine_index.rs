@@ -1,7 +1,7 @@
-//! Which MaasMachine stands for what: for which machines of MAAS, under which key, in which cluster.
+//! The machine index: which MaasMachine claims which machines of MAAS, under which idempotency key, in which cluster.
 //!
-//! Every pass asks whether another object holds the same machine, and there are many passes and many objects. So what each
-//! object says is read once for each of its versions, and looked up by what it is asked for.
+//! Every pass checks whether another object holds the same machine, and there are many passes and many objects. So each
+//! version of an object is parsed once, and looked up by index.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap};
@@ -19,18 +19,18 @@ use crate::key::Key;
 use crate::vm_claims::Seen;
 use crate::watch::Change;
 
-/// Everything that is looked up, about all objects. Cheap to clone; clones share everything.
+/// The index over all objects. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MachineIndex {
     inner: Arc<RwLock<Inner>>,
 }
 
-/// Who asks what others hold.
+/// The context of a lookup for other objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
-    /// The UID of the object that is meant by "others".
+    /// The UID of the asking object, which does not count as another one.
     pub uid: Option<&'a str>,
-    /// The MAAS in which the id was seen; two of them may use the same ids. `None`: any.
+    /// The MAAS in which the ID was seen; two of them may use the same IDs. `None`: any.
     pub maas: Option<&'a str>,
 }
 
@@ -39,22 +39,22 @@ struct Inner {
     objects: HashMap<Key, Facts>,
     /// By UID.
     uids: HashMap<String, Key>,
-    /// By the system ID of a live node: who stands for it.
+    /// By the system ID of a live node: the objects that claim it.
     holders: Index<String>,
-    /// By a system ID under which MAAS may name the machine of an object in its event log.
+    /// By system IDs that MAAS's event log may use for the machine of an object.
     named: Index<String>,
-    /// By the key on journal.
+    /// By the idempotency key in the journal.
     keys: Index<String>,
-    /// By cluster: who has a provider ID in the Go provider's form.
+    /// By cluster: objects with a provider ID in the Go provider's form.
     go_form: Index<Key>,
 }
 
-/// What one version of an object says.
+/// The claims of one version of an object.
 #[derive(Debug)]
 struct Facts {
     uid: Option<String>,
     version: Option<String>,
-    /// The MAAS that its ids are of, if that is on journal.
+    /// The MAAS that its IDs belong to, if recorded.
     maas: Option<String>,
     /// Its journal was written for another object (S25).
     is_copy: bool,
@@ -71,7 +71,7 @@ impl Facts {
         let journal = Journal::read(machine.metadata.annotations.as_ref()).ok().flatten();
         let provider_id = machine.spec.provider_id().and_then(|id| id.parse::<ProviderId>().ok());
         let by_provider_id = provider_id.as_ref().and_then(|id| id.system_id().map(str::to_owned));
-        // A machine that was given back is nobody's live node, although the object that is going still names it.
+        // A released machine is nobody's live node, although the object that is being deleted still names it.
         let given_back = journal.as_ref().and_then(|journal| journal.allocation.as_ref()?.released.as_ref());
         let recorded = journal.as_ref().and_then(|journal| journal.machine()).cloned();
         let surplus = journal.iter().flat_map(|journal| journal.surplus.iter().cloned());
@@ -95,7 +95,7 @@ impl Facts {
         }
     }
 
-    /// Whether it may speak of this MAAS. As long as it is not known which one an object means, it may mean any (S6).
+    /// Whether the object may refer to this MAAS. While its MAAS is unknown, it may be any (S6).
     fn may_be_in(&self, maas: Option<&str>) -> bool {
         match (maas, self.maas.as_deref()) {
             (Some(maas), Some(own)) => maas == own,
@@ -104,26 +104,26 @@ impl Facts {
     }
 }
 
-/// Whether an object stands for a machine of a MAAS, by its own word.
+/// Whether an object itself claims a machine of a MAAS.
 pub fn stands_for(object: &MaasMachine, maas: Option<&str>, system_id: &str) -> bool {
     let facts = Facts::of(object);
     facts.stands_for.contains(system_id) && facts.may_be_in(maas) && !facts.is_copy
 }
 
-/// The Cluster that a machine is labelled with; an empty name if there is no label.
+/// The Cluster in a machine's label; an empty name if there is no label.
 fn cluster_of(machine: &MaasMachine) -> Key {
     Key::of(machine).beside(machine.labels().get(CLUSTER_NAME_LABEL).cloned().unwrap_or_default())
 }
 
 impl MachineIndex {
-    /// What these objects say.
+    /// The index of these objects.
     pub fn of<'a>(machines: impl IntoIterator<Item = &'a MaasMachine>) -> Self {
         let machine_index = Self::default();
         machine_index.be(machines);
         machine_index
     }
 
-    /// Takes a change of what is there.
+    /// Applies a change.
     pub fn take(&self, change: &Change<'_, MaasMachine>) {
         match change {
             Change::Applied(machine) => self.write().note(machine),
@@ -132,7 +132,7 @@ impl MachineIndex {
         }
     }
 
-    /// From now on just these objects are there.
+    /// Replaces the content with exactly these objects.
     pub fn be<'a>(&self, machines: impl IntoIterator<Item = &'a MaasMachine>) {
         let mut inner = self.write();
         let mut there = BTreeSet::new();
@@ -146,7 +146,7 @@ impl MachineIndex {
         }
     }
 
-    /// The other objects that stand for a machine (S6), in order.
+    /// The other objects that claim a machine (S6), in order.
     pub fn others_holding(&self, asker: Asker<'_>, system_id: &str) -> Vec<Key> {
         let inner = self.read();
         let of_another = |facts: &Facts| facts.uid.as_deref() != asker.uid && facts.may_be_in(asker.maas);
@@ -154,15 +154,15 @@ impl MachineIndex {
         holders.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether another object has the same key on journal, and is no copy by its own word. An object is not another one because it
-    /// was made anew, which a watch may not have told yet.
+    /// Whether another object has the same idempotency key in its journal and is not itself a copy. A recreated object
+    /// of the same name is not another one; the watch may not have reported it yet.
     pub fn is_key_of_another(&self, own: &Key, key: &str) -> bool {
         let inner = self.read();
         let mut others = inner.keys.of(key).filter(|other| *other != own).filter_map(|key| inner.objects.get(key));
         others.any(|facts| !facts.is_copy)
     }
 
-    /// The object that a key was made for, if that is another one.
+    /// The object that an idempotency key was generated for, if that is another one.
     pub fn original_of(&self, own: &Key, key: &str) -> Option<Key> {
         let made_for = Journal::uid_in(key)?;
         self.read().uids.get(made_for).filter(|original| *original != own).cloned()
@@ -175,7 +175,7 @@ impl MachineIndex {
         inner.originals(inner.go_form.of(&beside)).any(|(_, facts)| facts.uid != machine.metadata.uid)
     }
 
-    /// An object that stands for a machine of this MAAS, and its cluster.
+    /// An object that claims a machine of this MAAS, and its cluster.
     pub fn holder(&self, maas: &str, system_id: &str) -> Option<(Key, Key)> {
         let inner = self.read();
         let mut holders = inner.originals(inner.holders.of(system_id));
@@ -183,21 +183,21 @@ impl MachineIndex {
         Some((key.clone(), facts.cluster.clone()))
     }
 
-    /// Every object whose machine this MAAS may mean by an id, in order.
+    /// Every object whose machine this MAAS may mean by an ID, in order.
     pub fn named(&self, maas: &str, system_id: &str) -> BTreeSet<Key> {
         let inner = self.read();
         let named = inner.originals(inner.named.of(system_id));
         named.filter(|(_, facts)| facts.may_be_in(Some(maas))).map(|(key, _)| key.clone()).collect()
     }
 
-    /// What every object but the one with this UID says about its VM.
+    /// The VM claims of all objects except the one with this UID.
     pub fn vms_of_others<T>(&self, uid: Option<&str>, look: impl FnOnce(&mut dyn Iterator<Item = &Seen>) -> T) -> T {
         let inner = self.read();
         let others = inner.originals(inner.objects.keys()).filter(|(_, facts)| facts.uid.as_deref() != uid);
         look(&mut others.map(|(_, facts)| &facts.vm))
     }
 
-    /// The Clusters that have VMs on LXD hosts, or are to have some there.
+    /// The Clusters that have VMs on LXD hosts, or are going to.
     pub fn clusters_with_vms(&self) -> BTreeSet<Key> {
         let inner = self.read();
         let placed = inner.originals(inner.objects.keys()).filter(|(_, facts)| facts.vm.is_placed());
@@ -214,8 +214,8 @@ impl MachineIndex {
 }
 
 impl Inner {
-    /// What these objects say, as far as they are no copies: by their own word, or because the object is there that their key was
-    /// made for (S25).
+    /// The claims of those of these objects that are not copies: neither by their own journal, nor because the object
+    /// exists that their key was generated for (S25).
     fn originals<'a>(&'a self, keys: impl Iterator<Item = &'a Key>) -> impl Iterator<Item = (&'a Key, &'a Facts)> {
         let is_copy = |facts: &Facts| {
             let made_for = facts.key.as_deref().and_then(Journal::uid_in);
@@ -256,7 +256,7 @@ impl Inner {
     }
 }
 
-/// Objects by something that they say; those that say the same are in order.
+/// Objects by one of their claims; objects with the same claim are in order.
 #[derive(Debug)]
 struct Index<K>(HashMap<K, BTreeSet<Key>>);
 
@@ -296,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// An object whose journal says this.
+    /// An object with this journal.
     fn machine(name: &str, version: u64, journal: Value, provider_id: Option<&str>) -> MaasMachine {
         let mut metadata = json!({
             "name": name, "namespace": "team", "uid": format!("uid-{name}"), "resourceVersion": version.to_string(),
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(woken, BTreeSet::from([Key::new("team", "b")]));
     }
 
-    /// However it came about, an index says what one that is made of the same objects says.
+    /// After any sequence of changes, an index equals one that is built from the same objects.
     #[test]
     fn after_any_changes_it_is_the_same_as_a_new_one() {
         let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;

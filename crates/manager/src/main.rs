@@ -9,7 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // Chosen here for every TLS connection of the process, before the first client is made.
+    // Set for every TLS connection of the process, before the first client is created.
     rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow!("another TLS provider was installed before main()"))?;
@@ -20,7 +20,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::registry().with(filter).with(lines).init();
     if let Err(error) = Box::pin(capmaas_manager::run(args, log_level)).await {
         tracing::error!("{error:#}");
-        // At once, without waiting for anything under way: another manager may lead already.
+        // Immediately, without waiting for running passes: another manager may already lead.
         std::process::exit(1);
     }
     Ok(())

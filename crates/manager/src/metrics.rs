@@ -1,6 +1,6 @@
-//! What Prometheus may ask: reconciles, requests to MAAS, machines by state, time per phase.
+//! Prometheus metrics: reconciles, requests to MAAS, machines by state, time per phase.
 //!
-//! Labels come from fixed sets only: kinds, operations, states. Never a name, an id or an error text.
+//! Labels come from fixed sets only: kinds, operations, states. Never a name, an ID or an error text.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 
 /// From a millisecond, which a quick reconcile takes, to two minutes, which a write to MAAS may take.
 const SECONDS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
-/// From a second to two hours: wiping disks takes as long as they need.
+/// From a second to two hours: wiping disks can take that long.
 const LONG_SECONDS: [f64; 11] = [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0, 7200.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,10 +51,10 @@ struct PhaseLabels {
 }
 
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
-/// Counts the machines of each state, at the moment of asking.
+/// Counts the machines per state at scrape time.
 type CountMachines = Box<dyn Fn() -> BTreeMap<String, i64> + Send + Sync>;
 
-/// All metrics of this process. Cheap to clone.
+/// All metrics of this process.
 #[derive(Clone)]
 pub struct Metrics {
     inner: Arc<Inner>,
@@ -94,7 +94,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Metrics that count from zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("capmaas");
         let reconciles = Family::<ReconcileLabels, Counter>::default();
@@ -178,7 +177,7 @@ impl Metrics {
         self.inner.reconcile_seconds.get_or_create(&ControllerLabels { controller }).observe(took.as_secs_f64());
     }
 
-    /// A machine has left a state of MAAS, `Deploying` for instance, after this time.
+    /// A machine has left a MAAS state, `Deploying` for instance, after this time.
     pub fn phase(&self, phase: &'static str, took: Duration) {
         self.inner.phase_seconds.get_or_create(&PhaseLabels { phase }).observe(took.as_secs_f64());
     }
@@ -188,17 +187,17 @@ impl Metrics {
         self.inner.woken.inc_by(machines);
     }
 
-    /// The event log was another one.
+    /// The event log was replaced or truncated, so the feed started over.
     pub fn feed_reset(&self) {
         self.inner.resets.inc();
     }
 
-    /// A person told us to let a machine go (S14).
+    /// A person told us to abandon a machine (S14).
     pub fn abandoned(&self) {
         self.inner.abandoned.inc();
     }
 
-    /// So many VMs are on LXD hosts that shall be empty, by what they wait for.
+    /// The number of VMs on LXD hosts that are being evacuated, by what they wait for.
     pub fn evacuating(&self, vms: &BTreeMap<&'static str, i64>) {
         self.inner.evacuating.clear();
         for (state, count) in vms {
@@ -206,7 +205,7 @@ impl Metrics {
         }
     }
 
-    /// A Machine was deleted because its LXD host shall be empty.
+    /// A Machine was deleted because its LXD host is being evacuated.
     pub fn evacuated(&self) {
         self.inner.evacuated.inc();
     }
@@ -216,22 +215,22 @@ impl Metrics {
         self.inner.leader.set(i64::from(leads));
     }
 
-    /// Who counts machines by state when somebody asks.
+    /// Registers the function that counts machines by state at scrape time.
     pub fn count_machines_by(&self, count: impl Fn() -> BTreeMap<String, i64> + Send + Sync + 'static) {
         *self.inner.count_machines.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(count));
     }
 
-    /// What Prometheus reads.
+    /// The metrics in Prometheus text format.
     pub fn text(&self) -> String {
         if let Some(count) = &*self.inner.count_machines.lock().unwrap_or_else(PoisonError::into_inner) {
-            // A state that no machine is in any more must not stay on.
+            // A state without machines must disappear.
             self.inner.machines.clear();
             for (state, machines) in count() {
                 self.inner.machines.get_or_create(&StateLabels { state }).set(machines);
             }
         }
         let mut text = String::new();
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.inner.registry);
         text
     }
@@ -252,7 +251,7 @@ impl Observer for Metrics {
     }
 }
 
-/// What serves `/metrics`.
+/// The router for `/metrics`.
 pub fn router(metrics: Metrics) -> Router {
     Router::new().route("/metrics", get(show)).with_state(metrics)
 }

@@ -1,4 +1,4 @@
-//! How long machines stay in the states that MAAS reports: the time of each phase, for Prometheus.
+//! How long machines stay in the states that MAAS reports: the duration of each phase, for Prometheus.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 
-/// What was seen of one machine.
+/// The observed stay of one machine in a state.
 struct Stay {
     state: Option<MachineStatus>,
-    /// When it came into the state; `None` if it was there before we looked.
+    /// When it entered the state; `None` if it was in it before we started.
     since: Option<Instant>,
 }
 
-/// Counts how long machines stay in each state, as far as their whole stay was seen.
+/// Measures how long machines stay in each state, if the whole stay was observed.
 pub async fn follow(machines: impl Stream<Item = Arc<MaasMachine>> + Send, metrics: Metrics) {
     let mut stays: HashMap<String, Stay> = HashMap::new();
     let mut machines = std::pin::pin!(machines);
     while let Some(machine) = machines.next().await {
-        // A deletion is told like a change; an object without a UID does not exist.
+        // A deletion is reported like a change; an object without a UID does not exist.
         let Some(uid) = machine.uid() else { continue };
         let state = machine.status.as_ref().and_then(|status| status.machine_state.as_deref());
         let state = state.and_then(MachineStatus::from_name);

@@ -1,4 +1,4 @@
-//! What the reconcilers stand on: the same few things for each of them.
+//! What all reconcilers share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::machine_index::MachineIndex;
 use crate::metrics::Metrics;
 use crate::watch::{Change, Selection, Watch};
 
-/// Which objects this manager takes care of.
+/// Which objects this manager reconciles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// The only namespace, if there is one.
@@ -32,23 +32,21 @@ pub struct Scope {
     pub watch_filter: Option<String>,
 }
 
-/// The kinds under watch. One list and one watch each, however many reconcilers listen.
+/// The watched kinds. One list and one watch each, however many reconcilers listen.
 #[derive(Clone)]
 pub struct Watches {
-    /// Ours, as far as the scope goes.
+    /// Within the scope.
     pub maas_clusters: Watch<MaasCluster>,
-    /// Ours, as far as the scope goes.
+    /// Within the scope.
     pub maas_machines: Watch<MaasMachine>,
-    /// Which of our machines stands for what; never behind the watch.
+    /// The machine index; never behind the watch.
     pub machine_index: MachineIndex,
-    /// Cluster API's.
     pub clusters: Watch<Cluster>,
-    /// Cluster API's.
     pub machines: Watch<Machine>,
 }
 
 impl Watches {
-    /// Begins to watch, Cluster API's kinds in this version.
+    /// Starts the watches, with Cluster API's kinds in this version.
     pub fn start(client: &Client, scope: &Scope, core_version: &str, liveness: &Liveness) -> Self {
         let filter = scope.watch_filter.as_ref().map(|value| format!("{WATCH_FILTER_LABEL}={value}"));
         let ours = Selection::labels(filter);
@@ -80,7 +78,7 @@ impl Watches {
         }
     }
 
-    /// Waits until every first list is complete. Before that a cache's "not there" means nothing.
+    /// Waits until every initial list is complete. Before that, absence from a cache means nothing.
     pub async fn synced(&self) {
         tokio::join!(
             self.maas_clusters.synced(),
@@ -90,7 +88,7 @@ impl Watches {
         );
     }
 
-    /// How many machines MAAS reports in which state.
+    /// The number of machines per MAAS state.
     pub fn machines_by_state(&self) -> BTreeMap<String, i64> {
         let mut counts = BTreeMap::new();
         for machine in self.maas_machines.store().state() {
@@ -101,36 +99,27 @@ impl Watches {
     }
 }
 
-/// What every reconciler needs. Cheap to clone.
 #[derive(Clone)]
 pub struct Platform {
-    /// The API server.
     pub client: Client,
-    /// The door to Kubernetes.
     pub kubernetes: Arc<dyn Kubernetes>,
-    /// Machines and what owns them.
     pub owners: Arc<dyn Owners>,
-    /// The version of Cluster API's kinds that is read. The reconcilers are started anew when it changes.
+    /// The version in which Cluster API's kinds are read. The reconcilers are restarted when it changes.
     pub core_version: watch::Receiver<String>,
-    /// Which objects are ours.
     pub scope: Scope,
-    /// The kinds under watch.
     pub watches: Watches,
-    /// The MAAS identities.
     pub identities: Identities,
-    /// Machines that MAAS's event log says are worth a look.
+    /// Wakes machines that MAAS's event log names.
     pub waker: Waker,
-    /// Clusters whose credentials have changed.
+    /// Wakes clusters whose credentials have changed.
     pub cluster_waker: Waker<MaasCluster>,
-    /// To be asked right before every write to MAAS (S23).
+    /// Checked right before every write to MAAS (S23).
     pub fence: Fence,
-    /// What is counted.
     pub metrics: Metrics,
-    /// What time it is.
     pub clock: Clock,
-    /// The image of the agent that makes machines LXD hosts.
+    /// The image of the agent that turns machines into LXD hosts.
     pub agent_image: Option<String>,
-    /// The LXD hosts, as all reconcilers see them.
+    /// The LXD hosts, shared by all reconcilers.
     pub lxd_hosts: LxdHosts,
     /// How many MaasClusters are reconciled at the same time.
     pub cluster_concurrency: u16,
@@ -138,10 +127,10 @@ pub struct Platform {
     pub machine_concurrency: u16,
 }
 
-/// Looks at the manager's own credentials again whenever something about them changes, and says what it found.
+/// Reads the manager's own credentials again whenever they change, and logs the result.
 pub async fn follow_own_credentials(client: Client, namespace: String, identities: Identities, liveness: Liveness) {
     use futures::StreamExt as _;
-    // Metadata alone: the values are read when they are needed and kept nowhere.
+    // Metadata only: the values are read when they are needed and not cached here.
     let mut changes = futures::stream::SelectAll::new();
     for name in SECRETS {
         let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), &namespace);
@@ -166,7 +155,7 @@ pub async fn follow_own_credentials(client: Client, namespace: String, identitie
     }
 }
 
-/// A stream of changes that keeps its watch going.
+/// A stream of changes that keeps its watch alive.
 fn keeping<W: Send + 'static>(
     watch: W,
     changes: impl futures::Stream<Item = ()> + Send + 'static,
@@ -194,7 +183,7 @@ pub async fn sweep_kept_credentials(client: Client, scope: Scope, keeper: Arc<dy
         };
         for kept in kept {
             let ours = scope.namespace.as_ref().is_none_or(|namespace| *namespace == kept.maas_cluster.namespace);
-            // Live and whatever the watch filter says: a manager beside us may have made it.
+            // Read live and regardless of the watch filter: another manager may have created them.
             if ours && fence.check().is_ok() && is_unused(&client, &kept).await {
                 match keeper.forget(&kept.maas_cluster).await {
                     Ok(()) => tracing::info!(cluster = %kept.maas_cluster, "dropped the kept MAAS credentials"),

@@ -1,6 +1,6 @@
-//! Takes the quarantine tags of days that are over out of MAAS, once a day for each identity.
+//! Deletes the quarantine tags of past days from MAAS, once a day for each identity.
 //!
-//! They belong to no object: a machine that failed may be anybody's by now. So no reconciler does it.
+//! They belong to no object: a machine that failed may be in use elsewhere by now. So no reconciler does it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,27 +14,28 @@ use crate::clock::Clock;
 use crate::identity::Identities;
 use crate::lease::Fence;
 
-/// How often it is looked whether an identity is due. The first look comes after as long, when the rush of a start is over.
+/// How often to check whether an identity is due. The first check comes after the same time, when the startup load is
+/// over.
 const LOOK: Duration = Duration::from_secs(600);
 /// How often MAAS is asked for its tags.
 const PERIOD: SignedDuration = SignedDuration::from_hours(24);
-/// After an error it is tried again a little earlier; nothing hangs on it.
+/// After an error it is retried earlier; nothing depends on it.
 const TRY_AGAIN: SignedDuration = SignedDuration::from_hours(1);
-/// More in one go than there are days since anybody looked.
+/// A limit per sweep, above the number of days since the last one.
 const AT_MOST: usize = 100;
 
-/// How a look ended.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swept {
-    /// All that was over is gone.
+    /// All past tags are gone.
     Clean,
-    /// This user may not delete tags. Others, who made them, may.
+    /// This user may not delete tags. The users who created them may.
     NotAllowed,
-    /// It was cut off; what is left is seen again.
+    /// It was interrupted; the next sweep handles the rest.
     Unfinished,
 }
 
-/// Looks at every identity in use until it is dropped.
+/// Sweeps for every identity in use until it is dropped.
 pub async fn run(identities: Identities, clock: Clock, fence: Fence) {
     let mut due: HashMap<Name, Timestamp> = HashMap::new();
     loop {
@@ -55,7 +56,7 @@ pub async fn run(identities: Identities, clock: Clock, fence: Fence) {
     }
 }
 
-/// Looks, decides and does one thing, again and again until there is nothing left to do.
+/// Observes, decides and performs one step at a time until there is nothing left to do.
 pub async fn sweep(client: &Client, clock: &Clock, fence: &Fence) -> Swept {
     for _ in 0..AT_MOST {
         let tags: Vec<Tag> = match client.tags().list().await {
@@ -109,7 +110,7 @@ mod tests {
         builder.transport(in_process(maas.router(), 1 << 20)).build().unwrap()
     }
 
-    /// A MAAS with a machine that failed on two days, and the day after the second.
+    /// A MAAS with a machine that failed on two days, on the day after the second.
     async fn stage() -> (Simulator, Client, Clock) {
         let maas = Simulator::new(Config::driven(KEY.parse().unwrap()));
         let statements = json!([
@@ -125,7 +126,7 @@ mod tests {
         (maas, admin, Clock::driven("2026-11-15T09:00:00Z".parse().unwrap()).0)
     }
 
-    /// Those of the stage; MAAS has some of its own.
+    /// The tags of this test; MAAS has some of its own.
     async fn names(client: &Client) -> Vec<String> {
         let mut names: Vec<String> = client.tags().list().await.unwrap().into_iter().map(|tag| tag.name).collect();
         names.retain(|name| [OLD, NEW, "mine"].contains(&name.as_str()));

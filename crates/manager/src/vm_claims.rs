@@ -1,4 +1,4 @@
-//! What a MaasMachine says about its VM, for those who place others.
+//! What a MaasMachine claims for its VM, for the placement of others.
 
 use capmaas_api::MaasMachine;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 /// Label of the MachineSet that a machine belongs to.
 const SET_LABEL: &str = "cluster.x-k8s.io/set-name";
 
-/// Machines that should be spread: a control plane, or a MachineSet.
+/// The group of machines to spread: a control plane, or a MachineSet.
 pub fn group(machine: &MaasMachine) -> Option<String> {
     let labels = machine.labels();
     let cluster = labels.get(CLUSTER_NAME_LABEL)?;
@@ -19,15 +19,15 @@ pub fn group(machine: &MaasMachine) -> Option<String> {
     Some(format!("{}/{cluster}/{set}", machine.namespace().unwrap_or_default()))
 }
 
-/// What another object's record says about its VM.
+/// What another object's journal says about its VM.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub(crate) uid: String,
-    /// The MAAS that it is in, if that is on record. Numbers of hosts mean nothing in another one.
+    /// The MAAS that it is in, if recorded. IDs of hosts mean nothing in another one.
     pub(crate) maas: Option<String>,
     pub(crate) group: Option<String>,
     pub(crate) claim: Option<Claim>,
-    /// When its place was chosen.
+    /// When its host was chosen.
     pub(crate) since: Option<Timestamp>,
     pub(crate) zone: Option<String>,
     /// MAAS has the VM.
@@ -36,12 +36,12 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// It has a place on an LXD host, or is to have one there.
+    /// It has a place on an LXD host, or is going to.
     pub(crate) fn is_placed(&self) -> bool {
         self.claim.is_some()
     }
 
-    /// What an object says, with the record that it carries.
+    /// The claims of an object, from the object and its journal.
     pub fn of(machine: &MaasMachine, record: Option<&Journal>) -> Self {
         let place = record.and_then(Journal::place);
         let seen = machine.status.as_ref().and_then(|status| status.failure_domain.clone());

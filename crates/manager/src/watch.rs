@@ -1,8 +1,8 @@
-//! One watch for each kind, for everybody who needs it.
+//! One watch per kind, shared by all listeners.
 //!
-//! kube's shared streams pass no deletions on, and one listener that is not polled stops all others; its watcher keeps bookmarks to
-//! itself, so that a quiet watch and a dead one look alike for five minutes. So the list and the watch are ours: small, with every sign of
-//! life reported to [`Liveness`], and told to any number of listeners.
+//! kube's shared streams do not pass on deletions, and one listener that is not polled blocks all others; its watcher
+//! hides bookmarks, so that an idle watch and a dead one look alike for five minutes. So list and watch are implemented
+//! here: small, reporting every sign of life to [`Liveness`], and serving any number of listeners.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -22,13 +22,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::health::{Liveness, Progress};
 
-/// Objects of one page of a list: a small page costs little memory, and streaming lists are refused by Kubernetes 1.29.
+/// Objects per page of a list: a small page costs little memory, and Kubernetes 1.29 refuses streaming lists.
 const PAGE: u32 = 50;
 /// How long the API server keeps one watch open. It must be below 295 s, kube's own limit.
 const WATCH_SECONDS: u32 = 240;
-/// A watch that is silent for this long after it should have ended hangs on a connection that is dead.
+/// A watch that is silent for this long after it should have ended hangs on a dead connection.
 const OVERDUE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 20);
-/// The longest list page we wait for.
+/// Timeout for one page of a list.
 const LIST_DEADLINE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -64,23 +64,22 @@ impl Selection {
     }
 }
 
-/// What a watch has learnt.
+/// A change reported by a watch.
 #[derive(Debug)]
 pub enum Change<'a, K> {
-    /// There is this object, or this version of it.
+    /// A new object, or a new version of one.
     Applied(&'a K),
-    /// This object is gone.
     Deleted(&'a K),
-    /// There are these objects and no others.
+    /// Exactly these objects exist.
     Replaced(&'a [K]),
 }
 
-/// Is told of every change before the store shows it, so that whatever it keeps is never behind the store.
+/// Receives every change before the store shows it, so that its own state is never behind the store.
 pub type Forerunner<K> = Box<dyn FnMut(Change<'_, K>) + Send>;
 
 type Listeners<K> = Arc<Mutex<Vec<mpsc::UnboundedSender<Arc<K>>>>>;
 
-/// A kind under watch: what it holds, and who is told. Cheap to clone. The watch ends with the last clone.
+/// A watched kind: its store and its listeners. Clones share the watch, which ends with the last of them.
 pub struct Watch<K>
 where
     K: Resource + 'static,
@@ -108,7 +107,7 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Hash + Eq + Clone + Debug + Send + Sync,
 {
-    /// Begins to watch. `name` is the watch's name in the words of [`Liveness`].
+    /// Starts a watch. `name` is its name in [`Liveness`].
     pub fn start(
         name: &'static str,
         api: Api<K>,
@@ -119,7 +118,7 @@ where
         Self::start_with(name, api, kind, selection, liveness, Box::new(|_| {}))
     }
 
-    /// The same, with somebody who is told first.
+    /// The same, with a callback that receives every change first.
     pub fn start_with(
         name: &'static str,
         api: Api<K>,
@@ -138,22 +137,22 @@ where
         Self { store, listeners, synced, task: Arc::new(AbortOnDropHandle::new(task)) }
     }
 
-    /// What is there, as far as the watch has seen. Use [`synced`](Self::synced), never the store's own `wait_until_ready`: of
-    /// several tasks that await that, one wakes.
+    /// The watch's cache. Use [`synced`](Self::synced), never the store's own `wait_until_ready`: of several tasks that
+    /// await that, only one wakes up.
     pub fn store(&self) -> Store<K> {
         self.store.clone()
     }
 
-    /// Waits until the first list is complete.
+    /// Waits until the initial list is complete.
     pub async fn synced(&self) {
-        // An error means that the watch has ended, which happens only when everything does.
+        // An error means that the watch has ended, which happens only at shutdown.
         let _ = self.synced.clone().wait_for(|synced| *synced).await;
     }
 
-    /// Everything that is there now and every change from now on, deletions included (with the last state seen).
+    /// Every existing object and every change from now on, including deletions (with the last known state).
     pub fn subscribe(&self) -> impl Stream<Item = Arc<K>> + Send + 'static + use<K> {
         let (sender, receiver) = mpsc::unbounded();
-        // Under the lock: nothing is stored between the replay and the first change that is told.
+        // Under the lock: nothing is stored between the replay and the first change that is delivered.
         let mut listeners = lock(&self.listeners);
         for object in self.store.state() {
             let _ = sender.unbounded_send(object);
@@ -178,17 +177,17 @@ where
     done: watch::Sender<bool>,
 }
 
-/// Why a watch must begin anew.
+/// Why a watch has to be restarted.
 enum End {
-    /// The API server does not remember that far back, or the answer made no sense: list again.
+    /// The version is too old for the API server, or the answer was malformed: list again.
     ListAgain(String),
-    /// Go on from where it was.
+    /// Continue from the last version.
     GoOn(String),
-    /// What the API server has is older than what was seen: list again.
+    /// The API server's data is older than what was observed: list again.
     Restored { seen: String, now: String },
 }
 
-/// Versions only grow; one that is lower than what was seen comes from another past.
+/// Versions only grow; a lower one means that the data was restored from a backup.
 fn restored(seen: &str, now: &str) -> Result<(), End> {
     match (seen.parse::<u64>(), now.parse::<u64>()) {
         (Ok(before), Ok(after)) if after < before => Err(End::Restored { seen: seen.to_owned(), now: now.to_owned() }),
@@ -254,14 +253,14 @@ where
         }
     }
 
-    /// Lists everything and answers the version to watch from.
+    /// Lists everything and returns the version to watch from.
     async fn list(&mut self) -> Result<String, String> {
         let mut params = self.selection.list();
         let mut objects = Vec::new();
         loop {
             let page = tokio::time::timeout(LIST_DEADLINE, self.api.list(&params)).await;
             let page = page.map_err(|_| "no answer to a list".to_owned())?.map_err(|error| error.to_string())?;
-            // Page by page: all at once they would need three times the room.
+            // In pages: one large list would need three times the memory.
             objects.extend(page.items.into_iter().map(pruned));
             if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
                 params.continue_token = Some(token);
@@ -272,8 +271,9 @@ where
         }
     }
 
-    /// Follows changes from a version on. Whoever restores etcd breaks connections, and a watch from a version that is still to come
-    /// is silent without an error until it has: so before a watch is opened again, the API server is asked how far it is.
+    /// Follows changes from a version on. A restore of etcd breaks connections, and a watch from a future version is
+    /// silent without an error until that version is reached. So before a watch is reopened, the API server is asked
+    /// for its current version.
     async fn go_on(&mut self, version: &mut String, listed: bool, progress: &Progress) -> Result<(), End> {
         if !listed {
             let params = ListParams { limit: Some(1), ..self.selection.list() };
@@ -285,7 +285,7 @@ where
         self.follow(version, progress).await
     }
 
-    /// Follows changes until the API server ends the watch, as it does after a while.
+    /// Follows changes until the API server ends the watch, as it does periodically.
     async fn follow(&mut self, version: &mut String, progress: &Progress) -> Result<(), End> {
         let go_on = |error: kube::Error| match error {
             kube::Error::Api(status) if status.code == 410 => End::ListAgain(status.message.clone()),
@@ -331,7 +331,8 @@ where
         }
     }
 
-    /// Puts a whole list in place, and tells of everything in it and of what is gone since the last one.
+    /// Replaces the store's content with a full list, and reports everything in it and everything that is gone since
+    /// the last one.
     fn replace(&mut self, objects: Vec<K>) {
         let mut listeners = lock(&self.listeners);
         let before = self.store.state();
@@ -353,7 +354,7 @@ where
     }
 }
 
-/// Who owns which field is nobody's business here, and half of an object.
+/// Managed fields are not needed here, and make up half of an object.
 fn pruned<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object
@@ -379,7 +380,8 @@ mod tests {
 
     use super::*;
 
-    /// An API server whose data has this version and one object that is named after it. Its watches show `shown` and end after a minute.
+    /// An API server whose data has this version and one object named after it. Its watches show `shown` and end after
+    /// a minute.
     fn api_server(version: &Arc<AtomicU64>, shown: fn(u64) -> Vec<Value>) -> Api<ConfigMap> {
         let version = version.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {

@@ -25,7 +25,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 const KEY: &str = "consumer:token:CANARYadmin";
-/// The number of the machine that is in another MAAS.
+/// The index of the machine that is in another MAAS.
 const ELSEWHERE: usize = 33;
 
 struct Stage {
@@ -36,7 +36,7 @@ struct Stage {
 }
 
 fn machine(n: usize) -> MaasMachine {
-    // Half of them as the Go provider recorded them, half as we do.
+    // Half of them as recorded by the Go provider, half as recorded by us.
     let id = format!("sys{n:03}");
     let spec = if n.is_multiple_of(2) {
         json!({"image": "jammy", "providerID": format!("maas:///az1/{id}")})
@@ -57,7 +57,7 @@ fn arrange(maas: &Simulator, statements: Value) {
 }
 
 impl Stage {
-    /// A MAAS and Kubernetes with this many machines, followed at the default pace.
+    /// A MAAS and Kubernetes with this many machines, with a feed at the default interval.
     async fn with(machines: usize) -> Self {
         Self::with_state(machines, "Deployed").await
     }
@@ -65,13 +65,13 @@ impl Stage {
     /// The same with machines that MAAS reports in this state.
     async fn with_state(machines: usize, reported: &str) -> Self {
         let mut stage = Self::begin(machines, reported, |_, _| {}).await;
-        // Whoever starts looks at everything by itself: the feed need not ask for it.
+        // A starting manager reconciles everything by itself: the feed need not wake it.
         assert_eq!(stage.after(Duration::from_secs(120)).await, Vec::<String>::new());
         stage.maas.control().clear_ledger();
         stage
     }
 
-    /// The beginning, with something that happens after the first look and before the feed asks for the first time.
+    /// The setup, with a step that runs after the first read of the log and before the feed's first poll.
     async fn begin(machines: usize, reported: &str, meanwhile: impl FnOnce(&Simulator, &Driver)) -> Self {
         let maas = Simulator::new(Config::driven(KEY.parse().unwrap()));
         let known: Vec<Value> =
@@ -115,7 +115,7 @@ impl Stage {
         Self { maas, metrics, woken, task }
     }
 
-    /// Lets time pass and answers who was woken meanwhile.
+    /// Lets time pass and returns the objects woken in the meantime.
     async fn after(&mut self, time: Duration) -> Vec<String> {
         tokio::time::sleep(time).await;
         let mut woken = Vec::new();
@@ -159,7 +159,7 @@ async fn an_idle_hour_costs_the_same_whatever_the_number_of_machines() {
     for machines in [0, 10, 400] {
         let mut stage = Stage::with(machines).await;
         let woken = stage.after(Duration::from_secs(3600)).await;
-        // The slow resync looks at every machine once in each half hour, fifty at a time. Reading is up to who is woken.
+        // The slow resync wakes every machine once per half hour, fifty at a time. Reading is up to the woken machine.
         assert!((machines..=machines * 2).contains(&woken.len()), "{machines}: {}", woken.len());
         costs.insert(stage.requests());
     }
@@ -214,7 +214,7 @@ async fn s06_s29_a_restored_maas_makes_all_of_its_own_machines_be_looked_at_agai
     arrange(&stage.maas, event("sys002"));
     assert_eq!(stage.after(Duration::from_secs(5)).await, ["m001", "m002"]);
     stage.maas.control().restore("before").unwrap();
-    // The same numbers are given out again, to something else.
+    // The same event IDs are assigned again, to other events.
     arrange(&stage.maas, event("sys050"));
     let woken: BTreeSet<String> = stage.after(Duration::from_secs(20)).await.into_iter().collect();
     assert_eq!(woken.len(), 59);

@@ -1,4 +1,4 @@
-//! Credentials of a cluster that cannot be right, and the sentence that each of them gets.
+//! Invalid credentials of a cluster, and the message for each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const KEY: &str = "consumer:token:CANARYsecret";
 const ENDPOINT: &str = "https://maas.example:5240/MAAS";
 
-/// What the Secret `maas` of the cluster's namespace holds; `null` if there is none.
+/// The content of the Secret `maas` in the cluster's namespace; `null` if there is none.
 fn secret(endpoint: &str, key: &str, authority: Option<&str>) -> Value {
     let mut data = json!({ "maasEndpoint": endpoint, "apiKey": key });
     if let Some(authority) = authority {

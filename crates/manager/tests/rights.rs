@@ -1,4 +1,4 @@
-//! The rights that the manifests give, as docs/security.md tells them.
+//! The RBAC permissions in the manifests, as documented in docs/security.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;

@@ -60,7 +60,7 @@ async fn every_listener_is_told_of_what_is_there_and_of_every_change_and_deletio
     let mut early: Changes = watch.subscribe().boxed();
     assert_eq!(next(&mut early).await, told("watch-a", "1"));
     watch.synced().await;
-    // Several may wait for the same thing.
+    // Several tasks may wait for the same thing.
     tokio::join!(watch.synced(), watch.synced(), watch.synced());
 
     create("watch-b").await;
@@ -97,7 +97,7 @@ async fn more_objects_than_a_page_are_all_there() {
     assert_eq!(watch.store().state().len(), 120);
 }
 
-/// Brisk, but an API server that is busy for a few seconds does not cost the Lease.
+/// Short, but an API server that is busy for a few seconds does not cost the Lease.
 fn brisk() -> Timing {
     Timing {
         lease: SignedDuration::from_secs(10),
@@ -122,7 +122,8 @@ async fn s23_of_two_managers_one_leads_and_the_other_follows_when_it_dies() {
     assert!(waited.await.is_err(), "the Lease is renewed, so nobody takes it");
     assert_eq!(second.fence().check(), Err(NotLeader));
 
-    // Dead without a word: taken over once it has run out, and the dead one's fence has closed before that.
+    // Died without a release: another one takes over once the Lease has expired, and the dead one's fence has closed
+    // before that.
     let dead = first.fence();
     tokio::time::timeout(PATIENCE, second.win()).await.unwrap();
     assert_eq!(dead.check(), Err(NotLeader));
@@ -207,7 +208,7 @@ async fn a_key_pair_of_hosts_goes_when_its_cluster_is_gone_and_not_while_nobody_
         let all = secrets.list(&ListParams::default()).await.unwrap().items;
         all.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>()
     };
-    // The kinds are not served yet: nobody says that the clusters are gone (S1).
+    // The kinds are not served yet: that does not mean that the clusters are gone (S1).
     hosts::sweep(&client, "kube-public", &Fence::open()).await.unwrap();
     assert_eq!(left().await, ["odd", "other", "pair-of-c1", "pair-of-gone"]);
 

@@ -1,4 +1,4 @@
-//! `--cleanup`: takes back what this program noted as made, in the opposite order, and only what nothing uses.
+//! `--cleanup`: removes what this program journaled as created, in reverse order, and only what nothing uses.
 
 use anyhow::{Context, anyhow, bail};
 use http::Method;
@@ -39,7 +39,7 @@ pub(super) async fn cleanup(settings: &Settings, kept: &Kept, dry_run: bool, lis
                 return;
             }
         };
-        // Whoever still has VMs there needs everything else as well.
+        // VMs in the project need everything else as well.
         if let Err(error) = nobody_inside(&lxd, &made).await {
             list.failed(PROJECT, format!("{error:#}"), "move or delete what is in there, unregister the host in MAAS");
             return;
@@ -151,7 +151,7 @@ async fn delete(lxd: &Client, path: &str, dry_run: bool) -> anyhow::Result<bool>
     Ok(true)
 }
 
-/// LXD's own rule for these names; anything else would lead the path astray.
+/// LXD's own rule for these names; anything else would change the meaning of the path.
 fn plain(name: &str) -> anyhow::Result<&str> {
     let fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if !name.is_empty() && name.chars().all(fit) && !name.starts_with('.') {
@@ -161,7 +161,7 @@ fn plain(name: &str) -> anyhow::Result<&str> {
     }
 }
 
-/// Says how it went; whether it is over.
+/// Reports the result; returns whether it is done.
 fn tell(list: &mut Checklist, subject: &'static str, what: &str, dry_run: bool, undone: anyhow::Result<bool>) -> bool {
     match undone {
         Ok(true) if dry_run => list.would(subject, format!("would take back {what}")),

@@ -1,4 +1,5 @@
-//! `--dry-run`: one real look, and then the library's own decisions, each taken as if it had been carried out.
+//! `--dry-run`: one real observation, and then the library's own decisions, each applied to the facts as if it had been
+//! carried out.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use super::{KEY_PAIR, node, steps};
 use crate::{Checklist, kept::Kept};
 
 pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checklist) {
-    // Where there is no key pair yet, one that is thrown away stands for it.
+    // If there is no key pair yet, a temporary one represents it.
     let nowhere = tempfile::tempdir();
     let mut identity = kept.identity();
     let mut new_key = None;
@@ -51,13 +52,13 @@ pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checkli
         .with_lxd_hook(reading_only());
     let mut observed = agent.pass().await.observed;
     let mut would = Vec::new();
-    // More than there are effects on LXD; each happens once at most.
+    // More than there are effects on LXD; each happens at most once.
     for _ in 0..8 {
         let plan = decide(&settings, &observed, Timestamp::now());
         let Some(effect) = plan.effect.clone().filter(|effect| imagine(&mut observed, effect)) else {
             return tell(&plan, &would, new_key.is_some(), list);
         };
-        // The fingerprint of a key pair that is thrown away would be looked for in vain.
+        // The fingerprint of the temporary key pair would not be found anywhere.
         let message = match &new_key {
             Some(print) => plan.message.replace(print, "of the new key pair"),
             None => plan.message,
@@ -82,8 +83,8 @@ fn tell(plan: &Plan, would: &[(Option<Step>, String)], new_key: bool, list: &mut
     steps::tell(&plan, &[], list);
 }
 
-/// Whether a step holds only in imagination: nobody has seen an LXD answer that does not listen yet, nor a certificate that is
-/// not made yet.
+/// Whether a step holds only hypothetically: an LXD that does not listen yet cannot have answered, and a certificate
+/// that does not exist yet cannot have been checked.
 fn rests_on(step: Step, would: &[(Option<Step>, String)], new_key: bool) -> bool {
     match step {
         Step::Certificate => new_key,
@@ -92,7 +93,7 @@ fn rests_on(step: Step, would: &[(Option<Step>, String)], new_key: bool) -> bool
     }
 }
 
-/// The facts after an effect; whether it is one on LXD.
+/// Applies an effect to the facts; returns whether it is an effect on LXD.
 fn imagine(observed: &mut Observed, effect: &Effect) -> bool {
     let LxdFacts::Here(server) = &mut observed.lxd else { return false };
     match effect {
@@ -121,7 +122,7 @@ fn imagine(observed: &mut Observed, effect: &Effect) -> bool {
     true
 }
 
-/// Lets nothing through that is not a question.
+/// Blocks all requests that are not reads.
 fn reading_only() -> LxdHook {
     Arc::new(|inner: Transport| {
         BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {

@@ -1,4 +1,4 @@
-//! Writes down what is about to be made in LXD, so that `--cleanup` knows it again even after a crash.
+//! Journals what is about to be created in LXD, so that `--cleanup` recognizes it even after a crash.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::kept::{Kept, Made};
 
-/// Stands between the library and LXD.
+/// Intercepts the library's requests to LXD.
 #[derive(Clone)]
 pub(super) struct Journal {
     kept: Kept,
@@ -35,7 +35,7 @@ impl Journal {
                 let noted = journal.note(&request);
                 let inner = inner.clone();
                 async move {
-                    // What cannot be written down is not done.
+                    // What cannot be journaled is not done.
                     noted.map_err(|error| BoxError::from(format!("{error:#}")))?;
                     inner.oneshot(request).await
                 }

@@ -1,7 +1,7 @@
-//! `lxd-test`: is this node's LXD fit for MAAS, and if not, can it be made so?
+//! `lxd-test`: is this node's LXD ready for MAAS, and if not, can it be made ready?
 //!
-//! The steps are those of `lxd-initializer`, run by the same code in its managed mode; what would be a certificate of the
-//! manager there is the one of the key pair that is left here for `vmhost-test` and `maas-test`.
+//! The steps are those of `lxd-initializer`, run by the same code in its managed mode; instead of the manager's
+//! certificate it uses that of the key pair that is left here for `vmhost-test` and `maas-test`.
 
 mod cleanup;
 mod dry_run;
@@ -30,10 +30,10 @@ use crate::{
 
 const TOOL: &str = "lxd-test";
 const KEY_PAIR: &str = "Key pair";
-/// An LXD that just started to listen, or makes a pool, deserves some patience.
+/// An LXD that has just started to listen, or creates a pool, needs some time.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(300);
-/// Far more than there is to do and to await.
+/// Far more than there is to do and to wait for.
 const PASSES: usize = 500;
 
 /// Checks this node's LXD, makes it ready for MAAS and leaves it so. Needs root.
@@ -103,7 +103,6 @@ impl LxdTestArgs {
     }
 }
 
-/// Runs it.
 pub async fn run(args: LxdTestArgs) -> Checklist {
     let mut list = Checklist::new(TOOL, args.json);
     let checked = async {
@@ -174,7 +173,7 @@ fn leave(journal: Journal, kept: &Kept, list: &mut Checklist) {
     list.leaves("lxd-test --cleanup takes all of that back");
 }
 
-/// Passes until nothing is left to do, and what was done.
+/// Runs passes until nothing is left to do; returns the last one and the effects.
 async fn settle(agent: &mut Agent) -> (Pass, Vec<EffectKind>) {
     let mut done = Vec::new();
     let mut until = tokio::time::Instant::now() + PATIENCE;
@@ -185,13 +184,13 @@ async fn settle(agent: &mut Agent) -> (Pass, Vec<EffectKind>) {
                 done.push(effect.kind());
                 true
             }
-            // The next look says in words what failed.
+            // The next pass reports what failed.
             (Some(_), _) => true,
             (None, _) => false,
         };
         let ended = matches!(pass.plan.state, State::Ready | State::Blocked | State::Left);
         if acted {
-            // Making a pool may take minutes by itself.
+            // Creating a pool alone may take minutes.
             until = tokio::time::Instant::now() + PATIENCE;
         } else if ended || tokio::time::Instant::now() >= until {
             return (pass, done);
@@ -202,7 +201,7 @@ async fn settle(agent: &mut Agent) -> (Pass, Vec<EffectKind>) {
     (agent.pass().await, done)
 }
 
-/// What the other programs need to know, as it was seen at the end.
+/// What the other programs need to know, as finally observed.
 fn note(settings: &Settings, observed: &Observed) -> anyhow::Result<LxdHost> {
     let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, observed.node.found()) else {
         return Err(anyhow!("LXD has gone meanwhile"));
@@ -215,7 +214,7 @@ fn note(settings: &Settings, observed: &Observed) -> anyhow::Result<LxdHost> {
     })
 }
 
-/// The certificate of a key pair, as the library wants it.
+/// The certificate of a key pair in the library's type.
 fn certificate(identity: &Lookup<lxd_client::Identity>) -> Lookup<lxd_initializer::observed::Certificate> {
     match identity {
         Lookup::Found(identity) => keys::fact(identity),

@@ -1,4 +1,4 @@
-//! This node as the library's door to Kubernetes would show it, without any Kubernetes.
+//! This node as the library's Kubernetes port would show it, without any Kubernetes.
 
 use std::{
     net::IpAddr,
@@ -22,8 +22,8 @@ pub(super) fn name() -> anyhow::Result<String> {
     Ok(name.trim().to_owned())
 }
 
-/// The bridge's address, as LXD sees it: MAAS puts the machine's address there. Whatever stands in the way is said by the
-/// steps, which ask LXD again.
+/// The bridge's address, according to LXD: MAAS assigns the machine's address to the bridge. Problems are reported by
+/// the steps, which ask LXD again.
 pub(super) async fn address(settings: &Settings) -> Option<IpAddr> {
     if settings.node_ip.is_some() {
         return settings.node_ip;
@@ -39,7 +39,7 @@ pub(super) async fn address(settings: &Settings) -> Option<IpAddr> {
     None
 }
 
-/// Remembers what the library reports about the node.
+/// Stores what the library reports about the node.
 pub(super) struct ThisNode {
     certificate: Lookup<Certificate>,
     facts: Mutex<NodeFacts>,
@@ -58,7 +58,7 @@ impl Cluster for ThisNode {
         Lookup::Found(self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Neither key nor address of MAAS: then the library stops before MAAS.
+    /// Without MAAS's key and endpoint, the library stops before MAAS.
     async fn api_key(&self) -> Lookup<SecretString> {
         Lookup::Absent
     }

@@ -7,14 +7,14 @@ use lxd_initializer::{
 
 use crate::Checklist;
 
-/// The steps that are about LXD, with a name and with what to do where one does not hold.
+/// The steps about LXD, each with a name and with what to do if it does not hold.
 const STEPS: [(Step, &str, &str); 9] = [
     (
         Step::Lxd,
         "LXD",
         "install LXD (snap install lxd) and start it, or give its socket with --lxd-socket; run this as root",
     ),
-    // What is needed is said by the sentence itself, which knows what is missing.
+    // The message itself says what is missing.
     (Step::Requirements, "Requirements", "see lxc info and lxc storage list for what this LXD has"),
     (
         Step::StoragePool,
@@ -33,7 +33,7 @@ const STEPS: [(Step, &str, &str); 9] = [
     (Step::Reachable, "Reachable", "look for a firewall, and whether LXD runs: lxc info"),
 ];
 
-/// Says how each step stands, and which were done in this run.
+/// Reports the state of each step, and which were done in this run.
 pub(super) fn tell(plan: &Plan, done: &[EffectKind], list: &mut Checklist) {
     for condition in &plan.conditions {
         let Some((_, subject, mend)) = STEPS.iter().find(|(step, ..)| *step == condition.step) else { continue };
@@ -64,7 +64,7 @@ pub(super) fn step_of(kind: EffectKind) -> Option<Step> {
     }
 }
 
-/// The library speaks of its variables; here they are flags.
+/// The library's messages name environment variables; here they are flags.
 pub(super) fn in_flags(sentence: &str) -> String {
     [
         ("STORAGE_BACKEND", "--storage-backend"),

@@ -9,7 +9,7 @@ use maas_sim::{Config, Simulator, config::Durations, faults::FaultRule, serve};
 use serde_json::{Value, json};
 
 pub(crate) const KEY: &str = "consumer:token:CANARYsecret";
-/// Somebody who is not root, as the document's user is.
+/// A user other than root, as in the documentation.
 const NOBODY: &str = "65534";
 
 pub(crate) struct Scene {
@@ -20,7 +20,7 @@ pub(crate) struct Scene {
     folder: tempfile::TempDir,
 }
 
-/// What a program did.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -33,7 +33,7 @@ impl Run {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// How the check of this subject went, the last one if there are several.
+    /// The outcome of the last check of this subject.
     pub(crate) fn outcome(&self, subject: &str) -> String {
         let json = self.json();
         let check = json["checks"].as_array().unwrap().iter().rfind(|check| check["subject"] == subject);
@@ -55,7 +55,7 @@ impl Run {
         self
     }
 
-    /// It failed, at this check, with a way to mend it.
+    /// It failed, at this check, with a fix.
     pub(crate) fn fails_at(self, subject: &str, words: &str) -> Self {
         assert_eq!(self.code, 1, "{}", self.text);
         assert_eq!(self.outcome(subject), "failed", "{}", self.text);
@@ -124,7 +124,7 @@ impl Scene {
         self.folder.path().join("kept")
     }
 
-    /// An empty VM in the project, as somebody makes one by hand.
+    /// An empty VM in the project, as created by hand.
     pub(crate) fn make_vm(&self, name: &str) {
         self.node
             .daemon()
@@ -142,9 +142,9 @@ impl Scene {
         self.finish(command, more).await
     }
 
-    /// One of the other two as a user without rights, in the words of the document.
+    /// One of the other two as an unprivileged user, with the documented arguments.
     pub(crate) fn as_user(&self, program: &str, more: &[&str]) -> tokio::process::Command {
-        // The build's folder may not be open to that user.
+        // That user may not have access to the build directory.
         let own = self.folder.path().join(std::path::Path::new(program).file_name().unwrap());
         if !own.exists() {
             fs::copy(program, &own).unwrap();
@@ -180,7 +180,7 @@ impl Scene {
         end(self.maas_test_command(more)).await
     }
 
-    /// Names of VM hosts, and of machines besides the node's own.
+    /// Names of VM hosts, and of machines other than the node's own.
     pub(crate) fn in_maas(&self) -> (Vec<String>, Vec<String>) {
         self.sim.control().with_model(|model| {
             let hosts = model.db.vm_hosts.values().map(|host| host.name.clone()).collect();
@@ -194,13 +194,12 @@ impl Scene {
         instances.into_iter().map(|instance| instance.name).collect()
     }
 
-    /// Requests to MAAS that were no questions.
+    /// Requests to MAAS that are not reads.
     pub(crate) fn writes(&self) -> usize {
         self.sim.control().ledger(None).iter().filter(|entry| entry.method != "GET").count()
     }
 }
 
-/// Runs to the end.
 pub(crate) async fn end(mut command: tokio::process::Command) -> Run {
     let output = command.output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -1,8 +1,9 @@
-//! What a MAAS manages, as a file: `kubectl maas export` writes it, `kubectl maas plan --inventory` reads it, and maas-sim can be
-//! started with it. Its lists are those of the simulator's inventories (lab/maas-sim/ARRANGE.md); what planning does not look at may be in
-//! them too and is passed over.
+//! The inventory of a MAAS as a file: `kubectl maas export` writes it, `kubectl maas plan --inventory` reads it, and
+//! maas-sim can be started with it. Its lists are those of the simulator's inventories (lab/maas-sim/ARRANGE.md);
+//! fields that planning does not use are ignored.
 //!
-//! A live MAAS is planned against in this form as well, so that a plan for a file and one for the MAAS it came from are the same.
+//! Planning against a live MAAS uses this form as well, so that a plan for a file and one for the MAAS it came from are
+//! the same.
 
 mod read;
 mod view;
@@ -12,10 +13,9 @@ use serde::{Deserialize, Serialize};
 pub use read::{Addresses, read, read_projects};
 pub use view::view;
 
-/// The name of zones and pools that nobody chose.
+/// The name of MAAS's default zone and pool.
 const DEFAULT: &str = "default";
 
-/// What there is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Inventory {
@@ -51,7 +51,7 @@ pub struct Inventory {
     pub vm_hosts: Vec<VmHost>,
 }
 
-/// Something that is known by its name.
+/// Something identified by its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Name {
@@ -68,19 +68,17 @@ impl From<&str> for Name {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fabric {
-    /// Its number.
     pub id: Option<i64>,
     pub name: Option<String>,
-    /// The number of its untagged VLAN.
+    /// The ID of its untagged VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan_id: Option<i64>,
 }
 
-/// A VLAN.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Vlan {
-    /// Its number in MAAS.
+    /// Its ID in MAAS.
     pub id: Option<i64>,
     pub fabric: Option<NameOrId>,
     /// Its tag on the wire.
@@ -90,16 +88,15 @@ pub struct Vlan {
     pub dhcp_on: Option<bool>,
 }
 
-/// A subnet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Subnet {
-    /// Its network; made up unless addresses were asked for.
+    /// Its network; made up unless addresses were requested.
     pub cidr: String,
-    /// Its name, where that is not its network.
+    /// Its name, if that is not its network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The number of its VLAN.
+    /// The ID of its VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,13 +110,10 @@ pub struct Range {
     /// `dynamic` or `reserved`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The first address.
     pub start_ip: String,
-    /// The last address.
     pub end_ip: String,
 }
 
-/// An image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Image {
@@ -130,27 +124,24 @@ pub struct Image {
     pub architecture: Option<String>,
 }
 
-/// A name or a number.
+/// A name or an ID.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum NameOrId {
-    /// A number.
     Id(i64),
     Name(String),
 }
 
-/// A machine. What is absent is what maas-sim would make up.
+/// A machine. Absent fields get maas-sim's defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_id: Option<String>,
-    /// Its name.
     pub hostname: Option<String>,
-    /// Its state in MAAS's words.
+    /// Its state in MAAS's terms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// Who has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// `on` or `off`; absent if MAAS does not know.
@@ -181,17 +172,15 @@ pub struct Machine {
     pub vm_host: Option<NameOrId>,
 }
 
-/// A disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Disk {
     /// Bytes.
     Size(i64),
-    /// Bytes, and the storage pool that it lies in.
+    /// Bytes, and the storage pool that contains it.
     InPool {
         /// Bytes.
         size: i64,
-        /// The storage pool.
         #[serde(default)]
         pool: Option<String>,
     },
@@ -220,10 +209,9 @@ pub struct Interface {
     /// `physical`, `bridge`, `bond` or `vlan`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The number of its VLAN.
+    /// The ID of its VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<i64>,
-    /// What it is made of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<String>,
 }
@@ -232,7 +220,7 @@ pub struct Interface {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lxd {
-    /// Where it is; made up.
+    /// Its address; made up.
     pub address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -241,13 +229,13 @@ pub struct Lxd {
     /// MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<i64>,
-    /// Where disks can lie, the default one first.
+    /// The storage pools, the default one first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_pools: Option<Vec<StoragePool>>,
     /// The machine that it runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// What else uses its cores and memory.
+    /// Other consumers of its cores and memory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<Instance>,
 }
@@ -265,7 +253,7 @@ pub struct StoragePool {
     pub total: Option<i64>,
 }
 
-/// Something in LXD that is no machine of this list.
+/// An instance in LXD that is not a machine of this list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Instance {
@@ -279,17 +267,15 @@ pub struct Instance {
     pub disks: Option<Vec<i64>>,
 }
 
-/// A VM host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VmHost {
-    /// Its number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
     pub name: Option<String>,
     /// The address of its LXD; made up.
     pub power_address: Option<String>,
-    /// Its LXD project, where somebody asked for that.
+    /// Its LXD project, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// `lxd` or `virsh`.
@@ -302,30 +288,26 @@ pub struct VmHost {
     pub pool: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
-    /// How often a core may be promised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_over_commit_ratio: Option<f64>,
-    /// How often memory may be promised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_over_commit_ratio: Option<f64>,
     /// The machine that it runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// false: MAAS never reached its LXD.
+    /// false: MAAS has never reached its LXD.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discovered: Option<bool>,
-    /// false: MAAS does not know yet how much it has.
+    /// false: MAAS does not know its resources yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted: Option<bool>,
 }
 
 impl Inventory {
-    /// Reads a file's text.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("this is no inventory: {error}"))
     }
 
-    /// The text of a file.
     pub fn to_yaml(&self) -> anyhow::Result<String> {
         let header = "# Made by `kubectl maas export`. Start maas-sim with --inventory, or plan with kubectl maas plan --inventory.\n";
         Ok(format!("{header}{}", serde_saphyr::to_string(self)?))

@@ -1,5 +1,5 @@
-//! Reads an inventory from MAAS. Nothing here changes anything: lists only, and never `allocate`, which composes VMs even when it is
-//! only asked what it would do.
+//! Reads an inventory from MAAS. Nothing here changes anything: lists only, and never `allocate`, which composes VMs
+//! even in a dry run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use maas_client::{Client, MachineFilter, PowerState};
 use super::{Disk, Fabric, Image, Instance, Interface, Inventory, Lxd, Machine, Name, NameOrId, Range};
 use super::{StoragePool, Subnet, Vlan, VmHost};
 
-/// Whether networks and addresses are taken along.
+/// Whether networks and addresses are included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addresses {
     /// As they are.
@@ -17,7 +17,7 @@ pub enum Addresses {
     MadeUp,
 }
 
-/// Reads everything that this key may see.
+/// Reads everything that is visible with this key.
 pub async fn read(client: &Client, addresses: Addresses) -> maas_client::Result<Inventory> {
     let machines = client.machines().list(&MachineFilter::default()).await?;
     let hosts = client.vm_hosts().list().await?;
@@ -59,8 +59,8 @@ pub async fn read(client: &Client, addresses: Addresses) -> maas_client::Result<
     })
 }
 
-/// Asks for the LXD projects of VM hosts, which only an administrator may know. The answer holds a private key, of which nothing is
-/// kept.
+/// Reads the LXD projects of VM hosts, which only an administrator may see. The answer contains a private key, which is
+/// dropped.
 pub async fn read_projects(client: &Client, inventory: &mut Inventory) -> maas_client::Result<()> {
     for host in &mut inventory.vm_hosts {
         if let Some(id) = host.id {
@@ -140,8 +140,8 @@ fn beneath(host: &maas_client::VmHost) -> Option<String> {
     host.host.as_ref().map(|machine| machine.system_id.clone()).filter(|id| !id.is_empty())
 }
 
-/// The daemon of a host. What MAAS counts as used beyond the VMs of the list, because this key does not show them or because they are
-/// no machines, is kept as one instance, and taken off the storage pools.
+/// The daemon of a host. What MAAS counts as used beyond the VMs of the list, because this key does not show them or
+/// because they are not machines, is kept as one instance, and subtracted from the storage pools.
 fn daemon(host: &maas_client::VmHost, machines: &[maas_client::Machine], address: &str) -> Lxd {
     let is_here = |machine: &&maas_client::Machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id);
     let vms: Vec<&maas_client::Machine> = machines.iter().filter(is_here).collect();
@@ -200,7 +200,7 @@ fn image(image: &maas_client::BootResource) -> Option<Image> {
     Some(Image { name, architecture: image.architecture.clone() })
 }
 
-/// Subnets, and for made-up ones a range that DHCP serves.
+/// Subnets, and for made-up ones a DHCP range.
 fn networks(subnets: &[maas_client::Subnet], addresses: Addresses) -> (Vec<Subnet>, Vec<Range>) {
     let (mut all, mut ranges) = (Vec::new(), Vec::new());
     for (index, subnet) in subnets.iter().enumerate() {
@@ -211,7 +211,7 @@ fn networks(subnets: &[maas_client::Subnet], addresses: Addresses) -> (Vec<Subne
             all.push(Subnet { cidr, name, vlan, gateway_ip: subnet.gateway_ip.clone() });
             continue;
         }
-        // A name may well be an address, too.
+        // A name may also be an address.
         let name = name.filter(|name| !name.contains(['.', ':', '/']));
         if cidr.contains(':') {
             all.push(Subnet { cidr: format!("fd00:{index:x}::/64"), name, vlan, gateway_ip: None });
@@ -225,7 +225,7 @@ fn networks(subnets: &[maas_client::Subnet], addresses: Addresses) -> (Vec<Subne
     (all, ranges)
 }
 
-/// An address that belongs to nobody (RFC 5737, and from there on).
+/// An address reserved for documentation (RFC 5737), and the following ones.
 fn documentation_address(index: usize) -> String {
     format!("198.{}.{}.{}", 51 + index / 50_000, 100 + index / 250 % 100, 1 + index % 250)
 }

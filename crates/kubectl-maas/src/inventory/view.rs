@@ -1,4 +1,4 @@
-//! An inventory as the planner sees it.
+//! An inventory in the planner's types.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,9 @@ use maas_client::MachineStatus;
 
 use super::{DEFAULT, Disk, Inventory, Lxd, Machine, NameOrId, VmHost};
 
-/// What maas-sim makes up for a machine of which a file says no more than its name.
+/// maas-sim's defaults for a machine of which a file has only the name.
 const MADE_UP: (i64, i64, i64) = (4, 8192, 40_000_000_000);
 
-/// What the planner looks at.
 pub fn view(inventory: &Inventory) -> forecast::Inventory {
     let names = |all: &[super::Name]| all.iter().map(|it| it.name.clone()).chain([DEFAULT.to_owned()]).collect();
     let hosts = inventory.vm_hosts.iter().enumerate();
@@ -26,12 +25,12 @@ pub fn view(inventory: &Inventory) -> forecast::Inventory {
     }
 }
 
-/// The number of a host; a file that is written by hand may leave it out.
+/// The ID of a host; a handwritten file may omit it.
 fn number(host: &VmHost, index: usize) -> i64 {
     host.id.unwrap_or_else(|| i64::try_from(index + 1).unwrap_or(i64::MAX))
 }
 
-/// Who a machine is. In a file that is written by hand it may have only a name.
+/// The identity of a machine. In a handwritten file it may have only a name.
 fn id(machine: &Machine, index: usize) -> String {
     machine.system_id.clone().or_else(|| machine.hostname.clone()).unwrap_or_else(|| format!("machine-{index}"))
 }
@@ -60,7 +59,7 @@ fn candidate(inventory: &Inventory, index: usize, machine: &Machine) -> Candidat
     }
 }
 
-/// The number of the host that a VM names. One that is not in the list is a VM all the same.
+/// The ID of the host that a VM names. With an unknown host it is still a VM.
 fn host_number(inventory: &Inventory, wanted: &NameOrId) -> i64 {
     let mut hosts = inventory.vm_hosts.iter().enumerate();
     match wanted {

@@ -1,4 +1,4 @@
-//! What Cluster API is told to have, as groups of machines.
+//! The desired state of Cluster API objects as groups of machines.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +18,14 @@ const DEPLOYMENT_LABEL: &str = "cluster.x-k8s.io/deployment-name";
 const SET_LABEL: &str = "cluster.x-k8s.io/set-name";
 const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
 
-/// The groups of all clusters, and what a reader has to know about them.
+/// The groups of all clusters, and notes about them.
 #[derive(Debug, Default)]
 pub struct Desired {
     /// The control plane of each cluster before its workers.
     pub groups: Vec<Group>,
-    /// What looks after the machines.
+    /// The health checks of the machines.
     pub checks: Vec<HealthCheck>,
-    /// What could not be planned, in sentences.
+    /// Messages about what could not be planned.
     pub notes: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["labels"].get(name)?.as_str()
 }
 
-/// A cluster and what belongs to it.
+/// A cluster and its objects.
 struct Known<'a> {
     objects: &'a Objects,
     cluster: &'a Value,
@@ -145,7 +145,7 @@ impl Known<'_> {
         let mut members = self.members(&members, template, text(object, "/spec/template/spec/version"));
         let kind = first(object, &["/spec/rollout/strategy/type", "/spec/strategy/type"]).and_then(Value::as_str);
         if of == SET_LABEL || kind == Some("OnDelete") {
-            // Nobody replaces these machines: only what comes later is made from the new template.
+            // Nothing replaces these machines: only later ones are created from the new template.
             if members.iter().any(|member| member.outdated) {
                 notes.push(format!(
                     "{name} replaces machines only when a person deletes them; they are left as they are"
@@ -171,7 +171,7 @@ impl Known<'_> {
         }
     }
 
-    /// What a template asks for.
+    /// What a template requests.
     fn intent(&self, template: Option<&Value>) -> Result<intent::Intent, Problem> {
         let unknown = |message: String| Problem { reason: "TemplateNotFound", message };
         let name = template.map(|it| text(it, "/name")).unwrap_or_default();
@@ -189,7 +189,8 @@ impl Known<'_> {
         intent::resolve(&spec, false)
     }
 
-    /// The zones over which the control plane is spread: those that the MaasCluster names, else those that its status shows.
+    /// The zones over which the control plane is spread: those that the MaasCluster names, otherwise those in its
+    /// status.
     fn failure_domains(&self) -> Vec<String> {
         let reference: Option<Reference> =
             serde_json::from_value(self.cluster["spec"]["infrastructureRef"].clone()).ok();
@@ -231,7 +232,7 @@ impl Known<'_> {
     }
 }
 
-/// The machine in MAAS that an object holds: the one of its journal, or of its provider ID. A copy holds nothing (S25).
+/// The machine in MAAS that an object holds: from its journal, or from its provider ID. A copy holds nothing (S25).
 pub fn system_id(object: &Value) -> Option<String> {
     let typed: MaasMachine = serde_json::from_value(object.clone()).ok()?;
     let journal = Journal::read(typed.metadata.annotations.as_ref()).ok().flatten();
@@ -269,7 +270,7 @@ fn health_check(objects: &Objects, check: &Value) -> HealthCheck {
     }
 }
 
-/// Whether a machine meets one expression of a label selector. One that is not understood is not met.
+/// Whether a machine matches one expression of a label selector. An unknown expression does not match.
 fn meets(machine: &Value, expression: &Value) -> bool {
     let has = label(machine, text(expression, "/key"));
     let among = |value: &str| expression["values"].as_array().into_iter().flatten().any(|it| it == value);
@@ -290,7 +291,7 @@ fn number(value: Option<&Value>) -> Option<usize> {
     usize::try_from(value?.as_u64()?).ok()
 }
 
-/// A number, or a share of `whole` such as "40%".
+/// A number, or a percentage of `whole` such as "40%".
 fn amount(value: &Value, whole: usize, up: bool) -> usize {
     if let Some(number) = number(Some(value)) {
         return number;
@@ -299,7 +300,7 @@ fn amount(value: &Value, whole: usize, up: bool) -> usize {
     percent.map_or(0, |percent| if up { (whole * percent).div_ceil(100) } else { whole * percent / 100 })
 }
 
-/// Changes the replicas of a group: `md-0=5`, or `cluster/md-0=5` where several have one of that name.
+/// Changes the replicas of a group: `md-0=5`, or `cluster/md-0=5` if several clusters have a group of that name.
 pub(super) fn scale(groups: &mut [Group], wish: &str) -> anyhow::Result<()> {
     let Some((name, count)) = wish.split_once('=') else {
         bail!("--scale {wish}: write GROUP=REPLICAS, such as md-0=5")

@@ -1,4 +1,4 @@
-//! `kubectl maas plan`: will it fit, and what dies with that rack?
+//! `kubectl maas plan`: does a change fit, and what is lost with a rack?
 
 mod groups;
 mod objects;
@@ -15,7 +15,6 @@ pub use groups::{Desired, desired, system_id};
 pub use objects::Objects;
 pub use render::{render, to_json};
 
-/// What is asked.
 #[derive(Debug, Clone, Default)]
 pub struct Question {
     /// Only these clusters, by name; empty: all.
@@ -28,26 +27,23 @@ pub struct Question {
     pub without: Vec<String>,
 }
 
-/// What is answered.
 #[derive(Debug)]
 pub struct Answer {
-    /// What would happen.
     pub forecast: Forecast,
-    /// What each cluster loses, if that was asked.
+    /// What each cluster loses, if requested.
     pub impacts: Vec<Impact>,
-    /// What could not be planned, in sentences.
+    /// Messages about what could not be planned.
     pub notes: Vec<String>,
 }
 
 impl Answer {
-    /// Whether everything fits, and everything that is lost comes back by itself.
+    /// Whether everything fits, and everything that is lost recovers by itself.
     pub fn is_good(&self) -> bool {
         let comes_back = |impact: &Impact| matches!(impact.fate, Fate::Untouched | Fate::Recovers);
         self.forecast.fits() && self.impacts.iter().all(comes_back)
     }
 }
 
-/// Answers a question.
 pub fn answer(
     inventory: &forecast::Inventory,
     mut desired: Desired,
@@ -70,7 +66,7 @@ pub fn answer(
             bail!("there is no cluster {name} with machines to plan; name one as kubectl get clusters shows it");
         }
     }
-    // The others take no step, but what they wait for is waited for by them as well.
+    // The other groups change nothing, but machines that they still wait for count as demand.
     for group in desired.groups.iter_mut().filter(|group| !is_asked(group)) {
         group.replicas = group.members.iter().filter(|member| !member.leaving).count();
         for member in &mut group.members {
@@ -97,7 +93,7 @@ pub fn answer(
     Ok(Answer { forecast: Forecast::default(), impacts, notes: desired.notes })
 }
 
-/// Whether any VM names an LXD project, which costs MAAS a question for each host.
+/// Whether any VM names an LXD project, which costs a read per host from MAAS.
 pub fn asks_for_projects(desired: &Desired) -> bool {
     let named = |group: &Group| matches!(&group.intent, Ok(Intent::Vm(vm)) if vm.project.is_some());
     desired.groups.iter().any(named)

@@ -1,4 +1,4 @@
-//! Kubernetes objects to plan with: those of the file over those of the cluster.
+//! Kubernetes objects to plan with: those of the file take precedence over those of the cluster.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -19,7 +19,6 @@ const KINDS: [(&str, &str); 6] = [
     ("cluster.x-k8s.io", "MachineHealthCheck"),
     ("controlplane.cluster.x-k8s.io", "KubeadmControlPlane"),
 ];
-/// Our own.
 const OURS: [&str; 3] = ["MaasCluster", "MaasMachine", "MaasMachineTemplate"];
 
 /// Objects by kind, namespace and name.
@@ -28,7 +27,7 @@ pub struct Objects {
     all: BTreeMap<(String, String, String), Value>,
 }
 
-/// A file itself, or what kubectl takes from a folder.
+/// A file itself, or the files that kubectl would read from a directory.
 fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -40,7 +39,7 @@ fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 impl Objects {
-    /// Objects of a file; those without a namespace are in `namespace`.
+    /// Parses manifests; objects without a namespace are in `namespace`.
     pub fn parse(manifests: &str, namespace: &str) -> anyhow::Result<Self> {
         let mut objects = Self::default();
         let documents: Vec<Value> = serde_saphyr::from_multiple(manifests).context("this is no YAML")?;
@@ -65,7 +64,7 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Reads a file, every manifest of a folder, or standard input for `-`.
+    /// Reads a file, every manifest of a directory, or standard input for `-`.
     pub fn read(path: &str, namespace: &str) -> anyhow::Result<Self> {
         if path == "-" {
             let mut manifests = String::new();
@@ -102,7 +101,8 @@ impl Objects {
         self.all.insert((part("/kind"), part("/metadata/namespace"), part("/metadata/name")), object);
     }
 
-    /// These objects, with those of a file over them. What the file leaves out of a spec is not kept: it is what would be applied.
+    /// These objects, overlaid with those of a file. Fields that the file omits from a spec are not kept: it is what
+    /// would be applied.
     #[must_use]
     pub fn overlaid(mut self, file: &Self) -> Self {
         for object in file.all.values() {
@@ -117,17 +117,14 @@ impl Objects {
         self
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// One object.
     pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
         self.all.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned()))
     }
 
-    /// All of a kind.
     pub fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
         self.all.iter().filter(move |((of, ..), _)| of == kind).map(|(_, object)| object)
     }

@@ -1,4 +1,4 @@
-//! An answer for people and for programs.
+//! Renders an answer for people and for programs.
 
 use std::fmt::Write as _;
 
@@ -134,7 +134,7 @@ fn render_impacts(impacts: &[Impact]) -> String {
     out
 }
 
-/// A word for programs and a sentence for people.
+/// An identifier for programs and a message for people.
 fn fate(fate: &Fate) -> (&'static str, String) {
     match fate {
         Fate::Untouched => ("untouched", String::new()),

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::inventory::{Inventory, view};
 
-/// A cluster of three control planes on metal and two VMs, as users of either dialect write it.
+/// A cluster with three control plane machines on bare metal and two VMs, in either API version.
 fn manifests(version: &str) -> String {
     let reference = |group: &str, kind: &str, name: &str| match version {
         "v1beta1" => json!({"apiVersion": format!("{group}.cluster.x-k8s.io/v1beta1"), "kind": kind, "name": name}),
@@ -113,7 +113,7 @@ fn a_larger_group_tells_what_is_missing_and_does_not_fit() {
     assert_eq!(to_json(&answer)["fits"], false);
 }
 
-/// The same cluster when it runs: Machines, their MaasMachines, a MachineHealthCheck for the control plane.
+/// The same cluster running: Machines, their MaasMachines, a MachineHealthCheck for the control plane.
 fn running() -> Objects {
     let mut text = manifests("v1beta2");
     for (name, id, zone) in [("cp-1", "a", "az1"), ("cp-2", "b", "az2"), ("cp-3", "c", "az1")] {
@@ -168,7 +168,7 @@ fn losing_a_zone_is_told_by_cluster() {
     };
     let one = lose("az2").unwrap();
     assert!(!one.is_good());
-    // Cluster API asks for the replacement in the zone that is lost, as long as that is a failure domain.
+    // Cluster API requests the replacement in the lost zone, as long as that is a failure domain.
     let shown = render(&one, false);
     assert!(
         shown.contains("1 of 3") && shown.contains("one more machine with 4 cores and 16 GB of memory in zone az2"),

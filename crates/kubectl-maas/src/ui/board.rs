@@ -1,4 +1,4 @@
-//! What the page shows, and whom to tell what changes in it.
+//! The objects that the page shows, and the subscribers to their changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
-/// As many changes may wait for a page that is slow; then it gets everything anew.
+/// This many changes may wait for a slow page; then it gets everything again.
 const WAITING: usize = 64;
 
-/// Objects by their key, such as `machine/default/m1`. Cheap to clone; clones share everything.
+/// Objects by their key, such as `machine/default/m1`. Clones share them.
 #[derive(Clone)]
 pub(super) struct Board {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
@@ -23,7 +23,7 @@ impl Default for Board {
 }
 
 impl Board {
-    /// Everything whose key begins with one of `kinds` is from now on what `objects` says, and nothing else.
+    /// Replaces everything whose key begins with one of `kinds` by `objects`.
     pub(super) fn replace(&self, kinds: &[&str], objects: BTreeMap<String, Value>) {
         let mut known = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         let is_meant = |key: &str| key.split('/').next().is_some_and(|kind| kinds.contains(&kind));
@@ -40,12 +40,12 @@ impl Board {
             known.remove(key);
         }
         if !set.is_empty() || !gone.is_empty() {
-            // Nobody may be looking.
+            // There may be no subscriber.
             let _ = self.changes.send(json!({"set": set, "gone": gone}).to_string().into());
         }
     }
 
-    /// Everything, and what changes from then on.
+    /// Everything, and the changes from then on.
     pub(super) fn subscribe(&self) -> (Arc<str>, broadcast::Receiver<Arc<str>>) {
         let known = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         (json!({"reset": true, "set": *known}).to_string().into(), self.changes.subscribe())

@@ -1,4 +1,4 @@
-//! Reads what the page shows, again and again, without ever taking much of anybody's time.
+//! Reads what the page shows, periodically and with little load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::explain::{is_good, what_to_do};
 use crate::plan::system_id;
 use crate::text;
 
-/// How soon Kubernetes is asked again at the earliest.
+/// The minimum polling interval of Kubernetes.
 const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
-/// How soon MAAS is asked again at the earliest.
+/// The minimum polling interval of MAAS.
 const MAAS_EVERY: Duration = Duration::from_secs(10);
-/// What took a second is asked for again after ten: a MAAS with a thousand machines lists them in half a minute.
+/// A read that took a second is repeated after ten: a MAAS with a thousand machines takes half a minute to list them.
 const REST: u32 = 10;
 
-/// Keeps a board up to date for as long as the program runs.
+/// Keeps a board up to date as long as the program runs.
 pub(super) fn start(board: &Board, sources: &Arc<Sources>) {
     let about = json!({
         "namespace": (!sources.all_namespaces).then(|| sources.cluster.namespace()),
@@ -38,8 +38,8 @@ pub(super) fn start(board: &Board, sources: &Arc<Sources>) {
     tokio::spawn(keep(board.clone(), "maas", &["host", "metal"], MAAS_EVERY, move || read_maas(Arc::clone(&of_maas))));
 }
 
-/// Reads objects of some kinds from one source for ever. What was read last stays while the source cannot be read, and the page is told
-/// how old it is.
+/// Reads objects of some kinds from one source for ever. The last result stays while the source cannot be read, and the
+/// page shows its age.
 async fn keep<F>(board: Board, source: &str, kinds: &[&str], every: Duration, mut read: impl FnMut() -> F)
 where
     F: Future<Output = anyhow::Result<BTreeMap<String, Value>>>,
@@ -113,7 +113,7 @@ pub(super) async fn details(sources: &Sources, namespace: &str, name: &str) -> a
     }))
 }
 
-/// What the last placement said about every host: the manager tells it in an event, a line for each.
+/// What the last placement reported about every host: the manager publishes it in an event, with a line for each.
 fn placement(events: &[Value]) -> Option<Vec<Value>> {
     let is_placement =
         |reason: &str| reason == reasons::HOST_SELECTED || LxdErrorKind::ALL.iter().any(|kind| kind.reason() == reason);

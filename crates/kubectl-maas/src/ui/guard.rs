@@ -1,8 +1,8 @@
-//! Who may ask the page's server: the page of this run, in a browser of this machine, and nobody else.
+//! Access to the page's server: only the page of this run, in a browser on this machine.
 //!
-//! Listening on loopback keeps other machines out, but not other users of this one, and not the pages of other sites, which a browser
-//! lets send requests to loopback. So every request carries a token of this run, names this server as its host (a name that
-//! somebody's DNS leads to loopback is another host), and comes from its own page.
+//! Listening on loopback keeps other machines out, but not other users of this one, and not the pages of other sites,
+//! from which a browser permits requests to loopback. So every request carries a token of this run, names this server
+//! as its host (a name that somebody's DNS resolves to loopback is another host), and comes from its own page.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::ConstantTimeEq as _;
 
-/// What a request must show.
+/// What a request must present.
 #[derive(Clone)]
 pub(super) struct Guard {
     token: SecretString,
@@ -25,7 +25,7 @@ impl Guard {
         Self { token: token.into(), port }
     }
 
-    /// Where the page is. Whoever has this may read what the page shows.
+    /// The URL of the page. Whoever has it can read what the page shows.
     pub(super) fn url(&self, address: std::net::IpAddr) -> String {
         let address = std::net::SocketAddr::new(address, self.port);
         format!("http://{address}/?token={}", self.token.expose_secret())
@@ -35,7 +35,7 @@ impl Guard {
         ["127.0.0.1", "[::1]", "localhost"].map(|name| format!("{name}:{}", self.port))
     }
 
-    /// Why a request is refused.
+    /// The reason to refuse a request.
     fn judge(
         &self,
         method: &Method,
@@ -52,7 +52,7 @@ impl Guard {
             return Err((StatusCode::FORBIDDEN, "requests of other sites are refused"));
         }
         let site = value(HeaderName::from_static("sec-fetch-site"));
-        // A link may open the page in a tab of its own; no other site gets it into a frame.
+        // A link may open the page in its own tab; no other site can embed it in a frame.
         let opens_page = path == "/" && value(HeaderName::from_static("sec-fetch-dest")) == Some("document");
         if site.is_some_and(|site| site != "same-origin" && !opens_page) {
             return Err((StatusCode::FORBIDDEN, "requests of other sites are refused"));
@@ -60,7 +60,8 @@ impl Guard {
         if method != Method::GET {
             return Err((StatusCode::METHOD_NOT_ALLOWED, "there is nothing to change here"));
         }
-        // The page is opened by its address; its own requests carry the token where no log and no history keeps it.
+        // The page is opened by its URL; its own requests carry the token in a header, which no log and no history
+        // keeps.
         let of_address = query.split('&').find_map(|pair| pair.strip_prefix("token=")).filter(|_| path == "/");
         let of_header = value(header::AUTHORIZATION).and_then(|text| text.strip_prefix("Bearer "));
         let given = of_header.or(of_address).unwrap_or_default();
@@ -74,7 +75,7 @@ impl Guard {
     }
 }
 
-/// Refuses what the guard refuses, and tells the browser to be strict with what is answered.
+/// Refuses what the guard refuses, and makes the browser apply strict policies to the response.
 pub(super) async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let uri = request.uri();
     let verdict = guard.judge(request.method(), uri.path(), uri.query().unwrap_or_default(), request.headers());

@@ -1,6 +1,7 @@
-//! `kubectl maas ui`: one page that shows what is going on, served from this program on loopback.
+//! `kubectl maas ui`: a page that shows the current state, served by this program on loopback.
 //!
-//! It reads with the user's own kubeconfig and MAAS key and changes nothing. Everything that the browser needs is in the program.
+//! It reads with the user's own kubeconfig and MAAS key and changes nothing. Everything that the browser needs is in
+//! the program.
 
 mod board;
 mod gather;
@@ -37,9 +38,9 @@ const SCRIPT: &str = include_str!("page.js");
 /// How the page is served.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Where; loopback only.
+    /// The address to listen on; loopback only.
     pub address: IpAddr,
-    /// The port; 0 takes any that is free.
+    /// The port; 0 takes any free one.
     pub port: u16,
     /// Open it in the user's browser.
     pub open: bool,
@@ -47,7 +48,6 @@ pub struct Options {
     pub all_namespaces: bool,
 }
 
-/// What the page reads from.
 pub(crate) struct Sources {
     cluster: Cluster,
     maas: Option<Client>,
@@ -60,7 +60,7 @@ struct Served {
     sources: Arc<Sources>,
 }
 
-/// Serves the page until the program is ended.
+/// Serves the page until the program ends.
 pub async fn serve(cluster: Cluster, maas: Option<Client>, options: Options) -> anyhow::Result<()> {
     if !options.address.is_loopback() {
         bail!(
@@ -99,7 +99,7 @@ fn router(served: Served, guard: Guard) -> Router {
         .layer(middleware::from_fn_with_state(guard, guarded))
 }
 
-/// The page, with its style and script in it: no request but those that carry the token.
+/// The page, with its style and script inline: the only requests are those that carry the token.
 async fn page() -> Response {
     let nonce = format!("{:032x}", rand::random::<u128>());
     let page = PAGE.replace("{{style}}", STYLE).replace("{{script}}", SCRIPT).replace("{{nonce}}", &nonce);
@@ -128,7 +128,7 @@ async fn live(State(served): State<Served>) -> Sse<impl Stream<Item = Result<Eve
     Sse::new(stream).keep_alive(KeepAlive::default())
 }
 
-/// The next change. A page that was too slow gets everything anew.
+/// The next change. A page that was too slow gets everything again.
 async fn next(board: &Board, changes: &mut Receiver<Arc<str>>) -> Option<(Arc<str>, Option<Receiver<Arc<str>>>)> {
     match changes.recv().await {
         Ok(text) => Some((text, None)),
@@ -146,7 +146,7 @@ struct Which {
     name: String,
 }
 
-/// One machine in full: conditions, events, its life.
+/// One machine in full: conditions, events, timeline.
 async fn machine(State(served): State<Served>, Query(which): Query<Which>) -> Response {
     match gather::details(&served.sources, &which.namespace, &which.name).await {
         Ok(details) => Json(details).into_response(),
@@ -154,8 +154,8 @@ async fn machine(State(served): State<Served>, Query(which): Query<Which>) -> Re
     }
 }
 
-/// Opens the page in the user's browser, by way of a file that only the user can read: what is on a command line everybody on this
-/// machine can see. The file is there as long as the answer is kept.
+/// Opens the page in the user's browser, through a file that only the user can read: command lines are visible to
+/// everybody on this machine. The file exists as long as the returned value is kept.
 fn open(url: &str) -> Option<tempfile::NamedTempFile> {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let written = tempfile::Builder::new().prefix("kubectl-maas-").suffix(".html").tempfile().and_then(|mut file| {

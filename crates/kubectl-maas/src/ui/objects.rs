@@ -1,4 +1,4 @@
-//! Kubernetes' and MAAS's objects as the page shows them: little of each, so that a thousand are sent in a moment.
+//! Objects of Kubernetes and MAAS as the page shows them: few fields of each, so that a thousand are sent quickly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::machines::{waits_for, waits_since};
 use crate::{condition, hosts, text};
 
-/// As many events are shown, the newest.
+/// How many events are shown, newest first.
 const EVENTS: usize = 300;
 
 fn full_name(object: &Value) -> String {
@@ -63,7 +63,7 @@ fn cluster(cluster: &Value, infrastructure: &BTreeMap<String, &Value>) -> Value 
     })
 }
 
-/// What is said about VMs that have to leave a host: on the host's MaasMachine, and on the MaasClusters whose VMs they are.
+/// The evacuation message: on the host's MaasMachine, and on the MaasClusters that own the VMs.
 fn evacuating(object: &Value) -> Option<&str> {
     let condition = condition(object, "Evacuating").filter(|it| it["status"] == "True")?;
     Some(text(condition, "/message"))
@@ -126,7 +126,7 @@ pub(super) fn event(event: &Value) -> Value {
     })
 }
 
-/// Hosts and metal of MAAS.
+/// Hosts and bare metal of MAAS.
 pub(super) fn of_maas(
     vm_hosts: &[VmHost],
     machines: &[maas_client::Machine],
@@ -171,7 +171,7 @@ fn metal(machine: &maas_client::Machine, is_host: bool, now: Timestamp) -> Value
     })
 }
 
-/// What a machine is to us: free, ours, somebody's, quarantined, broken, or not ready.
+/// A machine's use: free, ours, somebody's, quarantined, broken, or not ready.
 fn use_of(machine: &maas_client::Machine, now: Timestamp) -> &'static str {
     let status = machine.status;
     let is = |wanted: MachineStatus| status == Some(wanted);

@@ -1,4 +1,4 @@
-//! The life of one machine: when it was asked for, allocated, deployed and joined, and how long each took.
+//! The timeline of one machine: when it was requested, allocated, deployed and joined, and how long each step took.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{condition, text};
 
-/// The steps in order, each with the seconds until the next; the last one with those until `now`, unless nothing more is to come.
+/// The steps in order, each with the seconds until the next; the last one with those until `now`, unless no further
+/// step follows.
 pub(super) fn timeline(
     object: &Value,
     machine: Option<&Value>,
@@ -18,13 +19,13 @@ pub(super) fn timeline(
     let at = |object: &Value, pointer: &str| text(object, pointer).parse::<Timestamp>().ok();
     let created = at(object, "/metadata/creationTimestamp");
     steps.extend(created.map(|time| (time, "Asked for".to_owned())));
-    // MAAS tells seconds, and several steps may fall into one.
+    // MAAS reports seconds, and several steps may fall into one.
     let mut events: Vec<_> = events.iter().collect();
     events.sort_by_key(|event| event.id);
     for event in &events {
         let entered = event.status_change().map(|(_, entered)| entered.name().to_owned());
         let time = event.created.as_deref().and_then(moment);
-        // Whoever had the machine before is another story.
+        // Events of the machine's previous holders do not count.
         if let (Some(entered), Some(time)) = (entered, time)
             && created.is_none_or(|created| time.as_second() >= created.as_second())
         {
@@ -52,7 +53,7 @@ pub(super) fn timeline(
     shown.collect()
 }
 
-/// MAAS's time: `Sun, 15 Nov. 2026 20:32:02`, with months as Django shortens them (`Sept.`, `March`), in UTC.
+/// MAAS's time format: `Sun, 15 Nov. 2026 20:32:02`, with months as Django abbreviates them (`Sept.`, `March`), in UTC.
 fn moment(words: &str) -> Option<Timestamp> {
     let words: Vec<&str> = words.split_whitespace().collect();
     let [_, day, month, year, time] = words.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! A cluster of one Node, in memory.
+//! An in-memory cluster with one Node.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -32,7 +32,7 @@ impl Default for MemoryCluster {
 }
 
 impl MemoryCluster {
-    /// Gives a certificate, as the manager does.
+    /// Provides a certificate, as the manager does.
     pub(crate) fn give_certificate(&self, pem: &str) {
         let fingerprint = Fingerprint::of_pem(pem).unwrap();
         *self.certificate.lock().unwrap() = Lookup::Found(Certificate { fingerprint, pem: pem.to_owned() });

@@ -1,4 +1,4 @@
-//! The shipped manifest on a real API server with two played nodes, one of which has a real LXD.
+//! The shipped manifest on a real API server with two simulated nodes, one of which has a real LXD.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ pub(crate) struct Scene {
     pub(crate) folder: tempfile::TempDir,
 }
 
-/// A port that nobody has, and that the kernel gives to nobody's outgoing connection before it is used.
+/// A free port that the kernel does not assign to an outgoing connection before it is used.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + u16::try_from(std::process::id() % 20_000).unwrap();
@@ -43,7 +43,7 @@ pub(crate) async fn scene(version: KubernetesVersion) -> Scene {
     let options = NodePlayerOptions::default()
         .image("registry.example/team/lxd-initializer", PROGRAM)
         .hook(move |plan| {
-            // This machine is no node of MAAS: its LXD has neither zfs nor br0, and Pods share its ports.
+            // This machine is not a MAAS node: its LXD has neither zfs nor br0, and Pods share its ports.
             let port = ports[&plan.node];
             plan.moved_ports.insert(8081, port);
             plan.env.push(("HEALTH_ADDRESS".into(), format!("127.0.0.1:{port}")));
@@ -78,7 +78,7 @@ pub(crate) async fn scene(version: KubernetesVersion) -> Scene {
 }
 
 impl Scene {
-    /// What the documents say: copy, `sed`, `kubectl apply`.
+    /// The documented steps: copy, `sed`, `kubectl apply`.
     pub(crate) async fn apply_manifest(&self) {
         let file = self.folder.path().join("lxd-initializer-daemonset.yaml");
         std::fs::write(&file, manifest::DAEMON_SET).unwrap();

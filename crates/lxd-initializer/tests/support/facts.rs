@@ -1,4 +1,4 @@
-//! Facts of a node that is right, to be changed by each test.
+//! Facts of a node in the desired state, to be modified by each test.
 
 use clap::Parser;
 use jiff::Timestamp;
@@ -71,7 +71,7 @@ pub(crate) fn view(host: Lookup<VmHost>) -> MaasFacts {
     MaasFacts::Here(Box::new(MaasView { machine: Lookup::Found(machine), host }))
 }
 
-/// A node that is right, in standalone mode, but for its report.
+/// A node in the desired state, in standalone mode, except for its report.
 pub(crate) fn right() -> Observed {
     Observed {
         node: Lookup::Found(NodeFacts::default()),
@@ -107,7 +107,7 @@ pub(crate) fn plan(observed: &Observed) -> Plan {
     decide(&settings(), observed, NOW)
 }
 
-/// The write to LXD, MAAS or the host, if any; a report on the Node is none.
+/// The write to LXD, MAAS or the host, if any; a report on the Node does not count.
 pub(crate) fn write(plan: &Plan) -> Option<EffectKind> {
     plan.effect.as_ref().map(Effect::kind).filter(|kind| *kind != EffectKind::Report)
 }

@@ -31,7 +31,7 @@ impl RealLxd {
         self.node.address()
     }
 
-    /// Of the node's network card.
+    /// The MAC address of the node's NIC.
     pub(crate) fn mac(&self) -> String {
         self.node.mac().unwrap()
     }
@@ -45,7 +45,7 @@ impl RealLxd {
         self.node.daemon_mut().kill();
     }
 
-    /// Starts it again on what is in its directory.
+    /// Starts it again with the content of its directory.
     pub(crate) async fn launch(&mut self) {
         self.node.daemon_mut().restart().await.unwrap();
     }
@@ -55,7 +55,7 @@ impl RealLxd {
         self.node.unmount_pools().unwrap();
     }
 
-    /// Makes an empty VM, as MAAS composes one.
+    /// Creates an empty VM, as MAAS composes one.
     pub(crate) async fn make_vm(&self, project: &str, name: &str) {
         let vm = json!({
             "name": name, "type": "virtual-machine", "source": {"type": "none"}, "profiles": [],

@@ -23,7 +23,7 @@ pub(crate) struct Scene {
     pub(crate) identity: Identity,
 }
 
-/// A fresh LXD, and a manager that has given its certificate.
+/// A fresh LXD, and a manager that has provided its certificate.
 pub(crate) async fn scene() -> Scene {
     let (identity, cluster) = (pair("c1"), Arc::new(MemoryCluster::default()));
     cluster.give_certificate(identity.certificate_pem());

@@ -1,4 +1,4 @@
-//! What the tests on real LXD daemons share.
+//! Helpers for the tests on real LXD daemons.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub(crate) mod cluster;
@@ -32,7 +32,7 @@ use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use self::{cluster::MemoryCluster, lxd::RealLxd};
 
-/// Settings for a node whose LXD is this one: driver dir, its bridge, its address.
+/// Settings for a node with this LXD: driver dir, its bridge, its address.
 pub(crate) fn settings(lxd: &RealLxd, state: &Path, more: &[&str]) -> Settings {
     let own = [
         "lxd-initializer",
@@ -45,7 +45,7 @@ pub(crate) fn settings(lxd: &RealLxd, state: &Path, more: &[&str]) -> Settings {
     ]
     .map(str::to_owned);
     let mut all: Vec<String> = own.into();
-    // The last of two equal flags would be an error, so those given here replace the others.
+    // A repeated flag is an error, so those given here replace the others.
     for flag in more {
         let name = flag.split('=').next().unwrap();
         all.retain(|own| own.split('=').next() != Some(name));
@@ -59,7 +59,7 @@ pub(crate) fn agent(settings: &Settings, cluster: &Arc<MemoryCluster>) -> Agent 
     Agent::new(settings.clone(), GivenCredentials::default(), cluster.clone(), Arc::new(Status::default()))
 }
 
-/// Counts what is written to LXD, on the wire.
+/// Counts writes to LXD, on the wire.
 #[derive(Clone, Default)]
 pub(crate) struct Writes(Arc<AtomicUsize>);
 
@@ -82,7 +82,7 @@ impl Writes {
     }
 }
 
-/// Carries out every write and loses its answer, as a connection that breaks does.
+/// Performs every write and loses its answer, like a broken connection.
 pub(crate) fn losing_answers() -> LxdHook {
     Arc::new(|inner: Transport| {
         BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
@@ -95,7 +95,7 @@ pub(crate) fn losing_answers() -> LxdHook {
     })
 }
 
-/// Takes a port at the very moment when LXD is told to listen on it; the second value lets it go.
+/// Takes a port at the very moment when LXD is told to listen on it; the second value releases it.
 pub(crate) fn occupying(at: SocketAddr) -> (LxdHook, Arc<Mutex<Option<TcpListener>>>) {
     let held = Arc::new(Mutex::new(None));
     let holder = held.clone();
@@ -112,7 +112,7 @@ pub(crate) fn occupying(at: SocketAddr) -> (LxdHook, Arc<Mutex<Option<TcpListene
     (hook, held)
 }
 
-/// Passes until nothing is left to do, and what was done.
+/// Runs passes until nothing is left to do; returns the last one and the effects.
 pub(crate) async fn settle(agent: &mut Agent) -> (Pass, Vec<EffectKind>) {
     let mut done = Vec::new();
     for _ in 0..40 {
@@ -125,14 +125,14 @@ pub(crate) async fn settle(agent: &mut Agent) -> (Pass, Vec<EffectKind>) {
     panic!("it does not settle: {done:?}");
 }
 
-/// Settles and expects a node that is right.
+/// Settles and expects a node in the desired state.
 pub(crate) async fn settle_ready(agent: &mut Agent) -> Vec<EffectKind> {
     let (pass, done) = settle(agent).await;
     assert_eq!(pass.plan.state, State::Ready, "{:#?}", pass.plan.conditions);
     done
 }
 
-/// Settles and expects a sentence with these words.
+/// Settles and expects a message with these words.
 pub(crate) async fn settle_with(agent: &mut Agent, state: State, words: &str) -> Vec<EffectKind> {
     let (pass, done) = settle(agent).await;
     assert_eq!(pass.plan.state, state, "{}", pass.plan.message);

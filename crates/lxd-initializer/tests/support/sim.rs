@@ -1,4 +1,4 @@
-//! A node with a real LXD in a simulated MAAS, which connects to that LXD with the key that the agent gave it.
+//! A node with a real LXD in a simulated MAAS, which connects to that LXD with the key that the agent provided.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{cluster::MemoryCluster, lxd::RealLxd, settings, settle};
 
-/// The secret part of the API key; it must show up nowhere.
+/// The secret part of the API key; it must not appear anywhere.
 pub(crate) const CANARY: &str = "CANARYapikeysecret";
 
 /// A simulated MAAS that is listening.
@@ -33,7 +33,7 @@ pub(crate) fn key() -> String {
 }
 
 impl Maas {
-    /// One that deployed the machine `abc123`, which is the node `n1`.
+    /// A MAAS that deployed the machine `abc123`, which is the node `n1`.
     pub(crate) async fn start(version: &str, lxd: &RealLxd) -> Self {
         let maas = Self::empty(version).await;
         let ip = lxd.ip.to_string();
@@ -47,7 +47,7 @@ impl Maas {
         maas
     }
 
-    /// One that knows no machine.
+    /// A MAAS without machines.
     pub(crate) async fn empty(version: &str) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = Config {
@@ -63,7 +63,7 @@ impl Maas {
         maas
     }
 
-    /// The subnet of the node, which is made with it.
+    /// The subnet of the node, created with it.
     pub(crate) fn network(&self, lxd: &RealLxd) -> String {
         let ip = lxd.ip.to_string();
         let network = format!("{}.0/24", ip.rsplit_once('.').unwrap().0);
@@ -82,7 +82,7 @@ impl Maas {
         self.sim.control().add_fault(rule)
     }
 
-    /// What was asked of it that is no question, by kind.
+    /// Requests that are not reads, by kind.
     pub(crate) fn writes(&self) -> Vec<String> {
         let all = self.sim.control().ledger(None);
         all.into_iter().filter(|entry| entry.method != "GET").map(|entry| entry.kind).collect()
@@ -130,13 +130,13 @@ impl Scene {
     }
 
     pub(crate) fn agent_with(&self, more: &[&str], given: GivenCredentials) -> Agent {
-        // MAAS is asked anew at every look, as after ten minutes in real life.
+        // MAAS is read again in every pass, as after ten minutes in production.
         let usual = ["--zone=az1", "--resource-pool=blue", "--maas-seconds=1"];
         let settings = settings(&self.lxd, self.state.path(), &[&usual, more].concat());
         Agent::new(settings, given, self.cluster.clone(), Arc::new(Status::default()))
     }
 
-    /// Of the key pair that the agent made.
+    /// The fingerprint of the key pair that the agent generated.
     pub(crate) fn own_fingerprint(&self) -> Fingerprint {
         let Lookup::Found(identity) = keys::load(self.state.path()) else { panic!("no key pair") };
         identity.fingerprint().unwrap()
@@ -147,8 +147,8 @@ impl Scene {
     }
 }
 
-/// Passes until it is right, through the moments in which MAAS takes a new host in, as the agent's loop does. What was done,
-/// but for reports.
+/// Runs passes until the state is as desired, including the time in which MAAS processes a new host, as the agent's
+/// loop does. Returns the effects, except reports.
 pub(crate) async fn until_right(agent: &mut Agent) -> Vec<EffectKind> {
     let mut all = Vec::new();
     for _ in 0..50 {

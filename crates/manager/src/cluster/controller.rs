@@ -1,6 +1,6 @@
-//! When a cluster is looked at: whenever it or its Cluster changes, whenever one of its control plane machines changes (so that
-//! an address is published within seconds of Deployed), whenever a worker goes for which it waits, when its credentials change,
-//! and when it asked to be looked at again.
+//! Triggers for a pass over a MaasCluster: a change to it or to its Cluster, a change to one of its control plane
+//! machines (so that an address is published within seconds of Deployed), the deletion of a worker that it waits for, a
+//! change to its credentials, and its own requeue.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::platform::Platform;
 use crate::reconcile::change_filter::{news, of_own_cluster};
 use crate::reconcile::{self, Turn};
 
-/// Takes care of every cluster until `stop`.
+/// Reconciles all MaasClusters until `stop`.
 pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Sync + 'static) {
     let version = platform.core_version.borrow().clone();
     let context = Context {
@@ -63,8 +63,8 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
     reconcile::run(context, asked, platform.cluster_concurrency, turn, stop).await;
 }
 
-/// The clusters to which a change of this machine may make a difference. A pass goes through all machines of its cluster, so
-/// one for every step of every worker would make the end of a large cluster cost the square of its size.
+/// The clusters that a change to this machine may affect. A pass reads all machines of its cluster, so a pass for every
+/// step of every worker would make the deletion of a large cluster cost the square of its size.
 fn concerned(store: &Store<MaasCluster>, machine: &MaasMachine) -> Vec<Arc<MaasCluster>> {
     let control_plane = machine.labels().contains_key(CONTROL_PLANE_LABEL);
     let leaves = machine.metadata.deletion_timestamp.is_some();
@@ -73,9 +73,9 @@ fn concerned(store: &Store<MaasCluster>, machine: &MaasMachine) -> Vec<Arc<MaasC
     clusters.filter(|cluster| control_plane || awaits_workers(cluster)).collect()
 }
 
-/// Whether it makes a difference to a cluster that a worker goes: it goes itself and is the last to (S16), its workers may be
-/// VM hosts, or it owes MAAS addresses that a machine may still have. A cluster that comes to wait for them only later is
-/// looked at then, because it has changed.
+/// Whether the deletion of a worker affects the cluster: the cluster is being deleted and must outlive its machines
+/// (S16), its workers may be VM hosts, or it still has to give back addresses that a machine may still use. A cluster
+/// that starts to wait for workers later gets a pass then, because it has changed itself.
 fn awaits_workers(cluster: &MaasCluster) -> bool {
     cluster.metadata.deletion_timestamp.is_some()
         || !matches!(hosts::desired(&cluster.spec), Ok(None))
@@ -110,7 +110,8 @@ mod tests {
         .unwrap()
     }
 
-    /// How many clusters are looked at because of a control plane machine, a worker, and a worker that leaves.
+    /// How many clusters are reconciled because of a control plane machine, a worker, and a worker that is being
+    /// deleted.
     fn looked_at(metadata: Value, spec: Value) -> [usize; 3] {
         let mut cluster = json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster",

@@ -1,4 +1,4 @@
-//! Effects, as calls.
+//! Performs effects as calls to MAAS.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,11 +9,12 @@ use maas_client::{DnsResource, Effect as Consequence, Error, ErrorKind};
 
 use crate::identity::Identity;
 
-/// Seconds that answers about an API server's name may be kept: machines come and go.
+/// TTL of an API server's record in seconds. Short, because the machines behind the name change.
 const TTL: u32 = 10;
 
-/// Does it, once. Answers the number of a record that was made. What is found done already, or gone already, is no failure:
-/// the next look tells. What MAAS answers to a write of the record under `name` is what is known about it from then on.
+/// Performs the effect once and returns the ID of a newly created record. An effect that turns out to be done already,
+/// or whose target is gone, is not a failure: the next pass observes the result. MAAS's answer to a write of the record
+/// under `name` becomes the cached state of that record.
 pub(super) async fn perform(
     identity: &Identity,
     name: Option<&str>,

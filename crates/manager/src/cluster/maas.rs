@@ -1,4 +1,5 @@
-//! The reads of MAAS: the record, a free name, addresses, zones, and a machine where a changed identity has to prove itself.
+//! The reads from MAAS: the DNS record, a free name, addresses, zones, and a machine by which a changed identity proves
+//! itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,14 +23,14 @@ use super::memory::Zones;
 use super::observe::{self, owner_or_nobody};
 use crate::identity::Identity;
 
-/// How many names are tried before a person has to help.
+/// How many names are tried before a person has to intervene.
 const NAMES_TRIED: u32 = 5;
-/// How many machines are looked for until a changed identity has shown that it sees them.
+/// How many machines are looked up to prove that a changed identity can see the cluster's machines.
 const MACHINES_TRIED: usize = 5;
-/// MAAS's number for an address that a user reserved.
+/// MAAS's `alloc_type` of an address that a user reserved.
 const USER_RESERVED: i64 = 4;
 
-/// Looks at everything in MAAS that the decision needs. Answers whether the record was not read but remembered.
+/// Reads everything from MAAS that the decision needs. Returns whether the record came from the cache.
 pub(super) async fn look(
     context: &Context,
     identity: &Identity,
@@ -84,7 +85,6 @@ pub(super) async fn look(
     remembered.is_some()
 }
 
-/// What matters about a record.
 fn facts_of(record: &DnsResource) -> Record {
     let entries = record.ip_addresses.as_deref().unwrap_or_default();
     let parsed = |entry: &maas_client::IpAddress| entry.ip.as_deref().and_then(|ip| ip.parse::<IpAddr>().ok());
@@ -102,8 +102,8 @@ fn facts_of(record: &DnsResource) -> Record {
     }
 }
 
-/// A machine that leaves must be able to leave the record also if its status, which tells its addresses, was lost: MAAS tells
-/// whose the addresses of the record are.
+/// A machine that is being deleted must be removed from the record even if its status, which lists its addresses, was
+/// lost. MAAS shows which machine holds each address of the record.
 fn bound_to_leaving(record: &DnsResource, machines: &[Arc<MaasMachine>], observed: &mut Observed) {
     let Lookup::Found(facts) = &mut observed.machines else { return };
     for (machine, facts) in machines.iter().zip(facts) {
@@ -119,7 +119,7 @@ fn bound_to_leaving(record: &DnsResource, machines: &[Arc<MaasMachine>], observe
     }
 }
 
-/// The machine in MAAS that an object names, unless it is a copy (S25).
+/// The MAAS machine that an object refers to, unless the object is a copy (S25).
 pub(super) fn system_id(machine: &MaasMachine) -> Option<String> {
     let journal = MachineJournal::read(machine.metadata.annotations.as_ref()).ok().flatten();
     if journal.is_some_and(|journal| journal.is_anothers(&machine.metadata)) {
@@ -137,7 +137,7 @@ async fn look_at_addresses(access: &Access<'_>, observed: &mut Observed, since: 
     };
     let wanted = addresses::published(observed).wanted.given(&current);
     for address in wanted.difference(&current) {
-        // If MAAS does not tell, it is not taken for ours to give back.
+        // If MAAS does not answer, the address is not considered ours to give back.
         if access.holders(*address).await.is_ok_and(|holders| holders.is_empty()) {
             observed.unheard_of.insert(*address);
         }
@@ -149,14 +149,14 @@ async fn look_at_addresses(access: &Access<'_>, observed: &mut Observed, since: 
     }
 }
 
-/// A look at MAAS with an identity.
+/// Reads MAAS as one identity.
 struct Access<'a> {
     context: &'a Context,
     identity: &'a Identity,
 }
 
 impl Access<'_> {
-    /// The sentence about an answer that was none. A key that is refused is tried anew before its next use.
+    /// The message for a failed request. A key that MAAS refused is tried again before its next use.
     fn failed(&self, error: &Error) -> String {
         if error.is_unauthenticated() {
             self.context.identities.doubt(self.identity);
@@ -171,8 +171,8 @@ impl Access<'_> {
         }
     }
 
-    /// The record as it was last heard of. Not where something rests on it: addresses that are to be given back, the end of the
-    /// cluster, and an identity that has yet to show us one of our machines.
+    /// The record from the cache. Not used where a decision depends on it: addresses that are to be given back, the
+    /// deletion of the cluster, and an identity that has yet to prove that it sees one of our machines.
     fn remembered(&self, name: &str, observed: &Observed) -> Option<DnsResource> {
         let ends = observed.object.deleting && !matches!(&observed.machines, Lookup::Found(left) if !left.is_empty());
         let proves = matches!(self.identity.standing, Standing::Changed { .. });
@@ -182,8 +182,8 @@ impl Access<'_> {
         self.identity.dns_names.remembered(name, self.context.clock.now())
     }
 
-    /// The first name that nobody else has. The same object tries the same names again, so that a crash, or somebody who takes away
-    /// all that was written down, leads to the same one.
+    /// The first name that nobody else uses. The same object always tries the same names in the same order, so it
+    /// arrives at the same name after a crash, or after somebody deleted its annotations.
     async fn own_name(&self, cluster: &str, uid: &str, observed: &Observed) -> Lookup<(String, Option<Record>)> {
         for attempt in 0..NAMES_TRIED {
             let name = endpoint::candidate(cluster, &digits(uid, attempt), &observed.object.spec.dns_domain);
@@ -206,8 +206,9 @@ impl Access<'_> {
         self.identity.client.ip_addresses().list(&filter).await
     }
 
-    /// Whether MAAS may have reserved the address because a record of this cluster had it: for our user, for no machine, and
-    /// since the object is there. An annotation alone would let its writer free an address that people reserved long before.
+    /// Whether MAAS may have reserved the address because a record of this cluster contained it: it is reserved for our
+    /// user, for no machine, and not before the object was created. An annotation alone would let its writer free an
+    /// address that people reserved long before.
     async fn is_reserved_for_us(&self, address: IpAddr, since: Option<Timestamp>) -> Lookup<()> {
         match self.holders(address).await {
             Ok(holders) => {
@@ -224,7 +225,7 @@ impl Access<'_> {
         }
     }
 
-    /// Whether a machine of the cluster, with our mark on it, is seen as this identity (S5, S7).
+    /// Whether this identity sees a machine of the cluster that carries our stamp (S5, S7).
     async fn sees_one_of(&self, object: &MaasCluster, machines: &[Arc<MaasMachine>]) -> bool {
         let owed = debts(object.metadata.annotations.as_ref()).unwrap_or_default();
         let owed = owed.into_iter().map(|debt| (Some(debt.machine), debt.key));
@@ -234,7 +235,7 @@ impl Access<'_> {
             tells.then(|| (journal.machine().cloned(), journal.key))
         });
         let recorded = object.annotations().get(IDENTITY_ANNOTATION).and_then(|name| Name::parts(name));
-        // Anybody may allocate under any key; only the user that we were is no stranger.
+        // Anybody may allocate under any key, so without an ID only a machine of the recorded user counts.
         let is_former_users =
             |machine: &maas_client::Machine| recorded.is_some_and(|(_, user)| machine.owner.as_deref() == Some(user));
         for (id, key) in owed.chain(journals).take(MACHINES_TRIED) {
@@ -282,7 +283,7 @@ impl Access<'_> {
     }
 }
 
-/// States of machines that are, or will be again, of use to a cluster.
+/// States of machines that a cluster can use, now or later.
 const USABLE: [MachineStatus; 6] = [
     MachineStatus::Ready,
     MachineStatus::Allocated,
@@ -292,13 +293,13 @@ const USABLE: [MachineStatus; 6] = [
     MachineStatus::DiskErasing,
 ];
 
-/// When MAAS stored an address. It says so in UTC, without saying that it does.
+/// When MAAS stored an address. MAAS reports UTC without a time zone.
 fn reserved_at(address: &maas_client::IpAddress) -> Option<Timestamp> {
     let time: jiff::civil::DateTime = address.created.as_deref()?.parse().ok()?;
     time.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|time| time.timestamp())
 }
 
-/// Whether a name is one that we make up for the object with this UID and for no other.
+/// Whether a name was generated for the object with this UID.
 pub(super) fn is_made_from(uid: &str, name: &str) -> bool {
     let label = name.split('.').next().unwrap_or_default();
     let suffix = label.rsplit_once('-').map(|(_, suffix)| suffix);
@@ -308,7 +309,7 @@ pub(super) fn is_made_from(uid: &str, name: &str) -> bool {
 fn digits(uid: &str, attempt: u32) -> String {
     let digest = Sha256::digest(format!("{uid}/{attempt}"));
     digest.iter().take(3).fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -1,4 +1,4 @@
-//! What is remembered between two passes and may be forgotten at any time: nothing here is needed to be right.
+//! Caches between two passes. They can be lost at any time: correctness does not depend on them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -15,22 +15,23 @@ use crate::hosts;
 use crate::identity::Fingerprint;
 use crate::kubernetes::Key;
 
-/// The first wait after a failure.
+/// The first backoff after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
-/// An API server is not asked more often than this. A little less than the pause between two passes that ask.
+/// The minimum interval between two probes of an API server. Slightly shorter than the interval between two passes that
+/// probe.
 const PROBE: SignedDuration = SignedDuration::from_secs(20);
-/// How long the names of MAAS's zones are taken for current.
+/// How long the list of MAAS's zones is cached.
 const ZONES: SignedDuration = SignedDuration::from_mins(5);
-/// The same for the zones that hold machines, which cost MAAS a look at each machine.
+/// The same for the zones that contain machines. Longer, because that list makes MAAS read every machine.
 const USABLE_ZONES: SignedDuration = SignedDuration::from_mins(30);
 
-/// The memory. Clones share it.
+/// Clones share the same state.
 #[derive(Clone, Default)]
 pub struct Memory {
     state: Arc<Mutex<State>>,
-    /// About its machines as LXD hosts.
+    /// State about its machines as LXD hosts.
     pub(super) hosts: hosts::Memory,
-    /// What clusters were refused a moment ago.
+    /// Requests that were refused recently.
     pub(super) backoff: Backoff,
 }
 
@@ -43,9 +44,9 @@ struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Zones {
-    /// All that MAAS has.
+    /// All zones that MAAS has.
     All,
-    /// Those that hold usable machines.
+    /// Zones with usable machines.
     Usable,
 }
 
@@ -60,7 +61,7 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything about a cluster that is gone.
+    /// Drops everything about a deleted cluster.
     pub(super) fn forget(&self, key: &Key) {
         self.hosts.forget(key);
         self.backoff.forget(key);
@@ -83,7 +84,7 @@ impl Memory {
         self.state().failures.remove(key);
     }
 
-    /// Whether the API server of a cluster may be asked now; if so, that counts as asked.
+    /// Whether the API server of a cluster may be probed now. If so, this counts as a probe.
     pub(super) fn may_probe(&self, key: &Key, now: Timestamp) -> bool {
         let mut state = self.state();
         let early = state.probes.get(key).is_some_and(|last| is_recent(*last, PROBE, now));

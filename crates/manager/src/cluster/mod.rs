@@ -35,33 +35,28 @@ use crate::reconcile::{self, Reconciler};
 pub use controller::run;
 pub use memory::Memory;
 
-/// After something was done about what is owed; longer if it has to be done again.
+/// Requeue delay after work on a debt; grows if the same debt has to be worked on again.
 const PAID: Duration = Duration::from_secs(5);
 
-/// What every pass needs.
 #[derive(Clone)]
 pub struct Context {
-    /// The door to Kubernetes.
     pub kubernetes: Arc<dyn Kubernetes>,
-    /// The MAAS identities.
     pub identities: Identities,
-    /// What time it is.
     pub clock: Clock,
-    /// To be asked right before every write to MAAS (S23).
+    /// Checked right before every write to MAAS (S23).
     pub fence: Fence,
-    /// What is counted.
     pub metrics: Metrics,
-    /// Which shape of failure domains Cluster API reads.
+    /// The form of failure domains that Cluster API reads.
     pub contract: Contract,
-    /// What may be forgotten at any time.
+    /// Caches that can be lost at any time.
     pub memory: Memory,
-    /// The image of the agent that makes machines LXD hosts, if this manager was told.
+    /// The image of the agent that turns machines into LXD hosts, if configured.
     pub agent_image: Option<String>,
-    /// Where those who place VMs are told what agents report about their hosts.
+    /// Passes what agents report about their hosts to VM placement.
     pub reports: Reports,
 }
 
-/// The shape of failure domains for the version in which Cluster API's kinds are read.
+/// The form of failure domains for the API version of the Cluster API kinds.
 pub fn contract_of(core_version: &str) -> Contract {
     if core_version == "v1beta1" { Contract::Map } else { Contract::List }
 }
@@ -94,8 +89,8 @@ impl Reconciler for Context {
         plan
     }
 
-    /// What is owed comes first. What was remembered is good enough to see that nothing is to be done; what is done rests on what MAAS
-    /// says now.
+    /// Settles debts first. Cached data is good enough to see that there is nothing to do; any action is based on what
+    /// MAAS reports now.
     async fn prepare(&self, key: &Key, seen: &mut Seen, mut plan: Plan) -> Result<ControlFlow<Requeue, Plan>> {
         let owes = match self.pay(key, seen).await {
             ControlFlow::Continue(owes) => owes,
@@ -116,7 +111,7 @@ impl Reconciler for Context {
 
     async fn perform(&self, key: &Key, seen: Seen, plan: Plan, (): &mut ()) -> Result<Requeue> {
         match perform::perform(self, key, seen, plan).await {
-            // Deleted meanwhile: there is nothing left to look after.
+            // Deleted in the meantime: there is nothing left to do.
             Err(error) if error.kind == ErrorKind::NotFound => Ok(Requeue::OnChange),
             done => done,
         }
@@ -128,8 +123,8 @@ impl Reconciler for Context {
 }
 
 impl Context {
-    /// Pays what the cluster owes, as far as that can be done now. Answers whether something is still owed, or when to look again where
-    /// something was done about it. The same debts are not paid at every wake-up, should MAAS refuse (S26).
+    /// Settles the debts of the cluster as far as possible now. Returns whether there are debts left, or when to
+    /// requeue after work on one. If MAAS refuses, the same debts are not retried at every wake-up (S26).
     async fn pay(&self, key: &Key, seen: &Seen) -> ControlFlow<Requeue, bool> {
         let debts = seen.object.annotations().get(DEBTS_ANNOTATION);
         let debts = debts.map(|debts| Request::new(&(key.to_string(), debts)));
@@ -150,9 +145,9 @@ impl Context {
     }
 }
 
-/// Removes a VM that the cluster owes, if its host is back. Only through the identity that is on record: another one may not see
-/// the VM, or see another machine of its ID, and the debt would be forgotten (S5). And only while the object and its Cluster
-/// still are what was looked at (S15), and what they owe is theirs (S25).
+/// Removes a VM that the cluster owes if its host is back. Only through the recorded identity: another one may not see
+/// the VM, or may see a different machine under the same ID, and the debt would be dropped (S5). Only while the object
+/// and its Cluster are unchanged since they were observed (S15), and only debts that belong to this object (S25).
 async fn settle(context: &Context, key: &Key, seen: &Seen) -> Result<Settled> {
     let Some(identity) = &seen.identity else { return Ok(Settled::Even) };
     if !seen.object.annotations().contains_key(DEBTS_ANNOTATION)

@@ -1,4 +1,4 @@
-//! Every read of a pass.
+//! All reads of a pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,25 +31,25 @@ use crate::kubernetes::{Key, Result};
 /// The ConfigMap with the preferred subnets of a namespace, and its key.
 const PREFERRED_SUBNETS: (&str, &str) = ("maas-preferred-subnet", "preferredSubnets");
 
-/// What was observed, and what performing needs besides.
+/// The observed facts, and what performing needs in addition.
 pub(crate) struct Seen {
     pub(super) observed: Observed,
     pub(super) object: MaasCluster,
-    /// The Cluster, if there is one.
+    /// The owner Cluster, if there is one.
     pub(super) cluster: Option<Key>,
     pub(super) identity: Option<Identity>,
-    /// The name in MAAS's DNS that was looked for.
+    /// The name that was looked up in MAAS's DNS.
     pub(super) dns_name: Option<String>,
-    /// What is said about the record under it was not read in this pass.
+    /// The record under that name came from the cache.
     pub(super) remembered: bool,
 }
 
-/// How MAAS is looked at.
+/// How current the data from MAAS must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// What was heard of a record not long ago need not be asked for again.
+    /// Recently cached records may be used.
     MayRemember,
-    /// All is read now.
+    /// Everything is read now.
     Fresh,
 }
 
@@ -111,8 +111,8 @@ pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Res
     Ok(Some(Seen { observed, object, cluster, identity, dns_name, remembered }))
 }
 
-/// VMs that are still to be removed hold the end of the cluster up as machines do (S16): with it would go the credentials, and
-/// all that knows of them.
+/// VMs that still have to be removed block the deletion of the cluster as machines do (S16): deleting it would also
+/// delete the credentials and all knowledge of these VMs.
 fn owe(object: &MaasCluster, observed: &mut Observed) {
     if object.metadata.deletion_timestamp.is_none() {
         return;
@@ -128,7 +128,7 @@ fn owe(object: &MaasCluster, observed: &mut Observed) {
     }
 }
 
-/// Its machines as LXD hosts, if they are to be any, once its API server answers.
+/// Observes the machines as LXD hosts, if they are meant to be hosts, once the API server answers.
 async fn hosts(
     context: &Context,
     key: &Key,
@@ -154,7 +154,7 @@ async fn hosts(
         return Hosts::NotAsked;
     }
     let (Some(cluster), true) = (cluster, answers) else { return Hosts::TooEarly };
-    // What another identity does not see may exist (S5).
+    // What another identity does not see may still exist (S5).
     let identity = identity.filter(|identity| !matches!(identity.standing, Standing::Changed { .. }));
     let (Some(identity), Ok(machines)) = (identity, machines) else { return Hosts::NotAsked };
     if !context.memory.hosts.may_look(key, context.clock.now()) {
@@ -164,7 +164,7 @@ async fn hosts(
     Hosts::Seen(Box::new(hosts::observe(&ground, desired, machines).await))
 }
 
-/// What is needed to look at hosts, and to do something about them.
+/// The inputs for observing hosts and performing effects on them.
 pub(super) fn ground<'a>(
     context: &'a Context,
     key: &'a Key,
@@ -186,7 +186,7 @@ pub(super) fn ground<'a>(
     }
 }
 
-/// The Cluster that owns the object. One that was deleted and made again under the same name does not.
+/// The Cluster that owns the object. A Cluster that was deleted and recreated under the same name does not own it.
 pub(super) async fn owner_of(context: &Context, key: &Key, object: &MaasCluster) -> (Option<Key>, Lookup<Owner>) {
     let Some(reference) = owner(&object.metadata, "Cluster") else { return (None, Lookup::Absent) };
     let key = key.beside(&reference.name);
@@ -200,7 +200,7 @@ pub(super) async fn owner_of(context: &Context, key: &Key, object: &MaasCluster)
     (Some(key), found)
 }
 
-/// The owner as far as it is known.
+/// The owner, or the default if it is not known.
 pub(super) fn owner_or_nobody(owner: &Lookup<Owner>) -> Owner {
     owner.found().cloned().unwrap_or_default()
 }
@@ -227,7 +227,7 @@ pub(super) fn object_of(object: &MaasCluster, owner: &Owner) -> Object {
     facts
 }
 
-/// Whether MAAS need not be asked, because nothing will be done whatever it says.
+/// Whether MAAS need not be read, because no answer would lead to an action.
 fn nothing_will_be_done(observed: &Observed) -> bool {
     let object = &observed.object;
     let paused = pause::is_paused(object.paused, observed.owner.as_ref().map(|owner| owner.paused));
@@ -262,7 +262,8 @@ fn machine_of(machine: &MaasMachine) -> Machine {
     }
 }
 
-/// Whether MAAS may hold something for it. A journal that cannot be read may tell of anything; a copy's tells nothing of it (S25).
+/// Whether MAAS may hold something for it. An unreadable journal may refer to anything; the journal of a copy does not
+/// count (S25).
 fn is_made(machine: &MaasMachine) -> bool {
     match MachineJournal::read(machine.metadata.annotations.as_ref()) {
         Ok(Some(journal)) if journal.is_anothers(&machine.metadata) => false,
@@ -272,7 +273,8 @@ fn is_made(machine: &MaasMachine) -> bool {
     }
 }
 
-/// It was registered as VM host, is being deleted, and has not come so far that it waits for its address to go.
+/// Whether it was registered as VM host, is being deleted, and has not reached the step of waiting for its address to
+/// be removed.
 fn leaves_as_host(machine: &MaasMachine) -> bool {
     let said = machine.status.as_ref().and_then(|status| status.conditions.condition(conditions::MACHINE_DEPLOYED));
     let reason = said.and_then(|condition| condition.reason.as_deref());
@@ -281,8 +283,8 @@ fn leaves_as_host(machine: &MaasMachine) -> bool {
         && reason != Some(reasons::DNS_DETACH_PENDING)
 }
 
-/// Asks the cluster's API server, if there can be one, the name leads to it, and it was not asked a moment ago. Asking may take
-/// a while, so what has to be published comes first.
+/// Probes the cluster's API server if a control plane machine is up, the name resolves to it, and it was not probed
+/// recently. The probe may take a while, so changes that have to be published come first.
 async fn api_server(context: &Context, key: &Key, cluster: Option<&Key>, observed: &Observed) -> ApiServer {
     let (Some(cluster), Lookup::Found(owner), Lookup::Found(machines)) = (cluster, &observed.owner, &observed.machines)
     else {
@@ -339,7 +341,7 @@ mod tests {
             .unwrap();
             machine_of(&machine).needs_the_name
         };
-        // Also before it has said anything: that its cluster is first must not cut it off.
+        // Also before it has reported a reason: a deletion of the cluster must not cut it off.
         assert!(needs_it(true, true, "MachineDeployed") && needs_it(true, true, "LeavingHost"));
         assert!(!needs_it(true, true, "DNSDetachPending"));
         assert!(!needs_it(true, false, "LeavingHost") && !needs_it(false, true, "LeavingHost"));

@@ -1,4 +1,4 @@
-//! Everything that a pass does: what is written down first, the one effect, then the status.
+//! All writes of a pass: journal first, then the one effect, then the status.
 
 use capmaas_api::MaasCluster;
 use capmaas_api::names::{CLUSTER_FINALIZER, DNS_RECORD_ANNOTATION};
@@ -15,11 +15,11 @@ use crate::identity::Identity;
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Result};
 use crate::reconcile::{self, SEND, patch_of};
 
-/// Performs a plan. A write that meets another version of the object ends the pass.
+/// Performs a plan. A write that conflicts with another version of the object ends the pass.
 pub(super) async fn perform(context: &Context, key: &Key, seen: Seen, plan: Plan) -> Result<Requeue> {
     let kubernetes = context.kubernetes.as_ref();
     let Seen { mut object, cluster, identity, dns_name, .. } = seen;
-    // What is written down about a request counts from the decision (S2).
+    // The journal entry about a request counts from the decision (S2).
     let identity = identity.map(|identity| identity.with_client(identity.client.sending_within(SEND)));
     let uid = object.uid().unwrap_or_default();
     if let Some(patch) = patch_of(&object, &plan, &[CLUSTER_FINALIZER]) {
@@ -63,7 +63,7 @@ fn fenced(context: &Context, key: &Key) -> Result<()> {
     context.fence.check().map_err(|error| Error::new(ErrorKind::Denied, doing(), error.to_string()))
 }
 
-/// Does the effect and writes down what MAAS answered. False if MAAS refused: the next decision tells that.
+/// Performs the effect and journals MAAS's answer. False if MAAS refused: the next decision reports that.
 async fn act(
     context: &Context,
     key: &Key,
@@ -90,7 +90,7 @@ async fn act(
     }
 }
 
-/// Reads the object and its Cluster once more, right before something is changed in MAAS (S15).
+/// Reads the object and its Cluster again, right before a change in MAAS (S15).
 pub(super) async fn is_still_wanted(
     context: &Context,
     key: &Key,

@@ -1,4 +1,4 @@
-//! The other MaasClusters that claim the same record in MAAS's DNS (S25). Seldom any: copies, and names that people gave twice.
+//! Other MaasClusters that claim the same record in MAAS's DNS (S25). Rare: copies, and names that were assigned twice.
 
 use capmaas_api::MaasCluster;
 use capmaas_core::Lookup;
@@ -12,7 +12,6 @@ use super::{Context, maas};
 use crate::belonging::cluster_name;
 use crate::kubernetes::{Key, Result};
 
-/// Finds them.
 pub(super) async fn observe(context: &Context, key: &Key, observed: &Observed) -> Result<Vec<Rival>> {
     let Some(name) = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner)) else { return Ok(Vec::new()) };
     let mut rivals = Vec::new();
@@ -25,7 +24,7 @@ pub(super) async fn observe(context: &Context, key: &Key, observed: &Observed) -
     Ok(rivals)
 }
 
-/// Whether the name stands anywhere in the object. Cheap, because all objects are asked.
+/// Whether the object mentions the name anywhere. Cheap, because it runs over all objects.
 fn speaks_of(object: &MaasCluster, name: &str) -> bool {
     let noted = object.metadata.annotations.as_ref().and_then(|all| all.get(capmaas_api::names::DNS_NAME_ANNOTATION));
     let endpoint = object.spec.control_plane_endpoint.as_ref().map(|endpoint| &endpoint.host);
@@ -62,7 +61,7 @@ async fn rival(
     }))
 }
 
-/// The MAAS of an identity as it is written down. Numbers and names of another one mean nothing here.
+/// The MAAS endpoint of a recorded identity. IDs and names of another MAAS mean nothing here.
 fn maas_of(identity: &str) -> &str {
     identity.rsplit_once('#').map_or(identity, |(endpoint, _)| endpoint)
 }

@@ -1,5 +1,6 @@
-//! When hosts are looked at: when somebody says something about one, when a Machine begins to go, every few seconds while hosts are
-//! being emptied, and once a minute for tags in MAAS, of which nobody tells.
+//! When hosts are observed: when a MaasMachine with a maintenance annotation changes, when a MaasMachine or a Machine
+//! is being deleted, every few seconds while hosts are being evacuated, and once a minute for tags in MAAS, which
+//! trigger no event.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,14 @@ use tracing::Instrument as _;
 use super::{Context, Memory, pass};
 use crate::platform::Platform;
 
-/// The longest time between two passes.
+/// The longest interval between two passes.
 const IDLE: Duration = Duration::from_secs(60);
-/// The shortest: much is said at once when a cluster rolls.
+/// The shortest: many changes arrive at once when a cluster rolls.
 const CALM: Duration = Duration::from_secs(1);
-/// A pass that takes longer hangs: every call in it has a deadline of its own that is far shorter.
+/// A pass that takes longer hangs: every call in it has its own, far shorter deadline.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// Empties hosts until `stop`.
+/// Evacuates hosts until `stop`.
 pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + 'static) {
     let context = Context {
         kubernetes: platform.kubernetes.clone(),
@@ -50,7 +51,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + 'st
             () = &mut stop => return,
             () = tokio::time::sleep(wait) => {}
             () = async {
-                // A watch that has ended tells nothing more; then only time passes.
+                // A watch that has ended delivers nothing more; then only the timer triggers passes.
                 if news.next().await.is_none() {
                     std::future::pending::<()>().await;
                 }

@@ -1,4 +1,4 @@
-//! Everything that tells whether a VM may go.
+//! All facts that decide whether a VM may be evacuated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +18,14 @@ use super::{Context, Tenant, World, cluster_of, owners};
 use crate::kubernetes::{Key, Result};
 use crate::lxd_hosts::{Details, siblings};
 
-/// What was found out, and whose Machines these are.
+/// The observed facts, and the object of each Machine.
 pub(super) struct Gathered {
     pub(super) observed: Observed,
-    /// By Machine: the MaasMachine that belongs to it.
+    /// The MaasMachine of each Machine.
     pub(super) objects: BTreeMap<ObjectName, Key>,
 }
 
-/// What VMs of one Cluster have in common, read once in a pass.
+/// What the VMs of one Cluster share, read once per pass.
 pub(super) struct ClusterFacts {
     cluster: Lookup<Cluster>,
     consent: Lookup<Consent>,
@@ -38,7 +38,7 @@ pub(super) fn name(key: &Key) -> ObjectName {
     ObjectName::new(&key.namespace, &key.name)
 }
 
-/// Looks at the VMs on hosts that shall be empty.
+/// Observes the VMs on hosts that are to be evacuated.
 pub(super) async fn gather(
     context: &Context,
     world: &World,
@@ -97,7 +97,8 @@ async fn on(tenant: &Tenant, host: &Host) -> maas_client::Result<Vec<maas_client
     Ok(found)
 }
 
-/// One VM. It is ours if an object holds it whose key is stamped on it (S7), whichever tenant's that is.
+/// One VM. It is ours if an object holds it whose idempotency key is stamped on it (S7), whichever tenant that object
+/// belongs to.
 async fn guest(
     context: &Context,
     world: &World,
@@ -123,7 +124,8 @@ async fn guest(
     Guest { name: vm.hostname.clone().unwrap_or_else(|| vm.system_id.clone()), whose }
 }
 
-/// Everything that tells whether the VM of an object may go. What its Cluster's VMs have in common is read unless it is known.
+/// All facts that decide whether the VM of an object may be evacuated. Reads what the VMs of its Cluster share, unless
+/// it is known.
 pub(super) async fn member(
     context: &Context,
     world: &World,
@@ -164,7 +166,7 @@ pub(super) async fn member(
     }
 }
 
-/// What VMs of a Cluster have in common, as it is now.
+/// What the VMs of a Cluster share, as it is now.
 async fn read(context: &Context, world: &World, cluster: &Key) -> ClusterFacts {
     let consent = match world.clusters.get(cluster) {
         None => Lookup::Absent,
@@ -178,7 +180,7 @@ async fn read(context: &Context, world: &World, cluster: &Key) -> ClusterFacts {
     }
 }
 
-/// Whether anything may be done about it at all (S15). A Machine that is paused would not be replaced, but only be gone.
+/// Whether the object must be left alone (S15). A paused Machine would only be deleted, not replaced.
 fn paused(object: &MaasMachine, machine: Option<&capi::Machine>, facts: &ClusterFacts) -> Lookup<bool> {
     let held = [PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION];
     let annotations = [Some(object.annotations()), machine.map(kube::ResourceExt::annotations)];
@@ -203,7 +205,7 @@ fn machine_of(object: &MaasMachine, facts: &ClusterFacts) -> Lookup<capi::Machin
     its_own.cloned().map_or(Lookup::Absent, Lookup::Found)
 }
 
-/// What a VM like this one asks for.
+/// The demand of a VM like this one.
 fn demanded(
     world: &World,
     object: &MaasMachine,
@@ -219,7 +221,7 @@ fn demanded(
     Ok(Demanded { vm, zone, siblings: siblings(object, &world.index) })
 }
 
-/// VMs in this MAAS that are asked for and have no place yet, whosever they are.
+/// VMs in this MAAS that are requested but not placed yet, whoever they belong to.
 async fn unplaced(context: &Context, world: &World, tenant: &Tenant) -> Vec<Demanded> {
     let mut all = Vec::new();
     for object in world.machines.values().filter(|object| tenant.neighbours.contains(&cluster_of(object))) {
@@ -240,8 +242,8 @@ async fn unplaced(context: &Context, world: &World, tenant: &Tenant) -> Vec<Dema
     all
 }
 
-/// What control planes and MachineDeployments in this MAAS are still going to ask for: Machines of theirs are gone, and the next ones are
-/// not made yet. Every cluster is read for it, so only before a Machine is deleted.
+/// What control planes and MachineDeployments in this MAAS are still going to request: Machines of theirs are gone, and
+/// their replacements are not created yet. This reads every cluster, so it is done only before a Machine is deleted.
 pub(super) async fn missing(context: &Context, world: &World, tenant: &Tenant) -> Result<Vec<Demanded>> {
     let mut all = Vec::new();
     for cluster in &tenant.neighbours {

@@ -1,4 +1,4 @@
-//! Which hosts shall be empty, and that no new VM comes to them.
+//! Which hosts are to be evacuated, and the tags that keep new VMs away from them.
 
 use std::collections::BTreeSet;
 
@@ -19,21 +19,20 @@ use super::{Context, Tenant, World, cluster_of};
 use crate::kubernetes::{self, Guard, Key};
 use crate::lxd_hosts::{Details, Survey};
 
-/// The hosts of a MAAS, and those of them that shall be empty.
+/// The hosts of a MAAS, and those of them that are to be evacuated.
 pub(super) struct Closing {
     pub(super) survey: Survey,
     pub(super) hosts: Vec<ClosingHost>,
 }
 
-/// A host that shall be empty.
+/// A host that is to be evacuated.
 pub(super) struct ClosingHost {
     pub(super) host: Host,
     pub(super) cause: Cause,
-    /// The MaasMachine that it provably is.
+    /// The MaasMachine that is proven to be this host.
     pub(super) object: Option<Key>,
 }
 
-/// Looks which hosts shall be empty.
 pub(super) async fn closing(context: &Context, world: &World, tenant: &Tenant) -> maas_client::Result<Closing> {
     let now = context.clock.now();
     let survey = context.lxd_hosts.survey(&tenant.identity, now, &world.index, Details::default()).await?;
@@ -55,8 +54,8 @@ pub(super) async fn closing(context: &Context, world: &World, tenant: &Tenant) -
     Ok(Closing { survey, hosts })
 }
 
-/// The MaasMachine that a host is: it holds the machine, and MAAS shows its key on it. What people write in a spec or an annotation
-/// proves nothing (S7).
+/// The MaasMachine of a host: it holds the machine, and MAAS shows its idempotency key on it. What people write in a
+/// spec or an annotation proves nothing (S7).
 fn object_of<'a>(world: &'a World, tenant: &Tenant, host: &Host, survey: &Survey) -> Option<&'a MaasMachine> {
     let id = host.system_id.as_deref()?;
     let (key, _) = world.index.holder(tenant.identity.endpoint(), id)?;
@@ -65,7 +64,7 @@ fn object_of<'a>(world: &'a World, tenant: &Tenant, host: &Host, survey: &Survey
     (survey.stamps.get(id) == Some(&journal.key)).then_some(object.as_ref())
 }
 
-/// Why a host shall be empty, if it shall.
+/// Why a host is to be evacuated, if it is.
 async fn cause(context: &Context, host: &Host, object: Option<&MaasMachine>) -> Option<Cause> {
     let served = match object {
         Some(object) => is_served(context, object).await,
@@ -83,7 +82,7 @@ async fn cause(context: &Context, host: &Host, object: Option<&MaasMachine>) -> 
         if let Some(reason) = annotations.get(MAINTENANCE_ANNOTATION) {
             return Some(Cause::Maintenance(reason.trim().to_owned()));
         }
-        // The tag is ours and goes.
+        // The tag is ours and will be removed.
         if noted(object) == Some(host.id) {
             return None;
         }
@@ -91,7 +90,7 @@ async fn cause(context: &Context, host: &Host, object: Option<&MaasMachine>) -> 
     host.carries(MAINTENANCE_TAG).then_some(Cause::Tagged)
 }
 
-/// Whether anything may be done about an object: neither it nor its Cluster is paused or being moved (S15).
+/// Whether an object may be acted on: neither it nor its Cluster is paused or being moved (S15).
 async fn is_served(context: &Context, object: &MaasMachine) -> bool {
     if [PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION].iter().any(|name| object.annotations().contains_key(*name)) {
         return false;
@@ -102,7 +101,7 @@ async fn is_served(context: &Context, object: &MaasMachine) -> bool {
     }
 }
 
-/// Whether its Machine is being deleted, or it itself is.
+/// Whether it or its Machine is being deleted.
 async fn is_leaving(context: &Context, object: &MaasMachine) -> bool {
     if object.metadata.deletion_timestamp.is_some() {
         return true;
@@ -117,18 +116,19 @@ async fn machine_of(context: &Context, object: &MaasMachine) -> Option<Machine> 
     (machine.metadata.uid.as_ref() == Some(&owner.uid)).then_some(machine)
 }
 
-/// Whether the owner of a Machine is going to replace it, as Cluster API says from 1.9 on.
+/// Whether the owner of a Machine is going to replace it, as Cluster API reports from 1.9 on.
 fn is_outdated(machine: &Machine) -> bool {
     let up_to_date = machine.status.conditions.condition("UpToDate");
     up_to_date.is_some_and(|condition| condition.status == ConditionStatus::False)
 }
 
-/// The VM host whose tag is ours.
+/// The VM host whose tag we set.
 fn noted(object: &MaasMachine) -> Option<i64> {
     object.annotations().get(MAINTENANCE_TAGGED_ANNOTATION).and_then(|id| id.parse().ok())
 }
 
-/// Takes the next step about tags of hosts that are machines of this tenant's clusters; whether anything was changed.
+/// Takes the next step for the tags of hosts that are machines of this tenant's clusters. Returns whether anything was
+/// changed.
 pub(super) async fn close(context: &Context, world: &World, tenant: &Tenant, closing: &Closing) -> bool {
     let (now, maas) = (context.clock.now(), tenant.identity.endpoint());
     let may_try = |host: i64| context.memory.tag_trouble(maas, host, now).is_none();
@@ -159,7 +159,7 @@ pub(super) async fn close(context: &Context, world: &World, tenant: &Tenant, clo
     false
 }
 
-/// Writes down which VM host's tag is ours, on the object as it was looked at.
+/// Journals which VM host's tag is ours, on the object as it was observed.
 async fn note(context: &Context, object: &MaasMachine, vm_host: Option<i64>) -> bool {
     let value = vm_host.map(|id| id.to_string());
     let patch = json!({ "metadata": { "annotations": { MAINTENANCE_TAGGED_ANNOTATION: value } } });
@@ -179,7 +179,7 @@ async fn retag(context: &Context, tenant: &Tenant, vm_host: i64, tag: &str, on: 
     }
     let hosts = tenant.identity.client.vm_hosts();
     let answer = if on { hosts.add_tag(vm_host, tag).await } else { hosts.remove_tag(vm_host, tag).await };
-    // Whoever places VMs sees it at once.
+    // VM placement sees the change immediately.
     context.lxd_hosts.forget(&tenant.identity).await;
     match answer {
         Ok(_) => tracing::info!(vm_host, tag, on, "the tag of an LXD host was changed"),

@@ -1,4 +1,4 @@
-//! What may be forgotten at any time: a restart asks once more.
+//! State that can be lost at any time: after a restart a refused request is sent once more.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::is_recent;
 
-/// How long what was refused is not asked for again (S26).
+/// How long a refused request is held back (S26).
 const HELD: SignedDuration = SignedDuration::from_mins(2);
 
-/// What was refused a moment ago. Clones share it.
+/// Recent refusals. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     state: Arc<Mutex<State>>,
@@ -19,7 +19,7 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct State {
     denied: Option<(Timestamp, String)>,
-    /// By MAAS and number of the VM host.
+    /// By MAAS and ID of the VM host.
     tags: BTreeMap<(String, i64), (Timestamp, String)>,
 }
 
@@ -28,12 +28,12 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The API server said that this manager may not delete Machines.
+    /// The API server answered that this manager may not delete Machines.
     pub(super) fn was_denied(&self, why: String, now: Timestamp) {
         self.state().denied = Some((now, why));
     }
 
-    /// What it said, as long as that counts.
+    /// The recorded message, while it is still valid.
     pub(super) fn denied(&self, now: Timestamp) -> Option<String> {
         self.state().denied.as_ref().filter(|(at, _)| is_recent(*at, HELD, now)).map(|(_, why)| why.clone())
     }
@@ -45,7 +45,7 @@ impl Memory {
         state.tags.insert((maas.to_owned(), vm_host), (now, why));
     }
 
-    /// What it said, as long as that counts.
+    /// The recorded message, while it is still valid.
     pub(super) fn tag_trouble(&self, maas: &str, vm_host: i64, now: Timestamp) -> Option<String> {
         let state = self.state();
         let (at, why) = state.tags.get(&(maas.to_owned(), vm_host))?;

@@ -1,7 +1,9 @@
-//! Hosts that leave or are in maintenance, and the VMs on them: gather, let `capmaas_core::evacuation` decide, apply.
+//! Evacuation of hosts that are being deleted or under maintenance: gather, let `capmaas_core::evacuation` decide,
+//! apply.
 //!
-//! One pass looks at all of it, because what may go depends on more than one object: on the other machines of its control plane, and on
-//! the room that others need. Each MAAS is visited by itself, and a MAAS that does not answer holds up no other one (S29).
+//! One pass covers everything, because what may be evacuated depends on more than one object: on the other machines of
+//! its control plane, and on the capacity that others need. Each MAAS is visited separately, and a MAAS that does not
+//! answer does not delay any other (S29).
 
 mod controller;
 mod gather;
@@ -34,33 +36,28 @@ use crate::metrics::Metrics;
 pub use controller::run;
 pub use memory::Memory;
 
-/// While hosts are being emptied.
+/// Seconds between passes while hosts are being evacuated.
 const BUSY: u64 = 5;
-/// Tags in MAAS wake nobody, so they are looked for. Without VMs nothing is asked.
+/// Tags in MAAS trigger no event, so they are polled. Without VMs MAAS is not asked.
 const IDLE: u64 = 60;
 
-/// What every pass needs.
 #[derive(Clone)]
 pub struct Context {
-    /// The door to Kubernetes.
     pub kubernetes: Arc<dyn Kubernetes>,
     /// Machines and their owners.
     pub owners: Arc<dyn Owners>,
-    /// The MAAS identities.
     pub identities: Identities,
-    /// What time it is.
     pub clock: Clock,
-    /// To be asked right before every write to MAAS (S23).
+    /// Checked right before every write to MAAS (S23).
     pub fence: Fence,
-    /// What is counted.
     pub metrics: Metrics,
-    /// The LXD hosts, as all reconcilers see them.
+    /// The LXD hosts, shared by all reconcilers.
     pub lxd_hosts: LxdHosts,
-    /// What may be forgotten at any time.
+    /// State that can be lost at any time.
     pub memory: Memory,
 }
 
-/// The objects that this manager looks after, from the watches.
+/// The objects that this manager reconciles, from the watches.
 struct World {
     machines: BTreeMap<Key, Arc<MaasMachine>>,
     /// By their Cluster.
@@ -82,7 +79,8 @@ impl World {
         })
     }
 
-    /// Clusters whose MAAS has to be looked at: they have VMs, or hosts about which somebody has said something.
+    /// Clusters whose MAAS has to be visited: they have VMs, or hosts with a maintenance annotation or an evacuation in
+    /// progress.
     fn concerned(&self) -> BTreeSet<Key> {
         let mut concerned = self.index.clusters_with_vms();
         for machine in self.machines.values() {
@@ -103,26 +101,26 @@ fn cluster_of(machine: &MaasMachine) -> Key {
     Key::of(machine).beside(label.unwrap_or_default())
 }
 
-/// A MAAS as one identity sees it, and the Clusters that use that.
+/// A MAAS as seen by one identity, and the Clusters that use this identity.
 struct Tenant {
     identity: Identity,
     clusters: BTreeSet<Key>,
-    /// These and all others of the same MAAS.
+    /// These and all other clusters in the same MAAS.
     neighbours: BTreeSet<Key>,
 }
 
-/// Each MAAS in which a Machine was deleted in this pass. Two identities of one MAAS find the same room at the same time; the second one
-/// looks again once what the first one did can be seen.
+/// Each MAAS in which a Machine was deleted in this pass. Two identities of one MAAS see the same free capacity at the
+/// same time; the second one waits until the effect of the first one is visible.
 type Turns = tokio::sync::Mutex<BTreeSet<String>>;
 
-/// What came of a visit.
+/// The result of a visit.
 struct Visit {
     plan: Plan,
-    /// Something was changed: the next pass sees more.
+    /// Something was changed: the next pass observes more.
     acted: bool,
 }
 
-/// One pass over everything. Whatever a crash cuts off in it, the next pass finds out and goes on.
+/// One pass over everything. If a crash interrupts it, the next pass observes the result and continues.
 pub async fn pass(context: &Context) -> Result<Requeue> {
     let world = World::read(context.kubernetes.as_ref()).await?;
     let tenants = tenants(context, &world).await;
@@ -147,7 +145,7 @@ pub async fn pass(context: &Context) -> Result<Requeue> {
     })
 }
 
-/// Whom to visit. A cluster whose identity has changed is left alone until that is proven (S5).
+/// The tenants to visit. A cluster with a changed identity is skipped until the identity is proven (S5).
 async fn tenants(context: &Context, world: &World) -> Vec<Tenant> {
     let mut tenants: BTreeMap<Fingerprint, Tenant> = BTreeMap::new();
     let mut by_maas: BTreeMap<String, BTreeSet<Key>> = BTreeMap::new();
@@ -171,7 +169,7 @@ async fn tenants(context: &Context, world: &World) -> Vec<Tenant> {
     tenants.into_values().collect()
 }
 
-/// Looks at one MAAS and does at most one thing about it: closing a host comes before emptying it.
+/// Observes one MAAS and takes at most one action: closing a host comes before evacuating it.
 async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns) -> Result<Visit, maas_client::Error> {
     let closing = hosts::closing(context, world, tenant).await?;
     let mut acted = hosts::close(context, world, tenant, &closing).await;
@@ -196,11 +194,11 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns)
     Ok(Visit { plan, acted })
 }
 
-/// Deletes the Machine of a VM, unless anything about it or its control plane has changed since it was decided upon: all of that is read
-/// once more (S15). Whoever changed the Machine itself meanwhile has the deletion refused.
+/// Deletes the Machine of a VM, unless anything about it or its control plane has changed since the decision: all of
+/// that is read again (S15). If the Machine itself was changed in the meantime, the deletion is refused.
 ///
-/// After a crash it is seen again by what its owner misses: a control plane that is not whole, or a MachineDeployment that misses as many
-/// as it may, loses nothing more.
+/// After a crash the deletion shows in what its owner is missing: a control plane that is not complete, or a
+/// MachineDeployment with as many Machines missing as it allows, loses no further Machine.
 async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key, machine: &Machine) -> bool {
     let kubernetes = context.kubernetes.as_ref();
     let stored = match kubernetes.maas_machine(object).await {

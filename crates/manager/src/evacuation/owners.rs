@@ -1,4 +1,4 @@
-//! What would replace a Machine.
+//! What would replace a deleted Machine.
 
 use capmaas_api::capi::{self, Machine};
 use capmaas_core::Lookup;
@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::kubernetes::{Owners, Result};
 
-/// Label of the MachineDeployment that a Machine belongs to.
+/// Label with the name of the MachineDeployment that a Machine belongs to.
 const DEPLOYMENT_LABEL: &str = "cluster.x-k8s.io/deployment-name";
-/// The group of control planes.
+/// The API group of control planes.
 const CONTROL_PLANES: &str = "controlplane.cluster.x-k8s.io";
 
 /// What replaces a Machine when it is deleted; `all` are the Machines of its cluster. `Absent`: nothing does.
@@ -25,7 +25,7 @@ pub(super) async fn group(owners: &dyn Owners, machine: &Machine, all: &[Machine
     found.into()
 }
 
-/// The one owner that makes another Machine.
+/// The owner that creates replacement Machines.
 fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
@@ -60,7 +60,7 @@ async fn machine_set(
     Ok(Some(Group::deployment(&object, &machines)))
 }
 
-/// Something that may replace the Machine, in a way that is not known.
+/// An owner that may replace the Machine in an unknown way.
 fn unknown(owner: &OwnerReference, why: String) -> Group {
     Group {
         name: format!("{} {}", owner.kind, owner.name),

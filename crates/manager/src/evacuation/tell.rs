@@ -15,11 +15,11 @@ use super::gather::name;
 use super::{Context, World, cluster_of};
 use crate::kubernetes::{Guard, Key, Kind, ObjectEvent, Result};
 
-/// Conditions are read by people; `kubectl maas maintenance status` cuts nothing off.
+/// The longest message of the condition. `kubectl maas maintenance status` prints it whole.
 const LONGEST: usize = 4096;
 
-/// Puts what was found through another identity to the rest. Two of one MAAS see the same hosts, but perhaps not the same VMs, and what
-/// becomes of a VM is known to one of them alone.
+/// Merges what was observed through another identity. Two identities of one MAAS see the same hosts, but perhaps not
+/// the same VMs, and only one of them knows what happens to a given VM.
 pub(super) fn merge(plan: &mut Plan, other: Plan) {
     for host in other.hosts {
         let same = plan.hosts.iter_mut().find(|it| it.object == host.object && it.name == host.name);
@@ -42,8 +42,8 @@ pub(super) fn merge(plan: &mut Plan, other: Plan) {
     }
 }
 
-/// Says on every object that is concerned what becomes of its VMs, and on those that were that it is over. `looked_at` are the Clusters
-/// whose MAAS has answered: of others nothing is known.
+/// Writes to every affected object what happens to its VMs, and to objects that were affected before that it is over.
+/// `looked_at` are the Clusters whose MAAS has answered: nothing is known about others.
 pub(super) async fn tell(context: &Context, world: &World, plan: &Plan, looked_at: &BTreeSet<Key>) {
     count(context, plan);
     let hosts: BTreeMap<_, _> =
@@ -106,7 +106,7 @@ async fn say_cluster(context: &Context, key: &Key, verdict: Verdict) -> Result<(
     context.kubernetes.apply_status(Kind::MaasCluster, key, &Guard::of(&object), status).await.map(drop)
 }
 
-/// Whether the object says all this already.
+/// Whether the object already shows exactly this.
 fn says(conditions: &[Condition], verdict: &Verdict) -> bool {
     conditions.condition(conditions::EVACUATING).is_some_and(|said| {
         said.status == verdict.status
@@ -115,7 +115,7 @@ fn says(conditions: &[Condition], verdict: &Verdict) -> bool {
     })
 }
 
-/// Nothing is written on an object that is paused or being moved (S15).
+/// An object that is paused or being moved is not written (S15).
 fn may_write(annotations: &BTreeMap<String, String>, conditions: &[Condition]) -> bool {
     ![PAUSED_ANNOTATION, DELETE_FOR_MOVE_ANNOTATION].iter().any(|name| annotations.contains_key(*name))
         && !conditions.is_true(conditions::PAUSED)
@@ -143,7 +143,7 @@ fn count(context: &Context, plan: &Plan) {
     context.metrics.evacuating(&counts);
 }
 
-/// Tells that the Machine of an object was deleted.
+/// Publishes that the Machine of an object was deleted.
 pub(super) async fn deleted(context: &Context, object: &MaasMachine, machine: &Key) {
     let host = object.status.as_ref().and_then(|status| status.lxd_host.clone()).unwrap_or_default();
     let happening = ObjectEvent {

@@ -1,4 +1,4 @@
-//! The agent as it is applied to a workload cluster: the one manifest that users find too, with image and settings filled in.
+//! The agent as applied to a workload cluster: the same manifest that users get, with image and settings filled in.
 
 use capmaas_core::hosts::DesiredHosts;
 use capmaas_core::hosts::observed::Agent;
@@ -9,11 +9,10 @@ use sha2::{Digest as _, Sha256};
 use super::APPLIED_ANNOTATION;
 use crate::kubernetes::Which;
 
-/// Where the agent is, on every cluster.
+/// The agent's namespace in every workload cluster.
 const NAMESPACE: &str = "capmaas-system";
 const NAME: &str = "lxd-initializer";
 
-/// The agent's DaemonSet.
 pub(super) fn daemon_set() -> Which {
     Which {
         api_version: "apps/v1".into(),
@@ -23,7 +22,7 @@ pub(super) fn daemon_set() -> Which {
     }
 }
 
-/// The ConfigMap with the certificate to be trusted.
+/// The ConfigMap with the certificate that LXD has to trust.
 pub(super) fn trust() -> Which {
     Which {
         api_version: "v1".into(),
@@ -38,7 +37,7 @@ pub(super) fn trusted(config_map: &Value) -> Option<String> {
     config_map["data"][names::TRUST_KEY_FOR_ALL].as_str().map(str::to_owned)
 }
 
-/// That ConfigMap. It holds the certificate and nothing else (S22).
+/// That ConfigMap. It contains the certificate and nothing else (S22).
 pub(super) fn trust_manifest(certificate: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -47,13 +46,12 @@ pub(super) fn trust_manifest(certificate: &str) -> Value {
     })
 }
 
-/// Which manifest this is: another text rolls out.
+/// The version of this manifest: a changed text is rolled out.
 pub(super) fn version() -> String {
     let digest = Sha256::digest(manifest::DAEMON_SET.as_bytes());
     digest.iter().take(6).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// What is known about the DaemonSet.
 pub(super) fn facts(daemon_set: &Value) -> Agent {
     let number = |value: &Value| value.as_i64().unwrap_or_default();
     let status = &daemon_set["status"];
@@ -66,13 +64,13 @@ pub(super) fn facts(daemon_set: &Value) -> Agent {
     }
 }
 
-/// What belongs to the agent beside its DaemonSet.
+/// The agent's objects other than its DaemonSet.
 pub(super) fn parts() -> Result<Vec<Which>, String> {
     let all = [documents(manifest::DAEMON_SET)?, policy()?].concat();
     Ok(all.iter().filter_map(Which::of).filter(|part| part.kind != "DaemonSet").collect())
 }
 
-/// Everything to apply, in order: the DaemonSet, which carries the note, comes last.
+/// Everything to apply, in order: the DaemonSet, which carries the annotation, comes last.
 pub(super) fn manifests(image: &str, desired: &DesiredHosts, note: &str) -> Result<Vec<Value>, String> {
     let mut objects = documents(manifest::DAEMON_SET)?;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -97,7 +95,7 @@ pub(super) fn manifests(image: &str, desired: &DesiredHosts, note: &str) -> Resu
     Ok(objects)
 }
 
-/// What limits the agent to its own Node, where that can be served.
+/// The policy that limits the agent to its own Node, for API servers that can serve it.
 pub(super) fn policy() -> Result<Vec<Value>, String> {
     documents(manifest::NODE_PATCH_POLICY)
 }

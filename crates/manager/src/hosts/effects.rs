@@ -1,4 +1,4 @@
-//! Effects on the hosts of one cluster, as calls.
+//! Performs effects on the hosts of one cluster.
 
 use capmaas_api::MaasMachine;
 use capmaas_core::hosts::leaving::ASKED_ANNOTATION;
@@ -13,7 +13,7 @@ use super::observe::Ground;
 use super::{agent, key_pair};
 use crate::kubernetes::{self, Guard};
 
-/// Does it, once, and remembers how it went.
+/// Performs the effect once and remembers the result.
 pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect) {
     match attempt(ground, effect).await {
         Ok(()) => {
@@ -35,7 +35,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
         Effect::MakePair => key_pair::make(kubernetes, home, key, object, now).await,
         Effect::ApplyAgent { image, desired, note } => {
             for manifest in agent::manifests(image, desired, note)? {
-                // What limits the agent comes before it.
+                // The policy that limits the agent comes before the agent.
                 if manifest["kind"] == "DaemonSet" {
                     limit(ground).await?;
                 }
@@ -79,7 +79,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
     }
 }
 
-/// Older API servers cannot serve what limits the agent to its own Node.
+/// Applies the policy that limits the agent to its own Node. Older API servers cannot serve it.
 async fn limit(ground: &Ground<'_>) -> Result<(), String> {
     let words = |error: kubernetes::Error| error.to_string();
     for manifest in agent::policy()? {
@@ -92,7 +92,8 @@ async fn limit(ground: &Ground<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The time is noted on the MaasMachine first: whoever gives the machine back meanwhile waits for what may still land (S2).
+/// The time is written to the MaasMachine first: if the machine is released in the meantime, the release waits for a
+/// request that may still land (S2).
 async fn register(ground: &Ground<'_>, new: &Registration) -> Result<(), String> {
     let Ground { kubernetes, now, .. } = *ground;
     let key = ground.key.beside(&new.host);
@@ -118,7 +119,7 @@ async fn register(ground: &Ground<'_>, new: &Registration) -> Result<(), String>
         }
         Err(error) => {
             if error.effect() != maas_client::Effect::Unknown {
-                // Refused: nothing is under way. Should this write be lost, the note only grows old.
+                // Refused: no request is in flight. If this write is lost, the annotation merely expires.
                 let _ = kubernetes::patch::<MaasMachine>(kubernetes, &key, &Guard::of(&machine), note(None)).await;
             }
             Err(format!("cannot register {} as VM host: {error}", machine.name_any()))

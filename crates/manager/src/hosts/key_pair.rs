@@ -1,5 +1,6 @@
-//! The key pair with which MAAS comes to the hosts of one cluster. It stays in the manager's namespace, where no tenant reads it;
-//! nodes get its certificate only (S22). What `clusterctl move` leaves behind there is replaced by a new pair.
+//! The key pair with which MAAS connects to the hosts of one cluster. It stays in the manager's namespace, which no
+//! tenant can read; nodes get only the certificate (S22). A pair that `clusterctl move` leaves behind is replaced by a
+//! new one.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +20,17 @@ use crate::kubernetes::{Key, Kubernetes, NewSecret, SecretValues};
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const VALID_YEARS: i16 = 10;
-/// A common name has at most 64 letters.
+/// A common name has at most 64 characters.
 const LONGEST: usize = 64;
 
-/// The name in the certificates of a cluster, by which they are known again even with the key lost.
+/// The common name in the certificates of a cluster. It identifies them even if the key is lost.
 pub(super) fn common_name(object: &MaasCluster) -> String {
     let name = format!("capmaas@{}", object.name_any());
     name.chars().take(LONGEST).collect()
 }
 
-/// Whether a certificate was made for this cluster: its name is ASCII, so it stands in the DER form as it is, after its
-/// length.
+/// Whether a certificate was made for this cluster. The name is ASCII, so it appears verbatim in the DER form, after
+/// its length.
 pub(super) fn is_ours(pem: &str, object: &MaasCluster) -> bool {
     let Ok(der) = lxd_client::certificate_der(pem) else { return false };
     let name = common_name(object);
@@ -38,12 +39,12 @@ pub(super) fn is_ours(pem: &str, object: &MaasCluster) -> bool {
     der.windows(whole.len()).any(|window| window == whole)
 }
 
-/// Where the pair of a MaasCluster is.
+/// The Secret with the pair of a MaasCluster.
 fn place(home: &str, key: &Key) -> Key {
     Key::new(home, name_for(HOST_KEYS, key))
 }
 
-/// The public half.
+/// The public half of the pair.
 pub(super) async fn read(kubernetes: &dyn Kubernetes, home: &str, key: &Key) -> Lookup<Pair> {
     let place = place(home, key);
     match kubernetes.secret(&place).await {
@@ -65,7 +66,7 @@ fn public(secret: &SecretValues) -> Option<Pair> {
     Some(Pair { certificate, fingerprint })
 }
 
-/// The whole pair, on its way to MAAS.
+/// The whole pair, to be sent to MAAS.
 pub(super) async fn whole(
     kubernetes: &dyn Kubernetes,
     home: &str,
@@ -81,7 +82,7 @@ fn halves(secret: &SecretValues) -> Option<(String, SecretString)> {
     Some((secret.text(CERTIFICATE)?.to_owned(), secret.text(KEY)?.to_owned().into()))
 }
 
-/// The pair that an earlier release kept beside the MaasCluster, if it is fit for use and was made for this cluster.
+/// The pair that an earlier release kept next to the MaasCluster, if it is usable and was made for this cluster.
 async fn earlier(
     kubernetes: &dyn Kubernetes,
     key: &Key,
@@ -93,7 +94,7 @@ async fn earlier(
     Ok(secret.filter(fit).as_ref().and_then(halves))
 }
 
-/// Makes one, or takes over what an earlier release made, and keeps it in the manager's namespace.
+/// Creates a pair, or takes over what an earlier release created, and stores it in the manager's namespace.
 pub(super) async fn make(
     kubernetes: &dyn Kubernetes,
     home: &str,
@@ -112,7 +113,7 @@ pub(super) async fn make(
         values: BTreeMap::from([(CERTIFICATE.to_owned(), certificate.into()), (KEY.to_owned(), private)]),
     };
     match kubernetes.create_secret(&secret).await {
-        // Somebody was faster: theirs is as good.
+        // Another writer was faster: its pair is as good.
         Err(error) if error.kind == crate::kubernetes::ErrorKind::Conflict => Ok(()),
         result => result.map_err(|error| error.to_string()),
     }
@@ -127,7 +128,7 @@ fn generate(name: &str, now: Timestamp) -> Result<(String, SecretString), rcgen:
     // A day of slack, because the clocks of manager, node and MAAS may differ.
     let start = today.yesterday().unwrap_or(today);
     let date = |years: i16| {
-        // The last day of February does not exist in every year.
+        // 29 February does not exist in every year.
         let day = start.day().unsigned_abs().min(28);
         rcgen::date_time_ymd(i32::from(start.year() + years), start.month().unsigned_abs(), day)
     };

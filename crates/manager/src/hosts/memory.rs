@@ -1,4 +1,4 @@
-//! What is remembered between two passes and may be forgotten at any time.
+//! Caches between two passes. They can be lost at any time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,12 +12,12 @@ use crate::backoff::Backoff;
 use crate::clock::is_recent;
 use crate::kubernetes::Key;
 
-/// The hosts of a cluster are not looked at more often than this, unless something was just done about them.
+/// The minimum interval between two observations of a cluster's hosts, unless something was just changed.
 const LOOK: SignedDuration = SignedDuration::from_secs(10);
-/// The first wait after a failure.
+/// The first backoff after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
 
-/// The memory. Clones share it.
+/// Clones share the same state.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     state: Arc<Mutex<HashMap<Key, OfCluster>>>,
@@ -42,13 +42,13 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything about a cluster that is gone.
+    /// Drops everything about a deleted cluster.
     pub(crate) fn forget(&self, key: &Key) {
         self.state().remove(key);
         self.backoff.forget(key);
     }
 
-    /// Whether the hosts may be looked at now; if so, that counts as a look.
+    /// Whether the hosts may be observed now. If so, this counts as an observation.
     pub(crate) fn may_look(&self, key: &Key, now: Timestamp) -> bool {
         let mut state = self.state();
         let of = state.entry(key.clone()).or_default();
@@ -67,12 +67,12 @@ impl Memory {
         self.state().get(key).map(|of| of.trouble.clone()).unwrap_or_default()
     }
 
-    /// MAAS was made to look at a VM host.
+    /// MAAS was made to refresh a VM host.
     pub(super) fn made_look(&self, key: &Key, vm_host: i64, now: Timestamp) {
         self.state().entry(key.clone()).or_default().refreshed.insert(vm_host, now);
     }
 
-    /// Something was done: the next pass looks at once.
+    /// The action succeeded: the next pass observes immediately.
     pub(super) fn worked(&self, key: &Key, target: &str, now: Timestamp) {
         self.backoff.done(key, request(key, target), now);
         let mut state = self.state();
@@ -81,7 +81,7 @@ impl Memory {
         of.trouble.remove(target);
     }
 
-    /// Something failed: the next pass looks at once and says so.
+    /// The action failed: the next pass observes immediately and reports it.
     pub(super) fn failed(&self, key: &Key, target: &str, message: String, now: Timestamp) {
         let mut state = self.state();
         let of = state.entry(key.clone()).or_default();
@@ -91,7 +91,7 @@ impl Memory {
     }
 }
 
-/// Whatever is tried about one host or node counts as the same: the next step there needs the one before.
+/// All attempts on one host or node count as the same request: each step there needs the previous one.
 fn request(key: &Key, target: &str) -> Request {
     Request::new(&(key.to_string(), target))
 }

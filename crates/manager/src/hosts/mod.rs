@@ -1,6 +1,6 @@
-//! Clusters whose machines become LXD hosts: what observing and performing do for `capmaas_core::hosts`.
+//! Clusters whose machines become LXD hosts: observing and performing for `capmaas_core::hosts`.
 //!
-//! The pass over the MaasCluster calls these; it has the condition LXDReady to write.
+//! Called by the pass over the MaasCluster, which writes the condition LXDReady.
 
 mod agent;
 mod effects;
@@ -16,10 +16,11 @@ pub(crate) use observe::{Ground, observe, strangers};
 pub use sweep::sweep;
 pub(crate) use sweep::sweep_pairs;
 
-/// Annotation on the agent's DaemonSet: what we applied. One without it is a person's.
+/// Annotation on the agent's DaemonSet with the version that we applied. A DaemonSet without it was applied by a
+/// person.
 pub const APPLIED_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/applied-agent";
 
-/// Label of these Secrets.
+/// Label of the Secrets with key pairs.
 const PAIR_LABEL: &str = "infrastructure.cluster.x-k8s.io/host-keys";
-/// Annotation of these Secrets: the MaasCluster that one is for, as `namespace/name`.
+/// Annotation of the Secrets with key pairs: the MaasCluster that a pair is for, as `namespace/name`.
 const PAIR_OF: &str = "infrastructure.cluster.x-k8s.io/maas-cluster";

@@ -1,4 +1,4 @@
-//! Every read about the hosts of one cluster.
+//! All reads about the hosts of one cluster.
 
 use std::sync::Arc;
 
@@ -21,36 +21,30 @@ use crate::identity::Identity;
 use crate::kubernetes::{Key, Kubernetes};
 use crate::lxd_hosts;
 
-/// Where to look.
+/// The inputs of observing and performing.
 pub(crate) struct Ground<'a> {
-    /// The door to Kubernetes.
     pub(crate) kubernetes: &'a dyn Kubernetes,
-    /// What is remembered.
     pub(crate) memory: &'a Memory,
     /// The manager's own namespace.
     pub(crate) home: &'a str,
     /// The MaasCluster.
     pub(crate) key: &'a Key,
     pub(crate) cluster: &'a Key,
-    /// The MaasCluster as it is stored.
+    /// The MaasCluster as stored.
     pub(crate) object: &'a MaasCluster,
-    /// Who we are to MAAS.
     pub(crate) identity: &'a Identity,
-    /// The agent's image.
     pub(crate) image: Option<&'a String>,
-    /// Where it is told what agents report.
+    /// Receives what agents report.
     pub(crate) reports: &'a lxd_hosts::Reports,
-    /// What time it is.
     pub(crate) now: Timestamp,
 }
 
-/// Looks at everything.
 pub(crate) async fn observe(ground: &Ground<'_>, desired: DesiredHosts, machines: &[Arc<MaasMachine>]) -> Observed {
     let Ground { kubernetes, memory, home, key, cluster, .. } = *ground;
     let agent = match kubernetes.workload_object(cluster, &agent::daemon_set()).await {
         Ok(Some(found)) => {
             let facts = agent::facts(&found);
-            // What a person applied is theirs, with all that belongs to it.
+            // An agent that a person applied is theirs, including its other objects.
             let missing = if facts.applied.is_some() { missing(ground).await } else { Vec::new() };
             Lookup::Found(Agent { missing, ..facts })
         }
@@ -83,7 +77,7 @@ pub(crate) async fn observe(ground: &Ground<'_>, desired: DesiredHosts, machines
     }
 }
 
-/// What belongs to the agent and is not there. What cannot be read is not missing (S1), nor is what is not served.
+/// Objects of the agent that do not exist. What cannot be read is not missing (S1), nor is a kind that is not served.
 async fn missing(ground: &Ground<'_>) -> Vec<String> {
     let Ground { kubernetes, cluster, .. } = *ground;
     let parts = agent::parts().unwrap_or_default();
@@ -96,7 +90,8 @@ async fn missing(ground: &Ground<'_>) -> Vec<String> {
     named.map(|(part, _)| format!("{} {}", part.kind, part.name)).collect()
 }
 
-/// Tells those who place VMs what the agents report and MAAS does not show. What cannot be read any more is not known any more.
+/// Passes to VM placement what the agents report and MAAS does not show. A report that can no longer be read is
+/// dropped.
 fn pass_on(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &[Host]) {
     for host in hosts {
         let report = match nodes {
@@ -119,7 +114,8 @@ fn node(node: &crate::kubernetes::Node) -> Node {
     Node { name: node.name.clone(), provider_id: node.provider_id.clone(), report: report::of(&node.annotations) }
 }
 
-/// The metal that is there to stay, and which control plane machines are not there yet. VMs do not become hosts.
+/// The bare metal machines that are not being deleted, and messages about control plane machines to wait for. VMs do
+/// not become hosts.
 fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
     let (mut hosts, mut awaited) = (Vec::new(), Vec::new());
     let is_copy = |machine: &MaasMachine| {
@@ -156,7 +152,7 @@ fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
     (hosts, awaited)
 }
 
-/// Only machines whose Nodes have reported: before that MAAS has nothing to tell that matters.
+/// Only machines whose Nodes have reported: before that, MAAS has nothing relevant.
 async fn look_at_maas(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mut [Host]) {
     let Lookup::Found(nodes) = nodes else { return };
     let mut reported: Vec<(&mut Host, &Node, &Report)> = Vec::new();
@@ -189,8 +185,8 @@ async fn look_at_maas(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mu
     }
 }
 
-/// The VM host that a machine is: the one on the machine, else one of the node's name with our certificate, which MAAS has not
-/// matched yet or matched wrongly.
+/// The VM host of a machine: the one that MAAS shows on the machine, else one with the node's name and our certificate
+/// that MAAS has not matched yet or has matched wrongly.
 async fn vm_host(
     ground: &Ground<'_>,
     all: &[maas_client::VmHost],
@@ -207,7 +203,7 @@ async fn vm_host(
         let parameters = client.vm_hosts().parameters(candidate.id).await?;
         let certificate = parameters.certificate.clone().unwrap_or_default();
         let ours = key_pair::is_ours(&certificate, ground.object);
-        // A namesake of another machine is none of our business.
+        // A VM host of the same name on another machine is left alone.
         if !of_machine(&candidate) && !ours {
             continue;
         }
@@ -231,7 +227,7 @@ async fn vm_host(
     Ok(Lookup::Absent)
 }
 
-/// Instances of the project that MAAS does not know as VMs of this host (S12).
+/// Instances in the project that MAAS does not know as VMs of this host (S12).
 pub(crate) async fn strangers(
     client: &Client,
     vm_host: i64,

@@ -1,4 +1,4 @@
-//! What the agent writes on its Node, read.
+//! Reads the report that the agent writes on its Node.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use capmaas_core::hosts::observed::Report;
 use lxd_initializer::names;
 use serde_json::Value;
 
-/// The report on a Node; `None` before the first one. A part that cannot be read is not known.
+/// The report on a Node; `None` before the first one. A part that cannot be read is unknown.
 pub fn of(annotations: &BTreeMap<String, String>) -> Option<Report> {
     let text = |name: &str| annotations.get(name).filter(|text| !text.is_empty()).cloned();
     let list = |name: &str| text(name).and_then(|text| serde_json::from_str(&text).ok());
@@ -25,14 +25,14 @@ pub fn of(annotations: &BTreeMap<String, String>) -> Option<Report> {
     })
 }
 
-/// The first step that does not hold.
+/// The first step that is not fulfilled.
 fn first_open(conditions: &str) -> Option<String> {
     let conditions: Vec<Value> = serde_json::from_str(conditions).ok()?;
     let open = conditions.iter().find(|condition| condition["status"] == "False")?;
     open["type"].as_str().map(str::to_owned)
 }
 
-/// Whether the Node asks its agent to leave.
+/// Whether the Node asks its agent to stop.
 pub fn is_told_to_leave(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(names::LEAVE).is_some_and(|told| !told.is_empty() && told != "false")
 }

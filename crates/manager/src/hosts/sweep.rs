@@ -1,4 +1,4 @@
-//! Key pairs that no cluster needs any more.
+//! Garbage collection of key pairs.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::lease::Fence;
 
 const SWEEP: Duration = Duration::from_secs(600);
 
-/// Drops the key pairs of MaasClusters that are gone. An owner reference cannot do it, because it does not reach over namespaces.
+/// Deletes the key pairs of MaasClusters that are gone. An owner reference cannot do that, because it cannot cross
+/// namespaces.
 pub(crate) async fn sweep_pairs(client: Client, home: &str, fence: Fence) {
     loop {
         tokio::time::sleep(SWEEP).await;
@@ -23,19 +24,19 @@ pub(crate) async fn sweep_pairs(client: Client, home: &str, fence: Fence) {
     }
 }
 
-/// Drops those of which the API server says that their MaasCluster does not exist.
+/// Deletes the pairs whose MaasCluster the API server reports as absent.
 ///
-/// If this happened and we crashed: they are gone, and a MaasCluster of that name that comes later gets a new one.
+/// Crash safety: a deleted pair is gone, and a later MaasCluster of that name gets a new one.
 pub async fn sweep(client: &Client, home: &str, fence: &Fence) -> kube::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), home);
-    // Metadata alone: nobody needs the keys for this.
+    // Metadata only: the keys are not needed for this.
     let pairs: Vec<PartialObjectMeta<Secret>> =
         secrets.list_metadata(&ListParams::default().labels(PAIR_LABEL)).await?.items;
     for pair in pairs {
         let of = pair.annotations().get(PAIR_OF).and_then(|of| of.split_once('/'));
         let Some((namespace, name)) = of else { continue };
         let clusters: Api<MaasCluster> = Api::namespaced(client.clone(), namespace);
-        // Only if the API server says so: a manager of one namespace may not even ask about others.
+        // Only if the API server says so: a manager limited to one namespace may not even read others.
         if says_absent(&clusters.get(name).await) && fence.check().is_ok() {
             let preconditions = Preconditions { uid: pair.uid(), resource_version: None };
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

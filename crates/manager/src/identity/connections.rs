@@ -1,4 +1,4 @@
-//! Connections to MAAS: one client for each pair of endpoint and key, tried once, dropped when nobody uses it any more.
+//! Connections to MAAS: one client per pair of endpoint and key, tried once, dropped when no longer used.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,12 @@ use super::{Credentials, DnsNames, Fingerprint, Identity, LogEnd, MachineReader,
 use crate::clock::is_recent;
 use crate::lease::Fence;
 
-/// Makes a client of credentials. Nothing is sent yet.
+/// Creates a client from credentials. Sends nothing yet.
 pub type Connect = Arc<dyn Fn(&Credentials) -> Result<Client, BuildError> + Send + Sync>;
 
-/// Clients over the network, each with places and a breaker of its own, so that one identity's trouble is nobody else's (S29): at most
-/// `concurrency` requests are under way. Every write asks the fence at the moment when it is sent (S23).
+/// Clients over the network. Each has its own request slots and circuit breaker, so that problems of one identity do
+/// not affect others (S29): at most `concurrency` requests are in flight. Every write checks the fence at the moment it
+/// is sent (S23).
 pub fn over_network(concurrency: usize, observer: impl maas_client::Observer + Clone, fence: Fence) -> Connect {
     Arc::new(move |credentials| {
         let fence = fence.clone();
@@ -34,9 +35,9 @@ pub fn over_network(concurrency: usize, observer: impl maas_client::Observer + C
     })
 }
 
-/// What an answer says about whoever gave it, before that one has shown to be a MAAS: the endpoint is a tenant's to choose, and the
-/// words of something else in our network are none of its business (S28). What we say ourselves about a connection, a refused key
-/// or a redirect stays.
+/// Hides the text of an answer until the server has proven to be a MAAS: a tenant can choose the endpoint, and must not
+/// see what another service in our network answers (S28). Our own messages about a connection, a refused key or a
+/// redirect are kept.
 fn unproven(error: maas_client::Error) -> maas_client::Error {
     match error.status() {
         None | Some(300..=399 | 401) => error,
@@ -44,15 +45,15 @@ fn unproven(error: maas_client::Error) -> maas_client::Error {
     }
 }
 
-/// How long a key that did not work is not tried again.
+/// How long a failed key is not tried again.
 const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(10);
-/// After this time without a question a connection is dropped: nobody's credentials are these any more. Longer than the longest
-/// resync, because the change feed ends with it.
+/// A connection that is unused for this long is dropped: its credentials are no longer in use. Longer than the longest
+/// resync, because the change feed ends with the connection.
 const IDLE: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Default)]
 struct Slot {
-    /// Held while the key is tried, so that a hundred reconciles try it once.
+    /// Held while the key is tried, so that a hundred reconciles try it only once.
     trying: tokio::sync::Mutex<()>,
     known: Mutex<Known>,
 }
@@ -70,12 +71,12 @@ impl Slot {
     }
 }
 
-/// How many events of the end of the log are read: more than are committed late.
+/// How many events at the end of the log are read: more than can be committed late.
 const LOG_END: u16 = 200;
 
 pub(super) struct Connections {
     connect: Connect,
-    /// Of the first connection of each identity: what happened since then is news, also if the connection is made anew.
+    /// From the first connection of each identity: later events are new even if the connection is re-established.
     log_ends: Mutex<HashMap<Name, LogEnd>>,
     slots: Mutex<HashMap<Fingerprint, Arc<Slot>>>,
 }
@@ -85,7 +86,7 @@ impl Connections {
         Self { connect, log_ends: Mutex::default(), slots: Mutex::default() }
     }
 
-    /// The identity behind credentials; MAAS is asked for the user the first time.
+    /// The identity behind credentials. The first time, MAAS is asked for the user.
     pub(super) async fn of(&self, credentials: &Credentials, now: Timestamp) -> Result<Identity, Problem> {
         let fingerprint = credentials.fingerprint();
         let slot = self.slots().entry(fingerprint).or_default().clone();
@@ -96,7 +97,7 @@ impl Connections {
         let failed = slot.known().failed.clone();
         let _trying = match (slot.trying.try_lock(), failed) {
             (Ok(trying), _) => trying,
-            // One at a time sees whether a MAAS that did not answer is back; nobody else waits for that (S29).
+            // One caller at a time checks whether an unresponsive MAAS is back; the others do not wait for it (S29).
             (Err(_), Some((_, problem))) => return Err(problem),
             (Err(_), None) => slot.trying.lock().await,
         };
@@ -181,7 +182,7 @@ impl Connections {
         self.slots().remove(&fingerprint);
     }
 
-    /// Every connection that works and was asked for lately, the latest first. Those of the past are dropped on the way.
+    /// Every working connection that was used recently, most recent first. Unused ones are dropped on the way.
     pub(super) fn in_use(&self, now: Timestamp) -> Vec<Identity> {
         let mut slots = self.slots();
         slots.retain(|_, slot| now.duration_since(slot.known().used) < IDLE);
@@ -199,7 +200,7 @@ impl Connections {
     }
 }
 
-/// An event of MAAS's log, as the change feed compares it.
+/// An entry of MAAS's event log, as the change feed compares it.
 pub(crate) fn entry(event: Event) -> Entry {
     let part = |part: Option<String>| part.unwrap_or_default();
     Entry {

@@ -1,8 +1,8 @@
 //! Copies of clusters' own credentials in the manager's namespace.
 //!
-//! When a whole namespace is deleted, the Secret of `spec.identityRef` goes at once while machines still have to be released
-//! with it (S13). A finalizer on it would need the right to write every Secret of every namespace; a copy needs rights in the
-//! manager's own namespace only, and survives a crash.
+//! When a whole namespace is deleted, the Secret of `spec.identityRef` is deleted immediately while machines still have
+//! to be released with it (S13). A finalizer on it would need write access to every Secret in every namespace; a copy
+//! needs permissions in the manager's own namespace only, and survives a crash.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -24,15 +24,15 @@ use crate::kubernetes::{Key, SecretValues};
 const LABEL: &str = "infrastructure.cluster.x-k8s.io/kept-identity";
 const MAAS_CLUSTER: &str = "infrastructure.cluster.x-k8s.io/maas-cluster";
 const CLUSTER: &str = "infrastructure.cluster.x-k8s.io/cluster";
-/// How the names of the copies begin.
+/// Name prefix of the copies.
 const COPY: &str = "capmaas-kept-identity-";
-/// How the names of all Secrets that the manager keeps for one cluster each begin. `spec.identityRef` reaches none of them.
+/// Name prefixes of all Secrets that the manager keeps per cluster. `spec.identityRef` cannot refer to any of them.
 const KEPT: [&str; 2] = [COPY, HOST_KEYS];
-/// How the names of the Secrets with the key pairs of clusters' hosts begin, in the manager's namespace.
+/// Name prefix of the Secrets with the key pairs of clusters' hosts, in the manager's namespace.
 pub(crate) const HOST_KEYS: &str = "capmaas-host-keys-";
 const FIELD_MANAGER: &str = "capmaas-manager/identity";
 
-/// A copy, without what it holds.
+/// A copy, without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The MaasCluster that it was made for.
@@ -40,24 +40,23 @@ pub struct Kept {
     pub cluster: Key,
 }
 
-/// Keeps the credentials that clusters bring along.
+/// Keeps copies of the credentials that clusters bring.
 #[async_trait]
 pub trait CredentialCopies: Send + Sync + fmt::Debug {
-    /// Keeps a copy for this MaasCluster, which belongs to the Cluster of this name. Free of cost if it is kept already.
+    /// Keeps a copy for this MaasCluster, which belongs to the Cluster of this name. Sends nothing if the copy is
+    /// already up to date.
     ///
-    /// If this happened and we crashed: the copy has a fixed name and is written again as it is.
+    /// Crash safety: the copy has a fixed name and is written again unchanged.
     async fn keep(&self, maas_cluster: &Key, cluster: String, credentials: &Credentials) -> Result<(), Problem>;
 
     /// The copy for a MaasCluster.
     async fn kept(&self, maas_cluster: &Key) -> Result<Option<Credentials>, Problem>;
 
-    /// The copy for a Cluster, if its MaasCluster is not known any more.
+    /// The copy for a Cluster, if its MaasCluster is no longer known.
     async fn kept_for_cluster(&self, cluster: &Key) -> Result<Option<Credentials>, Problem>;
 
-    /// Every copy there is.
     async fn all(&self) -> Result<Vec<Kept>, Problem>;
 
-    /// Drops the copy for a MaasCluster.
     async fn forget(&self, maas_cluster: &Key) -> Result<(), Problem>;
 }
 
@@ -65,12 +64,11 @@ pub trait CredentialCopies: Send + Sync + fmt::Debug {
 pub struct KubeCredentialCopies {
     secrets: Api<Secret>,
     namespace: String,
-    /// What was written or seen last, so that nothing is sent when nothing changed.
+    /// The last state written or read, so that nothing is sent when nothing changed.
     known: Mutex<HashMap<Key, Fingerprint>>,
 }
 
 impl KubeCredentialCopies {
-    /// Copies in this namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { secrets: Api::namespaced(client, namespace), namespace: namespace.to_owned(), known: Mutex::default() }
     }
@@ -137,7 +135,7 @@ impl CredentialCopies for KubeCredentialCopies {
     async fn kept(&self, maas_cluster: &Key) -> Result<Option<Credentials>, Problem> {
         let found = self.secrets.get_opt(&name_for(COPY, maas_cluster)).await;
         let found = found.map_err(|error| trouble("read the kept credentials", &error))?;
-        // Bound to its cluster by more than a name that is a digest.
+        // The name is only a digest, so the annotation must match too.
         let of = maas_cluster.to_string();
         let found = found.filter(|secret| secret.annotations().get(MAAS_CLUSTER) == Some(&of));
         Ok(found.and_then(|secret| self.credentials(&secret)))
@@ -171,12 +169,13 @@ impl CredentialCopies for KubeCredentialCopies {
     }
 }
 
-/// A fixed name for any namespace and name: both may be 63 characters and more, and must not run into one another.
+/// A fixed name for any namespace and name: both may have 63 characters and more, and must not be ambiguous when
+/// joined.
 pub(crate) fn name_for(prefix: &str, maas_cluster: &Key) -> String {
     use std::fmt::Write as _;
     let digest = Sha256::digest(maas_cluster.to_string());
     digest.iter().take(10).fold(prefix.to_owned(), |mut name, byte| {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(name, "{byte:02x}");
         name
     })

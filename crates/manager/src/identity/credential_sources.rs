@@ -1,4 +1,4 @@
-//! The places where credentials are kept, read and judged.
+//! The sources of credentials, read and validated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,30 +15,29 @@ const SECRET: &str = "maas-credentials";
 const CONFIG: &str = "capmaas-config";
 const GO_SECRET: &str = "capmaas-manager-bootstrap-credentials";
 
-/// The objects of the manager's namespace that are worth a look when they change.
+/// The objects in the manager's namespace that are watched.
 pub(crate) const SECRETS: [&str; 2] = [SECRET, GO_SECRET];
 pub(crate) const CONFIG_MAPS: [&str; 1] = [CONFIG];
 
-/// The names under which a Secret may hold the API key, the endpoint and the certificate authority.
+/// The keys under which a Secret may hold the API key, the endpoint and the certificate authority.
 const KEY_NAMES: [&str; 2] = ["apiKey", "MAAS_API_KEY"];
 const ENDPOINT_NAMES: [&str; 2] = ["maasEndpoint", "MAAS_ENDPOINT"];
 const AUTHORITY: &str = "ca.crt";
 
-/// Endpoint, API key and the authority to trust. Prints neither.
+/// Endpoint, API key and the authority to trust. `Debug` prints none of them.
 #[derive(Clone)]
 pub struct Credentials {
-    /// Where MAAS answers.
     pub endpoint: String,
     /// `consumer:token:secret`.
     pub key: SecretString,
-    /// PEM of an authority to trust besides those of the platform.
+    /// PEM of an authority to trust in addition to those of the platform.
     pub authority: Option<String>,
-    /// Where they were found, for people.
+    /// Where they were found, for messages.
     pub place: String,
 }
 
 impl Credentials {
-    /// Tells these credentials from others. Length-prefixed, so that no two triples read alike.
+    /// Distinguishes these credentials from others. Length-prefixed, so that no two triples collide.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut digest = Sha256::new();
         for part in [self.endpoint.as_str(), self.key.expose_secret(), self.authority.as_deref().unwrap_or_default()] {
@@ -55,7 +54,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What the environment says.
+/// Credentials from the environment.
 #[derive(Clone, Default)]
 pub struct EnvironmentCredentials {
     endpoint: Option<String>,
@@ -70,7 +69,7 @@ impl EnvironmentCredentials {
         Self { endpoint: read("MAAS_ENDPOINT"), key: read("MAAS_API_KEY").map(Into::into), authority: read("MAAS_CA") }
     }
 
-    /// As if the environment said this.
+    /// Fixed values instead of the environment.
     pub fn new(endpoint: &str, key: &str) -> Self {
         Self { endpoint: said(endpoint), key: said(key).map(Into::into), authority: None }
     }
@@ -82,14 +81,14 @@ impl fmt::Debug for EnvironmentCredentials {
     }
 }
 
-/// What one place holds; a half that was not read says why.
+/// The content of one source; a half that was not read says why.
 struct Contents {
     endpoint: Lookup<String>,
     key: Lookup<SecretString>,
     authority: Option<String>,
 }
 
-/// The manager's own credentials, by the precedence of the module's documentation.
+/// The manager's own credentials, by the precedence in the module's documentation.
 pub(super) async fn of_manager(kubernetes: &dyn Kubernetes, settings: &Settings) -> Result<Credentials, Problem> {
     let namespace = &settings.namespace;
     let own = |name: &str| Key::new(namespace, name);
@@ -139,7 +138,7 @@ pub(super) async fn of_manager(kubernetes: &dyn Kubernetes, settings: &Settings)
     pick(&places, contents)
 }
 
-/// The credentials in one Secret, and nowhere else.
+/// The credentials in one Secret, without any fallback.
 pub(super) async fn of_secret(kubernetes: &dyn Kubernetes, key: &Key) -> Result<Credentials, Problem> {
     let secret = read_secret(kubernetes, key).await;
     if matches!(secret, Lookup::Absent) {
@@ -187,7 +186,7 @@ fn pick(places: &[Place], contents: Vec<Contents>) -> Result<Credentials, Proble
         Some((Contents { endpoint: Lookup::Found(endpoint), key: Lookup::Found(key), authority }, place)) => {
             Ok(Credentials { endpoint, key, authority, place: place.name.clone() })
         }
-        // `choose` uses complete places only.
+        // `choose` uses complete sources only.
         _ => Err(Problem::credentials("the MAAS credentials could not be put together")),
     }
 }
@@ -220,7 +219,7 @@ fn text(values: &SecretValues, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| values.text(name).and_then(said))
 }
 
-/// A template that was rendered without values leaves empty texts, and `echo` leaves line ends: neither says anything.
+/// A template rendered without values leaves empty strings, and `echo` leaves line ends: neither counts as a value.
 fn said(text: &str) -> Option<String> {
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())

@@ -1,7 +1,7 @@
-//! What MAAS's DNS said last about the names of clusters, so that it is not asked at every pass.
+//! A cache of the clusters' records in MAAS's DNS, so that not every pass reads them.
 //!
-//! Only we write these records, so the answer to a write of ours is what holds until somebody else changes it, which the next
-//! resync notices. After a restart nothing is known and every name is read once.
+//! Only we write these records, so the answer to our write holds until somebody else changes the record, which the next
+//! resync notices. After a restart the cache is empty and every name is read once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,31 +13,30 @@ use maas_client::{Client, DnsFilter, DnsResource, Error, ErrorKind};
 
 use crate::clock::is_recent;
 
-/// How long an answer is taken for current.
+/// How long an answer stays valid.
 const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 
-/// Reads names in MAAS's DNS. Clones share what they know.
+/// Reads names in MAAS's DNS. Clones share the cache.
 #[derive(Clone)]
 pub struct DnsNames {
     client: Client,
     state: Arc<Mutex<HashMap<String, Name>>>,
 }
 
-/// A write that is under way.
+/// A write in flight.
 #[must_use]
 pub(crate) struct Sending {
     name: String,
-    /// Until when an earlier write may still happen.
+    /// Until when an earlier write may still land.
     before: Option<Timestamp>,
 }
 
-/// What is known about a name.
 #[derive(Default)]
 struct Name {
     record: Option<(Timestamp, DnsResource)>,
-    /// Grows with every write: an answer to a question from before is not kept.
+    /// Incremented by every write: an answer to a read that started before it is not cached.
     turn: u64,
-    /// A write is under way of which nobody knows whether it happens: until then nothing that is read is kept (S2).
+    /// A write with unknown outcome is in flight: until then nothing that is read is cached (S2).
     unsettled_until: Option<Timestamp>,
 }
 
@@ -48,7 +47,6 @@ impl fmt::Debug for DnsNames {
 }
 
 impl DnsNames {
-    /// Names as this client sees them.
     pub fn new(client: Client) -> Self {
         Self { client, state: Arc::default() }
     }
@@ -57,14 +55,14 @@ impl DnsNames {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record under a name as it was last heard of, if that was not long ago. Absence is never remembered (S1).
+    /// The cached record under a name, if it is recent. Absence is never cached (S1).
     pub fn remembered(&self, name: &str, now: Timestamp) -> Option<DnsResource> {
         let state = self.state();
         let (at, record) = state.get(&name.to_lowercase())?.record.as_ref()?;
         is_recent(*at, RESYNC, now).then(|| record.clone())
     }
 
-    /// The record under a name as MAAS has it now.
+    /// The record under a name, read from MAAS now.
     pub async fn read(&self, name: &str, now: Timestamp) -> Result<Option<DnsResource>, Error> {
         let key = name.to_lowercase();
         let turn = self.state().entry(key.clone()).or_default().turn;
@@ -75,7 +73,7 @@ impl DnsNames {
                 };
                 records.into_iter().find(ours)
             }
-            // Without the domain there is no record: MAAS does not let go of a domain that has any.
+            // Without the domain there is no record: MAAS does not delete a domain that has any.
             Err(error) if matches!(error.kind(), ErrorKind::UnknownReference | ErrorKind::NotFound) => None,
             Err(error) => return Err(error),
         };
@@ -87,7 +85,7 @@ impl DnsNames {
         Ok(found)
     }
 
-    /// The record under a name, as it was last heard of or as MAAS has it now.
+    /// The record under a name, from the cache or read from MAAS now.
     pub async fn look(&self, name: &str, now: Timestamp) -> Result<Option<DnsResource>, Error> {
         match self.remembered(name, now) {
             Some(record) => Ok(Some(record)),
@@ -95,8 +93,8 @@ impl DnsNames {
         }
     }
 
-    /// A write about this name is about to be sent: whatever becomes of it, what was known does not hold any more. If nobody
-    /// comes back with an answer, it may happen at any time until its deadline has passed.
+    /// A write to this name is about to be sent: whatever the outcome, the cached record is no longer valid. If no
+    /// answer arrives, the write may land at any time until its deadline has passed.
     pub(crate) fn sending(&self, name: &str, now: Timestamp) -> Sending {
         let mut state = self.state();
         let known = state.entry(name.to_lowercase()).or_default();
@@ -106,7 +104,7 @@ impl DnsNames {
         Sending { name: name.to_lowercase(), before }
     }
 
-    /// MAAS answered the write: with the record as it is now, or by refusing.
+    /// MAAS answered the write: with the updated record, or by refusing.
     pub(crate) fn answered(&self, sending: Sending, record: Option<&DnsResource>, now: Timestamp) {
         let mut state = self.state();
         let known = state.entry(sending.name).or_default();
@@ -114,7 +112,7 @@ impl DnsNames {
         *known = Name { record, turn: known.turn + 1, unsettled_until: sending.before };
     }
 
-    /// Nobody asks for this name any more.
+    /// Drops a name that is no longer used.
     pub(crate) fn drop_name(&self, name: &str) {
         self.state().remove(&name.to_lowercase());
     }
@@ -156,7 +154,7 @@ mod tests {
             names.remembered("c1.example", at(second)).is_some()
         };
         assert!(write(0));
-        // The answer to this one is lost.
+        // The answer to this write is lost.
         let _ = names.sending("c1.example", at(10));
         assert!(!write(20) && !write(159));
         assert!(write(160));

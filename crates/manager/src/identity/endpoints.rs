@@ -1,8 +1,8 @@
-//! Which MAAS servers may be asked (S28).
+//! Which MAAS servers may be contacted (S28).
 //!
-//! The endpoint in the Secret of `spec.identityRef` is a tenant's to choose, and the manager can reach networks that the tenant
-//! cannot. Whoever runs the manager may therefore list the servers that count. Names are compared as names: what a name leads to is
-//! up to whoever has the domain, so a network on the list admits addresses only.
+//! A tenant can choose the endpoint in the Secret of `spec.identityRef`, and the manager can reach networks that the
+//! tenant cannot. So the operator of the manager may list the permitted servers. Names are compared as names: the owner
+//! of a domain controls what a name resolves to, so a network on the list permits addresses only.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use maas_client::Endpoint;
 
 use super::{Credentials, Problem};
 
-/// The servers that may be asked; an empty list admits all.
+/// The servers that may be contacted; an empty list permits all.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedEndpoints(Vec<AllowedEndpoint>);
 
@@ -20,7 +20,7 @@ pub struct AllowedEndpoints(Vec<AllowedEndpoint>);
 pub enum AllowedEndpoint {
     /// Scheme, host and port: `https://maas.example:5443`.
     Origin(String),
-    /// This host, whatever the port: `maas.example`.
+    /// This host, on any port: `maas.example`.
     Host(String),
     /// Every host below a domain: `*.maas.example`.
     Below(String),
@@ -62,7 +62,7 @@ impl FromStr for AllowedEndpoint {
 
 impl AllowedEndpoint {
     fn admits(&self, origin: &str, host: &str) -> bool {
-        // As it is connected to: an IPv4 address that is written as an IPv6 one is the same address.
+        // An IPv4-mapped IPv6 address connects to the IPv4 address, so both count as the same.
         let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
         match (self, address) {
             (Self::Origin(allowed), _) => allowed == origin,
@@ -90,12 +90,13 @@ fn within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
 }
 
 impl AllowedEndpoints {
-    /// These servers; none of them means all.
+    /// Permits these servers; an empty list permits all.
     pub fn new(entries: Vec<AllowedEndpoint>) -> Self {
         Self(entries)
     }
 
-    /// Judges credentials before anything is sent. What is no endpoint at all is refused by the client, which sends nothing either.
+    /// Checks credentials before anything is sent. A malformed endpoint is refused by the client, which sends nothing
+    /// either.
     pub(super) fn check(&self, credentials: &Credentials) -> Result<(), Problem> {
         let Ok(endpoint) = credentials.endpoint.parse::<Endpoint>() else { return Ok(()) };
         let origin = endpoint.origin();

@@ -1,9 +1,11 @@
-//! Who we are to MAAS, for each cluster: credentials are found, tried once, kept warm and read again when they change.
+//! The MAAS identity of each cluster: credentials are found, tried once, cached, and read again when they change.
 //!
-//! Which credentials count, first match alone (see `docs/credentials.md`):
+//! Which credentials apply; only the first match counts (see `docs/credentials.md`):
 //! 1. `spec.identityRef` of the MaasCluster: a Secret in the cluster's namespace, or in one of `--identity-namespaces`;
-//! 2. Secret `maas-credentials` (key `apiKey`) with ConfigMap `capmaas-config` (key `maasEndpoint`) in the manager's namespace;
-//! 3. Secret `capmaas-manager-bootstrap-credentials` (keys `MAAS_ENDPOINT`, `MAAS_API_KEY`) there, as the Go provider has it;
+//! 2. Secret `maas-credentials` (key `apiKey`) with ConfigMap `capmaas-config` (key `maasEndpoint`) in the manager's
+//!    namespace;
+//! 3. Secret `capmaas-manager-bootstrap-credentials` (keys `MAAS_ENDPOINT`, `MAAS_API_KEY`) there, as the Go provider
+//!    has it;
 //! 4. the environment: `MAAS_ENDPOINT`, `MAAS_API_KEY`.
 
 mod connections;
@@ -40,10 +42,9 @@ use crate::clock::{Clock, is_recent};
 use crate::kubernetes::{Key, Kubernetes};
 use connections::Connections;
 
-/// How long credentials that were read are taken for current where no watch tells otherwise. A rotated `identityRef` is noticed
-/// within this time.
+/// How long credentials are cached where no watch reports changes. A rotated `identityRef` is noticed within this time.
 const READ_AGAIN: SignedDuration = SignedDuration::from_secs(30);
-/// The same for a look that found nothing usable: somebody is probably working on it.
+/// The same for a lookup that found nothing usable: somebody is probably working on it.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// How this manager finds credentials.
@@ -51,41 +52,40 @@ const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 pub struct Settings {
     /// The manager's own namespace.
     pub namespace: String,
-    /// Namespaces besides the cluster's own that `spec.identityRef` may point into.
+    /// Namespaces other than the cluster's own that `spec.identityRef` may refer to.
     pub identity_namespaces: BTreeSet<String>,
-    /// What the environment says.
+    /// Credentials from the environment.
     pub environment: EnvironmentCredentials,
-    /// The MAAS servers that may be asked.
+    /// The MAAS servers that may be contacted.
     pub allowed_endpoints: AllowedEndpoints,
 }
 
-/// One pair of MAAS server and user, ready for use. Clones share one client with one pool of connections.
+/// One pair of MAAS server and user, ready for use. Clones share one client with one connection pool.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The MAAS client.
     pub client: maas_client::Client,
-    /// Reads machines by id, many at a time.
+    /// Reads machines by ID, in batches.
     pub machines: MachineReader,
     /// Names in MAAS's DNS.
     pub dns_names: DnsNames,
-    /// Endpoint and user: what is recorded on objects (S5).
+    /// Endpoint and user, as recorded on objects (S5).
     pub name: Name,
-    /// How this identity stands to the one that is recorded on the MaasCluster (S5).
+    /// How this identity relates to the one recorded on the MaasCluster (S5).
     pub standing: Standing,
-    /// Tells apart connections: another one for another endpoint, key or authority. Never shown.
+    /// Distinguishes connections: it differs for another endpoint, key or authority. Never shown.
     pub fingerprint: Fingerprint,
-    /// Where the credentials are, for people.
+    /// Where the credentials are, for messages.
     pub place: String,
-    /// Where MAAS's event log ended before anybody looked at a machine as this identity; `None` if that could not be read.
+    /// The end of MAAS's event log before any machine was read with this identity; `None` if it could not be read.
     pub log_end: Option<LogEnd>,
 }
 
 /// The last events of MAAS's log at some time.
 #[derive(Clone, Debug)]
 pub struct LogEnd {
-    /// When they were asked for.
+    /// When they were read.
     pub at: Timestamp,
-    /// So many that events which are committed late lie among them.
+    /// Enough events to include those that are committed late.
     pub events: Arc<Vec<Entry>>,
 }
 
@@ -95,12 +95,13 @@ impl Identity {
         &self.name.user
     }
 
-    /// Where MAAS answers.
+    /// The URL of the MAAS.
     pub fn endpoint(&self) -> &str {
         &self.name.endpoint
     }
 
-    /// The same identity through another client of it. It reads by itself: whoever has a place must not wait for others' reads.
+    /// The same identity with another client. It reads without batching: a caller that holds a request slot must not
+    /// wait for others' reads.
     #[must_use]
     pub fn with_client(&self, client: maas_client::Client) -> Self {
         Self { machines: MachineReader::alone(client.clone()), client, ..self.clone() }
@@ -117,12 +118,11 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What tells the credentials of a cluster from others.
+/// Distinguishes the credentials of a cluster from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// They are these.
     Credentials(Fingerprint),
-    /// There are none that could be used, for this reason.
+    /// No usable credentials, for this reason.
     Problem(String),
 }
 
@@ -131,11 +131,11 @@ pub enum Mark {
 pub struct Problem {
     /// For the condition: `CredentialsInvalid` or `MAASUnavailable`.
     pub reason: &'static str,
-    /// For people. Holds no secret.
+    /// For people. Contains no secret.
     pub message: String,
-    /// Nobody has given any credentials yet.
+    /// Nobody has provided credentials yet.
     pub nothing_there: bool,
-    /// Kubernetes did not tell: they may be as good as ever.
+    /// Kubernetes did not answer: the credentials may still be valid.
     pub not_told: bool,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where a cluster's credentials are looked for.
+/// Where a cluster's credentials are looked up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Whereabouts {
     /// The manager's own.
@@ -168,7 +168,7 @@ struct Look {
     found: Result<Arc<Credentials>, Problem>,
 }
 
-/// All identities in use. Cheap to clone; clones share everything.
+/// All identities in use. Clones share the same state.
 #[derive(Clone)]
 pub struct Identities {
     inner: Arc<Inner>,
@@ -185,7 +185,7 @@ struct Inner {
 }
 
 impl Identities {
-    /// Identities that are read through `kubernetes` and reach MAAS as `connect` says.
+    /// Identities whose credentials are read through `kubernetes` and whose clients `connect` creates.
     pub fn new(
         kubernetes: Arc<dyn Kubernetes>,
         keeper: Arc<dyn CredentialCopies>,
@@ -198,12 +198,13 @@ impl Identities {
         Self { inner: Arc::new(Inner { kubernetes, keeper, clock, settings, looks, changed, connections }) }
     }
 
-    /// The identity of a cluster. `Absent`: nobody has given credentials yet. Neither answer says anything about machines.
+    /// The identity of a cluster. `Absent`: nobody has provided credentials yet. Neither answer says anything about
+    /// machines.
     pub async fn resolve(&self, cluster: &MaasCluster) -> Lookup<Identity> {
         lookup(self.check(cluster).await)
     }
 
-    /// The identity of a cluster, or the reason and the sentence for its condition.
+    /// The identity of a cluster, or the reason and message for its condition.
     pub async fn check(&self, cluster: &MaasCluster) -> Result<Identity, Problem> {
         let key = Key::of(cluster);
         let whereabouts = self.whereabouts(cluster)?;
@@ -218,7 +219,8 @@ impl Identities {
                     _ => credentials,
                 }
             }
-            // The namespace is being deleted and the Secret went first: what was allocated is released all the same (S13).
+            // The namespace is being deleted and the Secret was deleted first: allocated machines are still released
+            // (S13).
             (Err(problem), Whereabouts::Secret(_)) if deleting && problem.nothing_there => {
                 match self.inner.keeper.kept(&key).await? {
                     Some(credentials) => Arc::new(credentials),
@@ -230,9 +232,10 @@ impl Identities {
         self.identity(&credentials, recorded).await
     }
 
-    /// The identity for a machine whose MaasCluster is gone (S13): the credentials that the cluster used, if they were its own
-    /// and kept, else the manager's. `recorded` is the machine's own record of the identity that it was made with; without the
-    /// same identity, nothing that MAAS does not show may be taken for gone (see [`Identity::standing`]).
+    /// The identity for a machine whose MaasCluster is gone (S13): the credentials that the cluster used, if they were
+    /// its own and a copy was kept, otherwise the manager's. `recorded` is the identity that the machine's own journal
+    /// names; unless the identity is the same, a machine that MAAS does not show must not be considered gone (see
+    /// [`Identity::standing`]).
     pub async fn resolve_orphan(&self, cluster: &Key, recorded: Option<&str>) -> Lookup<Identity> {
         let credentials = match self.inner.keeper.kept_for_cluster(cluster).await {
             Err(problem) => return Lookup::Unknown(problem.message),
@@ -245,30 +248,30 @@ impl Identities {
         lookup(self.identity(&credentials, recorded).await)
     }
 
-    /// The manager's own namespace, where it keeps what no tenant may read.
+    /// The manager's own namespace, which no tenant can read.
     pub fn namespace(&self) -> &str {
         &self.inner.settings.namespace
     }
 
-    /// What the manager's own credentials are, for its readiness and its log.
+    /// The identity of the manager's own credentials, for its readiness and its log.
     pub async fn of_manager(&self) -> Result<Identity, Problem> {
         let credentials = self.credentials(&Whereabouts::Manager).await?;
         self.identity(&credentials, None).await
     }
 
-    /// Something in the manager's namespace changed: look again at the next question.
+    /// Something in the manager's namespace changed: read the credentials again on the next use.
     pub fn changed(&self) {
         self.looks().clear();
         self.inner.changed.notify_one();
     }
 
-    /// Waits until something in the manager's namespace has changed. For one listener.
+    /// Waits until something in the manager's namespace has changed. For a single listener.
     pub async fn until_changed(&self) {
         self.inner.changed.notified().await;
     }
 
-    /// What tells the credentials that a cluster would be given now from others; `None` if Kubernetes does not say which they
-    /// are. MAAS is not asked.
+    /// Distinguishes the credentials that a cluster would get now from others; `None` if Kubernetes does not answer.
+    /// MAAS is not contacted.
     pub async fn mark(&self, cluster: &MaasCluster) -> Option<Mark> {
         let whereabouts = match self.whereabouts(cluster) {
             Ok(whereabouts) => whereabouts,
@@ -281,13 +284,13 @@ impl Identities {
         }
     }
 
-    /// MAAS refused the key in the middle of work (401): try it again before the next use.
+    /// MAAS refused the key during an operation (401): try it again before the next use.
     pub fn doubt(&self, identity: &Identity) {
         self.looks().clear();
         self.inner.connections.forget(identity.fingerprint);
     }
 
-    /// The identities that somebody asked for lately, the latest first; of a rotated key there may be two.
+    /// The identities used recently, most recent first. A rotated key may appear with its predecessor.
     pub fn in_use(&self) -> Vec<Identity> {
         self.inner.connections.in_use(self.inner.clock.now())
     }
@@ -309,7 +312,7 @@ impl Identities {
                  --identity-namespaces"
             )));
         }
-        // What is kept for one cluster is nobody else's, however the reference is spelt (S28).
+        // What is kept for one cluster is never available to another, however the reference is spelled (S28).
         if namespace == self.inner.settings.namespace && credential_copies::is_kept(&reference.name) {
             return Err(Problem::credentials(format!(
                 "spec.identityRef names the Secret {namespace}/{}, which the manager keeps for itself; name the Secret that you \
@@ -339,7 +342,7 @@ impl Identities {
     }
 
     fn looks(&self) -> std::sync::MutexGuard<'_, BTreeMap<Whereabouts, Look>> {
-        // Whole after any panic elsewhere: single inserts and clears.
+        // Still consistent after a panic elsewhere: it only has single inserts and clears.
         self.inner.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -358,7 +361,8 @@ fn lookup(found: Result<Identity, Problem>) -> Lookup<Identity> {
     }
 }
 
-/// The Secret that `spec.identityRef` names. One that cannot be read is not "none": the manager's own MAAS may be another one.
+/// The Secret that `spec.identityRef` names. An unreadable reference is not the same as none: the manager's own MAAS
+/// may be a different one.
 fn reference(cluster: &MaasCluster) -> Result<Option<&IdentityReference>, Problem> {
     let unreadable = |path: &String| path == WHOLE_VALUE || path.split('.').next() == Some("identityRef");
     if cluster.spec.unreadable.iter().any(unreadable) {
@@ -367,7 +371,7 @@ fn reference(cluster: &MaasCluster) -> Result<Option<&IdentityReference>, Proble
     Ok(cluster.spec.identity_ref.as_ref())
 }
 
-/// The Cluster that a MaasCluster belongs to; its own name where nothing is said, as is the custom.
+/// The Cluster that a MaasCluster belongs to; by convention its own name if nothing else is given.
 pub(crate) fn cluster_of(cluster: &MaasCluster) -> String {
     let label = cluster.labels().get(capmaas_api::names::CLUSTER_NAME_LABEL).cloned();
     let owner = || capmaas_api::capi::owner(&cluster.metadata, "Cluster").map(|owner| owner.name.clone());

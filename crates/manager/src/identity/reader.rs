@@ -1,4 +1,4 @@
-//! Reads of machines, put together: many ids in one list cost MAAS an eighth of as many single reads.
+//! Batches reads of machines: a list of many IDs costs MAAS an eighth of as many single reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,16 @@ use std::time::Duration;
 use maas_client::{Client, Error, Machine, is_system_id};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long the first reader waits for others. Machines that the change feed wakes together ask within milliseconds.
+/// How long the first reader waits for others. Machines that the change feed wakes together are read within
+/// milliseconds.
 const GATHERING: Duration = Duration::from_millis(20);
-/// A list of fifty keeps a region worker busy for under two seconds.
+/// A list of fifty keeps a region worker busy for less than two seconds.
 const BATCH: usize = 50;
 
 type Answer = Result<Option<Machine>, Arc<Error>>;
 type Question = (String, oneshot::Sender<Answer>);
 
-/// Reads machines by id. Questions that come together are asked together; every answer was given after its question.
+/// Reads machines by ID. Concurrent reads are batched; every answer was given after its request.
 #[derive(Clone, Debug)]
 pub struct MachineReader {
     client: Client,
@@ -22,22 +23,23 @@ pub struct MachineReader {
 }
 
 impl MachineReader {
-    /// A reader with this client. It works as long as any clone of it lives.
+    /// A batching reader with this client. It works as long as any clone of it lives.
     pub fn new(client: Client) -> Self {
         let (questions, asked) = mpsc::unbounded_channel();
         tokio::spawn(answer(client.clone(), asked));
         Self { client, questions: Some(questions) }
     }
 
-    /// A reader that waits for nobody else's questions.
+    /// A reader without batching.
     pub fn alone(client: Client) -> Self {
         Self { client, questions: None }
     }
 
-    /// One machine as MAAS has it now. [`ErrorKind::NotFound`](maas_client::ErrorKind::NotFound) is MAAS's word about this very
-    /// id: an id that is missing from a list is asked for by itself, because a list leaves away what belongs to others (S1).
+    /// One machine as MAAS has it now. [`ErrorKind::NotFound`](maas_client::ErrorKind::NotFound) is MAAS's answer about
+    /// this very ID: an ID that is missing from a list is read individually, because a list omits machines that belong
+    /// to others (S1).
     pub async fn read(&self, system_id: &str) -> Result<Machine, Arc<Error>> {
-        // One that cannot be an id would spoil the list for everybody in it; by itself it is refused in words.
+        // A malformed ID would fail the list for all readers in the batch; individually it gets its own error message.
         if let Some(questions) = self.questions.as_ref().filter(|_| is_system_id(system_id)) {
             let (answer, answered) = oneshot::channel();
             if questions.send((system_id.to_owned(), answer)).is_ok()
@@ -60,18 +62,18 @@ async fn answer(client: Client, mut asked: mpsc::UnboundedReceiver<Question>) {
         {
             batch.push(question);
         }
-        // In a task of its own, so that the next batch need not wait; the client bounds how many are under way.
+        // In a separate task, so that the next batch need not wait; the client limits the number in flight.
         tokio::spawn(ask(client.clone(), std::mem::take(&mut batch)));
     }
 }
 
-/// Statuses that say something about the sender, and not about the question.
+/// Statuses that say something about the sender, not about the request.
 fn is_about_us(status: u16) -> bool {
     matches!(status, 401 | 403 | 429)
 }
 
 async fn ask(client: Client, batch: Vec<Question>) {
-    // One id alone needs no list: a single read also tells absent from hidden.
+    // A single ID needs no list: a single read also distinguishes absent from hidden.
     if batch.len() == 1 {
         for (_, answer) in batch {
             let _ = answer.send(Ok(None));
@@ -85,13 +87,13 @@ async fn ask(client: Client, batch: Vec<Question>) {
     for (id, answer) in batch {
         let machine = match &found {
             Ok(machines) => Ok(machines.iter().find(|machine| machine.system_id == id).cloned()),
-            // MAAS objects to the question, so to one of the ids in it: each is asked for by itself.
+            // MAAS rejects the request, so at least one of the IDs: each is read individually.
             Err(error) if error.status().is_some_and(|status| (400..500).contains(&status) && !is_about_us(status)) => {
                 Ok(None)
             }
             Err(error) => Err(error.clone()),
         };
-        // Whoever asked may have gone meanwhile.
+        // The caller may be gone by now.
         let _ = answer.send(machine);
     }
 }

@@ -1,7 +1,7 @@
 //! Events about objects, for `kubectl describe`.
 //!
-//! kube's recorder keeps every event whole for six minutes, and looks through all of them whenever one is published. With ten
-//! thousand machines that was eighty MiB (docs/numbers.md). Here a line is kept of some.
+//! kube's recorder keeps every event in full for six minutes, and scans all of them whenever one is published. With ten
+//! thousand machines that took 80 MiB (docs/numbers.md). Here a short entry is kept for a limited number of events.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,13 +20,13 @@ use serde_json::json;
 use super::ObjectEvent;
 use super::kube_client::FIELD_MANAGER;
 
-/// What happens again within this time is counted instead of told anew, as client-go does it.
+/// An event that recurs within this time increments the count instead of creating a new one, as in client-go.
 const LASTING: SignedDuration = SignedDuration::from_mins(6);
-/// When so many happenings are remembered, they become the older ones, and those that were the older ones are forgotten.
+/// When the younger generation holds this many events, it becomes the older one, and the previous older one is dropped.
 const REMEMBERED: usize = 500;
-/// The API server refuses a longer one.
+/// The API server refuses longer notes.
 const LONGEST_NOTE: usize = 1024;
-/// Of the name of an object, so that there is room for a number behind it in an event's.
+/// The part of an object's name used in an event's name, which leaves room for a numeric suffix.
 const LONGEST_NAME: usize = 230;
 
 /// Publishes events. Cheap to clone.
@@ -44,12 +44,12 @@ impl fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// In the name of this pod, if it has one.
+    /// Publishes in the name of this pod, if it has a name.
     pub(super) fn new(client: Client, pod: Option<String>) -> Self {
         Self { client, instance: pod.unwrap_or_else(|| FIELD_MANAGER.to_owned()), told: Arc::default() }
     }
 
-    /// Tells that something happened, or that it happened again.
+    /// Publishes an event, or counts it if it recurs.
     pub(super) async fn publish(&self, happening: &ObjectEvent) -> kube::Result<()> {
         let now = Timestamp::now();
         let events: Api<Event> = Api::namespaced(self.client.clone(), &happening.key.namespace);
@@ -62,7 +62,7 @@ impl Recorder {
                     self.told().note(happening.clone(), Line { name, count, last: now });
                     return Ok(());
                 }
-                // Deleted meanwhile.
+                // Deleted in the meantime.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => return Err(error),
             }
@@ -106,14 +106,14 @@ fn name(happening: &ObjectEvent, now: Timestamp) -> String {
     format!("{object}.{:x}", now.as_nanosecond())
 }
 
-/// What was told of late, within bounds: what is forgotten too early is only told anew instead of being counted.
+/// Recent events, bounded: an event that is dropped too early is merely published anew instead of being counted.
 #[derive(Debug, Default)]
 struct Told {
     younger: HashMap<ObjectEvent, Line>,
     older: HashMap<ObjectEvent, Line>,
 }
 
-/// The event as Kubernetes takes it.
+/// The event as stored in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     name: String,

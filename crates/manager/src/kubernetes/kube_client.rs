@@ -1,4 +1,4 @@
-//! The port over an API server.
+//! The port backed by an API server.
 
 mod owners;
 
@@ -32,16 +32,15 @@ use super::{
 use crate::coalesced_reads::CoalescedReads;
 use crate::machine_index::MachineIndex;
 
-/// Who owns the fields that we write, in the words of server-side apply.
+/// The field manager of server-side apply.
 pub(super) const FIELD_MANAGER: &str = "capmaas-manager";
-/// Objects of one page of a list.
+/// Objects per page of a list.
 const PAGE: u32 = 50;
-/// A watch of Nodes is opened anew after this: it must end before a read of a workload cluster is given up.
+/// A watch of Nodes is reopened after this: it must end before the read timeout of a workload cluster.
 const NODE_WATCH_SECONDS: u32 = 8;
-/// An API server that has not answered by then is taken for away. kube itself would repeat for many minutes.
+/// An API server that has not answered by then counts as unavailable. kube itself would retry for many minutes.
 pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Kubernetes over its API server.
 #[derive(Clone)]
 pub struct KubeClient {
     client: Client,
@@ -63,7 +62,7 @@ impl fmt::Debug for KubeClient {
 }
 
 impl KubeClient {
-    /// A port that reads Cluster API's kinds in the version that `core_version` says at the time.
+    /// A port that reads Cluster API's kinds in the current value of `core_version`.
     pub fn new(client: Client, core_version: watch::Receiver<String>) -> Self {
         let recorder = Recorder::new(client.clone(), std::env::var("POD_NAME").ok());
         Self {
@@ -80,28 +79,28 @@ impl KubeClient {
         }
     }
 
-    /// Only this namespace is looked at.
+    /// Limits the port to this namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: Option<String>) -> Self {
         self.namespace = namespace;
         self
     }
 
-    /// Lists of `MaasMachine`s, and what they stand for, are taken from what a watch keeps up to date.
+    /// Serves lists of `MaasMachine`s and their index from a watch cache.
     #[must_use]
     pub fn with_machines(mut self, store: Store<MaasMachine>, machine_index: MachineIndex) -> Self {
         self.machines = Some((store, machine_index));
         self
     }
 
-    /// Lists of `MaasCluster`s are taken from what a watch keeps up to date.
+    /// Serves lists of `MaasCluster`s from a watch cache.
     #[must_use]
     pub fn with_clusters(mut self, store: Store<MaasCluster>) -> Self {
         self.all_maas_clusters = Some(store);
         self
     }
 
-    /// Cluster API's `Machine`s are taken from what a watch keeps up to date.
+    /// Serves Cluster API's `Machine`s from a watch cache.
     #[must_use]
     pub fn with_core_machines(mut self, store: Store<Machine>) -> Self {
         self.core_machines = Some(store);
@@ -244,7 +243,7 @@ impl Kubernetes for KubeClient {
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let mut stored = within(doing.clone(), api.patch_status(&key.name, &parameters, &Patch::Apply(&body))).await?;
-        // Applying leaves what another writer, such as the Go provider, put there.
+        // Server-side apply keeps fields of other writers, such as the Go provider.
         let left: Map<String, Value> = fields(stored.data.get("status"))
             .filter(|name| status.get(name).is_none())
             .map(|name| (name.clone(), Value::Null))
@@ -343,7 +342,7 @@ impl Kubernetes for KubeClient {
         };
         match tokio::time::timeout(DEADLINE, served).await {
             Ok(Ok(list)) => Ok(list.resources.iter().any(|resource| resource.kind == kind)),
-            // The API server's word about a group that it does not serve.
+            // The API server's answer for a group that it does not serve.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(false),
             Ok(Err(error)) => Err(sorted(doing, error)),
             Err(_) => Err(Error::new(ErrorKind::Unavailable, doing, "it did not answer in time")),
@@ -417,7 +416,7 @@ fn not_understood(doing: String, error: serde_json::Error) -> Error {
     Error::new(ErrorKind::Unavailable, doing, "the answer cannot be understood").caused_by(error)
 }
 
-/// Adds to a patch which object it is for.
+/// Adds the guard's version to a patch.
 fn guarded(patch: &mut Value, guard: &Guard) {
     if let Value::Object(fields) = patch {
         let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
@@ -431,7 +430,7 @@ fn fields(value: Option<&Value>) -> impl Iterator<Item = &String> {
     value.and_then(Value::as_object).into_iter().flat_map(Map::keys)
 }
 
-/// Runs a call with a deadline, and sorts what went wrong.
+/// Runs a call with a deadline, and classifies errors.
 pub(super) async fn within<T>(doing: String, call: impl Future<Output = kube::Result<T>>) -> Result<T> {
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(answer)) => Ok(answer),
@@ -444,12 +443,12 @@ pub(super) async fn within<T>(doing: String, call: impl Future<Output = kube::Re
     }
 }
 
-/// Whether the API server's answer is about one object. A kind that is not served is 404 as well.
+/// Whether the API server's answer is about one object. A kind that is not served yields 404 as well.
 fn is_about_object(status: &kube::core::Status) -> bool {
     status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
-/// Whether the API server says that the very object does not exist (S1).
+/// Whether the API server says that this very object does not exist (S1).
 pub(crate) fn says_absent<T>(answer: &kube::Result<T>) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.code == 404 && is_about_object(status))
 }
@@ -464,7 +463,7 @@ fn sorted(doing: String, error: kube::Error) -> Error {
                 401 | 403 => ErrorKind::Denied,
                 _ => ErrorKind::Unavailable,
             };
-            // Whoever is there speaks another language: its text is not ours to pass on (S28).
+            // The peer is not an API server: its text is not passed on (S28).
             let why = if status.reason == "Failed to parse error data" {
                 format!("it answers {} with something that no API server says", status.code)
             } else {
@@ -473,7 +472,7 @@ fn sorted(doing: String, error: kube::Error) -> Error {
             (kind, why)
         }
         kube::Error::SerdeError(_) => (ErrorKind::Unavailable, "the answer cannot be understood".to_owned()),
-        // "client error (Connect)" is all that the outermost one says.
+        // The outermost error only says "client error (Connect)".
         other => match innermost(other) {
             Some(cause) => (ErrorKind::Unavailable, format!("{other}: {cause}")),
             None => (ErrorKind::Unavailable, other.to_string()),
@@ -482,7 +481,7 @@ fn sorted(doing: String, error: kube::Error) -> Error {
     Error::new(kind, doing, why).caused_by(error)
 }
 
-/// The cause behind all causes.
+/// The root cause.
 fn innermost(error: &dyn std::error::Error) -> Option<&dyn std::error::Error> {
     std::iter::successors(error.source(), |cause| cause.source()).last()
 }

@@ -1,18 +1,19 @@
-//! What of a workload cluster's kubeconfig is taken, and what is refused (S28).
+//! Which parts of a workload cluster's kubeconfig are used, and which are refused (S28).
 //!
-//! The Secret is a tenant's to write. A kubeconfig may name files, programs and proxies; whoever used it as it is would read its own
-//! files, run programs and send its own token to whomever the tenant likes. So only the values that say where an API server is and
-//! who we are to it are taken, one by one, and kube never sees the rest of the text.
+//! The tenant can write the Secret. A kubeconfig may name files, programs and proxies; using it unfiltered would make
+//! the manager read its own files, run programs and send its own token to any server of the tenant's choice. So only
+//! the values that identify the API server and our credentials for it are taken, one by one, and kube never sees the
+//! rest of the text.
 
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 use serde_json::{Map, Value};
 
-/// The name of everything in what is handed to kube: one cluster, one user, one context.
+/// The name of everything that is handed to kube: one cluster, one user, one context.
 const ONLY: &str = "workload";
 const TAKEN_OF_CLUSTER: [&str; 5] =
     ["server", "certificate-authority-data", "tls-server-name", "disable-compression", "extensions"];
 const TAKEN_OF_USER: [&str; 4] = ["client-certificate-data", "client-key-data", "token", "extensions"];
-/// What kubectl knows beside. Only these are named in a sentence: a text that went wrong may hold a secret anywhere.
+/// Other fields that kubectl knows. Only these are named in a message: a malformed text may contain a secret anywhere.
 const REFUSED: [&str; 16] = [
     "certificate-authority",
     "insecure-skip-tls-verify",
@@ -32,7 +33,7 @@ const REFUSED: [&str; 16] = [
     "token-file",
 ];
 
-/// The one cluster and the one user that `current-context` names, with nothing but what may be used.
+/// The one cluster and the one user that `current-context` names, reduced to the permitted fields.
 pub(super) fn read(text: &str) -> Result<Kubeconfig, String> {
     let Ok(Value::Object(whole)) = serde_saphyr::from_str::<Value>(text) else {
         return Err("it is no kubeconfig".to_owned());
@@ -71,7 +72,7 @@ pub(super) fn read(text: &str) -> Result<Kubeconfig, String> {
     })
 }
 
-/// The entry of a name. Two of one name are none: readers differ about which one counts.
+/// The entry with this name. A duplicate name counts as none: readers disagree about which entry wins.
 fn named<'a>(whole: &'a Map<String, Value>, list: &str, field: &str, name: &str) -> Option<&'a Map<String, Value>> {
     let mut found = whole.get(list)?.as_array()?.iter().filter(|entry| said(entry.get("name")) == Some(name));
     match (found.next(), found.next()) {
@@ -84,7 +85,7 @@ fn said(value: Option<&Value>) -> Option<&str> {
     value.and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// Go programs leave empty values out or write them as they like: neither asks for anything.
+/// Go programs may omit empty values or write them in several forms: an empty value requests nothing.
 fn asks_for_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -109,7 +110,7 @@ fn only(fields: &Map<String, Value>, taken: &[&str]) -> Result<(), String> {
     ))
 }
 
-/// Keys and tokens go over TLS that is verified, and nowhere else.
+/// Keys and tokens are sent only over verified TLS.
 fn judge_server(server: &str) -> Result<(), String> {
     let uri: http::Uri = server.parse().map_err(|_| "its server is no URL".to_owned())?;
     let host = uri.authority().filter(|authority| !authority.as_str().contains('@'));

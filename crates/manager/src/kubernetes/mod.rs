@@ -1,7 +1,8 @@
-//! The door to Kubernetes: the handful of calls that observing and performing make.
+//! The port to Kubernetes: the few calls that observing and performing make.
 //!
-//! Two things stand behind it: [`KubeClient`] speaks to an API server, `MemoryKubernetes` is one in memory for tests
-//! (feature `test-support`). One suite of contract tests (`tests/port_contract`) runs against both, so that they cannot drift apart.
+//! It has two implementations: [`KubeClient`] talks to an API server, `MemoryKubernetes` is an in-memory one for tests
+//! (feature `test-support`). One suite of contract tests (`tests/port_contract`) runs against both, so that they cannot
+//! drift apart.
 
 mod events;
 mod kube_client;
@@ -35,14 +36,12 @@ pub use workload::Nodes;
 /// The kinds that we write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// `MaasCluster`.
     MaasCluster,
-    /// `MaasMachine`.
     MaasMachine,
 }
 
 impl Kind {
-    /// As it stands in manifests.
+    /// As written in manifests.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::MaasCluster => "MaasCluster",
@@ -55,7 +54,6 @@ impl Kind {
 pub trait Ours:
     kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + DeserializeOwned
 {
-    /// Which one.
     const KIND: Kind;
 }
 
@@ -67,9 +65,9 @@ impl Ours for MaasMachine {
     const KIND: Kind = Kind::MaasMachine;
 }
 
-/// The version of an object that a write is meant for. An object that changed since, or that was deleted and made again
-/// under the same name, is not written: [`ErrorKind::Conflict`]. (A uid would guard less: the API server ignores it in a
-/// write of the status.)
+/// The version of an object that a write applies to. An object that has changed since, or that was deleted and
+/// recreated under the same name, is not written: [`ErrorKind::Conflict`]. (A UID would guard less: the API server
+/// ignores it in a write of the status.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// `metadata.resourceVersion`.
@@ -77,7 +75,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The object as it was read.
+    /// The guard of an object as it was read.
     pub fn of<K: kube::Resource>(object: &K) -> Self {
         Self::of_version(object.resource_version())
     }
@@ -87,42 +85,41 @@ impl Guard {
     }
 }
 
-/// The data of a Secret. Prints no value.
+/// The data of a Secret. `Debug` prints no value.
 #[derive(Clone, Debug)]
 pub struct SecretValues {
     /// `metadata.uid`.
     pub uid: String,
-    /// `metadata.resourceVersion`: another one means that it may hold something else.
+    /// `metadata.resourceVersion`: if it differs, the content may differ.
     pub resource_version: String,
     values: BTreeMap<String, SecretSlice<u8>>,
 }
 
 impl SecretValues {
-    /// A Secret with these values.
     pub fn new(uid: String, resource_version: String, values: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
         let values = values.into_iter().map(|(name, value)| (name, SecretSlice::from(value))).collect();
         Self { uid, resource_version, values }
     }
 
-    /// A value as it is.
+    /// A raw value.
     pub fn bytes(&self, name: &str) -> Option<&SecretSlice<u8>> {
         self.values.get(name)
     }
 
-    /// A value as text; `None` if it is absent or no UTF-8.
+    /// A value as text; `None` if it is absent or not UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.values.get(name).and_then(|value| std::str::from_utf8(value.expose_secret()).ok())
     }
 }
 
-/// Something that happened, for `kubectl get events`.
+/// An event about an object, for `kubectl get events`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectEvent {
-    /// Kind of the object that it is about.
+    /// Kind of the involved object.
     pub kind: Kind,
-    /// The object that it is about.
+    /// The involved object.
     pub key: Key,
-    /// `metadata.uid` of the object.
+    /// `metadata.uid` of the involved object.
     pub uid: String,
     /// Something that a person should look at.
     pub warning: bool,
@@ -146,31 +143,29 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A Secret to be made. Prints no value.
+/// A Secret to be created. `Debug` prints no value.
 #[derive(Clone, Debug)]
 pub struct NewSecret {
-    /// Where.
     pub key: Key,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// What it holds.
     pub values: BTreeMap<String, SecretString>,
 }
 
-/// An object of a workload cluster.
+/// Identifies an object of a workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Which {
     /// `v1`, `apps/v1`, …
     pub api_version: String,
-    /// As it stands in manifests.
+    /// As written in manifests.
     pub kind: String,
-    /// `None` if the kind has none.
+    /// `None` for cluster-scoped kinds.
     pub namespace: Option<String>,
     pub name: String,
 }
 
 impl Which {
-    /// The object that a manifest is about; `None` if it does not say.
+    /// The object that a manifest describes; `None` if it lacks a field.
     pub fn of(manifest: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Some(Self {
@@ -191,22 +186,22 @@ impl fmt::Display for Which {
     }
 }
 
-/// Why a call brought nothing, sorted by what the caller can do.
+/// Why a call failed, classified by what the caller can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The object is not there (writes only; a read answers `None`).
+    /// The object does not exist (writes only; a read returns `None`).
     NotFound,
-    /// The object changed since it was read, or is another one: read again.
+    /// The object has changed since it was read, or is a different one: read again.
     Conflict,
-    /// The API server refuses what was sent.
+    /// The API server rejects the request.
     Refused,
-    /// We lack the right.
+    /// We lack the permission.
     Denied,
     /// The API server did not answer, or answered with something else. Nothing is known; a write may have happened.
     Unavailable,
 }
 
-/// A call that brought nothing.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing}: {why}")]
 pub struct Error {
@@ -219,30 +214,29 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without a cause of its own.
+    /// An error without a source.
     pub fn new(kind: ErrorKind, doing: impl Into<String>, why: impl Into<String>) -> Self {
         Self { kind, doing: doing.into(), why: why.into(), source: None }
     }
 
-    /// The same with its cause.
+    /// The same error with its source.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
         self
     }
 
-    /// The same error for somebody else who waited for the same answer.
+    /// The same error for another caller that waited for the same answer.
     fn again(&self) -> Self {
         let Self { kind, doing, why, source } = self;
         Self { kind: *kind, doing: doing.clone(), why: why.clone(), source: source.clone() }
     }
 }
 
-/// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The calls. Reads of one object are live: they see every write that came before. `None` means that the API server says
-/// that the object does not exist; whatever could not be found out is an error.
+/// The calls. Reads of one object are live: they see every earlier write. `None` means that the API server reports that
+/// the object does not exist; if that cannot be determined, the result is an error.
 #[async_trait]
 pub trait Kubernetes: Send + Sync + fmt::Debug {
     /// A `MaasMachine` as it is stored now.
@@ -254,19 +248,19 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     /// A `Cluster` as it is stored now.
     async fn cluster(&self, key: &Key) -> Result<Option<Cluster>>;
 
-    /// The `Machine` of this name. From a cache where that holds the one with this uid, so it may lag behind; else as it is
-    /// stored now, whatever its uid.
+    /// The `Machine` of this name. From a cache if that has the one with this UID, so it may lag behind; otherwise as
+    /// it is stored now, whatever its UID.
     async fn machine(&self, key: &Key, uid: &str) -> Result<Option<Machine>>;
 
-    /// The `MaasMachine`s of a Cluster (by their label), or all that this manager may see. From a cache where there is
+    /// The `MaasMachine`s of a Cluster (by their label), or all that this manager may read. From a cache where there is
     /// one, so it may lag behind.
     async fn maas_machines(&self, of_cluster: Option<&Key>) -> Result<Vec<Arc<MaasMachine>>>;
 
-    /// All `MaasCluster`s that this manager may see. From a cache where there is one, so it may lag behind.
+    /// All `MaasCluster`s that this manager may read. From a cache where there is one, so it may lag behind.
     async fn maas_clusters(&self) -> Result<Vec<Arc<MaasCluster>>>;
 
-    /// What all `MaasMachine`s that this manager may see stand for. From a cache where there is one, so it may lag behind, but
-    /// no further than [`maas_machines`](Self::maas_machines).
+    /// The index of what all `MaasMachine`s that this manager may read claim. From a cache where there is one, so it
+    /// may lag behind, but no further than [`maas_machines`](Self::maas_machines).
     async fn machine_index(&self) -> Result<MachineIndex>;
 
     /// The data of a Secret as it is stored now.
@@ -275,25 +269,25 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     /// The data of a ConfigMap as it is stored now.
     async fn config_map(&self, key: &Key) -> Result<Option<BTreeMap<String, String>>>;
 
-    /// Changes metadata and spec by a merge patch (RFC 7386), if the object is still the one that the guard names.
-    /// Answers the object as it is stored afterwards. The status is not touched.
+    /// Changes metadata and spec by a merge patch (RFC 7386), if the object still has the guard's version. Returns the
+    /// object as stored afterwards. The status is not touched.
     async fn patch(&self, kind: Kind, key: &Key, guard: &Guard, patch: Value) -> Result<Value>;
 
-    /// Makes the status this one, if the object is still the one that the guard names. Afterwards every field is as given
-    /// and fields that are not given are gone, whoever wrote them; of the conditions, those of types that are not given
-    /// stay. Answers the version of the object with this status.
+    /// Replaces the status, if the object still has the guard's version. Afterwards every field is as given and all
+    /// other fields are removed, whoever wrote them; conditions of types that are not given are kept. Returns the new
+    /// version of the object.
     async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard>;
 
-    /// Tells that something happened.
+    /// Publishes an event.
     async fn publish(&self, happening: &ObjectEvent) -> Result<()>;
 
-    /// Asks the API server of a workload cluster for its version; an error means that it does not answer.
+    /// Reads the version of a workload cluster's API server; an error means that it does not answer.
     async fn workload_version(&self, cluster: &Key) -> Result<String>;
 
     /// A Node of a workload cluster, as it is now.
     async fn node(&self, cluster: &Key, name: &str) -> Result<Option<Node>>;
 
-    /// Sets the provider ID and labels of a Node that is still as it was read, in one write.
+    /// Sets the provider ID and labels of a Node in one write, if it still has the version that was read.
     async fn name_node(
         &self,
         cluster: &Key,
@@ -305,24 +299,24 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     /// All Nodes of a workload cluster, as they are now.
     async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>>;
 
-    /// Writes an annotation on a Node that is still as it was read.
+    /// Sets an annotation on a Node, if it still has the version that was read.
     async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()>;
 
     /// An object of a workload cluster, as it is now. A kind that is not served is an error.
     async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>>;
 
-    /// Makes an object of a workload cluster say what the manifest says, and leaves its other fields alone. Whoever had those
-    /// fields before, they are ours then.
+    /// Server-side apply of a manifest to a workload cluster: other fields are left alone. Conflicts are forced, so the
+    /// manifest's fields become ours.
     async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()>;
 
     /// Whether the API server of a workload cluster serves a kind.
     async fn workload_serves(&self, cluster: &Key, api_version: &str, kind: &str) -> Result<bool>;
 
-    /// Makes a Secret that never changes; [`ErrorKind::Conflict`] if there is one of its name.
+    /// Creates an immutable Secret; [`ErrorKind::Conflict`] if its name is taken.
     async fn create_secret(&self, secret: &NewSecret) -> Result<()>;
 }
 
-/// [`Kubernetes::patch`] for a type.
+/// Typed form of [`Kubernetes::patch`].
 pub async fn patch<K: Ours>(port: &dyn Kubernetes, key: &Key, guard: &Guard, patch: Value) -> Result<K> {
     let stored = port.patch(K::KIND, key, guard, patch).await?;
     serde_json::from_value(stored).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Clients of workload clusters, made from the kubeconfig that Cluster API keeps in a Secret.
+//! Clients of workload clusters, created from the kubeconfig Secret that Cluster API maintains.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,17 +15,17 @@ use super::{Error, ErrorKind, Key, Result, SecretValues, kubeconfig};
 /// The Nodes of workload clusters.
 #[async_trait]
 pub trait Nodes: Send + Sync {
-    /// The name of every Node of a cluster, and again whenever it changes. Ends when the API server does not answer any more.
+    /// The name of every Node of a cluster, and again whenever it changes. Ends when the API server stops answering.
     async fn names(&self, cluster: &Key) -> Result<BoxStream<'static, String>>;
 }
 
-/// A workload cluster that is coming up does not answer; nobody waits long for it.
+/// A workload cluster that is coming up does not answer; callers do not wait long for it.
 const CONNECT: Duration = Duration::from_secs(5);
 const READ: Duration = Duration::from_secs(10);
-/// Clients are few and idle ones cost a connection each; a manager of very many clusters makes some of them anew.
+/// Each idle client costs a connection. A manager of more clusters than this recreates some of them.
 const KEPT: usize = 512;
 
-/// What was made of a Secret of this version: a client, or the reason why there is none.
+/// The result for a Secret of this version: a client, or the reason why there is none.
 type Made = (String, std::result::Result<Client, String>);
 
 /// The clients, each kept until its Secret changes.
@@ -62,7 +62,7 @@ impl Workloads {
     }
 }
 
-/// The causes may repeat the file, which holds keys, so they are left out.
+/// The error causes may quote the file, which contains keys, so they are dropped.
 async fn client_of(cluster: &Key, secret: &SecretValues) -> std::result::Result<Client, String> {
     let text = secret.text("value").ok_or("its Secret has no key \"value\"")?;
     let kubeconfig = kubeconfig::read(text)?;

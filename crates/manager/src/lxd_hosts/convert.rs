@@ -1,4 +1,4 @@
-//! What MAAS says about a host, as placement wants it.
+//! Converts MAAS's answers about a host to the input of placement.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Choices of this process: what they promise counts until MAAS's own figures show it.
+//! Placement choices of this process: what they claim counts until MAAS's own figures include it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use kube::ResourceExt as _;
 
 use crate::vm_claims::{Seen, group};
 
-/// A claim whose VM is not there after this counts no more: whoever makes one sends the request at once, and MAAS refuses one that
-/// does not fit. Else a journal that somebody wrote by hand would keep a host from all others for ever.
+/// A claim whose VM does not exist after this time no longer counts: the claimant sends the request immediately, and
+/// MAAS refuses one that does not fit. Otherwise a handwritten journal could block a host for all others for ever.
 const CLAIMED: SignedDuration = SignedDuration::from_mins(30);
-/// A choice that never came into a record is forgotten after this: the pass that made it failed to write it down.
+/// A choice that never reached a journal is dropped after this: the pass that made it failed to write it.
 const UNWRITTEN: SignedDuration = SignedDuration::from_secs(60);
 
-/// Where an object's siblings are, by what the others say.
+/// Where an object's siblings are, according to the claims of the others.
 pub(super) fn siblings<'a>(object: &MaasMachine, others: impl Iterator<Item = &'a Seen>) -> Vec<Sibling> {
     let ours = group(object);
     let siblings = others.filter(|seen| ours.is_some() && seen.group == ours && !seen.leaving && seen.zone.is_some());
@@ -24,7 +24,7 @@ pub(super) fn siblings<'a>(object: &MaasMachine, others: impl Iterator<Item = &'
     siblings.map(place).collect()
 }
 
-/// What is remembered about an object.
+/// The last choice for an object.
 #[derive(Clone, Debug)]
 struct Entry {
     maas: String,
@@ -33,17 +33,17 @@ struct Entry {
     zone: Option<String>,
     /// When it was chosen.
     at: Timestamp,
-    /// Its record was seen.
+    /// The journal with this choice was observed.
     written: bool,
-    /// When its VM was first seen in its record: figures that MAAS was asked for before may not count it.
+    /// When its VM was first observed in its journal: figures that were requested from MAAS earlier may not include it.
     there: Option<Moment>,
 }
 
-/// A place in the order of what happens in this process. Clocks do not do: much happens within one tick of theirs.
+/// A logical clock of this process. Wall clocks are not enough: much happens within one tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(u64);
 
-/// The choices, by the uid of their object.
+/// The choices, by the UID of their object.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     entries: BTreeMap<String, Entry>,
@@ -51,13 +51,13 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// A moment after all others.
+    /// The next moment, after all others.
     pub(super) fn moment(&mut self) -> Moment {
         self.last.0 += 1;
         self.last
     }
 
-    /// Notes which VMs are there by now. Figures that MAAS is asked for after this count them.
+    /// Records which VMs exist by now. Figures requested from MAAS after this include them.
     pub(super) fn look<'a>(&mut self, others: impl Iterator<Item = &'a Seen>) {
         if self.entries.is_empty() {
             return;
@@ -70,12 +70,12 @@ impl Ledger {
         }
     }
 
-    /// Whether VMs have come since that figures of the moment `asked` may not count.
+    /// Whether VMs were created that figures requested at `asked` may not include.
     pub(super) fn has_news_since(&self, asked: Moment) -> bool {
         self.entries.values().any(|entry| entry.there.is_some_and(|there| asked < there))
     }
 
-    /// What is promised in this MAAS besides what its figures of the moment `asked` show, and where an object's siblings are.
+    /// Claims in this MAAS that its figures requested at `asked` do not include, and where an object's siblings are.
     pub(super) fn promised<'a>(
         &mut self,
         (maas, asked): (&str, Moment),
@@ -84,7 +84,7 @@ impl Ledger {
         now: Timestamp,
     ) -> (Vec<Claim>, Vec<Sibling>) {
         let (ours, moment) = (group(object), self.moment());
-        // It is about to choose anew: what it chose before counts no more.
+        // It is about to choose again: its previous choice no longer counts.
         self.entries.remove(&object.uid().unwrap_or_default());
         let is_sibling = |group: &Option<String>| ours.is_some() && *group == ours;
         let (mut claims, mut siblings) = (Vec::new(), Vec::new());
@@ -114,10 +114,10 @@ impl Ledger {
         self.entries.retain(|uid, entry| {
             entry.maas != maas
                 || if written.contains(uid.as_str()) {
-                    // In its record: the record counts, and the entry only until the figures are younger than the VM.
+                    // In its journal: the journal counts, and the entry only until the figures are newer than the VM.
                     entry.there.is_none_or(|there| asked < there)
                 } else {
-                    // Not in its record: the watch is late, or the record was given up or never written.
+                    // Not in its journal: the watch lags behind, or the journal entry was dropped or never written.
                     !entry.written && now.duration_since(entry.at) < UNWRITTEN
                 }
         });
@@ -132,7 +132,7 @@ impl Ledger {
         (claims, siblings)
     }
 
-    /// A choice was made; it counts from now on.
+    /// Records a choice; it counts from now on.
     pub(super) fn note(&mut self, maas: &str, object: &MaasMachine, vm: &Vm, choice: &Choice, now: Timestamp) {
         let claim = Claim {
             host: choice.host,

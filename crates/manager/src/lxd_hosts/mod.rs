@@ -1,15 +1,16 @@
-//! LXD hosts as MAAS shows them, and what is promised on them.
+//! LXD hosts as MAAS shows them, and what is claimed on them.
 //!
-//! MAAS takes 37 ms for each host in a list, so one list is shared by all passes of a few seconds; the host that was chosen
-//! is read once more right before a VM is made on it.
+//! MAAS takes 37 ms for each host in a list, so all passes within a few seconds share one list; the chosen host is read
+//! again right before a VM is composed on it.
 //!
-//! **Who keeps two VMs from the same room.** Within this manager the [`ledger`]: a choice counts from the moment it is made,
-//! also while the watch has not told about the record that holds it, and until figures of MAAS that are younger than the VM
-//! show it. Between managers that do not see each other's objects (two namespaces, one MAAS) it is MAAS itself: both may
-//! choose the same host, but MAAS checks the over-commit ratios of cores and memory, and the room in the storage pool, when
-//! it composes; the second one is refused, and chooses again from a fresh list. A claim in MAAS, such as a tag on the VM
-//! host, would cost two more writes for each VM and be no safer: MAAS has no conditional write, so two managers could set
-//! theirs at the same time. Spreading needs no such care, since siblings are always in one namespace.
+//! **What keeps two VMs from claiming the same capacity.** Within this manager it is the [`ledger`]: a choice counts
+//! from the moment it is made, even while the watch has not delivered the journal that holds it, and until figures from
+//! MAAS that are newer than the VM include it. Between managers that do not see each other's objects (two namespaces,
+//! one MAAS) it is MAAS itself: both may choose the same host, but MAAS checks the over-commit ratios of cores and
+//! memory, and the free space of the storage pool, when it composes; the second request is refused, and its manager
+//! chooses again from a fresh list. A claim in MAAS, such as a tag on the VM host, would cost two more writes per VM
+//! and be no safer: MAAS has no conditional write, so two managers could set theirs at the same time. Spreading needs
+//! no such care, since siblings are always in one namespace.
 
 mod convert;
 mod ledger;
@@ -35,41 +36,38 @@ use crate::machine_index::MachineIndex;
 use crate::vm_claims::Seen;
 use ledger::{Ledger, Moment};
 
-/// How long a list of hosts serves all passes.
+/// How long a list of hosts is shared by all passes.
 const SHARED: SignedDuration = SignedDuration::from_secs(5);
-/// How long the project of a host is taken for known: nobody changes it without registering the host anew.
+/// How long the project of a host is cached: it does not change unless the host is registered again.
 const PROJECT_KEPT: SignedDuration = SignedDuration::from_mins(5);
 
-/// What of hosts has to be asked for besides, because somebody wants a VM that depends on it.
+/// Details of hosts that have to be read in addition, because a VM depends on them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Details {
     pub networks: bool,
-    /// Their LXD projects.
     pub projects: bool,
 }
 
 impl Details {
-    /// What placing a VM needs to know.
+    /// The details that placing a VM needs.
     pub fn of(vm: &Vm) -> Self {
         let networks = vm.nics.iter().any(|nic| nic.to != Attach::Boot) || vm.nics.len() > 1;
         Self { networks, projects: vm.project.is_some() }
     }
 
-    /// What either needs to know.
+    /// The details that either needs.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { networks: self.networks || other.networks, projects: self.projects || other.projects }
     }
 }
 
-/// The hosts of a MAAS.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// As MAAS shows them.
     pub hosts: Vec<Host>,
-    /// What is promised and not in MAAS's figures yet.
+    /// Claims that MAAS's figures do not include yet.
     pub claims: Vec<Claim>,
-    /// By system ID: the key that is stamped on the machine (S7).
+    /// By system ID: the idempotency key stamped on the machine (S7).
     pub stamps: BTreeMap<String, String>,
 }
 
@@ -78,7 +76,7 @@ pub fn siblings(object: &MaasMachine, machine_index: &MachineIndex) -> Vec<Sibli
     machine_index.vms_of_others(object.metadata.uid.as_deref(), |others| ledger::siblings(object, others))
 }
 
-/// A list and when it was asked for.
+/// A list and when it was requested.
 #[derive(Clone, Debug)]
 struct Listed {
     at: Timestamp,
@@ -88,32 +86,32 @@ struct Listed {
 }
 
 type Shared = Arc<tokio::sync::Mutex<Option<Listed>>>;
-/// By identity and number of the host: when it was read, and the project.
+/// By identity and ID of the host: when it was read, and the project.
 type Projects = BTreeMap<(Fingerprint, i64), (Timestamp, String)>;
 
-/// The LXD hosts of all identities. Cheap to clone; clones share everything.
+/// The LXD hosts of all identities. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct LxdHosts {
     lists: Arc<Mutex<BTreeMap<Fingerprint, Shared>>>,
-    /// Only the name of the project is kept of what MAAS answers: the rest holds a private key (S21).
+    /// Of MAAS's answer only the name of the project is kept: the rest contains a private key (S21).
     projects: Arc<Mutex<Projects>>,
     ledger: Arc<Mutex<Ledger>>,
     now: CoalescedReads<Fingerprint, Arc<Vec<VmHost>>, maas_client::Error>,
-    /// By MAAS: system IDs of hosts that a roll-out is going to replace. May be forgotten: it is a preference.
+    /// By MAAS: system IDs of hosts that a rollout is going to replace. Can be lost: it is only a preference.
     departing: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     /// What agents on the hosts report.
     pub reports: Reports,
 }
 
 impl LxdHosts {
-    /// All VM hosts as MAAS has them now, of whatever kind. Those who ask at the same time share an answer that was given after the
-    /// last of them asked.
+    /// All VM hosts of any kind as MAAS has them now. Concurrent callers share an answer that was given after the last
+    /// of them asked.
     pub(crate) async fn now(&self, identity: &Identity) -> Result<Arc<Vec<VmHost>>, Arc<maas_client::Error>> {
         let list = async { identity.client.vm_hosts().list().await.map(Arc::new) };
         self.now.read(&identity.fingerprint, list).await
     }
 
-    /// Chooses a host for the VM of an object and remembers the choice, in one go: nobody chooses in between.
+    /// Chooses a host for the VM of an object and records the choice atomically.
     pub async fn place(
         &self,
         identity: &Identity,
@@ -123,7 +121,7 @@ impl LxdHosts {
         machine_index: &MachineIndex,
     ) -> Lookup<Placement> {
         let uid = object.metadata.uid.as_deref();
-        // Before MAAS is asked: what is there by now is in its answer.
+        // Before the request to MAAS: VMs that exist by now are in its answer.
         {
             let mut ledger = self.ledger();
             machine_index.vms_of_others(uid, |others| ledger.look(others));
@@ -132,14 +130,14 @@ impl LxdHosts {
         if let Ok((Placement { choice: Err(_), .. }, asked)) = &placement
             && self.ledger().has_news_since(*asked)
         {
-            // VMs that came since that list count twice, as promised and perhaps in the list. A new one tells.
+            // VMs created since that list count twice, as a claim and perhaps in the list. A new list resolves that.
             self.forget(identity).await;
             placement = self.choose(identity, now, demand, object, machine_index).await;
         }
         placement.map_or_else(|error| Lookup::Unknown(error.to_string()), |(placement, _)| Lookup::Found(placement))
     }
 
-    /// Chooses by the list in hand, or a new one; answers when that was asked for.
+    /// Chooses from the current list, or a new one; returns when that was requested.
     async fn choose(
         &self,
         identity: &Identity,
@@ -165,7 +163,7 @@ impl LxdHosts {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All hosts as MAAS shows them, what is promised on them besides, and by system ID the key that is stamped on the machine under
+    /// All hosts as MAAS shows them, the claims on them, and by system ID the idempotency key stamped on the machine of
     /// each. Nothing is chosen.
     pub async fn survey(
         &self,
@@ -184,7 +182,7 @@ impl LxdHosts {
         Ok(Survey { hosts, claims, stamps })
     }
 
-    /// From now on just these machines of a MAAS are hosts that a roll-out is going to replace.
+    /// Replaces the set of machines of a MAAS that are hosts which a rollout is going to replace.
     pub fn note_departing(&self, identity: &Identity, system_ids: BTreeSet<String>) {
         let mut departing = self.departing.lock().unwrap_or_else(PoisonError::into_inner);
         departing.insert(identity.endpoint().to_owned(), system_ids);
@@ -196,7 +194,7 @@ impl LxdHosts {
         of_maas.is_some_and(|ids| system_id.is_some_and(|id| ids.contains(id)))
     }
 
-    /// All hosts, and when MAAS was asked for them.
+    /// All hosts, and when they were requested from MAAS.
     async fn hosts(
         &self,
         identity: &Identity,
@@ -221,7 +219,7 @@ impl LxdHosts {
         Ok((listed.asked, hosts))
     }
 
-    /// The list, asked for by one pass for all that want it now.
+    /// The list, requested by one pass for all that need it now.
     async fn listed(&self, identity: &Identity, now: Timestamp) -> maas_client::Result<Listed> {
         let shared = {
             let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +242,7 @@ impl LxdHosts {
         Ok(listed)
     }
 
-    /// Forgets the list of an identity: MAAS has just said something that it does not show.
+    /// Drops the list of an identity: MAAS has just reported something that it does not show.
     pub async fn forget(&self, identity: &Identity) {
         let shared = {
             let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);

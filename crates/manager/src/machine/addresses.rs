@@ -1,10 +1,10 @@
-//! Which addresses of a machine count.
+//! Which addresses of a machine are valid.
 
 use std::collections::BTreeSet;
 
-/// The addresses that the links of a machine have, in MAAS's order. `ip_addresses` tells of others too where no link has one: what
-/// was seen on the network when the machine was commissioned, and is long somebody else's. Only of a link that asks a DHCP server
-/// what was seen is the address.
+/// The addresses of the machine's links, in MAAS's order. `ip_addresses` may also list addresses that no link has:
+/// addresses observed on the network during commissioning, which may belong to another machine by now. An observed
+/// address counts only for a link in DHCP mode.
 pub(super) fn linked_addresses(machine: &maas_client::Machine) -> Vec<String> {
     let mut linked = BTreeSet::new();
     for interface in &machine.interface_set {
@@ -37,7 +37,7 @@ mod tests {
             { "id": 1, "links": auto("10.0.0.5"), "discovered": seen }, { "id": 2, "links": auto("10.1.0.5") },
         ]);
         assert_eq!(of(both, &["10.1.0.5", "10.0.0.5"]), ["10.1.0.5", "10.0.0.5"]);
-        // The answers of real MAAS for a machine that is Allocated, and for one whose link lost its address.
+        // Answers of a real MAAS for an Allocated machine, and for a machine whose link lost its address.
         let bare = json!([{ "id": 1, "links": [{ "id": 1, "mode": "auto" }], "discovered": seen }]);
         assert!(of(bare, &["10.0.0.108"]).is_empty());
         let up = json!([{ "id": 1, "links": [{ "id": 1, "mode": "link_up" }], "discovered": seen }]);

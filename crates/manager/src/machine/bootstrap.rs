@@ -1,4 +1,4 @@
-//! What is known about the bootstrap data before it is handed over.
+//! What is known about the bootstrap data before it is handed to MAAS.
 
 use capmaas_core::Lookup;
 use capmaas_core::machine::{Format, Observed, ends_swap};
@@ -6,7 +6,7 @@ use capmaas_core::machine::{Format, Observed, ends_swap};
 use super::{Carried, Context};
 use crate::kubernetes::Key;
 
-/// The format of the bootstrap data, where it matters and the pass before has not read it.
+/// The format of the bootstrap data, if it matters now and the previous pass has not read it.
 pub(super) async fn bootstrap(
     context: &Context,
     key: &Key,

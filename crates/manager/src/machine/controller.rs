@@ -1,5 +1,5 @@
-//! When a machine is looked at: whenever it, its Machine, its Cluster or its MaasCluster changes, whenever MAAS's event log
-//! names it, and when it asked to be looked at again.
+//! Triggers for a pass over a MaasMachine: a change to it, its Machine, its Cluster or its MaasCluster, an entry about
+//! it in MAAS's event log, and its own requeue.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::platform::Platform;
 use crate::reconcile::change_filter::{self, fingerprint, news};
 use crate::reconcile::{self, Turn};
 
-/// Takes care of every machine until `stop`.
+/// Reconciles all MaasMachines until `stop`.
 pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Sync + 'static) {
     let context = Context {
         kubernetes: platform.kubernetes.clone(),
@@ -64,8 +64,8 @@ fn stored(store: &Store<MaasMachine>, machine: &Key) -> Option<Arc<MaasMachine>>
     store.get(&ObjectRef::new(&machine.name).within(&machine.namespace))
 }
 
-/// In whose turn it is looked at. A MaasCluster has the name of its Cluster, as is the custom; without it, the machine's own word
-/// about the MAAS that it is in counts.
+/// The scheduling class of a machine. By convention a MaasCluster has the name of its Cluster. Without a MaasCluster,
+/// the identity in the machine's own journal counts.
 fn turn(machine: &MaasMachine, clusters: &Store<MaasCluster>) -> Turn {
     let namespace = machine.namespace().unwrap_or_default();
     let name = machine.labels().get(CLUSTER_NAME_LABEL).cloned().unwrap_or_default();

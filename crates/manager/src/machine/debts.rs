@@ -1,4 +1,4 @@
-//! VMs that a MaasCluster owes (S16): written down when their host died, removed when it comes back.
+//! VMs that a MaasCluster still has to remove (S16): journaled when their host died, removed when the host is back.
 
 use capmaas_api::MaasCluster;
 use capmaas_core::Lookup;
@@ -14,11 +14,11 @@ use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kubernetes, Result};
 use crate::lease::Fence;
 use crate::machine_index::{Asker, stands_for};
 
-/// So often a debt is written whose MaasCluster somebody changed meanwhile.
+/// How often a write of a debt is tried if others change the MaasCluster concurrently.
 const TRIES: u32 = 5;
 
-/// Writes a debt down. Lost: it is not there, and the next pass writes it; there already: nothing is written.
-/// Of several machines that write at the same time each tries again.
+/// Journals a debt. Idempotent: if the write is lost, the next pass repeats it; if the debt is already there, nothing
+/// is written. Machines that write concurrently each retry on conflict.
 pub(super) async fn owe(port: &dyn Kubernetes, cluster: Option<&Key>, debt: &Debt) -> Result<()> {
     let gone =
         || Error::new(ErrorKind::NotFound, format!("write down that {} is owed", debt.machine), "no MaasCluster");
@@ -53,15 +53,14 @@ async fn write(port: &dyn Kubernetes, cluster: &Key, object: &MaasCluster, owed:
 /// How a pass over the debts ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
-    /// Nothing is owed.
     Even,
-    /// The hosts have not come back yet.
+    /// The hosts are not back yet.
     Waiting,
-    /// Something was changed; the next pass sees it.
+    /// Something was changed; the next pass observes it.
     Worked,
 }
 
-/// Pays what can be paid now: at most one change in MAAS, or one debt struck off.
+/// Settles what is possible now: at most one change in MAAS, or one debt removed from the list.
 pub(crate) async fn settle(
     port: &dyn Kubernetes,
     fence: &Fence,
@@ -118,8 +117,8 @@ pub(crate) async fn settle(
     Ok(if owed.is_empty() { Settled::Even } else { Settled::Waiting })
 }
 
-/// What speaks against removing a VM although it seems to be that of a debt. Debts are text that people of the cluster's namespace can
-/// write, and the stamps on other people's VMs can be read (S27).
+/// A reason not to remove a VM that seems to match a debt. Users of the cluster's namespace can write debts, and can
+/// read the stamps on other people's VMs (S27).
 async fn hindrance(
     port: &dyn Kubernetes,
     cluster: &Key,

@@ -1,7 +1,7 @@
-//! Whether a machine gets an address to boot with, as far as MAAS knows.
+//! Whether a machine can get an address by DHCP when it boots, as far as MAAS knows.
 
-/// The VLAN that it boots from, if MAAS serves no DHCP there, relays none and has seen no other server. What MAAS does not tell is not
-/// missing.
+/// The VLAN that the machine boots from, if MAAS neither serves nor relays DHCP there and has seen no other server.
+/// Fields that MAAS does not report do not count as missing.
 pub(super) fn missing(machine: &maas_client::Machine) -> Option<String> {
     let boot = machine.boot_interface.as_ref()?;
     let listed = machine.interface_set.iter().find(|interface| interface.id == boot.id).and_then(|it| it.vlan.as_ref());

@@ -1,4 +1,4 @@
-//! Effects, as calls.
+//! Performs effects as calls to MAAS.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use super::remove::{NotRemoved, remove_vm};
 use super::{Context, debts, leaving_host};
 use crate::kubernetes::{self, Key};
 
-/// What people see in MAAS's event log.
+/// Shown in MAAS's event log.
 const COMMENT: &str = "capmaas";
 
-/// Does it, once.
+/// Performs the effect once.
 pub(super) async fn perform(
     context: &Context,
     key: &Key,
@@ -47,7 +47,7 @@ pub(super) async fn perform(
             return match client.vm_hosts().compose(place.host, &composition(name, place)).await {
                 Ok(_) => Outcome::Done(None),
                 Err(error) => {
-                    // MAAS knows something about the host that the list in hand does not show.
+                    // MAAS knows something about the host that the cached list does not show.
                     context.lxd_hosts.forget(&session.identity).await;
                     not_composed(&error)
                 }
@@ -132,7 +132,7 @@ pub(super) async fn perform(
     }
 }
 
-/// The outcome of a call whose answer is the machine as it is then.
+/// The outcome of a call that returns the updated machine.
 fn answered(context: &Context, session: &Session, answer: maas_client::Result<maas_client::Machine>) -> Outcome {
     match answer {
         Ok(machine) => Outcome::Done(Some(Box::new(metal(&machine)))),
@@ -162,7 +162,8 @@ fn outcome(error: &maas_client::Error) -> Outcome {
     Outcome::Refused(refusal, why)
 }
 
-/// Ready at once: while MAAS commissioned it, anybody could wait for it as well (S10).
+/// The VM skips commissioning and is Ready immediately: while MAAS commissions a VM, anybody else could wait to
+/// allocate it (S10).
 fn composition(name: &str, place: &Place) -> Compose {
     let card = |card: &VmNic| ComposeInterface {
         name: card.name.clone(),
@@ -180,12 +181,12 @@ fn composition(name: &str, place: &Place) -> Compose {
     }
 }
 
-/// MAAS answers trouble with a host by 5xx, and does not always say whether LXD has the VM by then.
+/// MAAS reports problems with a host as 5xx, and does not always tell whether LXD already has the VM.
 fn not_composed(error: &maas_client::Error) -> Outcome {
     let why = error.to_string();
     let refusal = match error.kind() {
         ErrorKind::NoCapacity => Refusal::NoRoom,
-        // Told before anything was asked of LXD, or by nobody knows what in the middle of it.
+        // The first kind was reported before LXD was asked for anything; the other may have happened at any point.
         ErrorKind::HostTrouble if is_unreached(&why) => Refusal::HostTrouble,
         ErrorKind::HostTrouble => Refusal::HalfWay,
         ErrorKind::AlreadyExists => Refusal::Exists,
@@ -196,12 +197,12 @@ fn not_composed(error: &maas_client::Error) -> Outcome {
     Outcome::Refused(refusal, why)
 }
 
-/// Whether MAAS never reached the LXD of the host, or found that it makes no VMs: then there is none.
+/// Whether MAAS never reached the LXD of the host, or found that it cannot compose VMs: then there is no VM.
 fn is_unreached(why: &str) -> bool {
     ["Failed to connect to the LXD REST API", "does not support composability"].iter().any(|words| why.contains(words))
 }
 
-/// Never a VM, and none made up for us: `not_pod_type` keeps MAAS from composing one.
+/// Never allocates a VM, and never composes one: `not_pod_type` keeps MAAS from doing so.
 fn allocation(key: &str, constraints: &Constraints) -> Allocate {
     Allocate {
         system_id: constraints.machine.clone(),
@@ -243,7 +244,7 @@ async fn user_data(
     secret.bytes("value").cloned().ok_or_else(|| format!("the Secret {name} has no key \"value\""))
 }
 
-/// Tags need an administrator; the tag of the day is made by whoever comes first.
+/// Creating tags requires an administrator. The first machine to need the tag of the day creates it.
 async fn quarantine(client: &Client, machine: &str, tag: &str) -> maas_client::Result<()> {
     match client.tags().update(tag, &[machine], &[]).await {
         Err(error) if error.is_not_found() => {}

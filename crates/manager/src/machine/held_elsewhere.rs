@@ -1,4 +1,4 @@
-//! What other objects hold of that which a pass has seen.
+//! Which of the observed machines and keys belong to other objects.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,6 @@ use capmaas_core::machine::{Access, HeldElsewhere, Journal, Observed};
 use crate::kubernetes::{Key, Kubernetes, Result};
 use crate::machine_index::{Asker, MachineIndex, stands_for};
 
-/// Looks it up.
 pub(super) async fn others(
     kubernetes: &dyn Kubernetes,
     observed: &Observed,
@@ -32,8 +31,8 @@ pub(super) async fn others(
     })
 }
 
-/// Who else has the journal's key; nothing else is told. A copy is let go without a release, so whoever is said to be the
-/// original is read before that is believed: the index may be behind.
+/// Other objects with the journal's idempotency key; fills in no other field. A copy is removed without a release, so
+/// the supposed original is read live first: the index may lag behind.
 pub(super) async fn claims(
     kubernetes: &dyn Kubernetes,
     object: &MaasMachine,
@@ -56,8 +55,9 @@ pub(super) async fn claims(
     })
 }
 
-/// Those that other objects hold. The index may be behind: a machine that one object has given back and another one got would be
-/// taken for a live node, be kept as it is (S6), and leak. So whoever is said to hold it is read before that is believed.
+/// The machines that other objects hold. The index may lag behind: a machine that one object has released and another
+/// one now holds would be mistaken for a live node, be left alone (S6), and leak. So the supposed holder is read live
+/// first.
 async fn held(
     kubernetes: &dyn Kubernetes,
     machine_index: &MachineIndex,

@@ -1,4 +1,4 @@
-//! The LXD hosts, as one machine asks for them.
+//! LXD hosts from the point of view of one machine.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::orphans::others_known;
 use crate::identity::Identity;
 use crate::machine_index::MachineIndex;
 
-/// Where the VM can be.
+/// The hosts on which the VM can be placed.
 pub(super) async fn placement(
     context: &Context,
     identity: &Identity,
@@ -33,7 +33,7 @@ pub(super) async fn placement(
     context.lxd_hosts.place(identity, now, &demand, &observed.object, machine_index).await
 }
 
-/// The host in the journal, right before a VM is made there, or found there (`orphan` is its name).
+/// The host in the journal, right before a VM is composed or looked up there (`orphan` is the VM's name).
 pub(super) async fn session(
     context: &Context,
     identity: &Identity,
@@ -67,7 +67,7 @@ pub(super) async fn session(
     Lookup::Found(HostSight { usable, project, others_known, power: None })
 }
 
-/// Whether the host of a VM that does not answer is on: what the power driver of the machine under it says.
+/// Whether the host of an unresponsive VM is powered on, according to the power driver of the machine that it runs on.
 pub(super) async fn health(client: &Client, id: i64) -> Lookup<HostSight> {
     let host = match client.vm_hosts().read(id).await {
         Ok(host) => host,
@@ -79,7 +79,7 @@ pub(super) async fn health(client: &Client, id: i64) -> Lookup<HostSight> {
         Some(machine) => Some(match client.machines().query_power_state(&machine.system_id).await {
             Ok(PowerState::On) => Power::On,
             Ok(PowerState::Off) => Power::Off,
-            // Whatever else is said, or not said, is not off (S16).
+            // Any other answer, or none, does not count as off (S16).
             Ok(_) | Err(_) => Power::Unknown,
         }),
     };

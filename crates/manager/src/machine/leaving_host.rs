@@ -1,4 +1,4 @@
-//! A machine that is a VM host and shall be given back: the reads and calls of `capmaas_core::hosts::leaving`.
+//! Deletion of a machine that is a VM host: the reads and calls for `capmaas_core::hosts::leaving`.
 
 use capmaas_core::Lookup;
 use capmaas_core::hosts::leaving::{ASKED_ANNOTATION, AgentSight, AsHost, LeavingHost};
@@ -14,7 +14,7 @@ use crate::identity::Identity;
 use crate::kubernetes::Key;
 use capmaas_core::maas;
 
-/// Looks, if the machine is one that leaves and could be a host.
+/// Observes the machine as a host, if it is being deleted and could be one.
 pub(super) async fn look(context: &Context, key: &Key, observed: &Observed, identity: &Identity) -> AsHost {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let metal = match &observed.on_record {
@@ -37,7 +37,8 @@ pub(super) async fn look(context: &Context, key: &Key, observed: &Observed, iden
     }))
 }
 
-/// Whether a VM host is on this machine: MAAS says so, or we registered it under the machine's name and MAAS has not matched it.
+/// Whether a VM host runs on this machine: MAAS says so, or we registered it under the machine's name and MAAS has not
+/// matched it.
 fn is_on(host: &VmHost, metal: &maas::Machine, observed: &Observed) -> bool {
     if let Some(reference) = &host.host {
         return reference.system_id == metal.id;
@@ -46,7 +47,7 @@ fn is_on(host: &VmHost, metal: &maas::Machine, observed: &Observed) -> bool {
     asked && host.name.as_ref().is_some_and(|name| *name == metal.hostname || *name == metal.fqdn)
 }
 
-/// Everything on it that MAAS knows, whoever has it.
+/// All VMs on it that MAAS knows, whoever owns them.
 async fn vms(context: &Context, identity: &Identity, host: &VmHost) -> Lookup<Vec<String>> {
     let filter = MachineFilter { vm_host: host.name.clone(), ..MachineFilter::default() };
     let found = match identity.client.machines().list(&filter).await {
@@ -96,7 +97,7 @@ async fn agent(context: &Context, key: &Key, observed: &Observed, identity: &Ide
     }
 }
 
-/// Tells the agent of a Node to stop.
+/// Asks the agent on a Node to stop.
 pub(super) async fn tell(context: &Context, key: &Key, observed: &Observed, node: &str) -> Result<(), String> {
     let Lookup::Found(cluster) = &observed.cluster else { return Err("the Cluster is gone".into()) };
     let cluster = key.beside(cluster.name_any());

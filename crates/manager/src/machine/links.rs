@@ -1,4 +1,4 @@
-//! The interfaces of a machine, where addresses were asked for.
+//! The interfaces of a machine whose spec asks for addresses.
 
 use capmaas_core::Lookup;
 use capmaas_core::links::Sight;
@@ -6,7 +6,7 @@ use capmaas_core::maas::State;
 use capmaas_core::machine::{Observed, wanted};
 use maas_client::Client;
 
-/// Looks at the interfaces of an Allocated machine, if anything about them is asked for.
+/// Observes the interfaces of an Allocated machine, if the spec says anything about them.
 pub(super) async fn sight(client: &Client, observed: &Observed) -> Lookup<Sight> {
     let Lookup::Found(machine) = &observed.on_record else { return Lookup::Absent };
     let leaving = observed.object.metadata.deletion_timestamp.is_some();

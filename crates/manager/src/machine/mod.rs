@@ -42,49 +42,45 @@ use observe::Session;
 pub use crate::reconcile::change_filter::fingerprint;
 pub use controller::run;
 
-/// How long an effect waits for its turn among the requests to its MAAS. Nothing is written down meanwhile.
+/// How long an effect waits for a request slot of its MAAS. Nothing is journaled in the meantime.
 const PLACE: Duration = Duration::from_secs(30);
-/// When to look again if it did not come.
+/// Requeue delay if it got no slot.
 const NO_PLACE: Duration = Duration::from_secs(5);
-/// What MAAS showed to the pass before counts for so long, if this one follows at once.
+/// How long the previous pass's observation of the machine stays valid for a pass that follows immediately.
 const JUST_SEEN: SignedDuration = SignedDuration::from_secs(5);
 
-/// What every pass needs.
 #[derive(Clone)]
 pub struct Context {
-    /// The door to Kubernetes.
     pub kubernetes: Arc<dyn Kubernetes>,
-    /// The MAAS identities.
     pub identities: Identities,
-    /// What time it is.
     pub clock: Clock,
-    /// To be asked right before every write to MAAS.
+    /// Checked right before every write to MAAS.
     pub fence: Fence,
-    /// What is counted.
     pub metrics: Metrics,
-    /// The LXD hosts, and which were chosen a moment ago.
+    /// The LXD hosts, and which of them were chosen recently.
     pub lxd_hosts: LxdHosts,
-    /// What machines were refused a moment ago.
+    /// Requests that were refused recently.
     pub backoff: Backoff,
 }
 
-/// What a pass has learnt that the next one, if it follows at once, need not ask for again. The object is the one that was last
-/// written: whoever changed it since has every write that is guarded by its version refused, and what is destructive asks again
-/// anyway (S15).
+/// What a pass has observed and the next one, if it follows immediately, need not read again. The object is the one
+/// last written: if somebody has changed it since, every write guarded by its version is refused, and destructive
+/// effects read it again anyway (S15).
 #[derive(Debug, Default)]
 pub struct Carried {
     object: Option<MaasMachine>,
-    /// What the journal says besides what is stored with the object, because MAAS showed it.
+    /// The journal, including what MAAS has shown but the stored object does not contain yet.
     journal: Option<Journal>,
     bootstrap: Option<Format>,
-    /// The machine as MAAS showed it at that time: in answer to what the pass did, or when the pass looked and did nothing.
+    /// The machine as MAAS showed it at that time: in answer to the effect of the pass, or read by a pass that had no
+    /// effect.
     machine: Option<(Timestamp, maas::Machine)>,
-    /// What was not told, because this pass was going to follow at once.
+    /// The status that was not written because this pass was going to follow immediately.
     untold: Option<MaasMachineStatus>,
 }
 
 impl Carried {
-    /// The machine, if it was seen a moment ago.
+    /// The machine, if it was observed a moment ago.
     fn just_seen(&mut self, now: Timestamp) -> Option<maas::Machine> {
         self.machine.take().filter(|(at, _)| is_recent(*at, JUST_SEEN, now)).map(|(_, machine)| machine)
     }
@@ -95,12 +91,12 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Requeue> {
     reconcile_knowing(context, key, &mut Carried::default()).await
 }
 
-/// One pass that may follow another one at once.
+/// One pass that may follow another one immediately.
 pub async fn reconcile_knowing(context: &Context, key: &Key, carried: &mut Carried) -> Result<Requeue> {
     reconcile::reconcile(context, key, carried).await
 }
 
-/// What was observed, and what performing needs besides, if MAAS could be asked.
+/// The observed facts, and what performing needs in addition if MAAS could be reached.
 pub(crate) struct Seen {
     observed: Box<Observed>,
     session: Option<Session>,
@@ -119,7 +115,7 @@ impl Reconciler for Context {
         &self.metrics
     }
 
-    /// Tells besides what the pass before has left untold, if looking takes long.
+    /// Also writes the status that the previous pass skipped, if observing takes long.
     async fn observe(&self, key: &Key, carried: &mut Carried) -> Result<Option<Seen>> {
         let untold = carried.untold.take().and_then(|untold| Some((untold, carried.object.clone()?)));
         let observing = Box::pin(observe::observe(self, key, carried));
@@ -142,8 +138,8 @@ impl Reconciler for Context {
         plan
     }
 
-    /// A place first: from here to the request nothing waits for others, neither what is written down about it (S2) nor the last look
-    /// before it (S15).
+    /// Acquires a request slot first: from here to the request nothing waits for others, so neither the journal entry
+    /// (S2) nor the last check before the effect (S15) gets old.
     async fn prepare(&self, key: &Key, seen: &mut Seen, plan: Plan) -> Result<ControlFlow<Requeue, Plan>> {
         let Some(session) = seen.session.as_mut().filter(|_| plan.effect.as_ref().is_some_and(Effect::asks_maas))
         else {
@@ -171,8 +167,8 @@ impl Reconciler for Context {
     }
 }
 
-/// A plan that asks for what was refused a moment ago asks for nothing (S26). What the refusal means was told then; nothing is written,
-/// so that nobody is woken, but for a finalizer that somebody has taken away.
+/// A plan whose request was refused a moment ago does not send it again (S26). The refusal was reported then. Nothing
+/// is written, so that nothing wakes up, except a finalizer that somebody removed.
 fn hold(context: &Context, key: &Key, session: Option<&Session>, plan: Plan) -> Plan {
     let held = |request| context.backoff.held(key, request, context.clock.now());
     let Some(left) = perform::asked(&plan, session).and_then(held) else { return plan };

@@ -7,7 +7,7 @@ use capmaas_core::machine::{NodeSight, Observed};
 use super::Context;
 use crate::kubernetes::Key;
 
-/// The machine's Node, looked for until Cluster API has found it by its provider ID.
+/// Looks up the machine's Node until Cluster API has found it by its provider ID.
 pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> NodeSight {
     let (Some(provider_id), Lookup::Found(metal), Lookup::Found(machine), Lookup::Found(cluster)) =
         (observed.object.spec.provider_id(), &observed.on_record, &observed.machine, &observed.cluster)

@@ -1,4 +1,4 @@
-//! Every read of a pass.
+//! All reads of a pass.
 
 use capmaas_api::capi::{Cluster, Machine, owner};
 use capmaas_api::names::{
@@ -29,7 +29,7 @@ use crate::kubernetes::{Key, Result};
 use crate::machine_index::MachineIndex;
 use capmaas_core::maas;
 
-/// The identity that MAAS was asked as, and where the Cluster is: what effects need besides the facts.
+/// The identity used for MAAS, and the location of the Cluster: what effects need in addition to the facts.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) identity: Identity,
@@ -37,7 +37,7 @@ pub(super) struct Session {
     pub(super) maas_cluster: Option<Key>,
 }
 
-/// `None` if the object is gone. What the pass before has just learnt is not asked for again.
+/// `None` if the object is gone. What the previous pass has just observed is not read again.
 pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -> Result<Option<Seen>> {
     let kubernetes = context.kubernetes.as_ref();
     let (carried, journal) = (known.object.take(), known.journal.take());
@@ -51,7 +51,7 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
     };
     let machine = owner_machine(context, key, &object).await;
     let cluster = owner_cluster(context, key, &object, &machine).await;
-    // On the heap: passes hold it across all their calls.
+    // Boxed, because passes hold it across all their awaits.
     let mut observed = Box::new(Observed {
         journal: journal
             .map_or_else(|| Journal::read(object.metadata.annotations.as_ref()), |journal| Ok(Some(journal))),
@@ -100,7 +100,7 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
         Lookup::Absent => Lookup::Absent,
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
     };
-    // A machine that is being deployed has got its data.
+    // A machine that is being deployed already has its bootstrap data.
     let has_begun =
         journal.as_ref().and_then(|journal| journal.allocation.as_ref()).is_some_and(|it| it.deploy_began.is_some());
     if !has_begun {
@@ -136,7 +136,7 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
         observed.node = node(context, key, &observed).await;
         observed.as_host = super::leaving_host::look(context, key, &observed, &identity).await;
     }
-    // After all looks: it is asked about every machine that MAAS has named.
+    // After all other reads, because it covers every machine that MAAS has returned.
     observed.held_elsewhere = others(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
     let maas_cluster = match &maas_cluster {
         Lookup::Found(cluster) => Some(Key::of(cluster)),
@@ -148,7 +148,7 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
 async fn owner_machine(context: &Context, key: &Key, object: &MaasMachine) -> Lookup<Machine> {
     let Some(owner) = owner(&object.metadata, "Machine") else { return Lookup::Absent };
     match Lookup::from(context.kubernetes.machine(&key.beside(&owner.name), &owner.uid).await) {
-        // Deleted and made again under the same name: not our owner.
+        // Deleted and recreated under the same name: not our owner.
         Lookup::Found(machine) if machine.metadata.uid.as_deref() != Some(owner.uid.as_str()) => Lookup::Absent,
         found => found,
     }
@@ -174,7 +174,8 @@ async fn owner_cluster(
     }
 }
 
-/// The MaasCluster, and the key of the Cluster. Of a Cluster that is gone the MaasCluster had the same name, as is the custom.
+/// The MaasCluster, and the key of the Cluster. If the Cluster is gone, the MaasCluster is assumed to have its name, by
+/// convention.
 async fn infrastructure(
     context: &Context,
     key: &Key,
@@ -227,8 +228,8 @@ async fn identity(
     }
 }
 
-/// The reads of MAAS: the machine in the journal, what is under our key where that matters, its power where that matters. One answer may
-/// show both the machine and what is under our key.
+/// The reads from MAAS: the machine in the journal, the machines under our idempotency key where that matters, its
+/// power state where that matters. One answer may cover both the machine and the key.
 async fn look(
     context: &Context,
     identity: &Identity,
@@ -238,7 +239,7 @@ async fn look(
 ) {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let is_on_record = |metal: &&maas::Machine| journal.is_on_record(&metal.id);
-    // What an allocation has just brought. Nothing else was under our key right before.
+    // The machine that an allocation has just returned. Nothing else was under our key right before.
     let sent = journal.in_flight.as_ref().map(|sent| sent.write);
     let brought = journal.allocation.is_none() && sent == Some(Write::Allocate);
     let (brought, just_seen): (Option<_>, Option<_>) =
@@ -310,7 +311,8 @@ fn unanswered<T>(context: &Context, identity: &Identity, error: &maas_client::Er
     Lookup::Unknown(error.to_string())
 }
 
-/// What the power driver says. Whatever is neither on nor off, or not said at all, is not off (S20).
+/// The power state according to the power driver. Anything other than on or off, or no answer, does not count as off
+/// (S20).
 async fn power(identity: &Identity, id: &str) -> Power {
     match identity.client.machines().query_power_state(id).await {
         Ok(PowerState::On) => Power::On,
@@ -319,7 +321,7 @@ async fn power(identity: &Identity, id: &str) -> Power {
     }
 }
 
-/// The reads for a VM: what is there under its name, where it can be, how its host is; each only where it matters.
+/// The reads for a VM: machines with its name, possible hosts, the state of its host; each only where it matters.
 async fn look_for_vm(
     context: &Context,
     identity: &Identity,
@@ -331,7 +333,7 @@ async fn look_for_vm(
         && (observed.object.metadata.deletion_timestamp.is_some() || observed.object.spec.provider_id().is_none())
         && let Some(host) = metal.vm_host
     {
-        // The VM does not answer: does its host live at all (S16)?
+        // The VM does not answer. Is its host still alive (S16)?
         observed.vm.host = super::hosts::health(&identity.client, host).await;
     }
     let Some(vm) = &journal.vm else { return };
@@ -343,7 +345,7 @@ async fn look_for_vm(
         Err(error) => Lookup::Unknown(error.to_string()),
     };
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    // What the MaasCluster owes is none of ours any more.
+    // Machines that the MaasCluster owes are no longer ours.
     let nothing = |found: &Lookup<Vec<maas::Machine>>| matches!(found, Lookup::Found(found) if found.iter().all(|metal| journal.owed.contains(&metal.id)));
     let in_flight = journal.in_flight.as_ref().is_some_and(|sent| sent.may_still_land(context.clock.now()));
     let identity_changed = matches!(&observed.access, Access::Granted { identity_changed: true, .. });
@@ -366,15 +368,16 @@ async fn look_for_vm(
     }
 }
 
-/// Tags that say that people are at work on a machine; the second is the Go provider's.
+/// Tags of machines under maintenance; the second is the Go provider's.
 const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"];
 
-/// What matters about a machine of MAAS.
+/// Converts a MAAS machine to the facts that the decision needs.
 pub(super) fn metal(machine: &maas_client::Machine) -> maas::Machine {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let said = |said: &Option<String>| said.clone().filter(|said| !said.is_empty());
     let state = machine.status.map_or(State::Unheard, |status| State::from_code(status.code()));
-    // MAAS keeps the description of an earlier failure through release, allocation and the next deployment.
+    // MAAS keeps the description of an earlier failure through release, allocation and the next deployment, so it
+    // counts only in a failed state.
     let described = said(&machine.error_description).filter(|_| state.is_failed());
     maas::Machine {
         id: machine.system_id.clone(),
@@ -416,7 +419,8 @@ fn network(machine: &maas_client::Machine) -> Network {
     }
 }
 
-/// The name that we keep in MAAS's DNS for a cluster; `None` if the user provides it, or before there is one.
+/// The name that we manage in MAAS's DNS for a cluster; `None` if the user manages the endpoint, or before there is
+/// one.
 fn dns_name(cluster: &MaasCluster) -> Option<String> {
     let annotations = cluster.annotations();
     let by_user = annotations.get(ENDPOINT_SOURCE_ANNOTATION).is_some_and(|source| source == "user");
@@ -429,8 +433,9 @@ fn dns_name(cluster: &MaasCluster) -> Option<String> {
     noted.or(endpoint).or(network).filter(|name| !name.is_empty())
 }
 
-/// Whether the cluster's record leads to the machine, of control plane machines that run or leave. The MaasCluster writes the
-/// record, and what MAAS answered to that is known here too: MAAS is asked after a restart and when the resync is due.
+/// Whether the cluster's record resolves to the machine, for control plane machines that run or are being deleted. The
+/// MaasCluster controller writes the record and shares MAAS's answer, so MAAS is read only after a restart and when the
+/// resync is due.
 async fn in_dns(context: &Context, identity: &Identity, cluster: &MaasCluster, observed: &Observed) -> Lookup<bool> {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let control_plane = observed.is_control_plane();

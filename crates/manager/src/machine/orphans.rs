@@ -1,4 +1,4 @@
-//! Whether MAAS knows every VM of a host but one, as the agent of the host tells.
+//! Whether MAAS knows every VM of a host but one, according to the agent on the host.
 
 use capmaas_core::Lookup;
 use maas_client::VmHost;
@@ -8,8 +8,9 @@ use crate::hosts::{report, strangers};
 use crate::identity::Identity;
 use crate::machine_index::MachineIndex;
 
-/// Whether every VM in the project of a host but this one is known to MAAS, so that a refresh harms none (S12). `Absent`: the
-/// agent cannot be heard now, or has not seen this one yet, so that what it reports is too old to be believed. `Unknown`: nobody can tell.
+/// Whether MAAS knows every other VM in the project of a host, so that a refresh harms none (S12). `Absent`: the agent
+/// cannot be reached now, or has not seen this VM yet, so its report is too old to rely on. `Unknown`: there is no way
+/// to tell.
 pub(super) async fn others_known(
     context: &Context,
     identity: &Identity,
@@ -30,7 +31,7 @@ pub(super) async fn others_known(
     let (false, Some(provider_id)) = (cluster.name.is_empty(), object.spec.provider_id()) else {
         return unknown("the machine of the host belongs to no cluster");
     };
-    // An API server that does not answer now may do so in a moment.
+    // An API server that does not answer now may answer later.
     let Ok(nodes) = context.kubernetes.nodes(&cluster).await else { return Lookup::Absent };
     let node = nodes.iter().find(|node| node.provider_id.as_deref() == Some(provider_id));
     let report = node.and_then(|node| report::of(&node.annotations));

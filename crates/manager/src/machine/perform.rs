@@ -1,4 +1,4 @@
-//! Everything that a pass does: what is remembered first, the one effect, then the status.
+//! All writes of a pass: journal first, then the one effect, then the status.
 
 use std::time::Duration;
 
@@ -19,24 +19,23 @@ use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Kubernetes, Re
 use crate::reconcile::{self, patch_of};
 use capmaas_core::maas;
 
-/// The finalizer that is put on objects; the other one is the Go provider's, and goes with it.
+/// The finalizer that we add; the other one is the Go provider's and is removed together with it.
 const FINALIZERS: &[&str] = &[MACHINE_FINALIZER, HOST_EVACUATION_FINALIZER];
 
-/// What is left of a plan when it was performed.
+/// The result of performing a plan.
 pub(super) struct Performed {
-    /// When to look again.
     pub(super) requeue: Requeue,
     /// The object as it was last written.
     pub(super) object: MaasMachine,
-    /// What is known besides what is stored.
+    /// The journal, including what is not stored yet.
     pub(super) journal: Option<Journal>,
-    /// A status that was not written because the next pass follows at once.
+    /// A status that was not written because the next pass follows immediately.
     pub(super) untold: Option<MaasMachineStatus>,
-    /// The machine as MAAS last showed it, if nothing was done to it since.
+    /// The machine as MAAS last showed it, if nothing has changed it since.
     pub(super) machine: Option<maas::Machine>,
 }
 
-/// Performs a plan. A write that meets another version of the object ends the pass.
+/// Performs a plan. A write that conflicts with another version of the object ends the pass.
 pub(super) async fn perform(
     context: &Context,
     key: &Key,
@@ -49,7 +48,7 @@ pub(super) async fn perform(
     let uid = object.uid().unwrap_or_default();
     let request = asked(&plan, session);
     warn(context, key, &uid, &mut plan.events).await;
-    // Also where nothing is to be remembered, an effect is only done to the very object that was looked at (S15).
+    // Even with nothing to journal, an effect applies only to the exact object that was observed (S15).
     if let Some(patch) = patch_of(&object, &plan, FINALIZERS) {
         object = kubernetes::patch(kubernetes, key, &Guard::of(&object), patch).await?;
         if let Some(status) = &mut plan.status {
@@ -76,7 +75,7 @@ pub(super) async fn perform(
                 machine: None,
             });
         }
-        // MAAS's client asks once more when it sends; what is written elsewhere is asked for here (S23).
+        // The MAAS client checks again when it sends; effects outside MAAS are checked here (S23).
         context.fence.check().map_err(|error| {
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
         })?;
@@ -92,7 +91,8 @@ pub(super) async fn perform(
         plan.status = conclusion.status;
         plan.requeue = context.backoff.conclude(key, request, &outcome, conclusion.requeue, context.clock.now());
         plan.events.extend(conclusion.events);
-        // More than one under our key: none is what the allocation brought before all of them were seen.
+        // With more than one machine under our key, the allocation's answer proves nothing until all of them are
+        // observed.
         let alone = !matches!(&observed.by_key, Lookup::Found(found) if !found.is_empty());
         let counts =
             |machine: &maas::Machine| effect.shows_in(machine) && (alone || !matches!(effect, Effect::Allocate { .. }));
@@ -116,14 +116,14 @@ pub(super) async fn perform(
     Ok(Performed { requeue: plan.requeue, object, journal, untold, machine })
 }
 
-/// What MAAS is going to be asked for.
+/// The request that the plan sends to MAAS.
 pub(super) fn asked(plan: &Plan, session: Option<&Session>) -> Option<Request> {
     Some(plan.effect.as_ref()?.request(&session?.identity.name.to_string()))
 }
 
-/// Writes down what an effect has led to. Somebody may have changed the object meanwhile, or deleted it; as long as the journal is
-/// still the one that was written before the effect, what is known now is true of it all the same. Lost, it would have to be
-/// waited for until the write that was answered can no longer land (S2).
+/// Journals the result of an effect. Somebody may have changed or deleted the object in the meantime; as long as its
+/// journal is the one written before the effect, the result still applies. If it were lost, the next pass would have to
+/// wait until the answered write can no longer land (S2).
 async fn remember(
     kubernetes: &dyn Kubernetes,
     key: &Key,
@@ -144,19 +144,19 @@ async fn remember(
     }
 }
 
-/// A plan knows what it changes about the spec itself, so what it says is true of the generation that this makes; else the next
-/// pass would write the same status once more.
+/// A plan takes its own change to the spec into account, so its status already holds for the generation that this
+/// change creates. Otherwise the next pass would write the same status again.
 fn carry_over(status: &mut MaasMachineStatus, before: Option<i64>, after: Option<i64>) {
     for condition in status.conditions.iter_mut().filter(|condition| condition.observed_generation == before) {
         condition.observed_generation = after;
     }
 }
 
-/// How old a status may be that was not told.
+/// The longest delay until the next pass for which a status may be skipped.
 const PASSING: Duration = Duration::from_secs(1);
 
-/// Whether a status tells of nothing but a step on the way, and the next pass follows at once or in a moment: that one says how far it
-/// is then, or tells this one if it has to wait. Trouble is always told.
+/// Whether a status shows only an intermediate step and the next pass follows within a moment: that pass writes its own
+/// status, or this one if it has to wait. Problems are always written.
 fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
     let trouble = |condition: &Condition| matches!(condition.severity, Some(Severity::Warning | Severity::Error));
     matches!(requeue, Requeue::After(wait) if wait <= PASSING)
@@ -164,7 +164,7 @@ fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
         && !status.conditions.iter().any(trouble)
 }
 
-/// Reads the object and its Cluster once more, right before a machine may lose something (S15).
+/// Reads the object and its Cluster again, right before a machine may lose something (S15).
 async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, object: &MaasMachine) -> Result<bool> {
     let cluster = match &observed.cluster {
         Lookup::Found(cluster) => Some(key.beside(cluster.name_any())),
@@ -175,8 +175,8 @@ async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, obje
     reconcile::is_still_wanted(kubernetes, object, kubernetes.maas_machine(key).await?, cluster.as_ref()).await
 }
 
-/// Tells what a person should look at before it is written down that it is over: a crash in between tells it twice, the other way
-/// round nobody would ever hear of it (S12).
+/// Publishes warnings before the journal records the matter as closed: a crash in between publishes them twice. In the
+/// other order they would be lost (S12).
 async fn warn(context: &Context, key: &Key, uid: &str, events: &mut Vec<Event>) {
     let (warnings, others) = std::mem::take(events).into_iter().partition::<Vec<_>, _>(|event| event.warning);
     *events = others;
@@ -210,7 +210,7 @@ mod tests {
         let stored = remember(&port, &key, seen.clone(), &after).await.unwrap();
         assert_eq!(stored.annotations().get(JOURNAL_ANNOTATION), Some(&after.text()));
         assert!(stored.labels().contains_key("a"));
-        // The journal itself is another one: what was seen is not true of it.
+        // The journal itself has changed: what was observed does not apply to it.
         let error = remember(&port, &key, seen, &Journal::new("u")).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Conflict);
     }

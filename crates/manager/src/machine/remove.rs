@@ -1,20 +1,20 @@
-//! The one place from which a machine is deleted from MAAS (S27).
+//! The only place that deletes a machine from MAAS (S27).
 
 use maas_client::{Client, Error};
 
 /// Why a VM was not removed.
 #[derive(Debug)]
 pub(crate) enum NotRemoved {
-    /// It is no VM of any VM host; the sentence says so.
+    /// It is not a VM of any VM host; the message says so.
     NoVm(String),
-    /// MAAS does not know it; that is fine with whoever wants it gone.
+    /// MAAS does not know it, which is what the caller wants.
     Gone,
-    /// MAAS did not answer as it should.
+    /// MAAS did not answer as expected.
     Maas(Error),
 }
 
-/// Removes a VM from MAAS and from its host. What MAAS itself does not show as a VM of a VM host is left alone, whatever a journal, a
-/// debt or a spec says: metal that is deleted keeps running, and nobody knows it any more.
+/// Removes a VM from MAAS and from its host. A machine that MAAS does not show as a VM of a VM host is left alone,
+/// whatever a journal, a debt or a spec says: deleted bare metal keeps running, and nothing tracks it any more.
 pub(crate) async fn remove_vm(client: &Client, system_id: &str) -> Result<(), NotRemoved> {
     let told = |error: Error| if error.is_not_found() { NotRemoved::Gone } else { NotRemoved::Maas(error) };
     let machine = client.machines().read(system_id).await.map_err(told)?;

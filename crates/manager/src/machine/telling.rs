@@ -1,7 +1,7 @@
-//! What is waited for is told while it is waited for.
+//! Writes a pending status while a pass waits.
 //!
-//! A status that the next pass is going to overwrite at once is not written. With a fast MAAS nobody could read it; with a slow one a
-//! person reads the status just then. So it is written after all as soon as the wait gets long.
+//! A status that the next pass overwrites immediately is not written: with a fast MAAS nobody could read it. With a
+//! slow MAAS that is exactly when people read the status, so it is written after all once the wait gets long.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use capmaas_api::{MaasMachine, MaasMachineStatus};
 
 use crate::kubernetes::{Guard, Key, Kind, Kubernetes};
 
-/// No status is older than this while something is waited for.
+/// How long a pending status may stay unwritten during a wait.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Does `work`, and writes `status` meanwhile if that takes long. The object is then as it is stored with it.
+/// Runs `work`, and writes `status` concurrently if that takes long. `object` is then updated to the stored version.
 pub(super) async fn while_waiting<T>(
     kubernetes: &dyn Kubernetes,
     key: &Key,
@@ -28,7 +28,7 @@ pub(super) async fn while_waiting<T>(
     let guard = Guard::of(object);
     let value = serde_json::to_value(status).unwrap_or_default();
     let (told, done) = tokio::join!(kubernetes.apply_status(Kind::MaasMachine, key, &guard, value), work);
-    // Whoever changed the object meanwhile has the next guarded write of this pass refused.
+    // If somebody else changed the object in the meantime, the next guarded write of this pass is refused.
     if let Ok(version) = told {
         object.metadata.resource_version = Some(version.resource_version);
         object.status = Some(status.clone());

@@ -1,5 +1,6 @@
-//! Which changes of other objects call for a look at a machine. Cluster API writes the status of a Cluster with every machine
-//! that comes or goes; if each of these writes woke all machines of the cluster, a large cluster would look at itself for ever.
+//! Which changes to other objects trigger a pass over a machine. Cluster API updates the status of a Cluster with every
+//! machine that is created or deleted; if each of these updates woke all machines of the cluster, a large cluster would
+//! never stop reconciling.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -21,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt as _};
 
-/// The changes of what `worth` looks at, and every deletion.
+/// Changes to the fields that `worth` hashes, and every deletion.
 pub(crate) fn news<K>(
     changes: impl Stream<Item = Arc<K>> + Send + 'static,
     store: Store<K>,
@@ -47,11 +48,11 @@ where
     })
 }
 
-/// Everything of a machine that may call for a pass: all but what we write ourselves (S26). A pass that woke itself by its status or
-/// its journal would ask a MAAS that has just refused again at once.
+/// Everything about a machine that may trigger a pass: all fields except those that we write ourselves (S26). A pass
+/// that woke itself by its own status or journal would immediately repeat a request that MAAS has just refused.
 ///
-/// A person may still meddle with what is ours: a journal or finalizer that goes, and a journal that cannot be read or can be read
-/// again, do call for a pass.
+/// People may still tamper with our fields: the removal of a journal or finalizer, and a journal that becomes
+/// unreadable or readable again, do trigger a pass.
 pub fn fingerprint(machine: &MaasMachine) -> u64 {
     let metadata = &machine.metadata;
     let annotations = metadata.annotations.as_ref();
@@ -60,7 +61,7 @@ pub fn fingerprint(machine: &MaasMachine) -> u64 {
     hash_own(metadata, &(metadata.generation, journal.is_some(), unreadable))
 }
 
-/// Of a MaasCluster, for itself: the same.
+/// The same for a MaasCluster that triggers a pass over itself.
 pub(crate) fn of_own_cluster(cluster: &MaasCluster) -> u64 {
     let metadata = &cluster.metadata;
     let journal = cluster::Journal::of(cluster.annotations());
@@ -81,7 +82,8 @@ const OURS: [&str; 9] = [
     DNS_OWED_ANNOTATION,
 ];
 
-/// Of a Cluster: whether it is paused, what it is made of, how far it is, and whether its API server went away.
+/// Of a Cluster: its metadata (so whether it is paused), its spec, its progress, and whether its API server became
+/// unavailable.
 pub(crate) fn of_cluster(cluster: &Cluster) -> u64 {
     let status = &cluster.status;
     hash(
@@ -90,8 +92,8 @@ pub(crate) fn of_cluster(cluster: &Cluster) -> u64 {
     )
 }
 
-/// Of a Machine: what it wants, whether it is of the control plane, whether its Node was found, and whether it fell silent. How it is drained and ended is
-/// Cluster API's matter.
+/// Of a Machine: its desired state, whether it belongs to the control plane, whether its Node was found, and whether
+/// the Node stopped reporting. Draining and deletion are Cluster API's concern.
 pub(crate) fn of_machine(machine: &Machine) -> u64 {
     let (metadata, mut hasher) = (&machine.metadata, DefaultHasher::new());
     (&metadata.uid, &metadata.labels, printed(&(&machine.spec, &machine.status.node_ref, machine.node_is_silent())))
@@ -99,23 +101,23 @@ pub(crate) fn of_machine(machine: &Machine) -> u64 {
     hasher.finish()
 }
 
-/// Of a MaasCluster: all but the status; of that only the name in DNS.
+/// Of a MaasCluster: everything but the status, of which only the DNS name counts.
 pub(crate) fn of_maas_cluster(cluster: &MaasCluster) -> u64 {
     let dns_name = cluster.status.as_ref().and_then(|status| status.network.as_ref()?.dns_name.clone());
     hash(&cluster.metadata, &(cluster.metadata.generation, dns_name))
 }
 
-/// Views have no generation that counts only what they show, and no hash of their own.
+/// These partial types have no generation that covers only their own fields, and do not implement `Hash`.
 fn printed(value: &impl Debug) -> String {
     format!("{value:?}")
 }
 
-/// Of an object that others write for us.
+/// For an object that others write.
 fn hash(metadata: &ObjectMeta, more: &impl Hash) -> u64 {
     hash_with(metadata, |_| true, more)
 }
 
-/// Of an object that we write to ourselves.
+/// For an object that we write ourselves.
 fn hash_own(metadata: &ObjectMeta, more: &impl Hash) -> u64 {
     hash_with(metadata, |name| !OURS.contains(&name), more)
 }

@@ -1,5 +1,5 @@
-//! One engine for every kind of object. What its verbs mean, a [`Reconciler`] says for each kind; how long a pass may take, what follows
-//! from an error, who comes next and how what was decided is told is the same for all.
+//! One reconcile loop for every kind. A [`Reconciler`] implements the steps for its kind; deadlines, error handling,
+//! scheduling and events are the same for all.
 
 pub(crate) mod change_filter;
 mod dispatch;
@@ -21,31 +21,33 @@ pub(crate) use self::writing::{is_still_wanted, tell};
 use crate::kubernetes::{Error, ErrorKind, Key, Kind, Result};
 use crate::metrics::Metrics;
 
-/// After an error that is not MAAS's (those are decided upon).
+/// Requeue delay after an error that is not MAAS's (those are handled by the decision).
 const AFTER_ERROR: Duration = Duration::from_secs(10);
-/// A pass that takes longer hangs: every call in it has a deadline of its own that is far shorter.
+/// A pass that takes longer hangs: every call in it has its own, far shorter deadline.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// From the decision to the request: what took longer is not sent, because what is written down about it counts from the decision (S2).
+/// From the decision to the request: a request that is later than this is not sent, because its journal entry counts
+/// from the decision (S2).
 pub const SEND: Duration = Duration::from_secs(20);
 
-/// What is done about one kind of object. Whatever a crash cuts off, the next pass finds out and goes on.
+/// How one kind is reconciled. If a crash interrupts a pass, the next one observes the result and continues.
 pub(crate) trait Reconciler: Send + Sync + 'static {
     const KIND: Kind;
-    /// How metrics call it.
+    /// The controller's name in metrics.
     const CONTROLLER: &'static str;
-    /// So many passes follow each other at most when each asks for the next one at once; then it is others' turn.
+    /// How many passes may follow each other directly when each asks for the next one immediately; then other objects
+    /// get their turn.
     const IN_A_ROW: usize;
-    /// When to look again if somebody else wrote in between.
+    /// Requeue delay after a write conflict.
     const AFTER_CONFLICT: Duration;
-    /// Everything that a decision rests on, and what performing it needs besides.
+    /// The facts that a decision depends on, and what performing it needs in addition.
     type Observed: Send;
     type Plan: Send;
-    /// What a pass has learnt that the next one, if it follows at once, need not ask for again.
+    /// What a pass has observed and the next one, if it follows immediately, need not read again.
     type Carried: Default + Send;
 
     fn metrics(&self) -> &Metrics;
 
-    /// Every read; `None` if the object is gone.
+    /// All reads; `None` if the object is gone.
     fn observe(
         &self,
         key: &Key,
@@ -54,8 +56,8 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 
     fn decide(&self, key: &Key, observed: &Self::Observed) -> Self::Plan;
 
-    /// What has to be had before a plan is performed, such as a place among the requests to MAAS or a fresh look. The plan may be
-    /// another one then, or nothing happens and the object is looked at again.
+    /// Acquires what a plan needs before it is performed, such as a request slot for MAAS or fresh data. This may
+    /// replace the plan, or requeue the object instead.
     fn prepare(
         &self,
         key: &Key,
@@ -63,7 +65,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
         plan: Self::Plan,
     ) -> impl Future<Output = Result<ControlFlow<Requeue, Self::Plan>>> + Send;
 
-    /// Every write: what is remembered, at most one effect and what follows from its answer, the status.
+    /// All writes: the journal, at most one effect and its result, the status.
     fn perform(
         &self,
         key: &Key,
@@ -72,13 +74,13 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
         carried: &mut Self::Carried,
     ) -> impl Future<Output = Result<Requeue>> + Send;
 
-    /// The object is gone.
+    /// Drops cached data of an object that is gone.
     fn forget(&self, key: &Key);
 }
 
 /// One pass over one object.
 pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key, carried: &mut R::Carried) -> Result<Requeue> {
-    // On the heap: everything that a pass holds across its many calls is large.
+    // Boxed, because everything that a pass holds across its awaits is large.
     let Some(mut observed) = Box::pin(reconciler.observe(key, carried)).await? else {
         reconciler.forget(key);
         return Ok(Requeue::OnChange);
@@ -94,8 +96,8 @@ pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key, carried:
     }
 }
 
-/// Takes care of every object that is asked for until `stop`. `turn` tells in whose turn one is looked at; `None` if there is no such
-/// object.
+/// Reconciles every requested object until `stop`. `turn` returns the scheduling class of an object, or `None` if the
+/// object does not exist.
 pub(crate) async fn run<R: Reconciler>(
     reconciler: R,
     asked: impl Stream<Item = Key>,
@@ -115,11 +117,12 @@ pub(crate) async fn run<R: Reconciler>(
     dispatch(asked, at_once, turn, pass, stop).await;
 }
 
-/// Answers when the object is to be looked at again, if nothing happens before.
+/// Returns when to requeue the object if nothing else triggers it.
 async fn passes<R: Reconciler>(reconciler: &R, key: &Key) -> Option<Duration> {
     let mut carried = R::Carried::default();
     let mut result = once(reconciler, key, &mut carried).await;
-    // One after the other instead of back to the end of the queue, where an object that is half prepared waits for all others.
+    // Directly one after the other instead of back to the end of the queue, where an object in progress would wait for
+    // all others.
     for _ in 1..R::IN_A_ROW {
         if !matches!(result, Ok(Requeue::NOW)) {
             break;

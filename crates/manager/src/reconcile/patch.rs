@@ -1,10 +1,10 @@
-//! What a plan changes about an object's metadata and spec, as a merge patch.
+//! The metadata and spec changes of a plan as a merge patch.
 
 use capmaas_core::plan::{Finalizer, Patch, Plan};
 use kube::{Resource, ResourceExt as _};
 use serde_json::{Map, Value, json};
 
-/// The patch, if anything is to be changed. The first of `finalizers` is the one that is added; all of them go.
+/// The patch, if there are changes. The first of `finalizers` is the one to add; all of them are removed.
 pub(crate) fn of<E, P: Patch, S>(object: &impl Resource, plan: &Plan<E, P, S>, finalizers: &[&str]) -> Option<Value> {
     let mut metadata = Map::new();
     let annotations = plan.patch.annotations();

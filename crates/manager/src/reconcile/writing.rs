@@ -1,4 +1,4 @@
-//! What every kind does around its effect: the last look before it, and events.
+//! Steps around an effect that all kinds share: the last check before it, and events.
 
 use capmaas_api::names::{DELETE_FOR_MOVE_ANNOTATION, PAUSED_ANNOTATION};
 use capmaas_core::plan::Event;
@@ -7,8 +7,8 @@ use kube::{Resource, ResourceExt as _};
 
 use crate::kubernetes::{Key, Kind, Kubernetes, ObjectEvent, Result};
 
-/// Whether an object that was read once more, right before something may be lost, is still the one that was decided upon, and neither it
-/// nor its Cluster is paused or being moved (S15).
+/// Whether an object, read again right before a destructive effect, is still the one that the decision was made for,
+/// and neither it nor its Cluster is paused or being moved (S15).
 pub(crate) async fn is_still_wanted<K: Resource>(
     kubernetes: &dyn Kubernetes,
     seen: &K,
@@ -27,7 +27,7 @@ pub(crate) async fn is_still_wanted<K: Resource>(
     Ok(cluster.is_none_or(|cluster| pause::of_cluster(&cluster) == Lookup::Found(false)))
 }
 
-/// Tells what happened to an object. An event that is lost changes nothing.
+/// Publishes events about an object. A lost event has no consequences.
 pub(crate) async fn tell(kubernetes: &dyn Kubernetes, kind: Kind, key: &Key, uid: &str, events: &[Event]) {
     for event in events {
         let event = ObjectEvent {

@@ -1,5 +1,5 @@
-//! The manager dies at every single write of registering a host and of giving one back, before it has its effect and after it;
-//! the end is the same.
+//! The manager dies at every single write of registering a host and of releasing one, before and after the write takes
+//! effect; the final state is the same.
 
 use capmaas_manager::cluster;
 use capmaas_manager::kubernetes::Key;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::hosts::{IMAGE, certificate, join, machine_says, object, ready, report, rolled_out, vm_hosts};
 use crate::stage::{Stage, key};
 
-/// More writes than any of the two ways has.
+/// More writes than either procedure has.
 const MOST_WRITES: u32 = 80;
 
 fn host() -> Key {
     Key::new("default", "cp1")
 }
 
-/// One pass over the machine, if it leaves, and one over the cluster; whether the manager lived through it.
+/// One pass over the machine, if it is being deleted, and one over the cluster. Returns whether the manager survived.
 async fn lives(stage: &Stage) -> bool {
     let machines = stage.for_machines();
     let leaves =
@@ -35,7 +35,8 @@ async fn lives(stage: &Stage) -> bool {
     }
 }
 
-/// At most so many passes, until it is there, with the agent at work between them. Answers whether the manager died on the way.
+/// At most this many passes until the condition holds, with the agent acting in between. Restarts the manager if it
+/// dies; returns whether it did.
 async fn passes(stage: &mut Stage, most: usize, address: &str, mut is_there: impl FnMut(&Stage) -> bool) -> bool {
     let mut died = false;
     for _ in 0..most {

@@ -28,7 +28,7 @@ async fn cluster_of_hosts(spec: Value) -> (Stage, String) {
     (stage, address)
 }
 
-/// A machine that is deployed, with an LXD, and its Node.
+/// A deployed machine with an LXD, and its Node.
 pub(crate) fn join(stage: &Stage, name: &str) -> String {
     let address = stage.control_plane(name);
     stage.arrange(
@@ -59,7 +59,7 @@ pub(crate) fn certificate(stage: &Stage) -> String {
     object(stage, "ConfigMap")["data"][names::TRUST_KEY_FOR_ALL].as_str().unwrap_or_default().to_owned()
 }
 
-/// What the agent writes on its Node when all is right, with these changes.
+/// What the agent writes on its Node when everything is right, with these changes.
 pub(crate) fn report(stage: &Stage, name: &str, address: &str, changes: &[(&str, &str)]) {
     let print = Fingerprint::of_pem(&certificate(stage)).map(|print| print.to_string()).unwrap_or_default();
     let listens = format!("https://{address}:8443");
@@ -82,7 +82,7 @@ pub(crate) fn report(stage: &Stage, name: &str, address: &str, changes: &[(&str,
     stage.port.put_node(&key(), node);
 }
 
-/// The DaemonSet controller has put the latest version everywhere.
+/// The DaemonSet controller has rolled out the latest version.
 pub(crate) fn rolled_out(stage: &Stage) {
     let mut daemon_set = object(stage, "DaemonSet");
     let generation = daemon_set["metadata"]["generation"].clone();
@@ -91,7 +91,7 @@ pub(crate) fn rolled_out(stage: &Stage) {
     stage.port.put_workload_object(&key(), daemon_set);
 }
 
-/// Time passes, and the cluster is looked at until it rests.
+/// Time passes, and the cluster is reconciled until it settles.
 async fn later(stage: &Stage, seconds: i64) {
     stage.advance(seconds);
     stage.rest().await;
@@ -191,7 +191,7 @@ async fn s28_key_pairs_of_hosts_are_made_in_the_managers_namespace_and_nowhere_e
 async fn the_key_pair_that_an_earlier_release_made_is_taken_over_and_nothing_is_renewed() {
     let (stage, _) = ready(json!({})).await;
     let (made, certificate) = (pair(&stage), certificate(&stage));
-    // As an earlier release left it: beside the cluster, and not in the manager's namespace.
+    // As an earlier release left it: next to the cluster instead of in the manager's namespace.
     let metadata = json!({ "name": "c1-lxd-hosts", "namespace": "default" });
     let values = &made["stringData"];
     stage
@@ -378,7 +378,7 @@ async fn s22_the_agent_hears_of_the_new_key_only_after_maas_has_it() {
     assert_eq!(stage.condition("LXDReady")["status"], "True", "{:#}", stage.condition("LXDReady"));
 }
 
-/// The machine's own reconciler, as often as it asks, with the cluster's in between.
+/// Passes over the machine as often as it requeues, with passes over the cluster in between.
 async fn machine_passes(stage: &Stage, name: &str, times: usize) {
     let context = stage.for_machines();
     for _ in 0..times {

@@ -1,4 +1,4 @@
-//! Clusters from the first day to the last.
+//! Clusters from creation to deletion.
 
 use capmaas_core::cluster::observed::Contract;
 use capmaas_core::plan::Requeue;
@@ -166,7 +166,7 @@ async fn s24_an_object_of_the_go_provider_is_taken_over_without_a_write_to_maas(
     assert_eq!(stage.object()["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/endpoint-source"], "adopted");
     assert_eq!(stage.object()["status"]["ready"], true);
 
-    // The record was not made by us: it is emptied and stays.
+    // We did not create the record: it is emptied and kept.
     stage.port.delete("MaasCluster", &key());
     stage.port.delete("MaasMachine", &Key::new("default", "cp1"));
     stage.rest().await;

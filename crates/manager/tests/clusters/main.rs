@@ -1,4 +1,4 @@
-//! The real gather, decide and apply about clusters, against a simulated MAAS and a Kubernetes in memory.
+//! The real observe, decide and perform for clusters, against a simulated MAAS and an in-memory Kubernetes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../common/crash.rs"]

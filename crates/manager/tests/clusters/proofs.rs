@@ -1,4 +1,4 @@
-//! Whose a journal is and whose a record in MAAS's DNS: copies, forged annotations, names that look right.
+//! Ownership of journals and of records in MAAS's DNS: copies, forged annotations, names that look right.
 
 use capmaas_manager::cluster::reconcile;
 use capmaas_manager::kubernetes::Key;
@@ -9,7 +9,7 @@ use crate::stage::{Stage, key};
 const THEIRS: &str = "c1-0abc12.k8s.example";
 const ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/";
 
-/// The record of somebody of whom this manager knows nothing: MAAS has a machine behind it.
+/// A record of somebody unknown to this manager, with a MAAS machine behind it.
 fn record_of_a_stranger(stage: &Stage) -> (String, Vec<String>) {
     stage
         .arrange(json!([{"machine": {"hostname": "stranger", "status": "Deployed", "owner": "carol", "power": "on"}}]));
@@ -49,8 +49,8 @@ fn edit(stage: &Stage, annotations: Value) {
     stage.port.edit("MaasCluster", &key(), &json!({ "metadata": { "annotations": annotations } })).unwrap();
 }
 
-/// Somebody replaces the whole object by the manifest that it was once made from: what we wrote down, the finalizer and the endpoint are
-/// gone. Cluster API puts back what is its own; the status stays, because a replacement does not touch it.
+/// Somebody replaces the whole object by its original manifest: the journal, the finalizer and the endpoint are gone.
+/// Cluster API restores its own fields; the status stays, because a replace does not touch it.
 fn replace(stage: &Stage) {
     let names = stage.object()["metadata"]["annotations"].as_object().unwrap().clone();
     let none: serde_json::Map<String, Value> = names.keys().map(|name| (name.clone(), Value::Null)).collect();
@@ -61,7 +61,8 @@ fn replace(stage: &Stage) {
 
 #[tokio::test]
 async fn s18_a_replaced_object_keeps_its_record_and_deletes_it_in_the_end() {
-    // Whether or not the Cluster has taken the endpoint over, machines are there, and the status tells the name.
+    // All combinations: the Cluster has taken over the endpoint or not, machines are up or not, the status has the name
+    // or not.
     for case in 0..8 {
         let (adopted, up, told) = (case & 1 > 0, case & 2 > 0, case & 4 > 0);
         let stage = Stage::new();
@@ -100,7 +101,7 @@ async fn s18_a_replaced_object_that_is_deleted_before_anything_is_noted_again_le
     stage.plain_cluster();
     stage.rest().await;
     replace(&stage);
-    // It gets its finalizer and its name back, and not yet the number of its record.
+    // Its finalizer and name are restored, but not yet the ID of its record.
     stage.pass().await;
     assert!(stage.object()["metadata"]["annotations"].get(format!("{ANNOTATION}dns-record")).is_none());
     stage.port.delete("MaasCluster", &key());
@@ -176,7 +177,7 @@ async fn s18_a_forged_debt_gives_no_address_back_that_was_reserved_before() {
 #[tokio::test]
 async fn s25_a_copied_cluster_touches_nothing_goes_freely_and_does_not_disturb_the_original() {
     for to in [Key::new("restored", "c1"), Key::new("default", "c1-copy")] {
-        // With the journal of this release, and with that of an earlier one.
+        // With a journal of this release, and with one of an earlier release.
         for recorded in [true, false] {
             let stage = Stage::new();
             stage.plain_cluster();
@@ -207,7 +208,7 @@ async fn s25_a_copy_names_itself_and_its_original() {
     stage.rest().await;
     let to = Key::new("default", "c1-copy");
     copy(&stage, &to);
-    // It even belongs to a Cluster of its own.
+    // It even belongs to its own Cluster.
     let cluster = stage.create(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
         "metadata": { "name": "c1-copy", "namespace": "default" },
@@ -236,7 +237,7 @@ async fn s15_after_a_move_the_record_is_kept_and_deleted_like_before() {
     stage.rest().await;
     let before = stage.object();
     let annotations = before["metadata"]["annotations"].clone();
-    // The same cluster in another management cluster: other UIDs, no status, the same MAAS.
+    // The same cluster in another management cluster: different UIDs, no status, the same MAAS.
     let mut after = Stage::beside(&stage);
     after.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x", "namespace": "default" }, "data": {} }));
     after.cluster(

@@ -1,4 +1,4 @@
-//! How often MAAS's DNS is asked, and what is known of it without asking.
+//! How often MAAS's DNS is read, and what is cached.
 
 use capmaas_manager::kubernetes::Key;
 use capmaas_manager::machine;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::stage::Stage;
 
-/// Questions for the record, as the ledger has them.
+/// Reads of the record, according to the simulator's ledger.
 fn reads(stage: &Stage) -> usize {
     let entries = stage.maas.control().ledger(None);
     entries.iter().filter(|entry| entry.method == "GET" && entry.path.contains("/dnsresources/")).count()
@@ -136,7 +136,7 @@ async fn an_address_of_commissioning_is_not_published_when_a_link_loses_its_own(
     stage.plain_cluster();
     let (one, two) = (stage.control_plane("cp1"), stage.control_plane("cp2"));
     stage.rest().await;
-    // As real MAAS shows it: the link stays without an address, and ip_addresses tells what was once seen.
+    // As a real MAAS shows it: the link has no address, and ip_addresses lists what was once observed.
     let nic = stage.maas.control().with_model(|model| {
         let machine = model.db.machines.get(&model.machine_named("cp2").unwrap()).unwrap();
         machine.interfaces[0].name.clone()

@@ -1,4 +1,4 @@
-//! One MaasCluster and what it needs.
+//! One MaasCluster and its dependencies.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) const ADMIN: &str = "consumer:token:CANARYadmin";
 pub(crate) const CAROL: &str = "cc:tc:CANARYcarol";
 pub(crate) const ALICE: &str = "ck:tk:CANARYalice";
 const START: i64 = 1_794_772_800;
-/// Passes until a cluster must have come to rest.
+/// The number of passes after which a cluster must have settled.
 const MOST_PASSES: usize = 30;
 
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
@@ -43,9 +43,9 @@ pub(crate) struct Stage {
     pub(crate) identities: Identities,
     pub(crate) crash: Crash,
     keeper: Arc<MemoryCredentialCopies>,
-    /// Runs once, after MAAS has made a DNS record and before its answer is seen.
+    /// Runs once, after MAAS has created a DNS record and before its answer arrives.
     pub(crate) after_create: Hook,
-    /// The answer to the next DNS record that is made is lost.
+    /// The answer to the next creation of a DNS record is lost.
     pub(crate) lose_answer: Arc<Mutex<bool>>,
 }
 
@@ -104,7 +104,7 @@ impl Stage {
         stage
     }
 
-    /// What passes over the machines of the cluster need.
+    /// The context for passes over the machines of the cluster.
     pub(crate) fn for_machines(&self) -> machine::Context {
         machine::Context {
             kubernetes: self.context.kubernetes.clone(),
@@ -117,7 +117,7 @@ impl Stage {
         }
     }
 
-    /// Another process: whatever the manager kept in memory is gone.
+    /// A new process: everything that the manager kept in memory is gone.
     pub(crate) fn restart(&mut self) {
         let connect = connect(&self.maas, &self.after_create, &self.lose_answer, &self.crash);
         let (kubernetes, clock) = (self.context.kubernetes.clone(), self.context.clock.clone());
@@ -174,7 +174,7 @@ impl Stage {
         self.cluster(json!({}), json!({}), json!({}));
     }
 
-    /// A control plane machine that is Deployed in MAAS, and its MaasMachine. Answers its address.
+    /// A control plane machine that is Deployed in MAAS, and its MaasMachine. Returns its address.
     pub(crate) fn control_plane(&self, name: &str) -> String {
         self.arrange(json!([{"machine": {"hostname": name, "status": "Deployed", "owner": "admin", "zone": "az1", "power": "on"}}]));
         let (id, address) = self.maas.control().with_model(|model| {
@@ -202,19 +202,19 @@ impl Stage {
         self.port.set_status("MaasMachine", &Key::new("default", name), status).unwrap();
     }
 
-    /// The machine's own reconciler has let go of it.
+    /// The machine's own reconciler has removed its finalizer.
     pub(crate) fn gone(&self, name: &str) {
         let key = Key::new("default", name);
         self.port.delete("MaasMachine", &key);
         self.port.edit("MaasMachine", &key, &json!({ "metadata": { "finalizers": [] } })).unwrap();
     }
 
-    /// Passes until there is nothing to do at once. Answers when to look again.
+    /// Runs passes until there is nothing to do immediately. Returns when to requeue.
     pub(crate) async fn rest(&self) -> Requeue {
         for _ in 0..MOST_PASSES {
             match reconcile(&self.context, &key()).await.unwrap() {
                 Requeue::NOW => {}
-                // A conflict, or the last look before an effect saw a change.
+                // A conflict, or the last check before an effect saw a change.
                 Requeue::After(wait) if wait.as_secs() == 1 => {}
                 later => return later,
             }

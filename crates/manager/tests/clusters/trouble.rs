@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! Failures.
 
 use capmaas_core::machine::{Allocation, JOURNAL_ANNOTATION, Journal};
 use capmaas_core::plan::Requeue;
@@ -28,7 +28,7 @@ async fn a_crash_between_the_record_and_its_note_leaves_no_second_record() {
     let stage = Stage::new();
     stage.plain_cluster();
     let port = stage.port.clone();
-    // Somebody writes at that very moment, so that the number cannot be noted: as if we had died there.
+    // Somebody writes at that very moment, so that the ID cannot be journaled: as if we had crashed there.
     *stage.after_create.lock().unwrap() = Some(Box::new(move || {
         port.edit("MaasCluster", &key(), &json!({ "metadata": { "labels": { "x": "y" } } })).unwrap();
     }));
@@ -42,7 +42,7 @@ async fn s02_a_cluster_that_is_deleted_while_its_record_is_asked_for_waits_for_i
     let stage = Stage::new();
     stage.plain_cluster();
     stage.rest().await;
-    // The request was sent and never arrived; nobody knows that.
+    // The request was sent and never arrived, which the manager cannot know.
     let note = json!({ "metadata": { "annotations": { "infrastructure.cluster.x-k8s.io/dns-record": null } } });
     stage.port.edit("MaasCluster", &key(), &note).unwrap();
     let name = stage.records()[0].0.clone();
@@ -60,7 +60,7 @@ async fn s18_a_name_that_exists_is_refused_and_another_one_is_chosen() {
     first.plain_cluster();
     first.rest().await;
     let taken = first.records()[0].0.clone();
-    // The same object anew, in a MAAS where somebody has the name.
+    // The same object recreated, in a MAAS where the name is taken.
     let stage = Stage::new();
     stage.arrange(json!([{"dns": {"fqdn": taken, "ip_addresses": ["10.0.0.77"]}}]));
     stage.plain_cluster();
@@ -205,7 +205,7 @@ async fn a_record_that_somebody_deleted_is_made_anew() {
     stage.rest().await;
     let name = stage.records()[0].0.clone();
     stage.arrange(json!([{"absent": {"dns": name}}]));
-    // Nobody tells; the resync finds out.
+    // No event reports it; the resync notices.
     stage.advance(600);
     stage.rest().await;
     assert_eq!(stage.records(), [(name, vec![address])]);

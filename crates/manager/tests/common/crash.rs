@@ -1,4 +1,4 @@
-//! A manager that dies between any two calls: before one has its effect, or after it, with the answer lost.
+//! A manager that dies between any two calls: before a call takes effect, or after it, with the answer lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ struct Fuse {
     only_writes: bool,
 }
 
-/// What a call is, as far as a fuse is concerned.
+/// The kind of a call, as far as the fuse is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Read,
@@ -38,24 +38,24 @@ enum Call {
 }
 
 impl Crash {
-    /// After so many further calls.
+    /// Dies after this many further calls.
     #[allow(dead_code, reason = "not every test binary dies between reads")]
     pub(crate) fn light(&self, calls_left: u32, after_the_effect: bool) {
         *self.fuse.lock().unwrap() = Some(Fuse { calls_left, after_the_effect, only_writes: false });
     }
 
-    /// After so many further calls that change something.
+    /// Dies after this many further writes.
     #[allow(dead_code, reason = "not every test binary dies at every write")]
     pub(crate) fn light_for_writes(&self, calls_left: u32, after_the_effect: bool) {
         *self.fuse.lock().unwrap() = Some(Fuse { calls_left, after_the_effect, only_writes: true });
     }
 
-    /// Not any more.
+    /// Disarms the fuse.
     pub(crate) fn put_out(&self) {
         *self.fuse.lock().unwrap() = None;
     }
 
-    /// Resolves when it happens.
+    /// Resolves when the manager dies.
     pub(crate) async fn happens(&self) {
         self.blown.notified().await;
     }
@@ -93,7 +93,7 @@ impl Crash {
         }
     }
 
-    /// A way to MAAS on which the manager may die.
+    /// A transport to MAAS on which the manager may die.
     pub(crate) fn on_the_way(&self, transport: Transport) -> Transport {
         let crash = self.clone();
         Transport::new(tower::service_fn(move |request: http::Request<bytes::Bytes>| {
@@ -104,7 +104,7 @@ impl Crash {
     }
 }
 
-/// A way to Kubernetes on which the manager may die.
+/// A port to Kubernetes on which the manager may die.
 #[derive(Debug)]
 pub(crate) struct Mortal {
     pub(crate) port: MemoryKubernetes,

@@ -1,13 +1,13 @@
-//! A made-up LXD host for a simulated MAAS, in words of state.
+//! A fake LXD host for a simulated MAAS, as arrange statements.
 
 use serde_json::{Value, json};
 
-/// Where the LXD daemon of a host answers.
+/// The address of the LXD daemon of a host.
 pub(crate) fn address(number: u32) -> String {
     format!("10.0.0.{}:8443", 10 + number)
 }
 
-/// A machine that runs, in this zone, with LXD on it that has so many cores and so much memory, and registered in MAAS.
+/// A running machine in this zone whose LXD has this many cores and this much memory, registered in MAAS.
 pub(crate) fn lxd_host(number: u32, zone: &str, (cores, memory): (u32, u32)) -> Value {
     let (name, address) = (format!("host{number}"), address(number));
     let pools = json!([{"name": "default", "driver": "dir", "total": 500_000_000_000_i64}]);

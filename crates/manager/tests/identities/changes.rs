@@ -96,7 +96,7 @@ async fn s05_a_quiet_cluster_and_its_machines_are_woken_when_their_credentials_c
     assert_eq!(after(120).await, Vec::<String>::new(), "an API server that does not answer has changed nothing");
     stage.port.hide_secrets(false);
     assert_eq!(after(120).await, Vec::<String>::new(), "nor does its return");
-    // Nothing tells about a Secret of another namespace.
+    // Secrets of another namespace are not watched.
     let key = Key::new("team", "mine");
     stage.port.delete("Secret", &key);
     let values = json!({"maasEndpoint": "http://two/MAAS", "apiKey": ALICE});

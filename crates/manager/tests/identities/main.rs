@@ -1,4 +1,4 @@
-//! Which credentials count, what happens when they change, and what is said when there are none.
+//! Which credentials apply, what happens when they change, and what is reported when there are none.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod changes;

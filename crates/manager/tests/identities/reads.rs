@@ -1,4 +1,4 @@
-//! Reads that are put together.
+//! Batched reads.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ async fn s01_one_absurd_id_fails_no_read_but_its_own_and_is_not_absent() {
     }
     assert!(read[6].as_ref().unwrap_err().is_not_found(), "this one MAAS could have, and has not");
 
-    // MAAS objects to the list all the same: each is asked for by itself.
+    // MAAS rejects the list nevertheless: each machine is read individually.
     let fault =
         json!({"match": {"kind": "machines.read"}, "do": "status", "status": 400, "body": "no such id", "times": 0});
     stage.one.control().add_fault(serde_json::from_value(fault).unwrap());

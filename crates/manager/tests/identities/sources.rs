@@ -1,4 +1,4 @@
-//! Where credentials come from, and what is said about them.
+//! Where credentials come from, and what is reported about them.
 
 use capmaas_api::reasons;
 use capmaas_core::Lookup;
@@ -34,7 +34,7 @@ async fn the_documented_secret_comes_before_the_go_providers_and_that_before_the
     assert_eq!(stage.name(&plain()).await, "http://one/MAAS#bob");
     stage.documented("http://two/MAAS", ALICE);
     assert_eq!(stage.name(&plain()).await, "http://two/MAAS#alice");
-    // The cluster's own comes before all of them.
+    // The cluster's own take precedence over all of them.
     stage.secret("team", "mine", &[("maasEndpoint", "http://one/MAAS"), ("apiKey", BOB)]);
     assert_eq!(stage.name(&cluster(json!({"name": "mine"}))).await, "http://one/MAAS#bob");
 }
@@ -58,7 +58,7 @@ async fn an_identity_in_another_namespace_must_be_allowed() {
     assert_eq!(stage.name(&cluster(json!({"name": "maas", "namespace": "shared"}))).await, "http://one/MAAS#bob");
     let (_, message) = stage.problem(&cluster(json!({"name": "maas", "namespace": "kube-system"}))).await;
     assert!(message.contains("namespace kube-system") && message.contains("--identity-namespaces"), "{message}");
-    // Nothing else is used in its place.
+    // There is no fallback.
     stage.documented("http://one/MAAS", ALICE);
     let _ = stage.problem(&cluster(json!({"name": "nowhere"}))).await;
     let _ = stage.problem(&cluster(json!("not an object"))).await;
@@ -110,7 +110,7 @@ async fn s13_a_cluster_that_is_deleted_with_its_namespace_keeps_its_credentials_
     mine.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-15T20:00:00Z")).unwrap();
     assert_eq!(stage.name(&mine).await, "http://two/MAAS#bob");
 
-    // Even if the MaasCluster went first.
+    // Even if the MaasCluster was deleted first.
     let orphan = stage.identities.resolve_orphan(&Key::new("team", "cluster-1"), Some("http://two/MAAS#bob")).await;
     let Lookup::Found(identity) = orphan else { panic!("{orphan:?}") };
     assert_eq!(identity.standing, Standing::Same);

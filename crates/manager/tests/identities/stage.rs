@@ -1,4 +1,4 @@
-//! Two MAAS servers and the credentials that lie around.
+//! Two MAAS servers and several sources of credentials.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) const ALICE_NEW: &str = "ck2:tk2:CANARYalice2";
 pub(crate) const BOB: &str = "cb:tb:CANARYbob";
 pub(crate) const MANAGER: &str = "capmaas-system";
 
-/// Two MAAS servers, a Kubernetes in memory, a clock that stands still.
+/// Two MAAS servers, an in-memory Kubernetes, a driven clock.
 pub(crate) struct Stage {
     pub(crate) port: MemoryKubernetes,
     pub(crate) keeper: Arc<MemoryCredentialCopies>,
@@ -43,7 +43,7 @@ fn simulator() -> Simulator {
     simulator
 }
 
-/// `http://one…` and `http://two…` lead to the two servers.
+/// `http://one…` and `http://two…` connect to the two servers.
 pub(crate) fn connect(one: &Simulator, two: &Simulator) -> Connect {
     let (one, two) = (one.clone(), two.clone());
     Arc::new(move |credentials: &Credentials| {
@@ -95,7 +95,7 @@ impl Stage {
         self.identities.changed();
     }
 
-    /// Document 001's Secret and ConfigMap.
+    /// The Secret `maas-credentials` and the ConfigMap `capmaas-config`.
     pub(crate) fn documented(&self, endpoint: &str, key: &str) {
         self.secret(MANAGER, "maas-credentials", &[("apiKey", key)]);
         self.config(endpoint);

@@ -1,4 +1,4 @@
-//! What no tenant gets, and what nobody sees.
+//! What tenants must not get, and what nobody may see.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::stage::{ADMIN, ALICE, BOB, MANAGER, Stage, cluster, connect, plain};
 async fn s28_a_reference_reaches_no_secret_that_the_manager_keeps_for_a_cluster() {
     let stage = Stage::bare();
     let values = [("maasEndpoint", "http://one/MAAS"), ("apiKey", BOB)];
-    // The operator has put the manager's namespace on the list, for a Secret that all may use.
+    // The operator has listed the manager's namespace, for a Secret that all clusters may use.
     stage.secret(MANAGER, "for-all", &values);
     assert_eq!(stage.name(&cluster(json!({"name": "for-all", "namespace": MANAGER}))).await, "http://one/MAAS#bob");
     for kept in ["capmaas-kept-identity-0123456789abcdef0123", "capmaas-host-keys-0123456789abcdef0123"] {
@@ -43,7 +43,8 @@ async fn s28_a_forged_note_of_an_identity_brings_nobody_the_credentials_of_anoth
     let name = "http://two/MAAS#bob";
     let noted = Some(name);
 
-    // A machine of another namespace that says it belongs to a cluster of that name, and was made with that identity.
+    // A machine of another namespace that claims to belong to a cluster of that name, and to have been created with
+    // that identity.
     let orphan = stage.identities.resolve_orphan(&Key::new("other", "cluster-1"), noted).await;
     assert!(matches!(orphan, Lookup::Absent), "{orphan:?}");
     // A cluster of the same name elsewhere, with a reference to the same name, that is being deleted.
@@ -52,7 +53,7 @@ async fn s28_a_forged_note_of_an_identity_brings_nobody_the_credentials_of_anoth
     theirs.metadata.annotations = Some([(IDENTITY_ANNOTATION.to_owned(), name.to_owned())].into());
     theirs.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-15T20:00:00Z")).unwrap();
     assert!(matches!(stage.identities.resolve(&theirs).await, Lookup::Absent));
-    // With credentials of the manager's own, those are used, and the note only says that they are others.
+    // If the manager has its own credentials, those are used, and the recorded identity only shows that they differ.
     stage.documented("http://one/MAAS", ALICE);
     let Lookup::Found(identity) = stage.identities.resolve_orphan(&Key::new("other", "cluster-1"), noted).await else {
         panic!("there are credentials")

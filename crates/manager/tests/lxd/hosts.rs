@@ -1,4 +1,4 @@
-//! `LxdHosts`: what MAAS shows becomes hosts, and choices made at once do not collide.
+//! `LxdHosts`: MAAS's answers become hosts, and concurrent choices do not collide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -117,7 +117,7 @@ async fn go22_fifty_vms_that_are_placed_at_once_are_spread_from_one_list_and_fit
     assert_eq!(full.choice.unwrap_err().kind, LxdErrorKind::InsufficientResources);
 }
 
-/// How often MAAS was asked for the list of VM hosts.
+/// How often the list of VM hosts was read from MAAS.
 fn lists(maas: &Simulator) -> usize {
     let ledger = maas.control().ledger(None);
     ledger.iter().filter(|entry| entry.method == "GET" && entry.path.ends_with("/vm-hosts/")).count()
@@ -217,7 +217,8 @@ async fn go18_the_default_pool_whose_number_is_zero_is_a_pool_like_any_other() {
     assert_eq!(place(&hosts, &identity, &asked("vms"), "m2", now()).await.choice.unwrap().name, "host5");
 }
 
-/// All within one tick of the clock: the list that was shared when the first VM was chosen does not show it, and the next one does.
+/// All within one tick of the clock: the list that was shared when the first VM was placed does not include it, and the
+/// next one does.
 #[tokio::test]
 async fn the_newest_vm_of_a_host_is_counted_once() {
     let maas = maas();

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{arrange, client, maas};
 
-/// Writes until there is nothing to write; answers how often, and what was said in the end.
+/// Performs changes until there are none left; returns how many, and the final decision.
 async fn settle(client: &Client, machine: &str, desired: &DesiredLinks<'_>) -> (usize, Next) {
     for writes in 0..10 {
         match look(client, machine, desired).await {

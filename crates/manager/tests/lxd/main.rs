@@ -1,4 +1,4 @@
-//! What is read from MAAS about LXD hosts and interfaces, and that one write of the latter shows in the next read.
+//! Reads of LXD hosts and interfaces from MAAS; a change to interfaces shows in the next read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod hosts;

@@ -1,4 +1,4 @@
-//! What the port promises, asked of both implementations: over a real API server, and in memory.
+//! The contract of the Kubernetes port, tested against both implementations: a real API server, and in memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod promises;
@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 static SERVER: SharedTestbed = SharedTestbed::new(|| Testbed::builder().controller_manager(true));
 
-/// One implementation, with what the rest of the world does to its objects.
+/// One implementation, and other writers of its objects.
 enum Stage {
     Server(Client, Box<KubeClient>),
     Memory(MemoryKubernetes),
@@ -92,7 +92,7 @@ impl Stage {
         }
     }
 
-    /// A workload cluster that answers, with one Node. On the API server it is that very server.
+    /// A workload cluster that answers, with one Node. With the API server, it is that same server.
     async fn workload(&self, name: &str) -> Key {
         let cluster = key(name);
         let node = format!("{name}-node");
@@ -134,12 +134,12 @@ async fn server() -> Stage {
         testbed.apply_yaml(&stand_in(kind, plural)).await.unwrap();
     }
     let (sender, core_version) = watch::channel("v1beta1".to_owned());
-    // Nobody changes the version here; the receiver keeps what it was given.
+    // The version does not change here; the receiver keeps its value.
     drop(sender);
     Stage::Server(client.clone(), Box::new(KubeClient::new(client, core_version)))
 }
 
-/// A kind of Cluster API's as far as it matters here.
+/// A minimal definition of one of Cluster API's kinds.
 fn stand_in(kind: &str, plural: &str) -> String {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

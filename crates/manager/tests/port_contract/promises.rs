@@ -1,4 +1,4 @@
-//! What both implementations promise.
+//! The contract of both implementations.
 
 use super::*;
 
@@ -228,7 +228,7 @@ pub(super) async fn an_event_is_published(stage: Stage) {
     };
     stage.port().publish(&happening).await.unwrap();
     stage.port().publish(&happening).await.unwrap();
-    // Memory only takes them.
+    // The in-memory implementation only stores them.
     let Stage::Server(client, port) = stage else { return };
     let events: Api<Event> = Api::namespaced(client, &happening.key.namespace);
     let ours = ListParams::default().fields("regarding.name=evented");
@@ -273,7 +273,7 @@ pub(super) async fn nodes_are_listed_and_annotated_if_they_are_still_as_they_wer
     };
     let mut node = find().await;
     assert_eq!(node.provider_id.as_deref(), Some("maas://z/abc123"));
-    // The real cluster's own controllers still write to a Node that has just been made.
+    // The real cluster's controllers still write to a Node that was just created.
     for attempt in 0.. {
         match port.annotate_node(&cluster, &node, "lxdhost.cluster.com/leave", "true").await {
             Err(error) if error.kind == ErrorKind::Conflict && attempt < 10 => node = find().await,

@@ -1,4 +1,4 @@
-//! A watch that brings nothing new while a machine goes from hand to hand.
+//! A watch that delivers nothing new while a machine moves from object to object.
 
 use capmaas_manager::kubernetes::Key;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::law::{Seen, held};
 use crate::objects::{Endpoint, HOME, cluster, credentials, machine};
 use crate::world::{ADMIN, Cast, World};
 
-/// No other world has this number: each has a MAAS of its own.
+/// No other world uses this seed: each has its own MAAS.
 const SEED: u64 = u64::MAX;
 
 impl World {

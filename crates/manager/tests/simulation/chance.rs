@@ -1,4 +1,4 @@
-//! Chance that a seed decides alone.
+//! Randomness that depends on the seed alone.
 
 /// splitmix64.
 #[derive(Clone, Debug)]
@@ -6,7 +6,7 @@ pub(crate) struct Chance(u64);
 
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
-        // Another multiplier than that of `next`, or each seed would be the one before it, a step later.
+        // A different multiplier than in `next`, or each seed would equal the previous one, one step later.
         Self(seed.wrapping_add(1).wrapping_mul(0xD134_2543_DE82_EF95))
     }
 
@@ -18,7 +18,7 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// Another one, which this one decides.
+    /// Another generator, seeded by this one.
     pub(crate) fn another(&mut self) -> Self {
         Self(self.next())
     }
@@ -28,7 +28,7 @@ impl Chance {
         self.next() % bound.max(1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

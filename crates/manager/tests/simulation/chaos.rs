@@ -1,4 +1,4 @@
-//! One life: a cluster comes up, is tormented, heals, and is deleted with nothing left.
+//! One run: a cluster comes up, suffers faults, recovers, and is deleted with nothing left.
 
 use std::collections::BTreeSet;
 
@@ -39,18 +39,18 @@ const KINDS: [&str; 14] = [
     "users.whoami",
 ];
 
-/// Ends of a machine that only a person changes.
+/// Final states of a machine that only a person can resolve.
 pub(crate) const ENDS: [&str; 4] = [
     reasons::IMAGE_SUSPECTED,
     reasons::ATTEMPTS_EXHAUSTED,
     reasons::NO_MACHINE_AVAILABLE,
     reasons::MACHINE_STATE_UNDEFINED,
 ];
-/// The same, after MAAS forgot what it had done (S6).
+/// The same, after a restore made MAAS forget what it had done (S6).
 const ENDS_AFTER_RESTORE: [&str; 3] =
     [reasons::MACHINE_TERMINATED, reasons::NOT_OUR_MACHINE, reasons::MACHINE_NOT_FOUND];
 
-/// Rounds of torment.
+/// Rounds of faults.
 const ROUNDS: u64 = 24;
 
 pub(crate) async fn life(seed: u64, cast: Cast) -> World {
@@ -100,7 +100,7 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     world
 }
 
-/// In some lives turning a machine on or off takes as long as with many a real BMC.
+/// In some runs, powering a machine on or off takes as long as with many a real BMC.
 fn slow_bmcs(world: &World) {
     let mut chance = Chance::new(world.seed ^ 0x0b3c);
     let seconds = *chance.one_of(&[1.0, 1.0, 8.0, 20.0]);
@@ -109,7 +109,7 @@ fn slow_bmcs(world: &World) {
     }
 }
 
-/// What MAAS has: so many physical machines that anybody can have, and what is not ours.
+/// MAAS's inventory: this many free physical machines, and machines that are not ours.
 pub(crate) fn inventory(world: &World, metal: u64) {
     world.arrange(json!([
         {"user": {"name": "bob", "admin": false, "key": "cb:tb:CANARYbob"}},
@@ -134,7 +134,7 @@ pub(crate) fn inventory(world: &World, metal: u64) {
     }
 }
 
-/// Physical machines that anybody can have.
+/// The number of free physical machines.
 fn metal(world: &World) -> u64 {
     if world.cast == Cast::Vms { 2 } else { 7 }
 }
@@ -148,7 +148,7 @@ fn begin(world: &mut World, story: &mut Story, endpoint: Endpoint) {
         world.arrange(json!([{"dns": {"fqdn": ADOPTED_NAME, "ip_addresses": addresses}}]));
         story.took_over(world);
     }
-    // VMs are more than the hosts carry, now and then.
+    // Sometimes more VMs than the hosts can hold.
     let count = if world.cast == Cast::Vms { 3 + world.chance.below(5) } else { 2 + world.chance.below(3) };
     let count = if world.guests.is_some() { 2 } else { count };
     for number in 0..count {
@@ -163,7 +163,7 @@ fn join(world: &mut World, name: &str, zone: Option<&str>, control_plane: bool) 
     machine(world, HOME, name, zone, control_plane, &spec);
 }
 
-/// Some twenty minutes in which anything may happen.
+/// About twenty minutes in which anything may happen.
 async fn torment(world: &mut World, story: &mut Story, people: &mut People, others: &mut HeldElsewhere) {
     for round in 0..ROUNDS {
         let seconds = 10 + i64::try_from(world.chance.below(100)).unwrap();
@@ -225,13 +225,13 @@ fn fault(world: &mut World) {
         0 => json!({"do": "reset"}),
         1 => json!({"do": "hang"}),
         2 => json!({"do": "status", "status": 503, "body": "away"}),
-        // What comes late is waited for by the clock.
+        // Late requests are waited for by the clock.
         3 if people::sets_clocks(world.seed) => json!({"do": "hang"}),
         3 => json!({"do": "late", "seconds": 1 + world.chance.below(90)}),
         4 => json!({"do": "kill", "down_seconds": world.chance.below(60)}),
         _ => json!({"do": "truncate"}),
     };
-    // A change of the record that comes late may come after the machine has gone, and is taken back then.
+    // A late change of the record may arrive after the machine is released, and is then reverted.
     world.lenient |= rule["do"] == "late" && kind.starts_with("dnsresource");
     rule["match"] = json!({"kind": kind});
     rule["when"] = json!(when);
@@ -250,8 +250,8 @@ fn heal(world: &World) {
         vms::heal(world);
     }
     world.port.edit("Cluster", &cluster_key(), &json!({"spec": {"paused": false}})).unwrap();
-    // A MAAS that was killed while it released a machine leaves it so for ever. What would move it was never measured on a
-    // real one, so a person does it here; until then the finalizer stays.
+    // A MAAS that was killed while it released a machine leaves it in that state for ever. What would resolve this was
+    // never measured on a real MAAS, so a person does it here; until then the finalizer stays.
     for (id, machine) in world.inventory() {
         if ["Releasing", "DiskErasing"].contains(&machine.state.as_str()) {
             world.arrange(json!([{"machine": {"system_id": id, "status": "Ready", "power": "off"}}]));
@@ -259,7 +259,7 @@ fn heal(world: &World) {
     }
 }
 
-/// The second tenant comes to rest, once its MAAS answers.
+/// The second tenant settles once its MAAS answers.
 async fn others_rest(world: &mut World) {
     for _ in 0..12 {
         let settled = tenants::unsettled(world).is_none();
@@ -273,7 +273,7 @@ async fn others_rest(world: &mut World) {
     }
 }
 
-/// The first tenant comes to rest, also while the second one's MAAS hangs.
+/// The first tenant settles, even while the second tenant's MAAS hangs.
 async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
     for _ in 0..24 {
         world.run_for(600).await;
@@ -293,7 +293,7 @@ async fn rest(world: &mut World, story: &Story, endpoint: Endpoint) {
     }
 }
 
-/// Why the world has not come to rest.
+/// Why the world has not settled.
 fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String> {
     let of_machine = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -325,7 +325,7 @@ fn unsettled(world: &World, story: &Story, endpoint: Endpoint) -> Option<String>
     if endpoint == Endpoint::Users { None } else { law::unsettled_name(world) }
 }
 
-/// At rest nothing is written, neither to MAAS nor to Kubernetes. One seed in four waits that long.
+/// A settled world writes nothing, neither to MAAS nor to Kubernetes. One seed in four waits that long.
 async fn idle(world: &mut World) {
     let all_run = world.originals().iter().all(|object| object["status"]["ready"] == true);
     if !all_run || !world.seed.is_multiple_of(4) {
@@ -347,7 +347,7 @@ async fn idle(world: &mut World) {
     }
 }
 
-/// The cluster goes: its machines first, or all at once.
+/// The cluster is deleted: its machines first, or everything at once.
 async fn delete(world: &mut World, story: &Story) {
     let at_once = world.chance.percent(50);
     world.tell(format!("everything is deleted, at once: {at_once}"));
@@ -380,11 +380,11 @@ async fn delete(world: &mut World, story: &Story) {
     world.fail("what was deleted stays for ever");
 }
 
-/// A MAAS that was restored calls live nodes what it likes; a person who has looked at them gives them up by name (S14).
+/// A restored MAAS may report live nodes in any state; a person who has checked them abandons them by ID (S14).
 fn abandon(world: &World) {
     for object in world.originals().into_iter().filter(is_leaving) {
         let (reason, message) = condition(&object, "MachineDeployed");
-        // Another object stands for a machine that the restored MAAS handed out once more.
+        // Another object claims a machine that the restored MAAS has allocated again.
         let named = message.split_once(&format!("{ABANDON_ANNOTATION}: ")).map(|(_, id)| id.to_owned());
         let surplus = named.filter(|_| message.contains("another MaasMachine stands for it"));
         if let Some(id) = surplus.or_else(|| held(&object).filter(|_| reason == reasons::NOT_OUR_MACHINE)) {
@@ -395,7 +395,7 @@ fn abandon(world: &World) {
     }
 }
 
-/// Every machine that is somebody's in MAAS is held by an object here; all others are free and off.
+/// Every machine with an owner in MAAS is held by an object here; all others are free and off.
 fn nothing_leaked(world: &World, story: &Story) {
     foreign_is_untouched(world);
     let rivals = world.port.objects("MaasMachine").into_iter().filter(is_namesake);

@@ -1,5 +1,5 @@
-//! Control planes and a MachineDeployment on LXD hosts, and Cluster API, which is played: it replaces Machines that go or are ill, one at a
-//! time, and rolls out what is changed.
+//! Control planes and a MachineDeployment on LXD hosts, and a simulated Cluster API: it replaces Machines that are
+//! deleted or unhealthy, one at a time, and rolls out changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +18,9 @@ use crate::world::{Cast, World};
 
 /// A second cluster with VMs on the same hosts.
 pub(crate) const GUEST: Home = Home { namespace: HOME.namespace, cluster: "g2" };
-/// Cluster API's on its Machines.
+/// Cluster API's finalizer on its Machines.
 pub(crate) const FINALIZER: &str = "machine.cluster.x-k8s.io";
-/// What a Machine has to say to be called well.
+/// Conditions that a healthy Machine has.
 const CONDITIONS: [&str; 6] = [
     "NodeHealthy",
     "APIServerPodHealthy",
@@ -29,13 +29,13 @@ const CONDITIONS: [&str; 6] = [
     "EtcdPodHealthy",
     "EtcdMemberHealthy",
 ];
-/// For how long a Machine is ill before a health check has it replaced, in milliseconds.
+/// How long a Machine is unhealthy before a health check replaces it, in milliseconds.
 const PATIENCE: i64 = 480_000;
 
-/// One life with VMs in so many has guests.
+/// One in this many runs with VMs has guests.
 pub(crate) const EVERY: u64 = 25;
 
-/// What replaces Machines.
+/// An owner that replaces Machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) home: Home,
@@ -58,7 +58,7 @@ impl Group {
         world.port.object(self.kind, &self.home.key(self.name))
     }
 
-    /// Whether a Machine is one of its own, by its name: `cp-7` is one of `cp`.
+    /// Whether a Machine belongs to this group, by its name: `cp-7` belongs to `cp`.
     pub(crate) fn has(self, machine: &Value) -> bool {
         machine["metadata"]["name"].as_str().and_then(|name| name.rsplit_once('-')).is_some_and(|it| it.0 == self.name)
     }
@@ -68,19 +68,19 @@ impl Group {
         machines.iter().filter(|machine| self.has(machine)).collect()
     }
 
-    /// All there, all well, none about to go.
+    /// All members exist, are healthy, and none is being deleted.
     pub(crate) fn is_whole(self, machines: &[Value]) -> bool {
         let members = self.members(machines);
         members.len() == self.replicas && members.iter().all(|machine| is_well(machine) && !is_leaving(machine))
     }
 
-    /// Whether its Machines may be replaced for a host's sake at all.
+    /// Whether its Machines may be replaced at all to evacuate a host.
     pub(crate) fn may_move(self) -> bool {
         self.kind == DEPLOYMENT || self.replicas >= 3
     }
 }
 
-/// Whether everything that a Machine says about itself is good.
+/// Whether all conditions of a Machine are good.
 pub(crate) fn is_well(machine: &Value) -> bool {
     let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let holds = |type_: &&str| conditions.iter().any(|it| it["type"] == **type_ && it["status"] == "True");
@@ -91,25 +91,25 @@ pub(crate) fn is_paused(world: &World, home: Home) -> bool {
     world.port.object("Cluster", &home.cluster_key()).is_none_or(|cluster| cluster["spec"]["paused"] == true)
 }
 
-/// Those who live on LXD hosts that are emptied.
+/// The owners of VMs on LXD hosts that are evacuated.
 pub(crate) struct Guests {
     pub(crate) chance: Chance,
-    /// A manager beside the first one, as while a new version is rolled out: with caches of its own.
+    /// A second manager with its own caches, as during the rollout of a new version.
     pub(crate) second: Manager,
-    /// When Cluster API looks next.
+    /// When Cluster API reconciles next.
     next: i64,
     made: u32,
     ill_since: BTreeMap<Key, i64>,
     /// By group: UIDs of the Machines that the manager has deleted and that are not replaced yet.
     pub(crate) taken: BTreeMap<&'static str, BTreeSet<String>>,
-    /// When somebody last did something to hosts. What the manager knows about them may be some seconds old.
+    /// When somebody last disturbed hosts. The manager's knowledge about them may be some seconds old.
     pub(crate) disturbed: i64,
-    /// Instances in LXD before the pass that is under way, by address.
+    /// Instances in LXD before the current pass, by address.
     pub(crate) instances: BTreeMap<String, usize>,
 }
 
 impl Guests {
-    /// Whether a life has guests: few of those with VMs, because they cost several times as much.
+    /// Whether a run has guests: only a few of those with VMs, because they cost several times as much.
     pub(crate) fn of(seed: u64, cast: Cast, second: impl FnOnce() -> Manager) -> Option<Self> {
         let (next, made, ill_since, taken) = (0, 0, BTreeMap::new(), BTreeMap::new());
         let are_there = Torment::Evacuation.is_on() && cast == Cast::Vms && seed % EVERY == 2;
@@ -125,7 +125,7 @@ impl Guests {
         })
     }
 
-    /// A second cluster, sometimes with an identity of its own for the same MAAS, and everything that makes Machines.
+    /// A second cluster, sometimes with its own identity for the same MAAS, and all owners of Machines.
     pub(crate) fn come(&mut self, world: &World) {
         let mut spec = json!({});
         if self.chance.percent(40) {
@@ -156,7 +156,7 @@ impl Guests {
         }
     }
 
-    /// Cluster API does its part, every few seconds.
+    /// Cluster API acts every few seconds.
     pub(crate) fn play(&mut self, world: &mut World) {
         if world.time < self.next {
             return;
@@ -170,7 +170,7 @@ impl Guests {
         }
     }
 
-    /// Machines that go take their infrastructure along; those that stay say how they are.
+    /// The infrastructure of deleted Machines is deleted with them; the others report their health.
     fn look_after_machines(&mut self, world: &World) {
         let inventory = world.inventory();
         let hosts_on: BTreeSet<&String> =
@@ -185,7 +185,7 @@ impl Guests {
             let object = world.port.object("MaasMachine", &of);
             if is_leaving(&machine) {
                 match object {
-                    // Draining takes its time.
+                    // Draining takes time.
                     Some(object) if !is_leaving(&object) && self.chance.percent(60) => {
                         world.port.delete("MaasMachine", &of);
                     }
@@ -247,7 +247,7 @@ impl Guests {
         world.port.set_status(group.kind, &group.home.key(group.name), status).unwrap();
     }
 
-    /// A Machine that has lost its infrastructure, or has been ill for long.
+    /// A Machine that has lost its infrastructure, or has been unhealthy for long.
     fn ill(&mut self, world: &World, members: &[&Value]) -> Option<Key> {
         let mut lost = None;
         for machine in members {
@@ -285,7 +285,7 @@ impl Guests {
     }
 }
 
-/// The reference of whoever makes another one.
+/// The reference to the owner that creates replacements.
 fn owner_of(object: &Value) -> Value {
     json!({
         "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],
@@ -294,7 +294,7 @@ fn owner_of(object: &Value) -> Value {
 }
 
 impl World {
-    /// Lends out the guests, if there are any.
+    /// Runs `what` with the guests, if there are any.
     pub(crate) fn with_guests(&mut self, what: impl FnOnce(&mut Guests, &mut Self)) {
         if let Some(mut guests) = self.guests.take() {
             what(&mut guests, self);

@@ -1,5 +1,5 @@
-//! What happens once in a life: the credentials become another user's or lead to an empty MAAS, MAAS is restored from a backup,
-//! the cluster is moved to another management cluster, or it was the Go provider's before.
+//! Events that happen once in a run: the credentials become another user's or point to an empty MAAS, MAAS is restored
+//! from a backup, the cluster is moved to another management cluster, or it was the Go provider's before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::world::{ADMIN, Cast, World};
 /// Another administrator.
 pub(crate) const CAROL: &str = "cc:tc:CANARYcarol";
 
-/// Requests that take something from a machine, or begin its life anew.
+/// Requests that take something from a machine, or start its life over.
 const VIOLENCE: [&str; 3] = ["machine.deploy", "machine.release", "machine.power_off"];
 
-/// The one great happening of a life.
+/// The one major event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Great {
     Nothing,
@@ -30,15 +30,16 @@ pub(crate) enum Great {
     TakeOver,
 }
 
-/// When it happens, and what is to be watched from then on.
+/// When it happens, and what is checked from then on.
 pub(crate) struct Story {
     pub(crate) great: Great,
     begins: u64,
     lasts: u64,
     under_way: bool,
-    /// Objects whose machines must not be harmed while they are wanted: each with its machine, and the harm that was done before.
+    /// Objects whose machines must not be harmed while they are desired: each with its machine, and the number of
+    /// harmful requests before.
     live: BTreeMap<String, (String, usize)>,
-    /// Machines that a restored MAAS has forgotten something about.
+    /// Machines about which a restored MAAS has forgotten something.
     excused: BTreeSet<String>,
 }
 
@@ -50,7 +51,7 @@ impl Story {
             Cast::Vms => &[Nothing, Nothing, OtherUser, EmptyMaas, Move],
         };
         let great = *chance.one_of(all);
-        // A backup from before most machines were taken forgets the most.
+        // A backup from before most machines were allocated forgets the most.
         let (begins, lasts) = match great {
             Restore => (chance.below(4), 3 + chance.below(rounds / 2)),
             _ => (3 + chance.below(rounds - 8), 1 + chance.below(4)),
@@ -63,7 +64,7 @@ impl Story {
         self.excused.contains(id)
     }
 
-    /// What the Go provider left is not changed by taking it over, except that it is marked (S24).
+    /// Adopting the Go provider's objects changes nothing in MAAS, except for the stamp (S24).
     pub(crate) fn took_over(&mut self, world: &World) {
         self.live = live(world);
     }
@@ -91,12 +92,13 @@ impl Story {
         }
     }
 
-    /// Nothing of ours is there. Only where something is to be lost: a cluster that never did anything may begin there.
+    /// A MAAS without any machine of ours. Only if there is something to lose: a cluster that never did anything may
+    /// start there.
     fn leads_elsewhere(&mut self, world: &mut World) {
         if world.originals().iter().all(|object| held(object).is_none()) {
             return;
         }
-        // Its machines have the ids of ours.
+        // Its machines have the same IDs as ours.
         let mut inventory = vec![
             json!({"zone": {"name": "az1"}}),
             json!({"image": {"name": "ubuntu/jammy"}}),
@@ -113,13 +115,13 @@ impl Story {
         world.tell("the credentials lead to an empty MAAS".to_owned());
         credentials(world, &world.empty_endpoint(), ADMIN);
         self.under_way = true;
-        // Somebody wants rid of a machine while it cannot be seen.
+        // Somebody deletes a machine while it cannot be seen.
         let key = world.chance.one_of(&world.machines()).clone();
         world.tell(format!("somebody deletes {}", key.name));
         world.port.delete("MaasMachine", &key);
     }
 
-    /// What lasts ends.
+    /// Ends an event with a duration.
     pub(crate) fn ends(&mut self, world: &mut World) {
         if self.great == Great::EmptyMaas && self.under_way {
             world.tell("the credentials are right again".to_owned());
@@ -161,7 +163,7 @@ impl Story {
     }
 }
 
-/// Where no machine of ours is left that the other user could be seen with, only a person gets on (S5).
+/// If no machine of ours is left by which the other user could prove itself, only a person can resolve that (S5).
 pub(crate) fn gives_the_earlier_credentials_back(world: &mut World) {
     let waits = world.originals().iter().any(|object| {
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -177,7 +179,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
 }
 
-/// Live nodes: machines with a name in Kubernetes.
+/// Live nodes: machines with a provider ID in Kubernetes.
 fn live(world: &World) -> BTreeMap<String, (String, usize)> {
     let objects = world.originals();
     let named = objects.iter().filter(|object| object["spec"]["providerID"].is_string());
@@ -194,8 +196,8 @@ fn harm(world: &World, id: &str) -> usize {
     VIOLENCE.iter().map(of).sum()
 }
 
-/// `clusterctl move`: the Cluster is paused, everything is made anew without its status and with other UIDs, and what was there
-/// is deleted under an annotation and stripped of its finalizers. MAAS is not touched (S15).
+/// `clusterctl move`: the Cluster is paused, everything is recreated without status and with new UIDs, and the
+/// originals are deleted under an annotation and stripped of their finalizers. MAAS is not touched (S15).
 async fn moved(world: &mut World) {
     let of_kind = |kind: &str| {
         let mut objects = world.port.objects(kind);
@@ -221,7 +223,7 @@ async fn moved(world: &mut World) {
     for object in objects.iter().rev() {
         world.port.edit(&kind(object), &key(object), &mark).unwrap();
         world.port.delete(&kind(object), &key(object));
-        // The manager there is still at it.
+        // The manager there is still running.
         match kind(object).as_str() {
             "MaasMachine" => world.pass(&Subject::Machine(key(object))).await,
             "MaasCluster" => world.pass(&Subject::Cluster(key(object))).await,

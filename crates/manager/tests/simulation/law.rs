@@ -1,4 +1,4 @@
-//! What must hold at every moment, and what must hold at rest.
+//! What must hold at every moment, and what must hold once the world has settled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(crate) struct Name {
     pub(crate) machines: BTreeSet<String>,
 }
 
-/// What was seen after the last pass.
+/// The state after the last pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     names: BTreeMap<String, Name>,
@@ -31,7 +31,7 @@ pub(crate) struct Seen {
     updates: usize,
 }
 
-/// The machine that a MaasMachine stands for.
+/// The machine that a MaasMachine claims.
 pub(crate) fn held(object: &Value) -> Option<String> {
     let record = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str();
     let record =
@@ -40,7 +40,7 @@ pub(crate) fn held(object: &Value) -> Option<String> {
     record.or_else(named)
 }
 
-/// It is going, and asked MAAS to release what it still names: the next one may have it.
+/// It is being deleted and has asked MAAS to release the machine that it still names: another object may have it.
 fn gives_back(object: &Value) -> bool {
     let record = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str();
     let record = record.and_then(|text| serde_json::from_str::<Journal>(text).ok());
@@ -51,7 +51,7 @@ pub(crate) fn is_leaving(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Its own words: a control plane machine that runs.
+/// By its own status: a running control plane machine.
 fn runs(object: &Value) -> bool {
     let status = &object["status"];
     let labels = &object["metadata"]["labels"];
@@ -95,14 +95,14 @@ pub(crate) fn reserved(world: &World) -> BTreeSet<String> {
     })
 }
 
-/// How many requests of a kind had their effect, undisturbed.
+/// How many requests of a kind took effect without a fault.
 fn undisturbed(world: &World, kind: &str) -> usize {
     let entries = world.maas.control().ledger(Some(kind));
     entries.iter().filter(|entry| entry.status == Some(200) && entry.faults.is_empty()).count()
 }
 
 impl Seen {
-    /// The world as it is, without a verdict: after something that no manager did.
+    /// The current state, without a check: after a change that no manager made.
     pub(crate) fn anew(world: &World) -> Self {
         Self { names: names(world), updates: undisturbed(world, "dnsresource.update") }
     }
@@ -110,7 +110,7 @@ impl Seen {
 
 /// Holds after every pass.
 pub(crate) fn after_a_pass(world: &World, before: &Seen, of_cluster: bool) -> Seen {
-    // Only a cluster's pass writes records: the others need not look for it among all requests.
+    // Only a pass over a cluster writes records: the others need not search all requests.
     let updates = if of_cluster { undisturbed(world, "dnsresource.update") } else { before.updates };
     let now = Seen { names: names(world), updates };
     let objects = world.originals();
@@ -134,7 +134,7 @@ pub(crate) fn after_a_pass(world: &World, before: &Seen, of_cluster: bool) -> Se
         world.fail(&format!("more than one record of ours: {are:?}"));
     }
     let (was, is) = (were.first().map(|(_, name)| *name), are.first().map(|(_, name)| *name));
-    // By what is so in MAAS: what an object says about its machine may be lost, and the record stays all the same.
+    // By the state of MAAS: an object's status about its machine may be lost, and the record stays nevertheless.
     let emptied = was.filter(|_| is.is_none_or(|name| name.addresses.is_empty()));
     if let Some(id) = emptied.and_then(|was| was.machines.iter().find(|id| runs_on(world, &objects, id))) {
         world.fail(&format!("the record was emptied although {id} runs (S18)"));
@@ -151,7 +151,7 @@ pub(crate) fn after_a_pass(world: &World, before: &Seen, of_cluster: bool) -> Se
     now
 }
 
-/// Whether a machine is a control plane machine that is wanted, Deployed and on.
+/// Whether a machine is a desired control plane machine, Deployed and on.
 fn runs_on(world: &World, objects: &[Value], id: &str) -> bool {
     let wanted = |object: &&Value| {
         object["metadata"]["labels"].get(CONTROL_PLANE_LABEL).is_some()
@@ -162,20 +162,20 @@ fn runs_on(world: &World, objects: &[Value], id: &str) -> bool {
         && world.inventory().get(id).is_some_and(|machine| machine.state == "Deployed" && machine.on)
 }
 
-/// A machine of another cluster to which the name leads.
+/// A machine of another cluster that the name resolves to.
 fn redirected(world: &World, name: &Name) -> Option<String> {
     let rivals = world.port.objects("MaasMachine").into_iter().filter(is_namesake);
     rivals.filter_map(|object| held(&object)).find(|id| name.machines.contains(id))
 }
 
-/// A machine to which a name leads although nobody has it any more.
+/// A machine without an owner that a name still resolves to.
 fn given_back(world: &World, name: &Name) -> Option<String> {
     let machines = world.inventory();
     let free = |id: &&String| machines.get(*id).is_none_or(|held| held.owner.is_none() || held.state != "Deployed");
     name.machines.iter().find(free).cloned()
 }
 
-/// Why the record of the cluster is not as it should be at rest.
+/// Why the record of the cluster is not as it should be once settled.
 pub(crate) fn unsettled_name(world: &World) -> Option<String> {
     let names = names(world);
     let Some((_, name)) = ours(&names).pop() else { return Some("there is no record".to_owned()) };
@@ -185,12 +185,13 @@ pub(crate) fn unsettled_name(world: &World) -> Option<String> {
     let objects = world.originals();
     let up: Vec<&Value> = objects.iter().filter(|object| runs(object)).collect();
     let wanted: BTreeSet<String> = up.iter().filter_map(|object| addresses(object).next()).map(str::to_owned).collect();
-    // A MAAS that was restored shows machines of the past as alive, and somebody's object may hold one: its address stays.
+    // A restored MAAS shows machines of the past as alive, and another object may hold one: its address stays.
     let fits = name.addresses == wanted || world.ledgers.restored && wanted.is_subset(&name.addresses);
     (!up.is_empty() && !fits).then(|| format!("the record has {:?}, not {wanted:?}", name.addresses))
 }
 
-/// Once the cluster is gone: no record of ours, no address kept; a record that another provider made leads nowhere.
+/// Once the cluster is deleted: no record of ours, no reserved address; a record that another provider created is
+/// empty.
 pub(crate) fn nothing_named(world: &World, reserved_before: &BTreeSet<String>) {
     let names = names(world);
     for (name, record) in ours(&names) {

@@ -1,4 +1,4 @@
-//! Laws about single requests, each by the object whose pass sent it, and about machines whose objects are gone.
+//! Invariants of single requests, by the object whose pass sent them, and of machines whose objects are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,23 +16,23 @@ use crate::objects::{HOME, is_copied, is_copy};
 use crate::torments::Torment;
 use crate::world::World;
 
-/// Nobody asks for what MAAS refused sooner than this, in milliseconds: the shortest back-off is 30 s, give or take a fifth.
+/// The earliest repetition of a refused request, in milliseconds: the shortest backoff is 30 s, plus or minus a fifth.
 const BACK_OFF: i64 = 24_000;
-/// How much later a machine whose object is gone is looked at once more.
+/// How much later a machine whose object is gone is checked again.
 const LATER: i64 = 60_000;
 
-/// What was asked for: kind, path, machine, and by whom.
+/// A request: kind, path, machine, and user.
 type Asked = (Key, String, String, Option<String>, String);
 
 #[derive(Default)]
 pub(crate) struct Ledgers {
-    /// The last request that was looked at.
+    /// The last request that was checked.
     read: u64,
     /// When each was refused, and the generation of the object then.
     refused: BTreeMap<Asked, (i64, Option<i64>)>,
-    /// Every machine that each object has held, as far as it has to answer for them.
+    /// Every machine that each object has held and is accountable for.
     held: BTreeMap<Key, BTreeSet<String>>,
-    /// Machines whose objects are gone, and when they are to be looked at.
+    /// Machines whose objects are gone, and when to check them.
     gone: Vec<(i64, String, Key)>,
     /// MAAS was restored from a backup: what objects held says nothing about machines.
     pub(crate) restored: bool,
@@ -40,26 +40,26 @@ pub(crate) struct Ledgers {
     pub(crate) clock_set_at: Option<i64>,
     /// Machines that may be on because of that.
     pub(crate) untold: BTreeSet<String>,
-    /// Machines that are made of metal.
+    /// Physical machines.
     pub(crate) metal: BTreeSet<String>,
 }
 
 impl Ledgers {
-    /// What comes from now on is the next pass's. What came late was somebody else's.
+    /// Requests from now on belong to the next pass. Late ones belonged to another.
     pub(crate) fn before_a_pass(&mut self, maas: &Simulator) {
         if let Some(last) = maas.control().ledger_after(self.read).last() {
             self.read = last.number;
         }
     }
 
-    /// What was refused is remembered for a life, and by one clock.
+    /// Refusals are remembered for one life of the manager, and by one clock.
     pub(crate) fn forget_refusals(&mut self) {
         self.refused.clear();
     }
 }
 
 impl World {
-    /// Looks at what a pass has sent to MAAS.
+    /// Checks what a pass has sent to MAAS.
     pub(crate) fn heed_requests(&mut self, subject: &Subject) {
         for entry in self.maas.control().ledger_after(self.ledgers.read) {
             self.ledgers.read = entry.number;
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Metal stays in MAAS, and only our own machines get bootstrap data.
+    /// Physical machines are never deleted from MAAS, and only our own machines get bootstrap data.
     fn may_be_sent(&self, entry: &Entry) {
         if entry.effects.is_empty() {
             return;
@@ -99,7 +99,7 @@ impl World {
     }
 
     fn is_not_asked_again(&mut self, key: &Key, entry: &Entry) {
-        // A tag is made once it was found missing, by one effect.
+        // A tag is created after it was found missing, within one effect.
         if entry.kind.starts_with("tag") {
             return;
         }
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// Looks at a version of an object: whoever goes has given back what it held.
+    /// Checks a version of an object: a deleted object has released what it held.
     pub(crate) fn heed_departures(&mut self, version: &Version) {
         if version.kind != "MaasMachine" || version.key.namespace != HOME.namespace || !Torment::StaysOff.is_on() {
             return;
@@ -137,7 +137,7 @@ impl World {
             None => {
                 let time = self.time;
                 let ids = self.ledgers.held.remove(&version.key).unwrap_or_default();
-                // Half a minute between two looks cannot be told by a clock that is set meanwhile.
+                // A clock that is set in the meantime cannot measure half a minute between two observations.
                 if self.ledgers.clock_set_at.is_some_and(|at| time - at < LATER) {
                     self.ledgers.untold.extend(ids);
                     return;

@@ -1,10 +1,11 @@
-//! The real gather, decide and apply against a simulated MAAS, under chance that one number decides: the manager dies between
-//! any two calls, its watch falls behind, requests and answers are lost or late, MAAS dies in the middle, machines fail, LXD hosts
-//! die, come back and are emptied, people delete, pause, copy, edit and steal, clocks jump, and another tenant's MAAS hangs.
+//! The real observe, decide and perform against a simulated MAAS, under randomness that one seed determines: the
+//! manager dies between any two calls, its watch falls behind, requests and answers are lost or late, MAAS dies in the
+//! middle, machines fail, LXD hosts die, come back and are evacuated, people delete, pause, copy, edit and steal,
+//! clocks jump, and another tenant's MAAS hangs.
 //!
-//! `CAPMAAS_SEEDS` says how many seeds are tried (200 of metal, 60 of VMs; `CAPMAAS_VM_SEEDS` if these differ),
-//! `CAPMAAS_FIRST_SEED` with which they begin,
-//! `CAPMAAS_SEED` replays one, and `CAPMAAS_TORMENTS` chooses what befalls them (`torments.rs`).
+//! `CAPMAAS_SEEDS` sets how many seeds are tried (200 of metal, 60 of VMs; `CAPMAAS_VM_SEEDS` if these differ),
+//! `CAPMAAS_FIRST_SEED` the first of them, `CAPMAAS_SEED` replays one, and `CAPMAAS_TORMENTS` selects the faults
+//! (`torments.rs`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod behind;
@@ -43,7 +44,7 @@ fn whatever_crashes_no_vm_is_left_behind_no_host_has_too_many_and_all_converge()
     live_all(Cast::Vms);
 }
 
-/// By what was done and said, request by request: also a chance that comes from anywhere but the seed would show.
+/// Compares every request and message, so randomness from anywhere but the seed would show.
 #[test]
 fn a_failing_seed_replays_exactly() {
     for (seed, cast) in (0..8).map(|seed| (seed, if seed % 3 == 2 { Cast::Vms } else { Cast::Metal })) {

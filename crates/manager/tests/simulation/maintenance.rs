@@ -1,4 +1,5 @@
-//! LXD hosts that are put into maintenance or deleted, what people do meanwhile, and the laws about it (S30, S31, S11).
+//! LXD hosts that are put into maintenance or deleted, what people do in the meantime, and the invariants about it
+//! (S30, S31, S11).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +19,9 @@ use crate::sight::condition;
 use crate::vms;
 use crate::world::World;
 
-/// Hosts that may be machines of ours. On the first one is a VM that nobody moves.
+/// Hosts that may be machines of ours. The first one has a VM that nobody can move.
 const OURS: [u32; 2] = [2, 3];
-/// How old what the manager knows about hosts may be, in milliseconds.
+/// How old the manager's knowledge about hosts may be, in milliseconds.
 const STALE: i64 = 7_000;
 
 /// A host as it is in MAAS.
@@ -28,7 +29,7 @@ const STALE: i64 = 7_000;
 struct Host {
     system_id: String,
     is_closed: bool,
-    /// How many more VMs it has room for.
+    /// How many more VMs fit on it.
     room: i64,
     /// IDs of the VMs on it.
     vms: BTreeSet<String>,
@@ -76,7 +77,7 @@ impl Guests {
         }
     }
 
-    /// One thing that people do about hosts or for the sake of their VMs.
+    /// One action of people on hosts or their VMs.
     pub(crate) fn blow(&mut self, world: &mut World) {
         self.disturbed = world.time;
         if !self.chance.percent(50) {
@@ -143,7 +144,7 @@ impl Guests {
         }
     }
 
-    /// By the annotation that is meant for it, or by pausing the Machine.
+    /// By the annotation for this purpose, or by pausing the Machine.
     fn hold(&mut self, world: &mut World, end: bool) {
         let machines = world.port.objects("Machine");
         let members: Vec<&Value> = machines.iter().filter(|it| GROUPS.iter().any(|group| group.has(it))).collect();
@@ -166,7 +167,7 @@ impl Guests {
         world.port.edit(group.kind, &group.home.key(group.name), &patch).unwrap();
     }
 
-    /// Nobody stands in the way any more, there is room, and at least one host is to be emptied.
+    /// All obstacles are removed, there is room, and at least one host is to be evacuated.
     pub(crate) fn heal(&mut self, world: &mut World) {
         world.deny_deletions(false);
         world.port.edit("Cluster", &GUEST.cluster_key(), &json!({ "spec": { "paused": false } })).unwrap();
@@ -187,12 +188,12 @@ impl Guests {
         self.disturbed = world.time;
     }
 
-    /// Before a pass: what the laws about it compare with.
+    /// Before a pass: the state that its invariants are compared with.
     pub(crate) fn before_a_pass(&mut self, world: &World) {
         self.instances = instances(world);
     }
 
-    /// Machines of `before` that a pass over the hosts has deleted: whether each might go.
+    /// Checks whether each Machine of `before` that a pass over the hosts has deleted was allowed to be.
     pub(crate) fn heed_deletions(&mut self, world: &mut World, before: &[Value]) {
         for machine in before.iter().filter(|machine| !is_leaving(machine)) {
             let now = world.port.object("Machine", &key(machine));
@@ -251,7 +252,7 @@ impl Guests {
     }
 }
 
-/// Its host shall be empty, and others have room for it and for everybody who has no place yet.
+/// Its host is to be evacuated, and others have room for it and for all VMs that are not placed yet.
 fn had_reason(world: &World, group: Group, machine: &Value) -> Result<(), String> {
     let hosts = hosts(world);
     let object = world.port.object("MaasMachine", &key(machine)).ok_or("its MaasMachine is gone")?;
@@ -294,7 +295,7 @@ pub(crate) fn may_be_sent(world: &World, guests: &Guests, entry: &maas_sim::ledg
     }
 }
 
-/// Why what may leave has not left, or is not whole again.
+/// Why a Machine that may be evacuated has not been, or its group is not complete again.
 pub(crate) fn unsettled(world: &World) -> Option<String> {
     world.guests.as_ref()?;
     let (machines, hosts) = (world.port.objects("Machine"), hosts(world));
@@ -318,15 +319,15 @@ pub(crate) fn unsettled(world: &World) -> Option<String> {
     None
 }
 
-/// Whether an object is a host that leaves, and only a person gets on: VMs on it are nobody's to move, or its agent has never told
-/// what is on it.
+/// Whether an object is a host that is being deleted and that only a person can resolve: VMs on it cannot be moved, or
+/// its agent has never reported what is on it.
 pub(crate) fn is_kept(object: &Value) -> bool {
     let (reason, message) = condition(object, "MachineDeployed");
     object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("host"))
         && (reason == reasons::WAITING_FOR_VMS_TO_LEAVE || message.contains("remove the VM host in MAAS"))
 }
 
-/// bob does not move: a person who knows that gives his host up (S14).
+/// bob's VM cannot be moved: a person who knows that abandons its host (S14).
 pub(crate) fn give_up(world: &World) {
     let (hosts, inventory, bob) = (hosts(world), world.inventory(), bob(world));
     for object in world.originals().into_iter().filter(|object| is_leaving(object) && is_kept(object)) {
@@ -338,7 +339,7 @@ pub(crate) fn give_up(world: &World) {
     }
 }
 
-/// The agents on hosts of ours tell what they see, and stop when they are told to.
+/// The agents on our hosts report what they observe, and stop when asked to.
 pub(crate) fn agents_report(world: &World) {
     let inventory = world.inventory();
     let there = vms::in_lxd(world);

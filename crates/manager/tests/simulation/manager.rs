@@ -1,4 +1,4 @@
-//! One life of the manager.
+//! One process lifetime of the manager.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,12 +26,12 @@ use serde_json::Value;
 
 use crate::crash::{Crash, Mortal};
 
-/// What is looked after.
+/// What is reconciled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Cluster(Key),
     Machine(Key),
-    /// All LXD hosts, under a key that is nobody's.
+    /// All LXD hosts, under a key that no object has.
     Hosts(Key),
 }
 
@@ -47,7 +47,7 @@ impl Subject {
     }
 }
 
-/// When to look again.
+/// When to requeue.
 pub(crate) enum Next {
     OnChange,
     After(i64),
@@ -62,7 +62,7 @@ impl From<Requeue> for Next {
     }
 }
 
-/// The computer's clock, by which the simulated MAAS judges signatures, and numbers that were not seen before.
+/// The system clock, by which the simulated MAAS checks signatures, and fresh nonces.
 struct Driven {
     counter: AtomicU64,
 }
@@ -77,12 +77,12 @@ impl Environment for Driven {
     }
 }
 
-/// What outlives the manager.
+/// What survives the manager.
 #[derive(Clone)]
 pub(crate) struct ClusterFacts {
     pub(crate) clock: Clock,
     pub(crate) port: MemoryKubernetes,
-    /// The way to each MAAS, by its endpoint.
+    /// The transport to each MAAS, by its endpoint.
     pub(crate) ways: BTreeMap<String, Simulator>,
     pub(crate) crash: Crash,
     pub(crate) keeper: Arc<MemoryCredentialCopies>,
@@ -90,7 +90,7 @@ pub(crate) struct ClusterFacts {
     pub(crate) denied: Arc<AtomicBool>,
 }
 
-/// Machines and their owners, for a manager that may lack the right to delete.
+/// Machines and their owners, for a manager that may lack the permission to delete.
 #[derive(Debug)]
 struct Granted {
     mortal: Arc<Mortal>,
@@ -115,13 +115,14 @@ impl Owners for Granted {
     }
 }
 
-/// One life of the manager.
+/// One process lifetime of the manager.
 #[derive(Clone)]
 pub(crate) struct Manager {
     machines: machine::Context,
     clusters: cluster::Context,
     hosts: evacuation::Context,
-    /// What the last pass over each machine left for one that follows at once. Here all kinds of things happen in between.
+    /// What the last pass over each machine left for an immediately following one. Here all kinds of things happen in
+    /// between.
     known: Arc<Mutex<BTreeMap<Key, machine::Carried>>>,
 }
 

@@ -1,4 +1,4 @@
-//! The objects that users and Cluster API make.
+//! The objects that users and Cluster API create.
 
 use capmaas_api::names::{
     CLUSTER_FINALIZER, CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL, CUSTOM_ENDPOINT_ANNOTATION, MACHINE_FINALIZER,
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use crate::world::World;
 
-/// Who keeps the name of the API server.
+/// Who manages the name of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// The user.
     Users,
     /// We, in MAAS's DNS.
     Ours,
-    /// The Go provider made it in MAAS's DNS, and we take it over.
+    /// The Go provider created it in MAAS's DNS, and we adopt it.
     Adopted,
 }
 
-/// The name that the Go provider made.
+/// The name that the Go provider created.
 pub(crate) const ADOPTED_NAME: &str = "c1-abc123.maas";
 
 /// Where the objects of a cluster are.
@@ -42,12 +42,12 @@ impl Home {
 /// The first tenant's.
 pub(crate) const HOME: Home = Home { namespace: "default", cluster: "c1" };
 
-/// The namespace into which backups are restored beside what they are of.
+/// The namespace into which backups are restored next to the originals.
 pub(crate) const RESTORED: &str = "restored";
-/// How copies beside the original are called.
+/// Name prefix of copies next to the original.
 pub(crate) const COPY: &str = "copy-";
 
-/// Whether somebody made it of what another object says.
+/// Whether it was created from another object.
 pub(crate) fn is_copy(object: &Value) -> bool {
     is_copied(&key(object))
 }
@@ -67,7 +67,7 @@ pub(crate) fn cluster_key() -> Key {
     HOME.cluster_key()
 }
 
-/// The manager's credentials, in place of those that are there.
+/// The manager's credentials, replacing any existing ones.
 pub(crate) fn credentials(world: &World, endpoint: &str, api_key: &str) {
     let (secret, config) =
         (Key::new("capmaas-system", "maas-credentials"), Key::new("capmaas-system", "capmaas-config"));
@@ -86,7 +86,7 @@ pub(crate) fn create(world: &World, object: Value) -> Value {
     world.port.create(object).unwrap()
 }
 
-/// A Cluster and its MaasCluster with this in its spec.
+/// A Cluster and its MaasCluster with these fields in its spec.
 pub(crate) fn cluster(world: &World, home: Home, endpoint: Endpoint, more: &Value) {
     let Home { namespace, cluster } = home;
     let made = create(
@@ -124,7 +124,7 @@ pub(crate) fn cluster(world: &World, home: Home, endpoint: Endpoint, more: &Valu
     world.port.workload_answers(&home.cluster_key(), true);
 }
 
-/// A Machine and its bootstrap data; answers its owner reference.
+/// A Machine and its bootstrap data; returns its owner reference.
 fn owner(world: &World, home: Home, name: &str, zone: Option<&str>) -> Value {
     let Home { namespace, cluster } = home;
     create(
@@ -156,7 +156,7 @@ fn labels(home: Home, control_plane: bool) -> Value {
     labels
 }
 
-/// A Machine, its bootstrap data and its MaasMachine with this in its spec.
+/// A Machine, its bootstrap data and its MaasMachine with these fields in its spec.
 pub(crate) fn machine(world: &World, home: Home, name: &str, zone: Option<&str>, control_plane: bool, spec: &Value) {
     let mut asked = json!({ "image": "ubuntu/jammy", "minCPU": 1, "minMemory": 1024 });
     asked.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -173,7 +173,7 @@ pub(crate) fn machine(world: &World, home: Home, name: &str, zone: Option<&str>,
     );
 }
 
-/// A machine that the Go provider deployed, as it leaves it: its finalizer, its ID, no mark in MAAS.
+/// A machine as the Go provider leaves it: deployed, with its finalizer and its ID, without a stamp in MAAS.
 pub(crate) fn go_machine(world: &World, name: &str, zone: &str, control_plane: bool) -> String {
     world.arrange(
         json!([{"machine": {"hostname": name, "status": "Deployed", "owner": "admin", "zone": zone, "power": "on"}}]),

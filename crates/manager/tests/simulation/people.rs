@@ -16,14 +16,14 @@ use crate::world::{Cast, World};
 
 /// A machine of bob's.
 const BOBS: &str = "bob1";
-/// How a forged debt is known.
+/// Identifies a forged debt.
 const FORGED: &str = "forged";
 
-/// Who meddles, and with what.
+/// People who interfere, and their changes.
 pub(crate) struct People {
-    /// Of their own, so that a torment more or less leaves all others alone.
+    /// Separate, so that switching one torment on or off does not affect the others.
     chance: Chance,
-    /// What they changed in specs, to be changed back.
+    /// Changes to specs, to be reverted.
     edited: Vec<(Key, Value)>,
     /// Journals that they broke.
     broken: Vec<(Key, String)>,
@@ -49,7 +49,7 @@ impl People {
             (Torment::NamedVms, 10),
             (Torment::ClockJumps, 15),
         ] {
-            // Drawn whether or not it is on: what the others do stays the same.
+            // Drawn whether or not it is on, so that the others stay the same.
             let (happens, mut chance) = (self.chance.percent(percent), self.chance.another());
             if happens && torment.is_on() {
                 self.torment(world, torment, &mut chance);
@@ -73,7 +73,7 @@ impl People {
         }
     }
 
-    /// What calls for something that MAAS refuses, or for nothing.
+    /// An edit that leads to a request which MAAS refuses, or to nothing.
     fn edit(&mut self, world: &mut World, object: &Value, chance: &mut Chance) {
         let of = key(object);
         let (field, value) = match chance.below(3) {
@@ -118,7 +118,7 @@ impl People {
         }
     }
 
-    /// A debt that is none, of metal or of a VM that is not ours; or another mode.
+    /// A forged debt, of a physical machine or of a VM that is not ours; or another mode.
     fn forge(&mut self, world: &mut World, object: Option<&Value>, chance: &mut Chance) {
         if let Some(object) = object.filter(|_| chance.percent(50)) {
             let begun = object["metadata"]["annotations"][JOURNAL_ANNOTATION].is_string();
@@ -136,7 +136,7 @@ impl People {
         annotate(world, "MaasCluster", &cluster_key(), DEBTS_ANNOTATION, json!(Value::from(debts).to_string()));
     }
 
-    /// Beside the original, or restored into another namespace.
+    /// Next to the original, or restored into another namespace.
     fn copy_or_delete(&mut self, world: &mut World, object: &Value, chance: &mut Chance) {
         let mut copies = world.port.objects("MaasMachine");
         copies.retain(|object| is_copy(object) && !is_leaving(object));
@@ -148,7 +148,7 @@ impl People {
         }
         let journal = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str();
         if journal.is_none_or(|journal| serde_json::from_str::<Value>(journal).is_err()) {
-            // Without a journal it would be one more object, and with a broken one a person has to mend it.
+            // Without a journal it would be just another object, and with a broken one a person has to fix it.
             return;
         }
         let mut copy = object.clone();
@@ -165,7 +165,7 @@ impl People {
             }
         }
         world.tell(format!("somebody copies {} to {}", key(object), key(&copy)));
-        // One that is there already stays.
+        // An existing one stays.
         drop(world.port.create(copy));
     }
 
@@ -175,7 +175,7 @@ impl People {
         self.ahead = to;
     }
 
-    /// People put right what they did.
+    /// People revert what they did.
     pub(crate) fn heal(&mut self, world: &mut World) {
         self.mend(world);
         for (of, before) in std::mem::take(&mut self.edited).into_iter().rev() {
@@ -202,7 +202,7 @@ impl People {
     }
 }
 
-/// Clocks are set in every other life. There no request comes late: how long it is waited for is told by the clock.
+/// Clocks are set in every other run. In those no request is late: the clock measures how long it is waited for.
 pub(crate) fn sets_clocks(seed: u64) -> bool {
     Torment::ClockJumps.is_on() && !seed.is_multiple_of(2)
 }
@@ -233,7 +233,7 @@ fn copy_cluster(world: &mut World) {
     world.port.create(copy).unwrap();
 }
 
-/// bob reads the key of an object, which is no secret, and takes a machine of his own under it.
+/// bob reads the idempotency key of an object, which is no secret, and allocates a machine of his own under it.
 fn use_key(world: &mut World, object: &Value) {
     let journal = object["metadata"]["annotations"][JOURNAL_ANNOTATION].as_str().unwrap_or_default();
     let journal: Value = serde_json::from_str(journal).unwrap_or_default();
@@ -264,7 +264,7 @@ fn name_vm(world: &mut World) {
     );
 }
 
-/// Why copies have not come to rest: those that are deleted go, and the others say what they are.
+/// Why copies have not settled: deleted ones disappear, and the others report that they are copies.
 pub(crate) fn unsettled(world: &World) -> Option<String> {
     let objects = ["MaasMachine", "MaasCluster"].into_iter().flat_map(|kind| world.port.objects(kind));
     objects.filter(is_copy).find_map(|copy| {

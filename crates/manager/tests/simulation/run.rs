@@ -1,4 +1,4 @@
-//! Many seeds on all cores, with a line every few seconds that says how far they are.
+//! Many seeds on all cores, with a progress line every few seconds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,9 +10,9 @@ use crate::guests::EVERY;
 use crate::torments::Torment;
 use crate::world::{Cast, World};
 
-/// How often it is told how far they are.
+/// The interval of progress lines.
 const PACE: Duration = Duration::from_secs(5);
-/// After so many failures no further seed is begun: what is wrong shows in a few.
+/// After this many failures no further seed starts: a few show what is wrong.
 const ENOUGH: usize = 10;
 
 /// Which seeds are tried.
@@ -29,13 +29,13 @@ fn seeds(cast: Cast) -> Vec<u64> {
     (first..first + count).collect()
 }
 
-/// Each seed has a runtime of its own with a clock that jumps to whatever is awaited.
+/// Each seed has its own runtime with a clock that jumps to the next timer.
 pub(crate) fn live(seed: u64, cast: Cast) -> World {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(chaos::life(seed, cast))
 }
 
-/// What was done so far.
+/// The results so far.
 #[derive(Default)]
 struct Tally {
     next: AtomicUsize,
@@ -46,8 +46,8 @@ struct Tally {
     failed: Mutex<Vec<u64>>,
 }
 
-/// As many at a time as there are cores: each is single-threaded, and they share nothing. One that fails is told at once, with
-/// its number; the others go on.
+/// As many at a time as there are cores: each is single-threaded, and they share nothing. A failure is reported
+/// immediately, with its seed; the others continue.
 pub(crate) fn live_all(cast: Cast) {
     let seeds = &seeds(cast);
     let tally = Tally::default();

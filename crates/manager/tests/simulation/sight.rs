@@ -1,4 +1,4 @@
-//! What is so in MAAS, and what objects say.
+//! The actual state of MAAS, and what objects report.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct Held {
     pub(crate) on: bool,
 }
 
-/// Every machine in a MAAS: state, owner, key, whether it really is on.
+/// Every machine in a MAAS: state, owner, key, whether it is really on.
 pub(crate) fn inventory(maas: &Simulator) -> BTreeMap<String, Held> {
     maas.control().with_model(|model| {
         let on = |id: &str| model.world.bodies.get(id).is_some_and(|body| body.bmc.on);
@@ -53,7 +53,7 @@ impl World {
         inventory(&self.maas)
     }
 
-    /// What an object says about itself, for the trace.
+    /// What an object reports about itself, for the trace.
     pub(crate) fn story(&self, subject: &Subject) -> String {
         let (kind, condition, key) = match subject {
             Subject::Cluster(key) => ("MaasCluster", "Ready", key),

@@ -1,4 +1,4 @@
-//! Others beside the first tenant: one with a MAAS and an identity of its own, and a cluster that claims this one's name.
+//! Others next to the first tenant: one with its own MAAS and identity, and a cluster that claims the first one's name.
 
 use capmaas_api::names::CLUSTER_FINALIZER;
 use capmaas_manager::kubernetes::Key;
@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// The second tenant's.
 const THEIRS: Home = Home { namespace: "tenant", cluster: "c2" };
-/// A cluster of the first one's name, in the same MAAS.
+/// A cluster with the first one's name, in the same MAAS.
 const NAMESAKE: Home = Home { namespace: "namesake", cluster: HOME.cluster };
 const THEIR_KEY: &str = "ct:tt:CANARYtheirs";
 
@@ -28,7 +28,7 @@ pub(crate) fn is_namesake(object: &Value) -> bool {
     object["metadata"]["namespace"] == NAMESAKE.namespace
 }
 
-/// The second tenant's MAAS: its machines have ids of their own, or those of the first one's, as in a clone.
+/// The second tenant's MAAS: its machines have their own IDs, or the first one's, as in a clone.
 pub(crate) fn config(first: Config) -> Config {
     if Torment::ClonedIds.is_on() && first.seed.is_multiple_of(2) {
         return first;
@@ -36,9 +36,9 @@ pub(crate) fn config(first: Config) -> Config {
     Config { seed: first.seed ^ 0x5eed, ..first }
 }
 
-/// Who else there is, and when.
+/// Which others there are, and when.
 pub(crate) struct HeldElsewhere {
-    /// The round in which each comes.
+    /// The round in which each appears.
     tenant: Option<u64>,
     namesake: Option<u64>,
     /// The round from which the second tenant's MAAS hangs.
@@ -54,7 +54,7 @@ impl HeldElsewhere {
         };
         let tenant = at(Torment::Tenants, 50);
         let hangs = at(Torment::Hanging, 60).filter(|_| tenant.is_some());
-        // A cluster that never did anything may begin in a MAAS that is empty.
+        // A cluster that never did anything may start in an empty MAAS.
         let namesake = at(Torment::Namesakes, 40).filter(|_| great != Great::EmptyMaas);
         Self { tenant, namesake, hangs }
     }
@@ -100,7 +100,7 @@ fn tenant_comes(world: &mut World) {
     machine(world, THEIRS, "t1", None, false, &json!({}));
 }
 
-/// Somebody makes a cluster of a manifest that was exported, with the endpoint left in. Not before there is one.
+/// Somebody creates a cluster from an exported manifest, with the endpoint left in. Not before there is one.
 fn namesake_comes(world: &mut World, with_finalizer: bool) -> bool {
     let Some(first) = world.port.object("MaasCluster", &cluster_key()) else { return false };
     let endpoint = &first["spec"]["controlPlaneEndpoint"];
@@ -117,11 +117,12 @@ fn namesake_comes(world: &mut World, with_finalizer: bool) -> bool {
     true
 }
 
-/// Why the second tenant has not come to rest.
+/// Why the second tenant has not settled.
 pub(crate) fn unsettled(world: &World) -> Option<String> {
     let objects = ["MaasCluster", "MaasMachine"].into_iter().flat_map(|kind| world.port.objects(kind));
     let mut theirs = objects.filter(|object| object["metadata"]["namespace"] == THEIRS.namespace);
-    // Where the clock was ahead, a deployment may have seemed to take too long, and a machine that failed is kept out for a day.
+    // If the clock was ahead, a deployment may have seemed to take too long, and a failed machine is quarantined for a
+    // day.
     let given_up = |object: &Value| ENDS.contains(&condition(object, "MachineDeployed").0.as_str());
     let late = theirs.find(|object| object["status"]["ready"] != true && !given_up(object))?;
     let (reason, message) = condition(&late, "Ready");
@@ -130,7 +131,7 @@ pub(crate) fn unsettled(world: &World) -> Option<String> {
     Some(format!("the second tenant's {name} is not ready: {reason}: {message} {other}: {words}"))
 }
 
-/// Once everything is gone: nothing is left in the second tenant's MAAS either.
+/// Once everything is deleted: nothing is left in the second tenant's MAAS either.
 pub(crate) fn nothing_left(world: &World) {
     for (id, machine) in inventory(&world.theirs) {
         if machine.owner.is_some() || machine.on || machine.state != "Ready" {

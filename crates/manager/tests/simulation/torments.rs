@@ -1,39 +1,40 @@
-//! What befalls a world besides crashes and lost requests, and the laws that came with it. Each can be switched.
+//! Faults other than crashes and lost requests, and the invariants that came with them. Each can be switched.
 
-/// A torment, or a law that not every state of the product keeps.
+/// A fault, or an invariant that not every state of the product keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Torment {
-    /// Law: nobody asks MAAS for the same refused thing sooner than its back-off (S26).
+    /// Invariant: a request that MAAS refused is not repeated before its backoff is over (S26).
     BackOff,
-    /// Law: a machine whose object is gone is free and off, also a minute later (S14).
+    /// Invariant: a machine whose object is gone is free and off, also a minute later (S14).
     StaysOff,
     /// BMCs that need many seconds to turn a machine on or off.
     SlowBmcs,
-    /// People change specs, and what they change calls for something that MAAS refuses.
+    /// People edit specs in a way that leads to requests which MAAS refuses.
     Edits,
-    /// People break journals and mend them again.
+    /// People break journals and repair them.
     BrokenJournals,
-    /// People change the mode of a machine, or write down debts that are none.
+    /// People change the mode of a machine, or forge debts.
     ForgedDebts,
-    /// Machines are copied with their annotations, beside the original or into another namespace, and the copies are deleted.
+    /// Machines are copied with their annotations, next to the original or into another namespace, and the copies are
+    /// deleted.
     Copies,
     /// The MaasCluster is copied with its annotations into another namespace, and the copy is deleted.
     ClusterCopies,
-    /// Another cluster claims the name in DNS of this one.
+    /// Another cluster claims the DNS name of this one.
     Namesakes,
-    /// Another user of MAAS puts a machine of his own under the key of one of ours.
+    /// Another user of MAAS puts a machine of his own under the idempotency key of one of ours.
     ForeignKeys,
     /// Somebody names a VM that is not ours in an annotation, and deletes the object.
     NamedVms,
-    /// A second tenant with a MAAS and an identity of its own.
+    /// A second tenant with its own MAAS and identity.
     Tenants,
-    /// The machines in the second tenant's MAAS have the ids of ours.
+    /// The machines in the second tenant's MAAS have the same IDs as ours.
     ClonedIds,
-    /// The second tenant's MAAS takes requests and never answers, until all others have come to rest.
+    /// The second tenant's MAAS accepts requests and never answers, until all others have settled.
     Hanging,
     /// The manager's clock is ahead or behind for a while.
     ClockJumps,
-    /// LXD hosts are put into maintenance or deleted under control planes that have to be whole all the time.
+    /// LXD hosts are put into maintenance or deleted under control planes that have to be complete all the time.
     Evacuation,
 }
 
@@ -61,8 +62,8 @@ const ALL: [Torment; 16] = [
     Evacuation,
 ];
 
-/// Those that are left out because the product does not stand them yet. `CAPMAAS_TORMENTS` names others to be tried: `all`, or
-/// a list with commas that is all there is.
+/// Those that are off because the product does not pass them yet. `CAPMAAS_TORMENTS` selects others: `all`, or an
+/// exhaustive comma-separated list.
 const NOT_YET: &[Torment] = &[];
 
 impl Torment {

@@ -1,4 +1,4 @@
-//! LXD hosts and VMs: what is there, what befalls them, and what must hold for them.
+//! LXD hosts and VMs: the inventory, the faults, and the invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,13 +33,13 @@ const CORES: u32 = 4;
 const MEMORY: u32 = 8192;
 /// What a VM takes.
 pub(crate) const VM_CORES: i64 = 2;
-/// A VM that somebody made by hand and that nobody has taken yet.
+/// A VM that somebody composed by hand and nobody has allocated yet.
 pub(crate) const FOREIGN: &str = "database";
-/// An address that more than one asks for.
+/// An address that several machines ask for.
 const FIXED: &str = "10.0.0.150";
 
 pub(crate) fn inventory(world: &World) {
-    // Guests need more, and now and then there is too little even so.
+    // Guests need more, and sometimes there is still too little.
     let times = if world.guests.is_none() { 1 } else { 2 + u32::from(!world.seed.is_multiple_of(3)) };
     for number in 1..=HOSTS {
         world.arrange(lxd_host(number, &format!("az{number}"), (CORES * times, MEMORY * times)));
@@ -49,19 +49,19 @@ pub(crate) fn inventory(world: &World) {
     }
 }
 
-/// A VM with this in its spec besides.
+/// A VM with these additional fields in its spec.
 fn vm(more: &Value) -> Value {
     let mut spec = json!({ "minCPU": VM_CORES, "minMemory": 2048, "minDiskSize": 20 });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     spec
 }
 
-/// A VM that asks for nothing in particular.
+/// A VM without special demands.
 pub(crate) fn plain() -> Value {
     vm(&json!({ "provisioningMode": "lxd" }))
 }
 
-/// What a machine asks for: mostly a VM, in one of several dialects.
+/// What a machine asks for: mostly a VM, in one of several spec styles.
 pub(crate) fn spec(chance: &mut Chance) -> Value {
     match chance.below(10) {
         0 => json!({}),
@@ -75,7 +75,7 @@ pub(crate) fn is_host(machine: &Held) -> bool {
     machine.hostname.starts_with("host") && !machine.is_vm
 }
 
-/// One thing that befalls hosts or VMs.
+/// One fault of hosts or VMs.
 pub(crate) fn blow(world: &mut World) {
     let number = 1 + u32::try_from(world.chance.below(u64::from(HOSTS))).unwrap();
     match world.chance.below(8) {
@@ -125,7 +125,7 @@ pub(crate) fn blow(world: &mut World) {
 }
 
 fn power(world: &World, number: u32, on: bool) {
-    // One that was given back is a machine like any other.
+    // A released host is a machine like any other.
     if !rooms(world).contains_key(&format!("host{number}")) {
         return;
     }
@@ -143,7 +143,7 @@ pub(crate) fn heal(world: &World) {
     world.maas.control().with_model(|model| model.world.vm_thief = None);
 }
 
-/// Ends of a VM that only a person changes: its address is another's, or there is no room.
+/// Final states of a VM that only a person can resolve: its address belongs to another, or there is no room.
 pub(crate) fn is_end(world: &World, object: &Value, reason: &str) -> bool {
     match reason {
         reasons::STATIC_IP_FAILED => object["spec"]["staticIP"] == FIXED && holds_fixed(world) == Some(true),
@@ -169,7 +169,7 @@ fn holds_fixed(world: &World) -> Option<bool> {
     })
 }
 
-/// Cores that are left on each host, as MAAS counts them.
+/// Free cores of each host, as MAAS counts them.
 pub(crate) fn rooms(world: &World) -> BTreeMap<String, i64> {
     world.maas.control().with_model(|model| {
         let left = |host: &maas_sim::model::db::VmHost| host.cores - host.vms.iter().map(|vm| vm.cores).sum::<i64>();
@@ -177,7 +177,7 @@ pub(crate) fn rooms(world: &World) -> BTreeMap<String, i64> {
     })
 }
 
-/// What a MaasCluster owes.
+/// The debts of a MaasCluster.
 pub(crate) fn owed(cluster: &Value) -> Option<String> {
     let owed = cluster["metadata"]["annotations"][DEBTS_ANNOTATION].as_str()?;
     (!owed.is_empty() && owed != "[]").then(|| owed.to_owned())
@@ -193,7 +193,7 @@ pub(crate) fn in_lxd(world: &World) -> Vec<(String, String)> {
     })
 }
 
-/// Holds after every pass: no host has more than it can carry, nobody's VM is touched, and no address is on two machines.
+/// Holds after every pass: no host is overcommitted, nobody's VM is touched, and no address is on two machines.
 pub(crate) fn after_a_pass(world: &World) {
     foreign_is_untouched(world);
     if let Some((host, left)) = rooms(world).into_iter().find(|(_, left)| *left < 0) {
@@ -210,7 +210,7 @@ pub(crate) fn after_a_pass(world: &World) {
     }
 }
 
-/// Somebody's VM that nobody has taken is neither taken nor removed.
+/// Somebody's VM that is not allocated is neither allocated nor removed.
 fn foreign_is_untouched(world: &World) {
     if !Torment::NamedVms.is_on() {
         return;
@@ -226,7 +226,7 @@ fn foreign_is_untouched(world: &World) {
     }
 }
 
-/// Every VM is in MAAS and in LXD, or in neither; where only LXD has it, a person was told its name (S12).
+/// Every VM is in MAAS and in LXD, or in neither; where only LXD has it, a message named it (S12).
 pub(crate) fn nothing_left(world: &World) {
     let known: BTreeSet<String> = world.inventory().into_values().map(|machine| machine.hostname).collect();
     let told: Vec<String> = world.port.happenings().into_iter().filter(|it| it.warning).map(|it| it.message).collect();
@@ -246,7 +246,7 @@ pub(crate) fn nothing_left(world: &World) {
     }
 }
 
-/// Once everything is gone: what was made was removed, but for the VMs that bob took.
+/// Once everything is deleted: every VM that was composed was removed, except those that bob took.
 pub(crate) fn all_accounted_for(world: &World) {
     let of = |kind: &str, is: fn(&Effect) -> bool| {
         let entries = world.maas.control().ledger(Some(kind));

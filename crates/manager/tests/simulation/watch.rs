@@ -18,10 +18,10 @@ use crate::objects::{HOME, cluster_key, is_copied, key};
 use crate::torments::Torment;
 use crate::world::{Cast, World};
 
-/// What was seen so far.
+/// The state so far.
 #[derive(Default)]
 pub(crate) struct Watched {
-    /// What of each MaasMachine may call for a pass.
+    /// Fingerprints of each MaasMachine's fields that may trigger a pass.
     seen: BTreeMap<Key, u64>,
     /// Nodes that have joined.
     nodes: BTreeMap<(Key, String), Vec<String>>,
@@ -30,7 +30,7 @@ pub(crate) struct Watched {
 }
 
 impl World {
-    /// What watches would deliver.
+    /// Delivers what watches would.
     pub(crate) fn hear(&mut self) {
         self.play_cluster_api();
         self.with_guests(Guests::play);
@@ -41,7 +41,7 @@ impl World {
             let key = &version.key;
             match version.kind.as_str() {
                 "MaasMachine" => {
-                    // Of workers only their end is of interest to a cluster.
+                    // Of workers, only the deletion affects a cluster.
                     let matters = version.object.as_ref().is_none_or(|object| {
                         object["metadata"]["labels"].get(CONTROL_PLANE_LABEL).is_some() || law::is_leaving(object)
                     });
@@ -62,7 +62,7 @@ impl World {
                     if let Some(guests) = &self.guests {
                         guests.second.hears_of_credentials();
                     }
-                    // As `Rotation` does: a quiet cluster would notice half an hour later.
+                    // As `Rotation` does: an idle cluster would notice half an hour later.
                     concerned.extend(self.subjects());
                 }
                 _ => {}
@@ -76,8 +76,8 @@ impl World {
         }
     }
 
-    /// Whether this version of a MaasMachine calls for a pass over it, as the controller judges it: asked about each version, and
-    /// not about the last one only, which may look like one that was there before.
+    /// Whether this version of a MaasMachine triggers a pass over it, as the controller decides: checked for each
+    /// version, not only for the last one, which may equal an earlier one.
     fn is_news(&mut self, version: &Version) -> bool {
         match &version.object {
             None => {
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// A machine is deleted while its BMC is still turning it on, now and then: that is when it may turn on after its release.
+    /// Sometimes a machine is deleted while its BMC is still turning it on: then it may turn on after its release.
     fn somebody_thinks_better_of_it(&mut self, version: &Version) {
         if version.kind != "MaasMachine" || version.key.namespace != HOME.namespace || is_copied(&version.key) {
             return;
@@ -126,7 +126,7 @@ impl World {
             .map(|object| key(&object))
     }
 
-    /// Cluster API lets machines begin once the infrastructure of the cluster is ready, and takes over its endpoint.
+    /// Cluster API lets machines start once the infrastructure of the cluster is ready, and takes over its endpoint.
     fn play_cluster_api(&self) {
         for key in self.keys("MaasCluster") {
             let (Some(cluster), Some(ours)) =
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// A machine that MAAS has deployed joins as a Node, as kubeadm would do it.
+    /// A machine that MAAS has deployed joins as a Node, as with kubeadm.
     pub(crate) fn boot_nodes(&mut self) {
         for object in self.port.objects("MaasMachine") {
             let Some(name) = object["status"]["hostname"].as_str() else { continue };

@@ -1,4 +1,4 @@
-//! One simulated world: Kubernetes in memory, simulated MAAS in process, clocks that are driven, and a manager that may die.
+//! One simulated world: in-memory Kubernetes, an in-process simulated MAAS, driven clocks, and a manager that may die.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -25,22 +25,22 @@ use crate::objects::{HOME, is_copy, key};
 use crate::watch::Watched;
 
 pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
-/// The number of the second manager's only life.
+/// The number of the second manager's only lifetime.
 const SECOND: u64 = 1 << 20;
 const START: i64 = 1_794_772_800;
-/// Passes of one seed. More means that something runs in circles.
+/// The limit of passes per seed. More means an endless loop.
 const MOST_PASSES: u32 = 20_000;
-/// A watch that is behind for longer is noticed: `/healthz` fails, and the manager is started anew.
+/// A watch that lags for longer is noticed: `/healthz` fails, and the manager is restarted.
 const STALLED: i64 = 600_000;
 /// Stands in for the change feed and the slow resync.
 const WAKE_ALL: i64 = 90_000;
 
-/// Who lives in a world.
+/// The kind of machines in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cast {
-    /// Metal alone.
+    /// Bare metal only.
     Metal,
-    /// VMs on LXD hosts, and some metal beside them.
+    /// VMs on LXD hosts, and some bare metal.
     Vms,
 }
 
@@ -52,18 +52,18 @@ pub(crate) struct World {
     pub(crate) chance: Chance,
     pub(crate) port: MemoryKubernetes,
     pub(crate) maas: Simulator,
-    /// A MAAS that knows nothing of ours.
+    /// A MAAS without any machine of ours.
     pub(crate) elsewhere: Simulator,
     /// The MAAS of the second tenant.
     pub(crate) theirs: Simulator,
     pub(crate) crashes: u32,
-    /// Machines that were deleted so that their hosts become empty.
+    /// Machines that were deleted to evacuate their hosts.
     pub(crate) evacuated: u32,
     pub(crate) trace: Vec<String>,
     /// The manager's clock, which may be wrong, and that of everything else.
     manager_clock: Driver,
     true_clock: Driver,
-    /// Milliseconds since the beginning. Nobody's clock moves it.
+    /// Milliseconds since the start, independent of both clocks.
     pub(crate) time: i64,
     around: ClusterFacts,
     pub(crate) manager: Manager,
@@ -71,19 +71,19 @@ pub(crate) struct World {
     lives: u64,
     pub(crate) after_last_pass: Seen,
     pub(crate) ledgers: Ledgers,
-    /// MAAS itself did what a law forbids: it was restored from a backup, or a change of its DNS came late.
+    /// MAAS itself did what an invariant forbids: it was restored from a backup, or a change of its DNS came late.
     pub(crate) lenient: bool,
-    /// When each is looked at next.
+    /// When each is reconciled next.
     pub(crate) due: BTreeMap<Subject, i64>,
     pub(crate) watched: Watched,
     wake_all: i64,
     passes: u32,
-    /// Passes that wait for a MAAS that hangs, while others go on.
+    /// Passes that wait for a MAAS that hangs, while others continue.
     under_way: FuturesUnordered<Passing>,
     busy: BTreeSet<Subject>,
     /// The second tenant's MAAS does not answer.
     pub(crate) hangs: bool,
-    /// Since when the watch brings nothing new.
+    /// Since when the watch delivers nothing new.
     behind_since: Option<i64>,
     /// The share of passes in which the manager dies, in percent.
     pub(crate) mortality: u64,
@@ -159,12 +159,12 @@ impl World {
     pub(crate) fn set_clock(&mut self, seconds: i64) {
         self.tell(format!("the manager's clock is set by {seconds} s"));
         self.manager_clock.jump(seconds * 1000);
-        // How long ago something was refused is not known then, and it may be asked for once.
+        // Then the age of a refusal is unknown, and the request may be repeated once.
         self.ledgers.forget_refusals();
         self.ledgers.clock_set_at = Some(self.time);
     }
 
-    /// What is under way goes on meanwhile.
+    /// Running passes continue in the meantime.
     async fn let_time_pass(&mut self, milliseconds: i64) {
         let passed = Duration::from_millis(u64::try_from(milliseconds).unwrap_or_default());
         let until = tokio::time::Instant::now() + passed;
@@ -192,22 +192,22 @@ impl World {
         }
     }
 
-    /// Where MAAS answers. Each seed has a server of its own: the client bounds the requests to one server, for all threads.
+    /// The endpoint of MAAS. Each seed has its own: the client limits the requests to one server across all threads.
     pub(crate) fn endpoint(&self) -> String {
         endpoint(self.seed, self.cast, "maas")
     }
 
-    /// Where a MAAS answers that knows nothing of ours.
+    /// The endpoint of a MAAS without any machine of ours.
     pub(crate) fn empty_endpoint(&self) -> String {
         endpoint(self.seed, self.cast, "empty")
     }
 
-    /// Where the second tenant's MAAS answers.
+    /// The endpoint of the second tenant's MAAS.
     pub(crate) fn their_endpoint(&self) -> String {
         endpoint(self.seed, self.cast, "theirs")
     }
 
-    /// Another process.
+    /// A new process.
     pub(crate) fn restart(&mut self) {
         self.lives += 1;
         self.manager = Manager::new(&self.around, self.lives);
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// Whether the watch brings nothing new from now on.
+    /// Whether the watch delivers nothing new from now on.
     fn let_watch_lag(&mut self, behind: bool) {
         if behind != self.behind_since.is_some() {
             self.tell(format!("the watch is behind: {behind}"));
@@ -236,12 +236,12 @@ impl World {
         self.behind_since.is_some()
     }
 
-    /// Whether the manager lacks the right to delete Machines from now on.
+    /// Whether the manager lacks the permission to delete Machines from now on.
     pub(crate) fn deny_deletions(&self, denied: bool) {
         self.around.denied.store(denied, Ordering::SeqCst);
     }
 
-    /// Every single object that is looked after.
+    /// Every object that is reconciled.
     pub(crate) fn subjects(&self) -> Vec<Subject> {
         let clusters = self.keys("MaasCluster").into_iter().map(Subject::Cluster);
         clusters.chain(self.keys("MaasMachine").into_iter().map(Subject::Machine)).collect()
@@ -263,7 +263,7 @@ impl World {
         self.originals().iter().map(key).collect()
     }
 
-    /// Looks after everything until so many seconds have passed.
+    /// Reconciles everything until this many seconds have passed.
     pub(crate) async fn run_for(&mut self, seconds: i64) {
         let end = self.time + seconds * 1000;
         loop {
@@ -352,7 +352,7 @@ impl World {
         self.after_last_pass = law::after_a_pass(self, &self.after_last_pass, matches!(subject, Subject::Cluster(_)));
     }
 
-    /// Who makes the next pass: over the hosts that may be the second manager.
+    /// The manager of the next pass: over the hosts it may be the second one.
     fn looks_after(&mut self, subject: &Subject) -> Manager {
         if let (Some(guests), Subject::Hosts(_)) = (&mut self.guests, subject)
             && guests.chance.percent(15)
@@ -362,7 +362,7 @@ impl World {
         self.manager.clone()
     }
 
-    /// A pass is over that the manager survived.
+    /// A pass has ended that the manager survived.
     fn is_over(&mut self, subject: &Subject, result: &capmaas_manager::kubernetes::Result<Next>) {
         let said = match result {
             Ok(Next::OnChange) => "rests".to_owned(),
@@ -381,7 +381,7 @@ impl World {
         }
     }
 
-    /// One more line of the trace.
+    /// Adds a line to the trace.
     pub(crate) fn tell(&mut self, line: String) {
         let line = format!("{:>6}s {line}", self.now());
         if std::env::var_os("CAPMAAS_SEED").is_some() {

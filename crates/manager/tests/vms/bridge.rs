@@ -1,11 +1,11 @@
-//! Metal that becomes an LXD host: its bridge, in a MAAS that keeps the rules about bridges.
+//! Bare metal that becomes an LXD host: its bridge, in a MAAS that enforces the rules about bridges.
 
 use capmaas_manager::kubernetes::Key;
 use serde_json::json;
 
 use crate::stage::Stage;
 
-/// A machine that boots from eth1, and a cluster that makes LXD hosts of its machines, or does not.
+/// A machine that boots from eth1, and a cluster that turns its machines into LXD hosts, or does not.
 fn stage(hosts: bool) -> Stage {
     let stage = Stage::new();
     stage.arrange(json!([{"machine": {
@@ -18,7 +18,7 @@ fn stage(hosts: bool) -> Stage {
     stage
 }
 
-/// The interfaces of the machine: each with its parents and how many addresses it has.
+/// The interfaces of the machine, each with its parents and its number of addresses.
 fn network(stage: &Stage) -> Vec<(String, Vec<String>, usize)> {
     stage.maas.control().with_model(|model| {
         let machine = model.db.machines.values().find(|machine| machine.hostname == "bm01").unwrap();
@@ -30,7 +30,7 @@ fn network(stage: &Stage) -> Vec<(String, Vec<String>, usize)> {
     })
 }
 
-/// When the first request of a kind changed something, counted in changes.
+/// The position of the first effective request of a kind among all changes.
 fn place(stage: &Stage, kind: &str) -> Option<usize> {
     stage.mutations().iter().position(|done| done.ends_with(kind))
 }

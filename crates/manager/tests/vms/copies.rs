@@ -19,7 +19,7 @@ fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-/// MAAS's word for the state of a machine.
+/// The MAAS state of a machine.
 fn state(stage: &Stage, name: &str) -> String {
     stage.maas.control().with_model(|model| {
         let machine = model.db.machines.values().find(|machine| machine.hostname == name).unwrap();
@@ -27,7 +27,7 @@ fn state(stage: &Stage, name: &str) -> String {
     })
 }
 
-/// What an API server makes of an exported object that is created again under this key.
+/// An exported object as an API server stores it when it is created again under this key.
 fn export(stage: &Stage, from: &Key, to: &Key) -> Value {
     let mut object = stage.port.object("MaasMachine", from).unwrap();
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -39,7 +39,7 @@ fn export(stage: &Stage, from: &Key, to: &Key) -> Value {
     object
 }
 
-/// As the release before this one wrote it: for nobody in particular.
+/// As the previous release wrote it: without the object that it is for.
 fn forget_for_whom(stage: &Stage, name: &str) {
     let mut journal = stage.record(name);
     journal.as_object_mut().unwrap().remove("writtenFor");
@@ -53,7 +53,7 @@ fn said(stage: &Stage, of: &Key) -> Value {
     conditions.into_iter().find(|condition| condition["type"] == "MachineDeployed").unwrap_or(Value::Null)
 }
 
-/// A machine that runs, and how many changes MAAS has seen by then.
+/// A running machine, and the number of changes that MAAS has seen by then.
 async fn running(stage: &Stage) -> usize {
     stage.machine("m", json!({}));
     stage.until_ready(&["m"]).await;
@@ -132,7 +132,7 @@ async fn s25_a_journal_of_the_release_before_is_completed_by_one_write_and_no_ch
     assert_eq!((stage.object("m"), stage.mutations().len()), (stored, before));
 }
 
-/// Deletes the object behind the manager's back and creates it again with another UID, as a move or a backup does; with the
+/// Deletes the object behind the manager's back and recreates it with another UID, as a move or a backup does; with the
 /// Machine that owns it, or without any.
 fn renew(stage: &Stage, recorded: bool, owned: bool) {
     if !recorded {
@@ -208,7 +208,7 @@ async fn s25_a_recreated_object_without_its_machine_is_left_alone_and_kept_until
     }
 }
 
-/// A journal that somebody wrote by hand: for its own object, with the key and the machine of another one.
+/// A handwritten journal: for its own object, with the idempotency key and the machine of another one.
 fn forge(stage: &Stage, name: &str) {
     let victim = stage.object("m");
     let mut object = export(stage, &key("m"), &Key::new("evil", name));
@@ -224,7 +224,7 @@ fn forge(stage: &Stage, name: &str) {
 
 #[tokio::test]
 async fn s25_a_forged_journal_harms_nobody() {
-    // A victim that was moved has a key in which its own UID is not: then MAAS's stamp tells.
+    // The key of a victim that was moved does not contain its current UID: then the stamp in MAAS decides.
     for moved in [false, true] {
         let stage = with_metal(&["bm01"]);
         let before = running(&stage).await;
@@ -240,7 +240,7 @@ async fn s25_a_forged_journal_harms_nobody() {
         stage.port.delete("MaasMachine", &forged);
         stage.some_passes(&forged, 10, 30).await;
         assert_eq!((state(&stage, "bm01").as_str(), stage.mutations().len()), ("Deployed", before), "moved: {moved}");
-        // It stays as long as nobody gives its cluster credentials, and even so the victim is released.
+        // It stays as long as its cluster has no credentials, and the victim is released nevertheless.
         stage.until_gone(&["m"]).await;
         assert_eq!(state(&stage, "bm01"), "Ready", "moved: {moved}");
     }

@@ -1,13 +1,13 @@
-//! A host dies before its VM is of use: the VM is left to the MaasCluster, and another host takes over (S16).
+//! A host dies before its VM is ready: the VM is left to the MaasCluster as a debt, and another host takes over (S16).
 
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-/// More writes than there are from the death of a host to a VM elsewhere.
+/// More writes than between the death of a host and a VM elsewhere.
 const MOST_WRITES: u32 = 80;
 
-/// The host of the one VM dies, and MAAS notices: returns the names of the host and of the VM.
+/// The host of the only VM dies, and MAAS notices: returns the names of the host and of the VM.
 fn host_dies(stage: &Stage) -> (String, String) {
     let host = stage.record("cp-0")["vm"]["place"]["hostName"].as_str().unwrap().to_owned();
     let vm = stage.record("cp-0")["vm"]["name"].as_str().unwrap().to_owned();
@@ -28,7 +28,7 @@ fn is(stage: &Stage, wanted: &str) -> bool {
     state(stage, &name) == wanted
 }
 
-/// The VM runs elsewhere; what is on the dead host is owed, and is removed when it comes back.
+/// The VM runs elsewhere; the one on the dead host is owed, and is removed when the host is back.
 async fn runs_elsewhere(stage: &Stage, (host, vm): (&str, &str)) {
     stage.until_ready(&["cp-0"]).await;
     assert_ne!(stage.object("cp-0")["status"]["lxdHost"], host);

@@ -1,4 +1,4 @@
-//! Hosts that are to be empty: Machines are deleted, a control plane replaces them, and no two of one are missing at a time.
+//! Evacuation of hosts: Machines are deleted, a control plane replaces them, and it never misses two at a time.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-/// A stage whose machines have a control plane over them, which is played as Cluster API behaves.
+/// A stage whose machines have a control plane, simulated as Cluster API behaves.
 pub(crate) struct Scene {
     pub(crate) stage: Stage,
     pub(crate) context: Context,
@@ -68,7 +68,7 @@ pub(crate) fn member(stage: &Stage, name: &str, cluster: &str, control_plane: &V
     stage.port.edit("MaasMachine", &key(name), &json!({ "metadata": { "labels": labels } })).unwrap();
 }
 
-/// Its Node and its control plane say that a Machine is well.
+/// The Node and the control plane report a healthy Machine.
 pub(crate) fn is_well(stage: &Stage, name: &str) {
     let types = [
         "NodeHealthy",
@@ -100,7 +100,7 @@ impl Scene {
         self.stage.port.objects("Machine")
     }
 
-    /// All machines are there, well and none is about to go.
+    /// All machines exist, are healthy, and none is being deleted.
     fn whole(&self) -> bool {
         let machines = self.machines();
         let well = |machine: &&Value| {
@@ -109,13 +109,13 @@ impl Scene {
         machines.iter().filter(well).count() == self.replicas && machines.len() == self.replicas
     }
 
-    /// Machines that are missing or about to be.
+    /// Machines that are missing or being deleted.
     fn missing(&self) -> usize {
         let staying = self.machines().iter().filter(|it| it["metadata"]["deletionTimestamp"].is_null()).count();
         self.replicas.saturating_sub(staying)
     }
 
-    /// Cluster API makes the Machines that are missing, deletes the infrastructure of those that go, and finds their Nodes.
+    /// Cluster API creates missing Machines, deletes the infrastructure of deleted ones, and finds their Nodes.
     fn cluster_api(&mut self) {
         for machine in self.machines() {
             let name = machine["metadata"]["name"].as_str().unwrap().to_owned();
@@ -131,7 +131,7 @@ impl Scene {
                 is_well(&self.stage, &name);
             }
         }
-        // KubeadmControlPlane adds one at a time, and none while one goes.
+        // KubeadmControlPlane adds one at a time, and none while one is being deleted.
         let machines = self.machines();
         let busy = machines.iter().any(|it| !it["metadata"]["deletionTimestamp"].is_null());
         if !busy && machines.len() < self.replicas {
@@ -145,7 +145,7 @@ impl Scene {
         member(&self.stage, &name, "c1", &self.control_plane);
     }
 
-    /// Everybody does something, and five seconds pass. Whether the manager lived through its pass over the hosts.
+    /// Every component acts once, and five seconds pass. Returns whether the manager survived its pass over the hosts.
     async fn round(&mut self) -> bool {
         self.cluster_api();
         let machines = self.stage.port.objects("MaasMachine");
@@ -174,7 +174,7 @@ impl Scene {
         here.map(|machine| machine["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Rounds until nothing is on a host and all machines are there again.
+    /// Rounds until a host has no VMs and all machines exist again.
     async fn until_empty(&mut self, host: &str) {
         for _ in 0..ROUNDS {
             if self.on(host).is_empty() && self.whole() {
@@ -191,7 +191,7 @@ impl Scene {
         }
     }
 
-    /// What the MaasCluster says.
+    /// The MaasCluster's condition.
     fn said(&self) -> (String, String) {
         let cluster = self.stage.port.object("MaasCluster", &key("c1")).unwrap();
         let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -204,7 +204,7 @@ impl Scene {
         self.stage.arrange(json!([{ "machine": { "hostname": host, "tags": tags } }]));
     }
 
-    /// Tags of the VM host of this name, but for MAAS's own.
+    /// Tags of the VM host of this name, except MAAS's own.
     fn tags_of(&self, host: &str) -> Vec<String> {
         self.stage.maas.control().with_model(|model| {
             let hosts = model.db.vm_hosts.values();
@@ -213,7 +213,7 @@ impl Scene {
         })
     }
 
-    /// A MaasMachine of another cluster that is the machine of a host.
+    /// A MaasMachine of the cluster for the machine of a host.
     fn host_object(&self, host: &str) {
         let id = self.stage.maas.control().with_model(|model| {
             let machines = model.db.machines.iter();

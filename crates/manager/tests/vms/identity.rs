@@ -25,7 +25,7 @@ fn state(stage: &Stage, name: &str) -> (String, Option<i64>) {
     })
 }
 
-/// A MAAS elsewhere with one free machine.
+/// Another MAAS with one free machine.
 fn furnish_the_other(stage: &Stage) {
     let statements = json!([
         {"zone": {"name": "az1"}}, {"image": {"name": "ubuntu/jammy"}},
@@ -57,7 +57,7 @@ async fn s05_a_lost_allocation_is_not_forgotten_when_the_user_changes() {
     stage.some_passes(&key("m"), 30, 15).await;
     assert_eq!(taken(&stage), 1, "{:?} {}", stage.mutations(), stage.record("m"));
     assert_eq!(stage.reason("m", "MachineDeployed"), "IdentityChanged");
-    // Back with the former user it is found again, and goes with its object.
+    // With the former user it is found again, and is released with its object.
     stage.use_key(crate::stage::ADMIN);
     stage.advance(60);
     stage.cluster_passes(1).await;
@@ -109,8 +109,8 @@ async fn s07_a_machine_that_another_user_put_under_our_key_gets_no_bootstrap_dat
     stage.arrange(json!([{"machine": {"hostname": "bm01", "status": "Allocated", "owner": "bob"}}]));
     stage.machine("m", json!({}));
     stage.until(&["m"], "waiting", |stage| stage.reason("m", "MachineDeployed") == "NoMachineAvailable").await;
-    // The key is on the object, for everybody who may read it. bob, who is no administrator, allocates a machine under it, and
-    // stamps it as well.
+    // The idempotency key is on the object, for everybody who can read it. bob, who is not an administrator, allocates
+    // a machine under it, and stamps it as well.
     let journal = stage.record("m")["key"].clone();
     let annotations = json!({ "capmaas-key": journal, "capmaas-machine": "default/m" });
     for annotations in [json!({}), annotations] {
@@ -122,7 +122,7 @@ async fn s07_a_machine_that_another_user_put_under_our_key_gets_no_bootstrap_dat
         let told = stage.port.happenings();
         assert!(told.iter().any(|told| told.reason == "NotOurMachine" && told.message.contains("bob's")), "{told:?}");
     }
-    // Another one is taken as soon as there is one, and bob's stays his.
+    // Another machine is allocated as soon as there is one, and bob keeps his.
     stage.arrange(json!([{"machine": {"hostname": "bm02", "zone": "az1", "cpu_count": 4, "memory": 8192}}]));
     stage.until_ready(&["m"]).await;
     assert_eq!(state(&stage, "bm02").0, "Deployed");
@@ -134,7 +134,7 @@ async fn s07_a_machine_that_another_user_put_under_our_key_gets_no_bootstrap_dat
 async fn s06_a_machine_of_the_same_id_in_another_maas_is_not_a_live_node_of_this_one() {
     let stage = with_metal(&["bm01"]);
     let id = stage.maas.control().with_model(|model| model.db.by_hostname["bm01"].clone());
-    // A cluster in a staging MAAS that was cloned from this one has a machine of the same id.
+    // A cluster in a staging MAAS that was cloned from this one has a machine with the same ID.
     stage.create(json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine",
         "metadata": {

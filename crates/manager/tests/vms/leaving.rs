@@ -1,4 +1,4 @@
-//! A VM that shall be gone.
+//! Deletion of a VM.
 
 use serde_json::json;
 

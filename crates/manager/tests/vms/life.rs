@@ -84,7 +84,7 @@ async fn s02_a_manager_that_dies_between_making_a_vm_and_writing_it_down_finds_i
     let mut stage = Stage::new();
     stage.vm("cp-0");
     stage.until(&["cp-0"], "composing", |stage| stage.mutations().contains(&"vm-host.compose".to_owned())).await;
-    // As if the pass had been cut off right after the request: the intent is on record and nothing else.
+    // As if the pass had been interrupted right after the request: only the intent is journaled.
     stage.restart();
     stage.until_ready(&["cp-0"]).await;
     assert_eq!((stage.in_maas().len(), stage.in_lxd().len()), (1, 1));

@@ -1,4 +1,5 @@
-//! Machines, VMs above all: the real gather, decide and apply over objects in memory and a simulated MAAS with made-up LXD hosts.
+//! Machines, mostly VMs: the real observe, decide and perform on in-memory objects and a simulated MAAS with fake LXD
+//! hosts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bridge;

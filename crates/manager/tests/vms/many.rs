@@ -7,7 +7,7 @@ use futures::future::join_all;
 
 use crate::stage::Stage;
 
-/// Cores and memory of a host, and of a VM as the stage asks for it.
+/// Cores and memory of a host, and of a VM on this stage.
 const HOST: (u32, u32) = (16, 65536);
 const CORES: u32 = 2;
 
@@ -40,10 +40,10 @@ async fn go22_fifty_vms_that_are_made_at_once_on_seven_hosts_all_run_and_none_ho
         *in_zone.entry(object["status"]["failureDomain"].to_string()).or_default() += 1;
     }
     assert!(on_host.len() == 7 && on_host.values().all(|cores| *cores <= HOST.0), "{on_host:?}");
-    // Two zones have two hosts and one has three: 16, 16 and 18 is all that fits.
+    // Two zones have two hosts and one has three: only 16, 16 and 18 fit.
     let mut counts: Vec<u32> = in_zone.into_values().collect();
     counts.sort_unstable();
     assert_eq!(counts, [16, 16, 18]);
-    // The promises were kept apart before MAAS had to: nothing was made in vain.
+    // The ledger kept the claims apart, MAAS did not have to refuse any: no request was wasted.
     assert_eq!((stage.maas.control().effective("compose"), stage.in_lxd().len()), (50, 50));
 }

@@ -1,4 +1,4 @@
-//! Physical machines whose MAAS dies or answers twice.
+//! Bare metal with a MAAS that crashes or answers twice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::stage::Stage;
 
-/// More writes than there are in giving a machine back.
+/// More writes than the release of a machine has.
 const MOST_WRITES: u32 = 50;
 
 fn with_metal(names: &[&str]) -> Stage {
@@ -21,7 +21,7 @@ fn with_metal(names: &[&str]) -> Stage {
     stage
 }
 
-/// MAAS's words for the state of a machine, and who has it.
+/// The MAAS state of a machine, and whether it has an owner.
 fn state(stage: &Stage, name: &str) -> (String, bool) {
     stage.maas.control().with_model(|model| {
         let machine = model.db.machines.values().find(|machine| machine.hostname == name).unwrap();
@@ -53,7 +53,7 @@ async fn a_node_is_labelled_together_with_its_name_and_never_again() {
     stage.port.workload_answers(&cluster, true);
     let addresses = stage.object("m")["status"]["addresses"].as_array().cloned().unwrap();
     let addresses = addresses.iter().filter_map(|address| address["address"].as_str().map(str::to_owned)).collect();
-    // Somebody was faster with one of them.
+    // Somebody else has already set one of them.
     let labels = [("example.com/rack".to_owned(), "r8".to_owned())].into();
     let node = Node { name: "bm01".into(), addresses, labels, ..Node::default() };
     stage.port.put_node(&cluster, node);
@@ -64,7 +64,7 @@ async fn a_node_is_labelled_together_with_its_name_and_never_again() {
     let expected = ["example.com/rack=r8", "topology.kubernetes.io/region=north", "topology.kubernetes.io/zone=az1"];
     assert_eq!(labels(&stage.port.node_of(&cluster, "bm01").unwrap()), expected);
 
-    // Cluster API knows the Node from now on; whoever takes a label away is right.
+    // From now on Cluster API knows the Node; a label that somebody removes stays removed.
     stage.port.set_status("Machine", &Key::new("default", "m"), json!({ "nodeRef": { "name": "bm01" } })).unwrap();
     let node = stage.port.node_of(&cluster, "bm01").unwrap();
     stage.port.put_node(&cluster, Node { labels: BTreeMap::new(), ..node });
@@ -79,7 +79,7 @@ async fn s20_power_that_only_the_silent_node_tells_of_comes_back() {
     stage.until_ready(&["m"]).await;
     let id = system_id(&stage, "bm01");
     let turned_on = |stage: &Stage| stage.mutations().iter().filter(|kind| *kind == "machine.power_on").count();
-    // MAAS looks every few minutes, and a new one writes no event about what it finds.
+    // MAAS polls the power state every few minutes, and a newer MAAS logs no event about the result.
     stage.maas.control().with_model(|model| model.lose_power(&id));
     let node = |ready: &str| {
         let conditions =
@@ -125,7 +125,7 @@ async fn a_machine_that_a_killed_maas_left_releasing_is_told_and_let_go_once_a_p
     assert_eq!(stage.mutations().iter().filter(|kind| *kind == "machine.release").count(), releases);
 }
 
-/// A machine that is being given back, whose wiping of disks MAAS has forgotten, and which is off.
+/// A machine that is powered off and being released, whose disk erasing MAAS has forgotten.
 async fn with_a_forgotten_wiping() -> Stage {
     let stage = with_metal(&["bm01"]);
     stage.machine("m", json!({ "release": { "erase": "quick" } }));
@@ -138,7 +138,7 @@ async fn with_a_forgotten_wiping() -> Stage {
     stage
 }
 
-/// How often MAAS was told to give the wiping up, and to release.
+/// How often MAAS was told to abort the erasing, and to release.
 fn told(stage: &Stage) -> (usize, usize) {
     let sent = stage.mutations();
     let of = |kind: &str| sent.iter().filter(|sent| *sent == kind).count();
@@ -153,7 +153,7 @@ async fn a_wiping_of_disks_that_a_killed_maas_forgot_is_begun_anew_once_the_mach
     assert_eq!(told(&stage), (1, 2), "{:?}", stage.mutations());
 }
 
-/// Whether the manager died at this write; it has given the wiping up once and released once more all the same.
+/// Returns whether the manager died at this write; either way it has aborted the erasing once and released once more.
 async fn a_forgotten_wiping_ends(number: u32, after: bool) -> bool {
     let mut stage = with_a_forgotten_wiping().await;
     stage.crash.light_for_writes(number, after);
@@ -181,7 +181,7 @@ async fn a_manager_that_dies_at_any_write_of_a_forgotten_wiping_gives_it_up_once
     let mut deaths = 0;
     for number in (0..MOST_WRITES).step_by(5) {
         let places = (number..number + 5).flat_map(|number| [(number, false), (number, true)]);
-        // A MAAS that is down is waited for in real time, so several stories are told at once.
+        // The wait for a MAAS that is down takes real time, so several cases run concurrently.
         let died =
             futures::future::join_all(places.map(|(number, after)| a_forgotten_wiping_ends(number, after))).await;
         deaths += died.iter().filter(|died| **died).count();
@@ -206,7 +206,7 @@ async fn s15_a_machine_that_is_paused_between_two_steps_in_a_row_is_not_deployed
         .port
         .edit("MaasMachine", &key, &json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": "" } } }))
         .unwrap();
-    // The pass knows the object from before, and the API server knows better.
+    // The pass carries an outdated object, and the API server has the current one.
     let next = reconcile_knowing(&stage.context, &key, &mut known).await.unwrap();
     assert_eq!(next, Requeue::After(Duration::from_millis(500)));
     assert_eq!(reconcile_knowing(&stage.context, &key, &mut known).await.unwrap(), Requeue::OnChange);
@@ -214,7 +214,7 @@ async fn s15_a_machine_that_is_paused_between_two_steps_in_a_row_is_not_deployed
     assert_eq!(stage.condition("m", "Paused")["status"], "True");
 }
 
-/// Two machines under the key of one object: what a lost answer can lead to.
+/// Two machines under the idempotency key of one object: a possible result of a lost answer.
 async fn allocated_twice(stage: &Stage) -> String {
     stage.machine("m", json!({}));
     stage.until(&["m"], "a machine", |stage| state(stage, "bm01").1 || state(stage, "bm02").1).await;
@@ -231,7 +231,7 @@ async fn s04_a_second_machine_is_followed_until_it_is_ready_and_off_whatever_goe
     let other = allocated_twice(&stage).await;
     stage.until(&["m"], "written down", |stage| !stage.record("m")["extra"].is_null()).await;
     stage.restart();
-    // The answer to its release is lost, and then MAAS fails at it.
+    // The answer to its release is lost, and then the release fails.
     stage.arrange(json!([{"machine": {"hostname": other, "power": "on", "next": {"release": "fail"}}}]));
     stage.fault(json!({ "match": { "kind": "machine.release", "machine": other }, "when": "after", "do": "reset" }));
     stage.until_ready(&["m"]).await;

@@ -1,4 +1,4 @@
-//! Hosts under VMs of two clusters that come to one MAAS with an identity each.
+//! Hosts with VMs of two clusters that use one MAAS with different identities.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::evacuation::{Scene, TAG, control_plane, is_well, key, member};
 use crate::stage::{ELSEWHERE, Stage};
 
-/// A second cluster with a control plane of three, `dp-0` to `dp-2`, and with an identity of its own for the same MAAS.
+/// A second cluster with a control plane of three, `dp-0` to `dp-2`, and its own identity for the same MAAS.
 async fn neighbour(stage: &Stage) {
     const CAROL: &str = "cc:tc:CANARYcarol";
     stage.arrange(json!([{ "user": { "name": "carol", "admin": true, "key": CAROL } }]));
@@ -45,7 +45,7 @@ async fn neighbour(stage: &Stage) {
     }
 }
 
-/// An API server that takes its time to delete.
+/// An API server that is slow to delete.
 #[derive(Debug)]
 struct Slow(MemoryKubernetes);
 
@@ -74,7 +74,7 @@ fn leaving(scene: &Scene) -> Vec<String> {
     leaving.map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A host that shall be empty with one VM of each cluster on it, and room for one elsewhere.
+/// A host to be evacuated with one VM of each cluster on it, and room for one elsewhere.
 async fn one_room_for_two() -> Scene {
     let stage = Stage::bare();
     for number in 1..=3 {
@@ -120,7 +120,7 @@ async fn s05_a_machine_is_not_deleted_through_the_identity_of_another_cluster() 
     let mut scene = Scene::new(Stage::new(), 3).await;
     neighbour(&scene.stage).await;
     scene.tag("host1", &[TAG]);
-    // Nothing of the first cluster can be replaced until somebody has seen to its credentials.
+    // No Machine of the first cluster can be replaced until somebody fixes its credentials.
     scene.stage.use_endpoint(ELSEWHERE);
     scene.restart();
     for _ in 0..4 {

@@ -1,11 +1,11 @@
-//! Odd inputs, and the sentence that each of them gets.
+//! Invalid inputs, and the message for each.
 
 use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-/// What is asked for, the reason that is given, and words of the sentence.
+/// The spec, the expected reason, and words of the expected message.
 struct Case {
     spec: Value,
     reason: &'static str,

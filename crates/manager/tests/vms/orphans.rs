@@ -1,4 +1,4 @@
-//! VMs that LXD has and MAAS does not know, on hosts whose agent tells what is there.
+//! VMs that LXD has and MAAS does not know, on hosts whose agent reports its instances.
 
 use capmaas_manager::kubernetes::{Key, Node};
 use serde_json::json;
@@ -9,7 +9,7 @@ fn host_cluster() -> Key {
     Key::new("default", "hosts")
 }
 
-/// The three hosts are machines of a cluster of their own.
+/// The three hosts are machines of a separate cluster.
 fn of_a_cluster(stage: &Stage) {
     stage.port.workload_answers(&host_cluster(), true);
     for number in 1..=3 {
@@ -28,7 +28,7 @@ fn of_a_cluster(stage: &Stage) {
     }
 }
 
-/// Their agents write down what is in LXD, and on request somebody else's VM besides.
+/// Their agents report what is in LXD, and additional VMs of others on request.
 fn agents_report(stage: &Stage, besides: &[&str]) {
     for number in 1..=3 {
         let name = format!("host{number}");
@@ -53,7 +53,7 @@ fn agents_report(stage: &Stage, besides: &[&str]) {
     }
 }
 
-/// MAAS dies after LXD has made the VM and before it is in the database.
+/// MAAS dies after LXD has created the VM and before it is in the database.
 async fn orphaned(stage: &Stage) -> String {
     of_a_cluster(stage);
     agents_report(stage, &[]);

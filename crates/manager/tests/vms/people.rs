@@ -33,14 +33,14 @@ async fn passes(stage: &Stage, name: &str, times: usize, seconds: u64) {
     }
 }
 
-/// What somebody writes onto the MaasCluster.
+/// Somebody writes this debt onto the MaasCluster.
 fn owe(stage: &Stage, debt: &Value) {
     let text = json!([debt]).to_string();
     let note = json!({ "metadata": { "annotations": { "infrastructure.cluster.x-k8s.io/vm-debts": text } } });
     stage.port.edit("MaasCluster", &key("c1"), &note).unwrap();
 }
 
-/// Somebody makes a VM by hand and has not taken it yet.
+/// Somebody composes a VM by hand and has not allocated it yet.
 async fn by_hand(stage: &Stage, name: &str) {
     let object = stage.port.object("MaasCluster", &key("c1")).unwrap();
     let object: capmaas_api::MaasCluster = serde_json::from_value(object).unwrap();
@@ -117,7 +117,7 @@ async fn s27_a_vm_that_somebody_made_by_hand_is_not_removed_for_an_annotation() 
 
 #[tokio::test]
 async fn s27_what_is_no_vm_is_not_deleted_even_if_a_decision_says_so() {
-    // The journal of a VM whose id somebody replaced by that of a server that nobody has.
+    // The journal of a VM, with its ID replaced by that of a server that nobody has allocated.
     let stage = with_metal("bm01");
     stage.vm("m");
     stage.until(&["m"], "a VM", |stage| stage.record("m")["machine"].is_string()).await;

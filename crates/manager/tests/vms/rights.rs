@@ -1,4 +1,5 @@
-//! What whoever may write an object can do with it, and what not. docs/security.md says the same in a table that names these.
+//! What a user with write access to an object can and cannot do with it. The table in docs/security.md names these
+//! tests.
 
 use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Slow BMCs, machines that come again, clocks that were ahead.
+//! Slow BMCs, machines that are allocated again, clocks that were ahead.
 
 use capmaas_core::plan::Requeue;
 use capmaas_manager::kubernetes::Key;
@@ -26,7 +26,7 @@ fn status(stage: &Stage, name: &str) -> String {
     stage.maas.control().with_model(|model| model.db.machines[&model.db.by_hostname[name]].status.name().to_owned())
 }
 
-/// Passes as often as they are asked for, for so many seconds.
+/// Runs passes as often as requested, for this many seconds.
 async fn lives(stage: &Stage, name: &str, most: u64) -> u64 {
     let mut seconds = 0;
     while seconds < most {
@@ -90,7 +90,7 @@ async fn s14_an_ordinary_deletion_is_not_slower_for_it() {
 #[tokio::test]
 async fn s17_a_machine_that_failed_and_cannot_be_tagged_is_not_taken_and_given_back_for_ever() {
     let stage = with_metal(&["bm01"]);
-    // No administrator: the tag that would keep the machine away is refused.
+    // Not an administrator: the tag that would quarantine the machine is refused.
     stage.use_key(BOB);
     stage.arrange(json!([{"machine": {"hostname": "bm01", "next": {"deploy": "fail"}}}]));
     stage.machine("m", json!({}));
@@ -111,7 +111,7 @@ async fn s17_nor_once_its_quarantine_is_over() {
     lives(&stage, "m", 3600).await;
     assert_eq!(sent(&stage, "machines.allocate"), 3, "{:?}", stage.mutations());
     assert_eq!(stage.reason("m", "MachineDeployed"), "AttemptsExhausted");
-    // It came back after a while: another object gets it.
+    // It was returned after a while: another object gets it.
     stage.machine("n", json!({}));
     stage.until_ready(&["n"]).await;
 }

@@ -25,15 +25,15 @@ use crate::crash::{Crash, Mortal};
 use crate::lxd_host::lxd_host;
 
 pub(crate) const ADMIN: &str = "consumer:token:CANARYsecret";
-/// Where the second MAAS answers.
+/// The endpoint of the second MAAS.
 pub(crate) const ELSEWHERE: &str = "http://other.test:5240/MAAS";
-/// The key of a user who sees no machine of another.
+/// The key of a user who cannot see the machines of others.
 pub(crate) const BOB: &str = "cb:tb:CANARYbob";
 const START: i64 = 1_794_772_800;
-/// Passes until a machine must have come to where it should.
+/// The number of passes after which a machine must have reached its goal.
 const MOST_PASSES: usize = 120;
 
-/// MAAS refuses only time stamps that are old, and tests let hours pass.
+/// MAAS only refuses old timestamps, and tests let hours pass.
 struct Ahead;
 
 impl Environment for Ahead {
@@ -136,7 +136,7 @@ impl Stage {
         self.host_in(number, &format!("az{number}"), (cores, memory));
     }
 
-    /// A host in a zone, with so many cores and so much memory.
+    /// A host in a zone, with this many cores and this much memory.
     pub(crate) fn host_in(&self, number: u32, zone: &str, size: (u32, u32)) {
         self.arrange(lxd_host(number, zone, size));
     }
@@ -181,7 +181,7 @@ impl Stage {
         self.port.create(object).unwrap()
     }
 
-    /// A Machine of the control plane, its bootstrap data and its MaasMachine, with this in the spec.
+    /// A control plane Machine, its bootstrap data and its MaasMachine, with these fields in the spec.
     pub(crate) fn machine(&self, name: &str, spec: Value) {
         self.create(json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" },
@@ -218,7 +218,7 @@ impl Stage {
         reconcile(&self.context, &Key::new("default", name)).await.unwrap()
     }
 
-    /// One pass; whether the manager lived through it.
+    /// One pass; returns whether the manager survived it.
     pub(crate) async fn lives(&self, name: &str) -> bool {
         tokio::select! {
             biased;
@@ -227,7 +227,7 @@ impl Stage {
         }
     }
 
-    /// The manager dies: whatever it kept in memory is gone.
+    /// The manager dies: everything that it kept in memory is gone.
     pub(crate) fn restart(&mut self) {
         let both = (&self.maas, &self.other);
         self.context = context(&self.clock, &self.port, both, &self.keeper, &self.crash);
@@ -239,7 +239,7 @@ impl Stage {
         self.other.advance(Duration::from_secs(seconds));
     }
 
-    /// Passes over these machines in turn, with the time that they ask for in between, until the question is answered yes.
+    /// Runs passes over these machines in turn, with the requested delays, until `reached` holds.
     pub(crate) async fn until(&self, names: &[&str], what: &str, mut reached: impl FnMut(&Self) -> bool) {
         for _ in 0..MOST_PASSES {
             if reached(self) {
@@ -299,7 +299,7 @@ impl Stage {
         self.port.edit("ConfigMap", &config, &json!({ "data": { "maasEndpoint": endpoint } })).unwrap();
     }
 
-    /// Passes over one machine, so many seconds apart, as long as it is there.
+    /// Passes over one machine, this many seconds apart, as long as it exists.
     pub(crate) async fn some_passes(&self, key: &Key, times: usize, seconds: u64) {
         for _ in 0..times {
             if self.port.object("MaasMachine", key).is_none() {
@@ -310,7 +310,7 @@ impl Stage {
         }
     }
 
-    /// Switches the host of a VM off, with its LXD, or on again.
+    /// Powers the host of a VM off, with its LXD, or on again.
     pub(crate) fn power_of_host(&self, host: &str, power: &str) {
         let address = crate::lxd_host::address(host.trim_start_matches("host").parse().unwrap());
         self.arrange(json!([
@@ -318,19 +318,19 @@ impl Stage {
         ]));
     }
 
-    /// What the MaasCluster owes.
+    /// The debts of the MaasCluster.
     pub(crate) fn debts(&self) -> String {
         let object = self.port.object("MaasCluster", &Key::new("default", "c1")).unwrap();
         let owed = &object["metadata"]["annotations"]["infrastructure.cluster.x-k8s.io/vm-debts"];
         owed.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Looks after the MaasCluster so many times, a minute apart.
+    /// Runs this many passes over the MaasCluster, a minute apart.
     pub(crate) async fn cluster_passes(&self, times: usize) {
         self.cluster_passes_every(60, times).await;
     }
 
-    /// The same with so many seconds in between.
+    /// The same with this many seconds in between.
     pub(crate) async fn cluster_passes_every(&self, seconds: u64, times: usize) {
         let context = capmaas_manager::cluster::Context {
             kubernetes: self.context.kubernetes.clone(),

@@ -1,4 +1,4 @@
-//! What goes wrong on the way, and each of the six kinds of failure.
+//! Failures along the way, and each of the six kinds of refusal.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-/// What cannot be had is asked for again after half a minute.
+/// A request that cannot be fulfilled is retried after half a minute.
 const RETRY: Requeue = Requeue::After(Duration::from_secs(30));
-/// What can be done about it is done at once.
+/// A problem that can be fixed is fixed immediately.
 const AT_ONCE: Requeue = Requeue::NOW;
 
-/// Passes until the condition has this reason, then its whole self; that very pass asks to be repeated as said.
+/// Runs passes until the condition has this reason, and returns it; that pass must request this requeue.
 async fn refused(stage: &Stage, type_: &str, reason: &str, again: Requeue) -> Value {
     for _ in 0..60 {
         let asked = stage.pass("cp-0").await;
@@ -85,7 +85,7 @@ async fn hosts_that_are_all_off_are_host_unavailable_and_looked_at_again() {
 async fn hosts_that_do_not_answer_are_host_unavailable_and_another_one_takes_over() {
     let stage = Stage::new();
     stage.vm("cp-0");
-    // MAAS believes in the host until it has to work with it.
+    // MAAS considers the host available until it has to use it.
     stage.fault(json!({
         "match": { "kind": "vm-host.compose" }, "do": "status", "status": 503, "content_type": "text/plain",
         "body": "Failed talking to pod: Failed to connect to the LXD REST API.",
@@ -170,7 +170,7 @@ async fn s10_a_vm_that_somebody_takes_first_is_theirs_and_another_one_is_made() 
 async fn s12_a_vm_that_only_lxd_knows_is_left_to_a_person_where_a_refresh_could_harm_others() {
     let stage = Stage::new();
     stage.vm("cp-0");
-    // MAAS dies after LXD has made the VM and before it is in the database.
+    // MAAS dies after LXD has created the VM and before it is in the database.
     stage.fault(json!({ "match": { "kind": "vm-host.compose" }, "when": "before", "do": "kill", "down_seconds": 20 }));
     stage.until_ready(&["cp-0"]).await;
     assert_eq!(stage.mutations().iter().filter(|kind| kind.contains("refresh")).count(), 0);

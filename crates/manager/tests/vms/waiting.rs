@@ -1,4 +1,4 @@
-//! Machines that MAAS refuses something wait, whatever wakes them meanwhile (S26).
+//! Machines whose requests MAAS refuses wait, whatever wakes them in the meantime (S26).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn asked(stage: &Stage, kind: &str) -> usize {
     stage.maas.control().ledger(Some(kind)).len()
 }
 
-/// Passes every second, as if something woke the machine all the time.
+/// A pass every second, as if something woke the machine all the time.
 async fn woken_for(stage: &Stage, seconds: u64) -> Requeue {
     let mut requeue = Requeue::OnChange;
     for _ in 0..seconds {

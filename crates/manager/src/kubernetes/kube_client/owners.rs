@@ -1,4 +1,4 @@
-//! Machines and what owns them, over an API server.
+//! Machines and their owners, backed by an API server.
 
 use async_trait::async_trait;
 use capmaas_api::capi::Machine;

@@ -24,7 +24,7 @@ use super::{
 use crate::clock::Clock;
 use crate::machine_index::MachineIndex;
 
-/// Kubernetes in memory: objects with versions, generations, finalizers, owners and a status of their own, and the Nodes
+/// Kubernetes in memory: objects with versions, generations, finalizers, owners and a status subresource, and the Nodes
 /// of workload clusters. Clones share the same objects, which therefore survive a simulated crash of the manager.
 #[derive(Clone, Debug)]
 pub struct MemoryKubernetes {
@@ -32,13 +32,12 @@ pub struct MemoryKubernetes {
     state: Arc<Mutex<State>>,
 }
 
-/// An object as a write left it.
+/// An object as written by one write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     pub kind: String,
-    /// Its name.
     pub key: Key,
-    /// The object; none if it is gone.
+    /// The object; `None` if it is gone.
     pub object: Option<Value>,
 }
 
@@ -47,19 +46,19 @@ struct State {
     objects: Objects,
     happenings: Vec<ObjectEvent>,
     secrets_are_hidden: bool,
-    /// MaasMachines as they were decoded last, with their versions: every pass asks for all of them.
+    /// Decoded MaasMachines with their versions: every pass reads all of them.
     decoded: BTreeMap<Key, (Value, Arc<MaasMachine>)>,
     machine_index: MachineIndex,
     census_is_behind: bool,
     answering: BTreeSet<Key>,
     nodes: BTreeMap<(Key, String), Node>,
     node_versions: u64,
-    /// What workload clusters hold besides their Nodes.
+    /// Objects of workload clusters other than Nodes.
     workloads: BTreeMap<(Key, Which), Value>,
 }
 
 impl MemoryKubernetes {
-    /// An empty one. Time stamps are taken from `clock`.
+    /// An empty one. Timestamps come from `clock`.
     pub fn new(clock: Clock) -> Self {
         Self { clock, state: Arc::default() }
     }
@@ -73,12 +72,11 @@ impl MemoryKubernetes {
         self.state().objects.create(object, self.clock.now())
     }
 
-    /// An object of any kind as it is stored.
+    /// An object of any kind as stored.
     pub fn object(&self, kind: &str, key: &Key) -> Option<Value> {
         self.state().objects.get(kind, key).cloned()
     }
 
-    /// All objects of a kind.
     pub fn objects(&self, kind: &str) -> Vec<Value> {
         self.state().objects.of_kind(kind).map(|(_, object)| object.clone()).collect()
     }
@@ -103,7 +101,7 @@ impl MemoryKubernetes {
         state.objects.collect_garbage(self.clock.now());
     }
 
-    /// Every version that was stored since the last call, in order, with its kind and key: what watches would deliver.
+    /// Every version stored since the last call, in order, with its kind and key: what watches would deliver.
     pub fn take_versions(&self) -> Vec<Version> {
         let versions = self.state().objects.take_changes();
         versions.into_iter().map(|((kind, key), object)| Version { kind, key, object }).collect()
@@ -114,17 +112,17 @@ impl MemoryKubernetes {
         self.take_versions().into_iter().map(|version| (version.kind, version.key)).collect()
     }
 
-    /// Everything that was published so far.
+    /// All events published so far.
     pub fn happenings(&self) -> Vec<ObjectEvent> {
         self.state().happenings.clone()
     }
 
-    /// Whether the machine index stays as it is from now on, as if the watch brought nothing new.
+    /// Whether the machine index stops following changes from now on, like a watch that lags behind.
     pub fn let_census_lag(&self, behind: bool) {
         self.state().census_is_behind = behind;
     }
 
-    /// Whether questions about Secrets remain without an answer from now on.
+    /// Whether reads of Secrets fail from now on.
     pub fn hide_secrets(&self, hidden: bool) {
         self.state().secrets_are_hidden = hidden;
     }
@@ -152,19 +150,18 @@ impl MemoryKubernetes {
         self.state().nodes.get(&(cluster.clone(), name.to_owned())).cloned()
     }
 
-    /// Puts an object into a workload cluster as it is, its status included.
+    /// Puts an object into a workload cluster as it is, including its status.
     pub fn put_workload_object(&self, cluster: &Key, object: Value) {
         if let Some(which) = Which::of(&object) {
             self.state().workloads.insert((cluster.clone(), which), object);
         }
     }
 
-    /// Removes an object of a workload cluster.
     pub fn delete_workload_object(&self, cluster: &Key, which: &Which) {
         self.state().workloads.remove(&(cluster.clone(), which.clone()));
     }
 
-    /// Everything that a workload cluster holds besides its Nodes.
+    /// All objects of a workload cluster other than Nodes.
     pub fn workload_objects(&self, cluster: &Key) -> Vec<Value> {
         let state = self.state();
         let of_cluster = state.workloads.iter().filter(|((of, _), _)| of == cluster);
@@ -175,7 +172,7 @@ impl MemoryKubernetes {
         self.object(kind, key).map(|object| decode(kind, key, object)).transpose()
     }
 
-    /// Changes a Node that is still as it was read, and gives it another version.
+    /// Changes a Node that still has the version that was read, and increments the version.
     fn change_node(
         &self,
         cluster: &Key,
@@ -207,7 +204,7 @@ impl MemoryKubernetes {
     }
 }
 
-/// What applying does to the fields that we own: maps are merged, everything else is replaced.
+/// The effect of server-side apply on our fields: maps are merged, everything else is replaced.
 fn applied(target: &mut Value, manifest: &Value) {
     match (target.as_object_mut(), manifest.as_object()) {
         (Some(target), Some(fields)) => {

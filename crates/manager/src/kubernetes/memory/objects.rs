@@ -1,4 +1,4 @@
-//! Stored objects and what an API server does to them on its own: versions, generations, finalizers, owners.
+//! Stored objects and the API server's own bookkeeping: versions, generations, finalizers, owners.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,13 +10,12 @@ use super::super::{Error, ErrorKind, Guard, Key, Result};
 /// Kind and key of a stored object.
 pub(super) type Id = (String, Key);
 
-/// Everything that is stored.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     stored: BTreeMap<Id, Value>,
     versions: u64,
     uids: u64,
-    /// Each object as every write left it; without one if it is gone.
+    /// Each object as left by every write; `None` if it is gone.
     changes: VecDeque<(Id, Option<Value>)>,
 }
 
@@ -33,7 +32,7 @@ impl Objects {
         self.changes.drain(..).collect()
     }
 
-    /// Stores a new object. As with a status subresource, a status that comes along is dropped.
+    /// Stores a new object. As with a status subresource, a status in the manifest is dropped.
     pub(super) fn create(&mut self, mut object: Value, now: Timestamp) -> Result<Value> {
         let id = id_of(&object);
         if self.stored.contains_key(&id) {
@@ -64,7 +63,7 @@ impl Objects {
         }
         let mut after = before.clone();
         merge(&mut after, patch);
-        // What a writer cannot change.
+        // Fields that a writer cannot change.
         for field in ["uid", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace"] {
             restore(metadata(&mut after), field, &before["metadata"][field]);
         }
@@ -97,7 +96,7 @@ impl Objects {
         Ok(self.put(id.clone(), after))
     }
 
-    /// Replaces the status, keeping conditions of other types.
+    /// Replaces the status, but keeps conditions of other types.
     pub(super) fn apply_status(&mut self, id: &Id, guard: Option<&Guard>, mut status: Value) -> Result<Guard> {
         let doing = || format!("write the status of the {} {}", id.0, id.1);
         let Some(before) = self.stored.get(id) else {
@@ -136,7 +135,7 @@ impl Objects {
         }
     }
 
-    /// What the garbage collector would delete: objects whose owners are all gone.
+    /// Deletes objects whose owners are all gone, as the garbage collector does.
     pub(super) fn collect_garbage(&mut self, now: Timestamp) {
         loop {
             let uids: Vec<&str> =
@@ -157,7 +156,7 @@ impl Objects {
     }
 
     fn put(&mut self, id: Id, mut object: Value) -> Value {
-        // Writing what is there already is no write.
+        // A write without a change is a no-op.
         if self.stored.get(&id) == Some(&object) {
             return object;
         }
@@ -184,7 +183,7 @@ fn finalizers(object: &Value) -> Vec<&Value> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().collect()
 }
 
-/// The metadata of an object, made if it has none.
+/// The metadata of an object, created if it has none.
 fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());

@@ -1,4 +1,4 @@
-//! Machines and what owns them, in memory.
+//! Machines and their owners, in memory.
 
 use async_trait::async_trait;
 use capmaas_api::capi::Machine;

@@ -1,6 +1,8 @@
-//! Passes over many objects: one object's never at the same time, not too many at once, and none behind a tenant's that hang.
+//! Schedules passes over many objects: never two over the same object, a bounded number at once, and none blocked by
+//! another tenant's hanging passes.
 //!
-//! kube's controller begins what is due in no order, knows no tenants, and counts a pass that hangs like one that works.
+//! kube's controller starts due passes in no particular order, knows no tenants, and counts a hanging pass like a
+//! working one.
 
 mod queue;
 
@@ -19,11 +21,11 @@ use self::queue::Queue;
 pub(crate) use self::queue::Turn;
 use crate::key::Key;
 
-/// Passes over every object that is asked for, until `stop`; then those under way come to their end, and whoever still waits is
-/// left to the next manager.
+/// Runs a pass over every requested object until `stop`. Then running passes finish, and waiting objects are left to
+/// the next manager.
 ///
-/// A pass answers when it wants to be repeated, if nothing happens before. `turn` tells in whose turn an object is looked at;
-/// `None` if there is no such object.
+/// A pass returns when it wants to be repeated if nothing else triggers it. `turn` returns the scheduling class of an
+/// object, or `None` if the object does not exist.
 pub(super) async fn dispatch<Pass>(
     asked: impl Stream<Item = Key>,
     at_once: u16,
@@ -57,10 +59,10 @@ pub(super) async fn dispatch<Pass>(
             Some(ended) = passes.join_next() => {
                 let Some((object, wait)) = outcome(ended) else { continue };
                 if queue.end(&object) {
-                    // What it asked for is superseded: the pass to come will know better.
+                    // The requested delay is obsolete: the next pass decides again.
                     ask(&mut queue, object);
                 } else if let Some(run_at) = wait.and_then(|wait| Instant::now().checked_add(wait)) {
-                    // The other end is in this function.
+                    // The receiver lives in this function.
                     let _ = repeat.unbounded_send(ScheduleRequest { message: object, run_at });
                 }
             }
@@ -71,18 +73,18 @@ pub(super) async fn dispatch<Pass>(
     }
 }
 
-/// When a pass that asked for this wait is repeated: not before, because what was refused would still be held (S26), and up to a quarter
-/// later, so that many do not come in step.
+/// When to repeat a pass that asked for this delay: not earlier, because a refused request would still be held back
+/// (S26), and up to a quarter later, so that many passes do not run in lockstep.
 pub(super) fn spread(wait: Duration) -> Duration {
     wait.mul_f64(rand::rng().random_range(1.0..1.25))
 }
 
-/// What a pass has answered. A panic in it goes on here, as if there were no task in between.
+/// The result of a pass. A panic in it is resumed here, as if there were no task in between.
 fn outcome<T>(ended: Result<T, JoinError>) -> Option<T> {
     match ended.map_err(JoinError::try_into_panic) {
         Ok(answer) => Some(answer),
         Err(Ok(cause)) => resume_unwind(cause),
-        // Cancelled, which happens only when everything ends.
+        // Cancelled, which happens only at shutdown.
         Err(Err(_)) => None,
     }
 }
@@ -104,7 +106,7 @@ mod tests {
         Turn { tenant: tenant.to_owned(), cluster: "c".to_owned(), is_newcomer: false }
     }
 
-    /// Begins and ends of passes, with the second in which they happened.
+    /// Starts and ends of passes, with the second in which they happened.
     #[derive(Clone)]
     struct Diary {
         began: Instant,
@@ -125,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Passes of three seconds that want to be repeated after ten, once.
+    /// Passes that take three seconds and ask to be repeated after ten, once.
     fn slow_passes(diary: &Diary) -> impl Fn(Key) -> futures::future::BoxFuture<'static, Option<Duration>> + use<> {
         let diary = diary.clone();
         move |machine| {

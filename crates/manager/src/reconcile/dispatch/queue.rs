@@ -1,6 +1,6 @@
-//! Whose turn it is. When a thousand objects are asked for at once, those that are half way must not wait behind all that have not
-//! begun: MAAS has deployed them, or given them back, and somebody waits for that. Nor does one tenant's trouble keep another
-//! one's objects waiting (S29).
+//! Fair scheduling. When a thousand objects are due at once, those in progress must not wait behind all that have not
+//! started: MAAS has deployed or released their machines, and somebody waits for that. And problems of one tenant must
+//! not delay another tenant's objects (S29).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -9,33 +9,34 @@ use tokio::time::Instant;
 
 use crate::key::Key;
 
-/// A pass that takes longer waits for somebody: it does no work, and its place is given to another one.
+/// A pass that takes longer is waiting for a response, not working: its slot is given to another pass.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// In whose turn an object is looked at.
+/// The scheduling class of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Turn {
-    /// Whose MAAS it needs: one that hangs holds up its own objects only.
+    /// The MAAS identity that it uses: a MAAS that hangs delays only its own objects.
     pub(crate) tenant: String,
-    /// Its cluster: those of one tenant take turns.
+    /// Its cluster: the clusters of one tenant take turns.
     pub(crate) cluster: String,
     /// MAAS holds nothing for it yet.
     pub(crate) is_newcomer: bool,
 }
 
-/// Objects that wait for a pass, and those over which one is under way: never two over the same object.
+/// Objects that wait for a pass, and objects with a running pass: never two passes over the same object.
 ///
-/// - A tenant alone may have all places; passes that are [slow](SLOW) do not count against them. While there are as many under way as
-///   places, slow ones included, a tenant gets a quarter of the places at most. So there is always room for one whose MAAS answers.
-/// - At most half of what a tenant may have are newcomers. While both wait, they begin in turn.
-/// - Tenants and clusters begin in turn.
+/// - A single tenant may use all slots; [slow](SLOW) passes do not count against them. While as many passes run as
+///   there are slots, slow ones included, a tenant gets at most a quarter of the slots. So there is always room for a
+///   tenant whose MAAS answers.
+/// - At most half of a tenant's share are newcomers. While both kinds wait, they start alternately.
+/// - Tenants and clusters start in turn.
 #[derive(Debug)]
 pub(crate) struct Queue {
     places: usize,
     under_way: HashMap<Key, UnderWay>,
     waiting: HashSet<Key>,
     lanes: HashMap<(String, String), Lane>,
-    /// Lanes in which somebody waits, the next one first.
+    /// Lanes with waiting objects, the next one first.
     turns: VecDeque<(String, String)>,
 }
 
@@ -47,7 +48,7 @@ struct UnderWay {
     asked_again: bool,
 }
 
-/// Those of one cluster that wait.
+/// The waiting objects of one cluster.
 #[derive(Debug, Default)]
 struct Lane {
     newcomers: VecDeque<Key>,
@@ -60,7 +61,7 @@ impl Lane {
         self.newcomers.is_empty() && self.others.is_empty()
     }
 
-    /// The next one, and whether it is a newcomer.
+    /// The next object, and whether it is a newcomer.
     fn next(&mut self, may_be_newcomer: bool) -> Option<(Key, bool)> {
         let may_be_newcomer = may_be_newcomer && !self.newcomers.is_empty();
         let as_newcomer = may_be_newcomer && (self.others.is_empty() || !self.newcomer_began_last);
@@ -71,7 +72,7 @@ impl Lane {
 }
 
 impl Queue {
-    /// For so many passes at once.
+    /// A queue for this many concurrent passes.
     pub(super) fn new(at_once: u16) -> Self {
         Self {
             places: usize::from(at_once.max(1)),
@@ -82,8 +83,8 @@ impl Queue {
         }
     }
 
-    /// A pass over an object is asked for. What happens while one is under way may have come too late for it, so another one is
-    /// needed; one that waits will see it.
+    /// Requests a pass over an object. A pass that is already running may have missed the change, so another one is
+    /// needed; a waiting one will see it.
     pub(super) fn ask(&mut self, object: Key, turn: Turn) {
         if let Some(pass) = self.under_way.get_mut(&object) {
             pass.asked_again = true;
@@ -97,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// The object whose pass begins now, if one waits and there is room.
+    /// The object whose pass starts now, if one waits and there is room.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Key> {
         let prompt = self.under_way.values().filter(|pass| now.duration_since(pass.since) < SLOW).count();
         if prompt >= self.places {
@@ -132,7 +133,7 @@ impl Queue {
         Some(object)
     }
 
-    /// When there may be room although no pass has ended: one has become slow. `None` if nobody waits for that.
+    /// When there may be room although no pass has ended, because one has become slow. `None` if nothing waits.
     pub(super) fn room_at(&self, now: Instant) -> Option<Instant> {
         if self.waiting.is_empty() {
             return None;
@@ -140,7 +141,7 @@ impl Queue {
         self.under_way.values().map(|pass| pass.since + SLOW).filter(|then| *then > now).min()
     }
 
-    /// The pass over the object has ended. Answers whether another one was asked for meanwhile.
+    /// The pass over the object has ended. Returns whether another one was requested in the meantime.
     pub(super) fn end(&mut self, object: &Key) -> bool {
         self.under_way.remove(object).is_some_and(|pass| pass.asked_again)
     }
