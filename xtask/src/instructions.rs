@@ -1,4 +1,4 @@
-//! Counts of instructions: they do not depend on how busy a machine is, so that a growth is a growth.
+//! Instruction counts: they do not depend on the load of a machine, so that an increase is real.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,22 +6,22 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-/// What is counted, and how often it runs more in the second of two runs.
+/// What is counted, and how many more times it runs in the second of two runs.
 const HOT: [(&str, u32); 3] = [("placement", 10), ("decide", 200), ("decode", 50)];
-/// How much more is too much.
+/// The maximum growth.
 const GROWTH: f64 = 1.10;
 
 type Counts = BTreeMap<String, u64>;
-/// Counts by compiler: another one makes other instructions.
+/// Counts by compiler: different compilers generate different instructions.
 type Baseline = BTreeMap<String, Counts>;
 
-/// Counts with the program `hot`, compares with the recorded counts of this compiler (or records, when asked to), and answers
-/// the table.
+/// Counts with the program `hot`, compares with the recorded counts of this compiler (or records them on request), and
+/// returns the table.
 pub(crate) fn check(hot: &Path, baseline: &Path, record: bool) -> anyhow::Result<String> {
     let compiler = compiler()?;
     let mut counts = Counts::new();
     for (name, times) in HOT {
-        // What runs once, and the first time of what is counted, is in both.
+        // One-time costs, and the first iteration of what is counted, are in both runs.
         let (few, many) = (instructions(hot, name, 1)?, instructions(hot, name, 1 + times)?);
         counts.insert(name.to_owned(), many.saturating_sub(few) / u64::from(times));
     }
@@ -61,7 +61,7 @@ pub(crate) fn check(hot: &Path, baseline: &Path, record: bool) -> anyhow::Result
 
 fn grown(counts: &Counts, before: &Counts) -> Vec<String> {
     let too_many = |(name, count): (&String, &u64)| {
-        // What nobody recorded is not known to be no slower.
+        // Without a recorded count the check fails.
         let limit = before.get(name).map_or(0.0, |before| float(*before) * GROWTH);
         (float(*count) > limit).then(|| name.clone())
     };
@@ -79,7 +79,7 @@ fn table(counts: &Counts, before: &Counts) -> String {
     counts.iter().map(row).collect()
 }
 
-/// Counts stay far below 2^53, so nothing is lost.
+/// Counts stay far below 2^53, so no precision is lost.
 #[allow(clippy::cast_precision_loss)]
 fn float(count: u64) -> f64 {
     count as f64

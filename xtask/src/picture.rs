@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-/// Room of one letter and of one line.
+/// The width of one character and the height of one line.
 const LETTER: f32 = 7.9;
 const LINE: usize = 19;
 const MARGIN: usize = 18;
-/// The bar with the title.
+/// The height of the title bar.
 const BAR: usize = 34;
 
-/// Draws the lines of a log: headlines bold, steps that were done green, what is further in grey.
+/// Draws the lines of a log: headlines bold, completed steps green, further indented text grey.
 ///
-/// `columns` is how many letters a line has at most, `lines` how many lines there are at most.
+/// `columns` is the maximum number of characters per line, `lines` the maximum number of lines.
 pub(crate) fn draw(title: &str, log: &str, columns: usize, lines: usize) -> String {
     let shown: Vec<&str> = log.lines().map(str::trim_end).take(lines).collect();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]

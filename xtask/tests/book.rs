@@ -1,5 +1,5 @@
-//! The book, and every other text for people: each page can be reached, each link leads somewhere, each make target and each
-//! metric that is named is there.
+//! The book and all other documentation: each page is reachable, each link is valid, and each make target and metric
+//! that is named exists.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ fn targets(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Where `[text](target)` leads, outside of code blocks.
+/// The targets of `[text](target)` outside code blocks.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut code = false;
@@ -82,7 +82,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// What mdBook calls a heading.
+/// mdBook's anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     kept.chars()
@@ -153,7 +153,7 @@ fn every_make_target_that_is_named_is_there() {
     };
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for page in pages().into_iter().map(|page| docs().join(page)).chain(others()) {
-        // A folder with a Makefile of its own speaks of that.
+        // Text in a folder with its own Makefile refers to that one.
         let mut there = rules(&repository());
         there.extend(rules(page.parent().unwrap()));
         for target in targets(&std::fs::read_to_string(&page).unwrap()) {
@@ -164,7 +164,7 @@ fn every_make_target_that_is_named_is_there() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
-    // Those of the design documents.
+    // The targets in the design documents.
     for target in ["demo", "deploy", "undeploy", "test", "release", "images", "install"] {
         assert!(seen.contains(target), "no text tells about make {target}");
     }

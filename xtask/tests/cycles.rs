@@ -1,4 +1,4 @@
-//! No two top modules of a crate need each other: whoever reads one need not have read the other.
+//! No two top-level modules of a crate depend on each other: either can be read without the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
-/// The top modules that a text names after `crate::`, also in braces. Comments and tests do not count.
+/// The top-level modules that a text names after `crate::`, also in braces. Comments and tests do not count.
 fn named(text: &str) -> BTreeSet<String> {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
@@ -60,7 +60,8 @@ fn needs(source: &Path) -> Needs {
     needs
 }
 
-/// What is left when modules that need nothing that is left are taken away, again and again: the cycles, and who needs them.
+/// What is left after repeatedly removing modules without remaining dependencies: the cycles, and the modules that
+/// depend on them.
 fn knot(mut needs: Needs) -> Needs {
     loop {
         let left: BTreeSet<String> = needs.keys().cloned().collect();

@@ -1,11 +1,11 @@
-//! What ships does not depend on what proves it.
+//! Shipped code does not depend on test code.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Dependencies that end up in a program or library of `crates/`, and lie outside of it.
+/// Dependencies of programs and libraries in `crates/` that lie outside of it.
 fn strays(metadata: &Value, root: &str) -> Vec<String> {
     let ships = format!("{root}/crates/");
     let mut strays = Vec::new();
@@ -13,7 +13,7 @@ fn strays(metadata: &Value, root: &str) -> Vec<String> {
         let shipped = package["manifest_path"].as_str().is_some_and(|path| path.starts_with(&ships));
         for dependency in package["dependencies"].as_array().into_iter().flatten().filter(|_| shipped) {
             let path = dependency["path"].as_str().unwrap_or_default();
-            // Tests of what ships may use the lab.
+            // Tests of shipped code may use the lab.
             if dependency["kind"] != "dev" && path.starts_with(root) && !path.starts_with(&ships) {
                 strays.push(format!("{} depends on {path}", package["name"]));
             }

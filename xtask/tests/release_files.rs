@@ -1,4 +1,4 @@
-//! The files that a release is made of agree with each other.
+//! The files of a release agree with each other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn no_manifest_names_an_image_that_somebody_else_could_own() {
             if !image.contains("manager:") && !image.contains("lxd-initializer:") && !value.starts_with("image:") {
                 continue;
             }
-            // Nobody can own the first; the others are filled in by the user.
+            // The first cannot exist; the user fills in the others.
             let good = ["registry.invalid/", "${REGISTRY}/", "{{ include \"capmaas.registry\" . }}/"];
             assert!(good.iter().any(|start| image.trim_matches('\'').starts_with(start)), "{name}: {line}");
             seen += 1;
@@ -66,7 +66,7 @@ fn the_version_stands_in_one_place() {
     looked_at.extend(["hack", "config", ".github", "lxd-initializer"].iter().flat_map(|folder| files(folder)));
     for path in looked_at {
         let name = path.display().to_string();
-        // Modules of others have versions of their own.
+        // Third-party modules have versions of their own.
         if name.contains("hack/tools/") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Shows what a local LXD is and has: `cargo run --example show -- /var/lib/lxd/unix.socket`
+//! Shows the version and objects of a local LXD: `cargo run --example show -- /var/lib/lxd/unix.socket`
 
 use lxd_client::Client;
 

@@ -14,34 +14,34 @@ use crate::{
 /// A certificate in the trust store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct TrustedCertificate {
-    /// The name that it was given.
+    /// Its name.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub name: String,
     /// `client`, `metrics` or `server`.
     #[serde(default, rename = "type", deserialize_with = "tolerant::text")]
     pub kind: String,
-    /// Whether it is bound to projects.
+    /// Whether it is restricted to projects.
     #[serde(default, deserialize_with = "tolerant::or_default")]
     pub restricted: bool,
-    /// To which.
+    /// The projects that it is restricted to.
     #[serde(default, deserialize_with = "tolerant::texts")]
     pub projects: Vec<String>,
     /// Its fingerprint.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub fingerprint: String,
-    /// Itself, PEM.
+    /// The certificate, PEM.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub certificate: String,
 }
 
-/// A client certificate to be trusted.
+/// A client certificate to trust.
 #[derive(Debug, Clone)]
 pub struct NewCertificate {
-    /// The name to give it.
+    /// Its name.
     pub name: String,
     /// The certificate, PEM.
     pub certificate_pem: String,
-    /// The projects that it is bound to; `None` trusts it with everything.
+    /// The projects that it is restricted to; `None` means no restriction.
     pub projects: Option<Vec<String>>,
 }
 
@@ -61,12 +61,12 @@ impl Client {
         self.find(&format!("/1.0/certificates/{fingerprint}")).await
     }
 
-    /// All trusted certificates that this client may see.
+    /// All trusted certificates that are visible to this client.
     pub async fn certificates(&self) -> Result<Vec<TrustedCertificate>, Error> {
         self.get::<Option<_>>("/1.0/certificates?recursion=1").await.map(Option::unwrap_or_default)
     }
 
-    /// Trusts a client certificate.
+    /// Adds a client certificate to the trust store.
     pub async fn trust_certificate(&self, new: &NewCertificate) -> Mutated {
         let body = Body {
             name: &new.name,
@@ -78,7 +78,7 @@ impl Client {
         self.mutate(Method::POST, "/1.0/certificates", Some(&body)).await
     }
 
-    /// Trusts a client certificate no longer.
+    /// Removes a client certificate from the trust store.
     pub async fn distrust_certificate(&self, fingerprint: Fingerprint) -> Mutated {
         self.mutate(Method::DELETE, &format!("/1.0/certificates/{fingerprint}"), None::<&()>).await
     }

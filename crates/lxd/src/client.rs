@@ -19,12 +19,12 @@ use crate::{
     transport::{self, Transport, TransportError},
 };
 
-/// How long to wait for what.
+/// Timeouts.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
-    /// For reading. A socket that systemd holds open hangs until the daemon is up.
+    /// For reads. A socket that systemd holds open hangs until the daemon is up.
     pub read: Duration,
-    /// For a mutation together with its background operation. Formatting a large pool takes a while.
+    /// For a mutation including its background operation. Formatting a large pool takes a while.
     pub write: Duration,
 }
 
@@ -34,7 +34,7 @@ impl Default for Deadlines {
     }
 }
 
-/// A mutation that LXD has carried out: by the operation, if it worked in the background.
+/// A completed mutation, with its operation if LXD ran it in the background.
 pub type Mutated = Result<Option<Operation>, Error>;
 
 /// A client of one LXD daemon. Cloning is cheap.
@@ -52,13 +52,13 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client of the local daemon behind a unix socket. Nothing is opened yet.
+    /// A client of the local daemon on a unix socket. Does not connect yet.
     pub fn unix(socket: impl AsRef<Path>) -> Result<Self, Error> {
         Ok(Self::with_transport(transport::unix(socket.as_ref())?))
     }
 
-    /// A client of a daemon that listens on `address` (`https://host:port`), whose certificate must have the fingerprint
-    /// `server`. Without an identity LXD answers only what it tells strangers.
+    /// A client of a daemon that listens on `address` (`https://host:port`), whose certificate must have the
+    /// fingerprint `server`. Without an identity LXD only answers what untrusted clients may read.
     pub fn tls(address: &str, server: Fingerprint, identity: Option<&Identity>) -> Result<Self, Error> {
         let url = Url::parse(address).ok().filter(|url| url.scheme() == "https" && url.has_host());
         let Some(url) = url else {
@@ -69,12 +69,12 @@ impl Client {
         Ok(client)
     }
 
-    /// A client over a transport of the caller's making: a test double, a counter, a tunnel.
+    /// A client with a transport provided by the caller: a test double, a counter, a tunnel.
     pub fn with_transport(transport: Transport) -> Self {
         Self { transport, base: "http://lxd".into(), deadlines: Deadlines::default() }
     }
 
-    /// The same client with the transport wrapped by the caller, for instance to count requests.
+    /// The same client with its transport wrapped by the caller, for instance to count requests.
     #[must_use]
     pub fn map_transport(mut self, wrap: impl FnOnce(Transport) -> Transport) -> Self {
         self.transport = wrap(self.transport);
@@ -111,9 +111,9 @@ impl Client {
         }
     }
 
-    /// Carries out a mutation, whether LXD does it at once or in the background, and waits for its true outcome.
+    /// Executes a mutation, whether LXD does it at once or in the background, and waits for its actual outcome.
     ///
-    /// An operation of class `token` is not waited for: it stays open until somebody uses the token.
+    /// Does not wait for an operation of class `token`, which stays open until the token is used.
     pub async fn mutate(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Mutated {
         let until = Instant::now() + self.deadlines.write;
         let body = body.map(serde_json::to_vec).transpose().map_err(|error| {
@@ -129,9 +129,9 @@ impl Client {
         }
     }
 
-    /// Waits for an operation. Whoever cannot learn the outcome says so; nobody guesses.
+    /// Waits for an operation. If the outcome cannot be determined, that is the error; nothing is guessed.
     async fn finish(&self, path: &str, until: Instant) -> Result<Operation, Error> {
-        /// Short enough that a proxy or a dying daemon is noticed, long enough to be cheap.
+        /// Short enough to notice a proxy or a dying daemon, long enough to be cheap.
         const ONE_WAIT: Duration = Duration::from_secs(20);
         const SLACK: Duration = Duration::from_secs(10);
         let path = path.split('?').next().unwrap_or(path);
@@ -146,7 +146,8 @@ impl Client {
                 Ok(Answer::Async { .. }) => {
                     return Err(ErrorKind::NotUnderstood("waiting for an operation became an operation".into()).into());
                 }
-                // Not found: it ended more than 5 s ago, or the daemon was restarted and forgot it. Away: restarting.
+                // Not found: it ended more than 5 s ago, or the daemon restarted and lost it. Unreachable: the daemon
+                // is restarting.
                 Err(error) => return Err(Error::from(ErrorKind::OperationLost(id)).with_source(error)),
             };
             match operation.status() {
@@ -199,13 +200,13 @@ fn read_operation(metadata: Value) -> Result<Operation, Error> {
         .map_err(|error| Error::from(ErrorKind::NotUnderstood("this is no operation".into())).with_source(error))
 }
 
-/// A name as a segment of a path or a value of a query.
+/// Escapes a name as a path segment or query value.
 pub(crate) fn segment(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => out.push(char::from(byte)),
-            // A lone dot or two would be read as a step in the path.
+            // One or two dots alone would be interpreted as a relative path.
             b'.' if !name.trim_matches('.').is_empty() => out.push('.'),
             _ => {
                 let digits = [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0'));

@@ -10,7 +10,7 @@ use crate::{
     tolerant,
 };
 
-/// An answer of LXD, told apart by its `type`, never by the endpoint or the status alone.
+/// An answer of LXD, distinguished by its `type`, never by the endpoint or the status alone.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Sync(Value),
@@ -36,8 +36,8 @@ pub(crate) fn open(answer: &Response<impl AsRef<[u8]>>) -> Result<Answer, Error>
     let body = answer.body().as_ref();
     let envelope: Envelope = match serde_json::from_slice(body) {
         Ok(envelope) => envelope,
-        // A daemon that is just going down closes with an empty body now and then; a proxy or another service on the
-        // port answers in its own words. A foreign 404 is no proof that an object is absent.
+        // A daemon that is shutting down sometimes answers with an empty body; a proxy or another service on the port
+        // answers in its own format. A 404 from something else is no proof that an object is absent.
         Err(_) if status == StatusCode::SERVICE_UNAVAILABLE => {
             return Err(ErrorKind::Busy(error::tidy(&String::from_utf8_lossy(body))).into());
         }

@@ -1,13 +1,13 @@
-//! Errors that say what a caller can do about them.
+//! Errors, classified by what a caller can do about them.
 
 use std::{error::Error as StdError, fmt};
 
 use crate::fingerprint::Fingerprint;
 
-/// What went wrong with which request.
+/// A failed request.
 ///
-/// The text of LXD is kept (bounded, without control characters); request bodies and operation metadata, where secrets can
-/// be, are not.
+/// LXD's message is kept (truncated, without control characters); request bodies and operation metadata, which may
+/// contain secrets, are not.
 #[derive(Debug)]
 pub struct Error {
     request: Option<String>,
@@ -15,14 +15,14 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// The kinds of failure that callers tell apart.
+/// The kinds of failure that callers distinguish.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No connection came about, so nothing was sent: the socket is missing or nobody listens there.
+    /// No connection was established, so nothing was sent: the socket is missing or nothing listens there.
     #[error("LXD is not running there, or not reachable")]
     NotConnected,
-    /// The server presented another certificate than the pinned one; nothing was sent.
+    /// The server presented a certificate other than the pinned one; nothing was sent.
     #[error("the server's certificate is {found}, not the pinned {expected}")]
     WrongServer {
         /// The pinned fingerprint.
@@ -30,19 +30,19 @@ pub enum ErrorKind {
         /// What the server presented.
         found: Fingerprint,
     },
-    /// The request may have been carried out, but the answer never came (connection lost, or the deadline passed).
+    /// The request may have been executed, but no answer arrived (connection lost, or deadline exceeded).
     #[error("the answer was lost: {0}")]
     AnswerLost(String),
     /// LXD is starting or shutting down.
     #[error("LXD is starting or stopping: {0}")]
     Busy(String),
-    /// This client is not trusted, or not for this (403).
+    /// This client is not trusted, or not permitted to do this (403).
     #[error("LXD does not allow it: {0}")]
     Denied(String),
     /// The object of the request does not exist (404).
     #[error("LXD does not know it: {0}")]
     NotFound(String),
-    /// Something stands in the way (409), often an object of that name.
+    /// A conflict (409), often with an existing object of that name.
     #[error("there is a conflict: {0}")]
     Conflict(String),
     /// The object has changed since it was read (412).
@@ -51,30 +51,30 @@ pub enum ErrorKind {
     /// LXD refuses the request as it is (400).
     #[error("LXD refuses the request: {0}")]
     Invalid(String),
-    /// This LXD cannot do that (501).
+    /// This LXD does not support that (501).
     #[error("this LXD cannot do that: {0}")]
     Unsupported(String),
-    /// LXD tried and failed, or judged the request unfit: it answers most validation errors with 500 too.
+    /// LXD failed or rejected the request: it also answers most validation errors with 500.
     #[error("LXD answered {code}: {message}")]
     Failed {
         /// The HTTP status.
         code: u16,
-        /// LXD's text.
+        /// LXD's message.
         message: String,
     },
-    /// The background operation ended in failure.
+    /// The background operation failed.
     #[error("the operation failed: {0}")]
     OperationFailed(String),
     /// The background operation was cancelled.
     #[error("the operation was cancelled: {0}")]
     OperationCancelled(String),
-    /// The background operation is still running at the deadline.
+    /// The background operation was still running at the deadline.
     #[error("operation {0} still runs at the deadline")]
     OperationStillRunning(String),
-    /// LXD no longer knows the operation (it forgets them after 5 s and on restart), so its outcome is unknown.
+    /// LXD no longer knows the operation (it drops them after 5 s and on restart), so its outcome is unknown.
     #[error("LXD no longer knows operation {0}, so its outcome is unknown")]
     OperationLost(String),
-    /// The answer is not in the language of LXD.
+    /// The answer is not a valid LXD answer.
     #[error("the answer is not one of LXD: {0}")]
     NotUnderstood(String),
     /// The caller's input cannot be sent.
@@ -85,9 +85,9 @@ pub enum ErrorKind {
 /// What a caller can do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing was carried out: wait and try again.
+    /// Nothing was executed: wait and try again.
     TryLater,
-    /// It may have been carried out: read the object again before anything else.
+    /// It may have been executed: read the object again before anything else.
     ReadAgain,
     /// The same request will fail again: something has to change first.
     ChangeSomething,
@@ -100,13 +100,13 @@ impl Error {
     }
 
     pub(crate) fn in_request(mut self, method: &http::Method, path: &str) -> Self {
-        // The query only ever holds names and numbers, but the path alone already says what was asked.
+        // The query only ever contains names and numbers, but the path alone identifies the request.
         let path = path.split('?').next().unwrap_or_default();
         self.request.get_or_insert_with(|| format!("{method} {path}"));
         self
     }
 
-    /// Which kind of failure it is.
+    /// The kind of failure.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
@@ -123,7 +123,7 @@ impl Error {
             | ErrorKind::OperationLost(_)
             | ErrorKind::OperationCancelled(_)
             | ErrorKind::NotUnderstood(_)
-            // A failed create may mean "exists already", which only reading tells (see the crate's documentation).
+            // A failed create may mean "exists already", which only a read can tell (see the crate's documentation).
             | ErrorKind::Failed { .. }
             | ErrorKind::OperationFailed(_)
             | ErrorKind::Invalid(_) => Advice::ReadAgain,
@@ -135,7 +135,7 @@ impl Error {
         }
     }
 
-    /// Whether LXD itself is away or on its way (as opposed to having judged the request).
+    /// Whether LXD itself is down or starting (as opposed to having rejected the request).
     pub fn is_unavailable(&self) -> bool {
         matches!(self.kind, ErrorKind::NotConnected | ErrorKind::AnswerLost(_) | ErrorKind::Busy(_))
     }
@@ -162,7 +162,7 @@ impl StdError for Error {
     }
 }
 
-/// A foreign text made fit for a log line: one line, bounded.
+/// Makes foreign text safe for a log line: one line, truncated.
 pub(crate) fn tidy(text: &str) -> String {
     const LONGEST: usize = 600;
     let mut tidy: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();
@@ -172,7 +172,7 @@ pub(crate) fn tidy(text: &str) -> String {
     if tidy.is_empty() { "(no text)".into() } else { tidy }
 }
 
-/// The kind that belongs to an error answer of LXD.
+/// The kind for an error answer of LXD.
 pub(crate) fn from_answer(code: u16, text: &str) -> ErrorKind {
     let message = tidy(text);
     match code {
@@ -183,7 +183,8 @@ pub(crate) fn from_answer(code: u16, text: &str) -> ErrorKind {
         412 => ErrorKind::Changed(message),
         501 => ErrorKind::Unsupported(message),
         503 => ErrorKind::Busy(message),
-        // Seen for some 40 ms while the daemon shuts down; the only 500 that is about the daemon and not the request.
+        // Observed for some 40 ms while the daemon shuts down; the only 500 that concerns the daemon and not the
+        // request.
         500 if text.contains("database is closed") => ErrorKind::Busy(message),
         code => ErrorKind::Failed { code, message },
     }

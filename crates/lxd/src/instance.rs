@@ -25,7 +25,7 @@ pub struct Instance {
     /// Its project.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub project: String,
-    /// Its configuration; `None` for clients that may not see it.
+    /// Its configuration; `None` for clients that may not read it.
     #[serde(default, deserialize_with = "tolerant::config")]
     pub config: Option<BTreeMap<String, String>>,
 }

@@ -19,15 +19,16 @@
 //!
 //! # What to rely on
 //!
-//! * **Unknown is not absent.** A look-up is `Ok(None)` only if LXD itself answered 404 for that very object. Everything
-//!   else that is not a plain answer is an [`Error`].
-//! * **A mutation is done when its true outcome is known.** Which calls LXD answers at once and which it turns into
-//!   background operations differs between versions, so every mutation decides by the `type` of the answer and waits for an
-//!   operation within the write deadline. If the outcome cannot be learnt, [`Error::advice`] is [`Advice::ReadAgain`].
+//! * **Unknown is not absent.** A look-up is `Ok(None)` only if LXD itself answered 404 for that object. Everything
+//!   else that is not a normal answer is an [`Error`].
+//! * **A mutation is complete when its actual outcome is known.** Which calls LXD answers at once and which it turns
+//!   into background operations differs between versions, so every mutation decides by the `type` of the answer and
+//!   waits for an operation within the write deadline. If the outcome cannot be determined, [`Error::advice`] is
+//!   [`Advice::ReadAgain`].
 //! * **"Already exists" is not an error kind.** LXD has no stable code for it (400, 409, 500 or a failed operation, by
 //!   object and version). After any failed create, read the object and compare.
-//! * Nothing is retried behind the caller's back, every request has a deadline, and answers are bounded in size.
-//! * No private key, token or password is ever part of a `Debug` or `Display` text.
+//! * Nothing is retried implicitly, every request has a deadline, and the size of answers is limited.
+//! * No private key, token or password ever appears in a `Debug` or `Display` text.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Networks: those that LXD manages and the interfaces of the host alike.
+//! Networks: both those that LXD manages and the interfaces of the host.
 
 use serde::Deserialize;
 
@@ -17,7 +17,7 @@ pub struct Network {
     /// `bridge`, `physical`, `unknown`, …
     #[serde(default, rename = "type", deserialize_with = "tolerant::text")]
     pub kind: String,
-    /// Whether LXD made it.
+    /// Whether LXD manages it.
     #[serde(default, deserialize_with = "tolerant::or_default")]
     pub managed: bool,
     /// What uses it.
@@ -40,7 +40,7 @@ pub struct NetworkState {
     /// The addresses.
     #[serde(default, deserialize_with = "tolerant::or_default")]
     pub addresses: Vec<NetworkAddress>,
-    /// What only bridges have.
+    /// Properties of bridges.
     #[serde(default, deserialize_with = "tolerant::or_default")]
     pub bridge: Option<BridgeState>,
 }
@@ -59,10 +59,10 @@ pub struct NetworkAddress {
     pub scope: String,
 }
 
-/// What only bridges have.
+/// Properties of bridges.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct BridgeState {
-    /// The interfaces that are ports of the bridge (LXD calls them so).
+    /// The ports of the bridge (under LXD's name for them).
     #[serde(default, deserialize_with = "tolerant::texts")]
     pub upper_devices: Vec<String>,
 }
@@ -78,7 +78,7 @@ impl Client {
         self.get::<Option<_>>("/1.0/networks?recursion=1").await.map(Option::unwrap_or_default)
     }
 
-    /// The state of one.
+    /// The state of a network or interface.
     pub async fn network_state(&self, name: &str) -> Result<Option<NetworkState>, Error> {
         self.find(&format!("/1.0/networks/{}/state", segment(name))).await
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::tolerant;
 
-/// A background operation. Its metadata is left out on purpose: a token operation carries its secret there.
+/// A background operation. Its metadata is omitted deliberately: a token operation contains its secret there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Operation {
     /// Its id.
@@ -13,7 +13,7 @@ pub struct Operation {
     /// `task`, `websocket` or `token`.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub class: String,
-    /// What LXD calls it.
+    /// LXD's description.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub description: String,
     /// LXD's status code.
@@ -24,14 +24,14 @@ pub struct Operation {
     pub err: String,
 }
 
-/// How far an operation is.
+/// The status of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationStatus {
     /// Not ended yet.
     Running,
-    /// Ended well.
+    /// Completed successfully.
     Succeeded,
-    /// Ended badly.
+    /// Failed.
     Failed,
     /// Cancelled.
     Cancelled,
@@ -40,7 +40,7 @@ pub enum OperationStatus {
 }
 
 impl Operation {
-    /// How far it is.
+    /// Its status.
     pub fn status(&self) -> OperationStatus {
         match self.status_code {
             // created, started, stopped, running, cancelling, pending

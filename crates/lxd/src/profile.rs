@@ -1,4 +1,4 @@
-//! Profiles: settings that instances take over.
+//! Profiles: settings that instances inherit.
 
 use serde::Deserialize;
 
@@ -20,7 +20,7 @@ pub struct Profile {
 }
 
 impl Client {
-    /// The profiles that instances of a project can have.
+    /// The profiles that are available to instances of a project.
     pub async fn profiles(&self, project: &str) -> Result<Vec<Profile>, Error> {
         let path = format!("/1.0/profiles?recursion=1&project={}", segment(project));
         self.get::<Option<_>>(&path).await.map(Option::unwrap_or_default)

@@ -17,23 +17,23 @@ pub struct Project {
     /// Its name.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub name: String,
-    /// What a person reads.
+    /// Free text.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub description: String,
-    /// Its configuration; `None` for clients that may not see it.
+    /// Its configuration; `None` for clients that may not read it.
     #[serde(default, deserialize_with = "tolerant::config")]
     pub config: Option<BTreeMap<String, String>>,
-    /// What is in it.
+    /// The objects in it.
     #[serde(default, deserialize_with = "tolerant::texts")]
     pub used_by: Vec<String>,
 }
 
-/// A project to be made. Features that the configuration does not name take LXD's defaults.
+/// A new project. Features that the configuration does not set get LXD's defaults.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct NewProject {
     /// Its name.
     pub name: String,
-    /// What a person reads.
+    /// Free text.
     pub description: String,
     /// Its configuration.
     pub config: BTreeMap<String, String>,
@@ -45,15 +45,15 @@ impl Client {
         self.find(&format!("/1.0/projects/{}", segment(name))).await
     }
 
-    /// All projects that this client may see.
+    /// All projects that are visible to this client.
     pub async fn projects(&self) -> Result<Vec<Project>, Error> {
         self.get::<Option<_>>("/1.0/projects?recursion=1").await.map(Option::unwrap_or_default)
     }
 
-    /// Makes a project.
+    /// Creates a project.
     ///
-    /// There is no method that changes one: LXD up to 5.0.3 drops every key that a PATCH does not name, the restrictions
-    /// among them.
+    /// There is no method that changes one: LXD up to 5.0.3 drops every key that a PATCH does not name, including the
+    /// restrictions.
     pub async fn create_project(&self, project: &NewProject) -> Mutated {
         self.mutate(Method::POST, "/1.0/projects", Some(project)).await
     }

@@ -10,16 +10,16 @@ use crate::{
     tolerant,
 };
 
-/// What the server says about itself.
+/// What the server reports about itself.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Server {
-    /// What it can do, by the names of API extensions.
+    /// Its capabilities, as names of API extensions.
     #[serde(default, deserialize_with = "tolerant::texts")]
     pub api_extensions: Vec<String>,
-    /// `trusted` or `untrusted`: how it sees this client.
+    /// `trusted` or `untrusted`: whether it trusts this client.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub auth: String,
-    /// The server's configuration; `None` for clients that may not see it.
+    /// The server's configuration; `None` for clients that may not read it.
     #[serde(default, deserialize_with = "tolerant::config")]
     pub config: Option<BTreeMap<String, String>>,
     /// The rest; empty for untrusted clients.
@@ -27,7 +27,7 @@ pub struct Server {
     pub environment: Environment,
 }
 
-/// The part of `/1.0` that only trusted clients see.
+/// The part of `/1.0` that only trusted clients can read.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Environment {
     /// `lxd`, or `incus` for the fork.
@@ -42,13 +42,13 @@ pub struct Environment {
     /// Whether it is a member of a cluster.
     #[serde(default, deserialize_with = "tolerant::or_default")]
     pub server_clustered: bool,
-    /// Where it listens really, as `host:port`.
+    /// The addresses that it actually listens on, as `host:port`.
     #[serde(default, deserialize_with = "tolerant::texts")]
     pub addresses: Vec<String>,
     /// Its certificate, PEM.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub certificate: String,
-    /// The fingerprint of that.
+    /// The fingerprint of its certificate.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub certificate_fingerprint: String,
     /// The instance drivers, as `lxc | qemu` in any order.
@@ -57,7 +57,7 @@ pub struct Environment {
     /// The instance types (from LXD 5.21 on).
     #[serde(default, deserialize_with = "tolerant::texts")]
     pub instance_types: Vec<String>,
-    /// The storage drivers whose tools are there.
+    /// The storage drivers whose tools are installed.
     #[serde(default, deserialize_with = "tolerant::or_default")]
     pub storage_supported_drivers: Vec<StorageDriver>,
 }
@@ -65,7 +65,7 @@ pub struct Environment {
 /// A storage driver that the server could use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct StorageDriver {
-    /// Its name, such as `zfs`. LXD capitalises this key, against its habit.
+    /// Its name, such as `zfs`. Unlike other keys, LXD capitalises this one.
     #[serde(default, rename = "Name", alias = "name", deserialize_with = "tolerant::text")]
     pub name: String,
 }
@@ -81,7 +81,7 @@ impl Server {
         self.api_extensions.iter().any(|extension| extension == name)
     }
 
-    /// Whether VMs can be made: by `instance_types` where the server tells it, by its drivers otherwise.
+    /// Whether it supports VMs: by `instance_types` where the server reports them, otherwise by its drivers.
     pub fn supports_virtual_machines(&self) -> bool {
         if self.environment.instance_types.is_empty() {
             self.environment.driver.split('|').any(|driver| driver.trim() == "qemu")
@@ -90,7 +90,7 @@ impl Server {
         }
     }
 
-    /// Whether a storage driver's tools are there (a kernel without the module is noticed only when a pool is made).
+    /// Whether a storage driver's tools are installed (a missing kernel module only shows when a pool is created).
     pub fn supports_storage(&self, driver: &str) -> bool {
         self.environment.storage_supported_drivers.iter().any(|supported| supported.name == driver)
     }
@@ -102,12 +102,12 @@ impl Server {
 }
 
 impl Client {
-    /// What the server says about itself.
+    /// What the server reports about itself.
     pub async fn server(&self) -> Result<Server, Error> {
         self.get("/1.0").await
     }
 
-    /// The same, asked in the name of a project, as MAAS asks it.
+    /// The same, in the context of a project, as MAAS requests it.
     pub async fn server_in_project(&self, project: &str) -> Result<Server, Error> {
         self.get(&format!("/1.0?project={}", segment(project))).await
     }

@@ -23,7 +23,7 @@ pub struct StoragePool {
     /// `Created`, `Pending`, `Errored`, `Unknown` or `Unavailable`.
     #[serde(default, deserialize_with = "tolerant::text")]
     pub status: String,
-    /// Its configuration; `None` for clients that may not see it.
+    /// Its configuration; `None` for clients that may not read it.
     #[serde(default, deserialize_with = "tolerant::config")]
     pub config: Option<BTreeMap<String, String>>,
     /// What uses it.
@@ -32,23 +32,23 @@ pub struct StoragePool {
 }
 
 impl StoragePool {
-    /// Whether it works. A record alone does not: a create that was cut off, or a lost backing file, leaves one that is
-    /// `Unavailable`, and its free space then reads like that of the root file system.
+    /// Whether it works. Its existence alone does not tell: an interrupted create or a lost backing file leaves a pool
+    /// that is `Unavailable`, and its free space then reads like that of the root file system.
     pub fn is_usable(&self) -> bool {
         self.status == "Created"
     }
 }
 
-/// A storage pool to be made.
+/// A new storage pool.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct NewStoragePool {
     /// Its name.
     pub name: String,
     /// Its driver.
     pub driver: String,
-    /// What a person reads.
+    /// Free text.
     pub description: String,
-    /// Its configuration. A `size` needs a unit (`50` means 50 bytes), and driver `dir` takes none.
+    /// Its configuration. A `size` needs a unit (`50` means 50 bytes), and the driver `dir` takes none.
     pub config: BTreeMap<String, String>,
 }
 
@@ -63,7 +63,7 @@ impl Client {
         self.get::<Option<_>>("/1.0/storage-pools?recursion=1").await.map(Option::unwrap_or_default)
     }
 
-    /// Makes a storage pool. LXD makes one at a time, so this may wait for another create.
+    /// Creates a storage pool. LXD creates one at a time, so this may wait for another create.
     pub async fn create_storage_pool(&self, pool: &NewStoragePool) -> Mutated {
         self.mutate(Method::POST, "/1.0/storage-pools", Some(pool)).await
     }

@@ -1,4 +1,5 @@
-//! TLS as LXD wants it: 1.3, a client certificate, and a server certificate that is trusted by its fingerprint alone.
+//! TLS as LXD requires it: 1.3, a client certificate, and a server certificate that is trusted by its fingerprint
+//! alone.
 
 use std::{fmt, sync::Arc};
 
@@ -23,7 +24,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A pair that is checked when a client is built from it.
+    /// A pair, which is validated when a client is built from it.
     pub fn new(certificate_pem: impl Into<String>, key_pem: SecretString) -> Self {
         Self { certificate_pem: certificate_pem.into(), key_pem }
     }
@@ -33,12 +34,12 @@ impl Identity {
         &self.certificate_pem
     }
 
-    /// The private key, for handing it on to somebody who shall use it.
+    /// The private key, for passing it on.
     pub fn key_pem(&self) -> &SecretString {
         &self.key_pem
     }
 
-    /// The name under which LXD knows the certificate.
+    /// The fingerprint by which LXD identifies the certificate.
     pub fn fingerprint(&self) -> Result<Fingerprint, Error> {
         Fingerprint::of_pem(&self.certificate_pem)
     }
@@ -51,7 +52,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// The server is not the one that was pinned.
+/// The server is not the pinned one.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the server's certificate is {found}, not the pinned {expected}")]
 pub(crate) struct WrongServer {
@@ -76,7 +77,7 @@ pub(crate) fn pinned(server: Fingerprint, identity: Option<&Identity>) -> Result
         .map_err(|_| ErrorKind::BadInput("the client key does not fit the client certificate".into()).into())
 }
 
-/// For clients that never speak TLS.
+/// For clients that never use TLS.
 pub(crate) fn unused() -> Result<ClientConfig, Error> {
     Ok(builder(Arc::new(ring::default_provider()))?
         .with_root_certificates(rustls::RootCertStore::empty())
@@ -92,8 +93,8 @@ fn builder(provider: Arc<CryptoProvider>) -> Result<Builder, Error> {
     })
 }
 
-/// LXD's certificate is self-signed, names its host name at best and never expires in practice: the fingerprint read over
-/// the unix socket says all. The handshake's signature is still checked, so the server must hold the key.
+/// LXD's certificate is self-signed, names its host name at best and never expires in practice: the fingerprint read
+/// over the unix socket is sufficient. The handshake's signature is still verified, so the server must have the key.
 #[derive(Debug)]
 struct PinnedServer {
     expected: Fingerprint,

@@ -1,6 +1,6 @@
-//! Decoding that survives what LXD really sends: `null` for an empty list or map, numbers and booleans where a text is
-//! documented, and fields of other versions. A leaf that cannot be read takes its default; a *list of objects* is never
-//! taken for empty because it could not be read, since "none" is a fact that callers act on.
+//! Decoding that tolerates what LXD really sends: `null` for an empty list or map, numbers and booleans where a text is
+//! documented, and fields of other versions. A leaf that cannot be decoded takes its default; a *list of objects* that
+//! cannot be decoded is never treated as empty, since "none" is a fact that callers act on.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ where
     Ok(T::deserialize(Value::deserialize(from)?).unwrap_or_default())
 }
 
-/// A text; numbers and booleans are written out, anything else is empty.
+/// A text; numbers and booleans are converted, anything else is empty.
 pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(as_text(&Value::deserialize(from)?).unwrap_or_default())
 }
 
-/// A list of texts; null is the empty list, entries that are no scalar are left out.
+/// A list of texts; null is the empty list, non-scalar entries are omitted.
 pub(crate) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     Ok(match Value::deserialize(from)? {
         Value::Array(items) => items.iter().filter_map(as_text).collect(),
@@ -29,7 +29,7 @@ pub(crate) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D
     })
 }
 
-/// A configuration map with values of any scalar type; `None` if LXD does not show it (restricted clients get null).
+/// A configuration map with values of any scalar type; `None` if LXD hides it (restricted clients get null).
 pub(crate) fn config<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
     Ok(match Value::deserialize(from)? {
         Value::Object(entries) => {

@@ -1,5 +1,5 @@
-//! How whole HTTP messages reach LXD. A transport is a boxed tower service, so that a test can count, delay, lose or
-//! invent answers with the very client that production uses.
+//! How complete HTTP messages reach LXD. A transport is a boxed tower service, so that a test can count, delay, lose or
+//! fake answers with the same client that production uses.
 
 use std::{error::Error as StdError, io, path::Path, sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ use crate::{error::Error, error::ErrorKind, fingerprint::Fingerprint, tls};
 /// Any error of a transport.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// A service that carries one whole request to LXD and brings back the whole answer.
+/// A service that sends one complete request to LXD and returns the complete answer.
 pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxError>;
 
 /// What a transport knows about a failure. Any other error of a transport counts as [`TransportError::Lost`].
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// No connection came about; nothing was sent.
+    /// No connection was established; nothing was sent.
     #[error("no connection: {0}")]
     NotConnected(String),
     /// The server's certificate is not the pinned one; nothing was sent.
@@ -30,20 +30,20 @@ pub enum TransportError {
         /// What the server presented.
         found: Fingerprint,
     },
-    /// Sent, or perhaps sent, and no answer.
+    /// Sent, or possibly sent, but without an answer.
     #[error("connection lost: {0}")]
     Lost(String),
 }
 
-/// A socket of systemd accepts and then hangs until the daemon is up; the request's own deadline covers that.
+/// A socket held by systemd accepts and then hangs until the daemon is up; the request's own deadline covers that.
 const CONNECT: Duration = Duration::from_secs(5);
-/// `GET /1.0/instances?recursion=1` with some thousand instances stays below; anything larger is no answer of LXD.
+/// `GET /1.0/instances?recursion=1` with some thousand instances stays below; anything larger is not an answer of LXD.
 const LARGEST_ANSWER: usize = 64 << 20;
 
 /// A transport over the unix socket of a local daemon.
 pub(crate) fn unix(socket: &Path) -> Result<Transport, Error> {
-    // reqwest wants a TLS set-up even where none is used; handing it one keeps this crate from needing a process-wide
-    // cryptography provider.
+    // reqwest needs a TLS configuration even where none is used; passing one keeps this crate from needing a
+    // process-wide cryptography provider.
     build(reqwest::Client::builder().unix_socket(socket.to_path_buf()), tls::unused()?)
 }
 
@@ -58,7 +58,7 @@ fn build(builder: reqwest::ClientBuilder, tls: rustls::ClientConfig) -> Result<T
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT)
-        // A daemon that restarts leaves dead connections behind, and a write on one of them would have an unknown outcome;
+        // A restarting daemon leaves dead connections behind, and a write on one of them would have an unknown outcome;
         // a new connection costs next to nothing here.
         .pool_max_idle_per_host(0)
         .build()
@@ -66,7 +66,7 @@ fn build(builder: reqwest::ClientBuilder, tls: rustls::ClientConfig) -> Result<T
         .map_err(|error| Error::from(ErrorKind::BadInput("the HTTP client cannot be built".into())).with_source(error))
 }
 
-/// A transport over a reqwest client of the caller's making.
+/// A transport over a reqwest client that the caller has configured.
 pub fn over_reqwest(client: reqwest::Client) -> Transport {
     BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
         let client = client.clone();
@@ -90,7 +90,7 @@ fn judge(error: reqwest::Error) -> TransportError {
     if error.is_connect() { TransportError::NotConnected(text) } else { TransportError::Lost(text) }
 }
 
-/// The deepest cause says what happened ("Connection refused"); the layers above only say that something did.
+/// The innermost cause describes what happened ("Connection refused"); the layers above only report that something did.
 fn innermost(error: &dyn StdError) -> String {
     let mut deepest = error;
     while let Some(next) = deepest.source() {
@@ -102,7 +102,7 @@ fn innermost(error: &dyn StdError) -> String {
 fn find_wrong_server(error: &(dyn StdError + 'static)) -> Option<tls::WrongServer> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // An io::Error hides the error that it carries from source().
+        // An io::Error hides its inner error from source().
         let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let tls_error = carried
             .and_then(|inner| inner.downcast_ref::<rustls::Error>())

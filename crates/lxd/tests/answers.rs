@@ -1,4 +1,5 @@
-//! What the client makes of answers that LXD 5.0.2 does not give by itself: newer versions, restarts, strangers on the port.
+//! How the client handles answers that LXD 5.0.2 does not produce by itself: newer versions, restarts, other services
+//! on the port.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
@@ -51,7 +52,7 @@ async fn create_pool(lxd: &Client) -> lxd_client::Mutated {
     lxd.create_storage_pool(&NewStoragePool { name: "p".into(), driver: "dir".into(), ..Default::default() }).await
 }
 
-/// LXD from 6.8 on makes pools in the background; this one ends after `rounds` waits with `end`.
+/// LXD from 6.8 on creates pools in the background; this one ends after `rounds` waits with `end`.
 fn background(rounds: usize, end: Value) -> Client {
     let asked = Arc::new(AtomicUsize::new(0));
     daemon(move |request| {
@@ -96,7 +97,7 @@ async fn an_operation_that_outlives_the_deadline_is_reported_as_still_running() 
         &Method::POST => says(202, &accepted()),
         _ => says(200, &sync(&operation(103, ""))),
     };
-    // The real daemon holds a wait for its timeout; this one must too, or the paused clock would never move.
+    // The real daemon blocks a wait for its timeout; this one must too, or the paused clock would never advance.
     let transport: Transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| async move {
         if request.method() == Method::GET {
             tokio::time::sleep(Duration::from_secs(20)).await;

@@ -12,7 +12,7 @@ async fn daemon() -> (LxdDaemon, Client) {
     (daemon, client)
 }
 
-/// A loopback address of this test process's own.
+/// A loopback address that only this test process uses.
 fn address(number: u8) -> String {
     let [high, low] = u16::try_from(std::process::id() % 65_000).unwrap().to_be_bytes();
     format!("127.{}.{}.{number}:8443", high.max(1), low.max(1))

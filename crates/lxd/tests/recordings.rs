@@ -1,4 +1,4 @@
-//! Every recorded answer of a real LXD 5.0.2 goes through the client, as if that daemon answered now.
+//! The client processes every recorded answer of a real LXD 5.0.2 as if that daemon answered now.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -47,7 +47,7 @@ fn answer(recorded: &Value) -> Response<Bytes> {
     answer.body(Bytes::from(body)).unwrap()
 }
 
-/// A client whose daemon gives this recorded answer, and to a wait for an operation the recorded outcome.
+/// A client whose daemon returns this recorded answer, and for a wait for an operation the recorded outcome.
 fn replay(recording: Recording) -> Client {
     let recording = Arc::new(recording);
     let transport: Transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
@@ -79,7 +79,7 @@ async fn every_recorded_answer_is_understood_for_what_it_is() {
             lxd.mutate(method, &path, Some(&body)).await.map(drop)
         };
         match (&result, status) {
-            // Answers whose operation nobody recorded the end of: the wait gets the same asynchronous answer again.
+            // Answers whose operation's end was not recorded: the wait gets the same asynchronous answer again.
             (result, 202) if open && !token => assert!(result.is_err(), "{name}: {result:?}"),
             (Ok(()), 200..=202) => assert!(matches!(outcome, None | Some(Some(200))), "{name}: {outcome:?}"),
             (Err(error), 202) => {
@@ -158,7 +158,7 @@ async fn networks_and_their_bridges_are_read() {
 
 #[tokio::test]
 async fn profiles_are_read_by_name() {
-    // LXD lists with recursion what it also answers for each.
+    // A list with recursion contains the same objects as single reads.
     let one = replay(named("326-project-default-profile-in-maas"));
     let profile: lxd_client::Profile = one.get("/1.0/profiles/default?project=maas").await.unwrap();
     assert_eq!((profile.name.as_str(), profile.used_by.len()), ("default", 0));

@@ -5,7 +5,7 @@
 //!     cargo run -p maas-client --example list_machines [agent-name]
 //! ```
 //!
-//! `MAAS_CA_FILE` may name a PEM file of further certificate authorities.
+//! `MAAS_CA_FILE` may name a PEM file with additional certificate authorities.
 
 use anyhow::{Context, anyhow};
 use maas_client::{Client, MachineFilter};

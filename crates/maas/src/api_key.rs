@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// The three parts of a MAAS API key. The secret part is never printed; the other two are not either, because
-/// together with a leaked secret they are the whole key.
+/// The three parts of a MAAS API key. None of them is ever printed: with a leaked secret, the other two make up the
+/// whole key.
 #[derive(Clone)]
 pub struct ApiKey {
     consumer: SecretString,
@@ -14,11 +14,11 @@ pub struct ApiKey {
     secret: SecretString,
 }
 
-/// Why a text is not an API key. Never carries the text itself.
+/// Why a text is not an API key. Never contains the text itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApiKeyError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("the MAAS API key is empty; copy it from the MAAS web page of the user, under \"API keys\"")]
     Empty,
     /// Not three parts.
@@ -26,10 +26,10 @@ pub enum ApiKeyError {
         "a MAAS API key is three parts joined by colons (consumer:token:secret), this one has {0}; copy the whole key"
     )]
     Parts(usize),
-    /// A part without characters.
+    /// A part is empty.
     #[error("a MAAS API key is three parts joined by colons (consumer:token:secret), here part {0} is empty")]
     EmptyPart(usize),
-    /// Something that no key contains.
+    /// A character that no key contains.
     #[error(
         "part {0} of the MAAS API key holds a character that keys never have (letters and digits only); look for a \
          stray space, quote or line break"
@@ -54,7 +54,8 @@ impl ApiKey {
 impl FromStr for ApiKey {
     type Err = ApiKeyError;
 
-    /// Reads `consumer:token:secret`. White space around it is forgiven: keys come from files that end in a line break.
+    /// Parses `consumer:token:secret`. Surrounding white space is ignored, because keys come from files that end in a
+    /// line break.
     fn from_str(text: &str) -> Result<Self, ApiKeyError> {
         let text = text.trim();
         if text.is_empty() {
@@ -68,7 +69,7 @@ impl FromStr for ApiKey {
             if part.is_empty() {
                 return Err(ApiKeyError::EmptyPart(number));
             }
-            // MAAS makes keys of letters and digits; the few other characters are for stand-ins that are less strict.
+            // MAAS generates keys of letters and digits; the few other characters are for less strict stand-ins.
             if !part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')) {
                 return Err(ApiKeyError::Character(number));
             }

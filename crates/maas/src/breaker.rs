@@ -1,20 +1,20 @@
-//! A MAAS that does not answer is not waited for by everybody.
+//! Stops requests to a MAAS that does not answer.
 //!
-//! Each request to a server that hangs waits for its whole deadline, and so does whoever made it. After a few in a row that got no
-//! answer, further ones fail at once, and one at a time is let through to see whether the server is back.
+//! Each request to a server that hangs waits for its whole deadline, and so does its caller. After a few unanswered
+//! requests in a row, further ones fail at once, and one at a time is sent to probe whether the server is back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many requests in a row without an answer open the breaker.
+/// This many unanswered requests in a row open the breaker.
 const FAILURES: u32 = 3;
-/// The time between two tries while it is open; it doubles with each that fails.
+/// The time between two probes while it is open; it doubles with each failed one.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A circuit breaker. Clients that were given the same one share it; it belongs to one server.
+/// A circuit breaker for one server. Clients that were given the same one share it.
 #[derive(Debug, Clone, Default)]
 pub struct Breaker {
     state: Arc<Mutex<State>>,
@@ -36,9 +36,9 @@ impl Default for State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
     Yes,
-    /// Alone, to see whether the server is back.
+    /// Alone, to probe whether the server is back.
     AsProbe,
-    /// No: there is no answer since then.
+    /// No: there has been no answer since then.
     No(Instant),
 }
 
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// A request that was admitted has ended: with an answer, whatever it said, or without one.
+    /// An admitted request has ended, with any answer or without one.
     fn ended(&mut self, as_probe: bool, answered: bool, now: Instant) {
         match self {
             _ if answered => *self = Self::default(),
@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// A request that was admitted was given up by whoever made it: nothing was learnt.
+    /// The caller gave up on an admitted request, so nothing is known about the server.
     fn abandoned(&mut self, as_probe: bool) {
         if let (Self::Open { probing, .. }, true) = (self, as_probe) {
             *probing = false;
@@ -83,12 +83,12 @@ impl State {
 }
 
 impl Breaker {
-    /// A breaker that is closed: everything is let through.
+    /// A closed breaker: everything is sent.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Since when there has been no answer, if that is why nothing is sent.
+    /// Since when there has been no answer, if the breaker is open.
     pub fn open_since(&self) -> Option<Instant> {
         match *self.state() {
             State::Closed { .. } => None,
@@ -96,7 +96,7 @@ impl Breaker {
         }
     }
 
-    /// Asks to send a request; `Err` tells since when there has been no answer.
+    /// Asks to send a request; `Err` holds the time since which there has been no answer.
     pub(crate) fn admit(&self) -> Result<Admitted, Instant> {
         match self.state().admit(Instant::now()) {
             Admission::No(since) => Err(since),
@@ -115,7 +115,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request that is let through. Dropped without a word, it counts as given up.
+/// An admitted request. Dropped without a result, it counts as abandoned.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     state: Arc<Mutex<State>>,

@@ -1,4 +1,4 @@
-//! One request to be, before it has an identity: what to ask, and what a refusal would mean.
+//! A request before it is signed: what to send, and how to interpret a refusal.
 
 use bytes::Bytes;
 use http::Method;
@@ -8,7 +8,7 @@ use crate::classify::Asked;
 use crate::error::{Error, Result};
 use crate::redaction::Redaction;
 
-/// Holds secrets in its form, so it has no Debug.
+/// Contains secrets in its form, so it has no Debug.
 pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) operation: &'static str,
@@ -22,11 +22,11 @@ pub(crate) struct Call {
 
 #[allow(clippy::needless_pass_by_value, reason = "numbers, texts and references alike are written where they are used")]
 impl Call {
-    /// `template` is the path below the API's root, with `{}` parts that `arguments` fill in order, and with the `op`
-    /// of the request: `machines/{system_id}/?op=deploy`.
+    /// `template` is the path below the API's root, with `{}` placeholders that `arguments` fill in order, and with the
+    /// `op` of the request: `machines/{system_id}/?op=deploy`.
     ///
-    /// An argument must not be empty: `machines//` is the list of all machines, and a DELETE of it should not depend
-    /// on MAAS's good will.
+    /// An argument must not be empty: `machines//` is the list of all machines, and it must not be left to MAAS to
+    /// reject a DELETE of it.
     pub(crate) fn new(
         method: Method,
         operation: &'static str,
@@ -79,7 +79,7 @@ impl Call {
         Self::new(Method::DELETE, operation, template, arguments)
     }
 
-    /// MAAS's names for the object of the path: a 404 that says one of them means that it does not exist.
+    /// MAAS's names for the object of the path: a 404 that contains one of them means that the object does not exist.
     pub(crate) fn of(mut self, object: &'static [&'static str]) -> Self {
         self.object = object;
         self
@@ -99,7 +99,7 @@ impl Call {
         self
     }
 
-    /// A field that is sent only if it is said.
+    /// A field that is sent only if it is set.
     pub(crate) fn maybe(self, name: &str, value: Option<impl ToString>) -> Self {
         match value {
             Some(value) => self.field(name, value),
@@ -107,7 +107,7 @@ impl Call {
         }
     }
 
-    /// MAAS takes a list as the same key again and again.
+    /// MAAS takes a list as repeated keys.
     pub(crate) fn fields(self, name: &str, values: impl IntoIterator<Item = impl ToString>) -> Self {
         values.into_iter().fold(self, |call, value| call.field(name, value))
     }
@@ -117,14 +117,14 @@ impl Call {
         if on { self.field(name, true) } else { self }
     }
 
-    /// A field that must not appear anywhere else.
+    /// A field whose value must not appear anywhere else.
     pub(crate) fn secret(mut self, name: &str, value: &SecretString) -> Self {
         self.form.push((name.to_owned(), value.clone()));
         self.secrets.push(value.clone());
         self
     }
 
-    /// The plain form of a secret that is sent encoded.
+    /// Hides the plain form of a secret that is sent encoded.
     pub(crate) fn hiding(mut self, value: &str) -> Self {
         self.secrets.push(value.into());
         self
@@ -157,8 +157,8 @@ impl Call {
     }
 }
 
-/// Escapes what would end a path segment or be read as something else. MAAS wants the slash of a CIDR as it is
-/// (`subnets/10.0.0.0/24/`), so callers that have one put it into two arguments.
+/// Escapes what would end a path segment or be misread. MAAS expects the slash of a CIDR unescaped
+/// (`subnets/10.0.0.0/24/`), so callers pass a CIDR as two arguments.
 fn push_escaped(path: &mut String, segment: &str) {
     for byte in segment.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*,;=".contains(&byte) {

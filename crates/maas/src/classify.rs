@@ -1,8 +1,8 @@
-//! From an answer that is not the wanted one to an [`Error`]. Pure.
+//! Maps an unsuccessful answer to an [`Error`]. Pure.
 //!
-//! MAAS's status codes mean less than they seem: 404 can mean "address in use", 500 can be a mistake in the request,
-//! 409 is two different things, and a proxy in front of MAAS may answer anything. So every decision looks at status,
-//! content type and words together, and what does not fit is `NotUnderstood`.
+//! MAAS's status codes are ambiguous: 404 can mean "address in use", 500 can be a mistake in the request, 409 has two
+//! meanings, and a proxy in front of MAAS may answer anything. So every decision considers status, content type and
+//! text together, and what does not fit is `NotUnderstood`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::error::{Effect, Error, ErrorKind};
 use crate::redaction::Redaction;
 
-/// What about a request matters for reading a refusal of it.
+/// What is needed about a request to interpret its refusal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) operation: &'static str,
@@ -23,16 +23,16 @@ pub(crate) struct Asked {
     pub(crate) object: &'static [&'static str],
 }
 
-/// The longest text of MAAS that an error keeps.
+/// The maximum length of a MAAS message that an error keeps.
 const MESSAGE: usize = 1024;
 
-/// What the body is, by its content type.
+/// The body, classified by its content type.
 enum Words {
     /// Form errors: field to messages.
     Fields(BTreeMap<String, Vec<String>>),
-    /// Text that MAAS wrote.
+    /// Text written by MAAS.
     Text(String),
-    /// A page, from a proxy or from Django: its title.
+    /// A page from a proxy or from Django: its title.
     Page(String),
     /// None of these.
     Other,
@@ -86,23 +86,23 @@ fn messages((field, value): (String, Value)) -> (String, Vec<String>) {
 }
 
 fn title(page: &str) -> String {
-    // Positions in the lowered text are positions in the page: ASCII lowering keeps lengths.
+    // Offsets in the lower-case text are offsets in the page: ASCII lower-casing keeps lengths.
     let lower = page.to_ascii_lowercase();
     let Some(start) = lower.find("<title>").map(|at| at + "<title>".len()) else { return String::new() };
     let end = lower.get(start..).and_then(|rest| rest.find("</title>")).map_or(page.len(), |length| start + length);
     page.get(start..end).unwrap_or_default().trim().chars().take(100).collect()
 }
 
-/// Seconds only: MAAS sends numbers. A date, which some proxies send, counts as not said.
+/// Seconds only: MAAS sends numbers. A date, which some proxies send, is treated as absent.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// The error that an answer stands for. Only for answers that are not the wanted one.
+/// The error for an answer. Only for unsuccessful answers.
 pub(crate) fn error_of(asked: Asked, response: &Response<impl AsRef<[u8]>>, redaction: &Redaction) -> Error {
     let status = response.status();
     if status == StatusCode::UNAUTHORIZED {
-        // From here on nobody looks at the body again.
+        // From here on the body is not used.
         return Error::new(ErrorKind::Denied, asked.operation, Effect::None, why_401(response.body().as_ref()))
             .with_status(status.as_u16());
     }
@@ -131,7 +131,7 @@ pub(crate) fn error_of(asked: Asked, response: &Response<impl AsRef<[u8]>>, reda
         .with_retry_after(retry_after)
 }
 
-/// Why a key was refused, in words of ours: the body of a 401 may hold the secret.
+/// Why a key was refused, in our own words: the body of a 401 may contain the secret.
 fn why_401(body: &[u8]) -> &'static str {
     let body = String::from_utf8_lossy(body);
     if body.contains("Expired timestamp") {
@@ -147,7 +147,7 @@ fn why_401(body: &[u8]) -> &'static str {
     }
 }
 
-/// The kind, and a sentence where one of ours says more than the body does.
+/// The kind, and our own message where it is more helpful than the body.
 fn decide(
     asked: Asked,
     response: &Response<impl AsRef<[u8]>>,
@@ -168,7 +168,7 @@ fn decide(
         },
         404 => not_found(asked, response.headers(), words),
         409 => match words {
-            // Told apart as MAAS does: a refusal is text without Retry-After, a collision is a page.
+            // Distinguished as MAAS does: a refusal is text without Retry-After, a collision is a page.
             _ if has_retry_after => ErrorKind::Conflict,
             Words::Page(_) => ErrorKind::Conflict,
             Words::Text(_) if asked.operation == "machines.allocate" => ErrorKind::NoMatch,
@@ -182,7 +182,8 @@ fn decide(
         503 => unavailable(words),
         502 | 504 => ErrorKind::ServerTrouble,
         200..=299 => {
-            // What succeeded may hold secrets (a VM host's parameters do), so nothing of it is kept but a page's title.
+            // A successful answer may contain secrets (a VM host's parameters do), so nothing of it is kept except a
+            // page's title.
             let sentence = match words {
                 Words::Page(_) => format!("{} instead of an answer of the API", words.message()),
                 _ => "it is not the JSON that was expected".to_owned(),
@@ -228,14 +229,14 @@ fn bad_request(asked: Asked, words: &Words) -> ErrorKind {
             if text.contains("must be removed first") || text.contains("are still allocated") {
                 ErrorKind::InUse
             } else if text.contains("operating system") && text.contains(" is unavailable") {
-                // Newer releases name the architecture, before these words or after them.
+                // Newer releases name the architecture before or after this text.
                 ErrorKind::ImageUnavailable
             } else if text.contains("already exist") {
                 ErrorKind::AlreadyExists
             } else if text.contains("does not support composability") {
                 ErrorKind::HostTrouble
             } else if text == "Unrecognised signature: method=GET op=None" {
-                // MAAS lets strangers speak to machines/, but not list them: the key was lost on the way.
+                // MAAS lets anonymous users call machines/, but not list it: the key was lost on the way.
                 ErrorKind::Denied
             } else if text.starts_with("Unrecognised signature") {
                 ErrorKind::Unsupported
@@ -247,7 +248,7 @@ fn bad_request(asked: Asked, words: &Words) -> ErrorKind {
     }
 }
 
-/// 404 means absent only where MAAS itself says so about the very object of the path.
+/// 404 means absent only where MAAS itself says so about the object of the path.
 fn not_found(asked: Asked, headers: &HeaderMap, words: &Words) -> ErrorKind {
     let Words::Text(text) = words else { return ErrorKind::NotUnderstood };
     if text.ends_with("already in use.") {
@@ -259,8 +260,8 @@ fn not_found(asked: Asked, headers: &HeaderMap, words: &Words) -> ErrorKind {
     if let Some(model) = text.strip_prefix("No ").and_then(|rest| rest.strip_suffix(" matches the given query.")) {
         return if asked.object.contains(&model) { ErrorKind::NotFound } else { ErrorKind::UnknownReference };
     }
-    // Up to MAAS 3.2 (for VM hosts later, too) that is all it says. Any web server might, so it must at least have
-    // looked at the key.
+    // Up to MAAS 3.2 (for VM hosts later, too) that is the whole message. Any web server might send it, so the server
+    // must at least have checked the key.
     let looked_at_the_key = headers
         .get_all(header::VARY)
         .iter()
@@ -272,8 +273,8 @@ fn not_found(asked: Asked, headers: &HeaderMap, words: &Words) -> ErrorKind {
     }
 }
 
-/// A 500 is text of an exception. Some of them are mistakes in the request, some pass by themselves, the others
-/// are a riddle: never repeated, never concluded from.
+/// A 500 contains the text of an exception. Some are mistakes in the request, some are transient. The others are
+/// unclear: they are never retried, and nothing is concluded from them.
 fn server_error(words: &Words) -> ErrorKind {
     const MISTAKES: [&str; 7] = [
         "failed to detect a valid IP address",
@@ -292,10 +293,10 @@ fn server_error(words: &Words) -> ErrorKind {
     } else if text.contains("Not enough space in") {
         ErrorKind::NoCapacity
     } else if text.contains("Error determining BMC task queue") {
-        // No rack controller reaches the BMC at present, in the words of 3.5 and later.
+        // No rack controller can reach the BMC at present, as 3.5 and later word it.
         ErrorKind::ServerTrouble
     } else if text.contains("connection to server") || text.contains("server closed the connection") {
-        // PostgreSQL is away; MAAS answers again the moment it is back.
+        // PostgreSQL is unavailable; MAAS answers again as soon as it is back.
         ErrorKind::ServerTrouble
     } else {
         ErrorKind::NotUnderstood
@@ -307,7 +308,7 @@ fn unavailable(words: &Words) -> ErrorKind {
     if text.contains("overcommit ratio") {
         ErrorKind::NoCapacity
     } else if text.starts_with("Unable to compose") && text.contains("already exists") {
-        // A VM of that name is in LXD and not in MAAS: a refresh of the host adopts it.
+        // A VM of that name is in LXD but not in MAAS: a refresh of the host adopts it.
         ErrorKind::AlreadyExists
     } else if text.contains("Failed talking to pod") {
         ErrorKind::HostTrouble

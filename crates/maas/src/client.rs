@@ -1,4 +1,4 @@
-//! The client: identity, deadlines, places, repeats.
+//! The client: identity, deadlines, concurrency slots, retries.
 
 mod sending;
 
@@ -34,24 +34,24 @@ const READ_DEADLINE: Duration = Duration::from_secs(60);
 /// An allocation may take 21 s when others allocate too, and MAAS itself tries for up to 90 s.
 const WRITE_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Longer ones only mean that somebody wanted none, and could not be added to a point in time.
+/// A longer one only means that the caller wants none, and could not be added to a point in time.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A thousand machines are 16 MB.
 const MAX_ANSWER: usize = 48 << 20;
 
-/// A client of one MAAS server with one identity. Cheap to clone; clones share connections, bounds and what is known
+/// A client of one MAAS server with one identity. Cheap to clone; clones share connections, limits and what is known
 /// about the server.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
-    /// A place that this client has for itself.
+    /// A slot reserved for this client.
     place: Option<Arc<OwnedSemaphorePermit>>,
-    /// Writes are not sent later than this.
+    /// Writes are not sent after this.
     send_by: Option<Instant>,
 }
 
-/// Says whether a write may be sent, or why not.
+/// Decides whether a write may be sent, or returns why not.
 type BeforeWrites = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 struct Inner {
@@ -74,10 +74,10 @@ struct Inner {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The endpoint is wrong.
+    /// The endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// The API key is wrong.
+    /// The API key is invalid.
     #[error(transparent)]
     ApiKey(#[from] ApiKeyError),
     /// The network transport cannot be set up.
@@ -85,7 +85,7 @@ pub enum BuildError {
     Transport(#[from] TransportError),
 }
 
-/// Settings of a client to be. See [`Client::builder`].
+/// Settings of a client. See [`Client::builder`].
 #[must_use]
 pub struct ClientBuilder {
     endpoint: Result<Endpoint, EndpointError>,
@@ -105,82 +105,84 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Trust these certificate authorities (PEM, one or more) besides those of the platform.
+    /// Trust these certificate authorities (PEM, one or more) in addition to those of the platform.
     pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.certificate_authorities.push(pem.into());
         self
     }
 
-    /// Exchange messages by this transport instead of the network. Such a client has places of its own.
+    /// Use this transport instead of the network. Such a client has slots of its own.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = Some(transport);
         self
     }
 
-    /// At most this many requests under way to the server (4). All clients of a server in this process share the
+    /// The maximum number of requests in flight to the server (4). All clients of a server in this process share the
     /// number that the first of them set.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
         self
     }
 
-    /// Share places with the clients that were given the same limiter, and with nobody else.
+    /// Share slots only with the clients that were given the same limiter.
     pub fn limiter(mut self, limiter: Limiter) -> Self {
         self.limiter = Some(limiter);
         self
     }
 
-    /// Fail at once while the server does not answer. Without one, every request waits for its deadline.
+    /// Fail at once while the server does not answer. Without a breaker, every request waits for its deadline.
     pub fn breaker(mut self, breaker: Breaker) -> Self {
         self.breaker = Some(breaker);
         self
     }
 
-    /// Ask this right before every write is sent, after all waiting. An `Err` says why it must not be; then nothing is.
+    /// Called right before every write is sent, after all waiting. If it returns `Err` with a reason, the write is not
+    /// sent.
     pub fn before_writes(mut self, may_write: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.before_writes = Some(Arc::new(may_write));
         self
     }
 
-    /// How long a read may take, repeats included (60 s; a day at most). Waiting for a place before is bounded by the
-    /// same time, apart from it.
+    /// How long a read may take, including retries (60 s; a day at most). Waiting for a slot has the same limit,
+    /// counted separately.
     pub fn read_deadline(mut self, deadline: Duration) -> Self {
         self.read_deadline = deadline.min(LONGEST_DEADLINE);
         self
     }
 
-    /// How long a write may take from when it is sent (120 s; a day at most). After that its effect is unknown; MAAS goes on
-    /// working on it. Before, it waits for a place for 15 s at most; then it is not sent.
+    /// How long a write may take from when it is sent (120 s; a day at most). After that its effect is unknown; MAAS
+    /// continues to work on it. Before that, it waits at most 15 s for a slot; then it is not sent.
     pub fn write_deadline(mut self, deadline: Duration) -> Self {
         self.write_deadline = deadline.min(LONGEST_DEADLINE);
         self
     }
 
-    /// How reads are repeated.
+    /// How reads are retried.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
         self
     }
 
-    /// The longest answer that is read, in bytes (48 MiB). All long answers that are being read in this process share 64 MiB.
+    /// The longest answer that is read, in bytes (48 MiB). All long answers that are being read in this process share
+    /// 64 MiB.
     pub fn max_answer(mut self, bytes: usize) -> Self {
         self.max_answer = bytes;
         self
     }
 
-    /// Take time of day and chance from here.
+    /// Take the time of day and random numbers from here.
     pub fn environment(mut self, environment: impl Environment) -> Self {
         self.environment = Arc::new(environment);
         self
     }
 
-    /// Tell this observer about every try.
+    /// Report every attempt to this observer.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Arc::new(observer);
         self
     }
 
-    /// The client. Nothing is sent yet.
+    /// Builds the client. Nothing is sent yet.
     pub fn build(self) -> Result<Client, BuildError> {
         let (endpoint, key) = (self.endpoint?, self.key?);
         let on_network = self.transport.is_none();
@@ -236,8 +238,8 @@ fn warn_once_about_plain_http(endpoint: &Endpoint) {
 }
 
 impl Client {
-    /// Starts a client of the MAAS at `endpoint`, with the API key `consumer:token:secret`. Mistakes in either are
-    /// reported by [`ClientBuilder::build`].
+    /// Starts to build a client of the MAAS at `endpoint`, with the API key `consumer:token:secret`. Mistakes in either
+    /// are reported by [`ClientBuilder::build`].
     pub fn builder(endpoint: &str, api_key: &str) -> ClientBuilder {
         ClientBuilder {
             endpoint: endpoint.parse(),
@@ -257,12 +259,12 @@ impl Client {
         }
     }
 
-    /// Where this client's MAAS answers.
+    /// The endpoint of this client's MAAS.
     pub fn endpoint(&self) -> &Endpoint {
         &self.inner.endpoint
     }
 
-    /// How long a write may take. What was sent may still take effect some time after that.
+    /// How long a write may take. A write that was sent may still take effect some time after that.
     pub fn write_deadline(&self) -> Duration {
         self.inner.write_deadline
     }
@@ -325,7 +327,7 @@ impl Client {
         }
     }
 
-    /// One try, with a nonce of its own.
+    /// One attempt, with its own nonce.
     async fn exchange(
         &self,
         call: &Call,
@@ -384,7 +386,7 @@ impl Client {
             .uri(inner.endpoint.resource(call.path(), &call.encoded_query()))
             .header(header::AUTHORIZATION, authorization);
         let body = if matches!(call.method, Method::POST | Method::PUT) {
-            // Without a content type MAAS reads a body as if it were empty.
+            // Without a content type MAAS treats a body as empty.
             builder = builder.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
             call.body()
         } else {
@@ -431,12 +433,12 @@ impl Client {
     }
 }
 
-/// MAAS succeeds with 200, with 201 after an upload, and with 204 where there is nothing to say.
+/// MAAS succeeds with 200, with 201 after an upload, and with 204 for an empty answer.
 fn is_wanted(response: &Response<Bytes>) -> bool {
     matches!(response.status(), StatusCode::OK | StatusCode::CREATED | StatusCode::NO_CONTENT)
 }
 
-/// The last cause of a chain says most: "connection refused" rather than "error sending request".
+/// The innermost cause is the most useful: "connection refused" rather than "error sending request".
 fn innermost(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
     let mut innermost: &dyn std::error::Error = error;
     while let Some(source) = innermost.source() {

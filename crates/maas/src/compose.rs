@@ -1,48 +1,48 @@
-//! A VM to be.
+//! Parameters of a new VM.
 
 use crate::call::Call;
 use crate::error::{Error, Result};
 
-/// What VM to make on a VM host.
+/// The VM to compose on a VM host.
 #[derive(Debug, Clone, Default)]
 pub struct Compose {
-    /// The name. Unique in MAAS, so that it is the key to find the VM by; without one MAAS makes it up.
+    /// The name. Unique in MAAS, so it identifies the VM; without one MAAS generates it.
     pub hostname: Option<String>,
     /// Cores (1).
     pub cores: Option<u32>,
     /// MiB, at least 1024 (2048).
     pub memory_mib: Option<u32>,
-    /// Disks, the first is the root's (8 GB).
+    /// Disks; the first is the root disk (8 GB).
     pub disks: Vec<ComposeDisk>,
     /// Interfaces; without any MAAS chooses one with DHCP.
     pub interfaces: Vec<ComposeInterface>,
-    /// The zone, **by number**. Without it the VM gets the default zone, not that of its host.
+    /// The zone, **by id**. Without it the VM gets the default zone, not that of its host.
     pub zone: Option<i64>,
-    /// The pool, **by number**. Without it the VM gets that of its host.
+    /// The pool, **by id**. Without it the VM gets that of its host.
     pub pool: Option<i64>,
-    /// The domain, **by number**.
+    /// The domain, **by id**.
     pub domain: Option<i64>,
     /// `amd64/generic`
     pub architecture: Option<String>,
-    /// Be Ready at once. Without commissioning anybody may allocate the VM from this moment on.
+    /// Become Ready at once. Without commissioning anyone may allocate the VM from this moment on.
     pub skip_commissioning: bool,
 }
 
-/// A disk of a VM to be.
+/// A disk of a new VM.
 #[derive(Debug, Clone)]
 pub struct ComposeDisk {
-    /// A name for it.
+    /// Its label.
     pub label: String,
-    /// 10⁹ bytes.
+    /// Size in GB (10⁹ bytes).
     pub gigabytes: u32,
-    /// The storage pool. One that does not exist is ignored by MAAS.
+    /// The storage pool. MAAS ignores one that does not exist.
     pub pool: Option<String>,
 }
 
-/// An interface of a VM to be.
+/// An interface of a new VM.
 #[derive(Debug, Clone)]
 pub struct ComposeInterface {
-    /// A name for it.
+    /// Its name.
     pub name: String,
     /// What it must be connected to, for example `("subnet_cidr", "10.0.0.0/24")` and `("ip", "10.0.0.9")`.
     pub constraints: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! Answers that are the wanted ones.
+//! Decodes successful answers.
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use crate::call::Call;
 use crate::error::{Effect, Error, ErrorKind, Result};
 
-/// An answer that is not the JSON that it should be. serde's own words are left away: they repeat values, and a value
-/// may be a private key.
+/// An answer that is not the expected JSON. serde's own message is omitted: it repeats values, and a value may be a
+/// private key.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem} at line {line}, column {column}")]
 struct NotTheJson {
@@ -32,7 +32,7 @@ pub(crate) fn json<T: DeserializeOwned>(call: &Call, response: &Response<Bytes>)
     })
 }
 
-/// MAAS says "done" with an empty 204. A page with status 200 comes from somebody else.
+/// MAAS reports success with an empty 204. A page with status 200 does not come from MAAS.
 pub(crate) fn nothing(call: &Call, response: &Response<Bytes>) -> Result<()> {
     let empty = response.body().iter().all(u8::is_ascii_whitespace);
     if response.status() == StatusCode::NO_CONTENT || empty || content_type(response) == "application/json" {
@@ -57,7 +57,7 @@ fn form_of(response: &Response<Bytes>) -> &'static str {
 }
 
 fn not_understood(call: &Call, response: &Response<Bytes>, message: &str) -> Error {
-    // The status says that it worked, so a write has most probably had its effect.
+    // The status reports success, so a write has most probably had its effect.
     let effect = if call.asked().read_only { Effect::None } else { Effect::Unknown };
     Error::new(ErrorKind::NotUnderstood, call.operation, effect, message).with_status(response.status().as_u16())
 }

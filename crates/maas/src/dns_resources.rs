@@ -1,4 +1,4 @@
-//! DNS names and the addresses behind them.
+//! DNS names and their addresses.
 
 use std::net::IpAddr;
 
@@ -14,15 +14,14 @@ wire_type! {
     /// A DNS name.
     DnsResource {
         required {
-            /// The number: what to store in order to know one's own record again. -1 in a list of all for names that
-            /// MAAS made up by itself.
+            /// The id: store it to identify one's own record later. -1 in a list of all for names that MAAS generated.
             id: i64,
         }
-        /// The whole name.
+        /// The fully qualified name.
         fqdn: Option<String>,
-        /// Seconds that answers may be kept.
+        /// TTL in seconds.
         address_ttl: Option<i64>,
-        /// The addresses, in no order. None in a list of all for names that MAAS made up by itself.
+        /// The addresses, unordered. None in a list of all for names that MAAS generated.
         ip_addresses: Option<Vec<IpAddress>>,
         /// Records of other types (TXT, CNAME, …).
         resource_records: Vec<ResourceRecord>,
@@ -30,15 +29,15 @@ wire_type! {
 }
 
 wire_type! {
-    /// A record that is no address.
+    /// A record that is not an address.
     ResourceRecord {
-        /// The number.
+        /// The id.
         id: Option<i64>,
         /// TXT, CNAME, …
         rrtype: Option<String>,
-        /// What it says.
+        /// The content.
         rrdata: Option<String>,
-        /// Seconds that answers may be kept.
+        /// TTL in seconds.
         ttl: Option<i64>,
     }
 }
@@ -48,11 +47,11 @@ wire_type! {
 pub struct DnsFilter {
     /// Exactly this name. An unknown domain in it is [`UnknownReference`](crate::ErrorKind::UnknownReference).
     pub fqdn: Option<String>,
-    /// Names of this domain.
+    /// Names in this domain.
     pub domain: Option<String>,
-    /// Names with this first part.
+    /// Names with this first label.
     pub name: Option<String>,
-    /// Names that MAAS made up by itself, too.
+    /// Include names that MAAS generated.
     pub all: bool,
 }
 
@@ -94,7 +93,7 @@ impl DnsResources<'_> {
         self.client.json(Call::get("dns_resources.read", "dnsresources/{id}/", &[&number(id)?])?.of(OBJECT)).await
     }
 
-    /// Makes a name. A name that exists, whoever made it, is [`AlreadyExists`](crate::ErrorKind::AlreadyExists).
+    /// Creates a name. A name that exists, whoever created it, is [`AlreadyExists`](crate::ErrorKind::AlreadyExists).
     pub async fn create(&self, fqdn: &str, addresses: &[IpAddr], ttl: Option<u32>) -> Result<DnsResource> {
         // MAAS answers 500 to a name without labels.
         if fqdn.split('.').filter(|label| !label.is_empty()).count() < 2 {
@@ -107,10 +106,10 @@ impl DnsResources<'_> {
         self.client.json(call).await
     }
 
-    /// Replaces all addresses of a name; none clears it.
+    /// Replaces all addresses of a name; an empty list clears it.
     ///
     /// An address that belongs to a machine is bound to that machine and follows it to its next owner, and an address
-    /// that is dropped here stays reserved until [`release`](crate::IpAddresses::release)d.
+    /// that is removed here stays reserved until [`release`](crate::IpAddresses::release)d.
     pub async fn set_addresses(&self, id: i64, addresses: &[IpAddr]) -> Result<DnsResource> {
         let call = Call::put("dns_resources.update", "dnsresources/{id}/", &[&number(id)?])?.of(OBJECT);
         self.client.json(call.field("ip_addresses", joined(addresses))).await
@@ -123,7 +122,7 @@ impl DnsResources<'_> {
     }
 }
 
-/// -1 stands for names that MAAS made up: nothing can be done to them.
+/// -1 marks names that MAAS generated, which cannot be changed.
 fn number(id: i64) -> Result<String> {
     if id < 0 {
         return Err(Error::refused("dns_resources", "a name that MAAS made up by itself cannot be addressed"));
@@ -131,7 +130,7 @@ fn number(id: i64) -> Result<String> {
     Ok(id.to_string())
 }
 
-/// Separated by spaces: commas make MAAS answer 500.
+/// Separated by spaces: MAAS answers 500 to commas.
 fn joined(addresses: &[IpAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }

@@ -11,16 +11,16 @@ wire_type! {
     /// A DNS domain.
     Domain {
         required {
-            /// The number. The default domain is 0.
+            /// The id. The default domain is 0.
             id: i64,
         }
-        /// The name, without a dot at the end.
+        /// The name, without a trailing dot.
         name: Option<String>,
-        /// Whether MAAS answers for it.
+        /// Whether MAAS is authoritative for it.
         authoritative: Option<bool>,
-        /// Seconds that answers may be kept.
+        /// TTL in seconds.
         ttl: Option<i64>,
-        /// Whether new machines get into it.
+        /// Whether new machines are in it by default.
         is_default: Option<bool>,
         /// How many records it has.
         resource_record_count: Option<i64>,
@@ -51,12 +51,12 @@ impl Domains<'_> {
         self.client.json(Call::get("domains.read", "domains/{id}/", &[&id.to_string()])?.of(OBJECT)).await
     }
 
-    /// Makes a domain that MAAS answers for.
+    /// Creates a domain that MAAS is authoritative for.
     pub async fn create(&self, name: &str) -> Result<Domain> {
         self.client.json(Call::post("domains.create", "domains/", &[])?.field("name", name)).await
     }
 
-    /// Deletes a domain. One that holds machines or records is [`InUse`](crate::ErrorKind::InUse).
+    /// Deletes a domain. One that contains machines or records is [`InUse`](crate::ErrorKind::InUse).
     pub async fn delete(&self, id: i64) -> Result<()> {
         self.client.empty(Call::delete("domains.delete", "domains/{id}/", &[&id.to_string()])?.of(OBJECT)).await
     }

@@ -1,13 +1,13 @@
-//! Where a MAAS answers.
+//! The address of a MAAS server.
 
 use std::fmt;
 use std::str::FromStr;
 
 use url::Url;
 
-/// The address of a MAAS server, in the one form that requests are built from.
+/// The address of a MAAS server in normalized form.
 ///
-/// People write it in many ways; all of these are the same endpoint:
+/// Users write it in several ways; all of these are the same endpoint:
 ///
 /// ```
 /// # use maas_client::Endpoint;
@@ -24,14 +24,14 @@ use url::Url;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// scheme://host:port, without a slash at the end.
+    /// scheme://host:port, without a trailing slash.
     origin: String,
-    /// The path that MAAS is mounted at, without a slash at the end ("/MAAS").
+    /// The path that MAAS is mounted at, without a trailing slash ("/MAAS").
     mount: String,
     plain_http: bool,
 }
 
-/// Why a text is not an endpoint. The text is not repeated, because people put passwords into addresses.
+/// Why a text is not an endpoint. The text is not repeated, because users put passwords into URLs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -49,18 +49,18 @@ pub enum EndpointError {
     /// A query or a fragment.
     #[error("the MAAS endpoint has a query or fragment (after ? or #); remove it")]
     Extra,
-    /// The API of another age.
+    /// An API version other than 2.0.
     #[error("the MAAS endpoint names API version {0}; only 2.0 exists, leave /api/{0} away")]
     ApiVersion(String),
 }
 
 impl Endpoint {
-    /// Scheme, host and port: what tells two servers apart.
+    /// Scheme, host and port: they identify the server.
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// Whether keys and secrets travel readable by everybody on the way.
+    /// Whether keys and secrets are sent unencrypted.
     pub fn is_plain_http(&self) -> bool {
         self.plain_http
     }
@@ -103,7 +103,8 @@ impl FromStr for Endpoint {
         }
         Ok(Self {
             origin: url.origin().ascii_serialization(),
-            // Every MAAS is mounted there; only a proxy in front of it could say otherwise, and then says so.
+            // Every MAAS is mounted there unless a proxy in front of it changes the path, in which case the endpoint
+            // has to include it.
             mount: if mount.is_empty() { "/MAAS" } else { mount }.to_owned(),
             plain_http: url.scheme() == "http",
         })

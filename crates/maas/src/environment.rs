@@ -1,18 +1,18 @@
-//! Time of day and chance, which a simulation replaces by its own.
+//! Time of day and randomness, which a simulation replaces.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a client takes from the world besides the network. Durations do not come from here but from tokio's clock,
-/// which a test can pause.
+/// What a client takes from its environment besides the network. Durations come from tokio's clock instead, which a
+/// test can pause.
 pub trait Environment: Send + Sync + 'static {
-    /// Seconds since 1970, for the time stamp of a signature.
+    /// Seconds since 1970, for the timestamp of a signature.
     fn unix_seconds(&self) -> u64;
 
-    /// A number that was not seen before: nonces are made of it, and the jitter of back-off.
+    /// A unique random number, for nonces and the jitter of back-off.
     fn random(&self) -> u128;
 }
 
-/// The clock and the random numbers of this computer.
+/// The system clock and random number generator.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemEnvironment;
 

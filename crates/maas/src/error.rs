@@ -1,4 +1,4 @@
-//! What went wrong, sorted by what the caller can do about it.
+//! Errors, classified by what the caller can do about them.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -10,10 +10,10 @@ use crate::transport::BoxError;
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A call that did not bring what was asked for.
+/// A failed call.
 ///
-/// Texts of MAAS are kept (at most 1 KiB, without any secret of the request), except those of a 401: MAAS prints the
-/// secret of the key in them.
+/// Messages of MAAS are kept (at most 1 KiB, without any secret of the request), except those of a 401, in which MAAS
+/// prints the secret of the key.
 #[derive(Debug)]
 pub struct Error {
     details: Box<Details>,
@@ -32,63 +32,63 @@ struct Details {
     source: Option<BoxError>,
 }
 
-/// What kind of failure, in terms of what the caller can do.
+/// The kind of failure, in terms of what the caller can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// MAAS says that the very object of the request does not exist. The only kind that means absent.
+    /// MAAS reports that the object of the request does not exist. The only kind that means absent.
     NotFound,
-    /// No machine fits the allocation, or the named one is taken: MAAS answers alike in both cases.
+    /// No machine matches the allocation, or the named one is taken: MAAS answers the same in both cases.
     NoMatch,
     /// The object is in a state that does not allow this: read it again before acting.
     WrongState,
-    /// Transactions of MAAS collided and nothing was stored: the same request may be sent again.
+    /// MAAS transactions collided and nothing was stored: the same request may be sent again.
     Conflict,
-    /// The wanted IP address is in use: choose another.
+    /// The requested IP address is in use: choose another.
     AddressInUse,
     /// Something of that name exists: look it up.
     AlreadyExists,
-    /// Something else must be removed first, as the message says.
+    /// Something else must be removed first; the message names it.
     InUse,
-    /// The request refers to something that MAAS does not have (not its own object).
+    /// The request refers to something that does not exist in MAAS (other than its own object).
     UnknownReference,
-    /// The request itself is wrong; sending it again changes nothing. [`Error::fields`] says what.
+    /// The request itself is invalid; sending it again changes nothing. [`Error::fields`] has the details.
     Invalid,
-    /// This version of MAAS cannot do that.
+    /// This version of MAAS does not support that.
     Unsupported,
-    /// The image is not where it is needed yet (still downloading, or no rack is connected): try again in a while.
+    /// The image is not yet where it is needed (still downloading, or no rack is connected): try again later.
     ImageUnavailable,
-    /// The VM host has no room for this: choose another host or a smaller machine.
+    /// The VM host lacks capacity: choose another host or a smaller machine.
     NoCapacity,
-    /// MAAS cannot work with the VM host: refresh it, or look at its LXD.
+    /// MAAS cannot work with the VM host: refresh it, or check its LXD.
     HostTrouble,
-    /// Too many requests: wait for as long as [`Error::retry_after`] says.
+    /// Too many requests: wait for [`Error::retry_after`].
     Throttled,
     /// The key is not accepted (401), or the user may not do this (403).
     Denied,
     /// MAAS could not be reached, or did not answer in time.
     Unreachable,
-    /// MAAS is in trouble (restarting, without its database or its rack): try again later.
+    /// MAAS is not working properly (restarting, without its database or its rack): try again later.
     ServerTrouble,
-    /// MAAS has done away with this part of its API.
+    /// MAAS has removed this part of its API.
     Gone,
-    /// Something answers there that is not the API of MAAS: look at the endpoint.
+    /// Something that is not the MAAS API answers there: check the endpoint.
     WrongEndpoint,
     /// An answer that this client cannot read; nothing may be concluded from it.
     NotUnderstood,
 }
 
-/// Whether a failed request may have had its effect nevertheless.
+/// Whether a failed request may still have had its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// It was not sent, or refused: nothing has changed.
+    /// It was not sent, or was refused: nothing has changed.
     None,
-    /// It may have happened, may happen yet, or may have happened in part. Look before sending it again.
+    /// It may have happened, may still happen, or may have happened in part. Check before sending it again.
     Unknown,
 }
 
 impl ErrorKind {
-    /// A fixed word, fit for a metric's label.
+    /// A fixed identifier, suitable as a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
@@ -114,7 +114,7 @@ impl ErrorKind {
         }
     }
 
-    /// What is wrong, for a person.
+    /// What is wrong, for users.
     fn summary(self) -> &'static str {
         match self {
             Self::NotFound => "it does not exist in MAAS",
@@ -140,7 +140,7 @@ impl ErrorKind {
         }
     }
 
-    /// What to do, for a person.
+    /// What to do, for users.
     fn advice(self) -> &'static str {
         match self {
             Self::NotFound => "look whether it was deleted",
@@ -193,7 +193,7 @@ impl Error {
         Self::new(ErrorKind::Invalid, operation, Effect::None, message)
     }
 
-    /// Something that the version of MAAS does not offer.
+    /// Something that this version of MAAS does not support.
     pub(crate) fn unsupported(operation: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, operation, Effect::None, message)
     }
@@ -223,7 +223,7 @@ impl Error {
         self
     }
 
-    /// What kind of failure.
+    /// The kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.details.kind
     }
@@ -233,7 +233,7 @@ impl Error {
         self.details.operation
     }
 
-    /// Whether the request may have had its effect nevertheless.
+    /// Whether the request may still have had its effect.
     pub fn effect(&self) -> Effect {
         self.details.effect
     }
@@ -243,17 +243,17 @@ impl Error {
         self.details.status
     }
 
-    /// What MAAS said, or what happened.
+    /// MAAS's message, or what happened.
     pub fn message(&self) -> &str {
         &self.details.message
     }
 
-    /// What MAAS says about each field of the request. The key `__all__` stands for the request as a whole.
+    /// MAAS's messages about each field of the request. The key `__all__` represents the request as a whole.
     pub fn fields(&self) -> &BTreeMap<String, Vec<String>> {
         &self.details.fields
     }
 
-    /// How long MAAS asks us to wait.
+    /// How long MAAS asks to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.details.retry_after
     }
@@ -263,7 +263,7 @@ impl Error {
         self.details.timed_out
     }
 
-    /// Whether MAAS said that the very object does not exist.
+    /// Whether MAAS reported that the object itself does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind() == ErrorKind::NotFound
     }
@@ -273,7 +273,7 @@ impl Error {
         self.kind() == ErrorKind::Denied && self.status() != Some(403)
     }
 
-    /// The same without the words of whoever answered, for people who may not read them.
+    /// The same error without the server's messages, for users who may not read them.
     #[must_use]
     pub fn without_words(mut self) -> Self {
         self.details.message.clear();
@@ -282,7 +282,7 @@ impl Error {
         self
     }
 
-    /// What to do, for a person.
+    /// What to do, for users.
     pub fn advice(&self) -> &'static str {
         if self.is_unauthenticated() { "check the API key" } else { self.kind().advice() }
     }

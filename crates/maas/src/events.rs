@@ -1,4 +1,4 @@
-//! The event log, and a change feed made of it.
+//! The event log, and a change feed based on it.
 
 use crate::Client;
 use crate::call::Call;
@@ -10,29 +10,29 @@ wire_type! {
     /// Something that happened to a machine.
     Event {
         required {
-            /// Grows with every event, until a backup of MAAS is restored: then numbers come again.
+            /// Increases with every event, until a backup of MAAS is restored: then ids are reused.
             id: i64,
         }
         /// DEBUG, INFO, WARNING, ERROR, CRITICAL or AUDIT.
         level: Option<String>,
-        /// What, in a few fixed words: `Node changed status`, `Deployed`.
+        /// The event type, a fixed text: `Node changed status`, `Deployed`.
         #[serde(rename = "type")]
         kind: Option<String>,
-        /// The details, for people.
+        /// Details, as free text.
         description: Option<String>,
         /// The machine's system id.
         node: Option<String>,
         /// The machine's name.
         hostname: Option<String>,
-        /// Who did it; `unknown` for MAAS itself.
+        /// The user who caused it; `unknown` for MAAS itself.
         username: Option<String>,
-        /// When, as MAAS words it: `Sun, 15 Nov. 2026 20:32:02`.
+        /// When, as MAAS formats it: `Sun, 15 Nov. 2026 20:32:02`.
         created: Option<String>,
     }
 }
 
 wire_type! {
-    /// A page of the log. MAAS's links to further pages are left away: on an empty page they lead astray.
+    /// A page of the log. MAAS's links to further pages are omitted: on an empty page they are wrong.
     EventPage {
         required {
             /// The newest first.
@@ -42,7 +42,7 @@ wire_type! {
 }
 
 impl Event {
-    /// The states that the machine left and entered, if the event is about that.
+    /// The states that the machine left and entered, if the event is a status change.
     pub fn status_change(&self) -> Option<(MachineStatus, MachineStatus)> {
         // "From 'Ready' to 'Allocated' (to alice)"
         let rest = self.description.as_deref()?.strip_prefix("From '")?;
@@ -52,15 +52,15 @@ impl Event {
     }
 }
 
-/// The least important events to ask for.
+/// The minimum level of the requested events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EventLevel {
-    /// Everything, changes of state included: MAAS logs those as DEBUG.
+    /// Everything, including status changes, which MAAS logs as DEBUG.
     #[default]
     Debug,
     /// The steps of deployment and release.
     Info,
-    /// Trouble.
+    /// Problems.
     Warning,
     /// Failures.
     Error,
@@ -77,20 +77,20 @@ impl EventLevel {
     }
 }
 
-/// Which events to ask for.
+/// Which events to request.
 #[derive(Debug, Clone, Default)]
 pub struct EventQuery {
-    /// Only events above this id; of these the oldest come first onto a page.
+    /// Only events above this id; of these, a page contains the oldest.
     pub after: Option<i64>,
     /// How many, at most 1000.
     pub limit: Option<u16>,
-    /// At least this important.
+    /// At least this level.
     pub level: EventLevel,
     /// Only those of these machines.
     pub system_ids: Vec<String>,
 }
 
-/// The largest page that MAAS gives.
+/// MAAS's maximum page size.
 pub const MAX_EVENTS: u16 = 1000;
 
 /// Calls about events; see [`Client::events`].
@@ -124,11 +124,11 @@ impl Events<'_> {
     }
 }
 
-/// Follows the event log. It is a wake-up call, not a record: a transaction that commits late may slip a lower number
-/// in behind the cursor, and deletions are not logged. So also read everything now and then.
+/// Follows the event log. It is a wake-up signal, not a complete record: a transaction that commits late may insert a
+/// lower id behind the cursor, and deletions are not logged. So also read everything now and then.
 ///
-/// The cursor is our own. Each question also asks for the event that the cursor stands on: if that one is missing or
-/// different, MAAS was restored from a backup and gives out numbers again, and everything must be read anew.
+/// The cursor is our own. Each query also requests the event at the cursor: if that event is missing or different, MAAS
+/// was restored from a backup and reuses ids, and everything must be read again.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeFeed {
     state: State,
@@ -136,7 +136,7 @@ pub struct ChangeFeed {
 
 #[derive(Debug, Clone, Default)]
 enum State {
-    /// Nothing is known.
+    /// Nothing is known yet.
     #[default]
     New,
     /// The log was empty.
@@ -145,25 +145,25 @@ enum State {
     At(Box<Event>),
 }
 
-/// What happened since the last question.
+/// What happened since the last poll.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Changes {
-    /// The oldest first.
+    /// Oldest first.
     pub events: Vec<Event>,
-    /// Events may have been missed, or the log is another than before: read everything.
+    /// Events may have been missed, or the log is a different one: read everything.
     pub resync: bool,
-    /// There is more: ask again at once.
+    /// There is more: poll again at once.
     pub more: bool,
 }
 
 impl ChangeFeed {
-    /// A feed that starts now. Its first answer asks for a resync.
+    /// A feed that starts now. Its first poll asks for a resync.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The number of the last event seen.
+    /// The id of the last event seen.
     pub fn cursor(&self) -> Option<i64> {
         match &self.state {
             State::At(event) => Some(event.id),
@@ -171,14 +171,14 @@ impl ChangeFeed {
         }
     }
 
-    /// What happened since the last question. After an error the same question may be asked again.
+    /// What happened since the last poll. After an error the same poll may be repeated.
     pub async fn poll(&mut self, client: &Client) -> Result<Changes> {
         let anchor = match &self.state {
             State::At(anchor) => Some(anchor.clone()),
             State::Empty => None,
             State::New => return self.restart(client).await,
         };
-        // One below the cursor, so that the event under the cursor comes along.
+        // One below the cursor, so that the event at the cursor is included.
         let after = anchor.as_ref().map_or(0, |anchor| anchor.id.saturating_sub(1));
         let query = EventQuery { after: Some(after), limit: Some(MAX_EVENTS), ..EventQuery::default() };
         let mut events = client.events().query(&query).await?.events;
@@ -205,7 +205,7 @@ impl ChangeFeed {
     }
 }
 
-/// The words may change (a machine is renamed), so the comparison is of what an event cannot lose.
+/// Texts may change (a machine is renamed), so this compares only what cannot change in an event.
 fn is_same(event: &Event, anchor: &Event) -> bool {
     event.id == anchor.id && event.created == anchor.created && event.kind == anchor.kind && event.node == anchor.node
 }

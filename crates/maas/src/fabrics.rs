@@ -7,15 +7,15 @@ use crate::tolerant::wire_type;
 use crate::vlans::Vlan;
 
 wire_type! {
-    /// A set of VLANs whose tags differ.
+    /// A set of VLANs with distinct VIDs.
     Fabric {
         required {
-            /// The number.
+            /// The id.
             id: i64,
         }
         /// The name.
         name: Option<String>,
-        /// For constraints.
+        /// The class, for constraints.
         class_type: Option<String>,
         /// Its VLANs.
         vlans: Vec<Vlan>,

@@ -12,7 +12,7 @@ use crate::subnets::Subnet;
 use crate::tolerant::wire_type;
 use crate::vlans::Vlan;
 
-/// MAAS's word for what is missing says which of the two: the interface, or its machine.
+/// The name in MAAS's 404 shows which is missing: the interface or its machine.
 const OBJECT: &[&str] = &["Interface", "Machine", "Node"];
 const MACHINE: &[&str] = &["Machine", "Node"];
 
@@ -20,7 +20,7 @@ wire_type! {
     /// A network interface.
     Interface {
         required {
-            /// The number.
+            /// The id.
             id: i64,
         }
         /// `eth0`, `br0`, …
@@ -28,27 +28,27 @@ wire_type! {
         /// `physical`, `bridge`, `bond` or `vlan`.
         #[serde(rename = "type")]
         kind: Option<String>,
-        /// The hardware address; a bridge has that of its parent.
+        /// The MAC address; a bridge has that of its parent.
         mac_address: Option<String>,
-        /// Whether it is used.
+        /// Whether it is enabled.
         enabled: Option<bool>,
         /// The VLAN it is on.
         vlan: Option<Vlan>,
         /// How it is configured.
         links: Vec<InterfaceLink>,
-        /// Addresses that were seen on it.
+        /// Addresses that were observed on it.
         discovered: Vec<DiscoveredAddress>,
-        /// Names of interfaces that it is made of.
+        /// Names of the interfaces that it is built on.
         parents: Vec<String>,
-        /// Names of interfaces that are made of it.
+        /// Names of the interfaces that are built on it.
         children: Vec<String>,
         /// Settings of a bridge or bond.
         params: BTreeMap<String, Value>,
         /// Its tags.
         tags: Vec<String>,
-        /// Whether a cable is in.
+        /// Whether a cable is connected.
         link_connected: Option<bool>,
-        /// The largest packet.
+        /// The effective MTU.
         effective_mtu: Option<i64>,
         /// Its machine.
         system_id: Option<String>,
@@ -66,7 +66,7 @@ wire_type! {
     /// How an interface is configured on one subnet.
     InterfaceLink {
         required {
-            /// The number.
+            /// The id.
             id: i64,
         }
         /// `auto`, `dhcp`, `static` or `link_up`.
@@ -79,7 +79,7 @@ wire_type! {
 }
 
 wire_type! {
-    /// An address that was seen.
+    /// An observed address.
     DiscoveredAddress {
         /// The address.
         ip_address: Option<String>,
@@ -93,9 +93,9 @@ wire_type! {
 pub enum LinkMode {
     /// MAAS chooses an address when the machine is deployed.
     Auto,
-    /// From a DHCP server.
+    /// Assigned by a DHCP server.
     Dhcp,
-    /// A fixed address, the caller's choice or MAAS's.
+    /// A fixed address, chosen by the caller or by MAAS.
     Static,
     /// Up, without an address.
     LinkUp,
@@ -117,13 +117,13 @@ impl LinkMode {
 pub struct Link {
     /// How it gets an address.
     pub mode: LinkMode,
-    /// The subnet (number, or as `cidr:10.0.0.0/24`); it must be on the interface's VLAN.
+    /// The subnet (id, or as `cidr:10.0.0.0/24`); it must be on the interface's VLAN.
     pub subnet: Option<String>,
     /// The address, for [`LinkMode::Static`]; without it MAAS chooses.
     pub ip_address: Option<IpAddr>,
     /// Use the subnet's gateway as the machine's.
     pub default_gateway: bool,
-    /// Replace the links that are there.
+    /// Replace existing links.
     pub force: bool,
 }
 
@@ -134,15 +134,15 @@ impl Link {
     }
 }
 
-/// A bridge to be.
+/// A new bridge.
 ///
-/// Made on an Allocated machine it takes over its parent's links and disappears on release. Made on a Ready one it
-/// stays, and the links are lost: link it again.
+/// Created on an Allocated machine, it takes over its parent's links and disappears on release. Created on a Ready
+/// machine, it stays, and the links are lost: link it again.
 #[derive(Debug, Clone)]
 pub struct NewBridge {
     /// `br0`
     pub name: String,
-    /// The number of the interface that it is made of.
+    /// The id of its parent interface.
     pub parent: i64,
 }
 
@@ -167,7 +167,7 @@ impl Interfaces<'_> {
         self.client.json(call.of(MACHINE)).await
     }
 
-    /// One interface, by number or name.
+    /// One interface, by id or name.
     pub async fn read(&self, system_id: &str, interface: &str) -> Result<Interface> {
         let call = Call::get("interfaces.read", "nodes/{system_id}/interfaces/{interface}/", &[system_id, interface])?;
         self.client.json(call.of(OBJECT)).await
@@ -186,7 +186,7 @@ impl Interfaces<'_> {
         self.client.json(call).await
     }
 
-    /// Removes a link. The last one leaves a `link_up` behind.
+    /// Removes a link. Removing the last one leaves a `link_up`.
     pub async fn unlink(&self, system_id: &str, interface: i64, link: i64) -> Result<Interface> {
         const TEMPLATE: &str = "nodes/{system_id}/interfaces/{interface}/?op=unlink_subnet";
         let call = Call::post("interfaces.unlink", TEMPLATE, &[system_id, &interface.to_string()])?;
@@ -200,7 +200,7 @@ impl Interfaces<'_> {
         self.client.json(call.of(OBJECT).maybe("link_id", link)).await
     }
 
-    /// Makes a bridge.
+    /// Creates a bridge.
     pub async fn create_bridge(&self, system_id: &str, bridge: &NewBridge) -> Result<Interface> {
         const TEMPLATE: &str = "nodes/{system_id}/interfaces/?op=create_bridge";
         let call = Call::post("interfaces.create_bridge", TEMPLATE, &[system_id])?
@@ -211,7 +211,7 @@ impl Interfaces<'_> {
     }
 
     /// Deletes an interface. Deleting a bridge leaves its parent without any link; deleting a parent deletes its
-    /// bridge, and MAAS does not hesitate to do that to the boot interface.
+    /// bridge. MAAS allows that even for the boot interface.
     pub async fn delete(&self, system_id: &str, interface: i64) -> Result<()> {
         const TEMPLATE: &str = "nodes/{system_id}/interfaces/{interface}/";
         let call = Call::delete("interfaces.delete", TEMPLATE, &[system_id, &interface.to_string()])?;

@@ -1,4 +1,4 @@
-//! IP addresses that somebody holds.
+//! IP addresses in use.
 
 use std::net::IpAddr;
 
@@ -10,19 +10,19 @@ use crate::tolerant::wire_type;
 use crate::users::User;
 
 wire_type! {
-    /// An address that is taken.
+    /// An address in use.
     IpAddress {
-        /// The address. None while a machine that would have it is not deployed.
+        /// The address. None while the machine that it is meant for is not deployed.
         ip: Option<String>,
-        /// Why it is taken: 0 by a machine, 1 fixed, 4 reserved by a user, 5 by DHCP, 6 seen on the network.
+        /// Why it is in use: 0 by a machine, 1 fixed, 4 reserved by a user, 5 by DHCP, 6 observed on the network.
         alloc_type: Option<i64>,
-        /// The same in words.
+        /// The same as text.
         alloc_type_name: Option<String>,
         /// The subnet it is in, if MAAS knows one.
         subnet: Option<Subnet>,
         /// Who reserved it.
         owner: Option<User>,
-        /// When, in UTC, without saying so.
+        /// When, in UTC but without a time zone.
         created: Option<String>,
         /// The interfaces that have it.
         interface_set: Vec<AddressHolder>,
@@ -32,7 +32,7 @@ wire_type! {
 wire_type! {
     /// An interface that has an address.
     AddressHolder {
-        /// The number of the interface.
+        /// The id of the interface.
         id: Option<i64>,
         /// Its machine.
         system_id: Option<String>,
@@ -48,16 +48,16 @@ pub struct IpAddressFilter {
     pub ip: Option<IpAddr>,
     /// Those of this user; needs an administrator.
     pub owner: Option<String>,
-    /// Those of everybody and everything; needs an administrator.
+    /// All addresses in use; needs an administrator.
     pub all: bool,
 }
 
 /// What to reserve.
 #[derive(Debug, Clone)]
 pub enum Reserve {
-    /// This very address.
+    /// This address.
     Address(IpAddr),
-    /// Any free address of this subnet (CIDR, name or number).
+    /// Any free address of this subnet (CIDR, name or id).
     In(String),
 }
 
@@ -68,14 +68,14 @@ pub struct IpAddresses<'a> {
 }
 
 impl Client {
-    /// IP addresses that somebody holds.
+    /// IP addresses in use.
     pub fn ip_addresses(&self) -> IpAddresses<'_> {
         IpAddresses { client: self }
     }
 }
 
 impl IpAddresses<'_> {
-    /// Addresses that match; without a filter those that this user reserved.
+    /// Addresses that match; without a filter, those that this user reserved.
     pub async fn list(&self, filter: &IpAddressFilter) -> Result<Vec<IpAddress>> {
         let mut call = Call::get("ip_addresses.list", "ipaddresses/", &[])?
             .query_all("ip", filter.ip)
@@ -88,8 +88,9 @@ impl IpAddresses<'_> {
 
     /// Reserves an address, with a DNS name for it if one is given.
     ///
-    /// The name must be a whole one: MAAS ignores a domain said apart. A taken address is
-    /// [`AddressInUse`](crate::ErrorKind::AddressInUse), one in a dynamic range is [`Invalid`](crate::ErrorKind::Invalid).
+    /// The name must be fully qualified: MAAS ignores a separate domain. A taken address is
+    /// [`AddressInUse`](crate::ErrorKind::AddressInUse), one in a dynamic range is
+    /// [`Invalid`](crate::ErrorKind::Invalid).
     pub async fn reserve(&self, what: &Reserve, fqdn: Option<&str>) -> Result<IpAddress> {
         let call = Call::post("ip_addresses.reserve", "ipaddresses/?op=reserve", &[])?.maybe("hostname", fqdn);
         self.client
@@ -100,8 +101,8 @@ impl IpAddresses<'_> {
             .await
     }
 
-    /// Gives back an address that this user reserved. MAAS answers alike ([`Invalid`](crate::ErrorKind::Invalid)) for
-    /// an address that does not exist and for one of somebody else.
+    /// Releases an address that this user reserved. MAAS answers the same ([`Invalid`](crate::ErrorKind::Invalid)) for
+    /// an address that does not exist and for one of another user.
     pub async fn release(&self, ip: IpAddr) -> Result<()> {
         self.client.empty(Call::post("ip_addresses.release", "ipaddresses/?op=release", &[])?.field("ip", ip)).await
     }

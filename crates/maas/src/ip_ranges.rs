@@ -1,4 +1,4 @@
-//! Ranges of addresses with a purpose.
+//! Address ranges with a purpose.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ wire_type! {
     /// A range of addresses.
     IpRange {
         required {
-            /// The number.
+            /// The id.
             id: i64,
         }
         /// `dynamic` (for DHCP) or `reserved`.
@@ -27,9 +27,9 @@ wire_type! {
         end_ip: Option<String>,
         /// The subnet.
         subnet: Option<Subnet>,
-        /// Whose it is.
+        /// Its owner.
         user: Option<User>,
-        /// For people.
+        /// Free text.
         comment: Option<String>,
     }
 }
@@ -58,7 +58,7 @@ impl IpRanges<'_> {
         self.client.json(Call::get("ip_ranges.read", "ipranges/{id}/", &[&id.to_string()])?.of(OBJECT)).await
     }
 
-    /// Keeps a range free of MAAS's own choices.
+    /// Reserves a range, from which MAAS then assigns no addresses.
     pub async fn reserve(&self, first: IpAddr, last: IpAddr, comment: &str) -> Result<IpRange> {
         let call = Call::post("ip_ranges.create", "ipranges/", &[])?
             .field("type", "reserved")

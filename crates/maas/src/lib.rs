@@ -1,18 +1,18 @@
-//! A client of the MAAS 2.0 API that can be trusted with servers.
+//! A client of the MAAS 2.0 API that is safe to use with real servers.
 //!
-//! [MAAS](https://maas.io) hands out bare metal and LXD virtual machines. A client of it is trusted with the power
-//! to wipe a server, so this one is careful where it matters:
+//! [MAAS](https://maas.io) provides bare-metal machines and LXD virtual machines. Its API can wipe a server, so this
+//! client is careful where it matters:
 //!
-//! - **Unknown is not absent.** Only MAAS's own word about the very id is [`ErrorKind::NotFound`]; a 404 of a proxy, a
-//!   403 or a missing row in a list never is.
-//! - **Errors say what the caller can do**: see [`ErrorKind`]. [`Error::effect`] says whether a failed request may have
-//!   had its effect nevertheless.
-//! - **Only reads are repeated**, with back-off and jitter, and each try with a nonce of its own. Allocating, composing and
+//! - **Unknown is not absent.** Only MAAS's own answer about that exact id is [`ErrorKind::NotFound`]; a 404 of a
+//!   proxy, a 403 or a missing entry in a list never is.
+//! - **Errors say what the caller can do**: see [`ErrorKind`]. [`Error::effect`] says whether a failed request may
+//!   still have had its effect.
+//! - **Only reads are retried**, with back-off and jitter, each attempt with its own nonce. Allocating, composing and
 //!   creating never are.
-//! - **Every request has a deadline**, counted from when it is sent, and the number of requests under way to a server is bounded.
-//!   A write that cannot be sent soon is not sent at all.
-//! - **No secret** is in any `Debug`, `Display` or log, not even if a server repeats it.
-//! - Works with MAAS 3.0 to 3.8; what differs is in [`Capabilities`].
+//! - **Every request has a deadline**, counted from when it is sent, and the number of requests in flight to a server
+//!   is limited. A write that cannot be sent soon is not sent at all.
+//! - **No secret** appears in any `Debug`, `Display` or log, not even if a server repeats it.
+//! - Works with MAAS 3.0 to 3.8; the differences are in [`Capabilities`].
 //!
 //! ```no_run
 //! use maas_client::{Allocate, Client, Deploy, ErrorKind, MachineFilter};
@@ -39,8 +39,8 @@
 //! # }
 //! ```
 //!
-//! Messages travel by a [`transport::Transport`], a tower service of whole requests and responses: over the network by
-//! default, or to a service in the same process, which is how the client is tested and simulated.
+//! Requests are sent through a [`transport::Transport`], a tower service of complete requests and responses: over the
+//! network by default, or to a service in the same process, which is how the client is tested and simulated.
 
 #![warn(missing_docs)]
 

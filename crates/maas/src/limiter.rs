@@ -1,12 +1,12 @@
-//! How many requests may be under way to one server.
+//! How many requests may be in flight to one server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bounds the requests under way. One region worker of MAAS answers some five reads a second however many are sent at
-/// once; more parallel requests only wait longer, and near their deadline.
+/// Limits the requests in flight. One region worker of MAAS answers some five reads a second however many are sent at
+/// once; more parallel requests only wait longer and come closer to their deadline.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     places: Arc<Semaphore>,
@@ -18,13 +18,12 @@ pub const DEFAULT_CONCURRENCY: usize = 4;
 type Servers = Mutex<HashMap<String, Weak<Semaphore>>>;
 
 impl Limiter {
-    /// A bound that only clients given this very limiter share.
+    /// A limit shared only by clients that are given this limiter.
     pub fn new(concurrency: usize) -> Self {
         Self { places: Arc::new(Semaphore::new(concurrency.clamp(1, Semaphore::MAX_PERMITS))) }
     }
 
-    /// The bound of a server, shared by every client of it in this process. The first client that lives decides the
-    /// number.
+    /// The limit of a server, shared by all its clients in this process. The first client alive sets the number.
     pub(crate) fn of_server(origin: &str, concurrency: usize) -> Self {
         static SERVERS: OnceLock<Servers> = OnceLock::new();
         let mut servers = SERVERS.get_or_init(Servers::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +36,7 @@ impl Limiter {
         limiter
     }
 
-    /// Waits for a place. None only if the semaphore were closed, which nobody does.
+    /// Waits for a slot. None only if the semaphore were closed, which never happens.
     pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.places).acquire_owned().await.ok()
     }

@@ -2,11 +2,11 @@
 
 use crate::ApiKey;
 
-/// The value of the `Authorization` header. Pure: the caller passes what must differ from one try to the next.
+/// The value of the `Authorization` header. Pure: the caller passes what must differ between attempts.
 ///
-/// MAAS remembers every nonce of a token and refuses a second use, so a repeated request needs a new one. A time stamp
-/// is refused when it is more than 300 s old. The consumer secret of a MAAS key is empty, therefore the signature is
-/// `&secret`, with the ampersand escaped.
+/// MAAS remembers every nonce of a token and refuses a second use, so a retried request needs a new one. A timestamp
+/// that is more than 300 s old is refused. The consumer secret of a MAAS key is empty, so the signature is `&secret`,
+/// with the ampersand escaped.
 pub fn authorization(key: &ApiKey, nonce: &str, unix_seconds: u64) -> String {
     format!(
         "OAuth oauth_version=\"1.0\", oauth_signature_method=\"PLAINTEXT\", oauth_consumer_key=\"{}\", \

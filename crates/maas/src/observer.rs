@@ -1,10 +1,10 @@
-//! What a program may count about requests.
+//! Request metrics.
 
 use std::time::Duration;
 
 use crate::ErrorKind;
 
-/// One try of one request, for metrics. Holds no identifiers and no secrets, so every field may be a label.
+/// One attempt of one request, for metrics. Contains no identifiers and no secrets, so every field may be a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observation {
@@ -14,24 +14,24 @@ pub struct Observation {
     pub method: &'static str,
     /// The path with its variable parts in braces, for example `machines/{system_id}/?op=deploy`.
     pub template: &'static str,
-    /// 1 for the first try.
+    /// 1 for the first attempt.
     pub attempt: u32,
-    /// None if there was no answer.
+    /// None without an answer.
     pub status: Option<u16>,
-    /// None if the answer was the wanted one.
+    /// None on success.
     pub error: Option<ErrorKind>,
-    /// From sending to the whole answer.
+    /// From sending to the complete answer.
     pub duration: Duration,
-    /// How long the try waited for a place among the requests under way.
+    /// How long the attempt waited for a slot.
     pub queued: Duration,
 }
 
-/// Is told of every try. Called on the task that made the request: it should count and return.
+/// Receives every attempt. Called on the task that made the request, so it should return quickly.
 pub trait Observer: Send + Sync + 'static {
-    /// A try has ended.
+    /// Called when an attempt has ended.
     fn observe(&self, observation: &Observation);
 
-    /// A request was not sent, because the server does not answer.
+    /// Called when a request was not sent because the server does not answer.
     fn held_back(&self, operation: &'static str) {
         let _ = operation;
     }
@@ -43,7 +43,7 @@ impl<F: Fn(&Observation) + Send + Sync + 'static> Observer for F {
     }
 }
 
-/// Counts nothing.
+/// Ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Unobserved;
 

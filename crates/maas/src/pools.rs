@@ -14,9 +14,9 @@ wire_type! {
             /// The name.
             name: String,
         }
-        /// The number, which `compose` wants instead of the name. The default pool is 0.
+        /// The id, which `compose` takes instead of the name. The default pool is 0.
         id: Option<i64>,
-        /// For people.
+        /// Free text.
         description: Option<String>,
     }
 }
@@ -40,13 +40,13 @@ impl Pools<'_> {
         self.client.json(Call::get("pools.list", "resourcepools/", &[])?).await
     }
 
-    /// One pool, by name or number. (MAAS uses the singular here, and only here.)
+    /// One pool, by name or id. (MAAS uses the singular here, and only here.)
     pub async fn read(&self, name_or_id: &str) -> Result<Pool> {
         let call = Call::get("pools.read", "resourcepool/{name_or_id}/", &[name_or_id])?;
         self.client.json(call.of(OBJECT)).await
     }
 
-    /// Makes a pool.
+    /// Creates a pool.
     pub async fn create(&self, name: &str, description: &str) -> Result<Pool> {
         let call = Call::post("pools.create", "resourcepools/", &[])?;
         self.client.json(call.field("name", name).field("description", description)).await

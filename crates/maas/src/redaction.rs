@@ -1,10 +1,10 @@
-//! Keeps the secrets of a request out of everything that is said about it.
+//! Keeps the secrets of a request out of all messages about it.
 
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::ApiKey;
 
-/// The words that no message may contain. Servers and proxies like to repeat what they were sent.
+/// The texts that no message may contain. Servers and proxies often repeat what they were sent.
 #[derive(Default)]
 pub(crate) struct Redaction {
     words: Vec<SecretString>,
@@ -12,7 +12,8 @@ pub(crate) struct Redaction {
 
 const REPLACEMENT: &str = "[redacted]";
 
-/// Parts of real keys have 18 characters and more. A stand-in's key of a few letters would only garble every message.
+/// Parts of real keys have 18 or more characters. Redacting a stand-in's key of a few letters would only garble every
+/// message.
 const SHORTEST_KEY_PART: usize = 6;
 
 impl Redaction {
@@ -24,8 +25,7 @@ impl Redaction {
         }
     }
 
-    /// Hides a secret as it is, as it looks in a form, and each longer line of it: a private key is often repeated in
-    /// part.
+    /// Hides a secret as it is, form-encoded, and each longer line of it: a private key is often repeated in part.
     pub(crate) fn secret(&mut self, secret: &str) {
         self.word(secret);
         self.word(secret.trim());
@@ -43,10 +43,10 @@ impl Redaction {
         }
     }
 
-    /// The text without secrets, and not longer than `limit` bytes.
+    /// The text without secrets, at most `limit` bytes long.
     pub(crate) fn text(&self, text: &str, limit: usize) -> String {
         let mut text = text.to_owned();
-        // Longest first, so that a part never breaks up the whole that it belongs to.
+        // Longest first, so that a part never breaks up the whole that contains it.
         let mut words: Vec<&str> = self.words.iter().map(ExposeSecret::expose_secret).collect();
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         for word in words {
@@ -54,7 +54,7 @@ impl Redaction {
                 text = text.replace(word, REPLACEMENT);
             }
         }
-        // Cut last: a secret cut in two would no longer be found.
+        // Truncate last: a truncated secret would no longer be found.
         if text.len() > limit {
             let end = (0..=limit).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
             text.truncate(end);

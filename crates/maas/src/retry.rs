@@ -1,18 +1,18 @@
-//! When a read is tried again, and after how long.
+//! When a read is retried, and after how long.
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 
-/// How reads are repeated. Writes never are: whether an effect may be repeated is the caller's to know.
+/// How reads are retried. Writes never are: only the caller knows whether an effect may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// Tries in all; 1 repeats nothing.
+    /// The total number of attempts; 1 means no retries.
     pub tries: u32,
-    /// The longest wait after the first try; it doubles with each further one.
+    /// The longest wait after the first attempt; it doubles with each further one.
     pub first_wait: Duration,
-    /// The longest wait of our own choosing.
+    /// The longest wait that we choose ourselves.
     pub longest_wait: Duration,
     /// If MAAS asks for a longer wait than this, the error is returned instead, with the wait in it.
     pub longest_asked_wait: Duration,
@@ -30,13 +30,13 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Repeats nothing.
+    /// No retries.
     pub fn never() -> Self {
         Self { tries: 1, ..Self::default() }
     }
 
-    /// How long to wait before the next try, if there is to be one. `chance` makes the jitter: of many clients that
-    /// failed at the same moment, no two should come back at the same moment.
+    /// How long to wait before the next attempt, if there is one. `chance` provides the jitter, so that clients that
+    /// failed at the same moment do not retry at the same moment.
     pub(crate) fn wait(&self, attempt: u32, error: &Error, chance: u128) -> Option<Duration> {
         if attempt >= self.tries || !is_passing(error) {
             return None;
@@ -45,7 +45,7 @@ impl RetryPolicy {
         let longest = longest.min(self.longest_wait);
         let jitter = Duration::from_millis(u64::try_from(chance % (longest.as_millis().max(1))).unwrap_or_default());
         match error.retry_after() {
-            // Never earlier than asked for, and not all at that very second.
+            // Never earlier than requested, and with jitter.
             Some(asked) if asked <= self.longest_asked_wait => Some(asked.saturating_add(jitter)),
             Some(_) => None,
             None => Some(jitter),
@@ -53,8 +53,8 @@ impl RetryPolicy {
     }
 }
 
-/// Whether a read may well succeed a moment later. A passed deadline is not among them: it is the time for the whole
-/// call, and it is over.
+/// Whether a read may well succeed a moment later. An expired deadline is not among them: it is the time limit of the
+/// whole call.
 fn is_passing(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::Unreachable => !error.timed_out(),

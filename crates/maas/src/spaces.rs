@@ -11,12 +11,12 @@ wire_type! {
     /// A space.
     Space {
         required {
-            /// The number; -1 for the stand-in of everything that has no space.
+            /// The id; -1 for the placeholder of everything without a space.
             id: i64,
         }
         /// The name.
         name: Option<String>,
-        /// For people.
+        /// Free text.
         description: Option<String>,
         /// Its VLANs.
         vlans: Vec<Vlan>,

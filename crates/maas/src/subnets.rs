@@ -12,36 +12,36 @@ wire_type! {
     /// A subnet.
     Subnet {
         required {
-            /// The number.
+            /// The id.
             id: i64,
         }
-        /// The name, which is the CIDR unless somebody gave another.
+        /// The name, which is the CIDR by default.
         name: Option<String>,
         /// The network, for example `10.0.0.0/24`.
         cidr: Option<String>,
         /// The gateway.
         gateway_ip: Option<String>,
-        /// DNS servers that machines here are told of.
+        /// The DNS servers that machines here are configured with.
         dns_servers: Vec<String>,
         /// The VLAN it is on.
         vlan: Option<Vlan>,
         /// The name of the space; `undefined` if there is none.
         space: Option<String>,
-        /// Whether MAAS gives out addresses here.
+        /// Whether MAAS assigns addresses here.
         managed: Option<bool>,
-        /// For people.
+        /// Free text.
         description: Option<String>,
     }
 }
 
 wire_type! {
-    /// How full a subnet is.
+    /// The address usage of a subnet.
     SubnetStatistics {
-        /// Addresses that are free.
+        /// Free addresses.
         num_available: Option<i64>,
-        /// The longest free range.
+        /// The size of the largest free range.
         largest_available: Option<i64>,
-        /// Addresses that are not free.
+        /// Addresses in use or reserved.
         num_unavailable: Option<i64>,
         /// All addresses.
         total_addresses: Option<i64>,
@@ -71,9 +71,9 @@ impl Subnets<'_> {
         self.client.json(Call::get("subnets.list", "subnets/", &[])?).await
     }
 
-    /// One subnet by its number, name or CIDR.
+    /// One subnet by its id, name or CIDR.
     pub async fn read(&self, specifier: &str) -> Result<Subnet> {
-        // MAAS wants the slash of a CIDR as it is.
+        // MAAS expects the slash of a CIDR unescaped.
         let call = match specifier.split_once('/') {
             Some((address, length)) => Call::get("subnets.read", "subnets/{address}/{length}/", &[address, length])?,
             None => Call::get("subnets.read", "subnets/{specifier}/", &[specifier])?,
@@ -81,7 +81,7 @@ impl Subnets<'_> {
         self.client.json(call.of(OBJECT)).await
     }
 
-    /// How full a subnet is.
+    /// The address usage of a subnet.
     pub async fn statistics(&self, id: i64) -> Result<SubnetStatistics> {
         let call = Call::get("subnets.statistics", "subnets/{id}/?op=statistics", &[&id.to_string()])?;
         self.client.json(call.of(OBJECT)).await

@@ -12,12 +12,12 @@ wire_type! {
     /// A tag.
     Tag {
         required {
-            /// The name, which is also the key.
+            /// The name, which is also the id.
             name: String,
         }
-        /// An XPath; machines whose hardware matches get the tag by themselves.
+        /// An XPath expression; machines whose hardware matches get the tag automatically.
         definition: Option<String>,
-        /// For people.
+        /// Free text.
         comment: Option<String>,
         /// Kernel options of machines with the tag.
         kernel_opts: Option<String>,
@@ -25,8 +25,8 @@ wire_type! {
 }
 
 wire_type! {
-    /// How many machines a change of a tag touched. Machines that MAAS does not know are skipped silently, and one
-    /// that had the tag counts as added.
+    /// How many machines a tag change affected. Machines that MAAS does not know are skipped silently, and one that
+    /// already had the tag counts as added.
     TagChange {
         /// Machines that got the tag.
         added: Option<i64>,
@@ -59,23 +59,23 @@ impl Tags<'_> {
         self.client.json(Call::get("tags.read", "tags/{name}/", &[name])?.of(OBJECT)).await
     }
 
-    /// Makes a tag.
+    /// Creates a tag.
     pub async fn create(&self, name: &str, comment: &str) -> Result<Tag> {
         let call = Call::post("tags.create", "tags/", &[])?;
         self.client.json(call.field("name", name).field("comment", comment)).await
     }
 
-    /// Deletes a tag, also one that machines have.
+    /// Deletes a tag, even if machines have it.
     pub async fn delete(&self, name: &str) -> Result<()> {
         self.client.empty(Call::delete("tags.delete", "tags/{name}/", &[name])?.of(OBJECT)).await
     }
 
-    /// The machines with a tag, as far as this user may see them.
+    /// The machines with a tag that are visible to this user.
     pub async fn machines(&self, name: &str) -> Result<Vec<Machine>> {
         self.client.json(Call::get("tags.machines", "tags/{name}/?op=machines", &[name])?.of(OBJECT)).await
     }
 
-    /// Puts the tag on some machines and takes it from others, by system id.
+    /// Adds the tag to some machines and removes it from others, by system id.
     pub async fn update(&self, name: &str, add: &[&str], remove: &[&str]) -> Result<TagChange> {
         if add.is_empty() && remove.is_empty() {
             return Err(Error::refused("tags.update", "neither machines to add nor to remove"));

@@ -1,7 +1,7 @@
-//! Decoding that survives what MAAS may add, drop or change between releases.
+//! Decoding that tolerates what MAAS may add, remove or change between releases.
 //!
-//! The rule: what identifies an object must be there, or the answer is not understood. Everything else may be missing,
-//! null or of another type than expected, and then reads as None or as an empty list.
+//! The rule: the fields that identify an object must be present, or the answer is not understood. Everything else may
+//! be missing, null or of an unexpected type, and is then None or an empty list.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
-/// A field whose value is taken as far as it is understood.
+/// A field that is decoded as far as it is understood.
 pub(crate) trait Tolerant: Sized {
     fn tolerate(value: Value) -> Self;
 }
@@ -45,7 +45,7 @@ pub(crate) fn field<'de, D: Deserializer<'de>, T: Tolerant>(deserializer: D) -> 
     Value::deserialize(deserializer).map(T::tolerate)
 }
 
-/// Declares a type of MAAS's JSON: first what must be there, then what may be.
+/// Declares a type of MAAS's JSON: first the required fields, then the optional ones.
 macro_rules! wire_type {
     (
         $(#[$type_meta:meta])*
@@ -79,10 +79,10 @@ mod tests {
     use super::*;
 
     wire_type! {
-        /// Stands for any of them.
+        /// A sample type.
         Thing {
             required {
-                /// What it is called.
+                /// The id.
                 id: i64,
             }
             /// A text.

@@ -1,4 +1,4 @@
-//! How whole messages travel: over the network, or to a service in the same process.
+//! How messages are exchanged: over the network, or with a service in the same process.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -14,8 +14,8 @@ use tower::{Service, ServiceExt};
 /// Any cause of a failed exchange.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// One whole request in, one whole response out. Bodies in both directions are complete, which keeps everything above
-/// independent of sockets and of the clock that they run on.
+/// One complete request in, one complete response out. Bodies in both directions are complete, which keeps everything
+/// above independent of sockets and of their clock.
 pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxError>;
 
 /// Why the network transport could not be set up.
@@ -28,10 +28,10 @@ pub enum TransportError {
          start of the program"
     )]
     NoCryptoProvider,
-    /// The extra certificate authority is not readable.
+    /// The additional certificate authority cannot be read.
     #[error("the extra certificate authority is no PEM bundle of certificates")]
     CertificateAuthority(#[source] BoxError),
-    /// Anything else that reqwest objects to.
+    /// Any other error of reqwest.
     #[error(
         "the HTTP client cannot be built; if no certificate of the system can be found, install them (ca-certificates) \
          or give the certificate authority of MAAS"
@@ -39,7 +39,7 @@ pub enum TransportError {
     Http(#[source] reqwest::Error),
 }
 
-/// What the network transport needs to know.
+/// Settings of the network transport.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NetworkSettings {
     pub(crate) certificate_authorities: Vec<Vec<u8>>,
@@ -48,16 +48,16 @@ pub(crate) struct NetworkSettings {
     pub(crate) plain_http: bool,
 }
 
-/// How long a connection may take to be made. Shorter than any deadline, so that a server that is switched off is
-/// told apart from one that does not answer: in the first case nothing was sent.
+/// The connect timeout. Shorter than any deadline, to distinguish a server that is switched off, to which nothing was
+/// sent, from one that does not answer.
 const CONNECT: Duration = Duration::from_secs(15);
 
 /// nginx closes idle connections after a minute or so. A request that crosses with that close is lost in a way that
-/// leaves its effect unknown, so we let go of idle connections well before.
+/// leaves its effect unknown, so we close idle connections well before.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// A transport with a connection pool of its own. Certificates are verified by the platform and by the extra
-/// authorities; proxy variables of the environment are honoured; nothing is redirected and nothing is repeated.
+/// A transport with its own connection pool. Certificates are verified by the platform and by the additional
+/// authorities; proxy environment variables are honoured; redirects are not followed and nothing is retried.
 pub(crate) fn over_network(settings: &NetworkSettings) -> Result<Transport, TransportError> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(TransportError::NoCryptoProvider);
@@ -81,8 +81,8 @@ pub(crate) fn over_network(settings: &NetworkSettings) -> Result<Transport, Tran
             .pool_max_idle_per_host(settings.connections)
     };
     let client = match builder().tls_certs_merge(authorities).build() {
-        // Without any root the platform's verifier is an error, also where it would never be asked: an image without
-        // a bundle of certificates must be able to speak plain http.
+        // Without any root certificate the platform's verifier fails, even where it is not used: an image without a
+        // certificate bundle must be able to use plain http.
         Err(_) if settings.plain_http => builder().tls_certs_only([]).build(),
         built => built,
     }
@@ -90,8 +90,8 @@ pub(crate) fn over_network(settings: &NetworkSettings) -> Result<Transport, Tran
     Ok(over_reqwest(client, settings.max_answer))
 }
 
-/// A transport over a reqwest client that the caller has set up. It must not follow redirects, nor repeat anything:
-/// this crate decides what is safe to repeat.
+/// A transport over a reqwest client that the caller has configured. It must neither follow redirects nor retry: this
+/// crate decides what is safe to retry.
 pub fn over_reqwest(client: reqwest::Client, max_answer: usize) -> Transport {
     BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
         let client = client.clone();
@@ -106,8 +106,8 @@ pub fn over_reqwest(client: reqwest::Client, max_answer: usize) -> Transport {
     }))
 }
 
-/// A transport to a service in this process, for example an `axum::Router`: no sockets, no Host header, and time is
-/// whatever the runtime says it is.
+/// A transport to a service in this process, for example an `axum::Router`: no sockets, no Host header, and time is the
+/// runtime's.
 pub fn in_process<S, B>(service: S, max_answer: usize) -> Transport
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
@@ -127,7 +127,7 @@ where
     }))
 }
 
-/// An answer that is longer than it may be.
+/// An answer that exceeds its limit.
 #[derive(Debug, thiserror::Error)]
 enum TooLong {
     #[error("the answer is longer than {0} bytes")]
@@ -136,14 +136,14 @@ enum TooLong {
     WithOthers,
 }
 
-/// Answers up to this size are read whatever others do.
+/// Answers up to this size are always read.
 const SHORT: usize = 1 << 20;
-/// What all longer answers that are being read may take together: a fourth of the manager's memory.
+/// The shared limit of all longer answers that are being read: a fourth of the manager's memory.
 const LONG_ANSWERS: usize = 64 << 20;
-/// What they take now.
+/// The memory that they use now.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// What one answer takes of the room for long ones.
+/// One answer's share of the limit.
 struct Share(usize);
 
 impl Share {
@@ -161,7 +161,7 @@ impl Drop for Share {
     }
 }
 
-/// Reads a body to its end, or until it is too long: an endless one ends here, or at the deadline of its request.
+/// Reads a body to its end, or until it is too long. An endless one ends here, or at the deadline of its request.
 async fn read<B>(body: B, max_answer: usize) -> Result<Bytes, BoxError>
 where
     B: http_body::Body<Data = Bytes>,
@@ -182,7 +182,7 @@ where
     Ok(whole.freeze())
 }
 
-/// A transport that answers by a function: the smallest stand-in for a server.
+/// A transport that answers with a function: the smallest stand-in for a server.
 pub fn answering<F>(answer: F) -> Transport
 where
     F: Fn(Request<Bytes>) -> Response<Bytes> + Clone + Send + Sync + 'static,
@@ -196,14 +196,14 @@ where
     )
 }
 
-/// What a failed exchange tells about the request's effect.
+/// What a failed exchange implies about the request's effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The connection was never made, so that nothing was sent.
+    /// The connection was never established, so nothing was sent.
     NotSent,
-    /// The answer is longer than we read.
+    /// The answer exceeds the limit.
     TooLong,
-    /// Lost on the way, there or back.
+    /// Lost in either direction.
     Lost,
 }
 
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// So many pieces of a mebibyte, then either the end or nothing more for ever.
+    /// This many chunks of 1 MiB, then either the end or nothing more.
     struct Pieces {
         left: VecDeque<Bytes>,
         ends: bool,

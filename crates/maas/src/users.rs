@@ -9,14 +9,14 @@ wire_type! {
     /// A user of MAAS.
     User {
         required {
-            /// The name to log in with; machines are owned by it.
+            /// The login name; it identifies the owner of machines.
             username: String,
         }
         /// The mail address.
         email: Option<String>,
         /// Whether the user is an administrator.
         is_superuser: Option<bool>,
-        /// Whether the user is kept in MAAS itself.
+        /// Whether the user account is local to MAAS.
         is_local: Option<bool>,
     }
 }

@@ -1,4 +1,4 @@
-//! Which MAAS this is, and what follows from it.
+//! The version of MAAS and its capabilities.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::tolerant::wire_type;
 
 wire_type! {
-    /// What MAAS says about itself. Anybody may ask.
+    /// What MAAS reports about itself. Needs no authentication.
     VersionInfo {
         required {
             /// For example `3.4.10`.
@@ -21,12 +21,12 @@ wire_type! {
         }
         /// The build.
         subversion: Option<String>,
-        /// A list that has not changed for years: ask the version instead.
+        /// A list that has not changed for years: use the version instead.
         capabilities: Vec<String>,
     }
 }
 
-/// A version of MAAS, as far as it matters.
+/// A MAAS version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// 3 in 3.4.10.
@@ -37,7 +37,7 @@ pub struct Version {
     pub patch: u32,
 }
 
-/// A text that is no version.
+/// The text is not a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a MAAS version starts with two numbers, as in 3.4.10")]
 pub struct VersionError;
@@ -52,7 +52,7 @@ impl Version {
 impl FromStr for Version {
     type Err = VersionError;
 
-    /// Reads `3.4.10`, `3.5.0~rc1`, `3.8.0-17000-g.0123abc` and `3.4`.
+    /// Parses `3.4.10`, `3.5.0~rc1`, `3.8.0-17000-g.0123abc` and `3.4`.
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let number = |part: Option<&str>| {
             let part = part.unwrap_or("");
@@ -72,30 +72,31 @@ impl fmt::Display for Version {
     }
 }
 
-/// What a version of MAAS can do, of what differs between 3.0 and 3.8.
+/// The capabilities of a MAAS version that differ between 3.0 and 3.8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// The version itself.
     pub version: Version,
-    /// 3.1: a VM host may be given a certificate and key; a host that cannot be reached is stored all the same.
+    /// 3.1: a VM host may be given a certificate and key; an unreachable host is stored anyway.
     pub vm_host_certificates: bool,
     /// 3.2: machines may report their hardware after deployment.
     pub hardware_sync: bool,
-    /// 3.3: machines can be listed by owner, by several states, without tags. Before, an unknown filter is an error.
+    /// 3.3: machines can be listed by owner, by several statuses, and by absent tags. Before, an unknown filter is an
+    /// error.
     pub machine_filters: bool,
     /// Until 3.2, even an allocation of one named machine may compose a VM when that machine is taken.
     pub allocate_by_id_may_compose: bool,
-    /// 3.3: a machine says whether it was deployed into memory, and which machine hosts it.
+    /// 3.3: a machine shows whether it was deployed into memory, and which machine hosts it.
     pub ephemeral_deploy_shown: bool,
-    /// 3.5: a machine says why it failed.
+    /// 3.5: a machine shows why it failed.
     pub error_description: bool,
     /// 3.6: kernel crash dumps.
     pub kernel_crash_dump: bool,
 }
 
 impl Capabilities {
-    /// What this version can do.
+    /// The capabilities of this version.
     pub fn of(version: Version) -> Self {
         let from = |major, minor| version >= Version::new(major, minor, 0);
         Self {
@@ -111,7 +112,7 @@ impl Capabilities {
     }
 }
 
-/// The version, remembered for a while: MAAS may be upgraded under us.
+/// The version, cached for a while: MAAS may be upgraded at any time.
 #[derive(Debug, Default)]
 pub(crate) struct KnownVersion {
     known: Mutex<Option<(Instant, Capabilities)>>,
@@ -131,12 +132,12 @@ impl KnownVersion {
 }
 
 impl Client {
-    /// Asks MAAS for its version.
+    /// Reads the version of MAAS.
     pub async fn version(&self) -> Result<VersionInfo> {
         self.json(Call::get("version.read", "version/", &[])?).await
     }
 
-    /// What this MAAS can do. Asked once, and again after ten minutes.
+    /// The capabilities of this MAAS. Read once, and again after ten minutes.
     pub async fn capabilities(&self) -> Result<Capabilities> {
         if let Some(known) = self.known_version().get() {
             return Ok(known);

@@ -11,24 +11,24 @@ wire_type! {
     /// A VLAN.
     Vlan {
         required {
-            /// The number by which MAAS knows it (not the tag on the wire).
+            /// The id in MAAS (not the VID).
             id: i64,
         }
-        /// The tag on the wire; 0 for untagged.
+        /// The VID; 0 for untagged.
         vid: Option<i64>,
         /// The name.
         name: Option<String>,
         /// The name of its fabric.
         fabric: Option<String>,
-        /// The number of its fabric.
+        /// The id of its fabric.
         fabric_id: Option<i64>,
-        /// The largest packet.
+        /// The MTU.
         mtu: Option<i64>,
         /// Whether MAAS serves DHCP here, which booting needs.
         dhcp_on: Option<bool>,
-        /// The VLAN whose DHCP is passed on here, as MAAS puts it.
+        /// The VLAN whose DHCP is relayed here, in MAAS's own form.
         relay_vlan: Option<serde_json::Value>,
-        /// A DHCP server that MAAS has seen here and that is not its own.
+        /// A DHCP server that MAAS has observed here and that is not its own.
         external_dhcp: Option<String>,
         /// The rack controller that serves it.
         primary_rack: Option<String>,
@@ -57,12 +57,12 @@ impl Vlans<'_> {
         self.client.json(call.of(&["Fabric"])).await
     }
 
-    /// One VLAN by its number.
+    /// One VLAN by its id.
     pub async fn read(&self, id: i64) -> Result<Vlan> {
         self.client.json(Call::get("vlans.read", "vlans/{id}/", &[&id.to_string()])?.of(OBJECT)).await
     }
 
-    /// One VLAN by its fabric and its tag on the wire.
+    /// One VLAN by its fabric and VID.
     pub async fn read_tagged(&self, fabric: i64, vid: i64) -> Result<Vlan> {
         let arguments = [fabric.to_string(), vid.to_string()];
         let call = Call::get("vlans.read_tagged", "fabrics/{fabric}/vlans/{vid}/", &[&arguments[0], &arguments[1]])?;

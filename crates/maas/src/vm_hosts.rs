@@ -11,16 +11,16 @@ use crate::pools::Pool;
 use crate::tolerant::wire_type;
 use crate::zones::Zone;
 
-/// MAAS still calls them pods where it speaks of their absence.
+/// In its 404 messages MAAS still calls them pods.
 const OBJECT: &[&str] = &["Pod", "VMHost", "VM host"];
-/// Where MAAS looks for an LXD unless it is told.
+/// MAAS's default port for LXD.
 const LXD_PORT: u16 = 8443;
 
 wire_type! {
     /// A VM host.
     VmHost {
         required {
-            /// The number.
+            /// The id.
             id: i64,
         }
         /// The name, which is not unique.
@@ -30,19 +30,19 @@ wire_type! {
         kind: Option<String>,
         /// The version of its LXD; empty if MAAS has never reached it.
         version: Option<String>,
-        /// What it can: `composable`, `over_commit`, … Empty if MAAS has never reached it.
+        /// Its capabilities: `composable`, `over_commit`, … Empty if MAAS has never reached it.
         capabilities: Vec<String>,
         /// `amd64/generic`, …
         architectures: Vec<String>,
         /// Tags, which its VMs inherit.
         tags: Vec<String>,
-        /// All it has. Zero in the answer to `create`, and filled some seconds later.
+        /// Its total resources. Zero in the answer to `create`, and filled some seconds later.
         total: Option<VmHostResources>,
-        /// What VMs of all its projects use.
+        /// What the VMs of all its projects use.
         used: Option<VmHostResources>,
-        /// What is left; below zero with over-commit.
+        /// What is free; negative with over-commit.
         available: Option<VmHostResources>,
-        /// Where disks of VMs can lie.
+        /// Its storage pools for VM disks.
         storage_pools: Vec<StoragePool>,
         /// Its zone.
         zone: Option<Zone>,
@@ -50,22 +50,22 @@ wire_type! {
         pool: Option<Pool>,
         /// The machine it runs on.
         host: Option<MachineReference>,
-        /// How often a core may be promised.
+        /// The over-commit ratio of cores.
         cpu_over_commit_ratio: Option<f64>,
-        /// How often a byte may be promised.
+        /// The over-commit ratio of memory.
         memory_over_commit_ratio: Option<f64>,
     }
 }
 
 impl VmHost {
-    /// Whether MAAS has reached it and can make VMs on it. From 3.1 on a host is stored even if its LXD is
-    /// unreachable or does not trust MAAS: then [`refresh`](VmHosts::refresh) says why.
+    /// Whether MAAS has reached it and can compose VMs on it. From 3.1 on a host is stored even if its LXD is
+    /// unreachable or does not trust MAAS; the error of [`refresh`](VmHosts::refresh) then explains why.
     pub fn is_reached(&self) -> bool {
         self.version.as_deref().is_some_and(|version| !version.is_empty())
             && self.capabilities.iter().any(|capability| capability == "composable")
     }
 
-    /// Whether MAAS knows how much it has. Before that, every `compose` is refused.
+    /// Whether MAAS knows its resources. Before that, every `compose` is refused.
     pub fn is_measured(&self) -> bool {
         let total = self.total.as_ref();
         [total.and_then(|total| total.cores), total.and_then(|total| total.memory)]
@@ -75,7 +75,7 @@ impl VmHost {
 }
 
 wire_type! {
-    /// What a VM host has, uses or has left.
+    /// What a VM host has, uses or has free.
     VmHostResources {
         /// Cores.
         cores: Option<i64>,
@@ -89,7 +89,7 @@ wire_type! {
 wire_type! {
     /// A storage pool of a VM host.
     StoragePool {
-        /// The key.
+        /// The id.
         id: Option<String>,
         /// The name, as in LXD.
         name: Option<String>,
@@ -102,29 +102,29 @@ wire_type! {
         used: Option<i64>,
         /// Bytes.
         available: Option<i64>,
-        /// Whether disks lie here unless said otherwise.
+        /// Whether it is the default for disks.
         default: Option<bool>,
     }
 }
 
 wire_type! {
-    /// How MAAS talks to a VM host. Needs an administrator.
+    /// How MAAS connects to a VM host. Needs an administrator.
     VmHostParameters {
-        /// As it was given: `10.0.0.1:8443` and `https://10.0.0.1:8443` are two addresses to MAAS.
+        /// As it was given: to MAAS, `10.0.0.1:8443` and `https://10.0.0.1:8443` are two addresses.
         power_address: Option<String>,
-        /// The project of LXD.
+        /// The LXD project.
         project: Option<String>,
         /// The certificate that LXD must trust, in PEM.
         certificate: Option<String>,
         /// Its private key, in PEM.
         key: Option<SecretString>,
-        /// The trust password, as long as it was not used.
+        /// The trust password, until it is used.
         password: Option<SecretString>,
     }
 }
 
 impl VmHostParameters {
-    /// Where its LXD is, as `https://address:port`, however it was given: MAAS itself adds what is missing.
+    /// The URL of its LXD, as `https://address:port`, however the address was given: MAAS itself adds what is missing.
     pub fn url(&self) -> String {
         let given = self.power_address.as_deref().unwrap_or_default();
         let bare = given.trim_start_matches("https://").trim_end_matches('/');
@@ -136,44 +136,43 @@ impl VmHostParameters {
 }
 
 wire_type! {
-    /// A VM that was just made.
+    /// A newly composed VM.
     Composed {
         required {
-            /// Its key as a machine.
+            /// Its id as a machine.
             system_id: String,
         }
     }
 }
 
-/// How MAAS shall prove itself to LXD.
+/// How MAAS authenticates to LXD.
 #[derive(Debug, Clone, Default)]
 pub enum VmHostAuth {
-    /// MAAS makes a certificate; add it to LXD afterwards and refresh.
+    /// MAAS generates a certificate; add it to LXD afterwards and refresh.
     #[default]
     Generated,
-    /// With this pair, in PEM (from 3.1). The only way that makes a second registration an error and not a second
-    /// host.
+    /// With this pair, in PEM (from 3.1). Only with this, a second registration is an error instead of a second host.
     Certificate {
         /// The certificate.
         certificate: String,
         /// Its private key.
         key: SecretString,
     },
-    /// By a trust password, or a trust token of LXD.
+    /// With a trust password or trust token of LXD.
     Password(SecretString),
 }
 
-/// A VM host to be. Registering makes MAAS power-cycle and commission every running VM in the project that it does
-/// not know.
+/// A new VM host. On registration, MAAS power-cycles and commissions every running VM in the project that it does not
+/// know.
 #[derive(Debug, Clone)]
 pub struct NewVmHost {
-    /// The name; MAAS does not keep it unique.
+    /// The name; MAAS does not enforce that it is unique.
     pub name: String,
-    /// `10.0.0.1:8443`. MAAS compares it letter by letter.
+    /// `10.0.0.1:8443`. MAAS compares it character by character.
     pub power_address: String,
-    /// The project of LXD.
+    /// The LXD project.
     pub project: String,
-    /// How MAAS proves itself.
+    /// How MAAS authenticates.
     pub auth: VmHostAuth,
     /// The zone, by name.
     pub zone: Option<String>,
@@ -181,11 +180,11 @@ pub struct NewVmHost {
     pub pool: Option<String>,
     /// Tags, which VMs inherit.
     pub tags: Vec<String>,
-    /// How often a core may be promised.
+    /// The over-commit ratio of cores.
     pub cpu_over_commit_ratio: Option<f64>,
-    /// How often a byte may be promised.
+    /// The over-commit ratio of memory.
     pub memory_over_commit_ratio: Option<f64>,
-    /// The storage pool of disks that name none.
+    /// The default storage pool for disks.
     pub default_storage_pool: Option<String>,
 }
 
@@ -212,7 +211,7 @@ impl NewVmHost {
     }
 }
 
-/// What to change about a VM host. What is None stays as it is.
+/// What to change about a VM host. None leaves a field unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct VmHostUpdate {
     /// The name.
@@ -221,21 +220,21 @@ pub struct VmHostUpdate {
     pub zone: Option<String>,
     /// The pool, by name.
     pub pool: Option<String>,
-    /// Where it is now. MAAS tries it at once, and stores it even if nobody answers there.
+    /// The new address. MAAS connects to it at once, and stores it even if nothing answers there.
     pub power_address: Option<String>,
-    /// The certificate with which MAAS shall prove itself from now on, in PEM; stored even if LXD does not trust it.
+    /// The new certificate with which MAAS authenticates, in PEM; stored even if LXD does not trust it.
     pub certificate: Option<String>,
     /// Its private key, in PEM.
     pub key: Option<SecretString>,
-    /// How often a core may be promised.
+    /// The over-commit ratio of cores.
     pub cpu_over_commit_ratio: Option<f64>,
-    /// How often a byte may be promised.
+    /// The over-commit ratio of memory.
     pub memory_over_commit_ratio: Option<f64>,
-    /// The storage pool of disks that name none.
+    /// The default storage pool for disks.
     pub default_storage_pool: Option<String>,
 }
 
-/// Calls about VM hosts; see [`Client::vm_hosts`]. All but the list need an administrator.
+/// Calls about VM hosts; see [`Client::vm_hosts`]. All except the list need an administrator.
 #[derive(Debug, Clone, Copy)]
 pub struct VmHosts<'a> {
     client: &'a Client,
@@ -249,7 +248,7 @@ impl Client {
 }
 
 impl VmHosts<'_> {
-    /// All VM hosts. Costs MAAS some 37 ms a host.
+    /// All VM hosts. Takes MAAS some 37 ms per host.
     pub async fn list(&self) -> Result<Vec<VmHost>> {
         self.client.json(Call::get("vm_hosts.list", "vm-hosts/", &[])?).await
     }
@@ -259,14 +258,14 @@ impl VmHosts<'_> {
         self.client.json(Call::get("vm_hosts.read", "vm-hosts/{id}/", &[&id.to_string()])?.of(OBJECT)).await
     }
 
-    /// How MAAS talks to a VM host.
+    /// How MAAS connects to a VM host.
     pub async fn parameters(&self, id: i64) -> Result<VmHostParameters> {
         let call = Call::get("vm_hosts.parameters", "vm-hosts/{id}/?op=parameters", &[&id.to_string()])?;
         self.client.json(call.of(OBJECT)).await
     }
 
-    /// Registers a VM host. Success does not mean that MAAS reached it: see [`VmHost::is_reached`]. Never repeated:
-    /// list first, because a second registration may make a second host.
+    /// Registers a VM host. Success does not mean that MAAS reached it: see [`VmHost::is_reached`]. Never retried: list
+    /// first, because a second registration may create a second host.
     pub async fn create(&self, host: &NewVmHost) -> Result<VmHost> {
         const OPERATION: &str = "vm_hosts.create";
         let mut call = Call::post(OPERATION, "vm-hosts/", &[])?
@@ -284,7 +283,7 @@ impl VmHosts<'_> {
         }
         call = match &host.auth {
             VmHostAuth::Generated => call,
-            // Not `power_pass`, as MAAS's documentation has it: that one is ignored.
+            // Not `power_pass`, as in MAAS's documentation: that field is ignored.
             VmHostAuth::Password(password) => call.secret("password", password),
             VmHostAuth::Certificate { certificate, key } => {
                 self.needs_certificates(OPERATION).await?;
@@ -343,37 +342,37 @@ impl VmHosts<'_> {
         Ok(instances.iter().filter(|name| !is_known(name)).cloned().collect())
     }
 
-    /// Has MAAS look at the host again. VMs of the project that MAAS does not know become machines, are
-    /// power-cycled and commissioned; machines whose VM is gone are deleted.
+    /// Makes MAAS refresh the host. VMs of the project that MAAS does not know become machines, are power-cycled and
+    /// commissioned; machines whose VM no longer exists are deleted.
     pub async fn refresh(&self, id: i64) -> Result<VmHost> {
         let call = Call::post("vm_hosts.refresh", "vm-hosts/{id}/?op=refresh", &[&id.to_string()])?;
         self.client.json(call.of(OBJECT)).await
     }
 
-    /// Makes a VM. Never repeated: look by its host name whether a lost answer was a yes.
+    /// Composes a VM. Never retried: if the answer is lost, look the VM up by its host name.
     pub async fn compose(&self, id: i64, compose: &Compose) -> Result<Composed> {
         let call = Call::post("vm_hosts.compose", "vm-hosts/{id}/?op=compose", &[&id.to_string()])?;
         self.client.json(compose.apply(call.of(OBJECT))?).await
     }
 
-    /// Puts a tag on the host.
+    /// Adds a tag to the host.
     pub async fn add_tag(&self, id: i64, tag: &str) -> Result<VmHost> {
         let call = Call::post("vm_hosts.add_tag", "vm-hosts/{id}/?op=add_tag", &[&id.to_string()])?;
         self.client.json(call.of(OBJECT).field("tag", tag)).await
     }
 
-    /// Takes a tag from the host; one that it has not is fine.
+    /// Removes a tag from the host; a missing one is not an error.
     pub async fn remove_tag(&self, id: i64, tag: &str) -> Result<VmHost> {
         let call = Call::post("vm_hosts.remove_tag", "vm-hosts/{id}/?op=remove_tag", &[&id.to_string()])?;
         self.client.json(call.of(OBJECT).field("tag", tag)).await
     }
 
-    /// Forgets a VM host. MAAS forgets its VMs as well, locked ones included; they go on running in LXD.
+    /// Unregisters a VM host. MAAS also removes its VMs, including locked ones; they keep running in LXD.
     pub async fn delete(&self, id: i64) -> Result<()> {
         self.client.empty(Call::delete("vm_hosts.delete", "vm-hosts/{id}/", &[&id.to_string()])?.of(OBJECT)).await
     }
 
-    /// Forgets a VM host **and destroys its VMs**, up to a minute for each. MAAS swallows errors of that.
+    /// Unregisters a VM host **and destroys its VMs**, up to a minute for each. MAAS ignores errors of that.
     pub async fn delete_and_decompose(&self, id: i64) -> Result<()> {
         let call = Call::delete("vm_hosts.delete_and_decompose", "vm-hosts/{id}/", &[&id.to_string()])?;
         self.client.empty(call.of(OBJECT).query("decompose", true)).await

@@ -11,12 +11,12 @@ wire_type! {
     /// An availability zone.
     Zone {
         required {
-            /// The name, which is also the key in paths and filters.
+            /// The name, which is also the id in paths and filters.
             name: String,
         }
-        /// The number, which `compose` wants instead of the name.
+        /// The id, which `compose` takes instead of the name.
         id: Option<i64>,
-        /// For people.
+        /// Free text.
         description: Option<String>,
     }
 }
@@ -45,13 +45,13 @@ impl Zones<'_> {
         self.client.json(Call::get("zones.read", "zones/{name}/", &[name])?.of(OBJECT)).await
     }
 
-    /// Makes a zone.
+    /// Creates a zone.
     pub async fn create(&self, name: &str, description: &str) -> Result<Zone> {
         let call = Call::post("zones.create", "zones/", &[])?;
         self.client.json(call.field("name", name).field("description", description)).await
     }
 
-    /// Deletes a zone. MAAS says "done" for a zone that does not exist, too.
+    /// Deletes a zone. MAAS also reports success for a zone that does not exist.
     pub async fn delete(&self, name: &str) -> Result<()> {
         self.client.empty(Call::delete("zones.delete", "zones/{name}/", &[name])?.of(OBJECT)).await
     }

@@ -1,4 +1,4 @@
-//! Whatever answers, the client neither panics nor believes it. The long form of this is in `fuzz/`.
+//! Whatever the answer, the client neither panics nor trusts it. `fuzz/` contains the long form of this.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ fn client(response: Response<Bytes>) -> Client {
     builder(Script::new([response]).transport()).retry(RetryPolicy::never()).build().unwrap()
 }
 
-/// Asks everything; what comes out does not matter, only that it does.
+/// Makes every call; the results do not matter, only that there are results.
 async fn ask_everything(client: &Client) {
     let _ = client.version().await;
     let _ = client.capabilities().await;
@@ -117,7 +117,7 @@ proptest! {
         prop_assert!(!error.is_not_found(), "{error}");
     }
 
-    /// One field of a real machine is replaced by anything: the machine still decodes, and is still itself.
+    /// One field of a real machine is replaced by anything: the machine still decodes and keeps its identity.
     #[test]
     fn a_machine_with_one_strange_field_is_still_that_machine(at in any::<prop::sample::Index>(), strange in any_json()) {
         let mut machine = common::recordings::numbered("960").body.clone();

@@ -1,4 +1,4 @@
-//! Whatever people write into settings. The long form of this is in `fuzz/`.
+//! Arbitrary text in settings. `fuzz/` contains the long form of this.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -48,7 +48,7 @@ impl Log {
         assert_eq!((of("op").as_deref(), of("level").as_deref()), (Some("query"), Some("DEBUG")));
         let limit: usize = of("limit").unwrap().parse().unwrap();
         let events = self.events.lock().unwrap();
-        // With `after` the oldest come onto the page, without it the newest; either way the newest are first.
+        // With `after` the page contains the oldest events, without it the newest; either way newest first.
         let mut page: Vec<Value> = match of("after") {
             Some(after) => {
                 let after: i64 = after.parse().unwrap();
@@ -58,7 +58,7 @@ impl Log {
         };
         page.reverse();
         self.asked.lock().unwrap().push(query);
-        // MAAS's own link leads astray on an empty page.
+        // MAAS's own link is wrong on an empty page.
         json(&value!({"count": page.len(), "events": page, "next_uri": "/MAAS/api/2.0/events/?op=query"}).to_string())
     }
 

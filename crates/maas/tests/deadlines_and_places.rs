@@ -1,4 +1,4 @@
-//! Every request ends, and not too many are under way.
+//! Every request ends, and the number of requests in flight is limited.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,7 @@ use maas_client::{Allocate, Breaker, Client, Effect, Erase, ErrorKind, Limiter, 
 use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 
-/// A server that takes its time, and knows how many are waiting for it.
+/// A slow server that counts the waiting requests.
 #[derive(Clone, Default)]
 struct Slow {
     under_way: Arc<AtomicUsize>,
@@ -115,7 +115,7 @@ async fn waiting_for_a_place_is_not_counted_against_the_answer() {
     assert!(one.is_ok() && other.is_ok(), "10 s of waiting and 119 s of answering, with 120 s for the answer");
 }
 
-/// Four reads of a server that does not answer have all places.
+/// Four reads from a server that does not answer take all slots.
 fn busy(client: &Client) -> Vec<tokio::task::JoinHandle<()>> {
     let read = |number: u32| {
         let client = client.clone();

@@ -1,4 +1,4 @@
-//! Answers that were not recorded, because they come from proxies, from other versions or from accidents.
+//! Answers that were not recorded, because they come from proxies, other versions or failures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,13 +11,13 @@ use common::{Script, answer, builder, json, page, text, with_header};
 use http::Response;
 use maas_client::{Allocate, Compose, Deploy, DnsFilter, Effect, Error, ErrorKind, MachineFilter, RetryPolicy};
 
-/// What a read of one machine makes of an answer.
+/// The error of reading one machine with this answer.
 async fn read(response: Response<Bytes>) -> Error {
     let client = builder(Script::new([response]).transport()).retry(RetryPolicy::never()).build().unwrap();
     client.machines().read("abc123").await.unwrap_err()
 }
 
-/// What a deployment makes of an answer.
+/// The error of a deployment with this answer.
 async fn deploy(response: Response<Bytes>) -> Error {
     Script::new([response]).client().machines().deploy("abc123", &Deploy::default()).await.unwrap_err()
 }
@@ -93,13 +93,13 @@ async fn an_image_is_missing_in_the_words_of_every_release() {
     for words in [
         "Deployment operating system ubuntu jammy is unavailable.",
         "Ephemeral operating system ubuntu/noble for amd64/generic is unavailable.",
-        // Only read in the source of 3.7.
+        // From the source of 3.7, not recorded.
         "Deployment operating system ubuntu/jammy is unavailable for amd64/generic.",
     ] {
         let error = deploy(text(400, words)).await;
         assert_eq!((error.kind(), error.effect()), (ErrorKind::ImageUnavailable, Effect::None), "{error}");
     }
-    // Recorded of 3.7.3, but not among the recordings here: a machine is made, and then no rack can start it.
+    // Recorded from 3.7.3, but not among the recordings here: a machine is created, and then no rack can start it.
     let error = deploy(text(503, "No rack controllers can access the BMC of node bm9")).await;
     assert_eq!((error.kind(), error.effect()), (ErrorKind::ServerTrouble, Effect::Unknown), "{error}");
 }

@@ -116,7 +116,7 @@ fn an_authority_that_is_no_certificate_is_refused_when_the_client_is_built() {
     }
 }
 
-/// Runs one test of this program again, with another environment: that of a running process cannot be changed safely.
+/// Runs one test of this program again with another environment: that of a running process cannot be changed safely.
 async fn again(test: &'static str, environment: Vec<(&'static str, String)>) {
     let run = move || Command::new(std::env::current_exe().unwrap()).args(["--exact", test]).envs(environment).output();
     let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! A program that forgot to choose its cryptography is told so, and does not panic.
+//! A program that installed no cryptography provider gets an error, not a panic.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -20,7 +20,7 @@ const MACHINES: &str = r#"[
     {"system_id": "d", "owner": "alice", "status": 99, "tag_names": []}
 ]"#;
 
-/// A server of some version, and the URIs that it was asked for.
+/// A server of some version, and the URIs that were requested.
 fn server(version: &'static str) -> (Client, Arc<Mutex<Vec<String>>>) {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = Arc::clone(&asked);

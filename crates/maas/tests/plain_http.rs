@@ -1,4 +1,4 @@
-//! Plain http is allowed, and said once.
+//! Plain http is allowed, and logged once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Every answer that was recorded from a MAAS 3.4.10 or a 3.7.3 goes through the client.
+//! Every answer that was recorded from MAAS 3.4.10 or 3.7.3 is decoded by the client.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,8 +14,8 @@ use maas_client::{
     RetryPolicy, StopMode, VmHostAuth, VmHostUpdate,
 };
 
-/// Makes the call that a recording is an answer to, with whatever arguments: the answer is fixed. None for requests
-/// that this client never makes.
+/// Makes the call that a recording answers, with any arguments: the answer is fixed. None for requests that this client
+/// never makes.
 async fn call(client: &Client, recording: &Recording) -> Option<Result<()>> {
     let segments: Vec<&str> = recording.segments.iter().map(String::as_str).collect();
     let number = |at: usize| segments.get(at).and_then(|segment| segment.parse::<i64>().ok()).unwrap_or(0);
@@ -158,7 +158,7 @@ async fn outcome(recording: &Recording) -> Option<Result<()>> {
     call(&client, recording).await
 }
 
-/// Those that the client has no call for (set-up, other authentication, odd requests on purpose) are listed.
+/// Those that the client has no call for (set-up, other authentication, deliberately odd requests) are listed.
 #[tokio::test]
 async fn every_recorded_success_decodes() {
     let mut decoded = 0;
@@ -177,7 +177,7 @@ async fn every_recorded_success_decodes() {
     insta::assert_snapshot!("calls_that_the_client_does_not_make", Vec::from_iter(skipped).join("\n"));
 }
 
-/// The kind of each recorded refusal. The list is read by people: a line that moves is a change of behaviour.
+/// The kind of each recorded refusal. Review changes of the list: a line that moves is a change of behaviour.
 #[tokio::test]
 async fn every_recorded_refusal_has_its_kind() {
     insta::assert_snapshot!("kinds_of_recorded_refusals", kinds(recordings::all()).await);
@@ -192,7 +192,7 @@ async fn kinds(recordings: &[Recording]) -> String {
     let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for recording in recordings.iter().filter(|recording| recording.status >= 300) {
         if let Some(result) = outcome(recording).await {
-            // A power query that fails says that the power is unknown.
+            // A failed power query reports an unknown power state.
             if recording.op.as_deref() == Some("query_power_state") && result.is_ok() {
                 kinds.entry("power unknown".to_owned()).or_default().push(recording.name.clone());
                 continue;
@@ -206,7 +206,7 @@ async fn kinds(recordings: &[Recording]) -> String {
     list.join("\n")
 }
 
-/// A client that gets the answer of this number, from 3.7.3.
+/// A client that gets the answer with this number, from 3.7.3.
 fn newer_answering(number: &str) -> Client {
     let script = Script::new([recordings::newer_numbered(number).response()]);
     builder(script.transport()).retry(RetryPolicy::never()).build().unwrap()
@@ -275,7 +275,7 @@ async fn who_may_not_change_a_tag_is_denied_with_and_without_words() {
     }
 }
 
-/// A client that gets the answer of this number.
+/// A client that gets the answer with this number.
 fn answering(number: &str) -> Client {
     Script::new([recordings::numbered(number).response()]).client()
 }

@@ -1,4 +1,4 @@
-//! What is sent again, when, and with what.
+//! What is retried, when, and with what.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

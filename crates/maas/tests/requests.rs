@@ -1,4 +1,4 @@
-//! What goes over the wire.
+//! The requests as sent over the wire.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

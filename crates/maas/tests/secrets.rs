@@ -1,4 +1,4 @@
-//! No secret in anything that a person or a log may see, whatever the server says.
+//! No secret in anything that a user or a log may see, whatever the server answers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,13 +17,13 @@ use maas_client::{
 use tower::util::BoxCloneSyncService;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Each secret holds this word, so that any piece of one that gets out is found.
+/// Part of every secret, so that any leaked part of one is found.
 const CANARY: &str = "canary";
 
 const PRIVATE_KEY: &str =
     "-----BEGIN PRIVATE KEY-----\ncanarycanarycanary1\ncanarycanarycanary2\n-----END PRIVATE KEY-----\n";
 
-/// Says everything back: header, path and body, as text, as form errors, as a page, as JSON of the wrong type.
+/// Echoes everything: header, path and body, as text, as form errors, as a page, as JSON of the wrong type.
 fn echoing(status: u16, content_type: &'static str) -> Transport {
     BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| async move {
         let heard = format!(
@@ -98,14 +98,14 @@ async fn say_every_secret(client: &Client) -> String {
 async fn s21_a_server_that_repeats_everything_gets_no_secret_out() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone()).finish();
-    // For all threads: a line of the client that another test reaches first would else be switched off for good.
+    // For all threads: otherwise a log callsite that another test reaches first would be disabled for good.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     for status in [200, 204, 400, 401, 403, 404, 409, 410, 413, 429, 500, 502, 503, 504] {
         for content_type in ["text/plain", "text/html", "application/json", "application/octet-stream"] {
             let client = builder(echoing(status, content_type)).retry(RetryPolicy::never()).build().unwrap();
             let said = say_every_secret(&client).await;
             assert!(!said.contains(CANARY), "{status} {content_type}: {said}");
-            // The user data as it travels.
+            // The user data as sent.
             assert!(!said.contains("I2Nsb3VkLWNvbmZpZyBjYW5hcnk"), "{status} {content_type}: {said}");
         }
     }

@@ -1,4 +1,4 @@
-//! What the API server wrote down: who read and wrote what.
+//! The API server's audit log: who read and wrote what.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,15 +12,15 @@ use serde::Deserialize;
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// When it was asked for.
+    /// When it was received.
     pub at: Timestamp,
     /// `patch maasmachines/status`.
     pub kind: String,
-    /// It changes nothing.
+    /// Whether it changes nothing.
     pub is_read: bool,
-    /// Whether the API server did it.
+    /// Whether the API server accepted it.
     pub done: bool,
-    /// What it took the API server.
+    /// How long the API server took.
     pub seconds: f64,
 }
 
@@ -57,7 +57,7 @@ struct Status {
     code: u16,
 }
 
-/// The requests of one user, read on as the log grows.
+/// The requests of one user, read incrementally as the log grows.
 pub struct AuditLog {
     file: BufReader<File>,
     user: String,
@@ -66,16 +66,15 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// The log at this path.
     pub fn open(path: &Path, user: &str) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("open the audit log {}", path.display()))?;
         Ok(Self { file: BufReader::new(file), user: user.to_owned(), line: String::new(), calls: Vec::new() })
     }
 
-    /// Every request of the user since a moment, but those of its lease: a provider that leads proves so again and again. Watches never
-    /// end, and are not among them.
+    /// Every request of the user since a time, except those for its lease, which a leader renews continually. Watches
+    /// never end and are not included.
     pub fn since(&mut self, since: Timestamp) -> anyhow::Result<Vec<Call>> {
-        // A last line that is half written stays in `line` until the rest of it comes.
+        // An incomplete last line stays in `line` until the rest of it arrives.
         while self.file.read_line(&mut self.line)? > 0 && self.line.ends_with('\n') {
             if self.line.contains(&self.user)
                 && let Some(call) = self.understand()
@@ -102,7 +101,7 @@ impl AuditLog {
     }
 }
 
-/// How many there are of each kind; refused ones under a name of their own.
+/// The number of requests of each kind; refused ones are counted separately.
 pub fn count<'a>(calls: impl IntoIterator<Item = &'a Call>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for call in calls {

@@ -1,7 +1,8 @@
-//! How many requests a provider may cost a MAAS that answers as slowly as a real one, and what it does cost.
+//! How many requests a provider may send to a MAAS that answers as slowly as a real one, and how many it does send.
 //!
-//! Nobody's Node ever joins here, and the API server of the cluster does not answer: what was measured on a real MAAS. The question
-//! for news (the event log) is asked at a pace of its own however many machines there are, so it counts only where nothing else happens.
+//! No Node ever joins here, and the cluster's API server does not answer, as in the measurements on a real MAAS. The
+//! event log is polled at a fixed interval however many machines there are, so these polls only count where nothing
+//! else happens.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,37 +20,36 @@ use crate::tell;
 const PATIENCE: Duration = Duration::from_secs(300);
 const SETTLE: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(60);
-/// The number of machines must not show in the requests of an idle minute.
+/// The number of machines must not affect the requests of an idle minute.
 const MORE_MACHINES: usize = 21;
 
 /// One budget, and what was spent.
 #[derive(Clone, Debug, Serialize)]
 pub struct Budget {
-    /// What is bought.
+    /// What the requests are for.
     pub what: &'static str,
     /// What the Go original (v0.9) spent on a real MAAS 3.4.10.
     pub go: &'static str,
-    /// At most so many requests.
+    /// The maximum number of requests.
     pub limit: usize,
-    /// So many were sent.
+    /// The requests that were sent.
     pub spent: Vec<String>,
 }
 
 impl Budget {
-    /// Whether it was enough.
+    /// Whether the budget was kept.
     pub fn is_kept(&self) -> bool {
         self.spent.len() <= self.limit
     }
 }
 
-/// The table.
+/// The budgets as a table.
 pub fn markdown(budgets: &[Budget]) -> String {
     let row = |it: &Budget| format!("| {} | {} | {} | {} |\n", it.what, it.go, it.spent.len(), it.limit);
     let rows: String = budgets.iter().map(row).collect();
     format!("| MAAS requests | Go original, recorded | here | at most |\n|---|---|---|---|\n{rows}")
 }
 
-/// Measures all of them.
 pub async fn measure(provider: &str, crds: &Path) -> anyhow::Result<Vec<Budget>> {
     let stock =
         Stock { machines: 4 + MORE_MACHINES, vms: 0, deploy_seconds: 15.0, speed: Speed::Real, latency: Latency::Real };

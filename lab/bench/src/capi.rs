@@ -1,6 +1,6 @@
-//! Cluster API's part, played: its kinds without its managers. It makes Machines with what belongs to them, tells the cluster
-//! when its infrastructure is there and a Machine which Node it is, and takes them away again. So a thousand machines are cheap,
-//! and nothing but the provider is measured.
+//! Cluster API's part, simulated: its kinds without its managers. It creates Machines with their dependents, reports to
+//! the cluster that its infrastructure is ready and to a Machine which Node it has, and deletes them again. So a
+//! thousand machines are cheap, and nothing but the provider is measured.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +23,15 @@ use tokio::task::JoinHandle;
 use crate::floor::Writes;
 use crate::maas::{API_KEY, DOMAIN, IMAGE};
 
-/// It turns swap off by itself, as the data that our templates make does.
+/// It turns swap off itself, as the bootstrap data of our templates does.
 const BOOTSTRAP: &str = "#cloud-config\nruncmd:\n- swapoff -a\n- systemctl mask swap.target\n";
 const NAMESPACE: &str = "default";
 const CLUSTER: &str = "bench";
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const CORE: &str = "cluster.x-k8s.io";
-/// Machines whose names begin so belong to the control plane.
+/// The name prefix of control-plane machines.
 pub const CONTROL_PLANE: &str = "cp-";
-/// How many writes of ours are under way at once.
+/// How many of our own writes run concurrently.
 const PARALLEL: usize = 16;
 const POLL: Duration = Duration::from_millis(50);
 
@@ -46,7 +46,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The spec of a MaasMachine of this kind.
     pub fn spec(self) -> Value {
         match self {
             Self::Metal => json!({"image": IMAGE, "minCPU": 4, "minMemory": 8192}),
@@ -55,16 +54,16 @@ impl Kind {
     }
 }
 
-/// What was seen of one MaasMachine.
+/// What was observed of one MaasMachine.
 #[derive(Clone, Debug, Default)]
 pub struct Life {
-    /// We had made it.
+    /// When we created it.
     pub created: Option<Timestamp>,
-    /// The provider said that it is provisioned.
+    /// When the provider reported it provisioned.
     pub provisioned: Option<Timestamp>,
-    /// We asked for its end.
+    /// When we deleted it.
     pub deleted: Option<Timestamp>,
-    /// It was gone.
+    /// When it was gone.
     pub gone: Option<Timestamp>,
     /// The last part of its provider ID.
     pub system_id: Option<String>,
@@ -74,11 +73,11 @@ pub struct Life {
     pub flips: usize,
 }
 
-/// The part of Cluster API. Ends when dropped.
+/// The simulated Cluster API. Stopped on drop.
 pub struct ClusterApi {
     client: kube::Client,
     namespace: String,
-    /// What the MaasCluster says about its MAAS, if it is not the provider's own.
+    /// The identity reference of the MaasCluster, if it does not use the provider's own MAAS.
     identity: Option<Value>,
     lives: Arc<Mutex<BTreeMap<String, Life>>>,
     tasks: Vec<JoinHandle<()>>,
@@ -91,19 +90,19 @@ impl Drop for ClusterApi {
 }
 
 impl ClusterApi {
-    /// Begins to play.
+    /// Starts the simulation.
     pub fn start(testbed: &Testbed) -> anyhow::Result<Self> {
         let (mut played, told) = Self::watching(testbed, NAMESPACE, None)?;
         played.introduce_nodes(told);
         Ok(played)
     }
 
-    /// Begins to play a cluster whose Nodes never join.
+    /// Starts the simulation of a cluster whose Nodes never join.
     pub fn start_without_nodes(testbed: &Testbed) -> anyhow::Result<Self> {
         Ok(Self::watching(testbed, NAMESPACE, None)?.0)
     }
 
-    /// Begins to play for another tenant: in a namespace of its own, with credentials of its own in a Secret there.
+    /// Starts the simulation for another tenant: in its own namespace, with its own credentials in a Secret there.
     pub async fn start_tenant(testbed: &Testbed, namespace: &str, endpoint: &str) -> anyhow::Result<Self> {
         let key = json!({"maasEndpoint": endpoint, "apiKey": API_KEY});
         let objects = vec![
@@ -116,7 +115,7 @@ impl ClusterApi {
         Ok(played)
     }
 
-    /// Also answers the name of each machine that becomes provisioned, with its provider ID.
+    /// Also returns the name of each machine that becomes provisioned, with its provider ID.
     fn watching(
         testbed: &Testbed,
         namespace: &str,
@@ -151,7 +150,7 @@ impl ClusterApi {
         created.with_context(|| format!("create the {kind} {name}"))
     }
 
-    /// Makes the cluster and waits until the provider has done its part.
+    /// Creates the cluster and waits until the provider has done its part.
     pub async fn create_cluster(&self, patience: Duration) -> anyhow::Result<()> {
         let cluster = json!({
             "apiVersion": format!("{CORE}/v1beta2"), "kind": "Cluster", "metadata": metadata(CLUSTER, &[]),
@@ -178,7 +177,7 @@ impl ClusterApi {
         self.patch_status("Cluster", CLUSTER, status).await
     }
 
-    /// Gives the cluster a kubeconfig, as its control plane would.
+    /// Creates the cluster's kubeconfig, as its control plane would.
     pub async fn give_kubeconfig(&self, kubeconfig: &str) -> anyhow::Result<()> {
         let name = format!("{CLUSTER}-kubeconfig");
         let secret = json!({
@@ -189,7 +188,7 @@ impl ClusterApi {
         Ok(())
     }
 
-    /// Says that the control plane is there, which nobody else would.
+    /// Reports the control plane as initialized, which nothing else here would.
     pub async fn initialize_control_plane(&self) -> anyhow::Result<()> {
         let status = json!({"status": {"initialization": {"controlPlaneInitialized": true}}});
         self.patch_status("Cluster", CLUSTER, status).await
@@ -201,7 +200,7 @@ impl ClusterApi {
         Ok(())
     }
 
-    /// Makes machines, as fast as the API server takes them.
+    /// Creates machines as fast as the API server accepts them.
     pub async fn create_machines(&self, names: &[String], spec: &Value) -> anyhow::Result<()> {
         stream::iter(names).map(Ok).try_for_each_concurrent(PARALLEL, |name| self.create_machine(name, spec)).await
     }
@@ -231,7 +230,7 @@ impl ClusterApi {
         Ok(())
     }
 
-    /// Writes about a machine what a provider would, of about the same size, and in the end that it is provisioned.
+    /// Writes about a machine what a provider would, of about the same size, and finally that it is provisioned.
     pub async fn write_as_a_provider(&self, name: &str, writes: Writes) -> anyhow::Result<()> {
         let objects = self.api("MaasMachine");
         for number in 1..=writes.patches {
@@ -265,7 +264,7 @@ impl ClusterApi {
         Ok(())
     }
 
-    /// Asks for the end of machines: Machine and MaasMachine, as Cluster API does.
+    /// Deletes machines: Machine and MaasMachine, as Cluster API does.
     pub async fn delete_machines(&self, names: &[String]) -> anyhow::Result<()> {
         stream::iter(names)
             .map(Ok)
@@ -286,7 +285,7 @@ impl ClusterApi {
         }
     }
 
-    /// Lets go of Machines whose MaasMachines are gone, and of what they started with.
+    /// Deletes the Machines whose MaasMachines are gone, and their bootstrap data.
     pub async fn forget_machines(&self, names: &[String]) -> anyhow::Result<()> {
         stream::iter(names)
             .map(Ok)
@@ -302,7 +301,7 @@ impl ClusterApi {
             .await
     }
 
-    /// Deletes the cluster and waits until the provider has let go of it.
+    /// Deletes the cluster and waits until the provider has removed its finalizer.
     pub async fn delete_cluster(&self, patience: Duration) -> anyhow::Result<()> {
         self.delete("MaasCluster", CLUSTER).await?;
         self.wait(patience, "the MaasCluster is gone", || async {
@@ -312,7 +311,7 @@ impl ClusterApi {
         self.delete("Cluster", CLUSTER).await
     }
 
-    /// What was seen of the machines.
+    /// What was observed of the machines.
     pub fn lives(&self) -> BTreeMap<String, Life> {
         lock(&self.lives).clone()
     }
@@ -322,8 +321,8 @@ impl ClusterApi {
         Ok(self.api("MaasMachine").list(&kube::api::ListParams::default()).await?.items)
     }
 
-    /// Waits until these machines are as asked for; given up when for so long not one more has got there, so that ten thousand
-    /// may take their time.
+    /// Waits until these machines are as required. Gives up when there was no progress for this long, so that ten
+    /// thousand may take their time.
     pub async fn wait_machines(
         &self,
         patience: Duration,
@@ -333,7 +332,8 @@ impl ClusterApi {
     ) -> anyhow::Result<()> {
         let fit = |name: &&String| lock(&self.lives).get(*name).is_some_and(&fits);
         let mut before = 0;
-        // Ends at the first that does not fit: looking at thousands twenty times a second would cost as much as the provider does.
+        // Stops at the first that does not match: checking thousands twenty times a second would cost as much as the
+        // provider does.
         while let Err(error) = self.wait(patience, what, || async { Ok(names.iter().all(|name| fit(&name))) }).await {
             let now = names.iter().filter(fit).count();
             ensure!(now > before, error.context(format!("{now} of {} machines: {what}", names.len())));
@@ -382,7 +382,7 @@ fn owner(kind: &str, object: &DynamicObject) -> Value {
            "controller": true, "blockOwnerDeletion": true})
 }
 
-/// A status as large as that of a machine that runs.
+/// A status as large as that of a running machine.
 fn status(name: &str, provisioned: bool) -> Value {
     let condition = |kind: &str| {
         json!({"type": kind, "status": if provisioned { "True" } else { "False" }, "severity": "Info", "reason": "Floor",
@@ -395,7 +395,7 @@ fn status(name: &str, provisioned: bool) -> Value {
     })
 }
 
-/// By the words of either contract.
+/// By the fields of either contract.
 fn is_provisioned(object: &Value) -> bool {
     object["status"]["initialization"]["provisioned"] == true || object["status"]["ready"] == true
 }
@@ -405,7 +405,7 @@ fn is_ready(object: &Value) -> bool {
     conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Notes what becomes of the machines.
+/// Records what happens to the machines.
 async fn follow(
     machines: Api<DynamicObject>,
     lives: Arc<Mutex<BTreeMap<String, Life>>>,
@@ -416,7 +416,7 @@ async fn follow(
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
             Ok(None) => return,
-            // It tries again by itself.
+            // It retries by itself.
             Err(_) => {
                 tokio::time::sleep(POLL).await;
                 continue;
@@ -450,7 +450,7 @@ async fn follow(
     }
 }
 
-/// Tells Machines that their Nodes have come.
+/// Reports to Machines that their Nodes have joined.
 async fn introduce_nodes(machines: Api<DynamicObject>, mut told: mpsc::UnboundedReceiver<(String, String)>) {
     let machines = &machines;
     let queue = stream::poll_fn(move |context| told.poll_recv(context));
@@ -460,7 +460,7 @@ async fn introduce_nodes(machines: Api<DynamicObject>, mut told: mpsc::Unbounded
             let status = json!({"status": {
                 "phase": "Running", "nodeRef": {"name": name}, "initialization": {"infrastructureProvisioned": true},
             }});
-            // Whoever deletes a machine at the same moment makes one of these fail.
+            // One of these fails if the machine is deleted at the same moment.
             let _ = machines.patch(&name, &none, &Patch::Merge(spec)).await;
             let _ = machines.patch_status(&name, &none, &Patch::Merge(status)).await;
         })

@@ -1,5 +1,5 @@
-//! Two providers side by side: measured in turns, so that whatever else the machine does hits both, and shown as medians with their
-//! spread and the ratio.
+//! Two providers compared: measured alternately, so that other load on the machine affects both, and shown as medians
+//! with their spread and the ratio.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ struct Line {
     value: fn(&Measured) -> f64,
 }
 
-/// What is compared: smaller is better everywhere.
+/// What is compared: smaller is always better.
 const LINES: &[Line] = &[
     Line { name: "creation → all provisioned, s", value: |run| run.deployed_seconds },
     Line { name: "created → taken, added p99, s", value: |run| added(run, "created → taken in MAAS") },
@@ -60,11 +60,11 @@ fn added(run: &Measured, phase: &str) -> f64 {
 pub struct Comparison {
     /// The command lines.
     pub providers: [String; 2],
-    /// The runs of each, in the order in which they were made.
+    /// The runs of each, in order.
     pub runs: [Vec<Measured>; 2],
 }
 
-/// The middle of some numbers, and their ends.
+/// The median of some numbers, with minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Median {
     middle: f64,
@@ -88,7 +88,7 @@ impl Median {
 }
 
 impl Comparison {
-    /// The table: the first provider, the second, and how many times the second's the first's is.
+    /// The table: the first provider, the second, and the ratio of the first to the second.
     pub fn markdown(&self) -> String {
         let first = self.runs.iter().flatten().next();
         let machines = first.map_or(0, |run| run.machines);

@@ -1,5 +1,6 @@
-//! What is there without any provider: how long the API server alone takes for machines and for the writes that a provider makes
-//! about them. Nobody who makes these writes is faster when all machines come at once, so this is what to compare with.
+//! The cost without any provider: how long the API server alone takes for machines and for a provider's writes about
+//! them. No provider that makes these writes can be faster when all machines are created at once, so this is the
+//! baseline.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use crate::tell;
 pub struct Writes {
     /// Changes of its annotations and, with the last one, of its spec.
     pub patches: usize,
-    /// Whole statuses, by server-side apply.
+    /// Complete statuses, by server-side apply.
     pub statuses: usize,
     /// Events about it.
     pub events: usize,
@@ -28,29 +29,25 @@ pub struct Writes {
 pub struct Plan {
     /// The folder with the CRDs.
     pub crds: PathBuf,
-    /// How many machines.
     pub machines: usize,
     /// What is written about each.
     pub writes: Writes,
-    /// How many machines are written about at once.
+    /// How many machines are written about concurrently.
     pub at_once: usize,
-    /// After how long without any progress it is given up.
+    /// The timeout without any progress.
     pub patience: Duration,
 }
 
-/// What was measured.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Floor {
-    /// How many machines.
     pub machines: usize,
-    /// What was written about each.
     pub writes: Writes,
     /// Until the last of them was provisioned, as far as the API server is concerned.
     pub seconds: f64,
 }
 
 pub async fn measure(plan: &Plan) -> anyhow::Result<Floor> {
-    // As in a run: the API server has the same to do besides.
+    // As in a run: the API server has the same additional work.
     let testbed = Testbed::builder().audit().start().await?;
     install_kinds(&testbed, &plan.crds).await?;
     let core = ClusterApi::start(&testbed)?;

@@ -1,4 +1,4 @@
-//! The kinds of Cluster API and of a provider, as a folder of CRDs has them.
+//! The kinds of Cluster API and of a provider, from a folder of CRDs.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use capmaas_testbed::tools::ToolSet;
 use capmaas_testbed::{CapiVersion, Testbed, parse_yaml};
 use serde_json::{Value, json};
 
-/// Installs Cluster API's kinds, and those of the provider from a folder.
+/// Installs Cluster API's CRDs, and those of the provider from a folder.
 pub async fn install_kinds(testbed: &Testbed, crds: &Path) -> anyhow::Result<()> {
     let tools = tokio::task::spawn_blocking(|| ToolSet::ClusterApi(CapiVersion::V1_14).ensure()).await??;
     let mut kinds: Vec<Value> = Vec::new();
@@ -17,7 +17,7 @@ pub async fn install_kinds(testbed: &Testbed, crds: &Path) -> anyhow::Result<()>
         kinds.append(&mut serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))?);
     }
     kinds.retain(|object| object["kind"] == "CustomResourceDefinition");
-    // Nobody is there to convert.
+    // There is no conversion webhook.
     for kind in &mut kinds {
         kind["spec"]["conversion"] = json!({"strategy": "None"});
     }

@@ -1,5 +1,6 @@
-//! Measures a provider on the testbed against a simulated MAAS, whoever wrote it: it is a command line that takes a kubeconfig and
-//! `MAAS_ENDPOINT`/`MAAS_API_KEY` from its environment, with CRDs from a folder. Only fields that the Go original has are used.
+//! Measures any provider on the testbed against a simulated MAAS: it is a command line that takes a kubeconfig and
+//! `MAAS_ENDPOINT`/`MAAS_API_KEY` from its environment, with CRDs from a folder. Only fields that the Go original has
+//! are used.
 
 pub mod audit;
 pub mod budgets;
@@ -19,7 +20,7 @@ pub mod soak;
 pub mod targets;
 pub mod tenants;
 
-/// Says on the terminal what goes on.
+/// Prints progress on the terminal.
 pub fn tell(what: &str) {
     eprintln!("  {what}");
 }

@@ -1,4 +1,4 @@
-//! A simulated MAAS with as many machines as asked for, behind a counter that sees every request, answered or not.
+//! A simulated MAAS with as many machines as requested, behind a counter that sees every request, answered or not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,25 +20,26 @@ use tower::ServiceExt as _;
 
 use crate::processors::MAAS_THREADS;
 
-/// The administrator, with whose key no provider works.
+/// The administrator, whose key no provider uses.
 const ADMINISTRATOR: &str = "hand:hand:hand-secret";
-/// The key of the provider.
+/// The provider's key.
 pub const API_KEY: &str = "benchconsumer:benchtoken:benchsecret";
-/// The user of the provider.
+/// The provider's user.
 const USER: &str = "bench";
-/// Where names of clusters are made.
+/// The domain in which clusters get their DNS names.
 pub const DOMAIN: &str = "bench.example";
-/// The image that every machine gets.
+/// The image of every machine.
 pub const IMAGE: &str = "custom/k8s";
 const ZONES: [&str; 3] = ["az1", "az2", "az3"];
-/// How often the clock of MAAS is moved, and so how exactly its moments are known.
+/// How often MAAS's clock is advanced, and thus the precision of its timestamps.
 const TICK: Duration = Duration::from_millis(25);
-/// How much faster than a real one the clock of a driven MAAS runs.
+/// The speed-up of a driven MAAS's clock.
 const DRIVEN_SPEED: f64 = 60.0;
-/// Threads of MAAS. A request is counted from its arrival, so none may wait unseen while another one is answered: with fewer
-/// threads than a provider sends requests at once, the time in its limit would be taken for its own.
+/// Threads of MAAS. A request is counted from its arrival, so none may wait unobserved while another one is answered:
+/// with fewer threads than the provider's concurrent requests, time in which the provider is at its limit would be
+/// attributed to the provider.
 const AT_ONCE: usize = 8;
-/// A VM host of the inventory: room for ten small VMs.
+/// The VM capacity of a host in the inventory: ten small VMs.
 const VMS_PER_HOST: usize = 10;
 
 /// Who moves MAAS's clock.
@@ -61,29 +62,29 @@ pub enum Latency {
     Real,
 }
 
-/// What a MAAS has.
+/// The inventory and speed of a MAAS.
 #[derive(Clone, Copy, Debug)]
 pub struct Stock {
-    /// Machines that can be taken.
+    /// Machines that can be allocated.
     pub machines: usize,
-    /// VMs that its hosts have room for.
+    /// VMs that fit on its hosts.
     pub vms: usize,
-    /// What a deployment takes, by MAAS's clock.
+    /// The duration of a deployment, by MAAS's clock.
     pub deploy_seconds: f64,
-    /// Whose clock it has.
+    /// What drives its clock.
     pub speed: Speed,
-    /// How slow it answers.
+    /// How slowly it answers.
     pub latency: Latency,
 }
 
-/// A request as the wire saw it.
+/// A request as observed on the wire.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When it came, by the computer's clock.
+    /// When it arrived, by the system clock.
     pub at: Timestamp,
     /// Until its answer.
     pub took: Duration,
-    /// What it asked for, as far as the address tells.
+    /// What it requested, as far as the URL shows.
     pub target: String,
     /// The status of the answer.
     pub status: u16,
@@ -96,12 +97,12 @@ impl Seen {
     }
 }
 
-/// A request of the ledger with the times of the wire.
+/// A request of the ledger with its times on the wire.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// What MAAS made of it.
+    /// MAAS's ledger entry.
     pub entry: Entry,
-    /// When it came.
+    /// When it arrived.
     pub at: Timestamp,
     /// When it was answered.
     pub ended: Timestamp,
@@ -113,27 +114,26 @@ impl Exchange {
         self.entry.method != "GET" && !self.entry.effects.is_empty()
     }
 
-    /// Whether it asked what is new, which a provider may do again and again.
+    /// Whether it polled the event log, which a provider may do continually.
     pub fn is_heartbeat(&self) -> bool {
         self.entry.kind.starts_with("events.")
     }
 }
 
-/// When machines changed, by the computer's clock.
+/// When machines changed, by the system clock.
 #[derive(Clone, Debug, Default)]
 pub struct Moments {
-    /// Became Deployed, for the last time.
+    /// When they last became Deployed.
     pub deployed: BTreeMap<String, Timestamp>,
-    /// Became Ready (or went, if a VM), for the last time.
+    /// When they last became Ready (or were deleted, if VMs).
     pub freed: BTreeMap<String, Timestamp>,
 }
 
-/// A running MAAS. Ends when dropped.
+/// A running MAAS. Stopped on drop.
 pub struct Maas {
     control: Control,
-    /// Where its API is.
     pub endpoint: String,
-    /// Who resolves its names.
+    /// The DNS server for its names.
     pub name_server: IpAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
     moments: Arc<Mutex<Moments>>,
@@ -142,7 +142,6 @@ pub struct Maas {
 }
 
 impl Maas {
-    /// Starts it.
     pub fn start(stock: Stock) -> anyhow::Result<Self> {
         anyhow::ensure!(
             stock.latency == Latency::None || stock.speed == Speed::Real,
@@ -164,7 +163,7 @@ impl Maas {
         let (alive, mut ended) = watch::channel(());
         let (started, start) = std::sync::mpsc::channel();
         let (router, followed, clock) = (counted(simulator.router(), seen.clone()), moments.clone(), control.clone());
-        // Threads of its own: MAAS goes on whatever else is measured.
+        // Its own threads: MAAS keeps running whatever else is measured.
         let thread = std::thread::Builder::new().name(MAAS_THREADS.into()).spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
             runtime.worker_threads(AT_ONCE).thread_name(MAAS_THREADS).enable_all();
@@ -197,25 +196,25 @@ impl Maas {
         &self.control
     }
 
-    /// Every request since a moment, answered or not.
+    /// Every request since a time, answered or not.
     pub fn seen_since(&self, since: Timestamp) -> Vec<Seen> {
         lock(&self.seen).iter().filter(|seen| seen.at >= since).cloned().collect()
     }
 
-    /// When the last request came that was more than a question for news.
+    /// When the last request arrived that was not a poll of the event log.
     pub fn last_request(&self) -> Option<Timestamp> {
         let seen = lock(&self.seen);
         seen.iter().rev().find(|seen| !seen.target.contains("/events/")).map(|seen| seen.at)
     }
 
-    /// The provider's requests that MAAS took in, with the times of the wire.
+    /// The provider's requests that MAAS accepted, with their times on the wire.
     pub fn exchanges(&self) -> Vec<Exchange> {
         let mut by_target: BTreeMap<String, std::collections::VecDeque<Seen>> = BTreeMap::new();
         for seen in lock(&self.seen).iter() {
             by_target.entry(seen.target.clone()).or_default().push_back(seen.clone());
         }
-        // Both lists are in the order of answers, so that the first of a target in one is the first in the other. Requests that
-        // MAAS did not take in are not in its ledger, and their statuses (502) in no entry of it.
+        // Both lists are in the order of answers, so that the first of a target in one is the first in the other.
+        // Requests that MAAS did not accept are not in its ledger, and no entry has their status (502).
         let mut exchanges = Vec::new();
         for entry in self.control.ledger(None) {
             let Some(candidates) = by_target.get_mut(&target(&entry.method, &entry.path, &entry.query)) else {
@@ -232,17 +231,16 @@ impl Maas {
         exchanges
     }
 
-    /// When machines changed.
     pub fn moments(&self) -> Moments {
         lock(&self.moments).clone()
     }
 
-    /// How many machines the provider has.
+    /// How many machines the provider owns.
     pub fn taken(&self) -> usize {
         self.owned().len()
     }
 
-    /// The machines that the provider has, with their states.
+    /// The machines that the provider owns, with their statuses.
     pub fn owned(&self) -> BTreeMap<String, String> {
         self.control.with_model(|model| {
             let owned = model.db.machines.iter().filter(|(_, machine)| model.user_name(machine.owner) == USER);
@@ -250,12 +248,12 @@ impl Maas {
         })
     }
 
-    /// How many records of names there are.
+    /// The number of DNS records.
     pub fn records(&self) -> usize {
         self.control.with_model(|model| model.db.dns.len())
     }
 
-    /// How many VMs there are, known to MAAS or not.
+    /// The number of VMs, known to MAAS or not.
     pub fn vms(&self) -> usize {
         self.control.with_model(|model| model.world.lxds.values().map(|lxd| lxd.instances.len()).sum())
     }
@@ -285,7 +283,7 @@ async fn listen(simulator: &Simulator, names: SocketAddr) -> anyhow::Result<(tok
     Ok(serve::listen("127.0.0.1:0".parse()?).await?)
 }
 
-/// The same server behind a counter.
+/// The server behind a counter.
 fn counted(router: Router, seen: Arc<Mutex<Vec<Seen>>>) -> Router {
     Router::new().fallback(move |request: Request<Body>| {
         let (router, seen) = (router.clone(), seen.clone());
@@ -304,9 +302,9 @@ fn counted(router: Router, seen: Arc<Mutex<Vec<Seen>>>) -> Router {
     })
 }
 
-/// Lets time pass, and notes when machines change.
+/// Advances the clock, and records when machines change.
 async fn run_clock(simulator: &Simulator, control: &Control, speed: Speed, moments: &Mutex<Moments>) {
-    // Looked at forty times a second, for every machine.
+    // Checked forty times a second, for every machine.
     let mut states: HashMap<String, Status> = HashMap::new();
     let mut last = Instant::now();
     loop {
@@ -332,7 +330,7 @@ async fn run_clock(simulator: &Simulator, control: &Control, speed: Speed, momen
                     moments.freed.insert(id.clone(), now);
                 }
             }
-            // All that are there are noted by now.
+            // All existing ones are recorded by now.
             if states.len() > model.db.machines.len() {
                 states.retain(|id, status| {
                     let there = model.db.machines.contains_key(id);

@@ -168,7 +168,7 @@ struct RunArgs {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // A second installation is no error.
+    // A second installation is not an error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let done = match Cli::parse().command {
         Command::Run(args) => run(args).await,
@@ -246,7 +246,7 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     for &machines in &args.machines {
         tell(&format!("== {machines} machines"));
         runs.push(measure(&args.plan(machines, &ours, &args.crds)).await?);
-        // After each, so that a run that is broken off leaves what it has.
+        // After each run, so that an aborted benchmark keeps its results.
         report::write(&args.out, &ours, &runs)?;
     }
     print!("{}", report::markdown(&ours, &runs));
@@ -255,7 +255,7 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(if args.strict && missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Measures two providers in turns.
+/// Measures two providers alternately.
 async fn compare(args: &RunArgs, providers: [(String, PathBuf); 2]) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.out)?;
     let (mut all, mut text) = (Vec::new(), String::new());
@@ -270,7 +270,7 @@ async fn compare(args: &RunArgs, providers: [(String, PathBuf); 2]) -> anyhow::R
         let comparison = Comparison { providers: providers.clone().map(|(provider, _)| provider), runs };
         text = format!("{text}{}\n", comparison.markdown());
         all.push(comparison);
-        // After each, so that a run that is broken off leaves what it has.
+        // After each run, so that an aborted benchmark keeps its results.
         std::fs::write(args.out.join("compared.md"), &text)?;
         std::fs::write(args.out.join("compared.json"), serde_json::to_string_pretty(&all)?)?;
     }

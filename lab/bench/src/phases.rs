@@ -1,5 +1,5 @@
-//! Where the time goes that a provider adds: what is left of each phase of a machine's life when the time inside MAAS and the
-//! time in which MAAS had as many requests as it may have is taken away.
+//! Where a provider's added time goes: what is left of each phase of a machine's lifecycle without the time inside MAAS
+//! and the time in which MAAS had the maximum number of requests.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,13 @@ use crate::maas::{Exchange, Moments, Seen};
 /// Durations of many machines, in seconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Spread {
-    /// Half of them took at most this.
+    /// The median.
     pub p50: f64,
-    /// All but one of a hundred took at most this.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
 impl Spread {
-    /// The spread of some durations.
     pub fn of(mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         let at = |percent: usize| {
@@ -34,11 +33,11 @@ impl Spread {
 /// One phase of all machines.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
-    /// From what to what.
+    /// Its start and end.
     pub name: &'static str,
     /// How many machines went through it.
     pub machines: usize,
-    /// As the clock on the wall has it.
+    /// Wall-clock time.
     pub wall: Spread,
     /// What the provider added.
     pub added: Spread,
@@ -46,14 +45,14 @@ pub struct Phase {
 
 type Span = (Timestamp, Timestamp);
 
-/// The times that are not the provider's.
+/// The times that are not attributed to the provider.
 pub struct Excluded {
     saturated: Vec<Span>,
     of_machine: BTreeMap<String, Vec<Span>>,
 }
 
 impl Excluded {
-    /// From all requests, given how many MAAS takes at once.
+    /// From all requests, given how many MAAS accepts at once.
     pub fn new(seen: &[Seen], exchanges: &[Exchange], limit: usize) -> Self {
         let mut of_machine: BTreeMap<String, Vec<Span>> = BTreeMap::new();
         for exchange in exchanges {
@@ -64,7 +63,7 @@ impl Excluded {
         Self { saturated: saturated(seen, limit), of_machine }
     }
 
-    /// What is left of a span of a machine, in seconds.
+    /// What remains of a machine's time span, in seconds.
     fn left(&self, machine: &str, (from, to): Span) -> f64 {
         let own = self.of_machine.get(machine).map(Vec::as_slice).unwrap_or_default();
         let first = self.saturated.partition_point(|(_, end)| *end <= from);
@@ -83,14 +82,14 @@ impl Excluded {
     }
 }
 
-/// Every machine that a request is about.
+/// Every machine that a request concerns.
 pub fn machines_of(exchange: &Exchange) -> Vec<String> {
     let entry = &exchange.entry;
     let in_query = entry.query.split('&').filter_map(|pair| pair.strip_prefix("id=")).map(str::to_owned);
     in_query.chain(entry.machine.clone()).chain(taken_by(exchange)).collect()
 }
 
-/// The machine that a request got for its user.
+/// The machine that a request allocated.
 fn taken_by(exchange: &Exchange) -> Option<String> {
     exchange.entry.effects.iter().find_map(|effect| match effect {
         Effect::Allocated { machine, .. } | Effect::Composed { machine, .. } => Some(machine.clone()),
@@ -98,7 +97,7 @@ fn taken_by(exchange: &Exchange) -> Option<String> {
     })
 }
 
-/// When at least `limit` requests were under way.
+/// When at least `limit` requests were in flight.
 fn saturated(seen: &[Seen], limit: usize) -> Vec<Span> {
     let mut changes: Vec<(Timestamp, bool)> =
         seen.iter().flat_map(|seen| [(seen.at, true), (seen.ended(), false)]).collect();
@@ -131,7 +130,7 @@ fn phase(name: &'static str, excluded: &Excluded, spans: Vec<(String, Span)>) ->
     }
 }
 
-/// The way of machines to Deployed.
+/// The phases of machines until Deployed.
 pub fn coming(lives: &[Life], exchanges: &[Exchange], moments: &Moments, excluded: &Excluded) -> Vec<Phase> {
     let first = |fits: &dyn Fn(&Exchange) -> Option<String>| {
         let mut found: BTreeMap<String, &Exchange> = BTreeMap::new();
@@ -153,7 +152,7 @@ pub fn coming(lives: &[Life], exchanges: &[Exchange], moments: &Moments, exclude
         if let Some(taken) = taken.get(id) {
             take.push((id.clone(), (created, taken.at)));
             if let Some(ordered) = ordered.get(id) {
-                // A VM that was just made is commissioned first, which is MAAS's time.
+                // A newly composed VM is commissioned first, which is MAAS's time.
                 let ready = moments.freed.get(id).copied().filter(|ready| *ready < ordered.at);
                 order.push((id.clone(), (ready.map_or(taken.ended, |ready| ready.max(taken.ended)), ordered.at)));
             }
@@ -169,7 +168,7 @@ pub fn coming(lives: &[Life], exchanges: &[Exchange], moments: &Moments, exclude
     ]
 }
 
-/// The way of machines back.
+/// The phases of machines that are deleted.
 pub fn going(lives: &[Life], exchanges: &[Exchange], moments: &Moments, excluded: &Excluded) -> Vec<Phase> {
     let mut released: BTreeMap<String, Timestamp> = BTreeMap::new();
     for exchange in exchanges.iter().filter(|exchange| exchange.entry.kind.ends_with(".release")) {

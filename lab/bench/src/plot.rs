@@ -1,11 +1,9 @@
-//! Lines over numbers, as SVG. Both axes begin at zero: what grows linearly looks so.
+//! Line plots as SVG. Both axes start at zero, so that linear growth looks linear.
 
 use std::fmt::Write as _;
 
 pub struct Line {
-    /// What it shows.
     pub name: &'static str,
-    /// Where it goes.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -15,10 +13,9 @@ const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 45.0;
 const TOP: f64 = 30.0;
 const RIGHT: f64 = 20.0;
-/// Told apart by people who do not see red and green.
+/// Distinguishable with red-green colour blindness.
 const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
 
-/// Draws lines.
 pub fn draw(title: &str, axis: &str, lines: &[Line]) -> String {
     let all = || lines.iter().flat_map(|line| &line.points);
     let (right, top) = (round_up(all().map(|(x, _)| *x)), round_up(all().map(|(_, y)| *y)));
@@ -60,7 +57,7 @@ pub fn draw(title: &str, axis: &str, lines: &[Line]) -> String {
     svg
 }
 
-/// The next number with one digit, so that an axis has readable ends.
+/// Rounds up to one significant digit, so that an axis has readable ends.
 fn round_up(values: impl Iterator<Item = f64>) -> f64 {
     let most = values.fold(0.0, f64::max);
     if most <= 0.0 {

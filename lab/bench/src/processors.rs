@@ -1,5 +1,5 @@
-//! Who has the processors. Everybody shares one machine, and what one has the others wait for: so the time that passes is only
-//! understood together with who used it.
+//! CPU usage by component. All components share one machine, and what one uses the others wait for: elapsed time can
+//! only be understood together with who used the CPU.
 
 use std::path::Path;
 
@@ -7,20 +7,20 @@ use anyhow::{Context as _, bail};
 use capmaas_testbed::Testbed;
 use serde::Serialize;
 
-/// What Linux counts processor time in, on every architecture that we know.
+/// The unit of CPU time in /proc, on every architecture that we know.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// What the threads of the simulated MAAS are called.
+/// The thread name of the simulated MAAS.
 pub const MAAS_THREADS: &str = "maas";
 
-/// Processor time of everybody but the provider, in seconds.
+/// CPU time of everything except the provider, in seconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Others {
     pub api_server: f64,
-    /// What it keeps everything in.
+    /// The API server's etcd.
     pub etcd: f64,
     /// The simulated MAAS.
     pub maas: f64,
-    /// Whoever plays Cluster API and measures.
+    /// The benchmark itself, which also simulates Cluster API.
     pub bench: f64,
 }
 
@@ -40,7 +40,7 @@ impl Others {
             let thread = thread?.path();
             let name = std::fs::read_to_string(thread.join("comm")).unwrap_or_default();
             if name.trim_end() == MAAS_THREADS {
-                // One that has just ended has used nothing worth an error.
+                // A thread that has just ended has used nothing worth an error.
                 others.maas += seconds(&thread).unwrap_or_default();
             }
         }
@@ -48,7 +48,7 @@ impl Others {
         Ok(others)
     }
 
-    /// Since a moment.
+    /// Since an earlier measurement.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Others {
     }
 }
 
-/// Processor time, user and system, of a process or thread that has this folder in /proc.
+/// CPU time, user and system, of a process or thread, by its folder in /proc.
 pub fn seconds(folder: &Path) -> anyhow::Result<f64> {
     let path = folder.join("stat");
     let stat = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -69,7 +69,7 @@ pub fn seconds(folder: &Path) -> anyhow::Result<f64> {
 }
 
 fn ticks(stat: &str) -> Option<f64> {
-    // The name of the program, in brackets, may hold anything; behind it are numbers.
+    // The program name, in parentheses, may contain anything; numbers follow it.
     let (_, numbers) = stat.rsplit_once(')')?;
     let mut numbers = numbers.split_whitespace().skip(11).map(str::parse::<f64>);
     Some(numbers.next()?.ok()? + numbers.next()?.ok()?)

@@ -14,24 +14,24 @@ use crate::processors;
 pub const NAMESPACE: &str = "bench-system";
 const ACCOUNT: &str = "provider";
 
-/// What a process has used so far.
+/// The resources that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Usage {
-    /// Processor time, user and system.
+    /// CPU time, user and system.
     pub cpu_seconds: f64,
     /// Memory now.
     pub rss_mib: f64,
-    /// The most memory it ever had.
+    /// Peak memory.
     pub rss_peak_mib: f64,
 }
 
-/// The command line of our manager, built beside the program that runs now.
+/// The command line of our manager, from the build directory of the running program.
 pub fn our_manager() -> anyhow::Result<String> {
     let manager = beside("capmaas-manager")?;
     Ok(format!("{} --health-addr=127.0.0.1:0 --diagnostics-address=0", manager.display()))
 }
 
-/// A program of this workspace, built beside the one that runs now.
+/// A program of this workspace, from the build directory of the running program.
 pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let running = std::env::current_exe().context("find the running program")?;
     // Tests run from target/<profile>/deps, programs from target/<profile>.
@@ -44,18 +44,18 @@ pub struct Provider {
     command: Vec<String>,
     kubeconfig: PathBuf,
     endpoint: String,
-    /// Where controller-runtime looks for the certificate of a provider's webhooks, unless told otherwise.
+    /// The default folder in which controller-runtime looks for the certificate of a provider's webhooks.
     temporary: PathBuf,
 }
 
-/// A provider that runs. Ends when dropped.
+/// A running provider. Stopped on drop.
 pub struct Running {
     process: Process,
 }
 
 impl Provider {
-    /// A provider with this command line, for this cluster and this MAAS. It gets every right, so that no manifest of one
-    /// provider is needed to measure another.
+    /// A provider with this command line, for this cluster and this MAAS. It gets all permissions, so that measuring a
+    /// provider does not need its manifests.
     pub async fn prepare(testbed: &Testbed, command: &str, endpoint: &str) -> anyhow::Result<Self> {
         let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
         ensure!(!command.is_empty(), "--provider is empty: give the provider's command line");
@@ -78,12 +78,12 @@ impl Provider {
         Ok(Self { command, kubeconfig, endpoint: endpoint.to_owned(), temporary })
     }
 
-    /// Who the provider is for the API server.
+    /// The provider's user name at the API server.
     pub fn user() -> String {
         format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
     }
 
-    /// Starts it. Each `{port}` of the command line becomes a free port.
+    /// Starts it. Each `{port}` of the command line is replaced with a free port.
     pub fn start(&self, testbed: &Testbed) -> anyhow::Result<Running> {
         let program = PathBuf::from(&self.command[0]);
         let mut command = testbed.command(&program);
@@ -110,7 +110,6 @@ fn with_ports(arg: &str) -> anyhow::Result<String> {
 }
 
 impl Running {
-    /// What it has used so far.
     pub fn usage(&self) -> anyhow::Result<Usage> {
         self.process.check()?;
         let folder = Path::new("/proc").join(self.process.id().to_string());
@@ -124,7 +123,7 @@ impl Running {
         Ok(Usage { cpu_seconds: processors::seconds(&folder)?, rss_mib: mib("VmRSS")?, rss_peak_mib: mib("VmHWM")? })
     }
 
-    /// An error with the end of its log if it does not run any more.
+    /// Fails with the end of its log if it no longer runs.
     pub fn check(&self) -> anyhow::Result<()> {
         Ok(self.process.check()?)
     }
@@ -134,7 +133,7 @@ impl Running {
         self.process.kill();
     }
 
-    /// Ends it as Kubernetes does.
+    /// Stops it as Kubernetes does.
     pub async fn stop(self) {
         self.process.stop(Duration::from_secs(10)).await;
     }

@@ -1,4 +1,4 @@
-//! What was measured, as a table, as JSON and as plots.
+//! The results, as a table, as JSON and as plots.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::processors::Others;
 use crate::run::{Measured, Traffic, fraction};
 use crate::targets::{Target, judge};
 
-/// Writes `report.md`, `report.json` and the plots, and answers the text of the first.
+/// Writes `report.md`, `report.json` and the plots, and returns the text of the first.
 pub fn write(folder: &Path, provider: &str, runs: &[Measured]) -> anyhow::Result<String> {
     std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
     let text = markdown(provider, runs);
@@ -32,7 +32,6 @@ pub fn write(folder: &Path, provider: &str, runs: &[Measured]) -> anyhow::Result
 
 type Cell = Box<dyn Fn(&Measured) -> String>;
 
-/// The text.
 pub fn markdown(provider: &str, runs: &[Measured]) -> String {
     let mut rows: Vec<(String, Cell)> = Vec::new();
     let mut row = |name: &str, cell: Cell| rows.push((name.to_owned(), cell));
@@ -164,7 +163,7 @@ fn cpu_of_others(traffic: &Traffic, run: &Measured) -> String {
     each.join(" / ")
 }
 
-/// How cost grows with the number of machines.
+/// How the cost grows with the number of machines.
 fn plots(runs: &[Measured]) -> Vec<(&'static str, String)> {
     let line = |name: &'static str, value: &dyn Fn(&Measured) -> f64| plot::Line {
         name,

@@ -1,4 +1,4 @@
-//! One run: a provider with N machines, from the first to the last.
+//! One run: a provider with N machines, from the first creation to the last deletion.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::processors::Others;
 use crate::provider::{Provider, Running, Usage};
 use crate::tell;
 
-/// A provider is steady when it has left MAAS and the API server alone for so long.
+/// A provider is steady when it has sent nothing to MAAS and the API server for this long.
 const QUIET: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(250);
-/// How many machines are created while MAAS is away, to see when it is noticed that it is back.
+/// How many machines are created while MAAS is down, to measure when its recovery is noticed.
 const NEWCOMERS: usize = 5;
 
 /// What to measure.
@@ -31,46 +31,44 @@ pub struct Plan {
     pub provider: String,
     /// The folder with its CRDs.
     pub crds: PathBuf,
-    /// How many machines.
     pub machines: usize,
-    /// Of what kind.
     pub kind: Kind,
-    /// Whose clock MAAS has.
+    /// What drives MAAS's clock.
     pub speed: Speed,
-    /// How slow MAAS answers.
+    /// How slowly MAAS answers.
     pub latency: Latency,
-    /// What a deployment takes, by MAAS's clock.
+    /// The duration of a deployment, by MAAS's clock.
     pub deploy_seconds: f64,
-    /// How many machines are created and deleted in a second; all at once if absent.
+    /// How many machines are created and deleted per second; all at once if absent.
     pub per_second: Option<f64>,
-    /// How long nothing happens, to see what that costs.
+    /// How long to measure the idle cost.
     pub idle_seconds: u64,
-    /// How long MAAS is away.
+    /// How long MAAS is down.
     pub away_seconds: u64,
-    /// How many requests MAAS takes at once; more wait in the provider.
+    /// How many requests MAAS accepts at once; more wait in the provider.
     pub limit: usize,
-    /// After how long without any progress something that should happen is given up.
+    /// The timeout without any progress.
     pub patience: Duration,
 }
 
-/// Requests and writes of a stretch of time.
+/// Requests and writes of a time span.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Traffic {
-    /// How long it was.
+    /// Its duration.
     pub seconds: f64,
-    /// Processor time of the provider in it.
+    /// CPU time of the provider in it.
     pub cpu_seconds: f64,
-    /// That of everybody else.
+    /// CPU time of everything else.
     pub others: Others,
     /// Requests to MAAS by kind.
     pub maas_requests: BTreeMap<String, usize>,
     /// How many of these changed something.
     pub maas_mutations: usize,
-    /// Reads of Kubernetes by kind, but for watches.
+    /// Reads from Kubernetes by kind, except watches.
     pub kubernetes_reads: BTreeMap<String, usize>,
-    /// Writes to Kubernetes by kind, leases left out.
+    /// Writes to Kubernetes by kind, except leases.
     pub kubernetes_writes: BTreeMap<String, usize>,
-    /// What one of these took the API server, in seconds: it is part of the time that the provider adds.
+    /// How long the API server took for one of these, in seconds: it is part of the time that the provider adds.
     pub kubernetes_write: Spread,
 }
 
@@ -85,12 +83,12 @@ impl Traffic {
         self.kubernetes_writes.values().sum()
     }
 
-    /// All reads of Kubernetes.
+    /// All reads from Kubernetes.
     pub fn reads(&self) -> usize {
         self.kubernetes_reads.values().sum()
     }
 
-    /// A line for who watches the run: the table comes only at its end, and a long run may be broken off.
+    /// A progress line: the table only appears at the end, and a long run may be aborted.
     fn in_words(&self) -> String {
         format!(
             "{:.1} s with {:.2} s of CPU, {} MAAS requests, {} of them mutations, and {} Kubernetes writes",
@@ -103,70 +101,66 @@ impl Traffic {
     }
 }
 
-/// A provider that was killed and started again.
+/// A provider that was killed and restarted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Restart {
-    /// From the start to the last thing it did before it was steady.
+    /// From the start to the last activity before it was steady.
     pub steady_seconds: f64,
     /// What it did until then.
     pub traffic: Traffic,
-    /// The most memory until then.
+    /// Peak memory until then.
     pub rss_peak_mib: f64,
 }
 
-/// A MAAS that was away.
+/// A MAAS that was down.
 #[derive(Clone, Debug, Serialize)]
 pub struct Away {
-    /// How long.
     pub seconds: f64,
-    /// Requests that came all the same, in a second.
+    /// Requests per second that were sent nevertheless.
     pub requests_per_second: f64,
-    /// How often a machine that had been Ready was said to be not, or again to be.
+    /// How often the Ready condition of a machine that had been Ready changed.
     pub flips: usize,
-    /// From its return until the machines that were created meanwhile were taken.
+    /// From its recovery until the machines that were created meanwhile were allocated.
     pub recovered_seconds: f64,
 }
 
-/// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// How many machines.
     pub machines: usize,
-    /// Of what kind.
     pub kind: Kind,
-    /// Whose clock MAAS had.
+    /// What drove MAAS's clock.
     pub speed: Speed,
-    /// How slow MAAS answered.
+    /// How slowly MAAS answered.
     pub latency: Latency,
-    /// What a deployment took, by MAAS's clock.
+    /// The duration of a deployment, by MAAS's clock.
     pub deploy_seconds: f64,
-    /// How many machines were created and deleted in a second, if not all at once.
+    /// How many machines were created and deleted per second, if not all at once.
     pub per_second: Option<f64>,
     /// From the first creation until the last machine was provisioned.
     pub deployed_seconds: f64,
-    /// What happened until then.
+    /// The traffic until then.
     pub coming: Traffic,
-    /// The most requests of one machine that changed something, until then.
+    /// The highest number of mutating requests for one machine until then.
     pub most_mutations: usize,
     /// Where the time went.
     pub phases: Vec<Phase>,
-    /// When nothing happens.
+    /// While idle.
     pub idle: Traffic,
-    /// Memory then.
+    /// Memory while idle.
     pub rss_idle_mib: f64,
-    /// The most memory, from the first start to the last deletion.
+    /// Peak memory, from the first start to the last deletion.
     pub rss_peak_mib: f64,
     /// After `kill -9`.
     pub restart: Restart,
     /// While MAAS was down.
     pub away: Away,
-    /// Until every machine was gone again.
+    /// Until every machine was deleted.
     pub going: Traffic,
-    /// What was left in MAAS at the end, in words.
+    /// What was left in MAAS at the end, as sentences.
     pub left_over: Vec<String>,
 }
 
-/// Where a stretch of time begins.
+/// The start of a time span.
 struct Mark {
     at: Timestamp,
     usage: Usage,
@@ -298,7 +292,7 @@ impl Bench<'_> {
         })
     }
 
-    /// One by one where a pace was asked for, else all at once.
+    /// One by one if a rate is set, otherwise all at once.
     fn groups<'n>(&self, names: &'n [String]) -> std::slice::Chunks<'n, String> {
         names.chunks(if self.plan.per_second.is_some() { 1 } else { names.len().max(1) })
     }
@@ -307,7 +301,7 @@ impl Bench<'_> {
         tokio::time::interval(Duration::from_secs_f64(1.0 / self.plan.per_second.unwrap_or(1.0).max(0.001)))
     }
 
-    /// Waits for machines, and fails at once when the provider ends.
+    /// Waits for machines, and fails at once when the provider exits.
     async fn watched(
         &self,
         running: &Running,
@@ -356,7 +350,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Waits until the provider leaves everybody alone. Answers when it last did not, in seconds from a moment.
+    /// Waits until the provider is quiet. Returns when it was last active, in seconds from a time.
     async fn quiet(&mut self, from: Timestamp) -> anyhow::Result<f64> {
         let began = Instant::now();
         loop {
@@ -376,13 +370,13 @@ impl Bench<'_> {
         names.iter().filter_map(|name| all.get(name).cloned()).collect()
     }
 
-    /// Now, when the provider has used so much.
+    /// The current time, with the provider's usage so far.
     fn mark(&self, usage: Usage) -> anyhow::Result<Mark> {
         Ok(Mark { at: Timestamp::now(), usage, others: Others::now(&self.testbed)? })
     }
 
     fn traffic(&mut self, began: &Mark, running: &Running) -> anyhow::Result<Traffic> {
-        // Before what follows costs some as well.
+        // Taken before the following reads add to it.
         let (now, used, others) = (Timestamp::now(), running.usage()?, Others::now(&self.testbed)?);
         let exchanges = since(self.maas.exchanges(), began.at);
         let mut maas_requests = BTreeMap::new();
@@ -423,7 +417,7 @@ fn since(exchanges: Vec<Exchange>, from: Timestamp) -> Vec<Exchange> {
     exchanges.into_iter().filter(|exchange| exchange.at >= from).collect()
 }
 
-/// Counts are small.
+/// Exact, because counts are small.
 #[allow(clippy::cast_precision_loss)]
 pub fn fraction(count: usize) -> f64 {
     count as f64

@@ -1,4 +1,4 @@
-//! The situations that the Go original (v0.9, with Cluster API 1.14 and a real MAAS 3.4.10) was recorded in, by name, and what a
+//! The recorded situations of the Go original (v0.9, with Cluster API 1.14 and a real MAAS 3.4.10), by name, and what a
 //! provider does in them here.
 
 use std::path::Path;
@@ -27,20 +27,20 @@ pub struct Situation {
     pub measured: String,
 }
 
-/// A provider that looks every five minutes has to be given that long, and more.
+/// A provider that polls every five minutes needs that long, and more.
 const PATIENCE: Duration = Duration::from_secs(900);
 const POLL: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(60);
 const LOOP: Duration = Duration::from_secs(30);
 
-/// The table.
+/// The situations as a table.
 pub fn markdown(situations: &[Situation]) -> String {
     let row = |it: &Situation| format!("| {} | {} | {} |\n", it.name, it.recorded, it.measured);
     let rows: String = situations.iter().map(row).collect();
     format!("| situation | Go original, recorded | here |\n|---|---|---|\n{rows}")
 }
 
-/// Brings a provider into every situation.
+/// Reproduces every situation with a provider.
 pub async fn reproduce(provider: &str, crds: &Path) -> anyhow::Result<Vec<Situation>> {
     let stock = Stock { machines: 8, vms: 0, deploy_seconds: 120.0, speed: Speed::Driven, latency: Latency::None };
     let maas = Maas::start(stock)?;
@@ -130,12 +130,12 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The API server of the cluster answers, and nobody says that the control plane is initialized.
+    /// The cluster's API server answers, and nothing reports the control plane as initialized.
     async fn hot_loop(&mut self, testbed: &Testbed) -> anyhow::Result<()> {
-        // Any API server does; this one is at hand.
+        // Any API server works; this one is available.
         let mut kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(testbed.kubeconfig_path())?)?;
         let authority = BASE64_STANDARD.encode(testbed.certificate_authority().certificate_pem());
-        // A kubeconfig that travels names no files.
+        // A kubeconfig in a Secret must not reference files.
         let server = kubeconfig["clusters"][0]["cluster"]["server"].clone();
         kubeconfig["clusters"][0]["cluster"] = json!({"server": server, "certificate-authority-data": authority});
         self.core.give_kubeconfig(&kubeconfig.to_string()).await?;
@@ -156,7 +156,7 @@ impl Stage<'_> {
         spec["minCPU"] = json!(1000);
         let since = Timestamp::now();
         self.create(&names, &spec).await?;
-        // Until MAAS has said no, and the provider has had a moment to write that down.
+        // Until MAAS has refused, and the provider has had time to record that.
         let began = Instant::now();
         while !self.since(since).iter().any(|exchange| exchange.entry.status == Some(409)) {
             ensure!(began.elapsed() < PATIENCE, "the provider asked for no machine");

@@ -1,5 +1,5 @@
-//! A long run: machines come and go while MAAS fails and the provider is killed. At the end what MAAS did and what Kubernetes says
-//! agree exactly, and nothing is left when everything is deleted.
+//! A long run: machines are created and deleted while MAAS fails and the provider is killed. At the end MAAS and
+//! Kubernetes agree exactly, and nothing is left when everything is deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -29,30 +29,29 @@ pub struct Plan {
     pub provider: String,
     /// The folder with its CRDs.
     pub crds: PathBuf,
-    /// For how long there is trouble.
+    /// How long to inject failures.
     pub trouble: Duration,
-    /// Where the choices come from.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How many machines there are at most.
+    /// The maximum number of machines.
     pub machines: usize,
-    /// How long it may take to put everything in order afterwards.
+    /// How long everything may take to converge afterwards.
     pub patience: Duration,
 }
 
-/// What happened.
+/// What happened, counted.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Machines that were created.
     pub created: usize,
-    /// Machines that were deleted while there was trouble.
+    /// Machines that were deleted while failures were injected.
     pub deleted: usize,
-    /// Times that the provider was killed.
+    /// How often the provider was killed.
     pub kills: usize,
-    /// Requests that faults struck.
+    /// Requests that faults affected.
     pub struck: usize,
-    /// Times that MAAS was away.
+    /// How often MAAS was down.
     pub outages: usize,
-    /// Machines that were there at the end, each exactly once.
+    /// Machines at the end, each exactly once.
     pub agreed: usize,
 }
 
@@ -62,12 +61,11 @@ impl Tally {
     }
 }
 
-/// Requests that are worth a fault.
+/// Requests that faults apply to.
 const TARGETS: [&str; 6] = ["allocate", "deploy", "release", "set_workload_annotations", "update", "read"];
-/// One step of trouble takes about this long.
+/// The approximate duration of one failure step.
 const STEP: Duration = Duration::from_millis(400);
 
-/// Runs.
 pub async fn soak(plan: &Plan) -> anyhow::Result<Tally> {
     let stock = Stock {
         machines: plan.machines * 2,
@@ -125,7 +123,7 @@ impl Soak<'_> {
         self.core.create_cluster(self.plan.patience).await?;
         self.core.initialize_control_plane().await?;
         let (began, mut told) = (Instant::now(), Instant::now());
-        // Trouble that did not happen proves nothing, so a short run goes on until there was some of each.
+        // A failure that did not happen proves nothing, so a short run continues until each kind has happened.
         while began.elapsed() < self.plan.trouble || !self.tally.has_some_of_each() {
             ensure!(began.elapsed() < self.plan.trouble + self.plan.patience, "not enough happened: {:?}", self.tally);
             self.step().await?;
@@ -190,7 +188,7 @@ impl Soak<'_> {
             92..96 => {
                 self.tally.kills += 1;
                 let again = self.provider.start(self.testbed)?;
-                // The new one starts while the old one dies: as close as two may come.
+                // The new one starts while the old one dies: the closest possible overlap.
                 std::mem::replace(&mut self.running, again).kill();
             }
             _ => {}
@@ -198,7 +196,7 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// A fault for the next request of some kind: it fails before its effect, or after it.
+    /// A fault for the next request of some kind, before or after its effect.
     fn fault(&mut self) -> anyhow::Result<FaultRule> {
         let kind = TARGETS.choose(&mut self.dice).copied().unwrap_or("read");
         let when = if self.dice.random_bool(0.5) { "before" } else { "after" };
@@ -215,7 +213,7 @@ impl Soak<'_> {
         Ok(serde_json::from_value(rule)?)
     }
 
-    /// What MAAS has, what its ledger says that it gave away, and what the objects say are the same machines.
+    /// The machines in MAAS, those allocated by its ledger, and those in the objects are the same.
     async fn agree(&mut self) -> anyhow::Result<()> {
         let ledger = self.maas.control().ledger(None);
         let by_ledger = held(&ledger)?;
@@ -236,7 +234,7 @@ impl Soak<'_> {
     }
 }
 
-/// What happened to a machine, by the ledger.
+/// What happened to a machine, from the ledger.
 fn story(ledger: &[Entry], id: &str) -> String {
     let about = |entry: &&Entry| {
         entry.machine.as_deref() == Some(id) || entry.effects.iter().any(|effect| effect.about() == Some(id))
@@ -248,7 +246,7 @@ fn story(ledger: &[Entry], id: &str) -> String {
     ledger.iter().filter(about).map(line).collect()
 }
 
-/// How many machines there are, if MAAS, its ledger and the objects speak of the same ones, each of one object and Deployed.
+/// The number of machines, if MAAS, its ledger and the objects have the same ones, each with one object and Deployed.
 fn agreed(
     in_maas: &BTreeMap<String, String>,
     by_ledger: &BTreeSet<String>,
@@ -265,8 +263,8 @@ fn agreed(
     Ok(held.len())
 }
 
-/// The machines that were given away and not taken back, by what requests did. A machine that is given away twice, or deployed
-/// twice for one user, is an error.
+/// The machines that were allocated and not released, by the effects of requests. A machine that is allocated twice, or
+/// deployed twice for one user, is an error.
 fn held(ledger: &[Entry]) -> anyhow::Result<BTreeSet<String>> {
     if ledger.first().is_some_and(|entry| entry.number != 1) {
         bail!("the ledger of MAAS was too short for this run: it begins with request {}", ledger[0].number);

@@ -1,4 +1,4 @@
-//! What we promise, and whether it is kept.
+//! Performance targets, and whether they are met.
 
 use serde::Serialize;
 
@@ -6,29 +6,27 @@ use crate::capi::Kind;
 use crate::maas::Latency;
 use crate::run::{Measured, fraction};
 
-/// One promise about one run.
+/// One target for one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// What is promised.
     pub what: String,
-    /// At most this.
+    /// The limit.
     pub limit: f64,
-    /// What was measured.
     pub measured: f64,
-    /// Whether it is kept.
+    /// Whether it is met.
     pub kept: bool,
 }
 
-/// The requests of an idle minute that are there whatever the number of machines: the question for news every 4 s, and what a
-/// cluster asks.
+/// The requests of an idle minute that do not depend on the number of machines: polling the event log every 4 s, and
+/// the requests for a cluster.
 const IDLE_REQUESTS: f64 = 20.0;
-/// Machines that a resync reads at once, and how many resyncs fit into an hour.
+/// How many machines a resync reads at once, and the resync interval in minutes.
 const RESYNC_GROUP: f64 = 50.0;
 const RESYNC_MINUTES: f64 = 30.0;
-/// From here on memory is judged by the larger limit.
+/// From this number on the larger memory limit applies.
 const MANY: usize = 10_000;
 
-/// The promises that hold for a run: all at zero latency, none with that of a real MAAS.
+/// The targets for a run: all at zero latency, none with that of a real MAAS.
 pub fn judge(measured: &Measured) -> Vec<Target> {
     if measured.latency == Latency::Real {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Two tenants with a MAAS each, one of which stops answering: what that means for the other one (S29).
+//! Two tenants with a MAAS each, one of which stops answering: the effect on the other one (S29).
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,24 +15,23 @@ use crate::provider::Provider;
 use crate::tell;
 
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The hanging machines are given this long to take every place that they can get.
+/// The time for the hanging machines to take every slot that they can get.
 const SETTLING: Duration = Duration::from_secs(20);
 
-/// How long the machines of the tenant whose MAAS answers took, from their creation until they were provisioned.
+/// How long the machines of the tenant with the working MAAS took, from creation until provisioned.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// Machines of the tenant whose MAAS hangs.
     pub hanging: usize,
     /// Seconds while both answered.
     pub before: Spread,
-    /// Seconds while the other one's MAAS was silent.
+    /// Seconds while the other tenant's MAAS did not answer.
     pub beside: Spread,
-    /// The provider's memory at its most.
+    /// The provider's peak memory.
     pub rss_peak_mib: f64,
 }
 
 impl Measured {
-    /// The table.
     pub fn markdown(&self) -> String {
         let row = |what: &str, it: &Spread| format!("| {what} | {:.1} s | {:.1} s |\n", it.p50, it.p99);
         format!(
@@ -44,7 +43,6 @@ impl Measured {
     }
 }
 
-/// Measures a provider.
 pub async fn measure(provider: &str, crds: &Path, hanging: usize, machines: usize) -> anyhow::Result<Measured> {
     let start = |machines| {
         Maas::start(Stock { machines, vms: 0, deploy_seconds: 60.0, speed: Speed::Driven, latency: Latency::None })

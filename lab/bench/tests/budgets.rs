@@ -1,4 +1,4 @@
-//! What a MAAS that is as slow as a real one is asked, held against what it may be asked.
+//! The requests to a MAAS that is as slow as a real one, compared with their budgets.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A short soak, for the gate: trouble for half a minute, and then everything agrees. The long one is `make soak`.
+//! A short soak, for the gate: failures for half a minute, and then everything agrees. The long one is `make soak`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -16,11 +16,11 @@ async fn after_faults_outages_and_kills_maas_and_kubernetes_agree_exactly() {
         trouble: Duration::from_secs(30),
         seed: 1,
         machines: 10,
-        // A lost answer is waited for 150 s before anything else is sent.
+        // After a lost answer the manager waits 150 s before it sends anything else.
         patience: Duration::from_secs(400),
     };
     let tally = soak(&plan).await.unwrap();
-    // Trouble that did not happen proves nothing.
+    // A failure that did not happen proves nothing.
     assert!(tally.kills > 0 && tally.struck > 0 && tally.outages > 0, "{tally:?}");
     assert!(tally.created > tally.deleted && tally.deleted > 0, "{tally:?}");
 }

@@ -1,4 +1,4 @@
-//! A real browser without a screen, driven over the WebDriver protocol.
+//! A real headless browser, driven over the WebDriver protocol.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// A Chromium with a profile of its own. Ends when dropped.
+/// A Chromium with a profile of its own. Terminated on drop.
 pub struct Browser {
     driver: Child,
     session: String,
@@ -20,33 +20,31 @@ pub struct Browser {
     profile: tempfile::TempDir,
 }
 
-/// What went over the network.
+/// The browser's network traffic.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// What was asked for.
     pub requests: Vec<Request>,
-    /// Addresses, with the status of their answers.
+    /// URLs with the status of their responses.
     pub answers: Vec<(String, u64)>,
 }
 
-/// A request of a page.
+/// A request that a page made.
 #[derive(Debug)]
 pub struct Request {
-    /// Its address.
     pub url: String,
-    /// The header of that name.
+    /// The `Authorization` header.
     pub authorization: Option<String>,
 }
 
 impl Browser {
-    /// Starts one, and says what to install where there is none.
+    /// Starts a browser. If none is installed, the error names the packages to install.
     pub async fn start() -> anyhow::Result<Self> {
         tokio::task::spawn_blocking(|| ensure_packages(BROWSER_PACKAGES))
             .await?
             .context("this scenario looks at a page in Chromium: make tools with --scenarios brings it")?;
         let mut command = Command::new("chromedriver");
         command.arg("--port=0").stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
-        // A group of its own, so that the browser that it starts can be ended with it.
+        // In its own process group, so that the browser it starts is terminated with it.
         let mut driver = command.process_group(0).kill_on_drop(true).spawn().context("start chromedriver")?;
         let printed = driver.stdout.take().context("chromedriver has no output")?;
         let mut lines = BufReader::new(printed).lines();
@@ -67,7 +65,7 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Nothing but loopback can be reached, and every request is written down.
+    /// Only loopback is reachable, and every request is logged.
     fn capabilities(&self) -> Value {
         let profile = format!("--user-data-dir={}", self.profile.path().display());
         let arguments = [
@@ -105,12 +103,12 @@ impl Browser {
         self.post("/url", &json!({ "url": url })).await.map(drop)
     }
 
-    /// What a function body returns in the page.
+    /// Runs a function body in the page and returns its result.
     pub async fn run(&self, script: &str) -> anyhow::Result<Value> {
         self.post("/execute/sync", &json!({"script": script, "args": []})).await
     }
 
-    /// Types keys into the page, as a person without a mouse would.
+    /// Types keys into the page, as a user without a mouse would.
     pub async fn press(&self, keys: &str) -> anyhow::Result<()> {
         let strokes: Vec<Value> = keys
             .chars()
@@ -120,7 +118,6 @@ impl Browser {
         self.post("/actions", &actions).await.map(drop)
     }
 
-    /// A picture of what is to be seen.
     pub async fn screenshot(&self, path: &Path) -> anyhow::Result<()> {
         let request = self.http.get(format!("{}/screenshot", self.session));
         let answer: Value = serde_json::from_str(&request.send().await?.text().await?)?;
@@ -128,7 +125,7 @@ impl Browser {
         std::fs::write(path, picture).with_context(|| format!("write {}", path.display()))
     }
 
-    /// What pages asked the network for since the last time, and what they got.
+    /// The requests that pages made since the last call, and the responses.
     pub async fn traffic(&self) -> anyhow::Result<Traffic> {
         let entries = self.post("/se/log", &json!({"type": "performance"})).await?;
         let mut traffic = Traffic::default();
@@ -136,7 +133,7 @@ impl Browser {
             let entry: Value = serde_json::from_str(entry["message"].as_str().unwrap_or_default())?;
             let (message, params) = (&entry["message"], &entry["message"]["params"]);
             let url = |of: &str| params[of]["url"].as_str().unwrap_or_default().to_owned();
-            // The browser's own first page is none of ours, and asks nobody.
+            // Ignore the browser's own start page, which makes no network requests.
             let is_network = |url: &str| url.starts_with("http") || url.starts_with("ws");
             match message["method"].as_str() {
                 Some("Network.requestWillBeSent") if is_network(&url("request")) => {
@@ -154,7 +151,7 @@ impl Browser {
         Ok(traffic)
     }
 
-    /// What the page's console holds: errors, and what the page's own policy kept it from.
+    /// The page's console messages: errors and violations of its content security policy.
     pub async fn complaints(&self) -> anyhow::Result<Vec<String>> {
         let entries = self.post("/se/log", &json!({"type": "browser"})).await?;
         let serious = |entry: &&Value| entry["level"] == "SEVERE";

@@ -1,4 +1,4 @@
-//! A cluster as a user writes it down, in the words of the Cluster API version at hand.
+//! A cluster as a user writes it, in the API version of the Cluster API release under test.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use capmaas_testbed::CapiVersion;
@@ -9,36 +9,33 @@ use crate::maas::{DOMAIN, Expected, image};
 
 const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io";
 const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io";
-/// KubeadmControlPlane would look at the certificates of API servers through their kubelets, unless it knows their end.
+/// KubeadmControlPlane reads the API servers' certificates through their kubelets unless this annotation gives their
+/// expiry.
 const CERTIFICATES_EXPIRY: &str = "machine.cluster.x-k8s.io/certificates-expiry";
 
-/// cloud-init fills in what MAAS calls the machine.
+/// cloud-init replaces this with the machine's name in MAAS.
 const NODE_NAME: &str = "{{ ds.meta_data.local_hostname }}";
 
 /// A cluster of metal machines or VMs with a kubeadm control plane.
 pub struct ClusterPlan {
-    /// Which Cluster API reads it.
+    /// The Cluster API version that reconciles it.
     pub core: CapiVersion,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// How many control-plane machines.
     pub control_planes: u32,
-    /// How many workers.
     pub workers: u32,
     /// The Kubernetes version of its machines.
     pub version: String,
-    /// More of the MaasCluster's spec.
+    /// Additional fields of the MaasCluster's spec.
     pub infrastructure: Value,
-    /// More of every machine's spec.
+    /// Additional fields of every machine's spec.
     pub machine: Value,
-    /// Instead of `machine`, for workers.
+    /// Replaces `machine` for workers.
     pub worker: Option<Value>,
 }
 
 impl ClusterPlan {
-    /// One control plane and no worker, in the namespace `default`.
+    /// One control-plane machine and no worker, in the namespace `default`.
     pub fn new(core: CapiVersion, name: &str) -> Self {
         Self {
             core,
@@ -57,7 +54,7 @@ impl ClusterPlan {
         self.core < CapiVersion::V1_14
     }
 
-    /// The version in which a user of this core writes Cluster API's kinds.
+    /// The API version in which a user of this core writes Cluster API objects.
     pub fn api_version(&self) -> &'static str {
         if self.is_old() { "v1beta1" } else { "v1beta2" }
     }
@@ -74,7 +71,7 @@ impl ClusterPlan {
         json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
     }
 
-    /// Everything, for one `apply`.
+    /// All objects, for one `apply`.
     pub fn objects(&self, expected: &Expected) -> Vec<Value> {
         let Self { name, .. } = self;
         let version = self.api_version();
@@ -108,7 +105,8 @@ impl ClusterPlan {
         all
     }
 
-    /// What the owner of a cluster with an etcd outside hands to Cluster API: authorities and the key for etcd.
+    /// What the owner of a cluster with external etcd passes to Cluster API: certificate authorities and the etcd
+    /// client key.
     pub fn secrets(&self, expected: &Expected) -> Vec<Value> {
         let (certificate, key) = &expected.authority;
         let data = json!({"tls.crt": BASE64_STANDARD.encode(certificate), "tls.key": BASE64_STANDARD.encode(key)});
@@ -128,7 +126,7 @@ impl ClusterPlan {
         ["ca", "etcd", "apiserver-etcd-client"].map(secret).to_vec()
     }
 
-    /// A template of machines with an image of this Kubernetes version.
+    /// A machine template with an image of this Kubernetes version.
     pub fn template(&self, name: &str, version: &str) -> Value {
         self.template_with(name, version, &self.machine)
     }
@@ -145,7 +143,7 @@ impl ClusterPlan {
         self.object(&format!("{INFRASTRUCTURE}/v1beta1"), "MaasMachineTemplate", name, spec)
     }
 
-    /// Replaces machines with this label whose Node is not heard of for a while.
+    /// Replaces machines with this label whose Node has not reported for a while.
     pub fn health_check(&self, (label, value): (&str, &str)) -> Value {
         let mut spec = json!({"clusterName": self.name, "selector": {"matchLabels": {label: value}}});
         let states = ["False", "Unknown"];
@@ -176,7 +174,7 @@ impl ClusterPlan {
         }});
         let mut kubeadm = json!({"clusterConfiguration": {"etcd": etcd}});
         if self.is_old() {
-            // Without it Cluster API 1.10 takes the machine that began the control plane for outdated, and replaces it.
+            // Without it Cluster API 1.10 considers the first control-plane machine outdated and replaces it.
             kubeadm["initConfiguration"] = json!({"nodeRegistration": {"name": NODE_NAME}});
             kubeadm["joinConfiguration"] = json!({"nodeRegistration": {"name": NODE_NAME}});
         }

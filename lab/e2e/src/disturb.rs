@@ -1,4 +1,5 @@
-//! What scenarios do to a manager that has to bear it: it is killed in the middle of its work, and made to look again and again.
+//! Disturbances that the manager must tolerate: it is killed in the middle of its work and made to reconcile
+//! repeatedly.
 
 use std::time::Duration;
 
@@ -9,16 +10,16 @@ use crate::cluster::ClusterPlan;
 use crate::eventually;
 use crate::scene::Scene;
 
-/// How often it is looked whether MAAS was changed.
+/// How often to check whether MAAS was changed.
 const GLANCE: Duration = Duration::from_millis(20);
-/// After this a request of a killed manager has landed or never will.
+/// After this time a request of a killed manager has either reached MAAS or never will.
 const LANDED: Duration = Duration::from_secs(1);
-/// Nobody reads it; a change of it calls for a pass, as whatever a person writes does.
+/// Has no meaning; changing it triggers a reconcile, as any user edit does.
 const LOOK_ANNOTATION: &str = "capmaas.example/look";
 
 impl Scene {
-    /// Kills the manager as soon as it has changed something in MAAS, up to `times` times, while `work` goes on, and lets that end. So each kill hits
-    /// work under way; whoever takes over waits for the Lease first.
+    /// Runs `work` to its end and, up to `times` times, kills the manager as soon as it has changed something in MAAS.
+    /// So each kill interrupts work in progress; the manager that takes over first waits for the Lease.
     pub async fn kill_during<T>(
         &self,
         times: usize,
@@ -38,7 +39,7 @@ impl Scene {
             if now > changes {
                 self.kill_manager().await?;
                 kills += 1;
-                // What was on its way to MAAS when it was killed is none of the next one's.
+                // Requests in flight when the manager was killed must not be counted as the next manager's.
                 tokio::time::sleep(LANDED).await;
                 changes = self.maas.mutations().len();
             }
@@ -46,7 +47,8 @@ impl Scene {
         work.await
     }
 
-    /// Has the manager look at everything of a cluster three times more. What it has not done after that, it does not do.
+    /// Makes the manager reconcile every object of a cluster three more times. What it has not done by then, it will
+    /// not do.
     pub async fn look_again(&self, plan: &ClusterPlan) -> anyhow::Result<()> {
         for look in 0..3 {
             for kind in ["MaasCluster", "MaasMachine"] {
@@ -72,7 +74,7 @@ impl Scene {
         Ok(())
     }
 
-    /// How many passes over objects of a kind the manager has ended since it was started.
+    /// The number of completed reconciles of a kind since the manager started.
     async fn passes(&self, kind: &str) -> anyhow::Result<usize> {
         let name = format!("capmaas_reconciles_total{{controller=\"{}\",", kind.to_lowercase());
         let metrics = self.metrics().await?;

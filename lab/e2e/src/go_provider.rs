@@ -1,4 +1,4 @@
-//! What the Go provider leaves in a management cluster, as it was recorded, put into a scene before our manager starts.
+//! Recorded objects of the Go provider, created in a scene before our manager starts.
 
 use anyhow::{Context as _, ensure};
 use capmaas_testbed::parse_yaml;
@@ -9,21 +9,20 @@ use crate::maas::{MachineFacts, USER};
 use crate::scene::Scene;
 use crate::{INFRASTRUCTURE, repository};
 
-/// Its finalizers, which are ours too.
+/// The Go provider's finalizers, which we use too.
 pub const MACHINE_FINALIZER: &str = "maasmachine.infrastructure.cluster.x-k8s.io";
-/// As above, for clusters.
 pub const CLUSTER_FINALIZER: &str = "maascluster.infrastructure.cluster.x-k8s.io";
-/// The label of control-plane machines.
 pub const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
 
-/// Objects that were recorded, from a file beside the tests of the API.
+/// Recorded objects, from a file next to the API tests.
 pub fn recorded(file: &str) -> anyhow::Result<Vec<Value>> {
     let path = repository().join("crates/api/tests/fixtures").join(file);
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     Ok(parse_yaml(&text)?)
 }
 
-/// A Cluster and its MaasCluster with what the Go provider adds to it, and the Secret that Machines name.
+/// Creates a Cluster, its MaasCluster with the fields that the Go provider adds, and the Secret that Machines
+/// reference.
 pub async fn put_cluster(scene: &Scene, plan: &ClusterPlan, spec: Value, status: Value) -> anyhow::Result<()> {
     let name = &plan.name;
     let maas_clusters = scene.objects(plan, "MaasCluster")?;
@@ -35,7 +34,7 @@ pub async fn put_cluster(scene: &Scene, plan: &ClusterPlan, spec: Value, status:
     scene.objects(plan, "Secret")?.apply("bootstrap", bootstrap).await
 }
 
-/// The Machine that owns a MaasMachine.
+/// Creates the Machine that owns a MaasMachine.
 pub async fn put_machine_above(scene: &Scene, plan: &ClusterPlan, name: &str, labels: &Value) -> anyhow::Result<()> {
     let spec = json!({
         "clusterName": plan.name,
@@ -45,8 +44,8 @@ pub async fn put_machine_above(scene: &Scene, plan: &ClusterPlan, name: &str, la
     scene.objects(plan, "Machine")?.apply(name, json!({"metadata": {"labels": labels}, "spec": spec})).await
 }
 
-/// A MaasMachine as it was recorded, under another name and with another machine of MAAS, which is in the state that the
-/// object speaks of. One that was being deleted is so again.
+/// Creates a recorded MaasMachine under another name and for another machine in MAAS, which is put into the state that
+/// the object reports. A MaasMachine that was being deleted is being deleted again.
 pub async fn put_machine(
     scene: &Scene,
     plan: &ClusterPlan,
@@ -77,7 +76,7 @@ pub async fn put_machine(
         let now = scene.maas.machines().into_iter().find(|found| found.system_id == *id);
         status["addresses"] = now.iter().flat_map(|machine| &machine.addresses).map(address).collect();
     }
-    // The labels of a MachineSet or a control plane that is not there would keep Cluster API from deleting the Machine.
+    // The labels of a missing MachineSet or control plane would keep Cluster API from deleting the Machine.
     let mut labels = json!({"cluster.x-k8s.io/cluster-name": plan.name});
     if let Some(label) = revision["metadata"]["labels"].get(CONTROL_PLANE) {
         labels[CONTROL_PLANE] = label.clone();

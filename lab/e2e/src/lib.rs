@@ -1,5 +1,5 @@
-//! What the scenarios share: installing capmaas as a user would, a MAAS whose machines boot, clusters as users write them,
-//! and waiting for what must become true.
+//! Shared by all scenarios: installing capmaas as a user would, a MAAS whose machines boot, clusters as users write
+//! them, and waiting for conditions.
 
 pub mod browser;
 pub mod capi_specs;
@@ -33,15 +33,15 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-/// The group of our kinds.
+/// The API group of our kinds.
 pub const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 
-/// How the images of our manager begin in our manifests.
+/// The prefix of our manager's image in our manifests.
 pub const MANAGER_IMAGE: &str = "capmaas/manager:";
-/// Where somebody may keep them.
+/// A registry that a user may mirror the images to.
 pub const REGISTRY: &str = "registry.example/";
 
-/// How long anything that must happen may take on a busy machine.
+/// The default timeout, sized for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(200);
 
@@ -50,7 +50,8 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Installs the CRDs, and the policy where it is served, with the script that `make install` runs.
+/// Installs the CRDs, and the admission policy where the API server supports it, with the script that `make install`
+/// runs.
 pub async fn install_crds(testbed: &Testbed) -> anyhow::Result<String> {
     let newest = ToolSet::Kubernetes(KubernetesVersion::V1_36);
     let kubectl = tokio::task::spawn_blocking(move || newest.ensure()).await??.program("kubectl");
@@ -69,22 +70,22 @@ pub async fn install_crds(testbed: &Testbed) -> anyhow::Result<String> {
     Ok(printed)
 }
 
-/// Installs everything that the provider needs in a cluster, from the manifests that we ship.
+/// Installs everything that the provider needs in a cluster, from the shipped manifests.
 pub async fn install(testbed: &Testbed) -> anyhow::Result<()> {
     install_crds(testbed).await?;
     let manifests = testbed.kubectl([OsStr::new("kustomize"), repository().join("config/default").as_os_str()]).await?;
     Ok(testbed.apply_yaml(&manifests).await?)
 }
 
-/// A player with one node that runs the manager's Deployment, back when its Pod is Ready.
+/// A node player with one node that runs the manager's Deployment. Returns when its Pod is Ready.
 pub async fn manager_player(testbed: &Testbed) -> anyhow::Result<NodePlayer> {
     let manager = program("capmaas-manager")?;
     let images = NodePlayerOptions::default()
         .image(format!("registry.invalid/{MANAGER_IMAGE}"), &manager)
         .image(format!("{REGISTRY}{MANAGER_IMAGE}"), &manager);
     let options = images.hook(|plan| {
-        // Many testbeds, and several managers, share this machine, so the ports of the manifest may be taken. Without a free
-        // one the program says so itself.
+        // Many testbeds and several managers share this machine, so the manifest's ports may be taken. If no port is
+        // free, the program reports that itself.
         let (health, metrics) = (free_port().unwrap_or(9440), free_port().unwrap_or(8443));
         plan.args.retain(|arg| !arg.starts_with("--health-addr") && !arg.starts_with("--diagnostics-address"));
         plan.args.push(format!("--health-addr=127.0.0.1:{health}"));
@@ -101,7 +102,7 @@ pub async fn manager_player(testbed: &Testbed) -> anyhow::Result<NodePlayer> {
     Ok(player)
 }
 
-/// A program of this workspace, built beside the one that runs now.
+/// A program of this workspace, from the build directory of the running program.
 pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     let running = std::env::current_exe().context("find the running program")?;
     // Tests run from target/<profile>/deps, programs from target/<profile>.
@@ -113,7 +114,7 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// The sentence with which the API server refused something.
+/// The message with which the API server refused a request.
 pub fn refusal<T>(result: anyhow::Result<T>) -> anyhow::Result<String> {
     match result {
         Ok(_) => bail!("the API server accepted what it should refuse"),
@@ -124,7 +125,7 @@ pub fn refusal<T>(result: anyhow::Result<T>) -> anyhow::Result<String> {
     }
 }
 
-/// Asks until `look` answers, and fails with what it last said instead.
+/// Calls `look` until it succeeds, and fails with its last error after a timeout.
 pub async fn eventually<T, F>(what: &str, look: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
@@ -132,7 +133,7 @@ where
     eventually_within(PATIENCE, what, look).await
 }
 
-/// As [`eventually`], for what takes longer.
+/// As [`eventually`], with a timeout of `patience`.
 pub async fn eventually_within<T, F>(patience: Duration, what: &str, mut look: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
@@ -150,7 +151,7 @@ where
     }
 }
 
-/// Objects of one kind in one namespace, without types: a test writes what a person would write.
+/// Untyped objects of one kind in one namespace: a test writes what a user would write.
 pub struct Objects {
     api: Api<DynamicObject>,
     resource: ApiResource,
@@ -168,13 +169,12 @@ impl Objects {
         Ok(Self { api: Api::namespaced_with(testbed.client()?, namespace, &resource), resource })
     }
 
-    /// All of them, whole.
     pub async fn list(&self) -> anyhow::Result<Vec<Value>> {
         let found = self.api.list(&ListParams::default()).await?;
         found.items.into_iter().map(|object| Ok(serde_json::to_value(object)?)).collect()
     }
 
-    /// Asks for the end of one. One that is gone already is no error.
+    /// Deletes an object. One that is already gone is not an error.
     pub async fn delete(&self, name: &str) -> anyhow::Result<()> {
         match self.api.delete(name, &DeleteParams::default()).await {
             Err(kube::Error::Api(refused)) if refused.is_not_found() => Ok(()),
@@ -187,14 +187,14 @@ impl Objects {
         Ok(serde_json::to_value(self.api.get(name).await?)?)
     }
 
-    /// Server-side apply of `fields`, as a controller of its own.
+    /// Server-side apply of `fields`, with a field manager of its own.
     pub async fn apply(&self, name: &str, fields: Value) -> anyhow::Result<()> {
         let params = PatchParams::apply("hand").force();
         self.api.patch(name, &params, &Patch::Apply(self.body(name, fields))).await?;
         Ok(())
     }
 
-    /// Server-side apply of `status`, as a controller of its own.
+    /// Server-side apply of `status`, with a field manager of its own.
     pub async fn apply_status(&self, name: &str, status: Value) -> anyhow::Result<()> {
         let params = PatchParams::apply("hand").force();
         let body = self.body(name, json!({ "status": status }));
@@ -202,7 +202,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Changes just these fields.
+    /// Changes only these fields.
     pub async fn merge(&self, name: &str, fields: Value) -> anyhow::Result<()> {
         self.api.patch(name, &PatchParams::default(), &Patch::Merge(fields)).await?;
         Ok(())

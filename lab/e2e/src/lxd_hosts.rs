@@ -1,4 +1,5 @@
-//! LXD hosts of a MAAS: machines that somebody else keeps running, each with a made-up LXD daemon that MAAS knows as VM host.
+//! LXD hosts of a MAAS: machines owned by someone else, each with a simulated LXD daemon that MAAS has registered as a
+//! VM host.
 
 use std::net::IpAddr;
 
@@ -8,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::maas::{Maas, USER, ZONES};
 
-/// How large a host is: room for seven VMs of [`vm`] and no more, because of its memory.
+/// The size of a host: its memory fits exactly seven VMs of [`vm`].
 const CORES: u32 = 32;
 const MEMORY_MIB: u32 = 16384;
 const DISK_BYTES: u64 = 1_000_000_000_000;
-/// The number of the VLAN of the second network.
+/// The VID of the second network's VLAN.
 const SECOND_VLAN: i64 = 77;
 
 /// The spec of a small VM on an LXD host.
@@ -20,31 +21,24 @@ pub fn vm() -> Value {
     json!({"dynamicLXD": true, "minCPU": 2, "minMemory": 2048, "minDiskSize": 10})
 }
 
-/// A VM with a second network card in this network, where MAAS gives it an address of its own, as the Go provider's users
+/// A VM with a NIC in each of these networks; MAAS assigns an address in each. Written as users of the Go provider
 /// write it.
 pub fn vm_in_two_networks(networks: [&str; 2]) -> Value {
     let links = json!({"network": networks.join(","), "interfaceLinkModes": {"eth0": "auto", "eth1": "static"}});
     json!({"lxd": {"enabled": true, "vmConfig": links}, "minCPU": 2, "minMemory": 2048, "minDiskSize": 10})
 }
 
-/// A VM that MAAS has.
+/// A VM as MAAS shows it.
 #[derive(Clone, Debug)]
 pub struct VmFacts {
-    /// Its MAAS id.
     pub system_id: String,
-    /// Its name.
     pub hostname: String,
-    /// Its state, in MAAS's words.
+    /// The status name that MAAS shows.
     pub status: String,
-    /// Its owner.
     pub owner: Option<String>,
-    /// The name of its host.
     pub host: String,
-    /// Its zone.
     pub zone: String,
-    /// Its resource pool.
     pub pool: String,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -63,14 +57,14 @@ impl Maas {
     pub fn add_host(&self, name: &str, zone: &str, pool: &str) -> anyhow::Result<()> {
         self.arrange(json!([
             {"pool": {"name": pool}},
-            // Somebody else's, so that no cluster takes it and none is blamed for leaving it.
+            // Owned by someone else, so that no cluster allocates it and it does not count as a leftover.
             {"machine": {"hostname": name, "zone": zone, "pool": pool, "status": "Deployed", "owner": "admin",
                          "cpu_count": CORES, "memory": MEMORY_MIB}},
         ]))?;
         self.make_host(name, zone, pool)
     }
 
-    /// Makes a machine that is there a host.
+    /// Makes an existing machine a host.
     pub fn make_host(&self, name: &str, zone: &str, pool: &str) -> anyhow::Result<()> {
         let address = self.control().with_model(|model| format!("10.99.0.{}:8443", model.world.lxds.len() + 1));
         let disks = json!([{"name": "default", "driver": "dir", "total": DISK_BYTES}]);
@@ -81,7 +75,7 @@ impl Maas {
         ]))
     }
 
-    /// Attaches every host to a second network and tells both: the one that all machines are in, and the new one.
+    /// Attaches every host to a second network. Returns both: the one that all machines are in and the new one.
     pub fn add_second_network(&self) -> anyhow::Result<[String; 2]> {
         let first = self.control().with_model(|model| {
             let mut cidrs = model.db.subnets.values().map(|subnet| subnet.cidr.to_string());
@@ -105,7 +99,7 @@ impl Maas {
         Ok([first, second])
     }
 
-    /// A person with the manager's account tells MAAS to look at a host again.
+    /// A user with the manager's account refreshes a host in MAAS.
     pub fn refresh_host(&self, name: &str) -> anyhow::Result<()> {
         let id = self.host_id(name)?;
         let refreshed = self.control().with_model(|model| {
@@ -116,7 +110,6 @@ impl Maas {
         refreshed.map_err(|refusal| anyhow::anyhow!("refresh {name}: {refusal:?}"))
     }
 
-    /// Every VM that MAAS has.
     pub fn vms(&self) -> Vec<VmFacts> {
         let machines = self.machines();
         self.control().with_model(|model| {
@@ -138,14 +131,14 @@ impl Maas {
         })
     }
 
-    /// The names of the instances that LXD really has, on whatever host.
+    /// The names of the instances that LXD really has, on any host.
     pub fn instances(&self) -> Vec<String> {
         self.control().with_model(|model| {
             model.world.lxds.values().flat_map(|lxd| lxd.instances.keys().map(|(_, name)| name.clone())).collect()
         })
     }
 
-    /// Instances that LXD has on a machine that is not deployed any more, or whose host MAAS has forgotten.
+    /// Instances in LXD whose host is no longer deployed or no longer registered in MAAS.
     pub fn homeless(&self) -> Vec<String> {
         self.control().with_model(|model| {
             let mut found = Vec::new();
@@ -164,7 +157,7 @@ impl Maas {
         })
     }
 
-    /// A host loses its power, and everything on it with it. Its BMC still answers, the LXD on it does not.
+    /// Powers a host off with everything on it. Its BMC still answers, its LXD does not.
     pub fn switch_host_off(&self, name: &str) -> anyhow::Result<()> {
         self.reach_host(name, false)?;
         let mut off = vec![json!({"machine": {"hostname": name, "power": "off"}})];
@@ -177,7 +170,7 @@ impl Maas {
         self.arrange(json!(off))
     }
 
-    /// It has power again. What was on it stays off.
+    /// Powers it on again. The instances on it stay off.
     pub fn switch_host_on(&self, name: &str) -> anyhow::Result<()> {
         self.reach_host(name, true)?;
         self.arrange(json!([{"machine": {"hostname": name, "power": "on"}}]))
@@ -192,12 +185,12 @@ impl Maas {
         tags.with_context(|| format!("there is no host {name}"))
     }
 
-    /// Lets the LXD of a host answer, or not.
+    /// Makes the LXD of a host reachable or unreachable.
     pub fn reach_host(&self, name: &str, reachable: bool) -> anyhow::Result<()> {
         self.arrange(json!([{"lxd": {"address": self.address_of_host(name)?, "reachable": reachable}}]))
     }
 
-    /// The number under which MAAS knows a host.
+    /// The id of the VM host in MAAS.
     pub fn host_id(&self, name: &str) -> anyhow::Result<i64> {
         let id = self
             .control()

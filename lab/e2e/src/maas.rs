@@ -20,23 +20,23 @@ use maas_sim::{Control, Simulator, dns_server, http::render::machine::addresses,
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The administrator, with whose key no manager works.
+/// The administrator, whose key no manager uses.
 const ADMINISTRATOR: &str = "hand:hand:hand-secret";
-/// The user of the manager, and its key.
+/// The manager's user.
 pub const USER: &str = "capmaas";
-/// Looks like no other text, so that a test can search for its last part everywhere.
+/// Unique text, so that a test can search for its last part everywhere.
 pub const API_KEY: &str = "capmaasconsumer:capmaastoken:CANARYmaaskeysecret";
-/// Where names of clusters are made.
+/// The domain in which clusters get their DNS names.
 pub const DOMAIN: &str = "k8s.example";
 /// The zones, four machines each.
 pub const ZONES: [&str; 3] = ["az1", "az2", "az3"];
-/// Images are named after the Kubernetes version in them.
+/// Images are named after the Kubernetes version they contain.
 const IMAGES: [&str; 4] = ["v1.35.8", "v1.36.4", "v1.33.12", "v1.34.11"];
-/// Names the MAAS that scenarios run against, such as "3.7".
+/// Selects the MAAS version that scenarios run against, such as "3.7".
 const MAAS_VERSION: &str = "CAPMAAS_MAAS_VERSION";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The image that holds a kubelet of this version.
+/// The image with a kubelet of this version.
 pub fn image(version: &str) -> String {
     format!("custom/k8s-{version}")
 }
@@ -45,24 +45,23 @@ pub fn image(version: &str) -> String {
 pub struct Network {
     /// The subnet of the machines.
     pub cidr: String,
-    /// Its gateway.
     pub gateway: Option<Ipv4Addr>,
-    /// The first and the last address that DHCP gives out.
+    /// The first and the last address of the DHCP range.
     pub dynamic: (Ipv4Addr, Ipv4Addr),
     /// Where the API is served.
     pub listen: SocketAddr,
-    /// Where names are served, on port 53.
+    /// Where DNS is served, on port 53.
     pub name_server: IpAddr,
-    /// What the machines are; they are played when absent.
+    /// The hardware of the machines; without it they are simulated.
     pub hardware: Option<Arc<dyn Hardware>>,
 }
 
-/// A running MAAS. Ends when dropped.
+/// A running MAAS. Stopped on drop.
 pub struct Maas {
     control: Control,
-    /// Where its API is, as a user writes it down.
+    /// The URL of its API, as a user writes it.
     pub endpoint: String,
-    /// Who resolves its names.
+    /// The DNS server for its names.
     pub name_server: IpAddr,
     orders: mpsc::UnboundedSender<Order>,
     trouble: Arc<Mutex<BTreeMap<String, String>>>,
@@ -70,7 +69,7 @@ pub struct Maas {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread that plays the machines is asked for.
+/// Requests to the thread that simulates the machines.
 enum Order {
     Expect(KubernetesVersion, Option<NodePlayerOptions>, oneshot::Sender<anyhow::Result<Expected>>),
     Nodes(u16, oneshot::Sender<BTreeMap<String, Role>>),
@@ -79,40 +78,34 @@ enum Order {
     Accept(Arc<CertificateAuthority>),
 }
 
-/// A workload cluster that may come up.
+/// A workload cluster that machines may join.
 pub struct Expected {
     /// The port of its API server, which tells clusters apart.
     pub port: u16,
-    /// Certificate and key of its authority, as PEM.
+    /// Certificate and key of its certificate authority, as PEM.
     pub authority: (String, String),
 }
 
-/// What a machine is, as the outside world sees it.
+/// A machine, seen from outside.
 #[derive(Clone, Debug)]
 pub struct MachineFacts {
-    /// Its MAAS id.
     pub system_id: String,
-    /// Its name.
     pub hostname: String,
-    /// Its state, in MAAS's words.
+    /// The status name that MAAS shows.
     pub status: String,
-    /// Its owner.
     pub owner: Option<String>,
-    /// Its zone.
     pub zone: String,
-    /// Whether it really runs.
+    /// Whether it is really powered on.
     pub on: bool,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// The series that was deployed.
+    /// The deployed series.
     pub series: String,
     user_data: Option<String>,
 }
 
 impl Maas {
-    /// Starts it.
     pub fn start() -> anyhow::Result<Self> {
-        // Several tests may run at the same time; each has addresses of its own.
+        // Tests may run concurrently, so each gets its own addresses.
         let network: u8 = rand::random_range(20..50);
         Self::start_with(Network {
             cidr: format!("127.{network}.0.0/16"),
@@ -124,7 +117,7 @@ impl Maas {
         })
     }
 
-    /// Starts it in a network, in front of hardware or of machines that are played.
+    /// Starts it in a network, with real hardware or simulated machines.
     pub fn start_with(network: Network) -> anyhow::Result<Self> {
         let key = ADMINISTRATOR.parse().map_err(anyhow::Error::new)?;
         let version = version()?;
@@ -150,7 +143,7 @@ impl Maas {
             trouble: trouble.clone(),
             played,
         };
-        // A thread and a runtime of its own: MAAS goes on whatever the test does.
+        // Its own thread and runtime: MAAS keeps running whatever the test does.
         let thread = std::thread::Builder::new().name("maas".into()).spawn(move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
@@ -183,7 +176,7 @@ impl Maas {
         })
     }
 
-    /// What no client of MAAS can do: put it into a state, let requests fail, look inside.
+    /// What no client of MAAS can do: set its state, inject failures, inspect its internals.
     pub fn control(&self) -> &Control {
         &self.control
     }
@@ -195,29 +188,28 @@ impl Maas {
         Ok(())
     }
 
-    /// Every machine.
     pub fn machines(&self) -> Vec<MachineFacts> {
         machines(&self.control)
     }
 
-    /// The machines that a manager has. The administrator's are LXD hosts.
+    /// The machines owned by a manager. The administrator's machines are LXD hosts.
     pub fn taken(&self) -> Vec<MachineFacts> {
         let somebodys = |machine: &MachineFacts| machine.owner.as_deref().is_some_and(|owner| owner != "admin");
         self.machines().into_iter().filter(somebodys).collect()
     }
 
-    /// Requests of the manager that changed something.
+    /// The manager's requests that changed something.
     pub fn mutations(&self) -> Vec<Entry> {
         let changed = |entry: &Entry| entry.user != "admin" && entry.method != "GET" && !entry.effects.is_empty();
         self.control.ledger(None).into_iter().filter(changed).collect()
     }
 
-    /// How many requests of a kind changed something.
+    /// The number of requests of a kind that changed something.
     pub fn effective(&self, kind: &str) -> usize {
         self.control.effective(kind)
     }
 
-    /// The names under [`DOMAIN`] that MAAS has records for, with their addresses.
+    /// The names under [`DOMAIN`] that MAAS has DNS records for, with their addresses.
     pub fn records(&self) -> BTreeMap<String, Vec<IpAddr>> {
         self.control.with_model(|model| {
             let ips = |ids: &mut dyn Iterator<Item = &i64>| -> Vec<IpAddr> {
@@ -230,7 +222,8 @@ impl Maas {
         })
     }
 
-    /// What a deleted cluster has left behind, in sentences: owned or running machines, VMs, records, reserved addresses.
+    /// What a deleted cluster has left behind, as sentences: owned or running machines, VMs, DNS records, reserved
+    /// addresses.
     pub fn leftovers(&self) -> Vec<String> {
         let mut left: Vec<String> = Vec::new();
         for machine in self.machines().into_iter().filter(|machine| machine.owner.as_deref() != Some("admin")) {
@@ -251,7 +244,7 @@ impl Maas {
         left
     }
 
-    /// Prepares a workload cluster, so that its machines find a cluster to join.
+    /// Prepares a workload cluster for machines to join.
     pub async fn expect_cluster(&self, kubernetes: KubernetesVersion) -> anyhow::Result<Expected> {
         self.ask(|reply| Order::Expect(kubernetes, None, reply)).await?
     }
@@ -265,14 +258,14 @@ impl Maas {
         self.ask(|reply| Order::Expect(kubernetes, Some(pods), reply)).await?
     }
 
-    /// From now on machines find a cluster to join without one being prepared: the first machine of a control plane begins it, and it
-    /// ends with its last machine. All of them trust one authority, which their owner hands to Cluster API.
+    /// From now on machines can join a cluster that was not prepared: its first control-plane machine creates it, and
+    /// it ends with its last machine. All such clusters trust one authority, which their owner passes to Cluster API.
     pub fn accept_clusters(&self, authority: Arc<CertificateAuthority>) -> anyhow::Result<()> {
         let accepted = self.orders.send(Order::Accept(authority));
         accepted.map_err(|_| anyhow::anyhow!("the thread that plays the machines has ended"))
     }
 
-    /// The machines that joined the cluster on this port and run.
+    /// The running machines that have joined the cluster on this port.
     pub async fn nodes(&self, port: u16) -> anyhow::Result<BTreeMap<String, Role>> {
         self.ask(|reply| Order::Nodes(port, reply)).await
     }
@@ -284,13 +277,13 @@ impl Maas {
         Ok(kube::Client::try_from(config)?)
     }
 
-    /// All that was ever written to the API server of the workload cluster on this port, as far as it is text.
+    /// All text that was ever written to the API server of the workload cluster on this port.
     pub async fn ever_written(&self, port: u16) -> anyhow::Result<String> {
         let written = self.ask(|reply| Order::EverWritten(port, reply)).await??;
         written.context("no control-plane machine of this cluster has booted yet")
     }
 
-    /// Why machines have not joined, by name.
+    /// Why machines have not joined, keyed by machine name.
     pub fn trouble(&self) -> BTreeMap<String, String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -324,7 +317,7 @@ async fn listen(
     Ok(serve::listen(address).await?)
 }
 
-/// Which MAAS is played: the one that the environment names, or else the simulator's own default.
+/// The simulated MAAS version: the one named in the environment, or the simulator's default.
 fn version() -> anyhow::Result<Version> {
     match std::env::var(MAAS_VERSION) {
         Ok(text) => text.parse().with_context(|| format!("{MAAS_VERSION} names no MAAS")),
@@ -368,17 +361,17 @@ fn machines(control: &Control) -> Vec<MachineFacts> {
     })
 }
 
-/// The machines of this MAAS, as they boot.
+/// The machines of this MAAS as they boot.
 struct Machines {
     control: Control,
-    /// Those that somebody prepared.
+    /// Clusters that a test prepared.
     clusters: Vec<WorkloadPlayer>,
-    /// Those that began with their first machine.
+    /// Clusters created by their first machine.
     begun: Vec<WorkloadPlayer>,
-    /// Who signs for clusters that nobody prepared, if there may be any.
+    /// The authority for clusters that were not prepared, if such clusters are accepted.
     accepted: Option<Arc<CertificateAuthority>>,
     trouble: Arc<Mutex<BTreeMap<String, String>>>,
-    /// There is no hardware.
+    /// Whether the machines are simulated, without hardware.
     played: bool,
 }
 
@@ -396,7 +389,7 @@ impl Machines {
     }
 
     fn follow(&mut self, order: Order) {
-        // Whoever asked may have given up.
+        // The caller may have given up waiting.
         match order {
             Order::Expect(kubernetes, pods, reply) => {
                 let expected = WorkloadPlayer::new(kubernetes).map_err(anyhow::Error::new).map(|cluster| {

@@ -1,4 +1,5 @@
-//! LXD hosts that are emptied while clusters run on them: hosts that are machines of ours, the clusters on them, and what is said about both.
+//! Evacuation of LXD hosts while clusters run on them: hosts that are our own machines, the clusters on them, and the
+//! reported status of both.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,27 +15,27 @@ use crate::lxd_hosts::vm;
 use crate::maas::Expected;
 use crate::scene::Scene;
 
-/// How long a step of an evacuation may take: a machine of a control plane is replaced in about a minute, and hosts have several.
+/// The timeout of one evacuation step: replacing a control-plane machine takes about a minute, and hosts have several.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 /// The tag of a machine or VM host in maintenance.
 pub const TAG: &str = "maas-lxd-host-maintenance";
 /// The annotation of a MaasMachine in maintenance.
 pub const ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/lxd-host-maintenance";
-/// The annotation that holds a Machine where it is.
+/// The annotation that excludes a Machine from evacuation.
 pub const HOLD: &str = "infrastructure.cluster.x-k8s.io/hold-evacuation";
-/// A deletion hook: a Machine with it that is deleted goes no further before it is taken off.
+/// A deletion hook: the deletion of a Machine with this annotation does not proceed until it is removed.
 pub const HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/scenario";
 const CLUSTER: &str = "cluster.x-k8s.io/cluster-name";
-/// Whoever takes over waits for the Lease first, and shall have the time to do something before it is killed again.
+/// The manager that takes over first waits for the Lease, and then needs time to work before it is killed again.
 const KILL_EVERY: Duration = Duration::from_secs(45);
 
-/// A control plane of VMs in a namespace of its own.
+/// A cluster of control-plane VMs in a namespace of its own.
 pub async fn guest(scene: &Scene, name: &str, control_planes: u32) -> anyhow::Result<ClusterPlan> {
     let plan = alone(scene, name).await?;
     Ok(ClusterPlan { control_planes, machine: vm(), ..plan })
 }
 
-/// A cluster of metal in a namespace of its own, all of whose machines are LXD hosts.
+/// A metal cluster in a namespace of its own, all of whose machines are LXD hosts.
 pub async fn host_cluster(scene: &Scene, control_planes: u32, workers: u32) -> anyhow::Result<(ClusterPlan, Expected)> {
     let plan = ClusterPlan { control_planes, workers, ..alone(scene, "hosts").await? };
     let expected = scene.create(&plan).await?;
@@ -49,8 +50,8 @@ async fn alone(scene: &Scene, name: &str) -> anyhow::Result<ClusterPlan> {
     Ok(ClusterPlan { namespace: name.to_owned(), ..ClusterPlan::new(scene.core, name) })
 }
 
-/// Makes every machine of the cluster that runs an LXD host, as its agent would: MAAS has it as VM host, and the Node says that all on it
-/// is known. How many there are.
+/// Makes every ready machine of the cluster an LXD host, as its agent would: registers it as a VM host in MAAS and
+/// annotates its Node with the agent's report of no instances. Returns the number of hosts.
 pub async fn become_hosts(scene: &Scene, plan: &ClusterPlan, expected: &Expected) -> anyhow::Result<u32> {
     let nodes: Api<Node> = Api::all(scene.maas.workload(expected.port).await?);
     let mut hosts = 0;
@@ -71,14 +72,13 @@ pub async fn become_hosts(scene: &Scene, plan: &ClusterPlan, expected: &Expected
     Ok(hosts)
 }
 
-/// The MaasMachines of a cluster.
 pub async fn machines(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<Vec<Value>> {
     let mut all = scene.objects(plan, "MaasMachine")?.list().await?;
     all.retain(|machine| machine["metadata"]["labels"][CLUSTER] == plan.name);
     Ok(all)
 }
 
-/// The MaasMachine of a host of ours, by its name in MAAS.
+/// The name of the MaasMachine of one of our hosts, by its name in MAAS.
 pub async fn object_of(scene: &Scene, hosts: &ClusterPlan, host: &str) -> anyhow::Result<String> {
     let all = machines(scene, hosts).await?;
     let found = all.iter().find(|machine| machine["status"]["hostname"] == host);
@@ -86,7 +86,7 @@ pub async fn object_of(scene: &Scene, hosts: &ClusterPlan, host: &str) -> anyhow
     Ok(found["metadata"]["name"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The hosts that machines of a cluster are on.
+/// The hosts that the machines of a cluster are on.
 pub async fn hosts_of(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<BTreeSet<String>> {
     let all = machines(scene, plan).await?;
     Ok(all.iter().filter_map(|machine| machine["status"]["lxdHost"].as_str().map(str::to_owned)).collect())
@@ -101,7 +101,7 @@ pub async fn on_host(scene: &Scene, plan: &ClusterPlan, host: &str) -> anyhow::R
     Ok(machines.map(str::to_owned).collect())
 }
 
-/// Writes an annotation on an object, or takes it off.
+/// Sets or removes an annotation of an object.
 pub async fn annotate(
     scene: &Scene,
     plan: &ClusterPlan,
@@ -113,7 +113,7 @@ pub async fn annotate(
     scene.objects(plan, kind)?.merge(name, patch).await
 }
 
-/// What an object says about evacuation: reason and message.
+/// The reason and message of an object's evacuation condition.
 pub async fn said(scene: &Scene, plan: &ClusterPlan, kind: &str, name: &str) -> anyhow::Result<(String, String)> {
     let object = scene.objects(plan, kind)?.get(name).await?;
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -122,7 +122,7 @@ pub async fn said(scene: &Scene, plan: &ClusterPlan, kind: &str, name: &str) -> 
     Ok((text(&condition["reason"]), text(&condition["message"])))
 }
 
-/// Waits until an object says this about evacuation: the reason, and words of the message.
+/// Waits until an object's evacuation condition has this reason and its message contains this text.
 pub async fn wait_said(
     scene: &Scene,
     plan: &ClusterPlan,
@@ -154,7 +154,7 @@ pub async fn wait_going(scene: &Scene, plan: &ClusterPlan, machine: &str) -> any
     scene.explain(goes.await).await
 }
 
-/// Waits until the manager has looked at all hosts so many times more, while there are some to empty.
+/// Waits until the manager has made this many more passes over all hosts, while there are hosts to evacuate.
 pub async fn wait_looks(scene: &Scene, more: u64) -> anyhow::Result<()> {
     let before = looks(scene).await?;
     let looked = eventually_within(PATIENCE, "the manager looks at hosts", || async {
@@ -165,7 +165,7 @@ pub async fn wait_looks(scene: &Scene, more: u64) -> anyhow::Result<()> {
     scene.explain(looked.await).await
 }
 
-/// How many times the manager has looked at all hosts since it was started.
+/// The number of passes that the manager has made over all hosts since it started.
 async fn looks(scene: &Scene) -> anyhow::Result<u64> {
     let metrics = scene.metrics().await?;
     let name = "capmaas_reconciles_total{controller=\"evacuation\",result=\"ok\"} ";
@@ -173,14 +173,14 @@ async fn looks(scene: &Scene) -> anyhow::Result<u64> {
     Ok(count.parse()?)
 }
 
-/// Waits until no VM of a cluster is on a host and it has all its machines again.
+/// Waits until no VM of a cluster is on a host and the cluster has all its machines again.
 pub async fn wait_left(scene: &Scene, plan: &ClusterPlan, host: &str) -> anyhow::Result<()> {
     let what = format!("no machine of {} on {host}", plan.name);
     let left = eventually_within(PATIENCE, &what, || async { has_left(plan, &machines(scene, plan).await?, host) });
     scene.explain(left.await).await
 }
 
-/// The same while the manager is killed as soon as a machine goes, and once more when it leads again.
+/// As [`wait_left`], while the manager is killed as soon as a machine is deleted, and once more when it leads again.
 pub async fn wait_left_while_killed(scene: &Scene, plan: &ClusterPlan, host: &str) -> anyhow::Result<()> {
     let mut kills: Vec<Instant> = Vec::new();
     let start = Instant::now();
@@ -213,7 +213,7 @@ fn has_left(plan: &ClusterPlan, own: &[Value], host: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Waits for something while the manager is killed again and again.
+/// Waits for something while the manager is killed repeatedly.
 pub async fn while_killed<T>(scene: &Scene, outcome: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let mut outcome = std::pin::pin!(outcome);
     let mut kills = 0;

@@ -3,13 +3,12 @@
 use anyhow::Context as _;
 use capmaas_testbed::{NodePlayer, Testbed};
 
-/// Where the manager lives.
 pub const MANAGER_NAMESPACE: &str = "capmaas-system";
-/// The flag of its probes.
+/// The flag for its health probe address.
 pub const HEALTH: &str = "--health-addr";
-/// The flag of its metrics.
+/// The flag for its metrics address.
 pub const DIAGNOSTICS: &str = "--diagnostics-address";
-/// The ServiceAccount that may read them, in the namespace `default`.
+/// The ServiceAccount that may read metrics, in the namespace `default`.
 const READER: &str = "metrics-reader";
 
 /// The name of the manager's Pod.
@@ -20,7 +19,7 @@ pub async fn manager_pod(testbed: &Testbed) -> anyhow::Result<String> {
     Ok(name.to_owned())
 }
 
-/// The address that the running manager was given with a flag.
+/// The address that a flag of the running manager names.
 pub async fn manager_address(testbed: &Testbed, player: &NodePlayer, flag: &str) -> anyhow::Result<String> {
     let pod = manager_pod(testbed).await?;
     let id = *player.process_ids(MANAGER_NAMESPACE, &pod).first().context("the manager does not run")?;
@@ -30,16 +29,16 @@ pub async fn manager_address(testbed: &Testbed, player: &NodePlayer, flag: &str)
     Ok(given.next_back().with_context(|| format!("the manager was started without {flag}"))?.to_owned())
 }
 
-/// The token of an account that may read metrics, as Prometheus has one.
+/// The token of an account that may read metrics, as Prometheus would use.
 pub async fn reader_token(testbed: &Testbed) -> anyhow::Result<String> {
-    // Both may be there already.
+    // Both may exist already.
     let _ = testbed.kubectl(["create", "serviceaccount", "-n", "default", READER]).await;
     let (role, account) = ("--clusterrole=capmaas-metrics-reader", format!("--serviceaccount=default:{READER}"));
     let _ = testbed.kubectl(["create", "clusterrolebinding", READER, role, &account]).await;
     Ok(testbed.service_account_token("default", READER).await?)
 }
 
-/// What the manager answers to `GET /metrics`, with its status. Its certificate is its own and is not judged.
+/// Status and body of the manager's `GET /metrics`. Its certificate is self-signed and is not verified.
 pub async fn scrape(address: &str, token: Option<&str>) -> anyhow::Result<(u16, String)> {
     let client = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true).build()?;
     let mut request = client.get(format!("https://{address}/metrics"));

@@ -1,4 +1,4 @@
-//! `kubectl maas ui`, as it runs beside a user.
+//! `kubectl maas ui`, run as a user runs it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use crate::maas::API_KEY;
 use crate::program;
 
-/// A running page. Ends when dropped.
+/// A running page. Stopped on drop.
 pub struct Page {
     _process: Child,
     /// Its address, with the token.
@@ -19,7 +19,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Serves what is in a cluster, and in a MAAS if there is one.
+    /// Serves the objects of a cluster, and of a MAAS if one is given.
     pub async fn start(testbed: &Testbed, maas: Option<&str>, arguments: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new(program("kubectl-maas")?);
         command.args(["ui", "--no-browser"]).args(arguments).env("KUBECONFIG", testbed.kubeconfig_path());
@@ -34,23 +34,22 @@ impl Page {
         Ok(Self { _process: process, url })
     }
 
-    /// Where it is served.
     pub fn origin(&self) -> &str {
         self.url.split_once("/?").map_or(&self.url, |(origin, _)| origin)
     }
 
-    /// What every request has to show.
+    /// The token that every request must carry.
     pub fn token(&self) -> &str {
         self.url.split_once("token=").map_or("", |(_, token)| token)
     }
 
-    /// All that it shows now, by key, such as `machine/default/m1`.
+    /// Everything that it shows now, keyed by for example `machine/default/m1`.
     pub async fn shown(&self) -> anyhow::Result<BTreeMap<String, Value>> {
         let client = reqwest::Client::builder().no_proxy().build()?;
         let request = client.get(format!("{}/live", self.origin())).bearer_auth(self.token());
         let mut answer = request.send().await?.error_for_status()?;
         let mut text = Vec::new();
-        // The first event holds everything, and an empty line ends it.
+        // The first event contains everything and ends with an empty line.
         while !text.ends_with(b"\n\n") {
             text.extend(answer.chunk().await?.context("it ends too early")?);
         }

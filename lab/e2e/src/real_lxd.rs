@@ -1,4 +1,4 @@
-//! Machines of the simulated MAAS that have a real LXD of their own, and agents that run on them.
+//! Machines of the simulated MAAS with a real LXD each, and the agents that run on them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 use crate::maas::Maas;
 use crate::{free_port, program};
 
-/// The image that the manager is told to roll out.
+/// The image that the manager is configured to roll out.
 pub const AGENT_IMAGE: &str = "registry.example/team/lxd-initializer:v1";
-/// The tag of the machines that have an LXD.
+/// The tag of the machines that have LXD.
 pub const TAG: &str = "has-lxd";
 
-/// Real LXD daemons by the name of the machine that each is on.
+/// Real LXD daemons, keyed by the name of the machine that each is on.
 pub struct LxdHosts {
     nodes: BTreeMap<String, LxdNode>,
 }
 
 impl LxdHosts {
-    /// Starts one for each of these machines, which MAAS then knows by the network cards that LXD shows.
+    /// Starts one for each of these machines. MAAS then knows the machines by the NICs that LXD shows.
     pub async fn start(maas: &Maas, machines: &[&str]) -> anyhow::Result<Self> {
         let mut nodes = BTreeMap::new();
         let mut statements = Vec::new();
@@ -36,7 +36,7 @@ impl LxdHosts {
         Ok(Self { nodes })
     }
 
-    /// What their nodes run: the agent, each with the LXD of its machine.
+    /// What their nodes run: the agent, each connected to the LXD of its machine.
     pub fn agents(&self, maas: &Arc<Maas>) -> anyhow::Result<NodePlayerOptions> {
         let found = self.nodes.iter().map(|(machine, node)| (machine.clone(), node.bridge().to_owned()));
         let (bridges, maas): (BTreeMap<String, String>, _) = (found.collect(), Arc::clone(maas));
@@ -76,7 +76,7 @@ impl LxdHosts {
         }))
     }
 
-    /// The VMs in the project of MAAS, by the machine that they are on.
+    /// The VMs in MAAS's LXD project, keyed by machine.
     pub fn vms(&self) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
         let mut all = BTreeMap::new();
         for (machine, node) in &self.nodes {

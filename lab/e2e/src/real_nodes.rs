@@ -1,4 +1,4 @@
-//! A MAAS whose machines really boot, and clusters of them: nothing here plays a kubelet.
+//! A MAAS whose machines really boot, and clusters of them: no kubelet is simulated here.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -24,14 +24,13 @@ use crate::release::{NEW_CONTRACT, release_of};
 use crate::scene::Scene;
 use crate::{Objects, eventually_within};
 
-/// Where MAAS listens; the machines are told.
+/// The port of MAAS, which the machines are configured with.
 const MAAS_PORT: u16 = 5240;
-/// A machine boots, installs nothing, and joins within two minutes on a busy computer; several do so one after the other.
+/// A machine boots from its image and joins within two minutes on a busy computer; several do so one after the other.
 const NODES_PATIENCE: Duration = Duration::from_secs(600);
-/// kubeadm gives the first API call a minute, which a busy computer may need.
+/// kubeadm's default timeout for the first API call is one minute, which may be too short on a busy computer.
 const API_CALL_SECONDS: u32 = 300;
 
-/// Where the machines of a scenario run.
 pub async fn start_host() -> anyhow::Result<NodeHost> {
     let image = tokio::task::spawn_blocking(|| NodeImage::ensure(KUBERNETES)).await??;
     Ok(NodeHost::start(&image).await?)
@@ -43,7 +42,7 @@ pub fn start_maas(host: &NodeHost) -> anyhow::Result<Maas> {
     Maas::start_with(Network {
         cidr: host.cidr(),
         gateway: Some(host.address()),
-        // Addresses of AUTO links come after it.
+        // AUTO links get the addresses after it.
         dynamic: (host.member(2), host.member(19)),
         listen: endpoint,
         name_server: IpAddr::V4(host.address()),
@@ -51,7 +50,7 @@ pub fn start_maas(host: &NodeHost) -> anyhow::Result<Maas> {
     })
 }
 
-/// The machines of a MAAS, as it turns them on and off.
+/// The machines of a MAAS, as it powers them on and off.
 struct Rack {
     host: NodeHost,
     endpoint: SocketAddr,
@@ -79,7 +78,7 @@ async fn carry_out(host: &NodeHost, endpoint: SocketAddr, order: &Order) -> anyh
     Ok(())
 }
 
-/// What MAAS's installer, curtin, leaves on a machine: its network, its name, and how cloud-init finds MAAS.
+/// What MAAS's installer, curtin, writes to a machine: its network, its name, and how cloud-init finds MAAS.
 fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
     let known = [KUBERNETES, OLDER_KUBERNETES].into_iter().find(|it| image(it.as_str()).ends_with(&order.series));
     let kubernetes = known.with_context(|| format!("there is no image {}", order.series))?;
@@ -106,7 +105,7 @@ fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
     // JSON is YAML.
     let cloud = |name: &str, config: Value| (format!("/etc/cloud/cloud.cfg.d/{name}"), format!("{config}\n"));
     let files = vec![
-        // Read by a shell script too, which knows this form only.
+        // Also read by a shell script that only knows this form.
         ("/etc/cloud/cloud.cfg.d/90_dpkg.cfg".to_owned(), "datasource_list: [ MAAS ]\n".to_owned()),
         cloud("90_dpkg_maas.cfg", json!({"datasource": {"MAAS": with(json!({"metadata_url": metadata}))}})),
         cloud("90_dpkg_local_cloud_config.cfg", json!({"manage_etc_hosts": true, "reporting": {"maas": reporting}})),
@@ -117,14 +116,12 @@ fn installed(endpoint: SocketAddr, order: &Order) -> anyhow::Result<Machine> {
     Ok(Machine { name: order.hostname.clone(), kubernetes, mac, files })
 }
 
-/// A flavor of our templates, and what its user fills in.
+/// A flavor of our templates, and its variables.
 #[derive(Clone, Debug)]
 pub struct Flavor {
-    /// Its name; none for metal.
+    /// Its name; empty for metal.
     pub name: &'static str,
-    /// The Kubernetes of its machines.
     pub kubernetes: KubernetesVersion,
-    /// Their image, as MAAS knows it.
     pub image: String,
 }
 
@@ -134,22 +131,18 @@ impl Default for Flavor {
     }
 }
 
-/// A management cluster as clusterctl installs it, in front of machines that boot.
+/// A management cluster installed by clusterctl, with machines that boot.
 pub struct RealScene {
-    /// The management cluster and the MAAS.
     pub scene: Scene,
-    /// clusterctl of the management cluster.
     pub clusterctl: Clusterctl,
-    /// The machines.
     pub host: NodeHost,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// One scene at a time has all processors there are; two at once would only wait for each other.
+/// Only one scene runs at a time, with all CPUs; two at once would only slow each other down.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 impl RealScene {
-    /// Starts everything.
     pub async fn start() -> anyhow::Result<Self> {
         let alone = ALONE.lock().await;
         let host = start_host().await?;
@@ -158,31 +151,33 @@ impl RealScene {
         Ok(Self { scene, clusterctl, host, _alone: alone })
     }
 
-    /// Goes on with another management cluster in front of the same machines, to which all objects were moved. Answers the one before.
+    /// Switches to another management cluster for the same machines, to which all objects were moved. Returns the
+    /// previous one.
     pub fn move_to(&mut self, scene: Scene, clusterctl: Clusterctl) -> Scene {
         self.clusterctl = clusterctl;
         std::mem::replace(&mut self.scene, scene)
     }
 
-    /// Changes an object of Cluster API's in the management cluster.
+    /// Patches a Cluster API object in the management cluster.
     pub async fn patch(&self, object: &str, patch: Value) -> anyhow::Result<()> {
         self.scene.testbed.kubectl(["patch", object, "--type", "merge", "--patch", &patch.to_string()]).await?;
         Ok(())
     }
 
-    /// Makes MAAS and the machines know the image with the older Kubernetes too.
+    /// Adds the image with the older Kubernetes version to MAAS and the machines.
     pub async fn add_older_image(&self) -> anyhow::Result<()> {
         let older = tokio::task::spawn_blocking(|| NodeImage::ensure(OLDER_KUBERNETES)).await??;
         self.host.add_image(&older).await?;
         self.scene.maas.arrange(json!([{"image": {"name": image(OLDER_KUBERNETES.as_str())}}]))
     }
 
-    /// The objects of a cluster, as clusterctl makes them of the metal template, for nodes that are containers on this computer.
+    /// The objects of a cluster, as clusterctl generates them from the metal template, for nodes that are containers on
+    /// this computer.
     pub async fn generate(&self, name: &str, control_planes: u32, workers: u32) -> anyhow::Result<Vec<Value>> {
         self.generate_of(&Flavor::default(), name, control_planes, workers).await
     }
 
-    /// The same of another flavor.
+    /// As [`Self::generate`], for another flavor.
     pub async fn generate_of(
         &self,
         flavor: &Flavor,
@@ -198,7 +193,7 @@ impl RealScene {
         command.args(["--worker-machine-count", &workers.to_string()]);
         command.env("MAAS_DNS_DOMAIN", DOMAIN).env("IMAGE_HAS_KUBERNETES", "true");
         for role in ["CONTROL_PLANE", "WORKER", "LXD_WORKER"] {
-            // As small as the VMs of which the hosts of a scenario take several.
+            // As small as the VMs, of which a host in a scenario runs several.
             for (what, value) in
                 [("IMAGE", flavor.image.as_str()), ("MINCPU", "2"), ("MINMEMORY", "2048"), ("DISK", "10")]
             {
@@ -212,21 +207,21 @@ impl RealScene {
         Ok(objects)
     }
 
-    /// Applies objects that make a cluster, gives it its network as soon as its API server answers, and waits until so many Nodes are
-    /// Ready under their MAAS provider IDs.
+    /// Applies the objects of a cluster, installs its network plugin as soon as its API server answers, and waits until
+    /// this many Nodes are Ready with MAAS provider IDs.
     pub async fn bring_up(&self, name: &str, objects: Vec<Value>, nodes: usize) -> anyhow::Result<()> {
         self.scene.testbed.apply_objects(objects).await?;
         self.give_network(name).await?;
         self.wait_ready(name, nodes).await
     }
 
-    /// Brings a metal cluster up.
+    /// Brings up a metal cluster.
     pub async fn create(&self, name: &str, control_planes: u32, workers: u32) -> anyhow::Result<()> {
         let objects = self.generate(name, control_planes, workers).await?;
         self.bring_up(name, objects, usize::try_from(control_planes + workers)?).await
     }
 
-    /// Applies the network plugin, which is the user's to choose, as soon as the API server answers.
+    /// Applies the network plugin, which is the user's choice, as soon as the API server answers.
     pub async fn give_network(&self, name: &str) -> anyhow::Result<()> {
         let file = self.scene.testbed.sandbox().dir().join("network.yaml");
         std::fs::write(&file, NETWORK_PLUGIN)?;
@@ -238,7 +233,7 @@ impl RealScene {
         self.scene.explain(applied.await).await.map(drop)
     }
 
-    /// Waits until exactly so many Nodes are Ready, each under the provider ID of a MaasMachine.
+    /// Waits until exactly this many Nodes are Ready, each with the provider ID of a MaasMachine.
     pub async fn wait_ready(&self, name: &str, wanted: usize) -> anyhow::Result<()> {
         let machines = self.maas_machines()?;
         let what = format!("{wanted} Ready Nodes in {name}");
@@ -272,13 +267,13 @@ impl RealScene {
         Objects::of(&self.scene.testbed, crate::INFRASTRUCTURE, "v1beta1", "MaasMachine")
     }
 
-    /// The Nodes of a cluster, by its own API server.
+    /// The Nodes of a cluster, read from its own API server.
     pub async fn nodes(&self, name: &str) -> anyhow::Result<Vec<Value>> {
         let listed: Value = serde_json::from_str(&self.kubectl(name, &["get", "nodes", "--output", "json"]).await?)?;
         Ok(listed["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Runs kubectl against a cluster, with the kubeconfig that Cluster API made for its user.
+    /// Runs kubectl against a cluster, with the kubeconfig that Cluster API generated.
     pub async fn kubectl(&self, name: &str, arguments: &[&str]) -> anyhow::Result<String> {
         let kubeconfig = self.kubeconfig(name).await?;
         let kubectl =
@@ -290,7 +285,6 @@ impl RealScene {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// The file with a cluster's kubeconfig.
     pub async fn kubeconfig(&self, name: &str) -> anyhow::Result<PathBuf> {
         let secrets = Objects::of(&self.scene.testbed, "", "v1", "Secret")?;
         let secret = secrets.get(&format!("{name}-kubeconfig")).await?;
@@ -312,7 +306,7 @@ impl RealScene {
         .await
     }
 
-    /// Ends everything.
+    /// Stops everything.
     pub async fn stop(self) {
         self.scene.stop().await;
     }
@@ -324,7 +318,7 @@ fn is_ready(node: &Value) -> bool {
     conditions.is_some_and(|conditions| conditions.iter().any(ready))
 }
 
-/// kubeadm refuses control groups of version 1 unless told otherwise, and gives a slow computer little time.
+/// kubeadm refuses cgroup v1 by default, and its timeouts are too short for a slow computer.
 fn suit_this_computer(object: &mut Value) {
     let spec = match object["kind"].as_str() {
         Some("KubeadmControlPlane") => &mut object["spec"]["kubeadmConfigSpec"],

@@ -1,4 +1,4 @@
-//! What a user does with a cluster of real nodes, and what happens to its machines.
+//! What users do with a cluster of real nodes, and what happens to its machines.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -21,7 +21,7 @@ const NODE_PORT: u16 = 30080;
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 impl RealScene {
-    /// Starts two Pods behind a Service and waits until every Node answers for both. The answers are the names of the Pods.
+    /// Starts two Pods behind a Service and waits until every Node reaches both. Returns the names of the Pods.
     pub async fn run_a_workload(&self, cluster: &str) -> anyhow::Result<BTreeSet<String>> {
         let file = self.scene.testbed.sandbox().dir().join("web.json");
         std::fs::write(&file, web())?;
@@ -45,7 +45,7 @@ impl RealScene {
         seen.into_inner().map_err(|_| anyhow!("a look failed"))
     }
 
-    /// The Nodes of a cluster that are control planes, or those that are not, by name.
+    /// The names of a cluster's control-plane Nodes, or of the others.
     pub async fn names(&self, cluster: &str, control_planes: bool) -> anyhow::Result<BTreeSet<String>> {
         let nodes = self.nodes(cluster).await?;
         let wanted =
@@ -53,14 +53,15 @@ impl RealScene {
         Ok(wanted.filter_map(|node| node["metadata"]["name"].as_str().map(str::to_owned)).collect())
     }
 
-    /// The host name of a control plane of a cluster.
+    /// The host name of one of a cluster's control-plane machines.
     pub async fn control_plane(&self, cluster: &str) -> anyhow::Result<String> {
         let names = self.names(cluster, true).await?;
         let first = names.first().and_then(|name| name.split('.').next());
         Ok(first.context("no Node is a control plane")?.to_owned())
     }
 
-    /// A machine loses its power, and MAAS asks its BMC, as it does every few minutes. Back when it was off, whether or not it runs again.
+    /// Cuts the power of a machine and makes MAAS query its BMC, as it does every few minutes. Returns once the machine
+    /// has been off, whether or not it runs again.
     pub async fn cut_power(&self, hostname: &str) -> anyhow::Result<()> {
         let before = self.boot_time(hostname).await;
         let control = self.scene.maas.control();
@@ -74,7 +75,7 @@ impl RealScene {
         .await
     }
 
-    /// Asks the API server of a cluster again and again while something goes on. Answers for how long at most it did not answer.
+    /// Queries a cluster's API server repeatedly while `during` runs. Returns the longest time without an answer.
     pub async fn longest_silence(&self, cluster: &str, during: impl Future<Output = ()>) -> Duration {
         let (mut longest, mut last) = (Duration::ZERO, Instant::now());
         let asking = async {
@@ -93,12 +94,12 @@ impl RealScene {
         longest.max(last.elapsed())
     }
 
-    /// When a machine started; absent while it does not run.
+    /// When a machine booted; `None` while it is off.
     async fn boot_time(&self, hostname: &str) -> Option<String> {
         self.host.run(hostname, &["stat", "--format=%Y", "/proc/1"]).await.ok()
     }
 
-    /// The names of the members of etcd, by the word of the one on this machine.
+    /// The names of the etcd members, as reported by the member on this machine.
     pub async fn etcd_members(&self, hostname: &str) -> anyhow::Result<BTreeSet<String>> {
         let pki = "/etc/kubernetes/pki/etcd";
         let (ca, certificate, key) =
@@ -111,7 +112,7 @@ impl RealScene {
     }
 }
 
-/// Two Pods that tell their names, and a Service in front of them.
+/// Two Pods that serve their names, and a Service in front of them.
 fn web() -> String {
     let labels = json!({"app": "web"});
     let container = json!({

@@ -1,4 +1,5 @@
-//! A witness: looks all the while how many machines clusters miss, and whether a host went from under its VMs.
+//! A recorder: continuously observes how many machines clusters are missing, and whether a host was removed while it
+//! still had VMs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 const ANSWER: Duration = Duration::from_secs(5);
 const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
 
-/// Looks until it is ended.
+/// Observes until it is ended.
 pub struct Recorder {
     stop: watch::Sender<()>,
     looking: JoinHandle<Record>,
@@ -27,9 +28,9 @@ pub struct Recorder {
 #[derive(Default)]
 struct Record {
     looks: usize,
-    /// Looks to which nobody answered, and why the last one failed.
+    /// The number of failed observations and the last error.
     failures: (usize, String),
-    /// Those that differ from the one before.
+    /// Observations that differ from the previous one.
     samples: Vec<Sample>,
 }
 
@@ -40,13 +41,14 @@ struct Sample {
 
 #[derive(Debug, PartialEq)]
 struct Seen {
-    /// How many machines are missing or about to be: by cluster for control planes, `<cluster> workers` for workers.
+    /// How many machines are missing or about to be: keyed by cluster for control planes, by `<cluster> workers` for
+    /// workers.
     missing: BTreeMap<String, usize>,
-    /// Instances on hosts that are none any more.
+    /// Instances whose host is no longer a host.
     homeless: Vec<String>,
 }
 
-/// Who looks at a cluster.
+/// An observed cluster.
 struct Watched {
     machines: Objects,
     name: String,
@@ -76,7 +78,7 @@ impl Watched {
 }
 
 impl Recorder {
-    /// Begins to look at clusters that have all their machines.
+    /// Starts to observe clusters that have all their machines.
     pub fn start(scene: &Scene, plans: &[&ClusterPlan]) -> anyhow::Result<Self> {
         let watched: Vec<Watched> =
             plans.iter().map(|plan| Watched::new(scene, plan)).collect::<anyhow::Result<_>>()?;
@@ -98,12 +100,12 @@ impl Recorder {
         Ok(Self { stop, looking })
     }
 
-    /// Ends it. How many machines each group missed at the same time, at most; those that never missed any are left out. Fails if a host
-    /// was given back or unregistered with an instance on it.
+    /// Ends it. Returns the highest number of machines that each group missed at the same time, without groups that
+    /// never missed any. Fails if a host was released or unregistered with an instance on it.
     pub async fn end(self) -> anyhow::Result<BTreeMap<String, usize>> {
         drop(self.stop);
         let record = self.looking.await?;
-        // Shown where a test fails.
+        // Printed when a test fails.
         let (looks, (failures, why)) = (record.looks, &record.failures);
         println!("looked {looks} times, not answered {failures} times {why}");
         for Sample { at, seen } in &record.samples {
@@ -135,7 +137,7 @@ impl Record {
 async fn look(watched: &[Watched], maas: &Maas) -> anyhow::Result<Seen> {
     let mut missing = BTreeMap::new();
     for cluster in watched {
-        // A question that hangs must not hide what happens meanwhile.
+        // A request that hangs must not hide what happens meanwhile.
         missing.extend(tokio::time::timeout(ANSWER, cluster.missing()).await??);
     }
     Ok(Seen { missing, homeless: maas.homeless() })

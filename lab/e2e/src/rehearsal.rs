@@ -1,5 +1,5 @@
-//! A rehearsal: a MAAS made from the exported inventory of another one, and a cluster of the size and the machines that somebody's manifests
-//! ask for.
+//! A rehearsal: a MAAS made from the exported inventory of another one, and a cluster with the size and the machines
+//! that the given manifests ask for.
 
 use anyhow::{Context as _, bail};
 use capmaas_testbed::CapiVersion;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::cluster::ClusterPlan;
 use crate::maas::Maas;
 
-/// Machines are played on this machine, so they have its addresses: networks of the inventory cannot be taken along.
+/// Simulated machines use addresses of this computer, so the networks of the inventory cannot be reproduced.
 const NETWORKS: [&str; 4] = ["fabrics", "vlans", "subnets", "ip_ranges"];
 
 impl Maas {
-    /// Starts a MAAS that manages what `kubectl maas export` wrote.
+    /// Starts a MAAS with the inventory that `kubectl maas export` wrote.
     pub fn rehearsal(inventory: &str) -> anyhow::Result<Self> {
         let mut lists: Value = serde_saphyr::from_str(inventory).context("the inventory is no YAML")?;
         let all = lists.as_object_mut().context("the inventory has no lists")?;
@@ -35,7 +35,8 @@ impl Maas {
 }
 
 impl ClusterPlan {
-    /// The first cluster of some manifests, with its numbers, zones and machines. How its nodes are set up is the testbed's own.
+    /// The first cluster of some manifests, with its replica counts, zones and machines. How its nodes are set up is
+    /// defined by the testbed.
     pub fn like(manifests: &str, core: CapiVersion) -> anyhow::Result<Self> {
         let objects = Objects::parse(manifests, "default")?;
         let cluster = objects.of("Cluster").next().context("there is no Cluster in the file")?;
@@ -52,7 +53,7 @@ impl ClusterPlan {
             let mut spec =
                 found.with_context(|| format!("there is no MaasMachineTemplate {name}"))?["spec"]["template"]["spec"]
                     .clone();
-            // Images of the testbed hold the kubelet that is played.
+            // The testbed's images contain the simulated kubelet.
             spec.as_object_mut().map(|spec| spec.remove("image"));
             Ok(spec)
         };

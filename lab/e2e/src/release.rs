@@ -1,4 +1,4 @@
-//! Our release, made as `make release` makes it, and the judges of what its templates become on a machine.
+//! Our release, built as `make release` builds it, and the checks of what its templates produce on a machine.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,8 @@ pub const NEW_CONTRACT: &str = "v1beta2";
 /// Every flavor of the cluster template; the first has no name.
 pub const FLAVORS: [&str; 5] = ["", "hcp", "lxd", "mixed", "clusterclass"];
 
-/// The number of our release that speaks a contract: the workspace's version for the old one, the next minor for the new one.
+/// The version of our release that implements a contract: the workspace's version for the old one, the next minor for
+/// the new one.
 pub fn release_of(contract: &str) -> anyhow::Result<String> {
     let minor: u32 = env!("CARGO_PKG_VERSION_MINOR").parse()?;
     let minor = match contract {
@@ -34,7 +35,7 @@ async fn kubernetes(name: &'static str) -> anyhow::Result<PathBuf> {
     Ok(tools.program(name))
 }
 
-/// Makes both releases.
+/// Builds both releases.
 pub async fn make_releases(testbed: &Testbed) -> anyhow::Result<Vec<InfrastructureProvider>> {
     let out = testbed.sandbox().dir().join("release");
     let output = Command::new(program("xtask")?)
@@ -68,12 +69,12 @@ fn read_release(folder: &Path, version: &str) -> anyhow::Result<InfrastructurePr
     Ok(provider)
 }
 
-/// Has the user data of a machine judged by cloud-init, and the configuration in it by kubeadm.
+/// Validates the user data of a machine with cloud-init, and the kubeadm configuration in it with kubeadm.
 pub async fn judge(testbed: &Testbed, name: &str, bootstrap: &Value) -> anyhow::Result<String> {
     let folder = testbed.sandbox().dir().join("judge").join(name);
     let encoded = bootstrap["data"]["value"].as_str().context("the Secret holds no user data")?;
     let user_data = String::from_utf8(BASE64_STANDARD.decode(encoded)?)?;
-    // The only thing that cloud-init has to fill in.
+    // The only variable that cloud-init has to fill in.
     let rendered = user_data.replace("## template: jinja\n", "").replace("{{ ds.meta_data.local_hostname }}", "node-1");
     ensure!(!rendered.contains("{{"), "something is left to fill in:\n{rendered}");
     let (judged, text) = (folder.clone(), rendered.clone());

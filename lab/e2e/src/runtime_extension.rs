@@ -1,5 +1,5 @@
-//! The Runtime Extension that Cluster API's own specs talk to: the program of its module, from its manifests, under its ServiceAccount. It is
-//! reached by the name that its Service has in a cluster with DNS, which MAAS resolves here.
+//! The Runtime Extension that Cluster API's own specs call: its module's program, from its manifests, under its
+//! ServiceAccount. It is reached under its Service's cluster DNS name, which MAAS resolves here.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ const MODULE: &str = "sigs.k8s.io/cluster-api/test";
 const NAMESPACE: &str = "test-extension-system";
 const SERVICE: &str = "test-extension-webhook-service";
 const ACCOUNT: &str = "test-extension-manager";
-/// What the manifests hold that has no place here.
+/// The objects in the manifests that are not needed here.
 const LEFT_OUT: [&str; 4] = ["Certificate", "Issuer", "Service", "Deployment"];
 
 /// The running extension.
@@ -66,7 +66,8 @@ impl RuntimeExtension {
         command.arg("--insecure-diagnostics=true");
         let process = scene.testbed.sandbox().spawn("test-extension", command)?;
 
-        // Nobody routes to a Service here: its name leads to an address of this machine, on whose port 443 the program is reached.
+        // Nothing routes to a Service here: its name resolves to an address of this machine, on whose port 443 the
+        // program is reached.
         let address = Ipv4Addr::new(127, 44, rand::random(), rand::random_range(1..255));
         scene.maas.arrange(json!([
             {"domain": {"name": format!("{NAMESPACE}.svc")}},
@@ -84,20 +85,20 @@ impl RuntimeExtension {
     }
 }
 
-/// Passes connections on.
+/// Forwards connections.
 pub(crate) async fn pass_on(listener: TcpListener, to: SocketAddr) {
-    // A listener that fails for good ends it: callers see it closed.
+    // A listener that fails for good ends the loop; callers then see a closed port.
     while let Ok((mut from, _)) = listener.accept().await {
         tokio::spawn(async move {
             if let Ok(mut to) = TcpStream::connect(to).await {
-                // Either side may go away at any time.
+                // Either side may disconnect at any time.
                 let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
             }
         });
     }
 }
 
-/// What a go command prints.
+/// The output of a go command.
 fn go(module: &Path, words: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new("go");
     command

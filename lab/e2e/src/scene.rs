@@ -17,26 +17,23 @@ use crate::manager::{DIAGNOSTICS, HEALTH, MANAGER_NAMESPACE, manager_address, ma
 use crate::release::{NEW_CONTRACT, make_releases, release_of};
 use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player, program};
 
-/// A cluster needs half a minute at least: Cluster API looks for a new API server only so often.
+/// A cluster takes at least half a minute, because Cluster API polls for a new API server only so often.
 const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
-/// What users of ClusterClasses, of hooks and of taints turn on.
+/// Feature gates for ClusterClass, Runtime SDK and taints.
 const FEATURES: &[&str] = &["ClusterTopology", "RuntimeSDK", "MachineTaintPropagation"];
 
-/// Everything that a scenario needs. Ends when dropped.
+/// Everything that a scenario needs. Stopped on drop.
 pub struct Scene {
-    /// Cluster API's version.
     pub core: CapiVersion,
-    // In the order in which they are dropped.
+    // In drop order.
     player: Option<NodePlayer>,
-    /// The management cluster.
     pub testbed: Testbed,
-    /// The MAAS.
     pub maas: Arc<Maas>,
 }
 
 impl Scene {
-    /// Starts everything; the manager has its credentials as document 001 says and is Ready.
+    /// Starts everything; the manager has its credentials where document 001 specifies them and is Ready.
     pub async fn start(core: CapiVersion) -> anyhow::Result<Self> {
         let mut scene = Self::without_manager(core).await?;
         scene.start_manager().await?;
@@ -49,19 +46,19 @@ impl Scene {
         self.start_installed_manager().await
     }
 
-    /// Starts our manager where everything but its credentials is installed.
+    /// Starts our manager where everything except its credentials is installed.
     pub async fn start_installed_manager(&mut self) -> anyhow::Result<()> {
         self.give_credentials(&self.maas.endpoint, API_KEY).await?;
         self.player = Some(manager_player(&self.testbed).await?);
         Ok(())
     }
 
-    /// Starts everything but our manager, whose kinds are not there either.
+    /// Starts everything except our manager, whose CRDs are not installed either.
     pub async fn without_manager(core: CapiVersion) -> anyhow::Result<Self> {
         Self::without_manager_before(core, Arc::new(Maas::start()?)).await
     }
 
-    /// Starts everything before a MAAS that is there.
+    /// Starts everything for an existing MAAS.
     pub async fn before(core: CapiVersion, maas: Arc<Maas>) -> anyhow::Result<Self> {
         let mut scene = Self::without_manager_before(core, maas).await?;
         scene.start_manager().await?;
@@ -74,12 +71,13 @@ impl Scene {
         Ok(Self { core, player: None, testbed, maas })
     }
 
-    /// Starts a management cluster whose providers are installed by clusterctl from our release, before a MAAS that is there.
+    /// Starts a management cluster whose providers clusterctl installs from our release, for an existing MAAS.
     pub async fn start_by_clusterctl(maas: Arc<Maas>) -> anyhow::Result<(Self, Clusterctl)> {
         Self::start_release(maas, NEW_CONTRACT).await
     }
 
-    /// The same with the release of one contract. The other one is in the repository as well.
+    /// As [`Self::start_by_clusterctl`], with the release of one contract. The other release is in the repository as
+    /// well.
     pub async fn start_release(maas: Arc<Maas>, contract: &str) -> anyhow::Result<(Self, Clusterctl)> {
         let core = CapiVersion::V1_14;
         let builder = Testbed::builder().controller_manager(true).name_server(maas.name_server);
@@ -90,14 +88,14 @@ impl Scene {
         let provider = format!("maas:{}", release_of(contract)?);
         clusterctl.run(["init", "--infrastructure", &provider]).await?;
         let mut scene = Self { core, player: None, testbed, maas };
-        // The Deployments of Cluster API's own managers run nowhere; they are started beside.
+        // The Deployments of Cluster API's own managers do not run; the managers are started as processes instead.
         let options = CapiOptions { features: FEATURES, ..CapiOptions::new(core) };
         scene.testbed.start_cluster_api(&options).await?;
         scene.start_installed_manager().await?;
         Ok((scene, clusterctl))
     }
 
-    /// Writes the manager's credentials where document 001 has them.
+    /// Creates the manager's credentials Secret where document 001 specifies it.
     pub async fn give_credentials(&self, endpoint: &str, key: &str) -> anyhow::Result<()> {
         let metadata = |name: &str| json!({"name": name, "namespace": MANAGER_NAMESPACE});
         let objects = vec![
@@ -116,12 +114,12 @@ impl Scene {
         Ok(expected)
     }
 
-    /// The workload cluster alone: a plan may need its port.
+    /// Only the workload cluster: a plan may need its port.
     pub async fn expect_cluster(&self) -> anyhow::Result<Expected> {
         self.maas.expect_cluster(KubernetesVersion::V1_36).await
     }
 
-    /// The address of the first machine that runs.
+    /// The address of the first running machine.
     pub async fn first_address(&self) -> anyhow::Result<IpAddr> {
         let first = eventually_within(CLUSTER_PATIENCE, "a machine that runs", || async {
             let deployed = self.maas.taken().into_iter().find(|machine| machine.status == "Deployed" && machine.on);
@@ -130,7 +128,7 @@ impl Scene {
         self.explain(first.await).await
     }
 
-    /// Objects of Cluster API or of ours in the namespace of a plan.
+    /// Cluster API objects or our own in the namespace of a plan.
     pub fn objects(&self, plan: &ClusterPlan, kind: &str) -> anyhow::Result<Objects> {
         let (group, version) = match kind {
             kind if kind.starts_with("Maas") => (INFRASTRUCTURE, "v1beta1"),
@@ -141,8 +139,8 @@ impl Scene {
         Objects::within(&self.testbed, &plan.namespace, group, version, kind)
     }
 
-    /// Waits until exactly the machines of the plan are Running, their Nodes carry their provider IDs, and the control plane
-    /// is Ready.
+    /// Waits until exactly the machines of the plan are Running, their Nodes have their provider IDs, and the control
+    /// plane is Ready.
     pub async fn wait_running(&self, plan: &ClusterPlan, expected: &Expected) -> anyhow::Result<()> {
         let (machines, maas_machines) = (self.objects(plan, "Machine")?, self.objects(plan, "MaasMachine")?);
         let wanted = usize::try_from(plan.control_planes + plan.workers)?;
@@ -188,7 +186,7 @@ impl Scene {
         self.wait_nothing_left(plan).await
     }
 
-    /// Waits until nothing is left of a cluster that is being deleted, and MAAS is as it was before any.
+    /// Waits until nothing is left of a cluster that is being deleted, and MAAS is as it was before any cluster.
     pub async fn wait_nothing_left(&self, plan: &ClusterPlan) -> anyhow::Result<()> {
         self.wait_gone(plan).await?;
         let left = self.maas.leftovers();
@@ -225,8 +223,8 @@ impl Scene {
         Ok(found)
     }
 
-    /// Secrets that came out where they must not (S21): in the manager's log, in events or in our objects, or in what it
-    /// answers over HTTP.
+    /// Secrets that appear where they must not (S21): in the manager's log, in events, in our objects, or in its HTTP
+    /// responses.
     pub async fn secrets_seen(&self) -> anyhow::Result<Vec<String>> {
         let kinds = "events,maasclusters,maasmachines,leases";
         let places = [
@@ -236,7 +234,7 @@ impl Scene {
             ("/readyz", self.ask_manager("GET", "/readyz", "").await?),
             ("/healthz", self.ask_manager("GET", "/healthz", "").await?),
         ];
-        // The first is part of every key that a test invents, the others of every cloud-config of kubeadm.
+        // The first is part of every key that a test makes up, the others of every kubeadm cloud-config.
         let secrets = ["CANARY", "#cloud-config", "PRIVATE KEY", "bootstrapToken"];
         let seen = |(place, text): &(&str, String)| -> Vec<String> {
             secrets
@@ -248,18 +246,18 @@ impl Scene {
         Ok(places.iter().flat_map(seen).collect())
     }
 
-    /// Kills the manager's process as `kill -9` does. Its node starts it again a moment later.
+    /// Kills the manager's process as `kill -9` does. Its node restarts it a moment later.
     pub async fn kill_manager(&self) -> anyhow::Result<()> {
         let pod = manager_pod(&self.testbed).await?;
         let player = self.player.as_ref().context("there is no manager in this scene")?;
         for id in player.process_ids(MANAGER_NAMESPACE, &pod) {
-            // It may end by itself at the same moment.
+            // It may exit by itself at the same moment.
             let _ = std::process::Command::new("kill").args(["-9", &id.to_string()]).status()?;
         }
         Ok(())
     }
 
-    /// The manager's metrics, read as somebody who may.
+    /// The manager's metrics, read with an account that may read them.
     pub async fn metrics(&self) -> anyhow::Result<String> {
         let player = self.player.as_ref().context("there is no manager in this scene")?;
         let address = manager_address(&self.testbed, player, DIAGNOSTICS).await?;
@@ -269,7 +267,7 @@ impl Scene {
         Ok(text)
     }
 
-    /// Asks the manager over HTTP on the port of its probes.
+    /// Sends an HTTP request to the manager's health probe port.
     pub async fn ask_manager(&self, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
         let player = self.player.as_ref().context("there is no manager in this scene")?;
         let address = manager_address(&self.testbed, player, HEALTH).await?;
@@ -284,7 +282,7 @@ impl Scene {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// What the kubectl plugin prints, with a key of the user's own. Its exit code counts only where it printed no list:
+    /// The output of the kubectl plugin, with the user's own key. Its exit code only counts if it printed no list:
     /// `doctor` fails when it finds something.
     pub async fn plugin(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let output = tokio::process::Command::new(program("kubectl-maas")?)
@@ -299,20 +297,20 @@ impl Scene {
         if !printed.is_empty() {
             return Ok(printed);
         }
-        // That there is nothing to list is said as kubectl says it.
+        // An empty list is reported on standard error, as kubectl does.
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "kubectl maas failed: {said}");
         Ok(said)
     }
 
-    /// Everything that the manager has logged.
+    /// The manager's complete log.
     pub async fn manager_log(&self) -> anyhow::Result<String> {
         let pod = manager_pod(&self.testbed).await?;
         let player = self.player.as_ref().context("there is no manager in this scene")?;
         Ok(player.logs(MANAGER_NAMESPACE, &pod))
     }
 
-    /// Adds to an error what somebody who looks into it asks for first.
+    /// Adds to an error what is needed first to debug it.
     pub async fn explain<T>(&self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
         let Err(error) = outcome else { return outcome };
         let kinds = "clusters,machines,maasclusters,maasmachines,kubeadmcontrolplanes,machinedeployments";
@@ -331,7 +329,7 @@ impl Scene {
         )
     }
 
-    /// Ends everything in order.
+    /// Stops everything in order.
     pub async fn stop(mut self) {
         if let Some(player) = self.player.take() {
             player.stop().await;

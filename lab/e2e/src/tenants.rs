@@ -1,4 +1,4 @@
-//! Two managers side by side on one MAAS: each for one namespace, from the same manifests, with a MAAS user of its own.
+//! Two managers on one MAAS: each for one namespace, from the same manifests, with a MAAS user of its own.
 
 use std::ffi::OsStr;
 
@@ -11,12 +11,12 @@ use crate::scene::Scene;
 /// The namespace of the second manager.
 const SECOND: &str = "capmaas-second";
 const SECOND_KEY: &str = "secondconsumer:secondtoken:CANARYsecondsecret";
-/// The MAAS user of the second manager. The first has the one of every scene.
+/// The MAAS user of the second manager. The first uses the user of every scene.
 pub const SECOND_USER: &str = "second";
 /// The namespaces of the two teams, in the order of their managers.
 pub const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
-/// Our manifests once more, in another namespace and for another team.
+/// Our manifests, changed to another namespace and another team.
 fn for_another_team(mut object: Value) -> Option<Value> {
     let rename = |value: &mut Value| {
         if *value == json!("capmaas-system") {

@@ -1,10 +1,10 @@
-//! Every manifest in the book and every sample is one that the API server takes.
+//! The API server accepts every manifest in the book and every sample.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::{install_crds, repository};
 use capmaas_testbed::{CapiVersion, Testbed, parse_yaml};
 
-/// The YAML blocks of a page that hold whole objects.
+/// The YAML blocks of a page that contain whole objects.
 fn examples(text: &str) -> Vec<String> {
     let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("\n```"));
     blocks.map(|(block, _)| block.to_owned()).filter(|block| block.contains("apiVersion:")).collect()
@@ -20,7 +20,7 @@ async fn every_example_of_the_book_and_every_sample_is_accepted() {
         let path = entry.unwrap().path();
         let found = match path.extension().and_then(|extension| extension.to_str()) {
             Some("md") => examples(&std::fs::read_to_string(&path).unwrap()),
-            // The kinds of the Cluster API operator are not here.
+            // The CRDs of the Cluster API operator are not installed here.
             Some("yaml") if !path.ends_with("cluster-api-operator.yaml") => {
                 vec![std::fs::read_to_string(&path).unwrap()]
             }
@@ -29,7 +29,7 @@ async fn every_example_of_the_book_and_every_sample_is_accepted() {
         for example in found {
             for object in parse_yaml(&example).unwrap() {
                 if let Some(namespace) = object["metadata"]["namespace"].as_str() {
-                    // It may be there already.
+                    // It may exist already.
                     let _ = testbed.kubectl(["create", "namespace", namespace]).await;
                 }
             }

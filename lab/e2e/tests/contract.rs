@@ -1,5 +1,5 @@
-//! Every Cluster API core that we support reads what our kinds say: a hand-written status takes a Cluster and a Machine to
-//! `Provisioned`, through the real core manager under its own ServiceAccount.
+//! Every supported Cluster API core reads the status of our kinds: a hand-written status takes a Cluster and a Machine
+//! to `Provisioned`, through the real core manager under its own ServiceAccount.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::{Objects, install_crds};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const CORE: &str = "cluster.x-k8s.io";
 
-/// How one generation of cores writes and reads.
+/// How one generation of cores writes and reads objects.
 struct Dialect {
     core: CapiVersion,
-    /// The version of Cluster and Machine that a user writes.
+    /// The API version of Cluster and Machine that a user writes.
     version: &'static str,
     /// `status.failureDomains` as this core reads it on the MaasCluster.
     failure_domains: Value,
-    /// Where the Cluster says that its infrastructure is ready.
+    /// Where the Cluster reports that its infrastructure is ready.
     infrastructure_ready: &'static str,
 }
 
@@ -57,7 +57,7 @@ async fn hand_written_status_leads_to_provisioned(kubernetes: KubernetesVersion,
     let maas_machines = Objects::of(&testbed, INFRASTRUCTURE, "v1beta1", "MaasMachine").unwrap();
     let secrets = Objects::of(&testbed, "", "v1", "Secret").unwrap();
 
-    // A user writes a Cluster and a MaasCluster; core adopts the MaasCluster.
+    // A user creates a Cluster and a MaasCluster; core adopts the MaasCluster.
     maas_clusters.apply("c1", json!({ "spec": { "dnsDomain": "maas" } })).await.unwrap();
     let network = dialect.infrastructure_ref("MaasCluster", "c1");
     clusters.apply("c1", json!({ "spec": { "infrastructureRef": network } })).await.unwrap();
@@ -81,7 +81,7 @@ async fn hand_written_status_leads_to_provisioned(kubernetes: KubernetesVersion,
     clusters.wait("c1", "/spec/controlPlaneEndpoint", endpoint).await.unwrap();
     clusters.wait("c1", "/status/failureDomains", dialect.failure_domains.clone()).await.unwrap();
 
-    // A Machine with bootstrap data of its own needs no control plane provider.
+    // A Machine with its own bootstrap data needs no control plane provider.
     secrets
         .apply("m1-bootstrap", json!({ "type": "cluster.x-k8s.io/secret", "stringData": { "value": "#cloud-config" } }))
         .await
@@ -122,7 +122,7 @@ fn ready() -> Value {
 
 #[tokio::test]
 async fn cluster_api_v1_14_0_takes_a_hand_written_status_to_provisioned() {
-    // It asks for Kubernetes 1.33 or later, so the matrix of old versions leaves it out by name.
+    // It requires Kubernetes 1.33 or later, so the matrix of old versions excludes it by name.
     let newest = KubernetesVersion::V1_36;
     hand_written_status_leads_to_provisioned(newest, Dialect::new(CapiVersion::V1_14)).await;
 }

@@ -1,4 +1,4 @@
-//! `make deploy` and `make undeploy` into somebody's own cluster.
+//! `make deploy` and `make undeploy` in a user's own cluster.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::{Objects, manager_player, repository};
@@ -6,7 +6,7 @@ use capmaas_testbed::tools::ToolSet;
 use capmaas_testbed::{CapiVersion, KubernetesVersion, Testbed};
 use serde_json::json;
 
-/// Runs a script of hack/ with variables, as make does; answers whether it succeeded and what it said.
+/// Runs a script of hack/ with variables, as make does. Returns whether it succeeded, and its output.
 async fn hack(testbed: &Testbed, script: &str, variables: &[(&str, &str)]) -> (bool, String) {
     let tools =
         tokio::task::spawn_blocking(|| ToolSet::Kubernetes(KubernetesVersion::V1_36).ensure()).await.unwrap().unwrap();
@@ -42,7 +42,7 @@ async fn deployed_for_one_namespace_the_manager_needs_no_cluster_role() {
     ];
     assert_eq!(testbed.kubectl(image).await.unwrap(), "registry.example/capmaas/manager:v9");
 
-    // It runs with that: Ready, and at work in its namespace, but not in another.
+    // The manager runs: Ready, and working in its namespace, but not in another.
     let player = manager_player(&testbed).await.unwrap();
     let of = |namespace: &str| {
         Objects::within(&testbed, namespace, "infrastructure.cluster.x-k8s.io", "v1beta1", "MaasMachine").unwrap()
@@ -55,7 +55,7 @@ async fn deployed_for_one_namespace_the_manager_needs_no_cluster_role() {
     ours.wait_for_condition("m1", "Paused", "True").await.unwrap();
     assert!(theirs.get("m1").await.unwrap().get("status").is_none(), "another namespace's object is not looked at");
 
-    // Nothing is taken away while something of MAAS might be left behind.
+    // Nothing is removed while something might be left behind in MAAS.
     let (removed, said) = hack(&testbed, "undeploy", &[("NAMESPACE", "team-a")]).await;
     assert!(!removed && said.contains("nobody would release their machines"), "{said}");
     ours.merge("m1", json!({"metadata": {"finalizers": null}})).await.unwrap();
@@ -103,7 +103,7 @@ async fn kubernetes_1_29_gets_everything_but_the_policies_that_it_does_not_serve
         ])
         .await
         .unwrap();
-    // Another release, by the same command.
+    // Another release, with the same command.
     let (again, said) =
         hack(&testbed, "deploy", &[("TIMEOUT", "0"), ("IMAGE", "registry.example/capmaas/manager:v10")]).await;
     assert!(again && said.contains("has its MAAS credentials"), "{said}");

@@ -1,4 +1,4 @@
-//! The Helm chart, judged and installed by the real helm.
+//! The Helm chart, linted and installed by the real helm.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const REGISTRY: &str = "registry.example/capmaas";
 const TAG: &str = "v1";
 
-/// Runs helm; answers whether it succeeded and what it said.
+/// Runs helm. Returns whether it succeeded, and its output.
 async fn helm(testbed: &Testbed, arguments: &[&str]) -> (bool, String) {
     let program = tokio::task::spawn_blocking(|| ToolSet::Helm.ensure()).await.unwrap().unwrap().program("helm");
     let home = testbed.sandbox().dir().join("helm");
@@ -29,7 +29,7 @@ async fn helm(testbed: &Testbed, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), said)
 }
 
-/// Objects by kind, namespace and name, without those that the chart has elsewhere.
+/// Objects by kind, namespace and name, without the kinds that are not among the chart's templates.
 fn by_name(yaml: &str) -> BTreeMap<String, Value> {
     let name = |object: &Value| {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -41,7 +41,7 @@ fn by_name(yaml: &str) -> BTreeMap<String, Value> {
     objects.filter(is_part).map(|object| (name(&object), object)).collect()
 }
 
-/// What kustomize makes of folders of config, with the images of this test.
+/// The output of kustomize for folders of config, with the images of this test.
 async fn shipped(testbed: &Testbed, folders: &[&str]) -> BTreeMap<String, Value> {
     let mut all = String::new();
     for folder in folders {
@@ -67,7 +67,7 @@ fn options<'a>(more: &[&'a str]) -> Vec<&'a str> {
 async fn helm_installs_what_config_holds_upgrades_rolls_back_and_leaves_objects() {
     let testbed = Testbed::builder().cluster_api(Some(CapiVersion::V1_14)).start().await.unwrap();
 
-    // Without a registry nothing is installed, and a sentence says why.
+    // Without a registry nothing is installed, and a message explains why.
     let (done, said) = helm(&testbed, &["install", "capmaas", "charts/capmaas", "--dry-run=client"]).await;
     assert!(!done && said.contains("image.registry is missing: say where the images are"), "{said}");
 
@@ -88,7 +88,7 @@ async fn helm_installs_what_config_holds_upgrades_rolls_back_and_leaves_objects(
     assert!(installed.remove("ConfigMap capmaas-system/capmaas-config").is_some());
     assert_eq!(installed, shipped(&testbed, &["default", "policy"]).await);
 
-    // The manager runs and is at work.
+    // The manager runs and works.
     let player = manager_player(&testbed).await.unwrap();
     let machines = Objects::of(&testbed, "infrastructure.cluster.x-k8s.io", "v1beta1", "MaasMachine").unwrap();
     let machine = json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "c1"}, "annotations": {"cluster.x-k8s.io/paused": ""}},
@@ -96,7 +96,7 @@ async fn helm_installs_what_config_holds_upgrades_rolls_back_and_leaves_objects(
     machines.apply("m1", machine).await.unwrap();
     machines.wait_for_condition("m1", "Paused", "True").await.unwrap();
 
-    // Another setting and back again; the manager runs each time.
+    // Another setting and back; the manager runs each time.
     let arguments = || async {
         let path = "jsonpath={.items[*].spec.template.spec.containers[*].args}";
         testbed.kubectl(["get", "deployments", "-n", "capmaas-system", "-o", path]).await.unwrap()

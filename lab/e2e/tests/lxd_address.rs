@@ -1,5 +1,5 @@
-//! Addresses of VMs on real parts: fixed ones, one for each machine of a template, one that somebody holds; an endpoint of
-//! the user.
+//! Addresses of VMs on real components: fixed ones, one per machine of a template, one that is already taken; an
+//! endpoint provided by the user.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ fn vm_with(field: &str, value: Value) -> Value {
     spec
 }
 
-/// An address of the machines' network outside of every range.
+/// An address of the machines' network outside every range.
 fn free_address(scene: &Scene, last: u8) -> IpAddr {
     let network = scene.maas.control().with_model(|model| {
         let mut cidrs = model.db.subnets.values().map(|subnet| subnet.cidr.to_string());

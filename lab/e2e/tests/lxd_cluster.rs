@@ -1,5 +1,5 @@
-//! The other main job on real parts: a control plane of VMs on LXD hosts in three zones comes up through Cluster API, our
-//! manager from its manifests and MAAS, and goes without leaving anything in MAAS or LXD.
+//! The second main use case on real components: a control plane of VMs on LXD hosts in three zones comes up through
+//! Cluster API, our manager from its manifests and MAAS, and is deleted without leaving anything in MAAS or LXD.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ async fn three_lxd_control_planes_spread_over_three_zones_and_leave_nothing_behi
         let found = found.unwrap_or_else(|| panic!("{id} is none of {vms:?}"));
         assert_eq!(object["status"]["lxdHost"], json!(found.host), "{object}");
     }
-    // Each was composed, allocated and deployed once, and the name leads to all of them.
+    // Each was composed, allocated and deployed once, and the name resolves to all of them.
     let counts = ["compose", "allocate", "deploy"].map(|kind| scene.maas.effective(kind));
     assert_eq!(counts, [3, 3, 3]);
     let control_plane = scene.control_plane_addresses(&plan).await.unwrap();
@@ -48,7 +48,7 @@ async fn three_lxd_control_planes_spread_over_three_zones_and_leave_nothing_behi
     scene.stop().await;
 }
 
-/// `kubectl maas` shows the hosts by zone with how full they are, the VMs on them, and why each is where it is.
+/// `kubectl maas` shows the hosts by zone with their utilization, the VMs on them, and why each VM is where it is.
 async fn told_by_the_plugin(scene: &Scene) {
     let dead = json!({"name": "dead", "power_address": "10.99.0.9:8443", "zone": "az2", "discovered": false});
     scene.maas.arrange(json!([{"vm_host": dead}])).unwrap();

@@ -1,5 +1,5 @@
-//! A host dies with a part of a running cluster on it, on real parts: Cluster API replaces the VM elsewhere, the cluster's name
-//! follows, and what was on the host is cleared away when it comes back.
+//! A host fails with part of a running cluster on it, on real components: Cluster API replaces the VM elsewhere, the
+//! cluster's DNS name follows, and the VM on the host is removed when the host comes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ fn published(scene: &Scene) -> Vec<IpAddr> {
     scene.maas.records().into_values().flatten().collect()
 }
 
-/// Waits until so many VMs run that are not on the dead host.
+/// Waits until this many VMs run that are not on the failed host.
 async fn replaced(scene: &Scene, lost: &VmFacts, count: usize) -> Vec<VmFacts> {
     let replaced = eventually_within(PATIENCE, "another VM in its place", || async {
         let vms = scene.maas.vms();
@@ -45,7 +45,7 @@ async fn replaced(scene: &Scene, lost: &VmFacts, count: usize) -> Vec<VmFacts> {
     others
 }
 
-/// What was on the dead host is owed; the host comes back, and the VM that nobody wants any more goes.
+/// The VM on the failed host is still to be removed; the host comes back, and the VM is deleted.
 async fn debt_is_paid(scene: &Scene, plan: &ClusterPlan, lost: &VmFacts) {
     let clusters = scene.objects(plan, "MaasCluster").unwrap();
     let owed = clusters.get(&plan.name).await.unwrap()["metadata"]["annotations"][DEBTS].clone();
@@ -65,8 +65,8 @@ async fn debt_is_paid(scene: &Scene, plan: &ClusterPlan, lost: &VmFacts) {
 
 #[tokio::test]
 async fn s16_a_host_dies_with_a_control_plane_on_it_which_comes_up_elsewhere_and_the_debt_is_paid_when_it_returns() {
-    // The newest release whose KubeadmControlPlane replaces machines of a cluster with an etcd outside: 1.14 asks for the
-    // members of an etcd of its own first, and waits for ever where there is none.
+    // The newest release whose KubeadmControlPlane replaces machines of a cluster with external etcd: 1.14 first asks
+    // for the members of a stacked etcd, and waits forever where there is none.
     let scene = Scene::start(CapiVersion::V1_10).await.unwrap();
     scene.maas.add_hosts(2).unwrap();
     let networks = scene.maas.add_second_network().unwrap();
@@ -107,7 +107,7 @@ async fn s16_a_host_dies_with_a_worker_on_it_which_comes_up_elsewhere_and_the_de
     let expected = scene.create(&plan).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
     let name = published(&scene);
-    // The workers are on two hosts; the control plane is on one of these at most.
+    // The workers are on two hosts; the control plane is on at most one of these.
     let (control_plane, workers): (Vec<VmFacts>, Vec<VmFacts>) =
         scene.maas.vms().into_iter().partition(|vm| vm.addresses.iter().any(|address| name.contains(address)));
     let lost = workers.into_iter().find(|worker| worker.host != control_plane[0].host).unwrap();
@@ -125,7 +125,7 @@ async fn s16_a_host_dies_with_a_worker_on_it_which_comes_up_elsewhere_and_the_de
 async fn s16_a_host_dies_before_its_vm_is_of_use_and_another_one_takes_over_without_anybody_elses_help() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     scene.maas.add_hosts(1).unwrap();
-    // MAAS takes no deployment until the host is dead, so that the VM is ours and not more.
+    // MAAS accepts no deployment until the host has failed, so that the VM is allocated to us but not yet deployed.
     let busy = json!({"match": {"kind": "machine.deploy"}, "do": "status", "status": 503, "times": 0});
     scene.maas.control().add_fault(serde_json::from_value::<FaultRule>(busy).unwrap());
     let plan = ClusterPlan { machine: vm(), ..ClusterPlan::new(scene.core, "c1") };

@@ -1,4 +1,5 @@
-//! The life of clusters with VMs on real parts: one VM, metal and VMs side by side, scaling, upgrades, filters, a full zone.
+//! The lifecycle of clusters with VMs on real components: one VM, metal and VMs side by side, scaling, upgrades,
+//! filters, a full zone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
 use serde_json::{Value, json};
 
-/// A VM with more in its spec.
+/// A VM with additional fields in its spec.
 fn vm_with(more: &Value) -> Value {
     let mut spec = vm();
     for (key, value) in more.as_object().unwrap() {
@@ -29,7 +30,7 @@ async fn one_lxd_control_plane_with_metal_workers_and_one_metal_control_plane_wi
     let expected = scene.create(&lxd).await.unwrap();
     scene.wait_running(&lxd, &expected).await.unwrap();
     assert_eq!((scene.maas.vms().len(), scene.maas.taken().len()), (1, 2));
-    // A second control-plane machine and a third that are metal: one control plane of both.
+    // Two more control-plane machines that are metal: one control plane of both kinds.
     let control_planes = scene.objects(&lxd, "KubeadmControlPlane").unwrap();
     let metal = ClusterPlan { machine: json!({}), ..ClusterPlan::new(scene.core, "c1") };
     scene.testbed.apply_objects(vec![metal.template("c1-metal", &metal.version)]).await.unwrap();
@@ -115,7 +116,7 @@ async fn pools_and_failure_domains_bind_and_a_full_zone_is_said_until_there_is_r
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     scene.maas.add_hosts(1).unwrap();
     scene.maas.add_host("host-of-the-team", "az2", "team").unwrap();
-    // Only one host is in the pool, whatever room the others have.
+    // Only one host is in the pool, whatever capacity the others have.
     let pool = ClusterPlan { machine: vm_with(&json!({"resourcePool": "team"})), ..ClusterPlan::new(scene.core, "c1") };
     let expected = scene.create(&pool).await.unwrap();
     scene.wait_running(&pool, &expected).await.unwrap();
@@ -123,7 +124,7 @@ async fn pools_and_failure_domains_bind_and_a_full_zone_is_said_until_there_is_r
     assert_eq!((vms[0].host.as_str(), vms[0].pool.as_str()), ("host-of-the-team", "team"));
     scene.delete(&pool).await.unwrap();
 
-    // A zone is full: all its memory belongs to a VM of somebody else. The others have room, and are not asked for.
+    // A zone is full: another user's VM takes all its memory. The others have capacity but are not requested.
     scene
         .maas
         .arrange(json!([{"machine": {"hostname": "somebodys", "vm_host": "host-az1-1", "cpu_count": 1, "memory": 15872,
@@ -151,7 +152,7 @@ async fn pools_and_failure_domains_bind_and_a_full_zone_is_said_until_there_is_r
     });
     scene.explain(said.await).await.unwrap();
     assert_eq!(scene.maas.vms().iter().filter(|vm| vm.hostname != "somebodys").count(), 0);
-    // Another host in that zone: within half a minute it is found.
+    // Another host in that zone is found within half a minute.
     scene.maas.add_host("host-az1-2", "az1", "default").unwrap();
     scene.wait_running(&full, &expected).await.unwrap();
     assert!(scene.maas.vms().iter().any(|vm| vm.host == "host-az1-2"), "{:?}", scene.maas.vms());

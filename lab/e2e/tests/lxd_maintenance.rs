@@ -1,5 +1,5 @@
-//! LXD hosts in maintenance, on real parts: Cluster API replaces the machines of control planes on other hosts, one at a time, while the
-//! manager is killed again and again.
+//! LXD hosts in maintenance, on real components: Cluster API replaces the control-plane machines on other hosts, one at
+//! a time, while the manager is killed repeatedly.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
 use serde_json::json;
 
-/// What a control plane may miss at any time.
+/// The most that a control plane may be missing at any time.
 fn one_of(cluster: &str) -> BTreeMap<String, usize> {
     BTreeMap::from([(cluster.to_owned(), 1)])
 }
@@ -40,7 +40,7 @@ async fn a_tag_empties_a_host_but_for_the_only_machine_of_a_control_plane(core: 
     let hosts = scene.plugin(&["maintenance", "status", "-A"]).await.unwrap();
     assert!(hosts.contains("cluster c2/c2"), "{hosts}");
 
-    // A person takes the tag off: nobody is concerned any more.
+    // A user removes the tag: the evacuation ends.
     scene.maas.arrange(json!([{"machine": {"hostname": host, "tags": []}}])).unwrap();
     wait_said(&scene, &one, ("MaasCluster", "c2"), ("NotEvacuating", "")).await.unwrap();
     assert_eq!(scene.secrets_seen().await.unwrap(), Vec::<String>::new());
@@ -63,7 +63,7 @@ async fn s30_a_tag_empties_a_host_under_the_old_contract() {
 #[tokio::test]
 async fn s30_without_room_consent_or_the_right_nothing_is_deleted_and_it_goes_on_when_there_is() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
-    // Three hosts with room for one such VM each.
+    // Three hosts with capacity for one such VM each.
     scene.maas.add_hosts(1).unwrap();
     let mut machine = vm();
     machine["minMemory"] = json!(12288);
@@ -79,13 +79,13 @@ async fn s30_without_room_consent_or_the_right_nothing_is_deleted_and_it_goes_on
     };
     waits("no room").await;
 
-    // Room comes, but the owner of the cluster does it himself.
+    // There is capacity, but the cluster's owner evacuates it manually.
     let clusters = scene.objects(&plan, "MaasCluster").unwrap();
     clusters.merge("c1", json!({"spec": {"evacuation": "Manual"}})).await.unwrap();
     scene.maas.add_host("host-new", "az1", "default").unwrap();
     waits("evacuation: Manual").await;
 
-    // He agrees, and the operator has left the right out.
+    // The owner agrees, but the operator has not granted the permission.
     scene.testbed.kubectl(["delete", "clusterrolebinding", "capmaas-evacuation"]).await.unwrap();
     clusters.merge("c1", json!({"spec": {"evacuation": null}})).await.unwrap();
     waits("may not delete the Machine").await;

@@ -1,5 +1,5 @@
-//! `kubectl maas maintenance` on real parts: a host with machines of a control plane and of a MachineDeployment is emptied, and everything
-//! that tells of it tells the same.
+//! `kubectl maas maintenance` on real components: a host with machines of a control plane and of a MachineDeployment is
+//! evacuated, and all reports about it agree.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
 use serde_json::{Value, json};
 
-/// A host that has machines of both, the control plane and the workers.
+/// A host with machines of both the control plane and the workers.
 async fn host_of_both(scene: &Scene, plan: &ClusterPlan) -> String {
     let all = machines(scene, plan).await.unwrap();
     let hosts = |leads: bool| -> BTreeSet<String> {
@@ -27,12 +27,12 @@ async fn host_of_both(scene: &Scene, plan: &ClusterPlan) -> String {
     hosts(true).intersection(&hosts(false)).next().expect("no host has both").clone()
 }
 
-/// What the plugin answers to programs.
+/// The JSON output of the plugin.
 async fn answer(scene: &Scene, arguments: &[&str]) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&scene.plugin(&[arguments, &["--json"]].concat()).await?)?)
 }
 
-/// The commands tell what the objects and MAAS say, and what a person can do.
+/// The commands report what the objects and MAAS show, and what a user can do.
 async fn the_commands_tell(scene: &Scene, hosts: &ClusterPlan, (host, object): (&str, &str)) {
     let (_, message) = said(scene, hosts, "MaasMachine", object).await.unwrap();
     let told = answer(scene, &["maintenance", "status", "-A"]).await.unwrap();
@@ -55,7 +55,8 @@ async fn the_commands_tell(scene: &Scene, hosts: &ClusterPlan, (host, object): (
     assert!(metrics.contains("capmaas_evacuation_machines_deleted_total 1\n"), "{metrics}");
 }
 
-/// The page shows the maintenance of the host, what is left there and whose it is, as the objects and MAAS have it.
+/// The page shows the maintenance of the host, what is left there and who owns it, in agreement with the objects and
+/// MAAS.
 async fn the_page_tells(
     scene: &Scene,
     page: &Page,
@@ -84,7 +85,7 @@ async fn the_page_tells(
     Ok(())
 }
 
-/// Nothing is left of the maintenance of a host.
+/// Nothing is left of a host's maintenance.
 async fn is_over(scene: &Scene, hosts: &ClusterPlan, (host, object): (&str, &str)) -> anyhow::Result<()> {
     let tags = scene.maas.host_tags(host)?;
     ensure!(!tags.contains(&TAG.to_owned()), "the VM host has the tags {tags:?}");
@@ -112,7 +113,7 @@ async fn s30_s31_a_command_empties_a_host_as_max_unavailable_allows_and_everythi
     let arguments = ["maintenance", "start", &host, "--reason", "new fans", "-n", "hosts"];
     let told = scene.plugin(&arguments).await.unwrap();
     assert!(told.starts_with(&format!("hosts/{object} is in maintenance: ")), "{told}");
-    // The control plane's machine goes. A MachineDeployment may miss none unless it says so.
+    // The control-plane machine is deleted. A MachineDeployment must not be missing any machine unless it allows that.
     wait_said(&scene, &hosts, ("MaasMachine", &object), ("EvacuationWaiting", "1 VM left")).await.unwrap();
     let (_, message) = said(&scene, &hosts, "MaasMachine", &object).await.unwrap();
     assert!(message.contains("MachineDeployment c1-md may not miss a machine"), "{message}");
@@ -141,7 +142,7 @@ async fn s30_s31_a_command_empties_a_host_as_max_unavailable_allows_and_everythi
     assert!(told.contains("is not in maintenance any more"), "{told}");
     let over = eventually("the maintenance is over", || is_over(&scene, &hosts, (&host, &object)));
     scene.explain(over.await).await.unwrap();
-    // It takes VMs again, and is the emptiest of all.
+    // It accepts VMs again, and is the emptiest of all.
     plan.workers = 4;
     deployments.merge("c1-md", json!({"spec": {"replicas": 4}})).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();

@@ -1,5 +1,5 @@
-//! A host that is in maintenance by its annotation dies in the middle, on real parts: whoever was on its way goes on, whoever was not is
-//! left to the health check, and what is left on the host goes when it comes back.
+//! A host in maintenance by its annotation fails during the evacuation, on real components: replacements in progress
+//! continue, other machines are left to the health check, and what is left on the host is deleted when it comes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 const DEBTS: &str = "infrastructure.cluster.x-k8s.io/vm-debts";
 
-/// A worker of the host cluster: the API server of that cluster goes on without it.
+/// A worker of the host cluster, whose API server continues without it.
 async fn worker(scene: &Scene, hosts: &ClusterPlan) -> String {
     let all = machines(scene, hosts).await.unwrap();
     let works = |it: &&Value| it["metadata"]["labels"].get("cluster.x-k8s.io/control-plane").is_none();
@@ -32,7 +32,7 @@ async fn debts(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<Value> {
 
 #[tokio::test]
 async fn s16_s30_a_host_dies_while_it_is_emptied_and_its_vms_come_up_elsewhere_all_the_same() {
-    // The newest release whose KubeadmControlPlane replaces machines of a cluster with an etcd outside.
+    // The newest release whose KubeadmControlPlane replaces machines of a cluster with external etcd.
     let scene = Scene::start(CapiVersion::V1_10).await.unwrap();
     let (hosts, _) = host_cluster(&scene, 1, 2).await.unwrap();
     let (first, second) = (guest(&scene, "g1", 3).await.unwrap(), guest(&scene, "g2", 3).await.unwrap());
@@ -46,7 +46,7 @@ async fn s16_s30_a_host_dies_while_it_is_emptied_and_its_vms_come_up_elsewhere_a
     let ([going], [held]) = (going.as_slice(), held.as_slice()) else { panic!("on {host}: {going:?}, {held:?}") };
     let lost: Vec<String> = scene.maas.vms().into_iter().filter(|vm| vm.host == host).map(|vm| vm.hostname).collect();
 
-    // One is on its way and gets no further; the other one is held.
+    // One replacement is in progress and blocked; the other machine is held.
     let recorder = Recorder::start(&scene, &[&first, &second]).unwrap();
     annotate(&scene, &first, "Machine", going, (HOOK, Some(""))).await.unwrap();
     annotate(&scene, &second, "Machine", held, (HOLD, Some(""))).await.unwrap();
@@ -59,7 +59,7 @@ async fn s16_s30_a_host_dies_while_it_is_emptied_and_its_vms_come_up_elsewhere_a
     annotate(&scene, &first, "Machine", going, (HOOK, None)).await.unwrap();
     annotate(&scene, &second, "Machine", held, (HOLD, None)).await.unwrap();
     wait_left(&scene, &first, &host).await.unwrap();
-    // A machine without power is not well, so it is not for us to delete it.
+    // A machine without power is unhealthy, so it is not ours to delete.
     let words = format!("waits because the Machine {held} is not well");
     wait_said(&scene, &hosts, ("MaasMachine", &object), ("EvacuationWaiting", &words)).await.unwrap();
     wait_looks(&scene, 3).await.unwrap();
@@ -70,7 +70,7 @@ async fn s16_s30_a_host_dies_while_it_is_emptied_and_its_vms_come_up_elsewhere_a
     let most = BTreeMap::from([("g1".to_owned(), 1), ("g2".to_owned(), 1)]);
     assert_eq!(recorder.end().await.unwrap(), most, "what was missing at the same time");
 
-    // Nobody turns on what is in maintenance, so what was on it is still there, and owed.
+    // Nothing powers on a host in maintenance, so what was on it still exists and is still to be removed.
     let off = scene.maas.machines().into_iter().find(|machine| machine.hostname == host).unwrap();
     assert!(!off.on, "{off:?}");
     let instances = scene.maas.instances();

@@ -1,4 +1,5 @@
-//! `clusterctl move` while a host is being emptied, on real parts: nothing changes in MAAS, and the new manager goes on where the old one was.
+//! `clusterctl move` while a host is being evacuated, on real components: nothing changes in MAAS, and the new manager
+//! continues where the old one stopped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ async fn s15_s30_a_move_while_a_host_is_emptied_changes_nothing_and_the_new_mana
     from.wait_running(&plan, &expected).await.unwrap();
     let (to, _) = Scene::start_by_clusterctl(maas.clone()).await.unwrap();
 
-    // A Machine is being deleted, and a hook keeps it from going any further.
+    // A Machine is being deleted, and a hook blocks its deletion.
     let host = hosts_of(&from, &plan).await.unwrap().pop_first().unwrap();
     let object = object_of(&from, &hosts, &host).await.unwrap();
     let going = on_host(&from, &plan, &host).await.unwrap().pop().unwrap();
@@ -31,14 +32,14 @@ async fn s15_s30_a_move_while_a_host_is_emptied_changes_nothing_and_the_new_mana
     wait_going(&from, &plan, &going).await.unwrap();
     assert!(maas.host_tags(&host).unwrap().contains(&TAG.to_owned()));
 
-    // First the hosts, then those who are on them: for a while each manager has a part of it.
+    // First the hosts, then the clusters on them: for a while each manager has a part.
     let before = maas.mutations().len();
     let kubeconfig = to.testbed.kubeconfig_path().display().to_string();
     clusterctl.run(["move", "-n", "hosts", "--to-kubeconfig", &kubeconfig]).await.unwrap();
     to.wait_running(&hosts, &below).await.unwrap();
     wait_said(&to, &hosts, ("MaasMachine", &object), ("EvacuationWaiting", "1 VM left")).await.unwrap();
     clusterctl.run(["move", "-n", "g1", "--to-kubeconfig", &kubeconfig]).await.unwrap();
-    // What was being deleted is a Machine like any other after a move, so it is deleted once more.
+    // A Machine that was being deleted is an ordinary Machine after a move, so it is deleted again.
     wait_going(&to, &plan, &going).await.unwrap();
     wait_looks(&to, 3).await.unwrap();
     assert_eq!(maas.mutations().len(), before, "{:#?}", &maas.mutations()[before..]);

@@ -1,5 +1,5 @@
-//! A cluster of LXD hosts is upgraded on real parts while control planes of other clusters run on them, and the manager is killed all the
-//! while.
+//! A cluster of LXD hosts is upgraded on real components while control planes of other clusters run on them, and the
+//! manager is killed repeatedly.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
 use serde_json::{Value, json};
 
-/// Three hosts, one after the other: each needs a new machine first, then three VMs go from it, then it is given back.
+/// Three hosts, one after the other: each needs a new machine first, then three VMs leave it, then it is released.
 const PATIENCE: Duration = Duration::from_secs(1800);
 const GUESTS: [&str; 3] = ["g1", "g2", "g3"];
 
@@ -30,7 +30,7 @@ async fn is_upgraded(
     expected: &Expected,
     old: &BTreeSet<String>,
 ) -> anyhow::Result<()> {
-    // The agents of new hosts do their work meanwhile.
+    // Meanwhile the agents of new hosts set them up.
     become_hosts(scene, hosts, expected).await?;
     let status = scene.objects(hosts, "KubeadmControlPlane")?.get("hosts-cp").await?["status"].clone();
     ensure!(status["upToDateReplicas"] == 3 && status["replicas"] == 3, "{status}");

@@ -1,5 +1,5 @@
-//! Two managers, each for one namespace, place VMs on the LXD hosts of one MAAS at once. Neither sees what the other has in
-//! mind; only MAAS knows both.
+//! Two managers, each for one namespace, place VMs on the LXD hosts of one MAAS at the same time. Neither sees the
+//! other's plans; only MAAS knows both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use capmaas_e2e::tenants::{SECOND_USER, TEAMS, two_managers};
 use capmaas_testbed::CapiVersion;
 use serde_json::json;
 
-/// The addresses that the name of a cluster leads to.
+/// The addresses that a cluster's name resolves to.
 fn published(scene: &Scene, cluster: &str) -> Vec<IpAddr> {
     let records = scene.maas.records();
     let found: Vec<_> = records.into_iter().filter(|(name, _)| name.starts_with(&format!("{cluster}-"))).collect();
@@ -24,12 +24,12 @@ fn published(scene: &Scene, cluster: &str) -> Vec<IpAddr> {
 #[tokio::test]
 async fn two_managers_that_fill_the_same_hosts_at_once_share_no_place_no_name_and_no_address() {
     let scene = two_managers(CapiVersion::V1_14).await.unwrap();
-    // Six hosts with room for one such VM each, and six VMs: whoever takes a place first has it, and all find one.
+    // Six hosts with capacity for one such VM each, and six VMs: the first to take a host gets it, and all find one.
     scene.maas.add_hosts(2).unwrap();
     let networks = scene.maas.add_second_network().unwrap();
     let mut machine = vm_in_two_networks([&networks[0], &networks[1]]);
     machine["minMemory"] = json!(12288);
-    // One team says in a ConfigMap of its namespace where its clusters are reached, the other in the spec.
+    // One team sets the addresses of its clusters in a ConfigMap of its namespace, the other in the spec.
     let config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "maas-preferred-subnet", "namespace": TEAMS[0]},
@@ -63,7 +63,7 @@ async fn two_managers_that_fill_the_same_hosts_at_once_share_no_place_no_name_an
         assert!(reached[0].to_string().starts_with(prefix), "{cluster} is reached at {reached:?}, not in {network}");
     }
 
-    // Each goes by itself, and takes nothing of the other along.
+    // Each is deleted by itself, without affecting the other.
     scene.objects(&a, "Cluster").unwrap().delete("a1").await.unwrap();
     scene.wait_gone(&a).await.unwrap();
     let left = scene.maas.vms();

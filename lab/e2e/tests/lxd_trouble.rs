@@ -1,4 +1,4 @@
-//! VMs in trouble on real parts: hosts that fail and others that take over, a thief, a manager that is killed.
+//! VMs with failures on real components: hosts that fail and others that take over, a thief, a manager that is killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use anyhow::{Context as _, ensure};
@@ -10,7 +10,7 @@ use capmaas_testbed::CapiVersion;
 use maas_sim::faults::FaultRule;
 use serde_json::json;
 
-/// Lets the first VM that MAAS has fail at a step, and tells on which host it was.
+/// Makes the first VM in MAAS fail at a step, and returns its host.
 async fn fail_first_vm(scene: &Scene, step: &str) -> String {
     let first = eventually("a VM", || async {
         let vm = scene.maas.vms().into_iter().next().context("there is none")?;
@@ -20,7 +20,7 @@ async fn fail_first_vm(scene: &Scene, step: &str) -> String {
     scene.explain(first.await).await.unwrap()
 }
 
-/// The one VM of a cluster, wherever it ended.
+/// The one VM of a cluster, on whichever host.
 async fn runs_elsewhere(scene: &Scene, plan: &ClusterPlan, port: &capmaas_e2e::maas::Expected, failed: &str) {
     scene.wait_running(plan, port).await.unwrap();
     let cleaned = eventually("what failed is cleaned up", || async {
@@ -63,7 +63,7 @@ async fn a_vm_whose_deployment_fails_is_removed_and_another_host_takes_over() {
     scene.stop().await;
 }
 
-/// A VM that our manager has made is not commissioned. One that MAAS finds in LXD after its own death is.
+/// A VM composed by our manager is not commissioned. One that MAAS discovers in LXD after a crash of its own is.
 #[tokio::test]
 async fn a_vm_that_fails_commissioning_after_maas_died_under_it_is_removed_and_another_host_takes_over() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_vm_that_fails_commissioning_after_maas_died_under_it_is_removed_and_a
     });
     let orphan = scene.explain(orphan.await).await.unwrap();
     assert!(scene.maas.vms().is_empty(), "{:?}", scene.maas.vms());
-    // A person has MAAS look at the hosts again: it finds the VM, and commissions it.
+    // A user refreshes the hosts in MAAS: it discovers the VM and commissions it.
     for host in ["host-az1-1", "host-az2-1", "host-az3-1"] {
         scene.maas.refresh_host(host).unwrap();
     }
@@ -110,7 +110,7 @@ async fn s10_a_vm_that_somebody_takes_first_is_left_to_him_and_another_is_compos
     assert_eq!(scene.maas.vms().len(), 2);
     scene.objects(&plan, "Cluster").unwrap().delete("c1").await.unwrap();
     scene.wait_gone(&plan).await.unwrap();
-    // What was stolen stays the thief's.
+    // A stolen VM stays with the thief.
     assert_eq!(stolen(&scene), ["Allocated"]);
     assert_eq!(scene.maas.vms().len(), 1);
     scene.stop().await;

@@ -1,5 +1,5 @@
-//! The manager runs from the manifests that we ship: its Deployment, its flags and probes, and the rights of its
-//! ServiceAccount, nothing more.
+//! The manager runs from the shipped manifests: its Deployment, flags and probes, and only the permissions of its
+//! ServiceAccount.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ async fn the_shipped_deployment_keeps_paused_true_with_the_shipped_rights() {
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(maas_machines.get("m1").await.unwrap()["metadata"]["resourceVersion"], before);
 
-    // Its metrics are for those whom Kubernetes lets read them.
+    // Its metrics need authorization by Kubernetes.
     let address = manager_address(&testbed, &player, DIAGNOSTICS).await.unwrap();
     let (status, told) = scrape(&address, None).await.unwrap();
     assert_eq!(status, 401, "{told}");
@@ -66,14 +66,14 @@ async fn the_shipped_deployment_keeps_paused_true_with_the_shipped_rights() {
     let (status, metrics) = scrape(&address, Some(&token)).await.unwrap();
     assert!(status == 200 && metrics.contains("capmaas_reconciles_total"), "{status}: {metrics}");
 
-    // What the ServiceAccount may not do, it cannot do.
+    // The ServiceAccount has no other permissions.
     let client = testbed.service_account_client("capmaas-system", "capmaas-manager").await.unwrap();
     let secrets = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
     let secrets: Api<DynamicObject> = Api::namespaced_with(client, "default", &secrets);
     let sentence = refusal(secrets.list(&ListParams::default()).await.map_err(Into::into)).unwrap();
     assert!(sentence.contains("secrets is forbidden"), "{sentence}");
 
-    // It stops when it is told to, within its grace period.
+    // It stops on request, within its grace period.
     testbed
         .kubectl(["scale", "-n", "capmaas-system", "deployment/capmaas-controller-manager", "--replicas=0"])
         .await
@@ -94,7 +94,7 @@ async fn the_shipped_deployment_keeps_paused_true_with_the_shipped_rights() {
     testbed.stop().await;
 }
 
-/// Everything that a client may do in a namespace, one line each: `verb group/resource name`.
+/// All permissions of a client in a namespace, one line each: `verb group/resource name`.
 async fn rights(client: &Client, namespace: &str) -> BTreeSet<String> {
     let kind = GroupVersionKind::gvk("authorization.k8s.io", "v1", "SelfSubjectRulesReview");
     let resource = ApiResource::from_gvk_with_plural(&kind, "selfsubjectrulesreviews");

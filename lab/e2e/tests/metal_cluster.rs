@@ -1,5 +1,5 @@
-//! The main job on real parts: a metal cluster comes up through Cluster API, our manager from its manifests and MAAS, and goes
-//! without leaving anything.
+//! The main use case on real components: a metal cluster comes up through Cluster API, our manager from its manifests
+//! and MAAS, and is deleted without leaving anything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::cluster::ClusterPlan;
@@ -21,7 +21,7 @@ async fn a_metal_cluster_with_a_worker_runs_and_leaves_nothing_behind() {
     let asked = ListParams::default().labels("topology.kubernetes.io/region=north,example.com/rack=r7");
     assert_eq!(nodes.list(&asked).await.unwrap().items.len(), 1, "the worker's labels, on the worker alone");
 
-    // Each machine was asked for once and deployed once, and the name leads to the control plane.
+    // Each machine was allocated once and deployed once, and the name resolves to the control plane.
     assert_eq!((scene.maas.effective("allocate"), scene.maas.effective("deploy")), (2, 2));
     let control_plane = scene.control_plane_addresses(&plan).await.unwrap();
     let records = scene.maas.records();

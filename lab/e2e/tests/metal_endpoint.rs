@@ -1,4 +1,4 @@
-//! Where a cluster's API server is reached: an endpoint that the user brings, and addresses of the subnets that they prefer.
+//! The control plane endpoint: one that the user provides, and addresses of preferred subnets.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 async fn an_endpoint_that_the_user_brings_is_taken_and_no_record_is_made() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     let expected = scene.expect_cluster().await.unwrap();
-    // A load balancer of the user leads to the control plane: here a name that is none of ours.
+    // A user's load balancer forwards to the control plane: here a name that we do not manage.
     let host = "lb.somewhere.example";
     let plan = ClusterPlan {
         infrastructure: json!({"controlPlaneEndpoint": {"host": host, "port": expected.port}}),
@@ -58,7 +58,7 @@ async fn only_addresses_of_preferred_subnets_are_published() {
     assert_eq!(published().len(), 1, "{:?}", published());
     assert!(published()[0].to_string().starts_with(&format!("127.{network}.")), "{:?}", published());
 
-    // The spec comes before the ConfigMap, and takes effect on a cluster that runs.
+    // The spec takes precedence over the ConfigMap, and applies to a running cluster.
     let all = scene.maas.taken().remove(0).addresses;
     let first = all.iter().find(|address| !address.to_string().starts_with(&format!("127.{network}."))).unwrap();
     let patch = json!({"spec": {"preferredSubnets": [format!("{first}/32")]}});
@@ -81,7 +81,7 @@ fn of_kind<'a>(objects: &'a mut [Value], kind: &str) -> &'a mut Value {
 async fn both_ways_to_bring_an_endpoint_with_a_port_of_its_own_leave_dns_alone() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     scene.maas.arrange(json!([{"domain": {"name": "somewhere.example"}}])).unwrap();
-    // As the Go provider has it: an annotation beside the endpoint, whose name may even be under the domain of MAAS.
+    // As in the Go provider: an annotation next to the endpoint, whose name may even be in MAAS's domain.
     let annotated = ClusterPlan::new(scene.core, "c1");
     let first = scene.expect_cluster().await.unwrap();
     let mut objects = annotated.objects(&first);
@@ -94,7 +94,7 @@ async fn both_ways_to_bring_an_endpoint_with_a_port_of_its_own_leave_dns_alone()
     scene.maas.arrange(json!([{"dns": {"fqdn": host, "ip_addresses": [address]}}])).unwrap();
     scene.wait_running(&annotated, &first).await.unwrap();
 
-    // As Cluster API has it: the endpoint is in the Cluster.
+    // As in Cluster API: the endpoint is in the Cluster.
     let plain = ClusterPlan::new(scene.core, "c2");
     let second = scene.expect_cluster().await.unwrap();
     let mut objects = plain.objects(&second);
@@ -103,7 +103,7 @@ async fn both_ways_to_bring_an_endpoint_with_a_port_of_its_own_leave_dns_alone()
     scene.testbed.apply_objects(objects).await.unwrap();
     let maas_clusters = scene.objects(&plain, "MaasCluster").unwrap();
     maas_clusters.wait("c2", "/status/initialization/provisioned", json!(true)).await.unwrap();
-    // Its one machine is the second that runs.
+    // Its one machine is the second running one.
     let address = capmaas_e2e::eventually("a second machine that runs", || async {
         let running = scene.maas.taken().into_iter().filter(|machine| machine.status == "Deployed" && machine.on);
         let new = running.flat_map(|machine| machine.addresses).find(|found| *found != address);
@@ -128,7 +128,7 @@ async fn both_ways_to_bring_an_endpoint_with_a_port_of_its_own_leave_dns_alone()
         clusters.delete(name).await.unwrap();
     }
     scene.wait_gone(&plain).await.unwrap();
-    // Both records are the user's: never written, never deleted.
+    // Both records belong to the user: they are never written or deleted.
     let records: Vec<String> = scene.maas.records().into_keys().collect();
     assert_eq!(records, [host, "lb.somewhere.example"]);
     let dns = scene.maas.mutations().into_iter().filter(|entry| entry.kind.starts_with("dnsresource")).count();

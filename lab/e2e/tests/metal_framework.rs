@@ -1,5 +1,5 @@
-//! What Cluster API's own test framework checks of every provider: nothing is written when nothing happens, and what somebody
-//! strips comes back.
+//! What Cluster API's own test framework checks for every provider: nothing is written when nothing happens, and what
+//! is stripped is restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ async fn nothing_is_written_when_idle_and_stripped_finalizers_and_owners_come_ba
             scene.explain(back.await).await.unwrap();
         }
     }
-    // Owners whose version somebody changed: the same owners to us, and Cluster API puts them right.
+    // Owner references with a changed API version: the same owners to us, and Cluster API corrects them.
     let mutations = scene.maas.mutations().len();
     for kind in ["MaasCluster", "MaasMachine"] {
         let objects = scene.objects(&plan, kind).unwrap();

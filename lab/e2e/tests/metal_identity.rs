@@ -1,4 +1,5 @@
-//! Who the manager is to MAAS, while clusters run: keys that change, a MAAS that is another one, a MAAS from a backup.
+//! The manager's identity in MAAS while clusters run: keys that change, a different MAAS, a MAAS restored from a
+//! backup.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::cluster::ClusterPlan;
@@ -15,7 +16,7 @@ async fn s05_a_new_key_is_picked_up_and_an_empty_maas_is_not_believed() {
     let expected = scene.create(&plan).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
 
-    // Another key of the same user, the old one revoked: work goes on.
+    // Another key of the same user, the old one revoked: work continues.
     let key = "newconsumer:newtoken:CANARYnewkeysecret";
     scene.maas.arrange(json!([{"user": {"name": USER, "keys": [key]}}])).unwrap();
     scene.give_credentials(&scene.maas.endpoint, key).await.unwrap();
@@ -24,7 +25,7 @@ async fn s05_a_new_key_is_picked_up_and_an_empty_maas_is_not_believed() {
     deployments.merge("c1-md", json!({"spec": {"replicas": 2}})).await.unwrap();
     scene.wait_running(&plan, &expected).await.unwrap();
 
-    // Another MAAS, which knows none of our machines: nothing is taken there, nothing is believed to be gone.
+    // Another MAAS, which knows none of our machines: nothing is allocated there, and nothing is considered gone.
     let other = Maas::start().unwrap();
     scene.give_credentials(&other.endpoint, API_KEY).await.unwrap();
     deployments.merge("c1-md", json!({"spec": {"replicas": 3}})).await.unwrap();
@@ -45,7 +46,7 @@ async fn s05_a_new_key_is_picked_up_and_an_empty_maas_is_not_believed() {
     }
     assert_eq!(scene.maas.taken().len(), 3);
 
-    // The right MAAS again: the waiting machine comes.
+    // The right MAAS again: the waiting machine is provisioned.
     scene.give_credentials(&scene.maas.endpoint, key).await.unwrap();
     plan.workers = 3;
     scene.wait_running(&plan, &expected).await.unwrap();
@@ -63,7 +64,7 @@ async fn s06_a_maas_restored_from_a_backup_loses_no_running_node() {
     let of_machines = || scene.maas.mutations().into_iter().filter(|entry| entry.machine.is_some()).count();
     let before = of_machines();
 
-    // MAAS believes that all machines are free; two of them run nodes.
+    // In MAAS all machines are now free; two of them run nodes.
     scene.maas.control().restore("before").unwrap();
     let machines = scene.objects(&plan, "MaasMachine").unwrap();
     let told = eventually("the machines are reported", || async {
@@ -76,7 +77,7 @@ async fn s06_a_maas_restored_from_a_backup_loses_no_running_node() {
         Ok(())
     });
     scene.explain(told.await).await.unwrap();
-    // The record of the cluster, which is lost too, may come back; no machine is touched.
+    // The cluster's DNS record, which is lost too, may be restored; no machine is touched.
     assert_eq!(of_machines(), before, "{:?}", scene.maas.mutations().last());
     let running = scene.maas.machines().into_iter().filter(|machine| machine.on).count();
     assert_eq!(running, 2, "nodes were switched off");
@@ -92,7 +93,8 @@ async fn s05_a_key_of_another_user_counts_once_that_user_sees_a_machine_of_ours(
     let deployments = scene.objects(&plan, "MachineDeployment").unwrap();
     let machines = scene.objects(&plan, "MaasMachine").unwrap();
 
-    // A user who may not see what others have: to him none of our machines is there, and that is no reason to do anything.
+    // A user who may not see other users' machines: none of our machines is visible, and that is no reason to do
+    // anything.
     let (stranger, admin) = ("a:b:CANARYstranger", "c:d:CANARYadmin");
     let users = json!([
         {"user": {"name": "stranger", "admin": false, "key": stranger}},
@@ -114,7 +116,7 @@ async fn s05_a_key_of_another_user_counts_once_that_user_sees_a_machine_of_ours(
     assert_eq!(scene.maas.mutations().len(), before, "{:?}", scene.maas.mutations().last());
     assert_eq!(scene.maas.taken().len(), 2);
 
-    // An administrator sees them all: work goes on, and what the first user took is given back too.
+    // An administrator sees them all: work continues, and what the first user allocated is released too.
     scene.give_credentials(&scene.maas.endpoint, admin).await.unwrap();
     plan.workers = 2;
     scene.wait_running(&plan, &expected).await.unwrap();
@@ -146,7 +148,8 @@ async fn s13_credentials_of_a_cluster_outlive_its_whole_namespace() {
     let owners: Vec<Option<String>> = scene.maas.taken().into_iter().map(|machine| machine.owner).collect();
     assert_eq!(owners, [Some("team".to_owned()), Some("team".to_owned())]);
 
-    // Everything at once: Secrets go in an instant, machines when MAAS has them back. The manager starts anew in between.
+    // Everything at once: Secrets are deleted immediately, machines only after MAAS has released them. The manager
+    // restarts in between.
     scene.testbed.kubectl(["delete", "namespace", "team-a", "--wait=false"]).await.unwrap();
     let gone = eventually("the Secret is gone", || async {
         let left = scene.objects(&plan, "Secret")?.list().await?;

@@ -1,4 +1,4 @@
-//! The life of metal clusters on real parts: three zones, scaling, upgrades, pauses, deletions.
+//! The lifecycle of metal clusters on real components: three zones, scaling, upgrades, pauses, deletions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ async fn three_control_planes_spread_over_three_zones_then_scale_and_roll_to_a_n
         scene.maas.taken().into_iter().filter(|machine| is_control_plane(&machine.hostname)).map(|m| m.zone).collect();
     assert_eq!(zones.into_iter().collect::<Vec<_>>(), ZONES);
 
-    // Up and down.
+    // Scale up and down.
     let deployments = scene.objects(&plan, "MachineDeployment").unwrap();
     for workers in [3, 1] {
         plan.workers = workers;
@@ -42,7 +42,7 @@ async fn three_control_planes_spread_over_three_zones_then_scale_and_roll_to_a_n
     .await
     .unwrap();
 
-    // A new version: every machine is replaced, and the name follows.
+    // A new version: every machine is replaced, and the DNS name follows.
     let before: BTreeSet<String> = scene.maas.taken().into_iter().map(|machine| machine.system_id).collect();
     let version = "v1.36.4";
     plan.version = version.into();
@@ -88,7 +88,7 @@ async fn a_paused_cluster_makes_no_change_in_maas_and_deleting_its_whole_namespa
         maas_machines.wait_for_condition(object["metadata"]["name"].as_str().unwrap(), "Paused", "True").await.unwrap();
     }
     let before = scene.maas.mutations().len();
-    // What people do to paused objects waits until they go on.
+    // Changes to paused objects wait until they are resumed.
     let names = maas_machines.list().await.unwrap().into_iter();
     let mut names = names.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned());
     let worker = names.find(|name| name.starts_with("c1-md")).unwrap();

@@ -1,5 +1,5 @@
-//! The manager as a program while clusters run: how much it says, what it answers over HTTP, what it never says, and a Cluster
-//! API that is upgraded under it.
+//! The manager as a program while clusters run: its log level, its HTTP endpoints, what it must never log, and an
+//! upgrade of Cluster API.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -15,14 +15,14 @@ use serde_json::json;
 #[tokio::test]
 async fn s21_no_secret_comes_out_however_much_the_manager_says_and_whatever_goes_wrong() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
-    // As much as it can say, changed over a socket while it runs.
+    // The highest log level, changed over HTTP while it runs.
     let answer = scene.ask_manager("PUT", "/log-level", "trace").await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("trace"), "{answer}");
     let refused = scene.ask_manager("PUT", "/log-level", "everything").await.unwrap();
     assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
 
     let plan = ClusterPlan { workers: 1, ..ClusterPlan::new(scene.core, "c1") };
-    // Kubeadm's own data is secret as a whole; one word of the user's is added to it.
+    // Kubeadm's bootstrap data is secret as a whole; a word of the user is added to it.
     let expected = scene.expect_cluster().await.unwrap();
     let mut objects = plan.objects(&expected);
     for object in &mut objects {
@@ -35,7 +35,7 @@ async fn s21_no_secret_comes_out_however_much_the_manager_says_and_whatever_goes
     let log = scene.manager_log().await.unwrap();
     assert!(log.contains(r#""level":"DEBUG""#), "the level was not changed");
 
-    // MAAS away, a key that MAAS refuses, an endpoint that is none.
+    // MAAS down, a key that MAAS refuses, an endpoint that is not MAAS.
     scene.maas.control().set_server(ServerState::Down);
     tokio::time::sleep(Duration::from_secs(8)).await;
     scene.maas.control().set_server(ServerState::Up);
@@ -55,7 +55,7 @@ async fn s21_no_secret_comes_out_however_much_the_manager_says_and_whatever_goes
 
     scene.give_credentials(&scene.maas.endpoint, API_KEY).await.unwrap();
     scene.objects(&plan, "MaasCluster").unwrap().wait_for_condition("c1", "CredentialsValid", "True").await.unwrap();
-    // What the metrics are for: reconciles, requests by kind and result, machines by state, time per phase.
+    // What the metrics cover: reconciles, requests by kind and result, machines by state, time per phase.
     let metrics = scene.metrics().await.unwrap();
     for name in ["reconcile_seconds", "maas_requests", "machines{", "phase_seconds"] {
         assert!(metrics.contains(name), "no {name} in {metrics}");

@@ -1,4 +1,4 @@
-//! `clusterctl move` between two management clusters, with the machines running all the while.
+//! `clusterctl move` between two management clusters, while the machines keep running.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ async fn s15_a_move_makes_no_change_in_maas_and_the_new_manager_goes_on() {
     let kubeconfig = to.testbed.kubeconfig_path().display().to_string();
     clusterctl.run(["move", "--to-kubeconfig", &kubeconfig]).await.unwrap();
     to.wait_running(&plan, &expected).await.unwrap();
-    // Both managers look again; the first one has nothing left to look at.
+    // Both managers reconcile again; the first one has nothing left to reconcile.
     to.look_again(&plan).await.unwrap();
     assert_eq!(maas.mutations().len(), before, "{:#?}", &maas.mutations()[before..]);
     assert!(from.objects(&plan, "MaasMachine").unwrap().list().await.unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! Cluster API versions that speak only the old contract bring a metal cluster up too, and take it down.
+//! Cluster API versions that only implement the old contract can also create and delete a metal cluster.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::cluster::ClusterPlan;

@@ -1,5 +1,5 @@
-//! Every stage that the Go provider was recorded in is taken over (S24): releases v0.9 and v4.6, its stuck deletions included.
-//! MAAS sees nothing but stamps on what runs.
+//! Every recorded stage of the Go provider is taken over (S24): releases v0.9 and v4.6, including its stuck deletions.
+//! In MAAS only stamps are added to running machines.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use capmaas_e2e::{eventually, install_crds};
 use capmaas_testbed::CapiVersion;
 use serde_json::{Value, json};
 
-/// What tells one stage of a recorded machine from another: everything that a manager could act upon.
+/// What distinguishes the stages of a recorded machine: everything that a manager could act on.
 fn stage(revision: &Value) -> String {
     let is = |pointer: &str| revision.pointer(pointer).is_some();
     let value = |pointer: &str| revision.pointer(pointer).cloned().unwrap_or_default();
@@ -33,7 +33,7 @@ fn stage(revision: &Value) -> String {
 fn stages() -> Vec<Value> {
     let mut seen = BTreeSet::new();
     let mut all = recorded("go-provider-v0.9/maasmachines.yaml").unwrap();
-    // The second worker went the way of the first, the second host the way of the first.
+    // The second worker went through the same stages as the first, and so did the second host.
     let wanted = ["c1-cp-s7qmw", "c1-md-g9hvt-knskd", "c3-host", "c5-x"];
     all.retain(|revision| wanted.iter().any(|name| revision["metadata"]["name"] == *name));
     all.retain(|revision| seen.insert(stage(revision)));
@@ -44,7 +44,7 @@ struct Placed {
     name: String,
     deleting: bool,
     control_plane: bool,
-    /// The machine that it came with.
+    /// The machine that it was recorded with.
     id: Option<String>,
 }
 
@@ -84,8 +84,8 @@ async fn s24_every_recorded_stage_of_release_0_9_is_carried_on_with_nothing_but_
             id: revision["spec"]["providerID"].is_string().then(|| machine.system_id.clone()),
         });
     }
-    // The record leads to every control plane that runs, as the Go provider keeps it. One that it was deleting had been
-    // released already when it went.
+    // The record contains every running control-plane machine, as the Go provider maintains it. One that it was
+    // deleting had already been released.
     let going = placed.iter().rfind(|machine| machine.deleting && machine.control_plane).unwrap();
     scene.maas.arrange(json!([{"machine": {"system_id": going.id, "status": "Ready"}}])).unwrap();
     let of_control_planes: BTreeSet<&String> =
@@ -99,7 +99,7 @@ async fn s24_every_recorded_stage_of_release_0_9_is_carried_on_with_nothing_but_
 
     scene.start_manager().await.unwrap();
     let maas_machines = scene.objects(&plan, "MaasMachine").unwrap();
-    // What the Go provider was deleting goes in full, whichever of its finalizers it had.
+    // What the Go provider was deleting is deleted completely, whichever of its finalizers it had.
     for machine in placed.iter().filter(|machine| machine.deleting) {
         let gone = eventually("a deletion under way ends", || async {
             ensure!(maas_machines.get(&machine.name).await.is_err(), "{} is still there", machine.name);
@@ -107,7 +107,7 @@ async fn s24_every_recorded_stage_of_release_0_9_is_carried_on_with_nothing_but_
         });
         scene.explain(gone.await).await.unwrap();
     }
-    // MAAS ends the deployments that were under way.
+    // MAAS completes the deployments in progress.
     let ids: Vec<&String> = placed.iter().filter(|machine| !machine.deleting).filter_map(|m| m.id.as_ref()).collect();
     let end = |id: &&String| json!({"machine": {"system_id": id, "status": "Deployed", "owner": USER}});
     scene.maas.arrange(ids.iter().map(end).collect()).unwrap();
@@ -122,7 +122,7 @@ async fn s24_every_recorded_stage_of_release_0_9_is_carried_on_with_nothing_but_
         }
     }
 
-    // Nothing was asked of MAAS about the machines that run but a stamp each.
+    // MAAS received nothing about the running machines but one stamp each.
     let mut asked: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in scene.maas.mutations() {
         let Some(id) = entry.machine.filter(|id| ids.contains(&id)) else { continue };
@@ -177,7 +177,8 @@ async fn s24_the_shapes_of_release_4_6_are_taken_over_and_the_endpoint_of_the_us
     scene.stop().await;
 }
 
-/// The Go provider waits for ever if a MaasCluster is deleted before the machine of its control plane: each waits for the other.
+/// The Go provider waits forever if a MaasCluster is deleted before its control-plane machine: each waits for the
+/// other.
 #[tokio::test]
 async fn s24_a_cluster_and_a_control_plane_that_waited_for_each_other_under_the_go_provider_both_go() {
     let mut scene = Scene::without_manager(CapiVersion::V1_14).await.unwrap();
@@ -204,7 +205,7 @@ async fn s24_a_cluster_and_a_control_plane_that_waited_for_each_other_under_the_
     scene.start_manager().await.unwrap();
     scene.wait_gone(&plan).await.unwrap();
     assert!(scene.maas.taken().is_empty(), "{:?}", scene.maas.taken());
-    // The record is not one that we made: it stays, and leads nowhere (S18).
+    // We did not create the record: it stays, without addresses (S18).
     assert_eq!(scene.maas.records().into_values().flatten().count(), 0);
     scene.stop().await;
 }

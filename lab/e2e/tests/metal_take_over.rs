@@ -1,4 +1,5 @@
-//! Objects that the Go provider stored are taken over as they are (S24): what runs goes on running, what it was deleting ends.
+//! Objects of the Go provider are taken over as they are (S24): running machines keep running, deletions in progress
+//! are completed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_e2e::cluster::ClusterPlan;
@@ -9,7 +10,7 @@ use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
 use serde_json::{Value, json};
 
-/// A MaasMachine in the shape that the Go provider v0.9 leaves when its machine is deployed, and the Machine above it.
+/// A MaasMachine as the Go provider v0.9 leaves it when its machine is deployed, and the Machine that owns it.
 async fn deployed_by_go(scene: &Scene, plan: &ClusterPlan, name: &str, index: usize, control_plane: bool) -> String {
     let machine = scene.maas.machines().remove(index);
     scene
@@ -47,7 +48,7 @@ async fn deployed_by_go(scene: &Scene, plan: &ClusterPlan, name: &str, index: us
     machine.system_id
 }
 
-/// A MaasCluster in the shape that the Go provider leaves, and what Cluster API has above it.
+/// A MaasCluster as the Go provider leaves it, and the Cluster API objects that own it.
 async fn cluster_of_go(scene: &Scene, plan: &ClusterPlan, fqdn: &str) {
     let spec = json!({"dnsDomain": DOMAIN, "controlPlaneEndpoint": {"host": fqdn, "port": 6443}});
     let status = json!({"ready": true, "initialization": {"provisioned": true}, "network": {"dnsName": fqdn}});
@@ -76,7 +77,7 @@ async fn s24_what_the_go_provider_left_is_taken_over_with_nothing_but_stamps_and
     for name in ["c1-cp", "c1-w", "c1-going"] {
         maas_machines.wait(name, "/metadata/ownerReferences/0/kind", json!("Machine")).await.unwrap();
     }
-    // A deletion that the Go provider had begun and nobody ended.
+    // A deletion that the Go provider had started but not completed.
     machines.delete("c1-going").await.unwrap();
 
     scene.start_manager().await.unwrap();
@@ -102,7 +103,7 @@ async fn s24_what_the_go_provider_left_is_taken_over_with_nothing_but_stamps_and
 
     clusters.delete("c1").await.unwrap();
     scene.wait_gone(&plan).await.unwrap();
-    // A record that we did not make stays, empty (S18).
+    // A record that we did not create stays, empty (S18).
     let records = scene.maas.records();
     assert!(records.values().all(Vec::is_empty), "{records:?}");
     assert!(scene.maas.taken().is_empty(), "{:?}", scene.maas.taken());
@@ -119,7 +120,7 @@ async fn s24_machines_that_the_go_provider_had_asked_for_or_was_deploying_are_ca
     let maas_machines = scene.objects(&plan, "MaasMachine").unwrap();
     let mut spec = json!({"image": "custom/k8s-v1.35.8", "minCPU": 2, "minMemory": 2048, "deployInMemory": false});
     let metadata = json!({"labels": labels, "finalizers": [MACHINE_FINALIZER]});
-    // One that has its finalizer and nothing else, and one whose machine MAAS deploys right now.
+    // One that has only its finalizer, and one whose machine is being deployed.
     maas_machines.apply("c1-asked", json!({"metadata": metadata, "spec": spec})).await.unwrap();
     let machine = scene.maas.machines().remove(0);
     scene
@@ -142,7 +143,7 @@ async fn s24_machines_that_the_go_provider_had_asked_for_or_was_deploying_are_ca
     scene.start_manager().await.unwrap();
     let asked = maas_machines.wait("c1-asked", "/status/machineState", json!("Deployed"));
     scene.explain(asked.await).await.unwrap();
-    // MAAS ends the deployment that was under way when the Go provider went.
+    // MAAS completes the deployment that was in progress when the Go provider was removed.
     scene
         .maas
         .arrange(json!([{"machine": {"system_id": machine.system_id, "status": "Deployed", "owner": USER}}]))

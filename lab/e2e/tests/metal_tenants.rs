@@ -1,4 +1,4 @@
-//! Two managers side by side, each for one namespace, each with a MAAS user of its own.
+//! Two managers, each for one namespace, each with its own MAAS user.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;

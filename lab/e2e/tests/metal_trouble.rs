@@ -1,4 +1,5 @@
-//! Metal clusters in trouble on real parts: the manager killed, MAAS away, deployments that fail, images that do not exist.
+//! Metal clusters with failures on real components: the manager killed, MAAS down, failing deployments, images that do
+//! not exist.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -40,7 +41,7 @@ async fn a_maas_that_goes_away_in_the_middle_stops_nothing_for_good_and_takes_no
     scene.wait_running(&plan, &expected).await.unwrap();
     assert_eq!(scene.maas.effective("deploy"), 2);
 
-    // Away again: what runs stays Ready for Cluster API, and a deletion waits.
+    // Down again: what runs stays Ready for Cluster API, and a deletion waits.
     scene.maas.control().set_server(ServerState::Down);
     let machines = scene.objects(&plan, "MaasMachine").unwrap();
     let clusters = scene.objects(&plan, "Cluster").unwrap();
@@ -59,7 +60,7 @@ async fn a_maas_that_goes_away_in_the_middle_stops_nothing_for_good_and_takes_no
 #[tokio::test]
 async fn a_deployment_that_fails_is_given_back_and_another_machine_is_tried() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
-    // Whichever machine is taken first will fail.
+    // Whichever machine is allocated first will fail.
     let fail = |outcome: &str| {
         let all = scene.maas.machines();
         let statement = |id: &String| json!({"machine": {"system_id": id, "next": {"deploy": outcome}}});

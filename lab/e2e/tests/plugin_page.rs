@@ -1,5 +1,6 @@
-//! `kubectl maas ui` and `kubectl maas plan` on real parts: what the page shows in a real browser is what Kubernetes and MAAS say, it goes
-//! on without being loaded again, nobody but the page gets an answer, and what was planned is what happens.
+//! `kubectl maas ui` and `kubectl maas plan` on real components: what the page shows in a real browser matches
+//! Kubernetes and MAAS, it updates without a reload, nothing but the page gets an answer, and what was planned is what
+//! happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -18,12 +19,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
-/// Keys, as WebDriver spells them.
+/// Keys in WebDriver's encoding.
 const ENTER: &str = "\u{E007}";
 const ESCAPE: &str = "\u{E00C}";
 const TAB: &str = "\u{E004}";
 
-/// Where pictures for the book go: CAPMAAS_PICTURES, else nowhere that lasts.
+/// The folder for the book's pictures: CAPMAAS_PICTURES, or else a temporary one.
 fn pictures() -> (PathBuf, Option<tempfile::TempDir>) {
     if let Some(folder) = std::env::var_os("CAPMAAS_PICTURES") {
         return (folder.into(), None);
@@ -40,7 +41,7 @@ fn strings(value: Value) -> Vec<String> {
 async fn the_page_shows_what_kubernetes_and_maas_say_and_the_plan_came_true() {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     scene.maas.add_hosts(1).unwrap();
-    // Metal that no machine of the cluster can have.
+    // Metal that no machine of the cluster can use.
     let today = Command::new("date").args(["-u", "+capmaas-quarantine-%F"]).output().await.unwrap().stdout;
     let today = String::from_utf8(today).unwrap().trim().to_owned();
     let metal = json!([{"machine": {"hostname": "broken", "zone": "az1", "status": "Broken", "owner": "admin", "tags": ["storage"]}},
@@ -87,7 +88,7 @@ async fn the_page_shows_what_kubernetes_and_maas_say_and_the_plan_came_true() {
     assert_eq!(browser.run("return window.opened").await.unwrap(), "once", "the page was not loaded again");
 
     asks_only_itself(&browser, &page).await;
-    // A machine that was open when it went is looked for once more.
+    // Details of a machine that was open when it was deleted are requested once more.
     let gone = |complaint: &String| complaint.contains("/machine?") && complaint.contains("404");
     let mut complaints = browser.complaints().await.unwrap();
     complaints.retain(|complaint| !gone(complaint));
@@ -95,7 +96,7 @@ async fn the_page_shows_what_kubernetes_and_maas_say_and_the_plan_came_true() {
     assert_eq!(refuses_others(&page).await, Vec::<String>::new());
     other_sites_get_nothing(&browser, &page).await;
 
-    // What would die: one zone of three is survived as a quorum, two are not.
+    // What would be lost: the quorum survives the loss of one zone of three, but not of two.
     let lost = answer(&scene, &["plan", "--without", "az1", "--without", "az2"]).await;
     assert_eq!(lost["impacts"][0]["fate"], "loses quorum", "{lost:#}");
     let lost = answer(&scene, &["plan", "--without", "az1"]).await;
@@ -106,7 +107,7 @@ async fn the_page_shows_what_kubernetes_and_maas_say_and_the_plan_came_true() {
     scene.stop().await;
 }
 
-/// What the plugin answers to programs.
+/// The JSON output of the plugin.
 async fn answer(scene: &Scene, arguments: &[&str]) -> Value {
     serde_json::from_str(&scene.plugin(&[arguments, &["--json"]].concat()).await.unwrap()).unwrap()
 }
@@ -116,7 +117,7 @@ async fn shows_ready(browser: &Browser, count: &str) {
     browser.until(count, &script).await.unwrap();
 }
 
-/// Every MaasMachine has its tile, in its zone, on its host, in its state.
+/// Every MaasMachine has its tile, in its zone, on its host, with its state.
 async fn shows_the_machines(scene: &Scene, plan: &ClusterPlan, browser: &Browser) {
     let script = "return [...document.querySelectorAll('.tile')].map(it => [it.dataset.machine, it.dataset.state, \
                   it.closest('.zone').dataset.zone, it.closest('.place').dataset.host].join(' ')).sort()";
@@ -152,7 +153,7 @@ fn came_true(scene: &Scene, planned: &Value) {
     assert_eq!(named("/metal/systemID"), metal);
 }
 
-/// A machine's life, and why its host was chosen, opened by keyboard alone.
+/// A machine's history, and why its host was chosen, opened by keyboard alone.
 async fn shows_a_life(browser: &Browser, folder: &Path) {
     let on = "return document.activeElement.dataset.machine ?? document.activeElement.id";
     browser.press("j").await.unwrap();
@@ -183,7 +184,8 @@ async fn shows_a_life(browser: &Browser, folder: &Path) {
     assert_eq!(browser.run(&back).await.unwrap(), true, "whoever closes it is where he was");
 }
 
-/// A group that is larger than MAAS can serve: the plan tells how many are missing, as many wait, and the page says for what.
+/// A group that is larger than MAAS can serve: the plan shows how many are missing, as many wait, and the page shows
+/// for what.
 async fn shows_what_machines_wait_for(scene: &Scene, plan: &ClusterPlan, browser: &Browser, folder: &Path) {
     let deployment = scene.objects(plan, "MachineDeployment").unwrap().list().await.unwrap().remove(0);
     let name = deployment["metadata"]["name"].as_str().unwrap();
@@ -210,7 +212,7 @@ async fn shows_what_machines_wait_for(scene: &Scene, plan: &ClusterPlan, browser
     is_readable(browser, "clusters").await;
     browser.screenshot(&folder.join("page-clusters.png")).await.unwrap();
 
-    // One that is open goes on as well, and the filter and the chips find it.
+    // An open one is updated as well, and the filter and the chips find it.
     browser.run("document.querySelector('.waits button').click()").await.unwrap();
     let says = |words: &str| format!("return document.getElementById('details').innerText.includes('{words}')");
     browser.until("what to do", &says("What to do:")).await.unwrap();
@@ -301,7 +303,7 @@ async fn shows_events(scene: &Scene, browser: &Browser) {
     is_readable(browser, "events in the light").await;
 }
 
-/// All text has the contrast that WCAG asks for (AA: 4.5 to 1).
+/// All text has the contrast that WCAG requires (AA: 4.5 to 1).
 async fn is_readable(browser: &Browser, what: &str) {
     let script = "
         const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
@@ -319,7 +321,7 @@ async fn is_readable(browser: &Browser, what: &str) {
     assert_eq!(found[1], json!([]), "{what} has text that is hard to read");
 }
 
-/// The page asks nobody but its own server, and every request carries the token.
+/// The page only sends requests to its own server, and every request has the token.
 async fn asks_only_itself(browser: &Browser, page: &Page) {
     let requests = browser.traffic().await.unwrap().requests;
     let bearer = format!("Bearer {}", page.token());
@@ -331,7 +333,7 @@ async fn asks_only_itself(browser: &Browser, page: &Page) {
     }
 }
 
-/// Requests that got an answer and should not have.
+/// Requests that were answered but should not have been.
 async fn refuses_others(page: &Page) -> Vec<String> {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let (live, bearer) = (format!("{}/live", page.origin()), format!("Bearer {}", page.token()));
@@ -360,7 +362,7 @@ async fn refuses_others(page: &Page) -> Vec<String> {
     wrong
 }
 
-/// A page of another origin in the same browser knows the token, and gets nothing but refusals all the same.
+/// A page of another origin in the same browser that knows the token still gets only refusals.
 async fn other_sites_get_nothing(browser: &Browser, page: &Page) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let other = format!("http://{}/", listener.local_addr().unwrap());
@@ -422,7 +424,7 @@ async fn a_thousand_machines_are_shown_and_a_change_of_one_is_seen() {
     browser.until("a thousand tiles", &count(1000)).await.unwrap();
     let told = browser.run("return document.getElementById('trouble').textContent").await.unwrap();
     assert!(told.as_str().unwrap().contains("set MAAS_ENDPOINT and MAAS_API_KEY"), "{told}");
-    // Drawing everything anew takes no longer than a person waits for a key.
+    // Redrawing everything is fast enough for a keystroke.
     let milliseconds = "const begun = performance.now(); redraw(); return performance.now() - begun";
     let milliseconds = browser.run(milliseconds).await.unwrap().as_f64().unwrap();
     println!("a thousand machines are drawn in {milliseconds:.0} ms");

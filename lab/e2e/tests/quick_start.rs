@@ -1,4 +1,4 @@
-//! The quick start of the book, command by command as it stands.
+//! The quick start of the book, command by command as written.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,18 +14,18 @@ use capmaas_testbed::tools::ToolSet;
 use capmaas_testbed::{CapiOptions, CapiVersion, Clusterctl, KubernetesVersion, Testbed};
 use serde_json::Value;
 
-/// That of the page.
+/// The Kubernetes version in the page.
 const VERSION: &str = "v1.36.4";
 
-/// The shell blocks below a heading and above the next one.
+/// The shell blocks between a heading and the next one.
 fn blocks(page: &str, heading: &str) -> Vec<String> {
     let section = page.split("\n## ").find(|section| section.starts_with(heading)).expect("the heading is there");
     let found = section.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("\n```"));
     found.map(|(block, _)| block.to_owned()).collect()
 }
 
-/// A shell in a folder of the user's, with the programs that the page names. It knows the names that the testbed's own name server
-/// knows, and so none outside of this machine.
+/// A shell in a user's folder, with the programs that the page names. It uses the testbed's DNS server, so it resolves
+/// no names outside this machine.
 struct Shell {
     folder: PathBuf,
     resolv_conf: PathBuf,
@@ -49,12 +49,13 @@ impl Shell {
     }
 }
 
-/// Puts a program under a name into the folder of the user's programs.
+/// Installs a program under a name in the folder of the user's programs.
 fn install(bin: &Path, name: &str, target: &Path) {
     std::os::unix::fs::symlink(target, bin.join(name)).unwrap();
 }
 
-/// The clusterctl of a user without a network: beside what the page tells it, it knows where Cluster API's own parts are.
+/// clusterctl of a user without a network: in addition to the page's configuration, it knows where Cluster API's own
+/// components are.
 fn install_clusterctl(testbed: &Testbed, home: &Path, program: &Path) {
     let known = std::fs::read(testbed.sandbox().dir().join("clusterctl/clusterctl.yaml")).unwrap();
     let known: Value = serde_json::from_slice(&known).unwrap();
@@ -73,7 +74,7 @@ fn install_clusterctl(testbed: &Testbed, home: &Path, program: &Path) {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A user with the programs and the variables that the page asks for.
+/// A user with the programs and variables that the page asks for.
 async fn user(testbed: &Testbed, maas: &Maas, page: &str, port: u16) -> Shell {
     let home = testbed.sandbox().dir().join("user");
     let bin = home.join("bin");
@@ -85,7 +86,7 @@ async fn user(testbed: &Testbed, maas: &Maas, page: &str, port: u16) -> Shell {
     install(&bin, "kubectl-maas", &program("kubectl-maas").unwrap());
     install_clusterctl(testbed, &home, &cluster_api.program("clusterctl"));
 
-    // The first block is the user's own: it says which variables there are.
+    // The user fills in the first block, which lists the variables.
     let values = [
         ("RELEASE", testbed.sandbox().dir().join("release").display().to_string()),
         ("MAAS_ENDPOINT", maas.endpoint.clone()),
@@ -102,7 +103,7 @@ async fn user(testbed: &Testbed, maas: &Maas, page: &str, port: u16) -> Shell {
         ("KUBECONFIG", testbed.kubeconfig_path().display().to_string()),
         ("CLUSTERCTL_DISABLE_VERSIONCHECK", "true".to_owned()),
         ("GOPROXY", "off".to_owned()),
-        // Variables of the templates: images and the port of the played machines.
+        // Template variables: images and the port of the simulated machines.
         ("API_SERVER_PORT", port.to_string()),
         ("CONTROL_PLANE_MACHINE_IMAGE", image(VERSION)),
         ("WORKER_MACHINE_IMAGE", image(VERSION)),
@@ -118,22 +119,22 @@ async fn the_quick_start_works_word_for_word() {
     let builder = Testbed::builder().controller_manager(true).name_server(maas.name_server);
     let mut testbed = builder.start().await.unwrap();
     let releases = make_releases(&testbed).await.unwrap();
-    // A management cluster with Cluster API, before the page begins.
+    // A management cluster with Cluster API, as required by the page.
     let prepared = Clusterctl::prepare(&testbed, &releases[1]).await.unwrap();
     prepared.run(["init"]).await.unwrap();
-    // clusterctl tries cert-manager out in a namespace that it deletes. A second run while that is going waits in it for ever.
+    // clusterctl tests cert-manager in a namespace that it deletes. A second run during that deletion waits forever.
     testbed.kubectl(["wait", "--for=delete", "namespace/cert-manager-test", "--timeout=300s"]).await.unwrap();
     let core = CapiVersion::V1_14;
     testbed.start_cluster_api(&CapiOptions { features: &["ClusterTopology"], ..CapiOptions::new(core) }).await.unwrap();
     let expected = maas.expect_cluster(KubernetesVersion::V1_36).await.unwrap();
-    // The played API server has an authority of its own; kubeadm would make one.
+    // The simulated API server has its own certificate authority; kubeadm would create one.
     testbed.apply_objects(ClusterPlan::new(core, "c1").secrets(&expected)).await.unwrap();
     let shell = user(&testbed, &maas, &page, expected.port).await;
 
     let install = blocks(&page, "Install it");
     assert_eq!(install.len(), 2);
     shell.run(&install[0]).await.unwrap();
-    // A node runs the Deployment meanwhile.
+    // Meanwhile a node runs the Deployment.
     let (said, player) = tokio::join!(shell.run(&install[1]), manager_player(&testbed));
     let (said, player) = (said.unwrap(), player.unwrap());
     assert!(said.contains("[ ok ] Manager") && !said.contains("[FAIL]"), "{said}");

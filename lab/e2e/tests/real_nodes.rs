@@ -1,4 +1,5 @@
-//! Clusters whose machines really boot: cloud-init, kubeadm, kubelet and etcd are the real ones, on machines that a simulated MAAS deploys.
+//! Clusters whose machines really boot: cloud-init, kubeadm, kubelet and etcd are real, on machines that a simulated
+//! MAAS deploys.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -28,7 +29,8 @@ async fn real_nodes_run_a_workload_survive_a_power_cut_and_leave_nothing_behind(
     real.run_a_workload("c1").await.unwrap();
     println!("the workload answers after {} s", start.elapsed().as_secs());
 
-    // Somebody pulls the plug of the control plane. The manager turns it on again, and etcd and the API server come up from its disk.
+    // The control plane loses its power. The manager powers it on again, and etcd and the API server start from its
+    // disk.
     let control_plane = real.control_plane("c1").await.unwrap();
     let cut = Instant::now();
     real.cut_power(&control_plane).await.unwrap();
@@ -46,7 +48,7 @@ async fn what_cloud_init_reports_of_bad_user_data_is_in_the_condition_within_sec
     let real = RealScene::start().await.unwrap();
     let mut objects = real.generate("c1", 1, 0).await.unwrap();
     let control_plane = objects.iter_mut().find(|object| object["kind"] == "KubeadmControlPlane").unwrap();
-    // kubeadm is never come to.
+    // kubeadm never runs.
     control_plane["spec"]["kubeadmConfigSpec"]["preKubeadmCommands"] = json!(["exit 3"]);
     real.scene.testbed.apply_objects(objects).await.unwrap();
     let reported = eventually_within(PATIENCE, "a report of cloud-init", || async {
@@ -75,7 +77,7 @@ async fn what_cloud_init_reports_of_bad_user_data_is_in_the_condition_within_sec
     real.stop().await;
 }
 
-/// Waits until etcd has exactly the control-plane Nodes for members.
+/// Waits until the members of etcd are exactly the control-plane Nodes.
 async fn wait_members(real: &RealScene, wanted: usize) {
     let outcome = eventually_within(PATIENCE, &format!("{wanted} members of etcd"), || async {
         let nodes = real.names("c1", true).await?;
@@ -115,13 +117,13 @@ async fn three_control_planes_answer_while_one_has_no_power_and_take_it_back() {
     let cut = Instant::now();
     let silence = real.longest_silence("c1", async {
         real.cut_power(&down).await.unwrap();
-        // By the word of its own etcd: to the others it is a member, and a Ready Node, for a while without power.
+        // As reported by its own etcd: the others consider it a member, and its Node Ready, for a while without power.
         wait_members(&real, 3).await;
         real.wait_ready("c1", 3).await.unwrap();
     });
     let silence = silence.await;
     println!("{down} is back after {} s, silence of {silence:?} at most", cut.elapsed().as_secs());
-    // Until its address has left DNS, one of three tries may lead there.
+    // Until its address is removed from DNS, one of three attempts may reach it.
     assert!(silence < Duration::from_secs(30), "no answer for {silence:?}");
     assert_eq!(real.names("c1", true).await.unwrap(), nodes);
     let after = real.scene.maas.mutations().split_off(before);
@@ -146,7 +148,7 @@ async fn a_cluster_of_the_class_is_upgraded_by_its_version_alone() {
     real.add_older_image().await.unwrap();
     let flavor = Flavor { name: "clusterclass", kubernetes: OLDER_KUBERNETES, image: image("{version}") };
     let mut objects = real.generate_of(&flavor, "c1", 1, 1).await.unwrap();
-    // What somebody adds to the class's own templates stays.
+    // Changes by a user to the class's own templates are kept.
     let mut templates = objects.iter_mut().filter(|object| object["metadata"]["name"] == "maas-worker");
     templates.find(|object| object["kind"] == "MaasMachineTemplate").unwrap()["spec"]["template"]["spec"]["resourcePool"] =
         json!("default");
@@ -186,7 +188,7 @@ async fn a_cluster_of_the_class_is_upgraded_by_its_version_alone() {
 async fn vms_of_lxd_hosts_become_nodes_alone_and_beside_metal() {
     let real = RealScene::start().await.unwrap();
     real.scene.maas.add_hosts(1).unwrap();
-    // One more worker than is asked for is a VM in the flavor mixed.
+    // The flavor mixed has one worker more than requested, a VM.
     for (name, nodes, vms) in [("lxd", 2, 2), ("mixed", 3, 2)] {
         let start = Instant::now();
         let objects = real.generate_of(&Flavor { name, ..Flavor::default() }, "c1", 1, 1).await.unwrap();
@@ -253,7 +255,7 @@ async fn a_health_check_replaces_a_worker_whose_bootstrap_failed() {
     });
     let failed = real.scene.explain(failed.await).await.unwrap();
 
-    // Whoever reads the condition mends the template; the machine that failed is not mended by that.
+    // A user who reads the condition fixes the template; that does not repair the failed machine.
     let check = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineHealthCheck",
         "metadata": {"name": "c1", "namespace": "default"},

@@ -1,5 +1,5 @@
-//! A rehearsal of somebody's data centre: its MAAS is exported, a plan is made against the file, a MAAS is started from the file, and the
-//! cluster that our manager brings up there has the machines that the plan named.
+//! A rehearsal of a user's data centre: its MAAS is exported, a plan is made from the file, a MAAS is started from the
+//! file, and the cluster that our manager creates there has the machines that the plan named.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;

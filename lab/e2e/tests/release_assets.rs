@@ -1,4 +1,5 @@
-//! What `make release` makes is what clusterctl installs, and what its templates become on a machine is accepted there.
+//! clusterctl installs what `make release` builds, and cloud-init and kubeadm accept what its templates produce on a
+//! machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use capmaas_e2e::{INFRASTRUCTURE, Objects, eventually, repository};
 use capmaas_testbed::parse_yaml;
 use serde_json::{Value, json};
 
-/// That of the kubeadm that judges.
+/// The version of the kubeadm that validates.
 const VERSION: &str = "v1.36.4";
 
-/// The cluster that clusterctl generates of a flavor: one control plane, one worker.
+/// The cluster that clusterctl generates from a flavor: one control plane, one worker.
 async fn generate(
     clusterctl: &capmaas_testbed::Clusterctl,
     name: &str,
@@ -44,10 +45,10 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
     let maas = Arc::new(Maas::start().unwrap());
     let (scene, clusterctl) = Scene::start_release(maas, NEW_CONTRACT).await.unwrap();
     for (number, flavor) in FLAVORS.into_iter().enumerate() {
-        // Every second one has an image in which Kubernetes is already.
+        // Every second one has an image that already contains Kubernetes.
         let mut objects = generate(&clusterctl, &format!("c{number}"), flavor, NEW_CONTRACT, number % 2 == 0).await;
         assert!(objects.len() >= 2, "{flavor}: {objects:?}");
-        // Somebody's own ClusterClass asks for more.
+        // A user's own ClusterClass asks for more.
         for object in objects.iter_mut().filter(|object| object["metadata"]["name"] == "maas-control-plane") {
             object["spec"]["template"]["spec"]["resourcePool"] = json!("fast");
         }
@@ -92,7 +93,7 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
     let described = clusterctl.run(["describe", "cluster", "c0"]).await.unwrap();
     assert!(described.contains("MaasCluster default/c0"), "{described}");
 
-    // The plugin tells the same to people, and reads MAAS with their own key.
+    // The plugin reports the same, and reads MAAS with the user's own key.
     let plugin = async |arguments: &[&str]| scene.plugin(arguments).await.unwrap();
     let machines = plugin(&["machines"]).await;
     assert!(machines.contains("WAITS FOR") && machines.contains("c0-control-plane-"), "{machines}");
@@ -106,7 +107,7 @@ async fn every_flavor_installs_and_its_user_data_is_accepted_by_cloud_init_and_k
     }
     assert!(!doctor.contains(API_KEY.rsplit(':').next().unwrap()), "{doctor}");
 
-    // Clusters of the older series, as the API server and Cluster API's webhooks would take them.
+    // Clusters of the older series, as the API server and Cluster API's webhooks would accept them.
     for flavor in FLAVORS {
         let objects = generate(&clusterctl, "old", flavor, OLD_CONTRACT, true).await;
         let newer = objects.iter().find(|object| object["apiVersion"].as_str().unwrap().ends_with("/v1beta2"));

@@ -1,5 +1,5 @@
-//! A running cluster of the shipped template through the life of its provider: installed by clusterctl, described, upgraded from
-//! the release of one series to that of the next, rolled back, deleted, uninstalled.
+//! A running cluster of the shipped template through the lifecycle of its provider: installed by clusterctl, described,
+//! upgraded from the release of one series to that of the next, rolled back, deleted, uninstalled.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use capmaas_e2e::{Objects, eventually};
 use capmaas_testbed::parse_yaml;
 use serde_json::json;
 
-/// That of the kubeadm that judges.
+/// The version of the kubeadm that validates.
 const VERSION: &str = "v1.36.4";
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn an_upgrade_of_the_provider_leaves_a_running_cluster_as_it_is() {
     (plan.control_planes, plan.workers) = (2, 1);
     let mut secrets = plan.secrets(&expected);
     for secret in &mut secrets {
-        // Of an etcd outside, machines know the authority and not its key.
+        // Of an external etcd, machines know the certificate authority but not its key.
         if secret["metadata"]["name"] == "c1-etcd" {
             secret["data"].as_object_mut().unwrap().remove("tls.key");
         }
@@ -43,7 +43,8 @@ async fn an_upgrade_of_the_provider_leaves_a_running_cluster_as_it_is() {
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut objects = parse_yaml(&String::from_utf8(output.stdout).unwrap()).unwrap();
-    // The played API servers have one etcd outside, so two control planes are allowed; the rest is the template's.
+    // The simulated API servers have one external etcd, so two control-plane machines are allowed; the rest is as in
+    // the template.
     let control_plane = objects.iter_mut().find(|object| object["kind"] == "KubeadmControlPlane").unwrap();
     control_plane["spec"]["replicas"] = json!(2);
     control_plane["spec"]["machineTemplate"]["metadata"] =
@@ -67,7 +68,7 @@ async fn an_upgrade_of_the_provider_leaves_a_running_cluster_as_it_is() {
     let up = capmaas_e2e::eventually_within(patience, "two control planes and a worker", running).await;
     scene.explain(up).await.unwrap();
 
-    // The first control plane, the one that joins and the worker: each with what kubeadm is told there.
+    // The first control-plane machine, the one that joins and the worker: each with its kubeadm configuration.
     let secrets = Objects::of(&scene.testbed, "", "v1", "Secret").unwrap();
     let mut kinds = Vec::new();
     for machine in machines.list().await.unwrap() {
@@ -105,7 +106,7 @@ async fn an_upgrade_of_the_provider_leaves_a_running_cluster_as_it_is() {
     running().await.unwrap();
     assert_eq!(maas.mutations().len(), before, "{:#?}", &maas.mutations()[before..]);
 
-    // And back: the provider goes, its kinds and objects stay, and the older release takes them up again.
+    // And back: the provider is deleted, its CRDs and objects stay, and the older release takes them over again.
     clusterctl.run(["delete", "--infrastructure", "maas"]).await.unwrap();
     let older = release_of(OLD_CONTRACT).unwrap();
     clusterctl.run(["init", "--infrastructure", &format!("maas:{older}")]).await.unwrap();

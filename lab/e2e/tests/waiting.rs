@@ -1,4 +1,4 @@
-//! Machines that MAAS refuses something wait for their back-off, on a real API server with real watches (S26).
+//! Machines whose requests MAAS refuses wait for their back-off, on a real API server with real watches (S26).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -17,7 +17,8 @@ fn reason(object: &Value) -> String {
     found["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-/// How often MAAS is asked for this and how often the object is written in half a minute, once a machine says that it waits.
+/// How often MAAS receives this request and how often the object is written in half a minute, once a machine reports
+/// that it waits.
 async fn while_it_waits(machine: Value, because: &str, kind: &str) -> (usize, usize) {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     let plan = ClusterPlan { machine, ..ClusterPlan::new(scene.core, "c1") };

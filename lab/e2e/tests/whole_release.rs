@@ -1,4 +1,4 @@
-//! A whole release, made from programs that are there: what is in it, and that others can check it.
+//! A whole release, built from existing programs: its contents, and that others can verify it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -55,7 +55,7 @@ fn a_release_is_whole_reproducible_and_verified_by_cosign() {
     make(folder.path(), &one, &key);
     make(folder.path(), &two, &key);
 
-    // Everything that a user looks for is among the sums, and the same again after a second run.
+    // The checksums include everything that a user looks for, and are the same after a second run.
     let sums = std::fs::read_to_string(one.join("SHA256SUMS")).unwrap();
     assert_eq!(sums, std::fs::read_to_string(two.join("SHA256SUMS")).unwrap(), "a release is reproducible");
     let version = concat!("v", env!("CARGO_PKG_VERSION"));
@@ -86,10 +86,10 @@ fn a_release_is_whole_reproducible_and_verified_by_cosign() {
     assert!(krew.contains(sum) && krew.contains(&format!("https://releases.example/v1/{archive}")), "{krew}");
     assert!(capmaas_testbed::parse_yaml(&krew).is_ok(), "{krew}");
 
-    // The real cosign takes the signatures, and no others.
+    // The real cosign accepts the signatures, and no others.
     let cosign = ToolSet::Cosign.ensure().unwrap().program("cosign");
     let verify = |file: &Path, signature: &Path| {
-        // Without a network: it would look for the roots of a public log, which is not asked here.
+        // Without a network: it would look for the roots of a public log, which is not used here.
         let mut command = Command::new("unshare");
         command
             .arg("--net")
@@ -107,7 +107,7 @@ fn a_release_is_whole_reproducible_and_verified_by_cosign() {
         assert!(!verify(&file, &signature).0, "{name} was changed");
     }
 
-    // The chart in it is one that helm reads.
+    // helm can read the chart in it.
     let helm = ToolSet::Helm.ensure().unwrap().program("helm");
     let chart = one.join(format!("capmaas-{}.tgz", env!("CARGO_PKG_VERSION")));
     let (right, said) = run(Command::new(helm).args(["show", "chart"]).arg(chart));

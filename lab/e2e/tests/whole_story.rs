@@ -1,5 +1,5 @@
-//! The whole story in one run: metal becomes LXD hosts by the real agent on real LXD daemons, a second cluster lives in VMs on
-//! them, and both go, in the right order and in the wrong one, without a VM or a server being lost.
+//! Everything in one run: metal machines become LXD hosts through the real agent on real LXD daemons, a second cluster
+//! runs in VMs on them, and both are deleted, in the right order and in the wrong one, without losing a VM or a server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ struct Story {
     workload: Expected,
 }
 
-/// Three machines are LXD hosts, and three control planes run in VMs on them.
+/// Three machines are LXD hosts, and three control-plane machines run in VMs on them.
 async fn told_so_far() -> Story {
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     let lxd = LxdHosts::start(&scene.maas, &MACHINES).await.unwrap();
@@ -70,8 +70,9 @@ async fn wait_condition(scene: &Scene, plan: &ClusterPlan, kind: &str, name: &st
     scene.explain(outcome.await).await.unwrap();
 }
 
-/// S22: the key of MAAS and the private key of the VM hosts were never on the workload cluster, not even for a moment: nothing
-/// that was ever written to it holds them. The same search finds both on the management cluster, where they belong.
+/// S22: the MAAS key and the private key of the VM hosts were never on the workload cluster, not even for a moment:
+/// nothing that was ever written to it contains them. The same search finds both on the management cluster, where they
+/// belong.
 async fn no_key_was_ever_there(scene: &Scene, workload: &Expected) {
     let label = "infrastructure.cluster.x-k8s.io/host-keys";
     let key = "jsonpath={.items[0].data.tls\\.key}";
@@ -91,11 +92,11 @@ async fn no_key_was_ever_there(scene: &Scene, workload: &Expected) {
     }
 }
 
-/// A text as it is, and as it looks inside of something longer that is written in base64.
+/// A text as it is, and as it looks inside a longer base64-encoded text.
 fn spellings(text: &str) -> Vec<String> {
     let inside = (0..3).map(|before| {
         let whole = BASE64_STANDARD_NO_PAD.encode([&vec![0; before], text.as_bytes()].concat());
-        // The letters at both ends depend on what stands beside.
+        // The characters at both ends depend on the adjacent text.
         whole.get(4..whole.len() - 4).unwrap_or_default().to_owned()
     });
     std::iter::once(text.to_owned()).chain(inside).collect()
@@ -121,7 +122,7 @@ fn vm_hosts(scene: &Scene) -> Vec<(String, Option<String>, bool)> {
 async fn two_clusters_come_and_go_in_the_right_order() {
     let Story { scene, lxd, metal, vms, workload } = told_so_far().await;
 
-    // Each machine is one VM host, reached by MAAS for real; each carries one VM, and every zone has one.
+    // Each machine is one VM host that MAAS really reached; each has one VM, and every zone has one.
     let hosts = vm_hosts(&scene);
     assert!(hosts.len() == 3 && hosts.iter().all(|(_, machine, reached)| machine.is_some() && *reached), "{hosts:?}");
     let real = lxd.vms().unwrap();

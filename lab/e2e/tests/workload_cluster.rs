@@ -1,4 +1,4 @@
-//! The workload cluster as it is played satisfies Cluster API's real kubeadm control plane: with the provider's part done by
+//! The simulated workload cluster satisfies Cluster API's real kubeadm control plane: with the provider's part done by
 //! hand, three control-plane machines and a worker become Ready. A failure here is the testbed's, not the manager's.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,5 +1,5 @@
-//! The pure functions that run most, as often as asked for: `hot NAME TIMES`. `bench instructions` runs this under valgrind and
-//! takes the difference of two runs, so that what happens once does not count.
+//! The most frequently run pure functions, as often as requested: `hot NAME TIMES`. `xtask instructions` (`make
+//! bench-check`) runs this under valgrind and takes the difference of two runs, so that one-time costs do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -78,7 +78,7 @@ fn host(id: i64) -> Host {
     }
 }
 
-/// The decision about a machine that runs: the one that is taken again and again.
+/// The decision about a running machine: the most frequent one.
 fn decisions(times: u32) -> anyhow::Result<()> {
     let record = Journal { allocation: Some(Allocation::of("abc123")), ..Journal::new("uid-1") };
     let object = json!({
@@ -146,7 +146,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A machine as MAAS describes it.
+/// Decodes a machine as MAAS describes it.
 fn decoding(times: u32) -> anyhow::Result<()> {
     for _ in 0..times {
         let machine: maas_client::Machine = serde_json::from_slice(black_box(MACHINE))?;

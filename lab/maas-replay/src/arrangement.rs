@@ -1,4 +1,4 @@
-//! Arrangement files: what a recording presupposes and no earlier one made, in words of state. See README.md.
+//! Arrangement files: the state that a recording presupposes and that no earlier one created. See README.md.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,33 +10,29 @@ use serde_json::Value;
 use crate::recording::{Position, ReadError, Recording, files_of};
 use crate::sentence;
 
-/// What can be wrong with an arrangement.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrangementError {
     /// The folder or a file cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The file is no YAML of the format.
+    /// The file is not YAML of this format.
     #[error("{} is not an arrangement file: {source}", path.display())]
     Yaml {
-        /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's error.
         source: Box<serde_saphyr::Error>,
     },
-    /// An entry makes no sense.
+    /// An invalid entry.
     #[error("{}, entry {entry}: {what}", path.display())]
     Entry {
-        /// The file.
         path: PathBuf,
-        /// Its place, from 1.
+        /// Its index, from 1.
         entry: usize,
-        /// What is wrong.
         what: String,
     },
 }
 
-/// One entry as it stands in a file.
+/// One entry as written in a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawEntry {
@@ -64,22 +60,22 @@ fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
     Ok(match Value::deserialize(deserializer)? {
         Value::Null => None,
         Value::String(text) => Some(text),
-        // YAML takes 008, which is no octal number, for a fraction.
+        // YAML parses 008, which is not an octal number, as a float.
         other => Some(other.to_string().trim_end_matches(".0").to_owned()),
     })
 }
 
-/// How a request proved who it came from, where the recording hides it.
+/// How a request was authenticated, where the recording hides it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
-    /// A further key of the caller; any name for it.
+    /// An additional key of the caller, with any name.
     #[serde(default)]
     pub key: Option<String>,
-    /// A further key of the caller that the request speaks of.
+    /// An additional key of the caller that the request refers to.
     #[serde(default)]
     pub about: Option<String>,
-    /// A part of the key that was not the right one.
+    /// A part of the key that was wrong.
     #[serde(default)]
     pub wrong: Option<WrongPart>,
 }
@@ -96,22 +92,22 @@ pub enum WrongPart {
     Secret,
 }
 
-/// What is made so before a recording.
+/// What is arranged before a recording.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Before the first recording that reaches this number.
     pub before: Position,
-    /// Another MAAS, as just installed, answers from here on.
+    /// From here on another, freshly installed MAAS answers.
     pub reset: bool,
-    /// Who the recording's words for its users mean.
+    /// The users that the recording's caller names refer to.
     pub callers: BTreeMap<String, String>,
     /// Statements for the simulator, in order.
     pub statements: Vec<Value>,
-    /// Machines that do not come by themselves to where the statements say, although they are on their way somewhere.
+    /// Machines in a transitional status that do not reach the stated status by themselves.
     pub forces: Vec<String>,
 }
 
-/// Everything that the arrangement files of a folder say.
+/// The contents of all arrangement files of a folder.
 #[derive(Clone, Debug, Default)]
 pub struct Arrangements {
     /// In the order of the recordings; entries for the same number in the order of files and lines.
@@ -200,7 +196,7 @@ impl Arrangements {
         Ok(())
     }
 
-    /// How the request of a recording proved who it came from.
+    /// How the request of a recording was authenticated.
     pub fn credentials(&self, position: &Position) -> Credentials {
         let covers = |(first, last, _): &&(Position, Position, Credentials)| {
             position.reaches(first) && (position.is_at(last) || !position.reaches(last))
@@ -208,8 +204,8 @@ impl Arrangements {
         self.credentials.iter().rev().find(covers).map(|(_, _, credentials)| credentials.clone()).unwrap_or_default()
     }
 
-    /// Puts recordings that carry the same number, or were made at the same time, into the order that a file gives.
-    /// They take the places that they have among themselves; what stands between them stays where it is.
+    /// Puts recordings with the same number, or made at the same time, into the order given in a file. They only swap
+    /// their own positions; recordings between them stay where they are.
     pub fn reorder(&self, recordings: &mut [Recording]) {
         for names in &self.orders {
             let mut places: Vec<usize> = names

@@ -1,4 +1,4 @@
-//! What the program does, and what its tests share with it.
+//! The program's implementation, shared with its tests.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::target::Target;
 use maas_sim::config::{ApiKey, Config};
 use maas_sim::version::Version;
 
-/// The administrator's key in a simulator of the replay's own.
+/// The administrator's key in the replay's own simulator.
 const ADMIN: [&str; 3] = ["consumeradmin", "tokenadmin", "secretadmin"];
-/// Exchanges of a hundred that must agree.
+/// The percentage of exchanges that must agree.
 const REQUIRED: usize = 95;
 
 /// The arguments of the program.
@@ -60,10 +60,10 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
     /// Statements of arrangements that the simulator refused.
     pub refused: Vec<String>,
-    /// Machines that were on their way and did not come by themselves to where a statement says, although its entry
-    /// does not say so (`forces`).
+    /// Machines in a transitional status that did not reach the stated status by themselves, although their entry does
+    /// not declare that (`forces`).
     pub forced: Vec<String>,
-    /// Machines that came by themselves, although the entry says that they do not.
+    /// Machines that did reach it by themselves, although the entry declares that they do not.
     pub unforced: Vec<String>,
 }
 
@@ -78,19 +78,19 @@ impl Report {
         self.agreeing() * 100 >= self.outcomes.len() * REQUIRED
     }
 
-    /// Exchanges that differ and are no exceptions.
+    /// Exchanges that differ and are not exceptions.
     pub fn surprises<'a>(&'a self, exceptions: &'a Exceptions) -> impl Iterator<Item = &'a Outcome> {
         self.outcomes.iter().filter(|outcome| !outcome.agrees() && exceptions.reason(&outcome.name).is_none())
     }
 
-    /// Exceptions that agree, or whose recording does not exist: they must go.
+    /// Exceptions that agree, or whose recording does not exist: they must be removed.
     pub fn idle_exceptions<'a>(&'a self, exceptions: &'a Exceptions) -> impl Iterator<Item = &'a str> {
         exceptions
             .names()
             .filter(|name| !self.outcomes.iter().any(|outcome| outcome.name == *name && !outcome.agrees()))
     }
 
-    /// One sentence.
+    /// The result in one sentence.
     pub fn total(&self) -> String {
         let (agreeing, all) = (self.agreeing(), self.outcomes.len());
         let share = (agreeing * 1000).checked_div(all).unwrap_or(0);
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// Replays recordings against a target; `tell` hears of every outcome as it comes.
+/// Replays recordings against a target; `tell` is called with every outcome.
 pub async fn replay(
     recordings: &mut [Recording],
     arrangements: &Arrangements,
@@ -111,7 +111,7 @@ pub async fn replay(
     Replay::new(target, arrangements, key)?.run(recordings, tell).await
 }
 
-/// The simulator that recordings are replayed against if no other is named: in this process, its clock driven.
+/// The default simulator for a replay: in this process, with a driven clock.
 pub fn own_simulator(version: Version) -> (Target, ApiKey) {
     let [consumer, token, secret] = ADMIN.map(str::to_owned);
     let key = ApiKey { consumer, token, secret };
@@ -119,7 +119,7 @@ pub fn own_simulator(version: Version) -> (Target, ApiKey) {
     (Target::InProcess(simulator.router()), key)
 }
 
-/// The release that all recordings of a folder speak of.
+/// The release that all recordings of a folder were made with.
 pub fn recorded_version(recordings: &[Recording]) -> anyhow::Result<Version> {
     let mut versions = recordings.iter().filter_map(Recording::version);
     let first = versions.next().unwrap_or_default();
@@ -130,7 +130,7 @@ pub fn recorded_version(recordings: &[Recording]) -> anyhow::Result<Version> {
 }
 
 impl ReplayArgs {
-    /// Runs the command; fails if too little agrees or the exceptions are not right.
+    /// Runs the command; fails if too few exchanges agree or the exceptions are wrong.
     pub async fn run(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         let mut recordings = read_folder(&self.folder)?;
         let arrangements = self.arrangements(&self.folder)?;

@@ -1,8 +1,8 @@
-//! What differs between a recorded answer and the simulator's.
+//! Differences between a recorded answer and the simulator's.
 //!
-//! Compared are the status, the content type, the headers that clients act on, the words of errors and, in answers that
-//! are no errors, the keys and types, and the values of what tells in which state a machine is. Elsewhere a recorded null
-//! or empty list says nothing about what may stand there, so anything may; the other way round is a difference.
+//! Compared are the status, the content type, the headers that clients act on, the texts of errors and, in other
+//! answers, the keys and types, and the values of the fields that show a machine's state. Elsewhere a recorded null or
+//! empty list does not restrict the simulated value; the reverse is a difference.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,12 +16,11 @@ use crate::words;
 
 /// Headers that clients act on.
 const HEADERS: [&str; 3] = ["allow", "retry-after", "www-authenticate"];
-/// Longer texts are cut in reports.
+/// Longer texts are truncated in reports.
 const SHOWN: usize = 300;
-/// More differences than this say nothing new.
+/// More differences than this add nothing new.
 const REPORTED: usize = 4;
 
-/// One thing that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     place: String,
@@ -52,7 +51,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares an answer with the recorded one; nothing differs if the list is empty.
+/// Compares an answer with the recorded one; the list is empty if nothing differs.
 pub fn compare(recorded: &Response, simulated: &Answer, identities: &Identities) -> Vec<Difference> {
     let mut found = Vec::new();
     if recorded.status != simulated.status {
@@ -104,7 +103,7 @@ fn methods(allow: &str) -> BTreeSet<&str> {
     allow.split(',').map(str::trim).collect()
 }
 
-/// The fields of an error answer must be the same, and their words.
+/// The fields of an error answer and their texts must be the same.
 fn errors(recorded: &Value, simulated: &Value, place: &str, identities: &Identities, found: &mut Vec<Difference>) {
     match (recorded, simulated) {
         (Value::Object(ours), Value::Object(theirs)) => {
@@ -158,8 +157,9 @@ fn shape(recorded: &Value, simulated: &Value, place: &str, identities: &Identiti
     }
 }
 
-/// Lists: elements about the same object are compared with each other, the rest with whatever is most like them. A list
-/// at the top is the answer to a question, so whether it is empty matters; further down a recorded empty list says nothing.
+/// Lists: elements about the same object are compared with each other, the rest with the most similar element. A list
+/// at the top is the answer to a query, so whether it is empty matters; further down a recorded empty list does not
+/// restrict anything.
 fn list(recorded: &[Value], simulated: &[Value], place: &str, identities: &Identities, found: &mut Vec<Difference>) {
     let count =
         |list: &[Value]| if list.is_empty() { "an empty list".to_owned() } else { format!("{} elements", list.len()) };
@@ -192,7 +192,7 @@ fn list(recorded: &[Value], simulated: &[Value], place: &str, identities: &Ident
     }
 }
 
-/// Fields whose values tell in which state a machine is; `state` is that of its power.
+/// Fields whose values show a machine's state; `state` is its power state.
 const STATE: [&str; 6] = ["status", "status_name", "owner", "power_state", "locked", "state"];
 
 /// The machines of an answer must be in the recorded states.
@@ -220,14 +220,14 @@ fn as_list(value: &Value) -> Vec<Value> {
     }
 }
 
-/// Lists that have another length than the recorded ones. That is no difference in the form of an answer, but the
-/// replay has left the recorded path.
+/// Lists with a different length than the recorded ones. The form of the answer is the same, but the replay has
+/// diverged from the recording.
 pub fn drift(recorded: &Value, simulated: &Value) -> Option<String> {
     let (ours, theirs) = (recorded.as_array()?.len(), simulated.as_array()?.len());
     (ours != theirs).then(|| format!("recorded {ours} elements, simulated {theirs}"))
 }
 
-/// Keys that are ids or dates become comparable.
+/// Makes keys that are ids or dates comparable.
 fn common_key(key: &str, identities: &Identities) -> String {
     let day = key.get(..8).unwrap_or_default();
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

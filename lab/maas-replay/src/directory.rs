@@ -1,5 +1,5 @@
-//! What recordings call the objects whose ids they use. An id may appear in a request before any answer paired it with one
-//! of the simulator's: then its name, from whichever recording tells it, says which object is meant.
+//! The names of the objects whose ids recordings use. An id may appear in a request before any answer paired it with
+//! one of the simulator's: then its name, from any recording that contains it, identifies the object.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::identity::Kind;
 use crate::recording::Recording;
 
-/// Names by kind and recorded id, with the place of the recording that tells them.
+/// Names by kind and recorded id, with the index of the recording that contains them.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     names: HashMap<(Kind, String), Vec<(usize, String)>>,
@@ -57,7 +57,8 @@ impl Directory {
         }
     }
 
-    /// The name of an object: as the first recording from `at` on tells it, else the last one before.
+    /// The name of an object: from the first recording at or after `at` that contains it, else from the last one
+    /// before.
     pub(crate) fn name(&self, kind: Kind, id: &str, at: usize) -> Option<&str> {
         nearest(self.names.get(&(kind, id.to_owned()))?, at)
     }

@@ -1,4 +1,4 @@
-//! Fields of recorded forms and queries: objects or lists of pairs, read in the order in which they stand.
+//! Fields of recorded forms and queries: objects or lists of pairs, read in their order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ pub(crate) fn body<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Body, D
     deserializer.deserialize_any(Fields)
 }
 
-/// Headers that are no text (a recording may shorten them to null) are left out.
+/// Headers that are not text (a recording may shorten them to null) are omitted.
 pub(crate) fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let headers: Option<BTreeMap<String, Value>> = serde::Deserialize::deserialize(deserializer)?;
     let text = |(name, value): (String, Value)| Some((name.to_lowercase(), value.as_str()?.to_owned()));

@@ -1,13 +1,13 @@
-//! Which object of the simulator stands for which object of the recording.
+//! Maps objects of the recording to objects of the simulator.
 //!
-//! Ids, addresses and names that MAAS made up differ between the two. They are learnt by laying a recorded answer beside
-//! the simulator's and are then put into later requests, arrangements and error texts.
+//! Ids, addresses and names that MAAS generated differ between the two. They are learned by comparing a recorded answer
+//! with the simulator's, and are then substituted in later requests, arrangements and error texts.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Kinds of things that are told apart by an id, a name or an address.
+/// Kinds of objects that are identified by an id, a name or an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A machine, device or controller, by its `system_id`.
@@ -28,7 +28,7 @@ pub enum Kind {
     Fabric,
     /// A space.
     Space,
-    /// A zone, by its number.
+    /// A zone, by its id.
     Zone,
     /// A resource pool.
     Pool,
@@ -38,7 +38,7 @@ pub enum Kind {
     DnsResource,
     /// A record of a DNS resource.
     DnsRecord,
-    /// A range of addresses.
+    /// An address range.
     IpRange,
     /// An image.
     Image,
@@ -46,18 +46,18 @@ pub enum Kind {
     VmHost,
     /// An event.
     Event,
-    /// A virtual machine's own number.
+    /// A virtual machine's own id.
     VirtualMachine,
     /// A name: of a machine or of a VM host.
     Name,
     /// An IP address.
     Address,
-    /// A hardware address.
+    /// A MAC address.
     Mac,
 }
 
 impl Kind {
-    /// The kind of the things under a collection of the API.
+    /// The kind of the objects in an API collection.
     pub(crate) fn of_collection(collection: &str) -> Option<Self> {
         Some(match collection {
             "machines" | "nodes" | "devices" | "rackcontrollers" | "regioncontrollers" => Self::System,
@@ -79,7 +79,7 @@ impl Kind {
         })
     }
 
-    /// Every kind, for texts that do not say which one a number is.
+    /// Every kind, for texts that do not show which kind a number is.
     const ALL: [Self; 22] = [
         Self::System,
         Self::Name,
@@ -114,42 +114,42 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// What stands for a recorded identity, if that is known.
+    /// The simulated identity for a recorded one, if known.
     pub fn known(&self, kind: Kind, recorded: &str) -> Option<&str> {
         self.simulated.get(&(kind, recorded.to_owned())).map(String::as_str)
     }
 
-    /// What stands for a recorded identity; itself as long as nothing else is known.
+    /// The simulated identity for a recorded one; itself if none is known.
     pub fn simulated<'a>(&'a self, kind: Kind, recorded: &'a str) -> &'a str {
         self.known(kind, recorded).unwrap_or(recorded)
     }
 
-    /// What a simulated identity stands for.
+    /// The recorded identity for a simulated one.
     pub fn recorded(&self, kind: Kind, simulated: &str) -> Option<&str> {
         self.recorded.get(&(kind, simulated.to_owned())).map(String::as_str)
     }
 
-    /// Whether a word of a recorded text and one of the simulator's mean the same thing.
+    /// Whether a word of a recorded text and one of the simulator's mean the same.
     pub fn same_word(&self, recorded: &str, simulated: &str) -> bool {
         Kind::ALL.iter().any(|kind| self.known(*kind, recorded) == Some(simulated))
     }
 
-    /// Whether a recorded word is an identity that has a partner.
+    /// Whether a recorded word is a paired identity.
     pub fn uses(&self, recorded: &str) -> bool {
         Kind::ALL.iter().any(|kind| self.known(*kind, recorded).is_some())
     }
 
-    /// Whether a word of the simulator's is an identity that has a partner.
+    /// Whether a word of the simulator's is a paired identity.
     pub fn made(&self, simulated: &str) -> bool {
         Kind::ALL.iter().any(|kind| self.recorded(*kind, simulated).is_some())
     }
 
-    /// Forgets everything: another MAAS answers from now on.
+    /// Clears everything: another MAAS answers from now on.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Pairs two identities. The newer statement wins, and nothing keeps two partners.
+    /// Pairs two identities. The newer pairing wins, and nothing is paired twice.
     pub fn pair(&mut self, kind: Kind, recorded: &str, simulated: &str) {
         if recorded.is_empty() || simulated.is_empty() {
             return;
@@ -164,14 +164,14 @@ impl Identities {
         }
     }
 
-    /// Forgets the partner of an object that is no more: one that is made again may be another.
+    /// Removes the pairing of a deleted object: a new one may be a different object.
     pub fn part(&mut self, kind: Kind, recorded: &str) {
         if let Some(former) = self.simulated.remove(&(kind, recorded.to_owned())) {
             self.recorded.remove(&(kind, former));
         }
     }
 
-    /// Pairs two identities unless the recorded one has a partner already.
+    /// Pairs two identities unless the recorded one is already paired.
     fn pair_if_new(&mut self, kind: Kind, recorded: &str, simulated: &str) {
         if self.known(kind, recorded).is_none() {
             self.pair(kind, recorded, simulated);
@@ -217,7 +217,7 @@ impl Identities {
         }
     }
 
-    /// Two machines that both have other partners already: the answers speak of different objects.
+    /// Two machines that are both paired with others: the answers are about different objects.
     fn are_strangers(&self, recorded: &Value, simulated: &Value) -> bool {
         let id = |value: &Value| value.get("system_id").and_then(Value::as_str).map(str::to_owned);
         let name = |value: &Value| value.get("hostname").and_then(Value::as_str).map(str::to_owned);
@@ -226,7 +226,7 @@ impl Identities {
         if !taken(self.known(Kind::System, &ours), &theirs) && !taken(self.recorded(Kind::System, &theirs), &ours) {
             return false;
         }
-        // The same name on both sides: an object was made anew.
+        // The same name on both sides: an object was recreated.
         match (name(recorded), name(simulated)) {
             (Some(ours), Some(theirs)) => self.simulated(Kind::Name, &ours) != theirs,
             _ => true,
@@ -254,13 +254,13 @@ impl Identities {
 
     fn learn_leaf(&mut self, kind: Kind, recorded: &Value, simulated: &Value) {
         if let (Some(ours), Some(theirs)) = (scalar(recorded), scalar(simulated)) {
-            // A name is given by people more often than made up: it never moves to another object by likeness.
+            // A name is more often chosen by users than generated: similarity never moves it to another object.
             if kind == Kind::Name { self.pair_if_new(kind, &ours, &theirs) } else { self.pair(kind, &ours, &theirs) }
         }
     }
 
-    /// Elements of two lists that speak of the same object: known partners, then equal natural keys, then, if just one
-    /// element is left on either side, those two.
+    /// Elements of two lists about the same object: known pairs, then equal natural keys, then, if just one element is
+    /// left on either side, those two.
     pub fn couples<'a>(&self, recorded: &'a [Value], simulated: &'a [Value]) -> Vec<(&'a Value, &'a Value)> {
         let mut couples = Vec::new();
         let mut ours: Vec<_> = recorded.iter().collect();
@@ -282,7 +282,7 @@ impl Identities {
 
     fn are_partners(&self, recorded: &Value, simulated: &Value) -> bool {
         let id = |value: &Value| value.get("system_id").and_then(Value::as_str).map(str::to_owned);
-        // Parts of a machine carry the machine's system_id too; those are told apart by their names.
+        // Parts of a machine have the machine's system_id too; their names distinguish them.
         let whole = recorded.get("hostname").is_some();
         matches!((id(recorded), id(simulated)), (Some(ours), Some(theirs))
             if whole && self.known(Kind::System, &ours) == Some(&theirs))
@@ -293,7 +293,7 @@ impl Identities {
             let (ours, theirs) = (recorded.get(key)?.as_str()?, simulated.get(key)?.as_str()?);
             Some(self.simulated(kind, ours) == theirs)
         };
-        // Events repeat the names of machines; their words tell them apart.
+        // Events repeat the names of machines; their texts distinguish them.
         if recorded.get("node").is_some() && recorded.get("level").is_some() {
             let words = ["type", "description"].iter().all(|key| recorded.get(key) == simulated.get(key));
             return words && same("hostname", Kind::Name) == Some(true);
@@ -327,7 +327,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// The kind of identity that a field holds, if it holds one.
+/// The kind of identity that a field contains, if any.
 fn leaf_kind(key: &str, object: Option<Kind>) -> Option<Kind> {
     Some(match key {
         "system_id" | "primary_rack" | "secondary_rack" => Kind::System,

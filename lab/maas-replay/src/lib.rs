@@ -1,4 +1,4 @@
-//! Recorded exchanges with a real MAAS, held against a simulator. See README.md.
+//! Compares a simulator with recorded exchanges of a real MAAS. See README.md.
 
 pub mod arrangement;
 mod command;

@@ -15,7 +15,7 @@ struct Cli {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // A second installation is no error.
+    // A second installation is not an error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Cli::parse().replay.run(&mut std::io::stdout()).await {
         Ok(()) => ExitCode::SUCCESS,

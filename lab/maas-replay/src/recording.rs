@@ -1,4 +1,4 @@
-//! Recorded exchanges: reading a folder of them and putting them in order.
+//! Recorded exchanges: reading and ordering a folder of them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,7 +14,6 @@ use maas_sim::version::Version;
 
 use crate::fields;
 
-/// What can be wrong with a folder of recordings.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The folder or one of its files cannot be read.
@@ -22,18 +21,17 @@ pub enum ReadError {
     Io {
         /// What was being read.
         path: PathBuf,
-        /// The system's answer.
         source: std::io::Error,
     },
-    /// A file is no JSON, or JSON but no recording.
+    /// A file is not JSON, or JSON but not a recording.
     #[error("{place} cannot be understood: {source}")]
     Json {
-        /// File, and line where there are several.
+        /// The file, and the line where there are several.
         place: String,
-        /// The parser's answer.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// Two recordings have one name.
+    /// Two recordings have the same name.
     #[error("two recordings are called {0}; keep either its file or its line")]
     Twice(String),
     /// There is nothing to replay.
@@ -41,7 +39,8 @@ pub enum ReadError {
     Empty(PathBuf),
 }
 
-/// Where a recording stands in its folder: the number that its name begins with, then letters ("368b"), then the name.
+/// The position of a recording in its folder: the number that its name begins with, then letters ("368b"), then the
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     number: u64,
@@ -50,14 +49,14 @@ pub struct Position {
 }
 
 impl Position {
-    /// Whether this position has reached `mark`, mostly one without a name ("before 368b"). A name tells apart recordings
-    /// that carry one number.
+    /// Whether this position has reached `mark`, usually one without a name ("before 368b"). A name distinguishes
+    /// recordings with the same number.
     pub fn reaches(&self, mark: &Self) -> bool {
         let (own, other) = ((self.number, &self.letters), (mark.number, &mark.letters));
         own > other || (own == other && (mark.rest.is_empty() || mark.rest == self.rest))
     }
 
-    /// Whether this position carries the number of `mark`.
+    /// Whether this position has the number of `mark`.
     pub fn is_at(&self, mark: &Self) -> bool {
         self.number == mark.number && self.letters == mark.letters
     }
@@ -94,7 +93,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// The fields of a form or a query, in order; a key may come more than once.
+/// The fields of a form or a query, in order; keys may repeat.
 pub type Pairs = Vec<(String, String)>;
 
 /// The body of a recorded request.
@@ -104,11 +103,10 @@ pub enum Body {
     None,
     /// Form fields.
     Form(Pairs),
-    /// Anything else, as it was sent.
+    /// Anything else, as sent.
     Text(String),
 }
 
-/// What was asked.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Request {
     /// HTTP method.
@@ -124,18 +122,17 @@ pub struct Request {
     /// Body.
     #[serde(default = "fields::no_body", deserialize_with = "fields::body")]
     pub body: Body,
-    /// Files of a multipart form: field and what the recording says of the content.
+    /// Files of a multipart form: field, and the recording's description of the content.
     #[serde(default, deserialize_with = "fields::pairs")]
     pub files: Pairs,
     /// The Authorization header if the recording shows it ("none": there was none).
     #[serde(default)]
     pub authorization: Option<String>,
-    /// The user who asked, in the recording's words; absent for the first admin.
+    /// The user who made the request, as the recording names it; absent for the first admin.
     #[serde(default, rename = "as")]
     pub caller: Option<String>,
 }
 
-/// What was answered.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Response {
     /// HTTP status.
@@ -152,21 +149,18 @@ pub struct Response {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Raw")]
 pub struct Recording {
-    /// File name without its ending.
+    /// File name without its extension.
     pub name: String,
-    /// Where it stands.
     pub position: Position,
-    /// What was asked.
     pub request: Request,
-    /// What was answered.
     pub response: Response,
     /// How long the answer took.
     pub seconds: f64,
-    /// The server in its recorder's words, such as "MAAS 3.4.10".
+    /// The server as its recorder names it, such as "MAAS 3.4.10".
     pub server: Option<String>,
 }
 
-/// A recording as it stands in a file.
+/// A recording as stored in a file.
 #[derive(Deserialize)]
 struct Raw {
     name: String,
@@ -194,7 +188,7 @@ impl TryFrom<Raw> for Recording {
 }
 
 impl Recording {
-    /// A request that no recording made, in the form of one.
+    /// A request that is not part of a recording, in the form of one.
     pub(crate) fn asking(method: &str, path: &str) -> Self {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         Self {
@@ -221,7 +215,7 @@ impl Recording {
         self.server.as_deref()?.rsplit(' ').next()?.parse().ok()
     }
 
-    /// The operation that was asked for, wherever it was named.
+    /// The requested operation, wherever it was named.
     pub fn operation(&self) -> Option<&str> {
         fn named(fields: &Pairs) -> Option<&str> {
             fields.iter().find(|(key, _)| key == "op").map(|(_, op)| op.as_str())
@@ -232,7 +226,7 @@ impl Recording {
     }
 }
 
-/// Reads every recording of a folder, in order. JSON files that hold no exchange (an index, a description) are left out.
+/// Reads every recording of a folder, in order. JSON files without an exchange (an index, a description) are skipped.
 pub fn read_folder(folder: &Path) -> Result<Vec<Recording>, ReadError> {
     let mut recordings: Vec<Recording> = Vec::new();
     for path in files_of(folder)? {
@@ -267,7 +261,7 @@ pub fn read_folder(folder: &Path) -> Result<Vec<Recording>, ReadError> {
     Ok(recordings)
 }
 
-/// Whether a JSON file holds an exchange at all.
+/// Whether a JSON file contains an exchange at all.
 pub(crate) fn is_exchange(text: &str, place: &str) -> Result<bool, ReadError> {
     let value: Value =
         serde_json::from_str(text).map_err(|source| ReadError::Json { place: place.to_owned(), source })?;

@@ -1,17 +1,17 @@
-//! A recorded request, made anew for the simulator: ids mapped, credentials filled in, gaps of the recording closed.
+//! A recorded request, rebuilt for the simulator: ids mapped, credentials filled in, gaps of the recording filled.
 
 use sha2::{Digest, Sha256};
 
 use crate::identity::{Identities, Kind};
 use crate::recording::{Body, Pairs, Recording};
 
-/// Where relative paths of recordings begin.
+/// The root of relative paths in recordings.
 const ROOT: &str = "/MAAS/";
 const BOUNDARY: &str = "replayed-form-boundary";
-/// Sent for every password that the recording left out; arrangements say whether an LXD accepts it.
+/// Sent for every password that the recording omits; arrangements specify whether an LXD accepts it.
 const PASSWORD: &str = "replayed";
 
-/// An API key, and whose it is.
+/// An API key, and its owner.
 #[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) consumer: String,
@@ -25,7 +25,7 @@ impl Key {
     }
 }
 
-/// A certificate and its key, in PEM, for those that the recording left out.
+/// A certificate and its key, in PEM, for those that the recording omits.
 pub(crate) struct Pem {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -34,14 +34,14 @@ pub(crate) struct Pem {
 /// What a request is made with.
 pub(crate) struct Context<'a> {
     pub(crate) identities: &'a Identities,
-    /// Signs.
+    /// Signs the request.
     pub(crate) key: &'a Key,
-    /// Fills the gaps that keys have left in forms.
+    /// Fills the gaps of keys in forms.
     pub(crate) about: &'a Key,
     pub(crate) pem: &'a Pem,
     /// Seconds since the epoch.
     pub(crate) now: i64,
-    /// Seconds since the epoch when the recording was made, where that can be told.
+    /// Seconds since the epoch when the recording was made, if known.
     pub(crate) recorded_now: Option<i64>,
     /// For the nonce.
     pub(crate) number: usize,
@@ -66,7 +66,7 @@ pub(crate) fn prepare(recording: &Recording, context: &Context<'_>) -> Prepared 
         path.push('?');
         path.push_str(&encode(&query));
     }
-    // Names the exchange in logs of whatever answers.
+    // Identifies the exchange in the server's log.
     let mut headers = vec![("user-agent".to_owned(), format!("replay {}", recording.name))];
     headers.extend(authorization(recording, context).map(|value| ("authorization".to_owned(), value)));
     let (content_type, body) = match (&request.body, request.content_type.as_deref()) {
@@ -90,7 +90,7 @@ fn encode(fields: &Pairs) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
 }
 
-/// Ids in a path, mapped. `fabrics/ID/vlans/VID/` ends in a VLAN's tag, which is no id.
+/// Maps ids in a path. `fabrics/ID/vlans/VID/` ends in a VID, which is not an id.
 pub(crate) fn map_path(path: &str, identities: &Identities) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     let mapped = parts.iter().enumerate().map(|(at, part)| {
@@ -145,7 +145,7 @@ fn map_field(recording: &Recording, key: &str, value: &str, context: &Context<'_
     identities.simulated(kind, value).to_owned()
 }
 
-/// Addresses inside a text, mapped.
+/// Maps addresses inside a text.
 fn map_addresses(text: &str, identities: &Identities) -> String {
     let is_part = |character: char| character.is_ascii_hexdigit() || character == '.' || character == ':';
     let mut mapped = String::new();
@@ -158,7 +158,7 @@ fn map_addresses(text: &str, identities: &Identities) -> String {
     mapped
 }
 
-/// Closes the gaps that the recording left: passwords, certificates, keys, long texts.
+/// Fills the gaps of the recording: passwords, certificates, keys, long texts.
 fn fill(key: &str, value: &str, context: &Context<'_>) -> String {
     let left_out = value.contains('<') && value.contains('>');
     if !left_out {
@@ -195,7 +195,7 @@ fn long_text(value: &str) -> Option<String> {
     }
 }
 
-/// A multipart form. The content of a file was not recorded; one of the stated size takes its place, and its sum.
+/// A multipart form. The content of a file was not recorded; one of the stated size replaces it, with its checksum.
 fn multipart(mut fields: Pairs, files: &Pairs) -> Vec<u8> {
     let size = fields.iter().find(|(key, _)| key == "size").and_then(|(_, size)| size.parse().ok()).unwrap_or(0);
     let content = vec![b'x'; size];
@@ -222,12 +222,12 @@ fn multipart(mut fields: Pairs, files: &Pairs) -> Vec<u8> {
     body
 }
 
-/// A recorded moment, by the simulator's clock.
+/// Converts a recorded time to the simulator's clock.
 fn shift(recorded: i64, context: &Context<'_>) -> i64 {
     context.recorded_now.map_or(recorded, |then| recorded - then + context.now)
 }
 
-/// The Authorization header: as recorded if the recording shows it, with what it hides filled in.
+/// The Authorization header: as recorded if the recording shows it, with hidden parts filled in.
 fn authorization(recording: &Recording, context: &Context<'_>) -> Option<String> {
     let key = context.key;
     let Some(recorded) = &recording.request.authorization else {
@@ -259,7 +259,7 @@ fn authorization(recording: &Recording, context: &Context<'_>) -> Option<String>
     Some(format!("OAuth {}", mapped.collect::<Vec<_>>().join(", ")))
 }
 
-/// The moment at which a recording was made, as its neighbours' signatures tell: most are signed with the time of the day.
+/// When a recording was made, from the signatures of neighbouring recordings: most are signed with the current time.
 pub(crate) fn recorded_now(recordings: &[Recording], at: usize) -> Option<i64> {
     const NEIGHBOURS: usize = 20;
     let window = &recordings[at.saturating_sub(NEIGHBOURS)..recordings.len().min(at + NEIGHBOURS)];

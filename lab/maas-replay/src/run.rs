@@ -16,7 +16,7 @@ use crate::target::{Target, TargetError};
 
 /// The user of recordings that name none.
 const FIRST_ADMIN: &str = "admin";
-/// States that a machine leaves by itself.
+/// Statuses that a machine leaves by itself.
 const PASSING: [&str; 7] = [
     "Commissioning",
     "Testing",
@@ -27,13 +27,13 @@ const PASSING: [&str; 7] = [
     "Exiting rescue mode",
 ];
 
-/// Why a replay could not go on.
+/// Why a replay was aborted.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The simulator gave no answer.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// No throw-away certificate could be made.
+    /// No temporary certificate could be created.
     #[error("cannot make a certificate to replay with: {0}")]
     Certificate(#[from] rcgen::Error),
 }
@@ -45,9 +45,9 @@ pub struct Outcome {
     pub name: String,
     /// Method, path and operation, as recorded.
     pub request: String,
-    /// What differs; nothing if the exchange agrees.
+    /// The differences; empty if the exchange agrees.
     pub differences: Vec<Difference>,
-    /// Where lists agree in form and yet have different lengths; a hint that an arrangement is missing.
+    /// Where lists agree in form but differ in length; a hint that an arrangement is missing.
     pub drift: Option<String>,
     /// The simulator's answer: status and body.
     pub answer: String,
@@ -60,7 +60,7 @@ impl Outcome {
     }
 }
 
-/// A replay under way.
+/// A replay in progress.
 pub(crate) struct Replay<'a> {
     target: &'a Target,
     arrangements: &'a Arrangements,
@@ -70,11 +70,11 @@ pub(crate) struct Replay<'a> {
     keys: BTreeMap<(String, String), Key>,
     pem: Pem,
     number: usize,
-    /// Statements that the simulator refused. The replay goes on: the rest may well agree.
+    /// Statements that the simulator refused. The replay continues: the rest may still agree.
     refused: Vec<String>,
-    /// Machines that were on their way and did not come to where a statement says, unless their entry says so.
+    /// Machines in a transitional status that did not reach the stated status, unless their entry declares that.
     forced: Vec<String>,
-    /// Machines of which an entry says so, and that came by themselves.
+    /// Machines that did reach it by themselves although their entry declares otherwise.
     unforced: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Replays all recordings; `tell` hears of every outcome as it comes.
+    /// Replays all recordings; `tell` is called with every outcome.
     pub(crate) async fn run(
         mut self,
         recordings: &[Recording],
@@ -131,7 +131,7 @@ impl<'a> Replay<'a> {
             number: self.number,
         };
         let request = prepare(recording, &context);
-        // MAAS commits at the end of its work, so the time that it took lies before the effect.
+        // MAAS commits at the end of a request, so the recorded time passes before the effect.
         if recording.seconds > 0.0 {
             self.target.control("advance", &json!({"seconds": recording.seconds})).await?;
         }
@@ -142,7 +142,7 @@ impl<'a> Replay<'a> {
         let sent = self.target.send(&request.method, &request.path, &headers, request.body).await;
         let answer = match sent {
             Ok(answer) => answer,
-            // A server may well break off one connection and answer on the next.
+            // A server may drop one connection and answer on the next.
             Err(error @ (TargetError::Unreachable { .. } | TargetError::Broken { .. })) => {
                 let difference = Difference::silence(recording.response.status, &error);
                 return Ok(outcome(recording, vec![difference], None, "no answer".to_owned()));
@@ -151,7 +151,7 @@ impl<'a> Replay<'a> {
         };
         let both_fine = recording.response.status < 400 && answer.status < 400;
         let body = answer.json().filter(|_| both_fine);
-        // Ids are learnt first: an answer may already use those that it brings.
+        // Ids are learned first: an answer may already use the ids that it introduces.
         if let Some(body) = &body {
             self.identities.learn(&recording.response.body, body);
         }
@@ -161,8 +161,8 @@ impl<'a> Replay<'a> {
         Ok(outcome(recording, differences, drift, answer))
     }
 
-    /// The key that a request was signed with, and the one that it speaks of. Keys that do not exist yet are given to
-    /// their user.
+    /// The key that a request was signed with, and the one that it refers to. Keys that do not exist yet are created
+    /// for their user.
     async fn key_for(&mut self, recording: &Recording) -> Result<(Key, Key), ReplayError> {
         let caller = recording.request.caller.as_deref().unwrap_or(FIRST_ADMIN);
         let user = match self.callers.get(caller) {
@@ -184,7 +184,7 @@ impl<'a> Replay<'a> {
         Ok((key, about))
     }
 
-    /// A user whom no arrangement names: the recording's own words say whether it is an administrator.
+    /// A user that no arrangement names: the recording's name for it shows whether it is an administrator.
     async fn stranger(&mut self, caller: &str) -> Result<String, ReplayError> {
         if caller == FIRST_ADMIN {
             return Ok(caller.to_owned());
@@ -204,7 +204,7 @@ impl<'a> Replay<'a> {
         if let Some(key) = self.keys.get(&slot) {
             return Ok(key.clone());
         }
-        // The name is part of the key, and the key of a user is the same in every replay.
+        // The name is part of the key, so that the key of a user is the same in every replay.
         let word = |part: &str| format!("{part}{}{}", slot.0, slot.1).replace(|c: char| !c.is_ascii_alphanumeric(), "");
         let key = Key { consumer: word("consumer"), token: word("token"), secret: word("secret") };
         self.target.control("arrange", &json!([{"user": {"name": user, "key": key.text()}}])).await?;
@@ -261,7 +261,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A statement may name a machine and its recorded id where the simulator gave it another: they are paired.
+    /// If a statement gives a machine's name and recorded id, and the simulator has another id for it, the two are
+    /// paired.
     async fn recognise(&mut self, statement: &Value) -> Result<(), ReplayError> {
         let fields = statement.get("machine");
         let text = |key: &str| fields.and_then(|fields| fields.get(key)).and_then(Value::as_str).map(str::to_owned);
@@ -278,7 +279,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// How a machine comes to a status: one that is on its way is waited for.
+    /// How a machine reaches a status: waits for one that is in a transitional status.
     async fn way_to(&mut self, machine: &serde_json::Map<String, Value>, wanted: &str) -> Result<Way, ReplayError> {
         let Some((id, status)) = self.find(machine).await? else { return Ok(Way::Absent) };
         if status == wanted {
@@ -292,7 +293,7 @@ impl<'a> Replay<'a> {
         Ok(if reached == wanted { Way::Arrived } else { Way::Elsewhere { reached } })
     }
 
-    /// System id and status of the machine that a statement speaks of, as MAAS shows them to an administrator.
+    /// System id and status of the machine in a statement, as MAAS shows them to an administrator.
     async fn find(
         &mut self,
         machine: &serde_json::Map<String, Value>,
@@ -310,7 +311,7 @@ impl<'a> Replay<'a> {
         }))
     }
 
-    /// What MAAS shows to an administrator.
+    /// The answer of MAAS to an administrator.
     async fn ask(&mut self, path: &str) -> Result<Option<Value>, ReplayError> {
         self.number += 1;
         let nothing = Identities::default();
@@ -328,7 +329,7 @@ impl<'a> Replay<'a> {
         Ok(answer.json().filter(|_| answer.status == 200))
     }
 
-    /// Pairs the ids of a request that no answer has paired yet, by the names that recordings give to their objects.
+    /// Pairs the ids of a request that no answer has paired yet, by the names of their objects in recordings.
     async fn introduce(&mut self, recording: &Recording, directory: &Directory, at: usize) -> Result<(), ReplayError> {
         for (kind, id) in ids_of(recording) {
             if self.identities.known(kind, &id).is_some() {
@@ -351,7 +352,7 @@ impl<'a> Replay<'a> {
                 Kind::DnsResource => id_by_name(self.ask("/MAAS/api/2.0/dnsresources/").await?.as_ref(), "fqdn", &name),
                 _ => None,
             };
-            // One that stands for another object already is another object.
+            // One that is already paired is a different object.
             if let Some(found) = found.filter(|found| self.identities.recorded(kind, found).is_none()) {
                 self.identities.pair(kind, &id, &found);
             }
@@ -359,7 +360,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// A statement speaks of recorded objects; the simulator's names for them go in.
+    /// Replaces recorded names in a statement with the simulator's.
     fn map_statement(&self, statement: &Value) -> Value {
         let mut statement = statement.clone();
         let Some((kind, fields)) = statement.as_object_mut().and_then(|fields| fields.iter_mut().next()) else {
@@ -371,19 +372,19 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// How a machine comes to the status that a statement gives it.
+/// How a machine reaches the status in a statement.
 enum Way {
     /// It does not exist yet.
     Absent,
-    /// Nothing is under way for it, so that only the statement brings it there.
+    /// No work is in progress for it, so only the statement changes its status.
     Resting,
-    /// It is there by itself.
+    /// It is already in that status.
     Arrived,
-    /// It was on its way and came to another one.
+    /// It was in a transitional status and reached another one.
     Elsewhere { reached: String },
 }
 
-/// What a statement calls its machine.
+/// The machine's name in a statement.
 fn name_of(statement: &Value) -> String {
     let text = |key: &str| statement.pointer(&format!("/machine/{key}")).and_then(Value::as_str);
     text("hostname").or_else(|| text("system_id")).unwrap_or_default().to_owned()
@@ -401,7 +402,7 @@ fn quoted_host(body: &Value) -> Option<String> {
     Some(rest.split_once("%2F")?.0.replace("%3A", ":"))
 }
 
-/// Signatures are made with the computer's clock, whatever clock drives the simulator: so do all clients.
+/// Signatures use the system clock, whatever clock drives the simulator, as all clients do.
 fn now() -> i64 {
     Timestamp::now().as_second()
 }
@@ -471,7 +472,7 @@ fn map_identities(kind: &str, value: &mut Value, identities: &Identities) {
     }
 }
 
-/// Instances in LXD carry the names that MAAS made up for its machines.
+/// Instances in LXD have the names that MAAS generated for its machines.
 fn map_instance(instance: &mut Value, identities: &Identities) {
     if let Some(Value::String(name)) = instance.get_mut("name")
         && let Some(known) = identities.known(Kind::Name, name)

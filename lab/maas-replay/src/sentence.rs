@@ -1,4 +1,4 @@
-//! Statements of an arrangement: sentences such as "bm05 is Deployed, owner alice", or the fields written out.
+//! Statements of an arrangement: sentences such as "bm05 is Deployed, owner alice", or explicit fields.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ const NAMED: [(&str, &str); 16] = [
     ("vm_host", "name"),
     ("lxd", "address"),
 ];
-/// What a plain word after "is" means, by kind.
+/// The meaning of a plain word after "is", by kind.
 const STATES: [(&str, &str, &str, bool); 10] = [
     ("lxd", "reachable", "reachable", true),
     ("lxd", "unreachable", "reachable", false),
@@ -72,7 +72,7 @@ fn parse(sentence: &str) -> Result<Value, String> {
         ("exists", []) => {}
         ("has", rest) => field(&mut fields, &rest.join(" "))?,
         ("is", ["absent"]) => {
-            // The id of a machine tells more than its name, which another one may have by now.
+            // The id of a machine is more specific than its name, which another one may have by now.
             let which = fields.get("system_id").cloned().unwrap_or_else(|| json!(named));
             return Ok(json!({"absent": {kind: which}}));
         }
@@ -95,7 +95,7 @@ fn parse(sentence: &str) -> Result<Value, String> {
     Ok(json!({kind: fields}))
 }
 
-/// Kind, name and id of the subject; a kind that is not named is a machine.
+/// Kind, name and id of the subject; without a kind it is a machine.
 fn subject_of(words: &[&str]) -> Result<(String, Option<String>, Option<String>), String> {
     let (kind, mut rest) = match words {
         [first, rest @ ..] if *first == "rack" || NAMED.iter().any(|(kind, _)| kind == first) => (*first, rest),
@@ -126,7 +126,7 @@ fn field(fields: &mut Map<String, Value>, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A value in YAML's notation; a text that is none stands for itself. On and off are power states here, not booleans.
+/// A value in YAML notation; anything else is plain text. On and off are power states here, not booleans.
 fn scalar(text: &str) -> Value {
     let flow = text.starts_with(['[', '{', '"']);
     if flow {

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
 
-/// Where the recorded MAAS lived. Signatures of requests quote it, so a simulator elsewhere is told the same.
+/// The host of the recorded MAAS. Signatures of requests contain it, so a simulator elsewhere gets the same value.
 const HOST: &str = "127.0.0.1:5240";
 
 /// Why a simulator gave no answer at all.
@@ -21,36 +21,33 @@ pub enum TargetError {
     Request {
         /// Method and path.
         what: String,
-        /// What HTTP does not allow.
         source: http::Error,
     },
-    /// The simulator at the other end did not answer.
+    /// The simulator did not answer.
     #[error("no answer from the simulator to {what}: {source}")]
     Unreachable {
         /// Method and path.
         what: String,
-        /// What the network said.
         source: reqwest::Error,
     },
-    /// The answer broke off.
+    /// The answer was interrupted.
     #[error("the simulator's answer to {what} broke off: {source}")]
     Broken {
         /// Method and path.
         what: String,
-        /// What went wrong.
         source: axum::Error,
     },
     /// The control API refused.
     #[error("the simulator refused {what}: {answer}")]
     Refused {
-        /// What it was asked to do.
+        /// The requested action.
         what: String,
-        /// Its words.
+        /// Its answer.
         answer: String,
     },
 }
 
-/// An answer, read to its end.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// HTTP status.
@@ -79,9 +76,8 @@ pub enum Target {
     InProcess(Router),
     /// At an address such as `http://127.0.0.1:5240`.
     Endpoint {
-        /// Base address without `/MAAS`.
+        /// Base URL without `/MAAS`.
         base: String,
-        /// HTTP client.
         client: reqwest::Client,
     },
 }

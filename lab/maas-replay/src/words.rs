@@ -1,8 +1,8 @@
-//! Texts of errors: compared word by word, ids, times and whatever the recording left out masked.
+//! Texts of errors: compared word by word, with ids, times and whatever the recording omits masked.
 
 use crate::identity::Identities;
 
-/// Whether the simulator's text says the same as the recorded one.
+/// Whether the simulator's text matches the recorded one.
 pub fn same(recorded: &str, simulated: &str, identities: &Identities) -> bool {
     let html = recorded.trim_start().starts_with('<');
     matches(&tokens(recorded, !html), &tokens(simulated, false), identities)
@@ -11,10 +11,10 @@ pub fn same(recorded: &str, simulated: &str, identities: &Identities) -> bool {
 #[derive(Debug, PartialEq)]
 enum Token<'a> {
     Word(&'a str),
-    /// A number in quotes: an id among those that may be chosen.
+    /// A number in quotes: an id in a list of choices.
     Id(&'a str),
     Sign(char),
-    /// `<token-secret>` and the like: the recording left something out.
+    /// `<token-secret>` and the like: the recording omits something.
     Gap,
 }
 
@@ -46,7 +46,8 @@ fn tokens(text: &str, gaps: bool) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The length of a gap at the beginning of the text: angle brackets around small letters, digits, dashes and dots.
+/// The length of a gap at the beginning of the text: angle brackets around lower-case letters, digits, hyphens and
+/// dots.
 fn gap_length(text: &str) -> Option<usize> {
     let inner = text.strip_prefix('<')?;
     let end = inner.find('>')?;
@@ -71,7 +72,7 @@ fn matches(recorded: &[Token<'_>], simulated: &[Token<'_>], identities: &Identit
 
 fn same_token(recorded: &Token<'_>, simulated: &Token<'_>, identities: &Identities) -> bool {
     match (recorded, simulated) {
-        // MAAS lists ids that no answer ever showed, such as those of addresses that it only saw.
+        // MAAS lists ids that no answer ever showed, such as those of addresses that it only observed.
         (Token::Id(ours), Token::Id(theirs)) => {
             ours == theirs || identities.same_word(ours, theirs) || !(identities.uses(ours) || identities.made(theirs))
         }
@@ -87,7 +88,7 @@ fn same_token(recorded: &Token<'_>, simulated: &Token<'_>, identities: &Identiti
 
 /// Unix seconds, dates and times of day.
 fn is_time(word: &str) -> bool {
-    // An equals sign as it stands in the base string of a signature.
+    // An escaped equals sign, as in the base string of a signature.
     let word = word.strip_prefix("3D").unwrap_or(word);
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     let seconds = word.len() >= 10 && digits == word.len();

@@ -1,4 +1,4 @@
-//! The simulator is held against recorded exchanges with a real MAAS 3.4.10 and a real 3.7.3.
+//! The simulator is compared with recorded exchanges of a real MAAS 3.4.10 and a real 3.7.3.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -55,7 +55,7 @@ async fn agree(folder: &str, version: &str, at_least: usize) {
     assert!(report.outcomes.len() > at_least, "only {} recordings are there", report.outcomes.len());
 }
 
-/// Which release does what stands in one table, and the table says how that is known.
+/// One table lists which release does what, with the evidence.
 #[test]
 fn every_difference_between_releases_has_a_recording_or_was_only_read_in_source() {
     let names: BTreeSet<String> = ["recordings", "recordings-3.7.3"]

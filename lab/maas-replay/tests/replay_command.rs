@@ -1,4 +1,4 @@
-//! `maas-replay` as people and CI call it.
+//! `maas-replay` as users and CI call it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! The replay is held against a server that answers exactly as recorded: then nothing may differ, whatever ids it uses.
+//! The replay is run against a server that answers exactly as recorded: then nothing may differ, whatever ids it uses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,14 +16,14 @@ use maas_replay::target::Target;
 use maas_sim::config::ApiKey;
 use serde_json::{Value, json};
 
-/// A server that plays recorded answers to the requests that they were recorded for; else it only knows machines by name.
+/// A server that replays recorded answers to their requests; otherwise it only looks up machines by name.
 struct Player {
     recordings: Vec<Recording>,
-    /// The recording that was played last.
+    /// The recording that was replayed last.
     played: Mutex<usize>,
     /// Its ids for the recorded ones.
     ids: BTreeMap<String, String>,
-    /// What it does to an answer.
+    /// How it changes an answer.
     change: fn(&Recording, &mut Value),
 }
 
@@ -32,7 +32,7 @@ impl Player {
         self.ids.iter().fold(text.to_owned(), |text, (recorded, own)| text.replace(recorded, own))
     }
 
-    /// The machine that is called so next, as a list of machines.
+    /// The next machine with this name, as a list of machines.
     fn look_up(&self, query: &str) -> Response {
         let Some(name) = query.strip_prefix("hostname=") else { return not_found() };
         let coming = &self.recordings[*self.played.lock().unwrap()..];
@@ -78,7 +78,7 @@ impl Player {
     }
 }
 
-/// The machine that has a name, in an answer.
+/// The machine with a name, in an answer.
 fn named<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     match value {
         Value::Object(fields) if fields.get("hostname").is_some_and(|host| host == name) => fields.get("system_id"),

@@ -1,4 +1,4 @@
-//! Settings of a simulator: which MAAS it plays, how long things take, who may log in.
+//! Settings of a simulator: the MAAS version, how long things take, who may log in.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 pub use crate::version::Version;
 
-/// How long the hardware and MAAS take. All in seconds, so that an inventory file can hold them.
+/// How long the hardware and MAAS take. In seconds, so that an inventory file can contain them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Durations {
     /// From the answer to a request until its background work starts.
     pub post_commit: f64,
-    /// A BMC turning a machine on or off.
+    /// Powering a machine on or off through its BMC.
     pub power: f64,
     /// Commissioning, from power-on.
     pub commission: f64,
@@ -23,17 +23,17 @@ pub struct Durations {
     pub deploy: f64,
     /// Erasing disks.
     pub erase: f64,
-    /// Entering or leaving rescue mode.
+    /// Entering or exiting rescue mode.
     pub rescue: f64,
-    /// From registering a VM host until its totals are known.
+    /// From the registration of a VM host until its totals are known.
     pub vm_host_totals: f64,
-    /// Until an action on a BMC that does not answer is given up.
+    /// Until an action on a BMC that does not answer times out.
     pub bmc_hang: f64,
-    /// Until an action on a BMC that answers with errors is given up.
+    /// Until an action on a BMC that answers with errors fails.
     pub bmc_error: f64,
-    /// From a machine's report about itself until MAAS looks at it.
+    /// From a machine's status report until MAAS processes it.
     pub status_reports: f64,
-    /// Until MAAS asks the BMC of a machine for its power, which it does every now and then.
+    /// Until MAAS next queries a machine's BMC for its power state, which it does periodically.
     pub power_poll: f64,
     /// MAAS's `node_timeout`: Commissioning, Deploying and Testing fail after it.
     pub node_timeout: f64,
@@ -60,7 +60,7 @@ impl Default for Durations {
 }
 
 impl Durations {
-    /// Everything as fast as a demonstration can bear, in the order in which things happen.
+    /// As fast as possible for a demonstration, with everything still in the right order.
     pub fn quick() -> Self {
         Self {
             post_commit: 0.05,
@@ -78,7 +78,7 @@ impl Durations {
     }
 }
 
-/// Seconds as a duration; nonsense counts as none.
+/// Seconds as a duration; invalid values count as zero.
 pub(crate) fn seconds(value: f64) -> SignedDuration {
     SignedDuration::try_from_secs_f64(value.max(0.0)).unwrap_or(SignedDuration::ZERO)
 }
@@ -145,26 +145,26 @@ impl<'de> Deserialize<'de> for ApiKey {
     }
 }
 
-/// Everything that a simulator is made from.
+/// The configuration of a simulator.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which MAAS to play.
+    /// The simulated MAAS version.
     pub version: Version,
     /// Key of the first administrator, `admin`.
     pub api_key: ApiKey,
-    /// Where ids, names and fault decisions come from.
+    /// Determines ids, names and fault decisions.
     pub seed: u64,
-    /// Who moves the clock.
+    /// What drives the clock.
     pub time: TimeMode,
-    /// Where a driven clock starts; the computer's clock if absent.
+    /// Start time of a driven clock; the current time if absent.
     pub start: Option<Timestamp>,
     /// How long things take.
     pub durations: Durations,
     /// How long requests take.
     pub latency: LatencyMode,
-    /// Addresses ("ip:port") of real LXD daemons, besides those on loopback, that may be connected to.
+    /// Addresses ("ip:port") of real LXD daemons that may be connected to, in addition to those on loopback.
     pub real_lxd: BTreeSet<String>,
-    /// Make up an LXD daemon for every address that is registered and not known. For clients that only want a VM host.
+    /// Simulate an LXD daemon for every unknown address that is registered. For clients that only need a VM host.
     pub invent_lxd: bool,
     /// Serve `/_sim/` on the same port.
     pub control: bool,

@@ -25,29 +25,28 @@ pub struct Control {
     shared: Arc<Shared>,
 }
 
-/// A statement that was not accepted.
+/// A rejected statement.
 #[derive(Debug, thiserror::Error)]
 #[error("statement {index}: {reason}")]
 pub struct ArrangeError {
-    /// Which one, from 0.
+    /// The index of the statement, from 0.
     pub index: usize,
-    /// Why.
     pub reason: String,
 }
 
-/// Something done to a machine behind MAAS's back.
+/// Something that happens to a machine without MAAS's doing.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineFault {
-    /// It goes off.
+    /// It is powered off.
     LosePower,
-    /// The addresses of its AUTO links are taken away; the links stay.
+    /// The addresses of its AUTO links are removed; the links stay.
     LoseAddress,
-    /// It is marked broken by somebody.
+    /// Another user marks it broken.
     Break,
-    /// Its record is deleted by somebody.
+    /// Another user deletes it from MAAS.
     Vanish,
-    /// Somebody allocates it the moment it is Ready.
+    /// Another user allocates it as soon as it is Ready.
     Steal,
 }
 
@@ -56,7 +55,7 @@ impl Control {
         Self { shared }
     }
 
-    /// Applies statements in order. Those before one that makes no sense stay applied.
+    /// Applies statements in order. If one is invalid, those before it stay applied.
     pub fn arrange(&self, statements: &[Statement]) -> Result<Vec<Value>, ArrangeError> {
         let mut state = self.shared.lock();
         self.shared.catch_up(&mut state);
@@ -74,7 +73,7 @@ impl Control {
         self.shared.lock().model.load(inventory)
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, seconds: f64) {
         let mut state = self.shared.lock();
         let until = state.model.after(seconds);
@@ -82,29 +81,29 @@ impl Control {
         state.run_late();
     }
 
-    /// Everything under way ends.
+    /// Completes all work in progress.
     pub fn settle(&self) {
         let mut state = self.shared.lock();
         state.model.settle();
         state.run_late();
     }
 
-    /// Adds a fault. Returns its number.
+    /// Adds a fault. Returns its id.
     pub fn add_fault(&self, rule: FaultRule) -> u64 {
         self.shared.lock().faults.add(rule)
     }
 
-    /// The faults, with how often each has struck.
+    /// The faults, with the number of requests that each has affected.
     pub fn faults(&self) -> Vec<FaultRule> {
         self.shared.lock().faults.rules().to_vec()
     }
 
-    /// Takes a fault away, or all.
+    /// Removes a fault, or all.
     pub fn remove_fault(&self, id: Option<u64>) {
         self.shared.lock().faults.remove(id);
     }
 
-    /// What the whole server does.
+    /// Sets the state of the whole server.
     pub fn set_server(&self, server: ServerState) {
         self.shared.lock().server = server;
     }
@@ -114,38 +113,38 @@ impl Control {
         self.shared.lock().ledger.entries(kind)
     }
 
-    /// Requests that came after the one of this number.
+    /// Requests after the one with this number.
     pub fn ledger_after(&self, number: u64) -> Vec<Entry> {
         self.shared.lock().ledger.after(number)
     }
 
-    /// How many requests of a kind changed something.
+    /// The number of requests of a kind that changed something.
     pub fn effective(&self, kind: &str) -> usize {
         self.shared.lock().ledger.effective(kind)
     }
 
-    /// Forgets all requests.
+    /// Clears the ledger.
     pub fn clear_ledger(&self) {
         self.shared.lock().ledger.clear();
     }
 
-    /// Keeps a copy of MAAS's half.
+    /// Backs up MAAS's database.
     pub fn backup(&self, name: &str) {
         self.shared.lock().backup(name);
     }
 
-    /// Puts it back, as an operator restores a backup.
+    /// Restores a backup, as an operator would.
     pub fn restore(&self, name: &str) -> Result<(), String> {
         self.shared.lock().restore(name)
     }
 
-    /// Looks at the model, or changes it in ways that no statement has.
+    /// Reads the model, or changes it in ways that no statement supports.
     pub fn with_model<T>(&self, look: impl FnOnce(&mut Model) -> T) -> T {
         look(&mut self.shared.lock().model)
     }
 
-    /// Does something to a machine behind MAAS's back. `user` is the thief's name. Without a machine, the next VM that
-    /// becomes Ready is stolen.
+    /// Applies a fault to a machine. `user` is the name of the thief. Without a machine, the next VM that becomes Ready
+    /// is stolen.
     pub fn hurt(&self, machine: Option<&str>, fault: &MachineFault, user: Option<&str>) -> Result<(), String> {
         let mut state = self.shared.lock();
         let model = &mut state.model;

@@ -1,4 +1,4 @@
-//! How answers reach clients: whole, cut off, or not at all.
+//! How answers reach clients: complete, truncated, or not at all.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) enum Delivery {
 /// Lists up to this length are rendered at once, under one lock.
 const RENDERED_AT_ONCE: usize = 256;
 
-/// The answer that a fault asks for.
+/// The answer that a fault specifies.
 pub(crate) fn made_up(status: u16, body: &str, content_type: Option<&str>, retry_after: Option<u32>) -> Reply {
     let mut reply = match content_type {
         Some("text/html") => Reply::nginx(status, body),
@@ -38,12 +38,12 @@ pub(crate) fn made_up(status: u16, body: &str, content_type: Option<&str>, retry
     reply
 }
 
-/// An answer that is complete.
+/// A complete answer.
 pub(crate) fn plain(reply: Reply) -> Response<Body> {
     reply.into_response().map(Body::from)
 }
 
-/// Makes a response of a delivery.
+/// Builds the response of a delivery.
 pub(crate) fn deliver(shared: &Arc<Shared>, delivery: Delivery) -> Response<Body> {
     match delivery {
         Delivery::Whole(mut reply) => {

@@ -1,5 +1,5 @@
-//! The names that MAAS serves, over UDP and TCP: A and AAAA of DNS resources and machines, CNAME and TXT records, SOA and
-//! NS of the domains. A few hundred lines by hand are less than a server library for so little.
+//! The DNS server of MAAS, over UDP and TCP: A and AAAA of DNS resources and machines, CNAME and TXT records, SOA and
+//! NS of the domains. A few hundred hand-written lines are less than a server library for so little.
 
 use std::{io, net::IpAddr, net::SocketAddr, sync::Arc};
 
@@ -32,16 +32,16 @@ const NOT_IMPLEMENTED: u8 = 4;
 const REFUSED: u8 = 5;
 
 const DEFAULT_TTL: u32 = 30;
-/// What fits into a UDP answer for everybody.
+/// The UDP answer size that every client supports.
 const UDP_LIMIT: usize = 512;
 const HEADER: usize = 12;
-/// Chains of aliases end here.
+/// The maximum length of a CNAME chain.
 const MAX_CHAIN: usize = 8;
 
 struct Question {
     name: String,
     kind: u16,
-    /// Where the question ends in the message.
+    /// The offset of the question's end in the message.
     end: usize,
 }
 
@@ -53,7 +53,7 @@ struct Answer {
     data: Vec<u8>,
 }
 
-/// Serves names until it is dropped. Returns the address that it listens on, for UDP and TCP alike.
+/// Serves DNS until it is dropped. Returns the address that it listens on, for both UDP and TCP.
 pub async fn serve(simulator: Simulator, address: SocketAddr) -> io::Result<(SocketAddr, tokio::task::JoinHandle<()>)> {
     let tcp = TcpListener::bind(address).await?;
     let bound = tcp.local_addr()?;
@@ -73,7 +73,7 @@ async fn serve_udp(simulator: Simulator, socket: Arc<UdpSocket>) {
         let Some(query) = buffer.get(..length) else { continue };
         let reply = simulator.control().with_model(|model| respond(model, query, Some(UDP_LIMIT)));
         if let Some(reply) = reply {
-            // A client that is gone needs no answer.
+            // The client may be gone.
             let _ = socket.send_to(&reply, from).await;
         }
     }
@@ -84,7 +84,7 @@ async fn serve_tcp(simulator: Simulator, listener: TcpListener) {
         let Ok((stream, _)) = listener.accept().await else { continue };
         let simulator = simulator.clone();
         tokio::spawn(async move {
-            // A client that is gone needs no answer.
+            // The client may be gone.
             let _ = serve_stream(simulator, stream).await;
         });
     }
@@ -107,7 +107,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([pair[0], pair[1]]))
 }
 
-/// The one question of a message. Compression is not allowed in questions that anybody sends.
+/// The single question of a message. Compressed names are not supported, because no client sends them in questions.
 fn question(query: &[u8]) -> Option<Question> {
     let mut at = HEADER;
     let mut labels: Vec<String> = Vec::new();
@@ -128,7 +128,7 @@ fn question(query: &[u8]) -> Option<Question> {
     Some(Question { name: labels.join("."), kind, end: at + 4 })
 }
 
-/// The answer to a message; `None` for one that is no query at all.
+/// The answer to a message; `None` if it is not a query.
 pub fn respond(model: &Model, query: &[u8], limit: Option<usize>) -> Option<Vec<u8>> {
     if query.len() < HEADER || query.get(2)? & 0x80 != 0 {
         return None;
@@ -153,7 +153,7 @@ pub fn respond(model: &Model, query: &[u8], limit: Option<usize>) -> Option<Vec<
     Some(full)
 }
 
-/// The longest domain that a name is in.
+/// The most specific domain that contains a name.
 fn domain_of<'a>(model: &'a Model, name: &str) -> Option<&'a Domain> {
     model
         .db
@@ -166,7 +166,7 @@ fn domain_of<'a>(model: &'a Model, name: &str) -> Option<&'a Domain> {
         .max_by_key(|domain| domain.name.len())
 }
 
-/// Records of a name, aliases followed, and whether the name exists at all.
+/// Records of a name, with CNAMEs followed, and whether the name exists at all.
 fn look_up(model: &Model, name: &str, kind: u16) -> (Vec<Answer>, bool) {
     let mut answers = Vec::new();
     let mut current = name.to_owned();

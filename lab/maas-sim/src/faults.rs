@@ -1,17 +1,17 @@
-//! Faults: rules that make requests fail before or after their effect, and what the whole server does.
+//! Faults: rules that make requests fail before or after their effect, and the state of the whole server.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::rng::decide;
 
-/// When a fault strikes.
+/// When a fault applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
     /// Nothing has happened yet.
     #[default]
     Before,
-    /// The effect is there; only the answer suffers.
+    /// The effect has happened; only the answer is affected.
     After,
 }
 
@@ -19,10 +19,9 @@ pub enum When {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Fault {
-    /// Answers with a status of its own.
+    /// Answers with this status.
     Status {
         status: u16,
-        /// The words.
         #[serde(default)]
         body: String,
         /// Content type; plain text if absent.
@@ -34,30 +33,30 @@ pub enum Fault {
     },
     /// Closes the connection without an answer.
     Reset,
-    /// Answers only after a long while, if the client is still there.
+    /// Delays the answer for a long time, if the client still waits.
     Hang {
         /// How long; an hour if absent.
         #[serde(default)]
         seconds: Option<f64>,
     },
-    /// Takes longer and then answers properly.
+    /// Delays a correct answer.
     Slow {
-        /// How much longer.
+        /// The additional delay.
         seconds: f64,
     },
-    /// Sends only the beginning of the answer.
+    /// Truncates the answer.
     Truncate {
         /// How many bytes; half if absent.
         #[serde(default)]
         bytes: Option<usize>,
     },
-    /// The client waits in vain, and the effect comes later, by the simulator's clock.
+    /// The client gets no answer, and the effect happens later by the simulator's clock.
     Late {
-        /// How much later.
+        /// The delay of the effect.
         seconds: f64,
     },
-    /// The region dies: with `before`, what it did in LXD stays and its transaction does not; with `after`, the
-    /// transaction stays and what should have followed does not. Then it is down for a while.
+    /// The region is killed. With `before`, its changes in LXD persist but its transaction does not; with `after`, the
+    /// transaction persists but the work that should follow does not. Then it is down for a while.
     Kill {
         /// How long it is down, by the simulator's clock.
         #[serde(default)]
@@ -65,13 +64,13 @@ pub enum Fault {
     },
 }
 
-/// Which requests a fault is for. All that is given must fit.
+/// Which requests a fault applies to. All given fields must match.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selector {
     /// "machines.allocate", or only "allocate".
     pub kind: Option<String>,
-    /// A part of the path.
+    /// A substring of the path.
     pub path: Option<String>,
     pub method: Option<String>,
     /// A machine by system id or host name.
@@ -82,7 +81,7 @@ pub struct Selector {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FaultRule {
-    /// Its number, for taking it away again.
+    /// Its id, for removing it again.
     #[serde(default)]
     pub id: u64,
     /// Which requests.
@@ -94,24 +93,24 @@ pub struct FaultRule {
     /// What happens.
     #[serde(flatten)]
     pub fault: Fault,
-    /// How many requests it strikes; once if absent, always if 0.
+    /// How many requests it affects; one if absent, all if 0.
     #[serde(default)]
     pub times: Option<u32>,
-    /// How many fitting requests pass before.
+    /// How many matching requests to skip first.
     #[serde(default)]
     pub skip: u32,
-    /// Chance for each fitting request, decided by the seed.
+    /// Probability for each matching request, decided by the seed.
     #[serde(default)]
     pub probability: Option<f64>,
-    /// Fitting requests so far.
+    /// Matching requests so far.
     #[serde(default)]
     pub seen: u32,
-    /// Requests struck so far.
+    /// Affected requests so far.
     #[serde(default)]
     pub struck: u32,
 }
 
-/// What a rule looks at.
+/// The properties of a request that a rule checks.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
     pub kind: String,
@@ -123,7 +122,7 @@ pub struct Subject {
 }
 
 impl Selector {
-    /// Whether a request fits.
+    /// Whether a request matches.
     pub fn fits(&self, subject: &Subject) -> bool {
         let kind = |wanted: &str| {
             subject.kind == wanted || subject.kind.rsplit_once('.').is_some_and(|(_, action)| action == wanted)
@@ -138,7 +137,6 @@ impl Selector {
     }
 }
 
-/// All rules.
 #[derive(Debug, Default)]
 pub struct Faults {
     rules: Vec<FaultRule>,
@@ -146,7 +144,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Adds a rule. Returns its number.
+    /// Adds a rule. Returns its id.
     pub fn add(&mut self, mut rule: FaultRule) -> u64 {
         self.last_id += 1;
         rule.id = self.last_id;
@@ -154,7 +152,7 @@ impl Faults {
         self.last_id
     }
 
-    /// Takes a rule away, or all.
+    /// Removes a rule, or all.
     pub fn remove(&mut self, id: Option<u64>) {
         self.rules.retain(|rule| id.is_some_and(|id| rule.id != id));
     }
@@ -163,8 +161,8 @@ impl Faults {
         &self.rules
     }
 
-    /// The faults that strike a request, in the order of the rules. The decision of a rule with a chance depends on
-    /// seed, kind, machine and attempt only.
+    /// The faults that apply to a request, in the order of the rules. A rule with a probability decides by seed, kind,
+    /// machine and attempt only.
     pub fn strike(&mut self, seed: u64, subject: &Subject) -> Vec<(When, Fault)> {
         let mut struck = Vec::new();
         for rule in &mut self.rules {
@@ -192,18 +190,18 @@ impl Faults {
     }
 }
 
-/// What the server as a whole does.
+/// The state of the whole server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
-    /// It answers.
+    /// It answers normally.
     #[default]
     Up,
     /// Its web server answers 502.
     Down,
-    /// It takes requests and never answers.
+    /// It accepts requests and never answers.
     Silent,
-    /// Its database is away: 500 for everything.
+    /// Its database is unavailable: 500 for everything.
     DatabaseDown,
 }
 

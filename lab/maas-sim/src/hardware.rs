@@ -1,7 +1,7 @@
-//! Machines that really boot: what happens to the hardware of a machine is passed on to whoever has it.
+//! Machines that really boot: actions on a machine's hardware are forwarded to an implementation of [`Hardware`].
 //!
-//! Without hardware a deployment ends by the clock. With it, a machine is Deployed when it fetches its user data from the metadata
-//! API ([`crate::http::metadata`]), and fails by its own report or by MAAS's time limit.
+//! Without hardware a deployment ends after a fixed time. With it, a machine is Deployed when it fetches its user data
+//! from the metadata API ([`crate::http::metadata`]), and fails through its own report or MAAS's timeout.
 
 use std::{
     collections::BTreeMap,
@@ -16,26 +16,26 @@ use tokio::{io::AsyncWriteExt as _, process::Command, sync::mpsc};
 
 use crate::{config::ApiKey, sim::Shared};
 
-/// What happens to a machine.
+/// An action on a machine's hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It starts from its disk.
+    /// It boots from its disk.
     PowerOn,
-    /// It goes off, or boots something from the network that has nothing to do with its disk.
+    /// It is powered off, or boots something from the network that is independent of its disk.
     PowerOff,
     /// Off and on again.
     PowerCycle,
-    /// The image is written to its disk and started, whatever was there before.
+    /// The image is written to its disk, replacing its content, and booted.
     Deploy,
     /// Its disk is erased.
     Erase,
-    /// It belongs to nobody any more.
+    /// It no longer has an owner.
     Release,
 }
 
 impl Action {
-    /// As the boot hook is told.
+    /// The name passed to the boot hook.
     pub fn word(self) -> &'static str {
         match self {
             Self::PowerOn => "power-on",
@@ -48,7 +48,7 @@ impl Action {
     }
 }
 
-/// The credentials with which a machine asks the metadata API. Its Debug form hides the secret.
+/// The credentials with which a machine calls the metadata API. Its Debug form hides the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials(pub ApiKey);
 
@@ -67,42 +67,40 @@ impl Serialize for Credentials {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
     pub address: IpAddr,
-    /// How many bits of it are the network.
+    /// The prefix length.
     pub prefix: u8,
-    /// The gateway of its subnet.
     pub gateway: Option<IpAddr>,
-    /// The name servers of its subnet.
+    /// The DNS servers of its subnet.
     pub name_servers: Vec<String>,
 }
 
-/// Something for a machine's hardware to do.
+/// An action for a machine's hardware to perform.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Order {
-    /// What.
     pub action: Action,
-    /// MAAS's id of the machine.
+    /// The machine's MAAS id.
     pub system_id: String,
-    /// Its host name.
     pub hostname: String,
-    /// Its name with the domain.
     pub fqdn: String,
     /// The MAC address of its boot interface.
     pub mac: Option<String>,
-    /// What the image calls itself: the part of `distro_series` behind the slash.
+    /// The image name: the part of `distro_series` after the slash.
     pub series: String,
     /// Its network, once it has an address.
     pub link: Option<Link>,
-    /// For a deployment: how it asks the metadata API.
+    /// For a deployment: its metadata API credentials.
     pub credentials: Option<Credentials>,
 }
 
 /// The hardware of a MAAS.
 pub trait Hardware: Send + Sync {
-    /// Carries out an order. Those for one machine come one after the other. The sentence of an error ends a deployment.
+    /// Performs an order. Orders for one machine arrive one after the other. An error fails the deployment with its
+    /// message.
     fn carry_out(&self, order: Order) -> BoxFuture<'static, Result<(), String>>;
 }
 
-/// Hardware that is a command: it is started with the action as its argument and the order as JSON on standard input.
+/// Hardware implemented by a command: it is run with the action as its argument and the order as JSON on standard
+/// input.
 #[derive(Clone, Debug)]
 pub struct BootHook {
     command: String,
@@ -134,7 +132,7 @@ async fn run_hook(command: &str, order: &Order) -> Result<(), String> {
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A hook that does not want to know more closes its input.
+        // A hook that does not read its input closes it.
         let _ = stdin.write_all(&json).await;
     }
     let output = child.wait_with_output().await.map_err(failed)?;
@@ -146,7 +144,7 @@ async fn run_hook(command: &str, order: &Order) -> Result<(), String> {
     Err(format!("the boot hook failed ({}): {last}", output.status))
 }
 
-/// Passes orders on: in order for one machine, side by side for different ones.
+/// Dispatches orders: sequentially for one machine, concurrently for different ones.
 pub(crate) struct Dispatcher {
     hardware: Arc<dyn Hardware>,
     machines: Mutex<BTreeMap<String, mpsc::UnboundedSender<Order>>>,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::http::reply::{Reply, ReplyBody};
 
-/// Fixed part of a list of machines, and what each row adds.
+/// The fixed duration of a list of machines, and the addition per machine.
 const LIST_MS: u64 = 185;
 const ROW_MS: u64 = 28;
 
-/// The time for an answer of some kind.
+/// The duration of a request of this kind with this answer.
 pub(crate) fn real(kind: &str, reply: &Reply) -> Duration {
     let refused = reply.status >= 400;
     let rows = match &reply.body {

@@ -1,4 +1,4 @@
-//! Every request with its effect, so that a test can say "exactly one allocate".
+//! Every request with its effects, so that a test can assert "exactly one allocate".
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -9,19 +9,19 @@ use crate::model::Status;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// A machine was given to a user.
+    /// A machine was allocated to a user.
     Allocated { machine: String, user: String },
-    /// A VM was made on a host.
+    /// A VM was composed on a host.
     Composed { machine: String, vm_host: i64 },
-    /// A machine came from one state to another.
+    /// A machine changed its status.
     Status { machine: String, from: Status, to: Status },
-    /// Anything else about a machine.
+    /// Any other change of a machine.
     Machine { machine: String, change: MachineChange },
-    /// Anything about another object.
+    /// A change of another object.
     Object { kind: ObjectKind, name: String, change: ObjectChange },
 }
 
-/// What happened to a machine besides its state.
+/// What happened to a machine other than a status change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineChange {
@@ -75,7 +75,7 @@ impl Effect {
         Self::Object { kind, name: name.to_string(), change }
     }
 
-    /// The machine that it is about.
+    /// The machine that it affects.
     pub fn about(&self) -> Option<&str> {
         match self {
             Self::Allocated { machine, .. }
@@ -96,21 +96,20 @@ pub struct Entry {
     pub method: String,
     pub path: String,
     pub query: String,
-    /// "machines.allocate"; empty if the path leads nowhere.
+    /// "machines.allocate"; empty if the path is unknown.
     pub kind: String,
     pub machine: Option<String>,
-    /// Status of MAAS's answer; `None` if it died before it had one.
+    /// Status of MAAS's answer; `None` if it was killed before it had one.
     pub status: Option<u16>,
     /// What changed.
     pub effects: Vec<Effect>,
-    /// Faults that struck.
+    /// Faults that applied.
     pub faults: Vec<String>,
 }
 
 /// The newest entries are kept.
 const KEPT: usize = 200_000;
 
-/// All of them.
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: std::collections::VecDeque<Entry>,
@@ -128,7 +127,6 @@ impl Ledger {
         self.entries.push_back(entry);
     }
 
-    /// Forgets everything.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
@@ -143,13 +141,13 @@ impl Ledger {
         self.entries.iter().filter(fits).cloned().collect()
     }
 
-    /// Entries that came after the one of this number.
+    /// Entries after the one with this number.
     pub fn after(&self, number: u64) -> Vec<Entry> {
         let first = self.entries.partition_point(|entry| entry.number <= number);
         self.entries.range(first..).cloned().collect()
     }
 
-    /// How many requests of a kind changed something.
+    /// The number of requests of a kind that changed something.
     pub fn effective(&self, kind: &str) -> usize {
         self.entries(Some(kind)).iter().filter(|entry| !entry.effects.is_empty()).count()
     }

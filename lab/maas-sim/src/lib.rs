@@ -1,8 +1,8 @@
 //! A MAAS server for tests that behaves like the real one.
 //!
-//! [`Simulator::new`] makes a fresh MAAS, [`Simulator::router`] serves it (in process, or on a socket by [`serve`]),
-//! and [`Simulator::control`] does to it what no client of MAAS can: put it into a state (ARRANGE.md), let time pass,
-//! make requests and machines fail.
+//! [`Simulator::new`] creates a fresh MAAS, [`Simulator::router`] serves it (in process, or on a socket with
+//! [`serve`]), and [`Simulator::control`] does what no client of MAAS can: set its state (ARRANGE.md), advance the
+//! clock, make requests and machines fail.
 
 pub mod config;
 pub mod control;

@@ -83,7 +83,7 @@ async fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
         .with_writer(std::io::stderr)
         .init();
-    // A second installation, by a test that runs main in process, is no error.
+    // A second installation, by a test that runs main in process, is not an error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match run(Cli::parse()).await {
         Ok(code) => code,

@@ -1,4 +1,4 @@
-//! Serving a simulator on sockets, with connections that can be closed in place of an answer.
+//! Serves a simulator on sockets, with connections that can be closed instead of answered.
 
 use std::{convert::Infallible, io, net::SocketAddr};
 
@@ -9,7 +9,7 @@ use tower::ServiceExt as _;
 
 use crate::{Simulator, sim::ConnectionReset};
 
-/// How often a real clock catches up when nobody asks.
+/// How often a real clock is updated without requests.
 const TICK: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Serves until it is dropped.
@@ -45,7 +45,7 @@ pub async fn serve_router(router: Router, listener: TcpListener) -> io::Result<(
                     Ok(response)
                 }
             });
-            // A client that goes away, or whom a fault sends away, is nobody's error.
+            // A disconnect by the client, or through a fault, is not an error.
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -55,7 +55,7 @@ fn unreachable(never: Infallible) -> hyper::Response<Body> {
     match never {}
 }
 
-/// Listens on an address and says which one it became.
+/// Listens on an address and returns the actual one.
 pub async fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;

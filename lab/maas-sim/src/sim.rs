@@ -1,4 +1,4 @@
-//! The simulator: model, HTTP and faults together, usable in process or behind a socket.
+//! The simulator: model, HTTP and faults combined, usable in process or behind a socket.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     hardware: Option<Dispatcher>,
 }
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Clone)]
 pub(crate) struct Backup {
     db: Db,
@@ -54,7 +54,7 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) backups: BTreeMap<String, Backup>,
     pub(crate) server: ServerState,
-    /// Down until then, after a kill.
+    /// Down until this time, after a kill.
     down_until: Option<Timestamp>,
     late: BTreeMap<u64, (Call, Entry)>,
     last_late: u64,
@@ -64,7 +64,7 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionReset;
 
-/// A client that hangs is let go after this long at the latest.
+/// The maximum time that a client is kept hanging.
 const LONGEST_HANG: f64 = 3600.0;
 impl Simulator {
     /// A fresh MAAS.
@@ -92,7 +92,7 @@ impl Simulator {
         Self { shared: Arc::new(Shared { state: Mutex::new(state), config, hardware }) }
     }
 
-    /// The server as a service; `/_sim/` is in it unless the configuration says otherwise.
+    /// The server as a service, including `/_sim/` unless disabled in the configuration.
     pub fn router(&self) -> Router {
         let shared = Arc::clone(&self.shared);
         Router::new().fallback(move |request: Request<Body>| {
@@ -101,7 +101,7 @@ impl Simulator {
         })
     }
 
-    /// Only the control API, for a port of its own.
+    /// Only the control API, for a separate port.
     pub fn control_router(&self) -> Router {
         let shared = Arc::clone(&self.shared);
         Router::new().fallback(move |request: Request<Body>| {
@@ -114,17 +114,16 @@ impl Simulator {
         })
     }
 
-    /// Everything that tests want to do from outside MAAS.
     pub fn control(&self) -> Control {
         Control::new(Arc::clone(&self.shared))
     }
 
-    /// Lets time pass on a driven clock.
+    /// Advances a driven clock.
     pub fn advance(&self, duration: Duration) {
         self.control().advance(duration.as_secs_f64());
     }
 
-    /// Brings a real clock up to date and carries out what is due. The program calls it again and again.
+    /// Updates a real clock and runs due tasks. The program calls it periodically.
     pub async fn tick(&self) {
         let (commands, orders) = {
             let mut state = self.shared.lock();
@@ -140,12 +139,12 @@ impl Simulator {
 }
 
 impl Shared {
-    /// The state. A test that panicked while it held the lock must not take the others down with it.
+    /// The state. A test that panicked while it held the lock must not fail the others.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a real clock catch up, and carries out late requests that have come due.
+    /// Updates a real clock, and executes late requests that are due.
     pub(crate) fn catch_up(&self, state: &mut State) {
         if self.config.time == TimeMode::Real {
             state.model.run_until(Timestamp::now());
@@ -172,19 +171,19 @@ impl State {
         self.backups.insert(name.to_owned(), Backup { db: self.model.db.clone() });
     }
 
-    /// Puts MAAS's half back. What its processes were at is forgotten; the world stays as it is.
+    /// Restores MAAS's database. The work of its processes is dropped; the world stays as it is.
     pub(crate) fn restore(&mut self, name: &str) -> Result<(), String> {
         let backup = self.backups.get(name).ok_or_else(|| format!("there is no backup '{name}'"))?;
         self.model.db = backup.db.clone();
         self.model.queue.forget(|due| matches!(due, Due::LateRequest { .. }));
-        // What a BMC was at ends without anybody who waits for it.
+        // A BMC's action in progress ends with nothing waiting for it.
         for body in self.model.world.bodies.values_mut() {
             body.bmc.busy = false;
         }
         Ok(())
     }
 
-    /// The process is gone: power actions that it had planned, and every time limit that it kept, with it.
+    /// The process is gone, and with it the power actions that it had scheduled and all its timeouts.
     fn die(&mut self, queue: Queue, down_seconds: f64) {
         self.model.queue = queue;
         self.model.queue.forget(|due| !matches!(due, Due::PowerStart { .. }));
@@ -247,7 +246,7 @@ async fn serve(shared: Arc<Shared>, request: Request<Body>) -> Response<Body> {
     response
 }
 
-/// The body, or nothing if it is too large. It is read to its end all the same: a client that is still sending when the
+/// The body, or `None` if it is too large. It is always read to its end: a client that is still sending when the
 /// connection closes never sees the answer.
 async fn read_body(mut body: Body, declared: Option<usize>, limit: usize) -> Option<Vec<u8>> {
     let mut kept = Vec::new();
@@ -340,7 +339,7 @@ async fn respond(shared: &Arc<Shared>, incoming: Incoming) -> Delivery {
     spoil(reply, struck).await
 }
 
-/// Faults of the whole server: an answer, or silence.
+/// Faults of the whole server: an answer, or none.
 fn whole_server(state: &mut State) -> Result<(), Option<Box<Reply>>> {
     if state.is_down() {
         return Err(Some(Box::new(Reply::nginx(502, "Bad Gateway"))));
@@ -449,7 +448,7 @@ async fn fail_before(shared: &Arc<Shared>, fault: &Fault, call: &Call, entry: &E
         }
         Fault::Kill { down_seconds } => {
             let mut state = shared.lock();
-            // Whatever was done outside the database stays done.
+            // What was done outside the database persists.
             let (db, queue) = (state.model.db.clone(), state.model.queue.clone());
             let _ = maas::answer(&mut state.model, call);
             state.model.effects.clear();

@@ -1,4 +1,5 @@
-//! Machines that boot: the hardware is told, the metadata API is asked, and MAAS learns from it how a deployment went.
+//! Machines that boot: the hardware receives orders, machines call the metadata API, and MAAS learns from it how a
+//! deployment went.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -13,7 +14,7 @@ use futures::future::BoxFuture;
 use maas_sim::hardware::{Action, BootHook, Hardware, Order};
 use maas_sim::{Config, Simulator};
 
-/// Writes down what it is told, and refuses to deploy what it is told to refuse.
+/// Records its orders, and refuses deployments that it is configured to refuse.
 #[derive(Default)]
 struct Rack {
     orders: Mutex<Vec<Order>>,
@@ -53,7 +54,7 @@ fn lab(rack: &Arc<Rack>) -> Simulator {
     simulator
 }
 
-/// Lets time pass, and the hardware do what it was told meanwhile.
+/// Advances the clock, and lets the hardware carry out its orders meanwhile.
 async fn wait(simulator: &Simulator, seconds: f64) {
     simulator.control().advance(seconds);
     simulator.tick().await;

@@ -1,4 +1,4 @@
-//! Faults: requests that fail before and after their effect, a server that dies, a backup that comes back.
+//! Faults: requests that fail before and after their effect, a server that is killed, a restored backup.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

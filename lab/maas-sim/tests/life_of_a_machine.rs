@@ -1,4 +1,4 @@
-//! Machines through the HTTP surface: who may do what, when, and what it leads to.
+//! Machines through the HTTP API: who may do what, when, and with what result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -34,7 +34,7 @@ async fn a_life_cycle_writes_seventeen_events() {
     assert_eq!(events["count"], 17);
 }
 
-/// Of 1,118 events of a real MAAS the 939 that it listed were of machines that still existed.
+/// Of 1,118 events of a real MAAS, the 939 that it listed belonged to machines that still existed.
 #[tokio::test]
 async fn events_of_a_deleted_machine_are_listed_no_more() {
     let sim = lab();

@@ -1,4 +1,4 @@
-//! What a MAAS 3.7 does otherwise than a 3.4, through the HTTP surface. The words are those of recordings.
+//! How MAAS 3.7 differs from 3.4, through the HTTP API. The messages are from recordings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Which check comes first, and what every check says. Nobody recorded these; they were read in the source of MAAS's
-//! handlers and forms.
+//! The order of checks, and the message of each. These are not recorded; they come from the source of MAAS's handlers
+//! and forms.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -8,7 +8,7 @@ use common::{ADMIN, ALICE, Answer, arrange, get, lab, lab_of, post, send, system
 use maas_sim::Simulator;
 use serde_json::{Value, json};
 
-/// A refusal: words in plain text, or messages by field.
+/// A refusal: a message in plain text, or messages by field.
 fn said(answer: &Answer) -> (u16, Value) {
     let form = answer.content_type.contains("json");
     (answer.status, if form { answer.json() } else { json!(answer.text) })
@@ -45,7 +45,7 @@ async fn a_switch_that_is_neither_true_nor_false_is_refused_in_plain_text() {
     }
     let number = json!("Invalid bridge_fd: Please enter an integer value");
     refused(&sim, ADMIN, "POST", &format!("machines/{id}/?op=deploy"), &[("bridge_fd", "x")], 400, number).await;
-    // Some are read before the machine is looked for, some after.
+    // Some are parsed before the machine is looked up, some after.
     refused(&sim, ADMIN, "POST", "machines/zzzzzz/?op=release", &[("erase", "maybe")], 400, words("erase")).await;
     let missing = json!("No Machine matches the given query.");
     refused(&sim, ADMIN, "POST", "machines/zzzzzz/?op=release", &[("force", "maybe")], 404, missing.clone()).await;
@@ -56,7 +56,7 @@ async fn a_switch_that_is_neither_true_nor_false_is_refused_in_plain_text() {
 #[tokio::test]
 async fn a_release_reads_its_switches_leniently_from_3_5_on() {
     let sim = lab_of("3.7".parse().unwrap());
-    // A box that is sent with a nought is ticked all the same.
+    // A checkbox that is sent as "0" is still checked.
     for (name, erase, status) in
         [("bm01", "maybe", "Disk erasing"), ("bm02", "0", "Disk erasing"), ("bm04", "False", "Ready")]
     {
@@ -88,7 +88,7 @@ async fn everything_that_is_wrong_with_a_machine_is_told_at_once() {
         "architecture": ["'vax/780' is not a valid architecture.  It should be one of: 'amd64/generic'."],
     });
     refused(&sim, ADMIN, "PUT", &format!("machines/{id}/"), &form, 400, body).await;
-    // What MAAS does not expect it answers with the text of an exception.
+    // What MAAS does not handle is answered with the text of an exception.
     for (field, value, words) in [
         ("swap_size", "xG", "invalid literal for int() with base 10: 'x'"),
         ("domain", "4711", "Domain matching query does not exist."),
@@ -118,7 +118,7 @@ async fn scripts_that_do_not_exist_are_refused_or_leave_a_new_machine_alone() {
     let none = "Select a valid choice. none is not one of the available choices.";
     let body = json!({"testing_scripts": [none]});
     refused(&sim, ADMIN, "POST", &format!("machines/{id}/?op=test"), &[("testing_scripts", "none")], 400, body).await;
-    // The state is told beside it.
+    // The status is reported along with it.
     post(&sim, ADMIN, &format!("machines/{id}/?op=deploy"), &[]).await;
     let state = "Commission is not available because of the current state of the node.";
     let body = json!({"testing_scripts": [wrong], "__all__": [state]});
@@ -173,7 +173,7 @@ async fn operations_say_which_state_they_need() {
     post(&sim, ADMIN, &format!("machines/{id}/?op=lock"), &[]).await;
     refused(&sim, ADMIN, "POST", &format!("machines/{id}/?op=lock"), &[], 409, json!("Machine is already locked"))
         .await;
-    // Rights come before states.
+    // Permissions are checked before statuses.
     for op in ["rescue_mode", "exit_rescue_mode", "commission", "set_storage_layout"] {
         let other = system_id(&sim, "bm02");
         refused(&sim, ALICE, "POST", &format!("machines/{other}/?op={op}"), &[], 403, json!("")).await;
@@ -204,7 +204,7 @@ async fn a_link_is_told_everything_that_is_wrong_with_it() {
     ] {
         refused(&sim, ADMIN, "POST", &path, &form, 400, body).await;
     }
-    // An address where none is used is not looked at, and force leads to any VLAN.
+    // An address where none is used is not checked, and force allows any VLAN.
     let form = [("mode", "auto"), ("subnet", "10.9.0.0/24"), ("ip_address", "10.9.0.7"), ("force", "true")];
     let linked = post(&sim, ADMIN, &path, &form).await.json();
     assert_eq!((linked["vlan"]["id"].clone(), linked["links"][0]["mode"].clone()), (json!(9), json!("auto")));

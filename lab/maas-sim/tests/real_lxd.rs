@@ -9,7 +9,7 @@ use capmaas_testbed::{LxdDaemon, LxdOptions};
 use common::{ADMIN, arrange, get, lab, post, send};
 use serde_json::Value;
 
-/// A daemon on loopback with a storage pool and a trusted pair, restricted to nothing.
+/// A daemon on loopback with a storage pool and a trusted pair, without restrictions.
 struct Daemon {
     lxd: LxdDaemon,
     address: String,
@@ -89,7 +89,7 @@ async fn a_registered_host_shows_the_real_daemon_and_composes_real_vms() {
     let power = get(&sim, ADMIN, &format!("machines/{machine}/?op=query_power_state")).await.json();
     assert_eq!(power["state"], "off");
 
-    // A VM that somebody makes in LXD is adopted by a refresh, one that goes is forgotten.
+    // A VM that is created in LXD is adopted by a refresh; one that is deleted there is removed.
     daemon.lxd.run_in_network(["lxc", "init", "--empty", "--vm", "vm2", "--project", "maas", "-s", "default"]).unwrap();
     assert_eq!(post(&sim, ADMIN, &format!("vm-hosts/{id}/?op=refresh"), &[]).await.status, 200);
     assert_eq!(get(&sim, ADMIN, "machines/?hostname=vm2").await.json().as_array().unwrap().len(), 1);

@@ -1,5 +1,5 @@
-//! Whether a right, a parameter or an object is looked for first, and what is said of each. Nobody recorded these; they
-//! were read in the source of MAAS's handlers and forms.
+//! Whether a permission, a parameter or an object is checked first, and the message of each. These are not recorded;
+//! they come from the source of MAAS's handlers and forms.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -75,7 +75,7 @@ async fn a_vm_host_is_told_of_its_kind_last_and_of_its_storage_by_choice() {
             400,
             json!({"default_storage_pool": [CHOICE]}),
         ),
-        // A certificate is only looked at when the form is right.
+        // A certificate is only checked when the form is valid.
         (
             "POST",
             "vm-hosts/",
@@ -91,7 +91,7 @@ async fn a_vm_host_is_told_of_its_kind_last_and_of_its_storage_by_choice() {
         ("POST", &compose, &[("pinned_cores", "0"), ("pinned_cores", "9")], 400, json!({"pinned_cores": [core]})),
     ];
     refused(&sim, ADMIN, cases).await;
-    // What cannot be read as false is true.
+    // What cannot be parsed as false is true.
     assert_eq!(send(&sim, ADMIN, "DELETE", &format!("{host}?decompose=maybe"), &[]).await.status, 204);
 }
 

@@ -1,4 +1,4 @@
-//! Whatever clients do, in whatever order: MAAS's rules hold.
+//! MAAS's rules hold, whatever clients do in whatever order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -69,7 +69,7 @@ async fn run(sim: &Simulator, host: i64, step: &Step) -> u16 {
     }
 }
 
-/// The states of all machines.
+/// The statuses of all machines.
 type States = BTreeMap<String, Status>;
 
 fn states(sim: &Simulator) -> States {
@@ -78,8 +78,8 @@ fn states(sim: &Simulator) -> States {
     })
 }
 
-/// Whether one request, or one thing that is due, may lead from one state to another: in one step, or in the two that
-/// MAAS takes at once when it deploys a machine that nobody has and when it releases one that is off.
+/// Whether one request, or one scheduled task, may lead from one status to another: in one step, or in the two that
+/// MAAS takes at once when it deploys a machine without an owner and when it releases one that is off.
 fn is_legal(from: Status, to: Status) -> bool {
     let at_once = |via: Status| from.may_become(via) && via.may_become(to);
     from == to
@@ -88,7 +88,7 @@ fn is_legal(from: Status, to: Status) -> bool {
         || (matches!(to, Status::Ready | Status::New) && at_once(Status::Releasing))
 }
 
-/// Machines that came to where no way leads.
+/// Machines that made an illegal transition.
 fn illegal_ways(before: &States, after: &States) -> Vec<String> {
     let changes = after.iter().filter_map(|(id, to)| before.get(id).map(|from| (id, *from, *to)));
     changes
@@ -97,7 +97,7 @@ fn illegal_ways(before: &States, after: &States) -> Vec<String> {
         .collect()
 }
 
-/// Compares the states before and after each single thing that happens.
+/// Compares the statuses before and after each single step.
 struct Watch(States);
 
 impl Watch {
@@ -107,7 +107,7 @@ impl Watch {
         self.0 = after;
     }
 
-    /// Lets time pass, one thing that is due after the other.
+    /// Advances the clock, one scheduled task after the other.
     fn pass(&mut self, sim: &Simulator, seconds: u64) {
         #[allow(clippy::cast_precision_loss)]
         let until = sim.control().with_model(|model| model.after(seconds as f64));
@@ -188,7 +188,7 @@ proptest! {
             }
             watch.pass(&sim, 4000);
             sim.control().settle();
-            // Nobody owns what is Ready, and everything else that is in use is somebody's.
+            // A Ready machine has no owner, and every other machine in use has one.
             sim.control().with_model(|model| {
                 for machine in model.db.machines.values() {
                     if matches!(machine.status, Status::Ready | Status::Broken) {

@@ -1,4 +1,4 @@
-//! What a signature covers, and what is asked of those who sign nothing.
+//! What a signature covers, and what unsigned requests get.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -13,7 +13,7 @@ fn escape(text: &str) -> String {
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// `fields`: what the client signs besides its key.
+/// `fields`: what the client signs in addition to its key.
 fn hmac(method: &str, path: &str, nonce: &str, fields: &[(&str, &str)]) -> String {
     let [consumer, token, secret]: [&str; 3] = ADMIN.split(':').collect::<Vec<_>>().try_into().unwrap();
     let now = jiff::Timestamp::now().as_second().to_string();
@@ -63,14 +63,14 @@ const FORM: &str = "application/x-www-form-urlencoded";
 async fn a_signature_covers_the_fields_of_a_posted_form() {
     let sim = lab();
     let signed = hmac("POST", "zones/", "1", &[("name", "az 9"), ("description", "last")]);
-    // Of a field that is repeated the last value counts.
+    // Of a repeated field the last value counts.
     let body = "name=az+9&description=first&description=last";
     let made = request(&sim, "POST", "zones/", Some(signed), FORM, body).await;
     assert_eq!((made.status, made.json()["name"].as_str()), (200, Some("az 9")), "{}", made.text);
     let unsigned = hmac("POST", "zones/", "2", &[]);
     let refused = request(&sim, "POST", "zones/", Some(unsigned), FORM, "name=az10").await;
     assert_eq!(refused.status, 401, "{}", refused.text);
-    // A multipart form is a form, too; JSON is none, and what is put is not covered.
+    // A multipart form is a form, too; JSON is not, and the body of a PUT is not covered.
     let signed = hmac("POST", "zones/", "3", &[("name", "az11")]);
     let body = "--B\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\naz11\r\n--B--\r\n";
     let made = request(&sim, "POST", "zones/", Some(signed), "multipart/form-data; boundary=B", body).await;
@@ -112,7 +112,7 @@ async fn json_that_is_none_is_refused_before_anything_is_looked_at() {
     let signed = hmac("POST", "zones/", "1", &[]);
     let answer = request(&sim, "POST", "zones/", Some(signed), "application/json", "{\"name\": ").await;
     assert_eq!((answer.status, answer.text.as_str(), answer.content_type.as_str()), (400, "Bad Request", "text/plain"));
-    // Nobody who did not sign hears of it.
+    // Unsigned requests do not get this error.
     let answer = request(&sim, "POST", "zones/", None, "application/json", "{").await;
     assert_eq!((answer.status, answer.text.as_str()), (401, "Forbidden"));
 }

@@ -1,4 +1,4 @@
-//! The surface is that of MAAS 3.4.10: `surface-3.4.10.txt` is what a real one describes.
+//! The API surface is that of MAAS 3.4.10: `surface-3.4.10.txt` is the description of a real one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use common::{ADMIN, ALICE, get, lab, post, send, system_id};
 use serde_json::{Value, json};
 
-/// "path method op" of every operation of a description, with "anonymous" before those that need no signature.
+/// "path method op" of every operation of a description, with the prefix "anonymous" for those that need no signature.
 fn operations(description: &Value) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     for handler in description["handlers"].as_array().unwrap() {
@@ -26,7 +26,7 @@ fn operations(description: &Value) -> BTreeSet<String> {
 async fn every_operation_that_maas_describes_is_known() {
     let described = operations(&get(&lab(), ADMIN, "describe/").await.json());
     let real: BTreeSet<String> = include_str!("surface-3.4.10.txt").lines().map(str::to_owned).collect();
-    // Files of Juju's first days are read without a signature, and nobody has any here.
+    // Files of early Juju are read without a signature, and there are none here.
     let missing: Vec<&String> =
         real.difference(&described).filter(|row| *row != "anonymous files/ GET get_by_key").collect();
     assert!(missing.is_empty(), "{missing:?}");

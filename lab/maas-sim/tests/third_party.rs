@@ -1,6 +1,6 @@
-//! Clients that others wrote connect to the simulator and work: python-libmaas and Canonical's gomaasclient.
+//! Third-party clients work with the simulator: python-libmaas and Canonical's gomaasclient.
 //!
-//! Both are in the cache of tools, where `make tools` puts them.
+//! Both are in the tool cache, where `make tools` installs them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 const KEY: &str = "consumer:token:secret";
 
-/// A simulator on loopback, in real time, everything as fast as it may be; three machines, two zones, two pools.
+/// A simulator on loopback, in real time, as fast as possible; three machines, two zones, two pools.
 async fn simulator() -> SocketAddr {
     let key: ApiKey = KEY.parse().unwrap();
     let config = Config { durations: Durations::quick(), invent_lxd: true, ..Config::new(key) };

@@ -1,4 +1,5 @@
-//! What MAAS says to requests that are wrong, in its own words (read in the source of its forms where nobody recorded it).
+//! MAAS's error messages for invalid requests, in its own words (from the source of its forms where they are not
+//! recorded).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -108,10 +109,10 @@ async fn names_are_taken_apart_as_maas_does_it() {
     for (form, status, body) in [
         // The name of a domain is its "@".
         (&[("fqdn", "k8s.example")][..], 200, json!("k8s.example")),
-        // One label is the name, and all that follows is the domain.
+        // One label is the name, and everything after it is the domain.
         (&[("fqdn", "a.b.k8s.example")][..], 404, json!("No Domain matches the given query.")),
         (&[("fqdn", "-bad.k8s.example")][..], 500, json!("cannot unpack non-iterable NoneType object")),
-        // A name counts more than a full name.
+        // A name takes precedence over a full name.
         (&[("fqdn", "x.k8s.example"), ("name", "y")][..], 400, json!({"domain": ["This field is required."]})),
         (&[("fqdn", "x.k8s.example"), ("name", "y"), ("domain", "k8s.example")][..], 200, json!("y.k8s.example")),
         (
@@ -128,7 +129,7 @@ async fn names_are_taken_apart_as_maas_does_it() {
             _ => assert_eq!(answer.text, body.as_str().unwrap()),
         }
     }
-    // What is wrong with the form is told before MAAS falls over an address.
+    // Form errors are reported before MAAS fails on an address.
     let taken = post(&sim, ADMIN, "dnsresources/", &[("fqdn", "y.k8s.example"), ("ip_addresses", "bogus")]).await;
     assert_eq!(taken.json(), json!({"__all__": ["Labels must be unique within their zone."]}));
     assert_eq!(get(&sim, ADMIN, "dnsresources/y/").await.json()["fqdn"], "y.k8s.example");

@@ -16,11 +16,11 @@ use serde_json::Value;
 use crate::error::{Doing, Error, Result};
 
 const FIELD_MANAGER: &str = "capmaas-testbed";
-/// How long a new kind may take until it is served.
+/// The timeout for a new kind to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
-/// The objects of a YAML stream, those of lists one by one.
+/// The objects of a YAML stream; lists are expanded into their items.
 pub fn parse_yaml(yaml: &str) -> Result<Vec<Value>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|e| Error::invalid("a manifest", e))?;
     let mut objects = Vec::with_capacity(documents.len());
@@ -37,7 +37,7 @@ pub fn parse_yaml(yaml: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Applies objects in an order that works: namespaces and kinds before what uses them, webhooks last.
+/// Applies objects in an order that works: namespaces and CRDs before what uses them, webhooks last.
 pub(crate) async fn apply(client: &Client, mut objects: Vec<Value>) -> Result<()> {
     if let Some(object) = objects.iter().find(|object| !object["apiVersion"].is_string() || !object["kind"].is_string())
     {
@@ -89,7 +89,7 @@ async fn apply_one(client: &Client, kinds: &mut Kinds, object: &Value) -> Result
     Ok((name, api))
 }
 
-/// A merge patch of an object that may be there or not.
+/// Merge-patches an object if it exists.
 pub(crate) async fn merge_if_there(client: &Client, object: &Value, patch: &Value) -> Result<()> {
     let gvk = gvk_of(object);
     let (name, api) = api_of(client, object, &served(client, &gvk).await?)?;
@@ -120,7 +120,7 @@ fn api_of(client: &Client, object: &Value, kind: &(ApiResource, Scope)) -> Resul
     Ok((name.to_owned(), api))
 }
 
-/// Discovery of one kind. One whose definition was just accepted may take a moment.
+/// Discovers one kind. A kind whose CRD was just accepted may take a moment.
 async fn served(client: &Client, gvk: &GroupVersionKind) -> Result<(ApiResource, Scope)> {
     let deadline = Instant::now() + SERVED_WITHIN;
     loop {

@@ -1,4 +1,4 @@
-//! Cluster API's managers as processes: their own manifests, their own ServiceAccounts, certificates made here.
+//! Cluster API's managers as processes: their own manifests and ServiceAccounts, certificates made here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,8 @@ use crate::{
 
 const READY_WITHIN: Duration = Duration::from_secs(90);
 const ATTEMPTS: usize = 5;
-/// What the manifests hold that has no place here: nobody issues certificates, resolves Services or runs Deployments.
+/// Objects in the manifests that are not applied: nothing here issues certificates, resolves Services or runs
+/// Deployments.
 const LEFT_OUT: [&str; 4] = ["Certificate", "Issuer", "Service", "Deployment"];
 
 /// One of Cluster API's managers.
@@ -53,22 +54,21 @@ impl CapiProvider {
 /// Which managers to start, and how.
 #[derive(Clone, Debug)]
 pub struct CapiOptions {
-    /// Their version.
     pub version: CapiVersion,
-    /// Which; all when not said.
+    /// Which managers; all by default.
     pub providers: Vec<CapiProvider>,
-    /// Features that are off unless asked for, such as `ClusterTopology`.
+    /// Feature gates that are off by default, such as `ClusterTopology`.
     pub features: &'static [&'static str],
 }
 
 impl CapiOptions {
-    /// All managers of a version, feature gates as they come.
+    /// All managers of a version, with default feature gates.
     pub fn new(version: CapiVersion) -> Self {
         Self { version, providers: CapiProvider::ALL.to_vec(), features: &[] }
     }
 }
 
-/// The API server that the managers serve.
+/// The API server that the managers use.
 pub(crate) struct Target<'a> {
     pub(crate) client: Client,
     pub(crate) server: String,
@@ -81,7 +81,7 @@ pub(crate) struct ClusterApi {
     managers: Vec<Process>,
 }
 
-/// A manager whose objects are applied and that is not started yet.
+/// A manager whose objects are applied but which is not started yet.
 struct Prepared {
     provider: CapiProvider,
     components: Vec<Value>,
@@ -96,7 +96,7 @@ impl ClusterApi {
         for &provider in &options.providers {
             prepared.push(prepare(provider, &tools)?);
         }
-        // The kinds of all before the first manager starts: they watch each other's.
+        // Apply all CRDs before the first manager starts: managers watch each other's kinds.
         let mut ports = Vec::new();
         for manager in &prepared {
             let [webhook, health, metrics] = free_ports()?;
@@ -137,7 +137,7 @@ fn prepare(provider: CapiProvider, tools: &Tools) -> Result<Prepared> {
 }
 
 impl Prepared {
-    /// Who the manager is for the API server.
+    /// The manager's user name at the API server.
     fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.service_account)
     }
@@ -187,7 +187,7 @@ impl Prepared {
         } else {
             command.arg(format!("--diagnostics-address=127.0.0.1:{metrics}")).arg("--insecure-diagnostics=true");
         }
-        // The bootstrap manager knows none of them in every version.
+        // The bootstrap manager does not know them in every version.
         if !options.features.is_empty() && self.provider != CapiProvider::Bootstrap {
             let gates: Vec<String> = options.features.iter().map(|feature| format!("{feature}=true")).collect();
             command.arg(format!("--feature-gates={}", gates.join(",")));
@@ -195,7 +195,7 @@ impl Prepared {
         sandbox.spawn(name, command)
     }
 
-    /// Waits for the manager. One that lost a port to somebody else is started again on others.
+    /// Waits for the manager. One that lost a port to another process is restarted on other ports.
     async fn wait_ready(
         &self,
         sandbox: &Sandbox,
@@ -221,8 +221,9 @@ impl Prepared {
     }
 }
 
-/// Lets go of the Services that an earlier installation, for instance by clusterctl, named in objects that exist. Apply
-/// alone would leave them beside our URLs, because they are somebody else's fields, and one excludes the other.
+/// Removes the Service references that an earlier installation, for instance by clusterctl, set in existing objects.
+/// Apply alone would leave them next to our URLs, because another field manager owns them, and the two are mutually
+/// exclusive.
 async fn release_services(client: &Client, objects: &[Value]) -> Result<()> {
     for object in objects {
         let patch = if object["webhooks"].is_array() {
@@ -239,7 +240,7 @@ async fn release_services(client: &Client, objects: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// Points a CRD's conversion and every admission webhook at a port of this machine.
+/// Points a CRD's conversion webhook and every admission webhook at a port of this machine.
 fn point_webhooks_at(object: &mut Value, port: u16, ca_bundle: &str) {
     let rewrite = |client_config: &mut Value| {
         if let Some(service) = client_config.get("service") {

@@ -1,4 +1,4 @@
-//! clusterctl without a network: a repository of local files and a command that uses nothing else.
+//! clusterctl without a network: a repository of local files, and a command that uses nothing else.
 
 use std::{
     ffi::OsStr,
@@ -17,10 +17,10 @@ use crate::{
     versions::CapiVersion,
 };
 
-/// The version that clusterctl of Cluster API 1.14 installs when nobody says otherwise.
+/// The version that clusterctl of Cluster API 1.14 installs by default.
 const CERT_MANAGER: &str = "v1.19.1";
 
-/// The infrastructure provider that clusterctl is to find.
+/// The infrastructure provider for clusterctl to find.
 #[derive(Clone, Debug, Default)]
 pub struct InfrastructureProvider {
     /// Its release, for instance `v0.1.0`.
@@ -43,10 +43,10 @@ pub struct Clusterctl {
 }
 
 impl Clusterctl {
-    /// Lays out the repository: Cluster API v1.14.0's own three providers and the given one, called `maas`.
+    /// Creates the repository: Cluster API v1.14.0's own three providers and the given one, named `maas`.
     ///
-    /// Nothing issues certificates here, so a stand-in for cert-manager consists of its two kinds. The Deployments that
-    /// `clusterctl init` makes run nowhere; [`Testbed::start_cluster_api`] starts the managers beside.
+    /// Nothing issues certificates here, so cert-manager is replaced by its two CRDs. The Deployments that `clusterctl
+    /// init` creates do not run; [`Testbed::start_cluster_api`] starts the managers as processes instead.
     pub async fn prepare(testbed: &Testbed, infrastructure: &InfrastructureProvider) -> Result<Self> {
         let version = CapiVersion::V1_14;
         let tools = ToolSet::ClusterApi(version).ensure_async().await?;
@@ -81,23 +81,23 @@ impl Clusterctl {
         })
     }
 
-    /// Puts a further release of the infrastructure provider into the repository.
+    /// Adds another release of the infrastructure provider to the repository.
     pub fn add_release(&self, infrastructure: &InfrastructureProvider) -> Result<()> {
         write_infrastructure(&self.dir, infrastructure).map(drop)
     }
 
-    /// Puts more templates beside those of a release, or in place of them: file name and content.
+    /// Adds templates to a release or replaces existing ones: file name and content.
     pub fn add_templates(&self, version: &str, templates: &[(String, String)]) -> Result<()> {
         let release = self.dir.join("infrastructure-maas").join(version);
         templates.iter().try_for_each(|(name, content)| write_file(&release.join(name), content))
     }
 
-    /// The folder of the repository, with `clusterctl.yaml` in it.
+    /// The folder of the repository, which contains `clusterctl.yaml`.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The command, ready for arguments, variables of templates and another kubeconfig.
+    /// The command, ready for arguments, template variables and another kubeconfig.
     pub fn command(&self) -> Command {
         let mut command = self.sandbox.command(&self.program);
         command.arg("--config").arg(self.dir.join("clusterctl.yaml"));
@@ -105,7 +105,7 @@ impl Clusterctl {
         command
     }
 
-    /// Lets a program that has clusterctl inside find this repository and cluster, and no other.
+    /// Configures a program that embeds clusterctl to use only this repository and cluster.
     pub fn surround(&self, command: &mut Command) {
         command
             .env("KUBECONFIG", &self.kubeconfig)
@@ -115,7 +115,7 @@ impl Clusterctl {
             .env("GOPROXY", "off");
     }
 
-    /// Runs it and answers what it printed.
+    /// Runs it and returns its output.
     pub async fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
         let mut command = self.command();
         command.args(args);
@@ -132,7 +132,7 @@ fn write_infrastructure(dir: &Path, provider: &InfrastructureProvider) -> Result
     write_release(&release, "infrastructure", &provider.components, &provider.metadata)
 }
 
-/// Writes one release as clusterctl expects it and answers where its components are.
+/// Writes one release in clusterctl's layout and returns the path of its components.
 fn write_release(release: &Path, kind: &str, components: &str, metadata: &str) -> Result<PathBuf> {
     create_dir(release)?;
     write_file(&release.join("metadata.yaml"), metadata)?;

@@ -23,19 +23,19 @@ use crate::{
     versions::KubernetesVersion,
 };
 
-/// Generous: two cores may be busy with other testbeds and builds.
+/// Generous: the two cores may be busy with other testbeds and builds.
 const READY_WITHIN: Duration = Duration::from_secs(90);
-/// How often a start is repeated because somebody else took a port first.
+/// How often a start is retried because another process took a port first.
 const ATTEMPTS: usize = 5;
-/// Controllers that would fight whoever plays the nodes, or that want a cloud.
+/// Without the controllers that would conflict with simulated nodes or that need a cloud provider.
 const CONTROLLERS: &str = "*,-node-lifecycle-controller,-node-ipam-controller,-cloud-node-lifecycle-controller,\
                            -node-route-controller,-service-lb-controller";
 
-/// Every write, once, without what was written.
+/// Logs every get, list and write once, without its content.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
 {"level": "Metadata", "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"]}, {"level": "None"}]}"#;
 
-/// Where the API server writes down who writes what.
+/// The API server's audit log: who reads and writes what.
 pub(crate) fn audit_log(sandbox: &Sandbox) -> PathBuf {
     sandbox.dir().join("audit.log")
 }
@@ -44,7 +44,7 @@ pub(crate) fn audit_log(sandbox: &Sandbox) -> PathBuf {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listen {
     pub(crate) address: IpAddr,
-    /// Any free one when not given.
+    /// Any free port if not given.
     pub(crate) port: Option<u16>,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct ControlPlane {
     pub(crate) address: SocketAddr,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) config: kube::Config,
-    /// Where etcd keeps what it is given.
+    /// etcd's data directory.
     pub(crate) etcd_data: PathBuf,
-    // In the order in which they are dropped: clients before their server.
+    // In drop order: clients before their server.
     controller_manager: Option<Process>,
     api_server: Process,
     etcd: Process,
@@ -125,7 +125,7 @@ impl ControlPlane {
                 ("--service-cluster-ip-range", "10.96.0.0/16".into()),
                 ("--endpoint-reconciler-type", "none".into()),
                 ("--allow-privileged", "true".into()),
-                // A stop waits for nobody.
+                // Stop without a delay.
                 ("--shutdown-delay-duration", "0s".into()),
             ] {
                 let mut argument = std::ffi::OsString::from(flag);
@@ -138,7 +138,7 @@ impl ControlPlane {
                 write_file(&policy, AUDIT_POLICY)?;
                 command.arg(format!("--audit-policy-file={}", policy.display()));
                 command.arg(format!("--audit-log-path={}", audit_log(sandbox).display()));
-                // In MB: one file to the end, since whoever reads it does not follow it into another one.
+                // In MB. One file only: readers do not follow log rotation.
                 command.arg("--audit-log-maxsize=1000000");
             }
             let process = sandbox.spawn("kube-apiserver", command)?;
@@ -149,7 +149,7 @@ impl ControlPlane {
             match process.wait_until(READY_WITHIN, || is_ready(&client)).await {
                 Ok(()) => break (process, address, kubeconfig, config),
                 Err(_) if process.lost_its_port() && attempt < ATTEMPTS && listen.port.is_none() => {}
-                // Without etcd no API server becomes ready: then etcd's log tells why.
+                // Without etcd no API server becomes ready; etcd's log then shows why.
                 Err(error) => return Err(etcd.check().err().unwrap_or(error)),
             }
         };
@@ -171,11 +171,11 @@ impl ControlPlane {
             .arg(format!("--root-ca-file={}", pki.join("ca.crt").display()))
             .arg(format!("--controllers={CONTROLLERS}"))
             .args(["--use-service-account-credentials=false", "--leader-elect=false", "--bind-address=127.0.0.1"])
-            // It serves nothing that anybody here reads.
+            // Nothing here uses its port.
             .arg("--secure-port=0");
         let process = sandbox.spawn("kube-controller-manager", command)?;
         let accounts: Api<ServiceAccount> = Api::namespaced(new_client(&self.config)?, "default");
-        // It makes this account in every namespace: once it is there, controllers run.
+        // It creates this account in every namespace: once the account exists, the controllers run.
         process.wait_until(READY_WITHIN, || async { matches!(accounts.get_opt("default").await, Ok(Some(_))) }).await?;
         self.controller_manager = Some(process);
         Ok(())
@@ -186,7 +186,7 @@ impl ControlPlane {
     }
 }
 
-/// Keys and the administrator's token are nobody else's business, on a machine with other users either.
+/// Keys and the administrator's token must not be readable by other users of this machine.
 fn protect(dir: &Path) -> Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).doing(|| format!("protect {}", dir.display()))
 }
@@ -207,7 +207,7 @@ async fn start_etcd(sandbox: &Sandbox, program: &Path) -> Result<(Process, Strin
             .arg(format!("--listen-peer-urls={peer_url}"))
             .arg(format!("--initial-advertise-peer-urls={peer_url}"))
             .arg(format!("--initial-cluster=default={peer_url}"))
-            // Nothing here outlives a power cut.
+            // Nothing here needs to survive a power cut.
             .args(["--unsafe-no-fsync", "--log-level=warn"]);
         let process = sandbox.spawn("etcd", command)?;
         let listens = || async move { tokio::net::TcpStream::connect((LOOPBACK, client_port)).await.is_ok() };
@@ -219,7 +219,7 @@ async fn start_etcd(sandbox: &Sandbox, program: &Path) -> Result<(Process, Strin
     }
 }
 
-/// A client that lives in the caller's runtime.
+/// A client that belongs to the caller's runtime.
 pub(crate) fn new_client(config: &kube::Config) -> Result<Client> {
     Client::try_from(config.clone())
         .map_err(|source| Error::Kubernetes { doing: "make a client".into(), source: Box::new(source) })

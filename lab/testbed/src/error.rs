@@ -1,56 +1,51 @@
-//! What can go wrong, said so that the reader knows what to do next.
+//! Errors, worded so that the reader knows what to do next.
 
 use std::{fmt::Display, io, path::Path};
 
-/// The result of everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why the testbed could not do what was asked.
+/// Why the testbed could not do what was requested.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something that the machine lacks: a program, a package, a right, a reachable Go proxy. Says how to get it.
+    /// Something that the machine lacks: a program, a package, a permission, a reachable Go proxy. The text says how to
+    /// get it.
     #[error("{0}")]
     Missing(String),
-    /// A call to the operating system failed.
+    /// A system call failed.
     #[error("cannot {doing}: {source}")]
     Io {
         /// What was being done, as it reads after "cannot".
         doing: String,
-        /// Why it failed.
         source: io::Error,
     },
-    /// A program failed, died early or did not become ready. Quotes the end of its log.
+    /// A program failed, exited early or did not become ready. Includes the end of its log.
     #[error("{name} {what}. The end of its log:\n{tail}")]
     Program {
-        /// Which one.
+        /// Its name.
         name: String,
         /// What happened to it.
         what: String,
-        /// The last lines that it wrote.
+        /// The last lines of its log.
         tail: String,
     },
-    /// The API server refused a request, or could not be asked.
+    /// The API server refused a request or could not be reached.
     #[error("cannot {doing}: {source}")]
     Kubernetes {
         /// What was being done, as it reads after "cannot".
         doing: String,
-        /// Why it failed.
         source: Box<kube::Error>,
     },
-    /// A document is not what it has to be.
+    /// A document is not valid.
     #[error("{what}: {why}")]
     Invalid {
-        /// Which document.
+        /// The document.
         what: String,
-        /// What is wrong with it.
         why: String,
     },
-    /// Something did not happen in time.
     #[error("gave up after {seconds} s waiting until {what}")]
     Timeout {
         /// What was awaited.
         what: String,
-        /// For how long.
         seconds: u64,
     },
 }
@@ -61,7 +56,7 @@ impl Error {
     }
 }
 
-/// Puts what was being done in front of an error.
+/// Adds what was being done to an error.
 pub(crate) trait Doing<T> {
     /// `doing` reads after "cannot".
     fn doing(self, doing: impl FnOnce() -> String) -> Result<T>;

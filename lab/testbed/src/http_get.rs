@@ -1,4 +1,4 @@
-//! A GET of which only the status matters: readiness of managers, probes of Pods.
+//! A GET whose status alone matters: readiness of managers, probes of Pods.
 
 use std::{fmt::Write as _, io, net::SocketAddr, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{
 
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// The status code of `GET path`. `headers` may name a Host of its own.
+/// The status code of `GET path`. `headers` may contain a Host header.
 pub(crate) async fn status(address: SocketAddr, path: &str, headers: &[(String, String)]) -> io::Result<u16> {
     timeout(WITHIN, ask(address, path, headers)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
@@ -26,7 +26,7 @@ async fn ask(address: SocketAddr, path: &str, headers: &[(String, String)]) -> i
     request.push_str("\r\n");
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request.as_bytes()).await?;
-    // "HTTP/1.1 200" is all that counts.
+    // Only "HTTP/1.1 200" matters.
     let mut head = [0; 12];
     stream.read_exact(&mut head).await?;
     let code = std::str::from_utf8(&head).ok().and_then(|text| text.get(9..)).and_then(|code| code.parse().ok());

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use crate::error::{Doing, Error, Result, write_file};
 
-/// Writes a kubeconfig for a bearer token. JSON is YAML, so every reader takes it; it names no files, so that it may travel.
+/// Writes a kubeconfig for a bearer token. JSON is YAML, so every reader accepts it; it references no files, so it can
+/// be copied elsewhere.
 pub(crate) fn write(path: &Path, server: &str, ca_pem: &str, token: &str) -> Result<()> {
     let ca = BASE64_STANDARD.encode(ca_pem);
     let content = json!({
@@ -23,7 +24,7 @@ pub(crate) fn write(path: &Path, server: &str, ca_pem: &str, token: &str) -> Res
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).doing(|| format!("protect {}", path.display()))
 }
 
-/// What a client needs to use the kubeconfig at `path`.
+/// The client configuration from the kubeconfig at `path`.
 pub(crate) async fn load(path: &Path) -> Result<kube::Config> {
     let what = || format!("the kubeconfig {}", path.display());
     let kubeconfig = Kubeconfig::read_from(path).map_err(|e| Error::invalid(what(), e))?;

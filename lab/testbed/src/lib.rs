@@ -1,5 +1,5 @@
-//! Starts the real things on one machine, as root, without containers or systemd: etcd, kube-apiserver,
-//! kube-controller-manager, Cluster API's managers, LXD; and plays the nodes that would run Pods.
+//! Starts real components on one machine, as root, without containers or systemd: etcd, kube-apiserver,
+//! kube-controller-manager, Cluster API's managers, LXD. Simulates the nodes that would run Pods.
 //!
 //! ```no_run
 //! # async fn example() -> capmaas_testbed::Result<()> {
@@ -13,10 +13,11 @@
 //! ```
 //!
 //! Each testbed has its own ports and its own folder, so many run side by side. Authorization is on (Node, RBAC).
-//! Whatever ends the process that started a testbed, its processes, mounts, network namespaces and files end too:
-//! see [`Sandbox`]. Nothing here is tied to the runtime that started it, so tests with a runtime each can share one.
+//! However the process that started a testbed ends, the testbed's processes, mounts, network namespaces and files are
+//! removed: see [`Sandbox`]. Nothing here is tied to the runtime that started it, so tests with separate runtimes can
+//! share one.
 //!
-//! Environment: `CAPMAAS_CACHE` (built tools), `CAPMAAS_KUBERNETES` (version, where the caller does not insist),
+//! Environment: `CAPMAAS_CACHE` (built tools), `CAPMAAS_KUBERNETES` (version, where the caller does not require one),
 //! `CAPMAAS_TESTBED_KEEP_LOGS` (a folder that receives the logs before they are removed).
 
 mod apply;
@@ -56,7 +57,7 @@ pub use testbed::{SharedTestbed, Testbed, TestbedBuilder};
 pub use versions::{CapiVersion, KUBERNETES_VARIABLE, KubernetesVersion};
 pub use workload::{BootedMachine, Role, WorkloadPlayer};
 
-/// Runs what blocks on a thread made for it.
+/// Runs blocking work on a thread of its own.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,

@@ -1,4 +1,4 @@
-//! A real LXD daemon with a folder and, unless told otherwise, a network of its own.
+//! A real LXD daemon with its own folder and, by default, its own network.
 
 use std::{
     ffi::OsStr,
@@ -25,17 +25,17 @@ use crate::{
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const SHUTDOWN_SECONDS: u64 = 20;
-/// Nobody listens there: what LXD asks of image servers at its start ends on this machine, at once.
+/// Nothing listens there: LXD's requests to image servers at startup fail immediately on this machine.
 const NOWHERE: &str = "http://127.0.0.1:9";
-/// LXD loads vhost_vsock before it reports VM support. Kernels without modules cannot, and creating and describing VMs
-/// does not need it.
+/// LXD loads vhost_vsock before it reports VM support. Kernels without modules cannot do that, and creating and
+/// describing VMs does not need it.
 const MODPROBE: &str = "#!/bin/sh\nexit 0\n";
-/// `ip netns exec` mounts a fresh /sys, so that a program sees its own network there, and hides the control groups with it. This brings
-/// them back.
+/// `ip netns exec` mounts a fresh /sys, so that a program sees its own network there. That hides the cgroups; this
+/// mounts them again.
 const WITH_CONTROL_GROUPS: &str = r#"
 mount --make-rslave / && mount --rbind /sys/fs/cgroup "$0" && mount -t sysfs sysfs /sys && mount --rbind "$0" /sys/fs/cgroup && exec "$@"
 "#;
-/// Starts LXD where qemu is no program: it then reports that it cannot run VMs, whatever the machine has.
+/// Starts LXD without a usable qemu binary, so that it reports no VM support, whatever the machine has.
 const WITHOUT_QEMU: &str = r#"mount --bind /dev/null "$(command -v qemu-system-x86_64)" && exec lxd "$@""#;
 
 /// How to start LXD.
@@ -43,11 +43,11 @@ const WITHOUT_QEMU: &str = r#"mount --bind /dev/null "$(command -v qemu-system-x
 pub struct LxdOptions {
     /// Whether it reports VM support, as MAAS requires. Default: yes.
     pub virtual_machines: bool,
-    /// Whether it shares the machine's network, so that it can listen on an address of ours. Default: no; then its
-    /// bridges and firewall rules are in a network namespace that goes away with it. If yes, networks that were made in
-    /// it and not deleted stay on the machine after a kill: there is no telling whose a bridge is.
+    /// Whether it shares the machine's network, so that it can listen on one of our addresses. Default: no; its bridges
+    /// and firewall rules are then in a network namespace that is removed with it. If yes, networks that were created
+    /// in it and not deleted stay on the machine after a kill, because it is unknown who owns a bridge.
     pub host_network: bool,
-    /// Whether it starts containers, which takes the control groups of this machine. Default: no.
+    /// Whether it starts containers, which needs this machine's cgroups. Default: no.
     pub containers: bool,
 }
 
@@ -57,7 +57,7 @@ impl Default for LxdOptions {
     }
 }
 
-/// A running LXD. Ends when dropped.
+/// A running LXD. Stopped on drop.
 #[derive(Debug)]
 pub struct LxdDaemon {
     process: Option<Process>,
@@ -66,7 +66,7 @@ pub struct LxdDaemon {
 }
 
 impl LxdDaemon {
-    /// Starts one and waits until it answers. It has no storage pool, no network and no project of its own yet.
+    /// Starts one and waits until it answers. It has no storage pool, no network and no project yet.
     pub async fn start(options: LxdOptions) -> Result<Self> {
         for (program, package) in [("lxd", "lxd"), ("ip", "iproute2"), ("qemu-system-x86_64", "qemu-system-x86")] {
             if !in_path(program) {
@@ -96,7 +96,7 @@ impl LxdDaemon {
         Ok(daemon)
     }
 
-    /// `LXD_DIR`. An agent wants this folder mounted, not the socket: LXD makes the socket anew at each start.
+    /// `LXD_DIR`. An agent needs this folder mounted, not the socket: LXD recreates the socket at each start.
     pub fn dir(&self) -> PathBuf {
         self.sandbox.dir().join("lxd")
     }
@@ -106,7 +106,7 @@ impl LxdDaemon {
         self.dir().join("unix.socket")
     }
 
-    /// Its folder and the way to start processes that end with it.
+    /// Its folder, and the way to start processes that end with it.
     pub fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
     }
@@ -116,7 +116,7 @@ impl LxdDaemon {
         (!self.options.host_network).then(|| format!("capmaas-{}", self.sandbox.id()))
     }
 
-    /// Runs a command in LXD's network, for instance to make a bridge, and answers what it printed.
+    /// Runs a command in LXD's network, for instance to create a bridge, and returns its output.
     pub fn run_in_network<A: AsRef<OsStr>>(&self, command: impl IntoIterator<Item = A>) -> Result<String> {
         let mut words = command.into_iter();
         let program = words.next().ok_or_else(|| Error::invalid("an empty command", "cannot be run"))?;
@@ -149,7 +149,7 @@ impl LxdDaemon {
         command
     }
 
-    /// What `GET /1.0` says: its `metadata`.
+    /// The `metadata` of `GET /1.0`.
     pub async fn server(&self) -> Result<Value> {
         let what = "the answer of LXD to GET /1.0";
         let answer = get(&self.socket(), "/1.0").await.doing(|| format!("ask LXD at {}", self.socket().display()))?;
@@ -157,13 +157,13 @@ impl LxdDaemon {
         Ok(answer["metadata"].take())
     }
 
-    /// Starts it again after [`LxdDaemon::kill`], or ends and starts it.
+    /// Starts it again after [`LxdDaemon::kill`], or restarts it.
     pub async fn restart(&mut self) -> Result<()> {
         self.kill();
         let mut command = if self.options.containers {
             let groups = self.sandbox.dir().join("cgroup");
             create_dir(&groups)?;
-            // Its own mount namespace before the network's, whose /sys it is not to see.
+            // Enter its own mount namespace before the network namespace, whose /sys it must not see.
             let mut command = self.sandbox.command("unshare");
             command.args(["--mount", "sh", "-c", WITH_CONTROL_GROUPS]).arg(groups).arg("lxd");
             if let Some(namespace) = self.network_namespace() {
@@ -187,12 +187,12 @@ impl LxdDaemon {
         Ok(())
     }
 
-    /// kill -9, as a crash would. Its folder stays.
+    /// kill -9, as in a crash. Its folder stays.
     pub fn kill(&mut self) {
         self.process.take();
     }
 
-    /// Shuts it down in order, then clears everything away.
+    /// Shuts it down in order, then removes everything.
     pub async fn stop(self) {
         let mut command = self.in_network("lxd");
         command.args(["shutdown", "--timeout", &SHUTDOWN_SECONDS.to_string()]);
@@ -219,7 +219,7 @@ fn in_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// The body of a GET over a unix socket. HTTP/1.0, so that it ends where the connection does.
+/// The body of a GET over a unix socket. HTTP/1.0, so that the body ends with the connection.
 async fn get(socket: &Path, path: &str) -> std::io::Result<String> {
     let exchange = async {
         let mut stream = UnixStream::connect(socket).await?;

@@ -1,4 +1,4 @@
-//! A node for LXD: a real daemon with an address and a bridge of its own, reachable from the whole machine.
+//! A node for LXD: a real daemon with its own address and bridge, reachable from the whole machine.
 
 use std::{
     fs,
@@ -14,13 +14,13 @@ use crate::{
     process::run,
 };
 
-/// How the names of our interfaces begin; then comes the id of the process that made them.
+/// The prefix of our interface names, followed by the id of the process that created them.
 const PREFIX: &str = "lxn";
 
 static NEXT: AtomicU8 = AtomicU8::new(1);
 
-/// A real LXD as on a node of its own: an address on loopback, and a bridge with one port, which stands for the node's network
-/// card. Ends when dropped.
+/// A real LXD as on its own node: an address on loopback, and a bridge with one port that represents the node's NIC.
+/// Stopped on drop.
 #[derive(Debug)]
 pub struct LxdNode {
     daemon: LxdDaemon,
@@ -28,7 +28,7 @@ pub struct LxdNode {
     links: Links,
 }
 
-/// The bridge and its port; they go when this does.
+/// The bridge and its port, deleted on drop.
 #[derive(Debug)]
 struct Links {
     bridge: String,
@@ -49,17 +49,16 @@ impl LxdNode {
         Ok(Self { daemon, ip: address(number), links })
     }
 
-    /// A loopback address that nobody else in this process has.
+    /// A loopback address that is unique in this process.
     pub fn another_ip() -> IpAddr {
         address(NEXT.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// The node's address.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// Where its LXD is reached once it listens on LXD's usual port.
+    /// The address of its LXD once it listens on LXD's usual port.
     pub fn address(&self) -> String {
         format!("https://{}:8443", self.ip)
     }
@@ -69,24 +68,23 @@ impl LxdNode {
         &self.links.bridge
     }
 
-    /// The MAC address of its network card. By this MAAS knows the machine on which an LXD runs.
+    /// The MAC address of its NIC, by which MAAS identifies the machine that an LXD runs on.
     pub fn mac(&self) -> Result<String> {
         let file = format!("/sys/class/net/{}/address", self.links.port);
         let mac = fs::read_to_string(&file).doing(|| format!("read {file}"))?;
         Ok(mac.trim().to_owned())
     }
 
-    /// The daemon.
     pub fn daemon(&self) -> &LxdDaemon {
         &self.daemon
     }
 
-    /// The daemon, to be killed or started again.
+    /// The daemon, for killing or restarting it.
     pub fn daemon_mut(&mut self) -> &mut LxdDaemon {
         &mut self.daemon
     }
 
-    /// Unmounts the pools of a daemon that was killed, as a reboot would.
+    /// Unmounts the pools of a killed daemon, as a reboot would.
     pub fn unmount_pools(&self) -> Result<()> {
         let pools = self.daemon.dir().join("storage-pools").display().to_string();
         let mounts = fs::read_to_string("/proc/self/mounts").doing(|| "read /proc/self/mounts".into())?;
@@ -107,7 +105,7 @@ impl Drop for Links {
     }
 }
 
-/// Every address of 127.0.0.0/8 is local, so each process and each node has its own.
+/// Every address of 127.0.0.0/8 is local, so each process and each node gets its own.
 fn address(number: u8) -> IpAddr {
     let id = u16::try_from(std::process::id() % 65_000).unwrap_or_default();
     let [high, low] = id.to_be_bytes();
@@ -121,11 +119,11 @@ fn ip(arguments: &[&str]) -> Result<()> {
 }
 
 fn forget(link: &str) {
-    // It may have gone with its other end.
+    // It may have been deleted with its peer.
     let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
 }
 
-/// Interfaces of processes that were killed.
+/// Deletes the interfaces of processes that were killed.
 fn sweep() {
     let Ok(entries) = fs::read_dir("/sys/class/net") else { return };
     for entry in entries.flatten() {

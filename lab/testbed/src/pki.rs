@@ -1,4 +1,4 @@
-//! Self-made certificates.
+//! Self-signed certificates.
 
 use std::path::Path;
 
@@ -8,7 +8,6 @@ use rcgen::{
 
 use crate::error::{Error, Result, write_file};
 
-/// A certificate authority of its own.
 pub struct CertificateAuthority {
     certificate: String,
     key: String,
@@ -22,7 +21,6 @@ impl std::fmt::Debug for CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Makes one.
     pub fn generate(name: &str) -> Result<Self> {
         let key = KeyPair::generate().map_err(rejected)?;
         let mut params = CertificateParams::default();
@@ -44,7 +42,7 @@ impl CertificateAuthority {
         &self.key
     }
 
-    /// Writes `tls.crt` and `tls.key` of a server known under `names` (host names and addresses) into `dir`.
+    /// Writes `tls.crt` and `tls.key` of a server with the given `names` (host names and addresses) into `dir`.
     pub fn write_serving_certificate(&self, dir: &Path, common_name: &str, names: Vec<String>) -> Result<()> {
         let key = KeyPair::generate().map_err(rejected)?;
         let mut params = CertificateParams::new(names).map_err(rejected)?;
@@ -57,7 +55,7 @@ impl CertificateAuthority {
     }
 }
 
-/// Writes `sa.key` and `sa.pub`, with which ServiceAccount tokens are signed and checked, into `dir`.
+/// Writes `sa.key` and `sa.pub`, which sign and verify ServiceAccount tokens, into `dir`.
 pub(crate) fn write_service_account_keys(dir: &Path) -> Result<()> {
     let key = KeyPair::generate().map_err(rejected)?;
     write_file(&dir.join("sa.key"), key.serialize_pem())?;

@@ -1,18 +1,18 @@
-//! Ports of 127.0.0.1 that nobody listens on.
+//! Free ports of 127.0.0.1.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 use crate::error::{Error, Result};
 
-/// Below the range from which Linux takes the ports of outgoing connections: those come and go at any moment.
+/// Below Linux's range of ephemeral ports, which outgoing connections take at any moment.
 const RANGE: std::ops::Range<u16> = 15_000..30_000;
 
-/// The loopback address that everything listens on unless told otherwise.
+/// The default address that everything listens on.
 pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// `N` different ports that were free a moment ago. Somebody else may still come first: whoever uses them tries again.
+/// `N` different ports that were free a moment ago. Another process may still take one first, so callers retry.
 pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    // All are held until the last is found, so that no port is given twice.
+    // All are held until the last is found, so that no port is returned twice.
     let mut held = Vec::with_capacity(N);
     let mut ports = [0; N];
     for port in &mut ports {

@@ -1,4 +1,4 @@
-//! One background process: its log, its early death, its end.
+//! One background process: its log, its early exit, its termination.
 
 use std::{
     ffi::OsStr,
@@ -16,7 +16,7 @@ use crate::error::{Doing, Error, Result};
 const TAIL_LINES: usize = 25;
 const POLL: Duration = Duration::from_millis(25);
 
-/// A process that runs in the background and ends with this value.
+/// A background process that is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -25,7 +25,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it in a process group of its own, so that Ctrl-C in a terminal reaches us first.
+    /// Starts it in its own process group, so that Ctrl-C in a terminal reaches us first.
     pub(crate) fn spawn(name: &str, mut command: Command, log: PathBuf) -> Result<Self> {
         use std::os::unix::process::CommandExt as _;
         let output =
@@ -45,36 +45,34 @@ impl Process {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name that it was started under.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Everything that it wrote so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child().id()
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has exited.
     pub fn exited(&self) -> Option<ExitStatus> {
         self.child().try_wait().ok().flatten()
     }
 
-    /// Sends a signal. A process that is gone already is no error.
+    /// Sends a signal. A process that has already exited is not an error.
     pub fn signal(&self, signal: Signal) {
         let mut child = self.child();
-        // Not reaped yet, so the id cannot belong to anybody else.
+        // Not reaped yet, so the id cannot belong to another process.
         if let (Ok(None), Some(pid)) = (child.try_wait(), i32::try_from(child.id()).ok().and_then(Pid::from_raw)) {
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// SIGTERM, and SIGKILL when it has not ended after `grace`.
+    /// Sends SIGTERM, and SIGKILL if it has not exited after `grace`.
     pub async fn stop(&self, grace: Duration) {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + grace;
@@ -84,29 +82,29 @@ impl Process {
         self.kill();
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits for the exit.
     pub fn kill(&self) {
         let mut child = self.child();
         let _ = child.kill();
         let _ = child.wait();
     }
 
-    /// An error about this process that quotes the end of its log.
+    /// An error about this process with the end of its log.
     pub(crate) fn error(&self, what: impl Into<String>) -> Error {
         Error::Program { name: self.name.clone(), what: what.into(), tail: tail(&self.log()) }
     }
 
-    /// An error with the end of its log if it does not run any more.
+    /// Fails with the end of its log if it no longer runs.
     pub fn check(&self) -> Result<()> {
         self.exited().map_or(Ok(()), |status| Err(self.error(format!("ended ({status})"))))
     }
 
-    /// Whether it ended because a port that it wanted was taken by somebody else in the meantime.
+    /// Whether it exited because another process had taken its port.
     pub(crate) fn lost_its_port(&self) -> bool {
         self.exited().is_some() && self.log().contains("address already in use")
     }
 
-    /// Asks `ready` until it says yes. Fails at once when the process ends, and after `limit`.
+    /// Polls `ready` until it returns true. Fails at once if the process exits, and after `limit`.
     pub(crate) async fn wait_until<F: Future<Output = bool>>(
         &self,
         limit: Duration,
@@ -134,7 +132,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a short command to its end and answers what it printed.
+/// Runs a short command to its end and returns its output.
 pub(crate) fn run(mut command: Command) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
     let output = command.output().doing(|| format!("start {name}"))?;

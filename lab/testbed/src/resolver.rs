@@ -1,7 +1,8 @@
-//! A name server of its own for every process of a testbed that resolves names.
+//! A DNS server for every process of a testbed that resolves names.
 //!
-//! A resolv.conf cannot name a port, but every address of 127.0.0.0/8 is this machine: whoever serves names listens on port
-//! 53 of one that nobody else uses. The file is bound over /etc/resolv.conf in a mount namespace of the one process.
+//! A resolv.conf cannot contain a port, but every address of 127.0.0.0/8 is local: a DNS server listens on port 53 of
+//! an address that nothing else uses. The file is bind-mounted over /etc/resolv.conf in a mount namespace of that one
+//! process.
 
 use std::{
     net::IpAddr,
@@ -16,7 +17,7 @@ use crate::{
 
 /// Writes the resolv.conf of a testbed.
 pub(crate) fn write(sandbox: &Sandbox, name_server: IpAddr) -> Result<()> {
-    // One quick try after the other: the server is on this machine, and names appear while programs wait for them.
+    // Short timeouts: the server is on this machine, and names appear while programs wait for them.
     write_file(&path(sandbox), format!("nameserver {name_server}\noptions timeout:1 attempts:2\n"))
 }
 
@@ -29,7 +30,7 @@ fn path(sandbox: &Sandbox) -> PathBuf {
     sandbox.dir().join("resolv.conf")
 }
 
-/// A command that becomes `program`, arguments to be added, once it sees the testbed's own resolv.conf.
+/// A command that executes `program`, with arguments to be added, with the testbed's own resolv.conf.
 pub(crate) fn command(sandbox: &Sandbox, program: &Path) -> Command {
     let Some(resolv_conf) = of(sandbox) else { return sandbox.command(program) };
     let mut command = sandbox.command("unshare");

@@ -1,4 +1,4 @@
-//! Waits until rights that are put together by a controller have arrived.
+//! Waits until aggregated permissions are in effect.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
 /// A role with an aggregation rule is empty until kube-controller-manager fills it, and a manager that starts before
-/// that is forbidden everything. Waits until each such role of `objects` is filled and `user` has what it grants.
+/// that is forbidden everything. Waits until each such role of `objects` is filled and `user` has the permissions it
+/// grants.
 pub(crate) async fn wait_for_aggregation(client: &Client, objects: &[Value], user: &str) -> Result<()> {
     let roles: Api<ClusterRole> = Api::all(client.clone());
     let deadline = Instant::now() + WITHIN;
@@ -44,7 +45,7 @@ pub(crate) async fn wait_for_aggregation(client: &Client, objects: &[Value], use
     Ok(())
 }
 
-/// One thing that the role allows; none while it is empty.
+/// One thing that the role allows; `None` while it is empty.
 fn sample_of(cluster_role: &ClusterRole) -> Option<ResourceAttributes> {
     let rules = cluster_role.rules.as_deref()?;
     let rule = rules.iter().find(|rule| rule.resource_names.is_none() && rule.resources.is_some())?;

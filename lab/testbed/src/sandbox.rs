@@ -1,9 +1,9 @@
-//! The private folder of one testbed and the guard that clears everything away when its owner ends.
+//! The private folder of one testbed, and the guard that removes everything when its owner ends.
 //!
-//! A parent-death signal is tied to the thread that forked, a trap with test threads and runtimes. So the promise
-//! "everything dies with its parent, also after kill -9" is kept by a guard process instead: a shell whose standard
-//! input is a pipe from us. When the pipe closes, it kills every process that carries the testbed's id in its
-//! environment, deletes its network namespaces, unmounts what is mounted below the folder and removes the folder.
+//! A parent-death signal is tied to the thread that forked, which fails with test threads and runtimes. Instead, a
+//! guard process ensures that everything dies with its parent, also after kill -9: a shell whose standard input is a
+//! pipe from us. When the pipe closes, it kills every process that has the testbed's id in its environment, deletes its
+//! network namespaces, unmounts what is mounted below the folder and removes the folder.
 
 use std::{
     ffi::OsStr,
@@ -19,13 +19,13 @@ use crate::{
     process::Process,
 };
 
-/// Marks every process of a testbed; the guard looks for it.
+/// Marks every process of a testbed; the guard searches for it.
 pub(crate) const MARKER: &str = "CAPMAAS_TESTBED";
 const GUARD: &str = include_str!("guard.sh");
-/// Where to keep the logs of a testbed that is cleared away.
+/// Where to keep the logs of a testbed that is removed.
 const KEEP_LOGS: &str = "CAPMAAS_TESTBED_KEEP_LOGS";
 
-/// A folder of its own, removed with everything in it and everything started for it.
+/// A folder that is removed with everything in it and everything started for it.
 #[derive(Debug)]
 pub struct Sandbox {
     id: String,
@@ -36,12 +36,12 @@ pub struct Sandbox {
 #[derive(Debug)]
 struct Guard {
     child: Child,
-    /// Never written to: closing it is the message.
+    /// Never written to: closing it is the signal.
     alive: ChildStdin,
 }
 
 impl Sandbox {
-    /// Makes the folder and starts the guard.
+    /// Creates the folder and starts the guard.
     pub fn create() -> Result<Arc<Self>> {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::Missing(
@@ -55,7 +55,7 @@ impl Sandbox {
         Ok(Arc::new(Self { id, dir, guard: Mutex::new(Some(guard)) }))
     }
 
-    /// What tells this testbed from others: eight hexadecimal digits.
+    /// The unique id of this testbed: eight hexadecimal digits.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -70,19 +70,19 @@ impl Sandbox {
         self.dir.join("logs")
     }
 
-    /// A command whose process, and every process that it starts, ends with this testbed.
+    /// A command whose process and all its descendants end with this testbed.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env(MARKER, &self.id);
         command
     }
 
-    /// Starts a command made by [`Sandbox::command`] in the background, its output in `logs/<name>.log`.
+    /// Starts a command made by [`Sandbox::command`] in the background, with its output in `logs/<name>.log`.
     pub fn spawn(&self, name: &str, command: Command) -> Result<Process> {
         Process::spawn(name, command, self.logs().join(format!("{name}.log")))
     }
 
-    /// Ends every process, then removes mounts, namespaces and the folder. Blocks until that is done.
+    /// Kills every process, then removes mounts, namespaces and the folder. Blocks until that is done.
     pub fn close(&self) {
         let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Guard { mut child, alive }) = guard else { return };
@@ -103,12 +103,12 @@ impl Drop for Sandbox {
     }
 }
 
-/// The folder in which every testbed of this machine has its own.
+/// The parent folder of all testbeds on this machine.
 pub(crate) fn root() -> PathBuf {
     std::env::temp_dir().join("capmaas-testbed")
 }
 
-/// Clears away what testbeds left behind whose guard was killed too, for instance by a power cut. Answers how many.
+/// Removes what testbeds left behind whose guard was killed too, for instance by a power cut. Returns how many.
 pub fn clean_leftovers() -> Result<usize> {
     let root = root();
     let entries = match fs::read_dir(&root) {

@@ -1,4 +1,4 @@
-//! One testbed: a cluster of real parts.
+//! One testbed: a cluster of real components.
 
 use std::{
     ffi::OsStr,
@@ -31,12 +31,12 @@ use crate::{
     versions::{CapiVersion, KubernetesVersion},
 };
 
-/// What an orderly stop grants each process before it is killed.
+/// The grace period of each process in an orderly stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// A day: longer than any test.
 const TOKEN_SECONDS: i64 = 86_400;
 
-/// What to start. Each `start` makes a testbed of its own.
+/// What to start. Each `start` creates a separate testbed.
 #[derive(Clone, Debug, Default)]
 pub struct TestbedBuilder {
     kubernetes: KubernetesVersion,
@@ -50,7 +50,7 @@ pub struct TestbedBuilder {
 }
 
 impl TestbedBuilder {
-    /// Which Kubernetes; the newest when not said. See also [`KubernetesVersion::from_env`].
+    /// The Kubernetes version; the newest by default. See also [`KubernetesVersion::from_env`].
     #[must_use]
     pub fn kubernetes(mut self, version: KubernetesVersion) -> Self {
         self.kubernetes = version;
@@ -65,7 +65,7 @@ impl TestbedBuilder {
         self
     }
 
-    /// Starts Cluster API's managers, and kube-controller-manager, without which they have no rights.
+    /// Starts Cluster API's managers, and kube-controller-manager, without which they have no permissions.
     #[must_use]
     pub fn cluster_api(mut self, version: Option<CapiVersion>) -> Self {
         self.cluster_api = version.map(CapiOptions::new);
@@ -80,43 +80,43 @@ impl TestbedBuilder {
     }
 
     /// Where the API server listens instead of a free port of 127.0.0.1, for instance as the endpoint of a workload
-    /// cluster. Every address of 127.0.0.0/8 is local already.
+    /// cluster. Every address of 127.0.0.0/8 is local.
     #[must_use]
     pub fn listen(mut self, address: IpAddr, port: u16) -> Self {
         self.listen = Listen { address, port: Some(port) };
         self
     }
 
-    /// One more host name or address that the API server's certificate is valid for.
+    /// An additional host name or address for the API server's certificate.
     #[must_use]
     pub fn certificate_name(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
     }
 
-    /// Who resolves names for Cluster API's managers and for the Pods that a node player runs: an address on whose port 53
-    /// somebody serves names. The machine's own name servers when not said.
+    /// The DNS server for Cluster API's managers and for the Pods of a node player: an address that serves DNS on port
+    /// 53. Default: the machine's own DNS servers.
     #[must_use]
     pub fn name_server(mut self, address: IpAddr) -> Self {
         self.name_server = Some(address);
         self
     }
 
-    /// Who signs the API server's certificate, instead of an authority made for it.
+    /// The authority that signs the API server's certificate, instead of a generated one.
     #[must_use]
     pub fn certificate_authority(mut self, authority: Arc<CertificateAuthority>) -> Self {
         self.authority = Some(authority);
         self
     }
 
-    /// Lets the API server write down who writes what: see [`Testbed::audit_log`].
+    /// Enables the API server's audit log: see [`Testbed::audit_log`].
     #[must_use]
     pub fn audit(mut self) -> Self {
         self.audit = true;
         self
     }
 
-    /// Starts it. Builds what the cache lacks, which takes minutes and is shown.
+    /// Starts it. Builds what the cache lacks, which takes minutes and reports progress.
     pub async fn start(self) -> Result<Testbed> {
         let sandbox = Sandbox::create()?;
         if let Some(address) = self.name_server {
@@ -139,23 +139,22 @@ impl TestbedBuilder {
     }
 }
 
-/// A running cluster. Ends when dropped; [`Testbed::stop`] does so without blocking the runtime.
+/// A running cluster. Stopped on drop; [`Testbed::stop`] does so without blocking the runtime.
 #[derive(Debug)]
 pub struct Testbed {
     kubernetes: KubernetesVersion,
-    // In the order in which they are dropped.
+    // In drop order.
     cluster_api: Option<ClusterApi>,
     control_plane: ControlPlane,
     sandbox: Arc<Sandbox>,
 }
 
 impl Testbed {
-    /// Says what to start.
     pub fn builder() -> TestbedBuilder {
         TestbedBuilder::default()
     }
 
-    /// The folder of this testbed and the way to start processes that end with it.
+    /// The folder of this testbed, and the way to start processes that end with it.
     pub fn sandbox(&self) -> &Arc<Sandbox> {
         &self.sandbox
     }
@@ -165,28 +164,29 @@ impl Testbed {
         self.kubernetes
     }
 
-    /// A client with every right, tied to the runtime that calls this.
+    /// A client with all permissions, tied to the caller's runtime.
     pub fn client(&self) -> Result<Client> {
         new_client(&self.control_plane.config)
     }
 
-    /// What a client with every right is made from.
+    /// The client configuration with all permissions.
     pub fn config(&self) -> &kube::Config {
         &self.control_plane.config
     }
 
-    /// A kubeconfig with every right.
+    /// A kubeconfig with all permissions.
     pub fn kubeconfig_path(&self) -> &Path {
         &self.control_plane.kubeconfig
     }
 
-    /// The file with one line of JSON (an `Event` of audit.k8s.io) for every write, if the builder was asked for it.
+    /// The file with one line of JSON (an `Event` of audit.k8s.io) for every get, list and write, if enabled in the
+    /// builder.
     pub fn audit_log(&self) -> PathBuf {
         control_plane::audit_log(&self.sandbox)
     }
 
-    /// A command that becomes `program`, arguments to be added: it ends with this testbed and resolves names as the builder
-    /// was told.
+    /// A command that executes `program`, with arguments to be added: it ends with this testbed and uses its DNS
+    /// server.
     pub fn command(&self, program: &Path) -> Command {
         resolver::command(&self.sandbox, program)
     }
@@ -196,17 +196,17 @@ impl Testbed {
         self.control_plane.address
     }
 
-    /// Who signed the API server's certificate, and whose client certificates it trusts.
+    /// The authority that signed the API server's certificate, and whose client certificates it trusts.
     pub fn certificate_authority(&self) -> &CertificateAuthority {
         &self.control_plane.ca
     }
 
-    /// A token of a ServiceAccount that exists.
+    /// A token of an existing ServiceAccount.
     pub async fn service_account_token(&self, namespace: &str, name: &str) -> Result<String> {
         service_account_token(&self.client()?, namespace, name).await
     }
 
-    /// A kubeconfig with the rights of a ServiceAccount that exists.
+    /// A kubeconfig with the permissions of an existing ServiceAccount.
     pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> Result<PathBuf> {
         let token = self.service_account_token(namespace, name).await?;
         let dir = self.sandbox.dir().join("kubeconfigs");
@@ -221,12 +221,12 @@ impl Testbed {
         Ok(path)
     }
 
-    /// A client with the rights of a ServiceAccount that exists.
+    /// A client with the permissions of an existing ServiceAccount.
     pub async fn service_account_client(&self, namespace: &str, name: &str) -> Result<Client> {
         new_client(&kubeconfig::load(&self.service_account_kubeconfig(namespace, name).await?).await?)
     }
 
-    /// Runs kubectl with every right and answers what it printed.
+    /// Runs kubectl with all permissions and returns its output.
     pub async fn kubectl<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<String> {
         let program = ToolSet::Kubernetes(KubernetesVersion::V1_36).ensure_async().await?.program("kubectl");
         let mut command = self.sandbox.command(program);
@@ -234,28 +234,28 @@ impl Testbed {
         crate::blocking(move || run(command)).await
     }
 
-    /// Server-side apply of a YAML stream; definitions of kinds first, and awaited.
+    /// Server-side apply of a YAML stream; CRDs are applied first and awaited.
     pub async fn apply_yaml(&self, yaml: &str) -> Result<()> {
         self.apply_objects(apply::parse_yaml(yaml)?).await
     }
 
-    /// Server-side apply of objects; definitions of kinds first, and awaited.
+    /// Server-side apply of objects; CRDs are applied first and awaited.
     pub async fn apply_objects(&self, objects: Vec<Value>) -> Result<()> {
         apply::apply(&self.client()?, objects).await
     }
 
-    /// Every process of the cluster, the last started first.
+    /// Every process of the cluster, the most recently started first.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.cluster_api.iter().flat_map(ClusterApi::processes).chain(self.control_plane.processes())
     }
 
-    /// An error with the end of its log if one of the cluster's processes does not run any more.
+    /// Fails with the end of its log if one of the cluster's processes no longer runs.
     pub fn check(&self) -> Result<()> {
         self.processes().try_for_each(Process::check)
     }
 
-    /// Starts Cluster API's managers, instead of those that run if any do: this is how an upgrade looks. Their rights
-    /// come from aggregated roles, so kube-controller-manager has to run.
+    /// Starts Cluster API's managers, replacing running ones, as in an upgrade. Their permissions come from aggregated
+    /// roles, so kube-controller-manager has to run.
     pub async fn start_cluster_api(&mut self, options: &CapiOptions) -> Result<()> {
         self.stop_cluster_api().await;
         let target = Target {
@@ -267,7 +267,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Ends Cluster API's managers. Their kinds, objects and webhooks stay.
+    /// Stops Cluster API's managers. Their CRDs, objects and webhooks stay.
     pub async fn stop_cluster_api(&mut self) {
         if let Some(running) = self.cluster_api.take() {
             for process in running.processes() {
@@ -276,28 +276,28 @@ impl Testbed {
         }
     }
 
-    /// All that was ever written to its etcd, whether or not it is still there, as far as it is text: the API server keeps
-    /// objects in clear, and etcd every write in its log (the last 320 MB).
+    /// All text that was ever written to etcd, even if deleted since: the API server stores objects unencrypted, and
+    /// etcd logs every write (the last 320 MB).
     pub fn ever_written(&self) -> Result<String> {
         let log = self.control_plane.etcd_data.join("member/wal");
         let mut text = String::new();
         for entry in std::fs::read_dir(&log).doing(|| format!("read {}", log.display()))?.flatten() {
             let bytes = std::fs::read(entry.path()).doing(|| format!("read {}", entry.path().display()))?;
-            // Its files are made larger than what is in them.
+            // etcd preallocates its files.
             let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             text.push_str(&String::from_utf8_lossy(&bytes[..end]));
         }
         Ok(text)
     }
 
-    /// Everything that a process wrote, by the name of its log: `kube-apiserver`, `core`, ...
+    /// The output of a process, by the name of its log: `kube-apiserver`, `core`, ...
     pub fn log(&self, name: &str) -> String {
         std::fs::read(self.sandbox.logs().join(format!("{name}.log")))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// Ends every process in order, then clears everything away.
+    /// Stops every process in order, then removes everything.
     pub async fn stop(self) {
         for process in self.processes() {
             process.stop(STOP_GRACE).await;
@@ -311,13 +311,13 @@ impl Testbed {
 }
 
 impl Drop for Testbed {
-    /// Others may hold the sandbox too; what is in it ends with the testbed all the same.
+    /// Others may hold the sandbox too; its contents still end with the testbed.
     fn drop(&mut self) {
         self.sandbox.close();
     }
 }
 
-/// A token with which a ServiceAccount talks to the API server.
+/// A token of a ServiceAccount for the API server.
 pub(crate) async fn service_account_token(client: &Client, namespace: &str, name: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let request = TokenRequest {
@@ -340,7 +340,7 @@ pub(crate) async fn service_account_token(client: &Client, namespace: &str, name
 
 /// One testbed for all tests of a test binary.
 ///
-/// Statics are never dropped; the guard clears the testbed away when the test binary ends.
+/// Statics are never dropped; the guard removes the testbed when the test binary ends.
 ///
 /// ```no_run
 /// use capmaas_testbed::{SharedTestbed, Testbed};
@@ -353,12 +353,12 @@ pub struct SharedTestbed {
 }
 
 impl SharedTestbed {
-    /// Says what to start, later.
+    /// Takes the function that configures the testbed, called on first use.
     pub const fn new(builder: fn() -> TestbedBuilder) -> Self {
         Self { cell: OnceCell::const_new(), builder }
     }
 
-    /// The testbed, started by whoever comes first.
+    /// The testbed, started by the first caller.
     pub async fn get(&'static self) -> Result<&'static Testbed> {
         self.cell.get_or_try_init(|| (self.builder)().start()).await
     }

@@ -1,18 +1,18 @@
-//! Which versions of what is tested against.
+//! The versions that are tested against.
 
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// The environment variable that chooses the Kubernetes version of the tests that do not insist on one.
+/// The environment variable that selects the Kubernetes version of tests that do not require one.
 pub const KUBERNETES_VARIABLE: &str = "CAPMAAS_KUBERNETES";
 
 /// A Kubernetes version that the testbed can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum KubernetesVersion {
-    /// The oldest that we support. It serves no ValidatingAdmissionPolicy.
+    /// The oldest supported version. It does not serve ValidatingAdmissionPolicy.
     V1_29,
-    /// What nodes that boot are upgraded from. Nothing else is started with it.
+    /// The version that booting nodes are upgraded from. Used for nothing else.
     V1_36_3,
     /// What we develop against.
     #[default]
@@ -20,7 +20,7 @@ pub enum KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// All that the API server of a test may have, oldest first.
+    /// All versions for a test's API server, oldest first.
     pub const ALL: [Self; 2] = [Self::V1_29, Self::V1_36];
 
     /// The exact version, as Kubernetes writes it.
@@ -32,7 +32,7 @@ impl KubernetesVersion {
         }
     }
 
-    /// What `CAPMAAS_KUBERNETES` names, else the default. A version that we cannot start is an error, not the default.
+    /// The version in `CAPMAAS_KUBERNETES`, or the default. A version that the testbed cannot start is an error.
     pub fn from_env() -> Result<Self> {
         match std::env::var(KUBERNETES_VARIABLE) {
             Ok(text) if !text.is_empty() => text.parse(),
@@ -44,9 +44,9 @@ impl KubernetesVersion {
 /// A Cluster API version that the testbed can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum CapiVersion {
-    /// The oldest that we support.
+    /// The oldest supported version.
     V1_5,
-    /// The last that speaks the old contract (v1beta1) only.
+    /// The last that only implements the old contract (v1beta1).
     V1_10,
     /// What we develop against.
     #[default]
@@ -54,7 +54,6 @@ pub enum CapiVersion {
 }
 
 impl CapiVersion {
-    /// All, oldest first.
     pub const ALL: [Self; 3] = [Self::V1_5, Self::V1_10, Self::V1_14];
 
     /// The exact version, as Cluster API writes it.
@@ -75,7 +74,7 @@ macro_rules! version_text {
             }
         }
 
-        /// Takes `v1.2.3`, `1.2.3`, `v1.2` and `1.2`.
+        /// Accepts `v1.2.3`, `1.2.3`, `v1.2` and `1.2`.
         impl FromStr for $kind {
             type Err = Error;
 

@@ -1,4 +1,4 @@
-//! The newest Cluster API managers run here with the rights of their own manifests.
+//! The newest Cluster API managers run here with the permissions of their own manifests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cluster_api_checks;

@@ -1,4 +1,4 @@
-//! The older Cluster API managers run here too, on both ends of the Kubernetes versions.
+//! The older Cluster API managers run here too, on the oldest and the newest Kubernetes version.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cluster_api_checks;

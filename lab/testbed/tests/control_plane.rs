@@ -1,4 +1,4 @@
-//! etcd, kube-apiserver and kube-controller-manager start, answer and go away.
+//! etcd, kube-apiserver and kube-controller-manager start, answer and stop.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use capmaas_testbed::{KubernetesVersion, SharedTestbed, Testbed};
@@ -53,7 +53,7 @@ async fn a_service_account_has_only_the_rights_that_it_was_given() {
     testbed.apply_yaml(include_str!("manifests/reader.yaml")).await.unwrap();
     let client = testbed.service_account_client("reading", "reader").await.unwrap();
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "reading");
-    // The controller manager puts the certificate authority into each namespace.
+    // The controller manager publishes the certificate authority in each namespace.
     let names: Vec<_> = config_maps.list(&ListParams::default()).await.unwrap().items;
     assert!(names.iter().all(|c| c.metadata.name.is_some()));
     let refused = config_maps.create(&PostParams::default(), &ConfigMap::default()).await.unwrap_err();

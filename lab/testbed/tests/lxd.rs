@@ -1,4 +1,4 @@
-//! A real LXD runs here, with VM support, several side by side.
+//! A real LXD runs here, with VM support, several at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 
 use capmaas_testbed::{LxdDaemon, LxdOptions};
 
-/// LXD's own command line on a daemon.
+/// Runs LXD's own command-line client on a daemon.
 fn lxc(daemon: &LxdDaemon, args: &[&str]) -> String {
     let mut command = daemon.sandbox().command("lxc");
     command.args(args).env("LXD_DIR", daemon.dir()).env("LXD_CONF", daemon.sandbox().dir().join("lxc"));
@@ -30,7 +30,7 @@ async fn two_daemons_run_side_by_side_and_report_vm_support() {
         assert!(server["environment"]["server_version"].as_str().unwrap().starts_with("5.0."), "{server}");
     }
 
-    // A bridge in one's network is neither in the other's nor in the machine's.
+    // A bridge in the network of one is neither in the other's nor in the machine's.
     one.run_in_network(["ip", "link", "add", "br-only-one", "type", "bridge"]).unwrap();
     assert!(one.run_in_network(["ip", "link", "show", "br-only-one"]).is_ok());
     assert!(two.run_in_network(["ip", "link", "show", "br-only-one"]).is_err());

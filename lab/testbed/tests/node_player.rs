@@ -1,4 +1,4 @@
-//! Pods of Deployments and DaemonSets run as processes, the way their manifests say.
+//! Pods of Deployments and DaemonSets run as processes, as their manifests specify.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
@@ -21,7 +21,7 @@ fn builder() -> TestbedBuilder {
     Testbed::builder().kubernetes(KubernetesVersion::from_env().unwrap()).controller_manager(true)
 }
 
-/// Waits until the Pods of an app are as wanted and answers them.
+/// Waits until the Pods of an app match and returns them.
 async fn pods_when(testbed: &Testbed, app: &str, what: &str, wanted: impl Fn(&[Pod]) -> bool) -> Vec<Pod> {
     let pods: Api<Pod> = Api::namespaced(testbed.client().unwrap(), "probing");
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -66,7 +66,7 @@ async fn a_deployment_runs_with_the_environment_rights_probes_and_volumes_of_its
     player.add_node("one").await.unwrap();
     testbed.apply_yaml(include_str!("manifests/probe.yaml")).await.unwrap();
 
-    // The Secret that it refers to is not there yet.
+    // The Secret that it refers to does not exist yet.
     let waits =
         |pods: &[Pod]| pods.len() == 1 && waiting_reason(&pods[0]).as_deref() == Some("CreateContainerConfigError");
     pods_when(&testbed, "probe", "waiting for its Secret", waits).await;
@@ -108,7 +108,7 @@ async fn a_deployment_runs_with_the_environment_rights_probes_and_volumes_of_its
     assert!(message.contains("failed liveness probe"), "{message}");
     assert_ne!(player.process_ids("probing", &name), before);
 
-    // A deleted Pod gets SIGTERM, then its object goes and the Deployment makes another.
+    // A deleted Pod gets SIGTERM; then its object is deleted and the Deployment creates another.
     let api: Api<Pod> = Api::namespaced(testbed.client().unwrap(), "probing");
     api.delete(&name, &DeleteParams::default()).await.unwrap();
     let replaced = |pods: &[Pod]| pods.len() == 1 && pods[0].name_any() != name && is_ready(&pods[0]);
@@ -149,7 +149,7 @@ async fn a_daemon_set_runs_on_every_node_and_sees_only_the_paths_of_its_own() {
         assert!(log.contains(&format!("file /host/identity: I am {node}")), "{log}");
     }
 
-    // The end of a process is a restart, the end of a node is the end of its processes.
+    // When a process ends, it is restarted; when a node ends, its processes end.
     let on_one =
         |pods: &[Pod]| pods.iter().find(|pod| pod.spec.as_ref().unwrap().node_name.as_deref() == Some("one")).cloned();
     let pods = pods_when(&testbed, "everywhere", "ready", all_ready).await;
@@ -178,13 +178,13 @@ async fn a_bare_pod_shows_what_became_of_it() {
     testbed.apply_yaml(include_str!("manifests/bare-pods.yaml")).await.unwrap();
     let phase = |pods: &[Pod]| pods.first()?.status.as_ref()?.phase.clone();
 
-    // An image that nobody has, a Pod that no node takes.
+    // An image without a program, a Pod that fits no node.
     let no_image = |pods: &[Pod]| waiting_reason(&pods[0]).as_deref() == Some("ErrImagePull");
     pods_when(&testbed, "stranger", "without image", no_image).await;
     let unbound = pods_when(&testbed, "homeless", "pending", |pods| phase(pods).as_deref() == Some("Pending")).await;
     assert!(unbound[0].spec.as_ref().unwrap().node_name.is_none());
 
-    // One that may fail, one that is started over and over, one whose preparation fails.
+    // One that may fail, one that is restarted repeatedly, one whose init container fails.
     let failed = pods_when(&testbed, "once", "failed", |pods| phase(pods).as_deref() == Some("Failed")).await;
     let state = failed[0].status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].state.clone().unwrap();
     assert_eq!(state.terminated.unwrap().exit_code, 3);

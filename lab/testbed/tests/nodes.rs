@@ -1,4 +1,5 @@
-//! Machines that really boot: their disks, their power, and that nothing of them outlives whoever started them.
+//! Machines that really boot: their disks, their power, and that nothing of them outlives the process that started
+//! them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
@@ -16,7 +17,7 @@ fn printed(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&Command::new(program).args(arguments).output().unwrap().stdout).into_owned()
 }
 
-/// What there is of the machines of a host, by its folder: processes, control groups, interfaces, loop devices, files.
+/// What exists of the machines of a host, by its folder: processes, cgroups, interfaces, loop devices, files.
 fn parts_of(dir: &Path) -> Vec<String> {
     let id = dir.file_name().unwrap().to_str().unwrap();
     let marker = format!("CAPMAAS_TESTBED={id}");

@@ -1,4 +1,4 @@
-//! Whatever ends the owner of a testbed, nothing of it stays: no process, mount, network namespace or folder.
+//! However the owner of a testbed ends, nothing of the testbed stays: no process, mount, network namespace or folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is still there of the testbed in `dir`.
+/// What still exists of the testbed in `dir`.
 fn left_of(dir: &Path) -> Vec<String> {
     let id = dir.file_name().unwrap().to_str().unwrap();
     let marker = format!("CAPMAAS_TESTBED={id}");
@@ -32,7 +32,7 @@ fn left_of(dir: &Path) -> Vec<String> {
     left
 }
 
-/// Starts the command and answers it with the folders of its cluster and its LXD.
+/// Starts the command and returns it with the folders of its cluster and its LXD.
 fn start_owner() -> (Child, Vec<PathBuf>) {
     let mut owner =
         Command::new(env!("CARGO_BIN_EXE_testbed")).args(["up", "--lxd"]).stdout(Stdio::piped()).spawn().unwrap();

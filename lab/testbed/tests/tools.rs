@@ -1,4 +1,4 @@
-//! The tools: built once for all, and a clear sentence when they cannot be.
+//! The tools: built once for all, and a clear error message when they cannot be.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 use capmaas_testbed::nodes::KUBERNETES;
 use capmaas_testbed::tools::{LXD_PACKAGES, Supply, ToolSet};
 
-/// `testbed tools` for the smallest set, with a cache of its own.
+/// `testbed tools` for the smallest set, with its own cache.
 fn testbed_tools(cache: &Path, path: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
     command.args(["tools", "--set", &ToolSet::Etcd.to_string().replace(' ', "-")]);
@@ -65,7 +65,7 @@ fn two_runs_at_once_build_once_and_an_interrupted_build_is_not_taken_for_a_finis
     let dir = tempfile::tempdir().unwrap();
     let (cache, bin, builds) = (dir.path().join("cache"), dir.path().join("bin"), dir.path().join("builds"));
     fs::create_dir_all(&bin).unwrap();
-    // Plays go: notes each build, takes its time, and writes what was asked for.
+    // A fake go: records each build, takes some time, and writes the requested output.
     let go = format!(
         "#!/bin/sh\necho build >>{}\nsleep 1\nwhile [ \"$1\" != -o ]; do shift; done\necho built >\"$2\"\n",
         builds.display()
@@ -119,7 +119,7 @@ fn only_the_debian_packages_that_are_absent_are_installed_after_an_update() {
     fs::create_dir_all(&bin).unwrap();
     let installed: Vec<String> =
         LXD_PACKAGES.iter().filter(|name| **name != "ovmf").map(|name| format!("{name} installed")).collect();
-    // Play dpkg-query, which knows all but one, and apt-get, which notes what it is told.
+    // A fake dpkg-query, which knows all packages but one, and a fake apt-get, which records its arguments.
     for (name, script) in [
         ("dpkg-query", format!("#!/bin/sh\nprintf '%s\\n' '{}' 'ovmf not-installed'\n", installed.join("' '"))),
         ("apt-get", format!("#!/bin/sh\necho \"$@\" >>{}\n", calls.display())),

@@ -1,4 +1,4 @@
-//! The files that clusterctl looks for in a release.
+//! The release files that clusterctl uses.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use super::templates::write_templates;
 use super::version::{Contract, Version};
 use super::write;
 
-/// What the manifests call the manager's image. Nobody can own the host, so that it is never pulled by mistake.
+/// The manager's image in the manifests. The host cannot exist, so that it is never pulled by mistake.
 pub(crate) const MANAGER_IMAGE: &str = "registry.invalid/capmaas/manager:unset";
-/// The same of the node agent's.
+/// The node agent's image in the manifests.
 pub(crate) const AGENT_IMAGE: &str = "registry.invalid/capmaas/lxd-initializer:unset";
 
-/// Writes the release of one contract into `<out>/infrastructure-maas/<version>/`, as clusterctl wants it in a folder.
+/// Writes the release of one contract into `<out>/infrastructure-maas/<version>/`, in clusterctl's folder layout.
 ///
 /// `components` are the rendered manifests; `image` is the manager's, with registry and tag.
 pub(crate) fn write_release(
@@ -30,7 +30,7 @@ pub(crate) fn write_release(
     write_templates(&folder, sources, contract)
 }
 
-/// clusterctl refuses an image that does not say in which registry it is, and so does this.
+/// clusterctl refuses an image without a registry, and so does this.
 fn with_image(components: &str, image: &str) -> anyhow::Result<String> {
     let (registry, rest) = image.split_once('/').unwrap_or_default();
     let names_registry = registry.contains(['.', ':']) || registry == "localhost";
@@ -39,7 +39,8 @@ fn with_image(components: &str, image: &str) -> anyhow::Result<String> {
         "the image {image:?} does not say where it is: give REGISTRY=<host>/<path> and TAG=<tag>"
     );
     ensure!(!components.contains("${"), "the manifests hold something that clusterctl would fill in");
-    // The agent is beside the manager. clusterctl overrides images of Deployments only, and this is none: so it is a variable.
+    // The agent's image is next to the manager's. clusterctl only overrides images of Deployments, and this is not one,
+    // so it is a variable.
     let (place, tag) =
         image.rsplit_once("manager:").with_context(|| format!("the image {image:?} is not called manager"))?;
     let agent = format!("${{LXD_INITIALIZER_IMAGE:={place}lxd-initializer:{tag}}}");

@@ -1,4 +1,4 @@
-//! The Helm chart, made from the manifests in `config/`, so that the two cannot differ.
+//! The Helm chart, generated from the manifests in `config/`, so that the two cannot differ.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ pub(crate) struct Rendered {
     pub namespaced: String,
     /// The admission policies.
     pub policy: String,
-    /// What the Prometheus operator and Grafana read.
+    /// Resources for the Prometheus operator and Grafana.
     pub prometheus: String,
 }
 
-/// What a file of the chart is for: its name, when it is used, and the manifests.
+/// A file of the chart: its name, its condition, and the manifests.
 type Part<'a> = (&'static str, &'static str, &'a str);
 
-/// Writes what is generated of the chart; `values.yaml` and the templates that are not in `config/` are beside it.
+/// Writes the generated part of the chart; `values.yaml` and the templates that are not in `config/` are next to it.
 pub(crate) fn write_chart(chart: &Path, crds: &Path, version: Version, rendered: &Rendered) -> anyhow::Result<()> {
     let parts: [Part; 4] = [
         ("cluster", "not .Values.watchNamespace", &rendered.cluster),
@@ -43,7 +43,7 @@ pub(crate) fn write_chart(chart: &Path, crds: &Path, version: Version, rendered:
              provider for MAAS\ntype: application\nversion: {number}\nappVersion: {version}\nkubeVersion: \">=1.29.0-0\"\n"
         ),
     )?;
-    // Helm installs these once and never deletes them: with the CRDs, every MaasMachine would go.
+    // Helm installs these once and never deletes them: deleting the CRDs would delete every MaasMachine.
     for entry in std::fs::read_dir(crds).with_context(|| format!("read {}", crds.display()))? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -54,15 +54,15 @@ pub(crate) fn write_chart(chart: &Path, crds: &Path, version: Version, rendered:
     Ok(())
 }
 
-/// One file of the chart: the manifests, with values in the places that differ from one installation to the next.
+/// One file of the chart: the manifests, with values where installations differ.
 fn template(condition: &str, manifests: &str) -> anyhow::Result<String> {
     let is_part = |document: &&str| {
         let kind = document.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default();
-        // The CRDs are in crds/; `helm install --create-namespace` makes the namespace.
+        // The CRDs are in crds/; `helm install --create-namespace` creates the namespace.
         !["CustomResourceDefinition", "Namespace"].contains(&kind)
     };
     let documents: Vec<&str> = manifests.split("\n---\n").map(str::trim_end).filter(is_part).collect();
-    // Grafana writes its own placeholders as Helm does.
+    // Grafana's placeholders have the same syntax as Helm's.
     let escaped = documents.iter().map(|document| optional(&document.replace("{{", "{{ \"{{\" }}")));
     let mut text = escaped.collect::<Vec<_>>().join("\n---\n");
     let has_manager = text.contains(MANAGER_IMAGE);
@@ -89,7 +89,7 @@ fn template(condition: &str, manifests: &str) -> anyhow::Result<String> {
     ))
 }
 
-/// A document that an operator can leave out, by a value.
+/// A document that an operator can disable with a value.
 fn optional(document: &str) -> String {
     if document.lines().any(|line| line == "  name: capmaas-evacuation") {
         return format!("{{{{- if .Values.evacuation }}}}\n{document}\n{{{{- end }}}}");

@@ -73,7 +73,7 @@ pub(crate) struct Assets {
     kubectl: PathBuf,
 }
 
-/// Program (its package is called the same), name of the image, who runs it.
+/// Program (its package has the same name), name of the image, user and group.
 const IMAGES: [(&str, &str, &str); 2] =
     [("capmaas-manager", "manager", "65532:65532"), ("lxd-initializer", "lxd-initializer", "0:0")];
 
@@ -106,7 +106,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     }
 }
 
-/// Writes the layout and, into `sboms`, the bills of materials; answers each image with its digest.
+/// Writes the layout and, into `sboms`, the bills of materials; returns each image with its digest.
 pub(super) fn images(out: &Path, sboms: &Path, options: &Contents) -> anyhow::Result<Vec<(String, String)>> {
     let authorities = std::fs::read(&options.authorities).with_context(|| {
         format!("read the certificates in {} (package ca-certificates)", options.authorities.display())
@@ -142,7 +142,7 @@ pub(super) fn images(out: &Path, sboms: &Path, options: &Contents) -> anyhow::Re
 
 fn generate(kubectl: &Path) -> anyhow::Result<()> {
     let (templates, version) = (root().join("templates"), Version::current()?);
-    // Those of the newer contract are the ones that people take from a checkout.
+    // Users of a checkout get the templates of the newer contract.
     for (contract, folder) in
         [(Contract::V1beta2, templates.clone()), (Contract::V1beta1, templates.join(Contract::V1beta1.to_string()))]
     {
@@ -174,7 +174,8 @@ pub(super) fn assets(out: &Path, version: Version, image: &str, kubectl: &Path) 
     let everything = kustomize(kubectl, "config/default")?;
     let policy = kustomize(kubectl, "config/policy")?;
     for contract in Contract::ALL {
-        // Cluster API cores of the newer contract run where the policies are served; clusterctl could not leave them out elsewhere.
+        // Clusters with Cluster API cores of the newer contract serve the policies; elsewhere clusterctl could not
+        // leave them out.
         let components =
             if contract == Contract::V1beta1 { everything.clone() } else { format!("{everything}---\n{policy}") };
         write_release(out, &root().join("templates/src"), version, contract, &components, image)?;

@@ -1,5 +1,5 @@
-//! What a release consists of, made without a container daemon and without a network: images as an OCI layout, a bill of
-//! materials for each, and the files that clusterctl looks for. The same input makes the same bytes.
+//! The contents of a release, built without a container daemon and without a network: images as an OCI layout, a bill
+//! of materials for each, and the files that clusterctl uses. The same input produces the same bytes.
 
 mod assets;
 mod chart;
@@ -32,7 +32,7 @@ fn sha256(bytes: &[u8]) -> String {
     digits
 }
 
-/// Writes a file and the folders above it.
+/// Writes a file and creates its parent folders.
 fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
@@ -40,7 +40,6 @@ fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
 }
 
-/// Reads a text file.
 fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
 }

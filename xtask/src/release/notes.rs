@@ -1,10 +1,10 @@
-//! Release notes: what CHANGELOG.md says about one release.
+//! Release notes: the section of one release in CHANGELOG.md.
 
 use anyhow::ensure;
 
 use super::version::{Contract, Version};
 
-/// The section of a release, without its headline.
+/// The section of a release, without its heading.
 pub(crate) fn notes(changelog: &str, version: Version) -> anyhow::Result<String> {
     let headline = format!("## {} / {}", version.of(Contract::V1beta1), version.of(Contract::V1beta2));
     let lines = changelog.lines().skip_while(|line| *line != headline).skip(1);

@@ -10,12 +10,12 @@ use super::{sha256, tar::Archive, write};
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// Not compressed: registries and runtimes take it, and compressors differ in what they make of the same bytes.
+/// Not compressed: registries and runtimes accept it, and compressors produce different output for the same bytes.
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// One program for one architecture.
 pub(crate) struct Platform {
-    /// As OCI calls it: `amd64`, `arm64`.
+    /// By its OCI name: `amd64`, `arm64`.
     pub architecture: String,
     /// The static program.
     pub program: Vec<u8>,
@@ -23,23 +23,22 @@ pub(crate) struct Platform {
     pub bill: String,
 }
 
-/// An image from scratch: a program, the authorities that it trusts, its bill of materials, nothing else.
+/// An image from scratch: a program, the certificate authorities that it trusts, its bill of materials, nothing else.
 pub(crate) struct Image {
     /// With registry and tag, for instance `registry.example/capmaas/manager:v0.1.0`.
     pub reference: String,
     /// The program's name in the image's root.
     pub program: String,
-    /// Who runs it, `user:group` as numbers.
+    /// The user that runs it, `user:group` as numbers.
     pub user: String,
-    /// Its version.
     pub version: String,
-    /// For each architecture, in the order of their names.
+    /// For each architecture, sorted by name.
     pub platforms: Vec<Platform>,
 }
 
-/// Writes the images into one layout and answers the digest of each.
+/// Writes the images into one layout and returns the digest of each.
 ///
-/// `authorities` is a PEM bundle, because an image from scratch has no store of its own.
+/// `authorities` is a PEM bundle, because an image from scratch has no certificate store.
 pub(crate) fn write_layout(folder: &Path, images: &[Image], authorities: &[u8]) -> anyhow::Result<Vec<String>> {
     let blobs = Blobs { folder: folder.join("blobs/sha256") };
     let (mut entries, mut digests) = (Vec::new(), Vec::new());
@@ -97,7 +96,7 @@ fn write_platform(blobs: &Blobs, image: &Image, platform: &Platform, authorities
     Ok(entry)
 }
 
-/// Files that are called what they hash to.
+/// Files that are named by their hash.
 struct Blobs {
     folder: PathBuf,
 }
@@ -110,7 +109,7 @@ impl Blobs {
     }
 }
 
-/// Whether this is a 64-bit little-endian ELF program that names no interpreter (a program header of type 3).
+/// Whether this is a 64-bit little-endian ELF program without an interpreter (a program header of type 3).
 fn is_static(elf: &[u8]) -> bool {
     let half = |at: usize| Some(usize::from(u16::from_le_bytes(elf.get(at..at + 2)?.try_into().ok()?)));
     let headers = || -> Option<bool> {
@@ -129,7 +128,7 @@ fn is_static(elf: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The smallest thing that looks like a program with one program header of a kind.
+    /// The smallest ELF file with one program header of a kind.
     fn elf(kind: u32) -> Vec<u8> {
         let mut elf = vec![0_u8; 120];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -1,4 +1,4 @@
-//! The kubectl plugin as krew takes it: an archive for each architecture, and a manifest that names them with their sums.
+//! The kubectl plugin for krew: an archive for each architecture, and a manifest that lists them with their checksums.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::{root_text, sha256, write};
 
 const PROGRAM: &str = "kubectl-maas";
 
-/// Writes the archives and, if it is known where they can be downloaded, krew's manifest.
+/// Writes the archives and, if their download URL is known, krew's manifest.
 pub(crate) fn write_plugin(
     out: &Path,
     version: Version,

@@ -1,14 +1,14 @@
-//! A bill of materials in the form of CycloneDX 1.5, from what `cargo metadata` resolved for one target.
+//! A bill of materials in CycloneDX 1.5 format, from what `cargo metadata` resolved for one target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-/// The bill of a package: every crate that is linked into it, none that only builds or tests it.
+/// The bill of materials of a package: every crate that is linked into it, none that only builds or tests it.
 ///
-/// `metadata` is the output of `cargo metadata --format-version 1 --filter-platform <target>`. There is no time and no
-/// random number in the bill, so that the same lock file makes the same bill.
+/// `metadata` is the output of `cargo metadata --format-version 1 --filter-platform <target>`. It contains no time and
+/// no random number, so that the same lock file produces the same bill.
 pub(crate) fn bill(metadata: &Value, package: &str, target: &str) -> anyhow::Result<Value> {
     let packages: BTreeMap<&str, &Value> =
         list(&metadata["packages"]).filter_map(|it| Some((it["id"].as_str()?, it))).collect();
@@ -58,7 +58,7 @@ pub(crate) fn bill(metadata: &Value, package: &str, target: &str) -> anyhow::Res
     }))
 }
 
-/// Procedural macros run in the compiler and leave nothing of theirs in the program.
+/// Procedural macros run in the compiler and are not part of the program.
 fn is_macro(package: &Value) -> bool {
     list(&package["targets"]).any(|target| list(&target["kind"]).any(|kind| kind == "proc-macro"))
 }
@@ -73,7 +73,7 @@ fn component(kind: &str, package: &Value) -> Value {
         "purl": purl,
     });
     if let Some(licence) = package["license"].as_str() {
-        // An old way to write "or", which SPDX does not know.
+        // An old notation for "or", which SPDX does not know.
         component["licenses"] = json!([{"expression": licence.replace('/', " OR ")}]);
     }
     component

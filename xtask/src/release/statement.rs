@@ -1,4 +1,4 @@
-//! What lets others check a release: sums of all files, a statement of where they come from, signatures.
+//! What others need to verify a release: checksums of all files, a provenance statement, signatures.
 
 use std::path::{Path, PathBuf};
 
@@ -15,20 +15,20 @@ use super::{sha256, write};
 pub(crate) const SUMS: &str = "SHA256SUMS";
 pub(crate) const PROVENANCE: &str = "provenance.intoto.json";
 
-/// What the statement says about the build.
+/// The build information in the statement.
 pub(crate) struct Build {
     /// The commit that was built.
     pub commit: String,
     pub parameters: Value,
     /// Who built it, as a URI.
     pub builder: String,
-    /// The images and their digests (`sha256:…`), which are in no file of their own.
+    /// The images and their digests (`sha256:…`), which have no files of their own.
     pub images: Vec<(String, String)>,
     pub lock_file: Vec<u8>,
     pub toolchain: String,
 }
 
-/// Every file below the folder with its sum, by name.
+/// Every file below the folder with its checksum, sorted by name.
 fn sums(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(next) = folders.pop() {
@@ -46,7 +46,7 @@ fn sums(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// Writes the provenance, the sums of everything, and, with a key (PKCS#8 PEM), the signatures of both.
+/// Writes the provenance, the checksums of everything, and, with a key (PKCS#8 PEM), the signatures of both.
 pub(crate) fn write_statements(folder: &Path, build: &Build, key: Option<&str>) -> anyhow::Result<()> {
     let subjects = sums(folder)?;
     ensure!(!subjects.is_empty(), "{} holds nothing that could be released", folder.display());
@@ -64,7 +64,8 @@ pub(crate) fn write_statements(folder: &Path, build: &Build, key: Option<&str>) 
     Ok(())
 }
 
-/// An in-toto Statement v1 with SLSA's predicate. It holds no time, so that the same commit makes the same statement.
+/// An in-toto Statement v1 with SLSA's predicate. It contains no time, so that the same commit produces the same
+/// statement.
 fn provenance(subjects: &[(String, String)], build: &Build) -> Value {
     let files = subjects.iter().map(|(name, sum)| json!({"name": name, "digest": {"sha256": sum}}));
     let images = build.images.iter().map(
@@ -94,7 +95,7 @@ fn read_key(pem: &str) -> anyhow::Result<EcdsaKeyPair> {
     let hint = "the key is no ECDSA P-256 key in PKCS#8 PEM without a password: make one with `openssl genpkey -algorithm EC \
                 -pkeyopt ec_paramgen_curve:P-256`";
     let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok().context(hint)?;
-    // What is wrong with it is not said: an error must not quote a key.
+    // The cause is omitted: an error must not quote a key.
     EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.secret_pkcs8_der(), &SystemRandom::new())
         .ok()
         .context(hint)

@@ -1,4 +1,4 @@
-//! A tar archive (ustar) whose bytes depend on nothing but names, modes and contents: no times, no owners.
+//! A tar archive (ustar) whose bytes depend only on names, modes and contents: no times, no owners.
 
 use tar::{Builder, EntryType, Header};
 
@@ -12,7 +12,7 @@ impl Default for Archive {
 }
 
 impl Archive {
-    /// A folder that everybody may enter.
+    /// A folder that everyone may enter.
     pub(crate) fn folder(&mut self, path: &str) -> anyhow::Result<()> {
         self.entry(&format!("{path}/"), EntryType::Directory, 0o755, b"")
     }
@@ -40,7 +40,7 @@ impl Archive {
         Ok(self.0.into_inner()?)
     }
 
-    /// The same, compressed. There is no time in the header of the compressed file either.
+    /// The same, compressed. The gzip header contains no time either.
     pub(crate) fn finish_gzip(self) -> anyhow::Result<Vec<u8>> {
         use std::io::Write as _;
 

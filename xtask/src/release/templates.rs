@@ -1,4 +1,4 @@
-//! The cluster templates: parts put together for one contract.
+//! The cluster templates: assembled from parts for one contract.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{read, write};
 
 const FLAVORS: [&str; 5] = ["", "-hcp", "-lxd", "-mixed", "-clusterclass"];
 const CLUSTER_CLASS: &str = "clusterclass-maas.yaml";
-/// Parts within parts within a template: more of them than this is a circle.
+/// The maximum nesting of parts: deeper nesting is a cycle.
 const DEEPEST: usize = 6;
 
 /// Writes the templates of every flavor and the ClusterClass, from their sources (`templates/src`).
@@ -21,7 +21,7 @@ pub(crate) fn write_templates(folder: &Path, sources: &Path, contract: Contract)
     write(&folder.join(CLUSTER_CLASS), template(sources, CLUSTER_CLASS, contract)?)
 }
 
-/// One template with its parts put in and only the lines of a contract.
+/// One template with its parts inserted and only the lines of a contract.
 fn template(folder: &Path, name: &str, contract: Contract) -> anyhow::Result<String> {
     let text = expand(folder, name, &[], 0)?;
     let mut lines = String::with_capacity(text.len());
@@ -41,7 +41,7 @@ fn template(folder: &Path, name: &str, contract: Contract) -> anyhow::Result<Str
     Ok(lines)
 }
 
-/// Whether a line still holds `@WORD@`. "$@" of a shell script is none.
+/// Whether a line still contains `@WORD@`. "$@" of a shell script does not count.
 fn is_unfinished(line: &str) -> bool {
     let words = line.split('@').skip(1);
     words.clone().zip(words.skip(1)).any(|(word, _)| !word.is_empty() && word.chars().all(|c| c.is_ascii_uppercase()))

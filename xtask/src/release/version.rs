@@ -1,15 +1,15 @@
-//! What a release is called, and which contract of Cluster API it speaks.
+//! The version of a release, and the Cluster API contract that it implements.
 //!
-//! clusterctl knows one contract for each minor series, and no contract is understood by every clusterctl: up to 1.10 it takes
-//! v1beta1 only, from 1.16 on v1beta2 only. So one build is released twice: under an odd minor number for v1beta1 and under the
-//! even one after it for v1beta2. Program, CRDs and image are the same.
+//! clusterctl knows one contract for each minor series, and no contract is supported by every clusterctl: up to 1.10 it
+//! accepts v1beta1 only, from 1.16 on v1beta2 only. So one build is released twice: under an odd minor number for
+//! v1beta1 and under the even one after it for v1beta2. Program, CRDs and image are the same.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::ensure;
 
-/// What Cluster API and a provider agreed upon.
+/// The contract between Cluster API and a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contract {
     /// Cluster API 1.5 to 1.15.
@@ -48,7 +48,7 @@ impl FromStr for Contract {
 /// The last minor number of the v1beta1 series of every major release before this one, the oldest first.
 const EARLIER: &[(u32, u32)] = &[];
 
-/// The number of a release of the v1beta1 series, for instance v0.1.0. The other series follows from it.
+/// The version of a release of the v1beta1 series, for instance v0.1.0. The other series follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     major: u32,
@@ -57,13 +57,13 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// What this build is called for a contract.
+    /// The version of this build for a contract.
     pub(crate) fn of(self, contract: Contract) -> String {
         let minor = if contract == Contract::V1beta1 { self.minor } else { self.minor + 1 };
         format!("v{}.{minor}.{}", self.major, self.patch)
     }
 
-    /// That of this checkout: the workspace's Cargo.toml holds it, and nothing else does.
+    /// The version of this checkout, which is only in the workspace's Cargo.toml.
     pub(crate) fn current() -> anyhow::Result<Self> {
         concat!("v", env!("CARGO_PKG_VERSION")).parse().map_err(|sentence: String| anyhow::anyhow!(sentence))
     }

@@ -46,7 +46,7 @@ pub(crate) fn release(options: &Options) -> anyhow::Result<()> {
     ensure!(is_new, "{} holds something already: a release is made into an empty folder", out.display());
     let version = Version::current()?;
     let notes = notes(&root_text("CHANGELOG.md")?, version)?;
-    // Before anything is built: a key that cannot be read would make all of it worthless.
+    // Before anything is built: with an unreadable key all of it would be worthless.
     let key = options.key.as_deref().map(read).transpose()?;
 
     let layout = tempfile::tempdir().context("make a temporary folder")?;
@@ -77,7 +77,7 @@ pub(crate) fn release(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything below a folder, by name.
+/// Everything below a folder, sorted by name.
 fn archive(folder: &Path, prefix: &str) -> anyhow::Result<Archive> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(next) = folders.pop() {

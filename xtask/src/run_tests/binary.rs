@@ -1,4 +1,4 @@
-//! A test binary: how cargo names it, and how it is run.
+//! A test binary: cargo's name for it, and how it is run.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -9,16 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-/// A binary full of tests.
 pub(crate) struct TestBinary {
-    /// Package and target, for people and for the next run's order.
+    /// Package and target, for the output and for the order of the next run.
     pub(crate) name: String,
     program: PathBuf,
     /// Tests expect to be started in the folder of their package.
     folder: PathBuf,
 }
 
-/// What became of it.
+/// How it ended.
 pub(crate) struct Ended {
     pub(crate) output: String,
     pub(crate) good: bool,
@@ -45,7 +44,7 @@ pub(crate) fn build(to_cargo: &[String]) -> Result<Vec<TestBinary>> {
     Ok(messages.filter_map(|message| from_message(&message)).collect())
 }
 
-/// cargo tells of everything that it built; only what was built as a test and can be run counts.
+/// cargo reports everything that it built; only executables built as tests count.
 fn from_message(message: &Value) -> Option<TestBinary> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
@@ -58,7 +57,7 @@ fn from_message(message: &Value) -> Option<TestBinary> {
 }
 
 impl TestBinary {
-    /// Runs it to its end, or to the end of its time.
+    /// Runs it to its end, or until its timeout.
     pub(crate) fn run(&self, arguments: &[String], limit: Duration) -> Ended {
         let mut command = Command::new(&self.program);
         command.args(arguments).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
@@ -70,17 +69,17 @@ impl TestBinary {
     }
 }
 
-/// So often it is looked whether a command has ended.
+/// How often to check whether a command has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs a command to its end, or for as long as it may take, with both its outputs in the order in which they come. What it has started
-/// goes with it: tests leave that to a guard outside of them.
+/// Runs a command to its end, or until its timeout, with both its outputs in the order in which they arrive. Processes
+/// that it started end with it: tests leave that to a guard outside of them.
 pub(crate) fn finish(mut command: Command, limit: Duration) -> Result<Ended> {
     let began = Instant::now();
     let (mut reader, writer) = std::io::pipe().context("make a pipe")?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().context("share the pipe")?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;
-    // Our own end of the pipe lives in the command: while it is open, the reader would wait for ever.
+    // The command holds our own end of the pipe: while it is open, the reader would wait forever.
     drop(command);
     let printed = std::thread::spawn(move || {
         let mut output = Vec::new();

@@ -1,10 +1,11 @@
-//! `cargo test` with the test binaries side by side.
+//! `cargo test` with the test binaries in parallel.
 //!
-//! cargo runs them one after the other, and most of ours wait most of the time: for an API server, for LXD, for a machine that
-//! boots. (A runner that starts a process per test would start an API server per test as well: tests of one binary share theirs.)
+//! cargo runs them one after the other, and ours spend most of their time waiting: for an API server, for LXD, for a
+//! machine that boots. (A runner that starts a process per test would start an API server per test as well: tests of
+//! one binary share theirs.)
 //!
-//! Arguments are those of `cargo test`; what follows `--` goes to every binary. `CAPMAAS_TESTS_AT_ONCE` says how many run at
-//! a time, `CAPMAAS_TEST_MINUTES` how long one of them may take. The last line is the sum over all of them.
+//! Arguments are those of `cargo test`; what follows `--` goes to every binary. `CAPMAAS_TESTS_AT_ONCE` sets how many
+//! run at a time, `CAPMAAS_TEST_MINUTES` how long one of them may take. The last line is the total.
 
 mod binary;
 mod order;
@@ -20,7 +21,8 @@ use anyhow::{Context as _, Result, bail};
 
 use report::Summary;
 
-/// Time for one binary, in minutes. The longest boots whole clusters, and takes a quarter of an hour on an idle machine.
+/// The timeout of one binary, in minutes. The longest boots whole clusters, and takes a quarter of an hour on an idle
+/// machine.
 const LIMIT: u64 = 60;
 
 pub(crate) fn run(all: &[String]) -> Result<bool> {
@@ -31,7 +33,7 @@ pub(crate) fn run(all: &[String]) -> Result<bool> {
     };
     let mut binaries = binary::build(to_cargo)?;
     order::longest_first(&mut binaries);
-    // Each runs as many tests at once as there are processors, and most of them wait most of the time.
+    // Each runs as many tests at once as there are CPUs, and most of them spend their time waiting.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let at_once = number("CAPMAAS_TESTS_AT_ONCE", processors + 1)?;
     let limit = Duration::from_secs(60 * number("CAPMAAS_TEST_MINUTES", LIMIT)?);
@@ -69,7 +71,7 @@ fn number<T: FromStr + PartialOrd + Default>(variable: &str, otherwise: T) -> Re
     }
 }
 
-/// Examples in documentation are tests too, unless particular binaries were asked for.
+/// Examples in documentation are tests too, unless particular binaries were requested.
 fn runs_documentation(to_cargo: &[String]) -> bool {
     !to_cargo.iter().any(|argument| ["--test", "--lib", "--bin", "--bins", "--tests"].contains(&argument.as_str()))
 }

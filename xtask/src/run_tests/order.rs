@@ -1,4 +1,4 @@
-//! The longest first, so that nothing long is left alone at the end. How long each took is remembered beside the binaries.
+//! The longest first, so that no long binary runs alone at the end. The durations are stored next to the binaries.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ fn memory() -> PathBuf {
     target.join("test-durations.json")
 }
 
-/// Sorts by how long each took last time. What never ran goes first: it may be long.
+/// Sorts by the last duration. What never ran comes first: it may be long.
 pub(crate) fn longest_first(binaries: &mut [TestBinary]) {
     let known = remembered();
     binaries.sort_by_key(|binary| std::cmp::Reverse(known.get(&binary.name).copied().unwrap_or(u64::MAX)));
@@ -21,7 +21,7 @@ fn remembered() -> BTreeMap<String, u64> {
     std::fs::read(memory()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
-/// Remembers, as well as it can: without a memory the next run is only slower.
+/// Stores the durations and ignores errors: without them the next run is only slower.
 pub(crate) fn remember(durations: &[(String, Duration)]) {
     let mut known = remembered();
     known.extend(durations.iter().map(|(name, took)| (name.clone(), took.as_secs())));

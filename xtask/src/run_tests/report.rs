@@ -1,22 +1,22 @@
-//! What a person and CI read: each binary's own words when it ends, and one line over all.
+//! The output for users and CI: each binary's own output when it ends, and one line for all.
 
 use std::time::Duration;
 
 use super::binary::Ended;
 use super::binary::TestBinary;
 
-/// The sum over all binaries.
+/// The total of all binaries.
 #[derive(Default)]
 pub(crate) struct Summary {
     passed: u64,
     failed: u64,
-    /// Names of failed tests, and of binaries that ended badly without naming one.
+    /// Names of failed tests, and of binaries that failed without naming one.
     failures: Vec<String>,
     pub(crate) durations: Vec<(String, Duration)>,
 }
 
 impl Summary {
-    /// Shows what a binary said, and counts it.
+    /// Prints a binary's output, and counts its results.
     pub(crate) fn add(&mut self, binary: &TestBinary, ended: &Ended) {
         println!("\n     Running {} ({} s)", binary.name, ended.took.as_secs());
         self.durations.push((binary.name.clone(), ended.took));

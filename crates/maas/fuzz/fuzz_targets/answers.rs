@@ -1,4 +1,4 @@
-//! Any answer to any question: no panic, and a 404 is absence only in MAAS's own words.
+//! Any answer to any request: no panic, and a 404 means absence only in MAAS's own words.
 
 #![no_main]
 

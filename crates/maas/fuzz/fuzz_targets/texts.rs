@@ -1,4 +1,4 @@
-//! What people write into settings: no panic, and what is accepted is printed in a form that is accepted again.
+//! Arbitrary text in settings: no panic, and what is accepted is printed in a form that is accepted again.
 
 #![no_main]
 

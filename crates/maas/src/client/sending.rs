@@ -1,4 +1,4 @@
-//! What comes before a request is sent: a place, a server that answers, and for writes the sender's leave.
+//! What a request needs before it is sent: a slot, a server that answers, and for writes the caller's permission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::breaker::Admitted;
 use crate::call::Call;
 use crate::error::{Effect, Error, ErrorKind, Result};
 
-/// How long a write waits for a place among the requests under way before it is not sent at all: whoever wrote down that it is
-/// going to be sent counts from then.
+/// How long a write waits for a slot before it is not sent at all: a caller that journaled the intent to send counts
+/// from then.
 const PLACE_DEADLINE: Duration = Duration::from_secs(15);
 
 impl Client {
-    /// How long a write waits for a place before it is not sent.
+    /// How long a write waits for a slot before it is not sent.
     pub fn place_deadline(&self) -> Duration {
         PLACE_DEADLINE.min(self.inner.write_deadline)
     }
 
-    /// Waits for a place among the requests under way and keeps it for this client: what it sends need not queue any more. Meant for
-    /// one effect, whose requests follow each other; the place is free again with the last clone.
+    /// Waits for a slot and keeps it for this client, so that its requests no longer queue. Meant for one effect with
+    /// several successive requests; the slot is freed with the last clone.
     pub async fn reserve(&self, wait: Duration) -> Result<Self> {
         const OPERATION: &str = "reserve";
         if self.place.is_some() {
@@ -35,14 +35,14 @@ impl Client {
         }
     }
 
-    /// This client, but what writes it has not sent within this time it does not send.
+    /// This client, with a limit: it does not send a write after this time.
     #[must_use]
     pub fn sending_within(&self, limit: Duration) -> Self {
         Self { send_by: Some(Instant::now() + limit.min(LONGEST_DEADLINE)), ..self.clone() }
     }
 
-    /// Waiting for a place is bounded as well, but does not count against the answer: a request that is sent with a second left
-    /// would be given up in the middle of its effect.
+    /// Waiting for a slot is limited as well, but does not count against the answer: a request sent with a second left
+    /// would be abandoned in the middle of its effect.
     pub(super) async fn place(
         &self,
         call: &Call,
@@ -76,7 +76,7 @@ impl Client {
         })
     }
 
-    /// The last thing before a write leaves: it is not too late, and its sender may still write.
+    /// The last check before a write is sent: it is not too late, and the caller may still write.
     pub(super) fn check_before_write(&self, call: &Call) -> Result<()> {
         if self.send_by.is_some_and(|send_by| Instant::now() > send_by) {
             return Err(not_sent(call.operation, "not sent: it took too long to come to it".to_owned()));
@@ -94,7 +94,7 @@ fn waited(wait: Duration) -> String {
     format!("not sent: {} s of waiting for earlier requests to end", wait.as_secs())
 }
 
-/// `10:20:31 UTC`. The same for as long as a server is silent, so that whoever repeats it says the same.
+/// `10:20:31 UTC`. Constant while a server does not answer, so that repeated messages are identical.
 fn time_of_day(unix_seconds: u64) -> String {
     let (hours, minutes, seconds) = (unix_seconds / 3600 % 24, unix_seconds / 60 % 60, unix_seconds % 60);
     format!("{hours:02}:{minutes:02}:{seconds:02} UTC")

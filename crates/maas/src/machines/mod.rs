@@ -15,10 +15,10 @@ use crate::Client;
 use crate::call::Call;
 use crate::error::{Error, ErrorKind, Result};
 
-/// MAAS's words for what `machines/{system_id}/` names.
+/// MAAS's names for the object at `machines/{system_id}/`.
 const OBJECT: &[&str] = &["Machine", "Node"];
 
-/// A list costs MAAS some 28 ms a machine; fifty keep a region worker busy for under two seconds.
+/// A list takes MAAS some 28 ms per machine; fifty keep a region worker busy for under two seconds.
 const BATCH: usize = 50;
 
 /// Calls about machines; see [`Client::machines`].
@@ -35,8 +35,8 @@ impl Client {
 }
 
 impl Machines<'_> {
-    /// Machines that match, of those that this user may see. **A machine that is missing here is not gone**: one that
-    /// belongs to somebody else is left away. Only [`read`](Self::read) can say that a machine does not exist.
+    /// Machines that match, of those visible to this user. **A machine that is missing here is not gone**: machines of
+    /// other users are omitted. Only [`read`](Self::read) can tell that a machine does not exist.
     pub async fn list(&self, filter: &MachineFilter) -> Result<Vec<Machine>> {
         let capabilities = if filter.needs_version() { Some(self.client.capabilities().await?) } else { None };
         let call = filter.apply(Call::get("machines.list", "machines/", &[])?, capabilities);
@@ -45,8 +45,8 @@ impl Machines<'_> {
         Ok(machines)
     }
 
-    /// Machines by id, fifty at a time: a list costs an eighth of single reads. Ids that this user may not see are
-    /// left away, as are those that do not exist; see [`list`](Self::list).
+    /// Machines by id, fifty at a time: a list takes an eighth of the time of single reads. Ids that are not visible to
+    /// this user are omitted, as are those that do not exist; see [`list`](Self::list).
     pub async fn by_ids(&self, system_ids: &[&str]) -> Result<Vec<Machine>> {
         let mut machines = Vec::with_capacity(system_ids.len());
         for batch in system_ids.chunks(BATCH) {
@@ -57,7 +57,7 @@ impl Machines<'_> {
     }
 
     /// One machine. [`NotFound`](crate::ErrorKind::NotFound) means that it does not exist;
-    /// [`Denied`](crate::ErrorKind::Denied) that it may be somebody else's.
+    /// [`Denied`](crate::ErrorKind::Denied) that it may belong to someone else.
     pub async fn read(&self, system_id: &str) -> Result<Machine> {
         const OPERATION: &str = "machines.read";
         if !is_system_id(system_id) {
@@ -67,8 +67,8 @@ impl Machines<'_> {
         self.client.json(Call::get(OPERATION, "machines/{system_id}/", &[system_id])?.of(OBJECT)).await
     }
 
-    /// Allocates a machine to this user. Never repeated: look by `agent_name` (or host name) whether a lost answer was
-    /// a yes.
+    /// Allocates a machine to this user. Never retried: if the answer is lost, look the machine up by `agent_name` (or
+    /// host name).
     pub async fn allocate(&self, allocate: &Allocate) -> Result<Machine> {
         const OPERATION: &str = "machines.allocate";
         if allocate.dry_run {
@@ -91,21 +91,21 @@ impl Machines<'_> {
         self.client.json(deploy.apply(call)).await
     }
 
-    /// Gives a machine back. The answer comes while it is still Releasing; owner and annotations stay until Ready.
-    /// Right after a deployment began, the machine may become Ready and stay on: ask
+    /// Releases a machine. The answer arrives while it is still Releasing; owner and annotations stay until Ready.
+    /// Right after a deployment began, the machine may become Ready and stay powered on: check with
     /// [`query_power_state`](Self::query_power_state).
     pub async fn release(&self, system_id: &str, release: &Release) -> Result<Machine> {
         let call = Call::post("machines.release", "machines/{system_id}/?op=release", &[system_id])?.of(OBJECT);
         self.client.json(release.apply(call)).await
     }
 
-    /// Changes a machine's record, in any state. Needs an administrator.
+    /// Updates a machine, in any state. Needs an administrator.
     pub async fn update(&self, system_id: &str, update: &MachineUpdate) -> Result<Machine> {
         let call = Call::put("machines.update", "machines/{system_id}/", &[system_id])?.of(OBJECT);
         self.client.json(update.apply(call)).await
     }
 
-    /// Deletes a machine. A VM is removed from its host as well; metal stays on if it is on.
+    /// Deletes a machine. A VM is removed from its host as well; a bare-metal machine stays powered on if it is on.
     pub async fn delete(&self, system_id: &str) -> Result<()> {
         self.client.empty(Call::delete("machines.delete", "machines/{system_id}/", &[system_id])?.of(OBJECT)).await
     }
@@ -116,19 +116,19 @@ impl Machines<'_> {
         self.client.json(call.of(OBJECT)).await
     }
 
-    /// Turns a machine off. Its state stays.
+    /// Turns a machine off. Its status does not change.
     pub async fn power_off(&self, system_id: &str, mode: StopMode) -> Result<Machine> {
         let call = Call::post("machines.power_off", "machines/{system_id}/?op=power_off", &[system_id])?;
         self.client.json(call.of(OBJECT).field("stop_mode", mode.as_str())).await
     }
 
-    /// Asks the power driver whether a machine is on. May take a minute when its BMC does not answer, and is then an
-    /// error.
+    /// Queries the power driver for a machine's power state. May take a minute when its BMC does not answer, and is
+    /// then an error.
     pub async fn query_power_state(&self, system_id: &str) -> Result<PowerState> {
         let call = Call::get("machines.query_power_state", "machines/{system_id}/?op=query_power_state", &[system_id])?;
         match self.client.json(call.of(OBJECT)).await {
             Ok(PowerAnswer { state }) => Ok(state),
-            // From 3.5 on a BMC that fails is told so, in whatever words its driver has; before, by a state.
+            // From 3.5 on, a failing BMC is reported as an error in the driver's own words; before, as a state.
             Err(error) if error.kind() == ErrorKind::NotUnderstood && error.status() == Some(500) => {
                 Ok(PowerState::Unknown)
             }
@@ -136,9 +136,10 @@ impl Machines<'_> {
         }
     }
 
-    /// Sets annotations; an empty value removes one, others stay. Only the owner may, and only after allocation.
+    /// Sets annotations; an empty value removes one, others are kept. Only the owner may do this, and only after
+    /// allocation.
     ///
-    /// A key is made of letters, digits, `_`, `.` and `-`: MAAS answers 500 to a slash.
+    /// A key consists of letters, digits, `_`, `.` and `-`: MAAS answers 500 to a slash.
     pub async fn set_annotations(&self, system_id: &str, annotations: &BTreeMap<String, String>) -> Result<Machine> {
         const OPERATION: &str = "machines.set_annotations";
         let is_fit = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-');
@@ -153,24 +154,25 @@ impl Machines<'_> {
         self.client.json(call).await
     }
 
-    /// Ends what MAAS is doing to a machine: commissioning, deploying, testing, or wiping its disks. It is turned off.
+    /// Aborts what MAAS is doing to a machine: commissioning, deploying, testing, or erasing its disks. It is turned
+    /// off.
     pub async fn abort(&self, system_id: &str, comment: &str) -> Result<Machine> {
         let call = Call::post("machines.abort", "machines/{system_id}/?op=abort", &[system_id])?;
         self.client.json(call.of(OBJECT).field("comment", comment)).await
     }
 
-    /// Marks a machine as broken, which drops its owner. Only the owner may.
+    /// Marks a machine as broken, which removes its owner. Only the owner may do this.
     pub async fn mark_broken(&self, system_id: &str, comment: &str) -> Result<Machine> {
         let call = Call::post("machines.mark_broken", "machines/{system_id}/?op=mark_broken", &[system_id])?;
         self.client.json(call.of(OBJECT).field("comment", comment)).await
     }
 }
 
-/// Far longer than any id that MAAS gives.
+/// Far longer than any id that MAAS assigns.
 const LONGEST_ID: usize = 64;
 
-/// Whether a machine of MAAS can have this id. Real ones are six lower-case letters and digits; more is let through, because one
-/// that is let through wrongly costs a request, and one that is not, a machine.
+/// Whether a machine in MAAS can have this id. Real ones are six lower-case letters and digits. The check accepts more:
+/// a wrongly accepted id costs a request, a wrongly rejected one a machine.
 pub fn is_system_id(text: &str) -> bool {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
     (1..=LONGEST_ID).contains(&text.len()) && text.chars().all(fits)

@@ -1,4 +1,4 @@
-//! What MAAS says about a machine, as far as it is of use.
+//! The parts of MAAS's machine objects that are used.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ wire_type! {
     /// A machine.
     Machine {
         required {
-            /// The key of a machine, for as long as MAAS knows it.
+            /// The id of a machine, for as long as it is in MAAS.
             system_id: String,
         }
-        /// The first part of its name.
+        /// The first label of its name.
         hostname: Option<String>,
-        /// Its whole name.
+        /// Its fully qualified name.
         fqdn: Option<String>,
-        /// Its state. None means that MAAS did not say, which is not any state.
+        /// Its status. None means that MAAS did not report one, which matches no status.
         status: Option<MachineStatus>,
-        /// The state in words.
+        /// The name of the status.
         status_name: Option<String>,
         /// The last event. Not a reason.
         status_message: Option<String>,
         /// Why it failed (from 3.5).
         error_description: Option<String>,
-        /// Who has it.
+        /// Its owner.
         owner: Option<String>,
-        /// Annotations of old.
+        /// The owner's annotations, under their older name.
         owner_data: BTreeMap<String, String>,
         /// Annotations of the owner; MAAS clears them when the machine becomes Ready.
         workload_annotations: BTreeMap<String, String>,
-        /// What MAAS saw last: up to five minutes old, and stale right after a deployment began.
+        /// What MAAS last observed: up to five minutes old, and stale right after a deployment began.
         power_state: Option<PowerState>,
         /// The power driver.
         power_type: Option<String>,
@@ -42,7 +42,7 @@ wire_type! {
         locked: Option<bool>,
         /// `ubuntu`, `custom`, …; empty while nothing is deployed.
         osystem: Option<String>,
-        /// `jammy`, …; for a VM host what its LXD says.
+        /// `jammy`, …; for a VM host what its LXD reports.
         distro_series: Option<String>,
         /// The kernel.
         hwe_kernel: Option<String>,
@@ -56,7 +56,7 @@ wire_type! {
         storage: Option<f64>,
         /// Bytes.
         swap_size: Option<i64>,
-        /// For people.
+        /// Free text.
         description: Option<String>,
         /// Its zone.
         zone: Option<Zone>,
@@ -64,7 +64,7 @@ wire_type! {
         pool: Option<Pool>,
         /// Its domain.
         domain: Option<Domain>,
-        /// Its addresses; while Ready or Allocated also those that were only seen, not yet the final ones.
+        /// Its addresses; while Ready or Allocated also those that were only observed, which may not be the final ones.
         ip_addresses: Vec<String>,
         /// Its interfaces.
         interface_set: Vec<Interface>,
@@ -72,25 +72,25 @@ wire_type! {
         boot_interface: Option<Interface>,
         /// Its disks.
         blockdevice_set: Vec<BlockDevice>,
-        /// The gateways it uses.
+        /// Its default gateways.
         default_gateways: Option<DefaultGateways>,
         /// Its tags.
         tag_names: Vec<String>,
         /// The VM host it runs on, if it is a VM.
         pod: Option<PodReference>,
-        /// The VM's number, if it is a VM.
+        /// The id of the VM, if it is a VM.
         virtualmachine_id: Option<i64>,
         /// The machine that its VM host runs on (from 3.3).
         parent: Option<MachineReference>,
-        /// Whether it boots from the network next time.
+        /// Whether its next boot is from the network.
         netboot: Option<bool>,
         /// Whether it was deployed into memory (from 3.3).
         ephemeral_deploy: Option<bool>,
-        /// Whether it reports its hardware (from 3.3).
+        /// Whether it reports its hardware periodically (from 3.3).
         enable_hw_sync: Option<bool>,
         /// `uefi`, `pxe`, …
         bios_boot_method: Option<String>,
-        /// The number burnt into the board.
+        /// The UUID of its hardware.
         hardware_uuid: Option<String>,
     }
 }
@@ -101,7 +101,7 @@ impl Machine {
         self.pod.is_some()
     }
 
-    /// Whether its state is this one. A state that MAAS did not say is none.
+    /// Whether its status is this one. An absent status matches none.
     pub fn is(&self, status: MachineStatus) -> bool {
         self.status == Some(status)
     }
@@ -111,7 +111,7 @@ wire_type! {
     /// A VM host, as a machine refers to it.
     PodReference {
         required {
-            /// The number of the VM host.
+            /// The id of the VM host.
             id: i64,
         }
         /// Its name, which is not unique.
@@ -123,7 +123,7 @@ wire_type! {
     /// A machine, as others refer to it.
     MachineReference {
         required {
-            /// The key.
+            /// The id.
             system_id: String,
         }
     }
@@ -133,7 +133,7 @@ wire_type! {
     /// A disk.
     BlockDevice {
         required {
-            /// The number.
+            /// The id.
             id: i64,
         }
         /// `sda`, …
@@ -145,13 +145,13 @@ wire_type! {
         size: Option<i64>,
         /// A stable path.
         id_path: Option<String>,
-        /// What the maker calls it.
+        /// The vendor's model name.
         model: Option<String>,
-        /// What the maker numbers it.
+        /// The vendor's serial number.
         serial: Option<String>,
         /// `ssd`, `rotary`, …
         tags: Vec<String>,
-        /// The storage pool of the VM host that it lies in.
+        /// The storage pool of the VM host that it is in.
         storage_pool: Option<String>,
     }
 }
@@ -171,7 +171,7 @@ wire_type! {
     Gateway {
         /// Its address.
         gateway_ip: Option<String>,
-        /// The link that was chosen for it; None if MAAS chose.
+        /// The link that was chosen for it; None if MAAS chose it.
         link_id: Option<i64>,
     }
 }

@@ -1,4 +1,4 @@
-//! What can be asked of machines.
+//! Parameters of calls about machines.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,16 +10,16 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::version::Capabilities;
 
-/// Which machines to list. What is empty or None does not filter.
+/// Which machines to list. Empty and None fields do not filter.
 ///
-/// Older servers know fewer filters and call an unknown one an error; there the client filters the rest by itself.
+/// Older servers know fewer filters and reject an unknown one; there the client applies the rest itself.
 #[derive(Debug, Clone, Default)]
 pub struct MachineFilter {
     /// Any of these ids.
     pub system_ids: Vec<String>,
     /// Any of these names.
     pub hostnames: Vec<String>,
-    /// Exactly this key, given to `allocate` or `deploy`; MAAS drops it the moment a release is accepted.
+    /// Exactly this agent name, given to `allocate` or `deploy`; MAAS removes it as soon as a release is accepted.
     pub agent_name: Option<String>,
     /// This owner.
     pub owner: Option<String>,
@@ -38,7 +38,7 @@ pub struct MachineFilter {
 }
 
 impl MachineFilter {
-    /// Exactly this key.
+    /// Exactly this agent name.
     pub fn agent_name(agent_name: impl Into<String>) -> Self {
         Self { agent_name: Some(agent_name.into()), ..Self::default() }
     }
@@ -48,7 +48,7 @@ impl MachineFilter {
         Self { hostnames: vec![hostname.into()], ..Self::default() }
     }
 
-    /// Whether an answer depends on the server's version.
+    /// Whether the query depends on the server's version.
     pub(super) fn needs_version(&self) -> bool {
         self.owner.is_some() || self.statuses.len() > 1 || !self.not_tags.is_empty()
     }
@@ -63,7 +63,7 @@ impl MachineFilter {
             .query_all("tags", &self.tags)
             .query_all("pod", &self.vm_host);
         let new_filters = capabilities.is_some_and(|capabilities| capabilities.machine_filters);
-        // A state that MAAS has no word for is left to the client, and then so are the others.
+        // A status that MAAS has no filter name for is filtered by the client, and then so are the others.
         let words: Option<Vec<_>> = self.statuses.iter().map(|status| status.filter()).collect();
         if let Some(words) = words.filter(|words| words.len() == 1 || new_filters) {
             call = call.query_all("status", words);
@@ -74,8 +74,8 @@ impl MachineFilter {
         call
     }
 
-    /// Whether a machine is meant. Everything that a server may not have filtered, or not exactly, is looked at again;
-    /// the others cannot be seen in what MAAS says about a machine (`agent_name`) or are exact everywhere.
+    /// Whether a machine matches. Checks again everything that a server may not have filtered, or not exactly. The
+    /// other filters are not visible in a machine's JSON (`agent_name`) or are exact on every server.
     pub(super) fn admits(&self, machine: &Machine) -> bool {
         let is = |wanted: &Option<String>, found: Option<&String>| wanted.is_none() || wanted.as_ref() == found;
         is(&self.owner, machine.owner.as_ref())
@@ -87,21 +87,21 @@ impl MachineFilter {
 
 /// Which machine to allocate.
 ///
-/// When nothing fits, MAAS by itself composes a VM on any LXD host that has room, even for `dry_run`. [`Allocate::metal`]
-/// keeps it from that.
+/// When nothing matches, MAAS composes a VM on any LXD host with capacity, even for `dry_run`. [`Allocate::metal`]
+/// prevents that.
 #[derive(Debug, Clone, Default)]
 pub struct Allocate {
-    /// This very machine.
+    /// This machine.
     pub system_id: Option<String>,
     /// A machine of this name.
     pub name: Option<String>,
-    /// The caller's key: the machine can be found by it afterwards. Not a constraint, not unique.
+    /// The caller's idempotency key, by which the machine can be found afterwards. Not a constraint, not unique.
     pub agent_name: Option<String>,
     /// `amd64`, …
     pub architecture: Option<String>,
-    /// At least so many cores.
+    /// At least this many cores.
     pub min_cpu_count: Option<u32>,
-    /// At least so many MiB.
+    /// At least this many MiB.
     pub min_memory_mib: Option<u32>,
     /// All of these tags.
     pub tags: Vec<String>,
@@ -117,31 +117,31 @@ pub struct Allocate {
     pub not_in_pools: Vec<String>,
     /// Not on VM hosts of these types.
     pub not_pod_types: Vec<String>,
-    /// Disks, as MAAS words them: `root:100(ssd),data:500`.
+    /// Disks, in MAAS's syntax: `root:100(ssd),data:500`.
     pub storage: Option<String>,
-    /// Interfaces, as MAAS words them: `eth0:space=a;eth1:space=b`.
+    /// Interfaces, in MAAS's syntax: `eth0:space=a;eth1:space=b`.
     pub interfaces: Option<String>,
     /// Appears in the event log.
     pub comment: Option<String>,
-    /// Say what would be allocated. Refused here unless it can make no VM: see [`Allocate::metal`].
+    /// Only report what would be allocated. Refused here unless no VM can be composed: see [`Allocate::metal`].
     pub dry_run: bool,
 }
 
-/// The kinds of VM host that exist. Excluding both excludes every VM, and keeps MAAS from composing one.
+/// The existing types of VM hosts. Excluding both excludes every VM and keeps MAAS from composing one.
 const POD_TYPES: [&str; 2] = ["lxd", "virsh"];
 
 impl Allocate {
-    /// A machine that is no VM, and that does not become one.
+    /// A machine that is not a VM; MAAS composes none either.
     pub fn metal() -> Self {
         Self { not_pod_types: POD_TYPES.map(String::from).to_vec(), ..Self::default() }
     }
 
-    /// This very machine.
+    /// This machine.
     pub fn by_id(system_id: impl Into<String>) -> Self {
         Self { system_id: Some(system_id.into()), ..Self::default() }
     }
 
-    /// Whether MAAS would make a VM rather than say that nothing fits.
+    /// Whether MAAS would compose a VM rather than report that nothing matches.
     pub(super) fn may_compose(&self, capabilities: Option<Capabilities>) -> bool {
         let excluded = POD_TYPES.iter().all(|kind| self.not_pod_types.iter().any(|excluded| excluded == kind));
         let named = self.system_id.is_some()
@@ -174,21 +174,21 @@ impl Allocate {
 #[derive(Debug, Clone, Default)]
 pub struct Deploy {
     /// `jammy`, `ubuntu/jammy`, or the name of a custom image. None means the server's default. There is no field for
-    /// the operating system: MAAS ignores it.
+    /// the operating system, because MAAS ignores it.
     pub distro_series: Option<String>,
-    /// What cloud-init runs, as it is; the client encodes it. MAAS takes some 7 MB.
+    /// User data for cloud-init, unencoded; the client encodes it. MAAS accepts some 7 MB.
     pub user_data: Option<SecretSlice<u8>>,
     /// The kernel.
     pub hwe_kernel: Option<String>,
-    /// The caller's key, if the machine is still Ready and so becomes the caller's by this.
+    /// The caller's idempotency key, if the machine is still Ready and is allocated by this call.
     pub agent_name: Option<String>,
     /// Appears in the event log.
     pub comment: Option<String>,
-    /// Run from memory and leave the disks alone.
+    /// Run from memory and leave the disks untouched.
     pub ephemeral: bool,
-    /// Report hardware afterwards (from 3.2).
+    /// Report hardware periodically afterwards (from 3.2).
     pub enable_hw_sync: bool,
-    /// Keep kernel crash dumps (from 3.6).
+    /// Enable kernel crash dumps (from 3.6).
     pub enable_kernel_crash_dump: bool,
 }
 
@@ -197,7 +197,7 @@ impl Deploy {
         self.enable_hw_sync || self.enable_kernel_crash_dump
     }
 
-    /// MAAS ignores what it does not know, so an option that is too new would be lost without a word.
+    /// MAAS ignores unknown options, so one that is too new would be lost silently.
     pub(super) fn check(&self, capabilities: Capabilities) -> Result<()> {
         for (asked, can, what) in [
             (self.enable_hw_sync, capabilities.hardware_sync, "hardware sync needs MAAS 3.2"),
@@ -232,16 +232,16 @@ impl Deploy {
 /// What to do with the disks on release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Erase {
-    /// What the server is set to.
+    /// The server's default.
     #[default]
     ServerDefault,
-    /// Ask for no erasing.
+    /// Do not request erasing.
     None,
     /// The first and last part of each disk.
     Quick,
-    /// By the disk's own means where it has them, else all of it.
+    /// With the disk's own secure erase where it is supported, otherwise the whole disk.
     Secure,
-    /// All of each disk.
+    /// The whole of each disk.
     Full,
 }
 
@@ -269,12 +269,12 @@ impl Release {
     }
 }
 
-/// What to change about a machine. What is None stays as it is.
+/// What to change about a machine. None leaves a field unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct MachineUpdate {
-    /// The first part of its name.
+    /// The first label of its name.
     pub hostname: Option<String>,
-    /// For people.
+    /// Free text.
     pub description: Option<String>,
     /// The domain, by name.
     pub domain: Option<String>,
@@ -300,10 +300,10 @@ impl MachineUpdate {
 /// How to power off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StopMode {
-    /// At once.
+    /// Immediately.
     #[default]
     Hard,
-    /// By asking the operating system.
+    /// Through the operating system.
     Soft,
 }
 

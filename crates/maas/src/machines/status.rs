@@ -1,4 +1,4 @@
-//! The states of a machine.
+//! Machine statuses.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 macro_rules! statuses {
     ($( $(#[$meta:meta])* $variant:ident = $code:literal, $name:literal, $filter:literal; )+) => {
-        /// The state of a machine: the 23 that every MAAS from 3.0 to 3.8 has, and room for what may come.
+        /// The status of a machine: the 23 that every MAAS from 3.0 to 3.8 has, plus unknown ones.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum MachineStatus {
             $( $(#[$meta])* $variant, )+
@@ -15,20 +15,20 @@ macro_rules! statuses {
         }
 
         impl MachineStatus {
-            /// All states that this client knows.
+            /// All statuses that this client knows.
             pub const ALL: [Self; 23] = [$(Self::$variant),+];
 
-            /// The state of a number.
+            /// The status with this code.
             pub fn from_code(code: i64) -> Self {
                 match code { $( $code => Self::$variant, )+ other => Self::Unknown(other) }
             }
 
-            /// The number of the state.
+            /// The code of the status.
             pub fn code(self) -> i64 {
                 match self { $( Self::$variant => $code, )+ Self::Unknown(code) => code }
             }
 
-            /// The state of a name as MAAS shows it (`status_name`, events).
+            /// The status with this name, as MAAS shows it (`status_name`, events).
             pub fn from_name(name: &str) -> Option<Self> {
                 match name { $( $name => Some(Self::$variant), )+ _ => None }
             }
@@ -38,7 +38,7 @@ macro_rules! statuses {
                 match self { $( Self::$variant => $name, )+ Self::Unknown(_) => "Unknown" }
             }
 
-            /// The word that the filter of the machine list takes; None for what this client does not know.
+            /// The name in the filter of the machine list; None for an unknown status.
             pub(crate) fn filter(self) -> Option<&'static str> {
                 match self { $( Self::$variant => Some($filter), )+ Self::Unknown(_) => None }
             }
@@ -47,51 +47,51 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// Known, and nothing more.
+    /// Enlisted, not yet commissioned.
     New = 0, "New", "new";
-    /// Its hardware is being looked at.
+    /// Its hardware is being inventoried.
     Commissioning = 1, "Commissioning", "commissioning";
-    /// Its hardware could not be looked at.
+    /// Commissioning failed.
     FailedCommissioning = 2, "Failed commissioning", "failed_commissioning";
-    /// Gone, says somebody.
+    /// Marked as missing.
     Missing = 3, "Missing", "missing";
-    /// Free for anybody to allocate.
+    /// Free for anyone to allocate.
     Ready = 4, "Ready", "ready";
-    /// Kept for somebody.
+    /// Reserved for someone.
     Reserved = 5, "Reserved", "reserved";
-    /// Its user data was fetched. Not that it ran.
+    /// It has fetched its user data, but may not have run it.
     Deployed = 6, "Deployed", "deployed";
     /// Out of service.
     Retired = 7, "Retired", "retired";
-    /// Marked as broken. No quarantine: anybody may release it if nobody owns it.
+    /// Marked as broken. This is no quarantine: anyone may release it if it has no owner.
     Broken = 8, "Broken", "broken";
     /// An operating system is being installed.
     Deploying = 9, "Deploying", "deploying";
-    /// Somebody's.
+    /// Owned by a user.
     Allocated = 10, "Allocated", "allocated";
-    /// The installation failed or took too long.
+    /// The installation failed or timed out.
     FailedDeployment = 11, "Failed deployment", "failed_deployment";
     /// Being powered off.
     Releasing = 12, "Releasing", "releasing";
-    /// Could not be powered off. (The odd one out among the names.)
+    /// Could not be powered off. (Its name does not follow the pattern of the others.)
     ReleasingFailed = 13, "Releasing failed", "releasing_failed";
     /// Disks are being erased.
     DiskErasing = 14, "Disk erasing", "disk_erasing";
     /// Disks could not be erased.
     FailedDiskErasing = 15, "Failed disk erasing", "failed_disk_erasing";
-    /// Booted for repair.
+    /// Booted into rescue mode.
     RescueMode = 16, "Rescue mode", "rescue_mode";
-    /// Booting for repair.
+    /// Booting into rescue mode.
     EnteringRescueMode = 17, "Entering rescue mode", "entering_rescue_mode";
-    /// Could not be booted for repair.
+    /// Could not be booted into rescue mode.
     FailedEnteringRescueMode = 18, "Failed to enter rescue mode", "failed_entering_rescue_mode";
-    /// Leaving repair.
+    /// Leaving rescue mode.
     ExitingRescueMode = 19, "Exiting rescue mode", "exiting_rescue_mode";
-    /// Could not leave repair.
+    /// Could not leave rescue mode.
     FailedExitingRescueMode = 20, "Failed to exit rescue mode", "failed_exiting_rescue_mode";
     /// Its hardware is being tested.
     Testing = 21, "Testing", "testing";
-    /// Its hardware failed the tests.
+    /// The hardware tests failed.
     FailedTesting = 22, "Failed testing", "failed_testing";
 }
 
@@ -110,18 +110,18 @@ impl fmt::Display for MachineStatus {
     }
 }
 
-/// Whether a machine is on.
+/// The power state of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PowerState {
     /// On.
     On,
     /// Off.
     Off,
-    /// The power driver could not tell. Not off.
+    /// The power driver could not determine it. Not off.
     Unknown,
     /// The power driver failed. Not off.
     Error,
-    /// A word that this client does not know. Not off.
+    /// A value that this client does not know. Not off.
     Other(String),
 }
 

@@ -1,4 +1,4 @@
-//! Every call that is not about VM hosts.
+//! Every call except those about VM hosts.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Every kind of error that is not about VM hosts.
+//! Every kind of error except those about VM hosts.
 
 use maas_client::{
     Allocate, Deploy, DnsFilter, ErrorKind, Link, LinkMode, MachineFilter, MachineUpdate, Release, Reserve,
@@ -134,7 +134,7 @@ pub async fn trouble_of_the_server_is_told_apart(version: &str) {
     let error = machines.query_power_state(&bm04).await.unwrap_err();
     assert_eq!((error.kind(), error.retry_after().map(|wait| wait.as_secs())), (ErrorKind::ServerTrouble, Some(10)));
     let error = machines.deploy(&bm01, &Deploy::default()).await.unwrap_err();
-    // Where racks serve the images, these are what is missed; later releases miss the rack itself.
+    // Where racks serve the images, MAAS reports missing images; later releases report the missing rack itself.
     let missed = if matches!(version, "3.0" | "3.4") { ErrorKind::ImageUnavailable } else { ErrorKind::ServerTrouble };
     assert_eq!(error.kind(), missed, "{error}");
     assert!(error.is_transient(), "{error}");

@@ -1,4 +1,4 @@
-//! What happens between the client and MAAS, and to MAAS itself.
+//! Faults between the client and MAAS, and of MAAS itself.
 
 use http::Method;
 use maas_client::{Allocate, Effect, ErrorKind, MachineFilter};
@@ -32,7 +32,8 @@ pub async fn an_allocation_whose_answer_is_lost_is_found_by_its_key(version: &st
         let ours = world.client.machines().list(&MachineFilter::agent_name("ns/m1")).await.unwrap();
         assert_eq!(ours.len(), 1, "{rule}");
     }
-    // The same before the effect: the error looks alike, and only the key tells.
+    // The same before the effect: the error looks the same, and only a look-up by the idempotency key distinguishes the
+    // two.
     let world = World::new(version).await;
     fault(&world, json!({"match": {"kind": "allocate"}, "when": "before", "do": "reset"})).await;
     let error = world.client.machines().allocate(&wanted()).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! The client against the simulator: every call and every kind of error, as MAAS 3.0, 3.4, 3.7 and 3.8. The two share no code,
-//! so that two mistakes cannot cancel each other.
+//! The client against the simulator: every call and every kind of error, as MAAS 3.0, 3.4, 3.7 and 3.8. The two share
+//! no code, so that two mistakes cannot cancel each other out.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(unreachable_pub, reason = "the modules of a test program are all its own")]

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::world::World;
 
-/// A pair that MAAS can read; what it certifies does not matter to the simulator.
+/// A pair that MAAS can parse; the simulator does not care what it certifies.
 fn pair() -> (String, String) {
     let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(["maas".to_owned()]).unwrap();
     (cert.pem(), signing_key.serialize_pem())
@@ -123,7 +123,7 @@ pub async fn what_a_vm_host_refuses(version: &str) {
     world.arrange(json!([{"lxd": {"address": "10.0.0.8:8443", "cores": 2, "reachable": false}}])).await;
     let host = NewVmHost::new("host-b", "10.0.0.8:8443", "maas", VmHostAuth::Password("wrong".into()));
     match hosts.create(&host).await {
-        // From 3.1 on the host is stored all the same, empty.
+        // From 3.1 on the host is stored anyway, empty.
         Ok(host) => {
             assert!(world.capabilities().await.vm_host_certificates && !host.is_reached());
             assert_eq!(hosts.refresh(host.id).await.unwrap_err().kind(), ErrorKind::HostTrouble);

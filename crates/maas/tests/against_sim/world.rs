@@ -15,7 +15,7 @@ use tower::util::BoxCloneSyncService;
 pub const ADMIN: &str = "adminconsumer:admintoken:adminsecret";
 pub const ALICE: &str = "aliceconsumer:alicetoken:alicesecret";
 
-/// A little data centre: four machines, two subnets, an LXD daemon, one image that works and one that does not.
+/// A small data centre: four machines, two subnets, an LXD daemon, one image that works and one that does not.
 pub struct World {
     transport: Transport,
     pub client: Client,
@@ -93,7 +93,7 @@ impl World {
     }
 }
 
-/// In process there is no connection to break, so the simulator marks the answer that would not have come.
+/// In process there is no connection to reset, so the simulator marks an answer that would not have arrived.
 fn breakable(transport: Transport) -> Transport {
     let broken = |response: Response<Bytes>| async move {
         if response.extensions().get::<ConnectionReset>().is_some() {
@@ -109,8 +109,7 @@ fn client(transport: &Transport, key: &str) -> Client {
     builder.environment(Ahead).retry(RetryPolicy::never()).build().unwrap()
 }
 
-/// A clock that is a little ahead of the simulator's, however much of its time a test lets pass: MAAS refuses only
-/// time stamps that are old.
+/// A clock that is slightly ahead of the simulator's, however far a test advances it: MAAS only refuses old timestamps.
 struct Ahead;
 
 impl Environment for Ahead {

@@ -1,4 +1,4 @@
-//! What the tests share: stand-in servers, a fixed environment, and the recordings.
+//! Shared by the tests: stand-in servers, a fixed environment, and the recordings.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
@@ -39,7 +39,7 @@ pub fn with_header(mut response: Response<Bytes>, name: &'static str, value: &st
     response
 }
 
-/// What a request looked like when it arrived.
+/// A request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub method: String,
@@ -58,7 +58,7 @@ impl Seen {
 
 type Answers = VecDeque<Result<Response<Bytes>, String>>;
 
-/// A server that answers from a list, in order, and then repeats its last word.
+/// A server that answers from a list, in order, and then repeats the last answer.
 #[derive(Clone)]
 pub struct Script {
     answers: Arc<Mutex<Answers>>,
@@ -70,7 +70,7 @@ impl Script {
         Self::with_failures(answers.into_iter().map(Ok))
     }
 
-    /// An `Err` stands for an exchange that breaks.
+    /// An `Err` represents a failed exchange.
     pub fn with_failures(answers: impl IntoIterator<Item = Result<Response<Bytes>, &'static str>>) -> Self {
         let answers = answers.into_iter().map(|answer| answer.map_err(str::to_owned)).collect();
         Self { answers: Arc::new(Mutex::new(answers)), seen: Arc::default() }
@@ -111,7 +111,7 @@ pub fn builder(transport: Transport) -> ClientBuilder {
     Client::builder(ENDPOINT, KEY).transport(transport).environment(Counting::default())
 }
 
-/// Time stands still, and chance counts: 1, 2, 3, …
+/// A fixed time, and random numbers that count: 1, 2, 3, …
 #[derive(Default)]
 pub struct Counting(Mutex<u128>);
 

@@ -1,4 +1,5 @@
-//! Exchanges recorded from a MAAS 3.4.10 and from a 3.7.3, one a line; `lab/maas-replay` holds the simulator against them as well.
+//! Exchanges recorded from MAAS 3.4.10 and 3.7.3, one per line; `lab/maas-replay` also checks the simulator against
+//! them.
 
 use std::sync::OnceLock;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 pub struct Recording {
     pub name: String,
     pub method: String,
-    /// Below the API's root, without slashes at its ends.
+    /// Below the API's root, without leading and trailing slashes.
     pub segments: Vec<String>,
     pub op: Option<String>,
     pub status: u16,
@@ -40,7 +41,7 @@ impl Recording {
     }
 }
 
-/// All recordings of 3.4.10. Their absence is a failure: this crate's promises rest on them.
+/// All recordings of 3.4.10. Their absence is a failure: this crate's guarantees rest on them.
 pub fn all() -> &'static [Recording] {
     static ALL: OnceLock<Vec<Recording>> = OnceLock::new();
     ALL.get_or_init(|| read("recordings", &["from-000.jsonl", "from-900.jsonl"], 1000))
@@ -66,12 +67,12 @@ fn read(folder: &str, files: &[&str], at_least: usize) -> Vec<Recording> {
     recordings
 }
 
-/// The recording of 3.4.10 that has this number.
+/// The recording of 3.4.10 with this number.
 pub fn numbered(number: &str) -> &'static Recording {
     find(all(), number)
 }
 
-/// The recording of 3.7.3 that has this number.
+/// The recording of 3.7.3 with this number.
 pub fn newer_numbered(number: &str) -> &'static Recording {
     find(newer(), number)
 }

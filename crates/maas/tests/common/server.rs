@@ -1,4 +1,4 @@
-//! A real socket that says what a test wants.
+//! A real socket that sends what a test specifies.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,7 +15,7 @@ pub fn install_cryptography() {
     });
 }
 
-/// A server on a port of this machine. It ends with the test's runtime.
+/// A server on a local port. It ends with the test's runtime.
 pub struct Server {
     pub address: SocketAddr,
     /// Each request as it arrived, head and body.
@@ -25,7 +25,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Says these bytes to every request.
+    /// Sends these bytes in answer to every request.
     pub async fn saying(answer: impl Into<Vec<u8>>) -> Self {
         Self::start(answer.into(), None).await
     }
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-/// An answer of HTTP/1.1 that keeps the connection.
+/// An HTTP/1.1 answer that keeps the connection open.
 pub fn http(head: &str, body: &str) -> String {
     format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
@@ -87,7 +87,7 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &[u8], r
         }
         requests.lock().unwrap().push(text);
         heard.clear();
-        // An answer without its whole body ends the connection: that is how it gets cut off.
+        // An answer without its whole body closes the connection: that truncates it.
         let over = answer.is_empty() || stream.write_all(answer).await.is_err() || ends_early(answer);
         if over {
             return;

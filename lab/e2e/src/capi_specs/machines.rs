@@ -1,4 +1,4 @@
-//! The machines that specs run before: played ones, where a spec looks at no more than the Node, or such that boot.
+//! The machines that specs run against: simulated ones where a spec only checks the Node, or machines that boot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,12 +22,11 @@ use crate::scene::Scene;
 const CERTIFICATES_EXPIRY: &str = "machine.cluster.x-k8s.io/certificates-expiry";
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the machines of a MAAS are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Machines {
-    /// A real API server answers as the control plane of each cluster, and Nodes appear when machines boot.
+    /// A real API server serves as the control plane of each cluster, and Nodes appear when machines boot.
     Played,
-    /// Everything on them is real.
+    /// Machines really boot, with real kubelets.
     Real,
 }
 
@@ -41,7 +40,7 @@ impl fmt::Display for Machines {
 }
 
 impl Machines {
-    /// Which specs run before them, for ginkgo.
+    /// The ginkgo label filter of the specs that run against them.
     pub(super) fn labels(self) -> &'static str {
         match self {
             Self::Played => "!real",
@@ -49,7 +48,7 @@ impl Machines {
         }
     }
 
-    /// Starts a MAAS with them. Played ones trust `authority`.
+    /// Starts a MAAS with these machines. Simulated ones trust `authority`.
     pub(super) async fn start(self, authority: &Arc<CertificateAuthority>) -> anyhow::Result<Hardware> {
         if self == Self::Real {
             let host = start_host().await?;
@@ -67,14 +66,14 @@ pub(super) struct Hardware {
     host: Option<NodeHost>,
 }
 
-/// What runs beside a management cluster as long as the specs do.
+/// What runs next to a management cluster while the specs run.
 pub(super) struct Helpers {
     _extension: Option<RuntimeExtension>,
     _tasks: JoinSet<()>,
 }
 
 impl Hardware {
-    /// Starts what the specs expect besides the providers.
+    /// Starts what the specs expect in addition to the providers.
     pub(super) async fn help(&self, scene: &Scene) -> anyhow::Result<Helpers> {
         let mut tasks = JoinSet::new();
         if let Some(host) = &self.host {
@@ -86,7 +85,8 @@ impl Hardware {
     }
 }
 
-/// Makes the API server of the management cluster, which listens on loopback, known to machines under an address that they reach.
+/// Makes the management cluster's API server, which listens on loopback, reachable from machines under an address of
+/// their network.
 async fn reach_management(host: &NodeHost, testbed: &Testbed) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let listener = TcpListener::bind((host.address(), 0)).await.context("listen where machines are")?;
     let kubeconfig = json!({
@@ -102,15 +102,15 @@ async fn reach_management(host: &NodeHost, testbed: &Testbed) -> anyhow::Result<
     Ok(pass_on(listener, testbed.api_server()))
 }
 
-/// KubeadmControlPlane asks each API server for its certificate through the kubelet, and writes down when it ends. Nobody can reach
-/// anything through a played kubelet, so it is written down before it asks.
+/// KubeadmControlPlane reads each API server's certificate through the kubelet and records its expiry in an annotation.
+/// A simulated kubelet cannot forward that connection, so this sets the annotation first.
 async fn know_certificates(client: kube::Client) {
     let kind = GroupVersionKind::gvk("bootstrap.cluster.x-k8s.io", "v1beta2", "KubeadmConfig");
     let resource = ApiResource::from_gvk(&kind);
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let patch = Patch::Merge(json!({"metadata": {"annotations": {CERTIFICATES_EXPIRY: "2036-01-01T00:00:00Z"}}}));
     loop {
-        // What fails now is tried again in a moment.
+        // A failure here is retried on the next pass.
         let found = all.list(&ListParams::default().labels("cluster.x-k8s.io/control-plane")).await;
         for config in found.into_iter().flatten() {
             let (metadata, known) = (&config.metadata, config.metadata.annotations.as_ref());

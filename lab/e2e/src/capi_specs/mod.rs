@@ -1,4 +1,4 @@
-//! Cluster API's own end-to-end specs: the management cluster, the MAAS and the templates that they find, and the run.
+//! Cluster API's own end-to-end specs: their management cluster, MAAS and templates, and the run itself.
 
 mod machines;
 mod templates;
@@ -19,7 +19,7 @@ use crate::release::{NEW_CONTRACT, release_of};
 use crate::repository;
 use crate::scene::Scene;
 
-/// What machines are made with, and what they are upgraded from.
+/// The Kubernetes versions that machines are created with and upgraded from.
 const VERSIONS: [(&str, &str); 4] = [
     ("KUBERNETES_VERSION", "v1.36.4"),
     ("KUBERNETES_VERSION_CHAINED_UPGRADE_FROM", "v1.33.12"),
@@ -27,12 +27,11 @@ const VERSIONS: [(&str, &str); 4] = [
     ("KUBERNETES_VERSION_UPGRADE_TO", "v1.36.4"),
 ];
 
-/// The folder of the Go program.
 fn suite() -> PathBuf {
     repository().join("lab/capi-specs")
 }
 
-/// Compiles the Go program. The first time takes minutes, for which Go keeps what it compiled.
+/// Compiles the Go program. The first build takes minutes; Go caches it.
 fn compile(program: &Path) -> anyhow::Result<()> {
     println!("compiling Cluster API's specs (minutes the first time) ...");
     let compiled = Command::new("go")
@@ -49,8 +48,8 @@ fn compile(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the specs, or those of them whose name matches `focus`: first before machines that are played, then before machines that boot.
-/// Logs and dumps go to `artifacts`. Answers whether all passed and left nothing in MAAS.
+/// Runs the specs, or those whose name matches `focus`: first against simulated machines, then against machines that
+/// boot. Logs and dumps go to `artifacts`. Returns whether all passed and left nothing in MAAS.
 pub async fn run(focus: Option<&str>, artifacts: &Path) -> anyhow::Result<bool> {
     let program = std::env::current_exe()?.with_file_name("capi-specs.test");
     compile(&program)?;
@@ -69,7 +68,7 @@ pub async fn run(focus: Option<&str>, artifacts: &Path) -> anyhow::Result<bool> 
     Ok(passed)
 }
 
-/// What the Go program is told.
+/// The command-line arguments of the Go program.
 fn arguments(machines: Machines, focus: Option<&str>, artifacts: &Path) -> Vec<String> {
     let mut words: Vec<String> =
         ["-test.run=TestE2E", "-test.timeout=0", "-ginkgo.timeout=6h", "-ginkgo.no-color", "-e2e.use-existing-cluster"]
@@ -81,7 +80,7 @@ fn arguments(machines: Machines, focus: Option<&str>, artifacts: &Path) -> Vec<S
     words
 }
 
-/// How many specs ginkgo says that it will run.
+/// The number of specs that ginkgo announces.
 fn number_of(said: &str) -> anyhow::Result<u32> {
     let number = said.lines().find_map(|line| line.strip_prefix("Will run ")?.split(' ').next()?.parse().ok());
     number.with_context(|| format!("ginkgo does not say how many specs there are: {said}"))
@@ -106,7 +105,7 @@ async fn run_before(machines: Machines, focus: Option<&str>, program: &Path, art
     let folder = kubectl.parent().context("kubectl is in no folder")?;
     command.env("PATH", format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default()));
     command.envs(VERSIONS).env("MAAS_DNS_DOMAIN", DOMAIN).env("IMAGE_HAS_KUBERNETES", "true");
-    // kustomize takes away the quotes around the default, which needs them.
+    // kustomize strips the quotes around the default, which needs them.
     command.env("KUBERNETES_PACKAGES", "none");
     for role in ["CONTROL_PLANE", "WORKER"] {
         command.env(format!("{role}_MACHINE_IMAGE"), image(VERSIONS[0].1));
@@ -130,7 +129,7 @@ async fn kubectl() -> anyhow::Result<PathBuf> {
     Ok(tools.program("kubectl"))
 }
 
-/// The e2e configuration: providers as local files, and how long anything may take on a busy machine.
+/// The e2e configuration: providers as local files, and timeouts for a busy machine.
 fn configuration(clusterctl: &Clusterctl) -> anyhow::Result<Value> {
     let ours = release_of(NEW_CONTRACT)?;
     let provider = |label: &str, name: &str, type_: &str, kind: &str, version: &str| {

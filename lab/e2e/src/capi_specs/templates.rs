@@ -1,4 +1,4 @@
-//! The templates that the specs find: our own, changed by the patches beside the specs.
+//! The templates that the specs use: our own, with the patches next to the specs applied.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::scene::Scene;
 
 const KUSTOMIZATION: &str = "kustomization.yaml";
 
-/// Each by its file name. Machines that are played trust `authority`.
+/// Keyed by file name. Simulated machines trust `authority`.
 pub(super) async fn render(scene: &Scene, authority: &CertificateAuthority) -> anyhow::Result<Vec<(String, String)>> {
     let folder = scene.testbed.sandbox().dir().join("capi-specs");
     copy(&suite().join("templates"), &folder.join("templates"))?;
@@ -28,7 +28,8 @@ pub(super) async fn render(scene: &Scene, authority: &CertificateAuthority) -> a
     let mut made = Vec::new();
     for path in folders(&folder.join("templates"))? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // What is applied in steps may hold an object twice, which kustomize refuses: each step is a folder of its own.
+        // Templates applied in several steps may contain an object twice, which kustomize refuses, so each step has its
+        // own folder.
         let steps = if path.join(KUSTOMIZATION).exists() { vec![path] } else { folders(&path)? };
         let mut whole = Vec::new();
         for step in steps {
@@ -42,7 +43,7 @@ pub(super) async fn render(scene: &Scene, authority: &CertificateAuthority) -> a
     Ok(made)
 }
 
-/// The folders in a folder, by name.
+/// The subfolders of a folder, sorted by name.
 fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries: std::io::Result<Vec<_>> = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect();
     let mut found: Vec<PathBuf> = entries?.into_iter().filter(|path| path.is_dir()).collect();
@@ -64,7 +65,7 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the owner of a cluster with an etcd outside hands to Cluster API.
+/// The Secrets that the owner of a cluster with external etcd creates for Cluster API.
 fn secrets(authority: &CertificateAuthority) -> [Value; 3] {
     let encode = |pem: &str| BASE64_STANDARD.encode(pem);
     let data = json!({"tls.crt": encode(authority.certificate_pem()), "tls.key": encode(authority.key_pem())});
@@ -79,7 +80,7 @@ fn secrets(authority: &CertificateAuthority) -> [Value; 3] {
     })
 }
 
-/// What gives clusters of machines that boot their network as soon as they answer.
+/// Installs the network plugin in clusters of machines that boot, as soon as their API server is available.
 fn network() -> [Value; 2] {
     let metadata = json!({"name": "${CLUSTER_NAME}-network", "namespace": "${NAMESPACE}"});
     let plugin = json!({"kind": "ConfigMap", "name": metadata["name"]});

@@ -9,15 +9,15 @@ use super::{forms::Form, reply::Reply};
 use crate::version::Change;
 use crate::{config::Version, model::Model};
 
-/// Nonces that were used, by token. MAAS keeps them in its database; a restore brings old ones back, which no client
-/// could tell.
+/// Used nonces, by token. MAAS keeps them in its database, so a restore makes old ones usable again; clients cannot
+/// observe that.
 #[derive(Debug, Default)]
 pub struct Nonces(BTreeSet<(String, String)>);
 
-/// Who a request comes from.
+/// The user that a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// Nobody said who.
+    /// The request is not authenticated.
     Anonymous,
     /// A user, by id.
     User(i64),
@@ -33,7 +33,7 @@ const PARAMETERS: &[&str] = &[
 ];
 const THRESHOLD_SECONDS: i64 = 300;
 
-/// What a signature covers besides the parameters.
+/// What a signature covers in addition to the parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Signed<'a> {
     pub method: &'a str,
@@ -44,7 +44,7 @@ pub struct Signed<'a> {
     pub posted: Option<&'a Form>,
 }
 
-/// Finds out who asks. `wall` is the clock of the computer: time stamps come from clients, whose clocks nobody drives.
+/// Determines the caller. `wall` is the system clock: timestamps come from clients, whose clocks are not driven.
 pub fn identify(
     model: &Model,
     nonces: &mut Nonces,
@@ -57,7 +57,7 @@ pub fn identify(
         Some(text) => match text.trim().split_once(' ') {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("OAuth") => {
                 let parsed = parse_header(rest);
-                // A header that does not name everything is not looked at any further.
+                // A malformed header is only an error if it names all parameters.
                 if parsed.is_none() && PARAMETERS.iter().all(|name| rest.contains(name)) {
                     let text = "'Unable to parse OAuth parameters from Authorization header.'";
                     return Err(Reply::oauth(&format!("Authorization Error: {text}")));
@@ -68,7 +68,7 @@ pub fn identify(
         },
         None => signed.query.pairs.iter().filter(|(key, _)| key.starts_with("oauth_")).cloned().collect(),
     };
-    // MAAS looks for the words anywhere in the header: `oauth_signature_method` passes for `oauth_signature`, too.
+    // MAAS searches for the names anywhere in the header: `oauth_signature_method` counts as `oauth_signature`, too.
     let named = |name: &str| match header {
         Some(text) => text.contains(name),
         None => parameters.contains_key(name),
@@ -144,14 +144,14 @@ fn bad_timestamp(stamp: &str, version: Version) -> Reply {
     }
 }
 
-/// The token that a request names, whether or not it is signed well.
+/// The token that a request names, whether or not its signature is valid.
 pub fn token(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = text.trim().split_once(' ')?;
     scheme.eq_ignore_ascii_case("OAuth").then(|| parse_header(rest)?.remove("oauth_token")).flatten()
 }
 
-/// `name="value", …`, quotes optional, values escaped or not. Nothing if a part is not of that form.
+/// `name="value", …`, quotes optional, values escaped or not. `None` if a part does not have that form.
 fn parse_header(text: &str) -> Option<BTreeMap<String, String>> {
     text.split(',')
         .map(str::trim)
@@ -161,7 +161,7 @@ fn parse_header(text: &str) -> Option<BTreeMap<String, String>> {
         .collect()
 }
 
-/// `%xx` as bytes; a plus sign stays one.
+/// Decodes `%xx` as bytes; a plus sign is kept.
 pub fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -193,8 +193,8 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The text that is signed. A name counts once: of a form its last value, of a query its first that is not empty, and
-/// the query counts more than the header, and that more than the form.
+/// The text that is signed. Each name counts once: the last value of a form, the first non-empty value of a query. The
+/// query takes precedence over the header, and the header over the form.
 fn base_string(signed: &Signed<'_>, parameters: &BTreeMap<String, String>) -> String {
     let mut fields: BTreeMap<&str, &str> = BTreeMap::new();
     for (key, value) in signed.posted.iter().flat_map(|form| &form.pairs) {

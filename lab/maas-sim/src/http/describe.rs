@@ -1,4 +1,4 @@
-//! `describe/`: the surface as MAAS describes it to clients that read it first.
+//! `describe/`: the API surface as MAAS describes it to clients that read it first.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::{
     routes::{Operation, ROUTES, Route},
 };
 
-/// The description, with addresses as the client sees them.
+/// The description, with URLs as the client sees them.
 pub(super) fn reply(call: &Call) -> Reply {
     let mut resources = Vec::new();
     let mut handlers = Vec::new();

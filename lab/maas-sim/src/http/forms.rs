@@ -1,4 +1,4 @@
-//! Bodies and queries: what a request carries, however it is encoded.
+//! Bodies and queries: the parameters of a request, however they are encoded.
 
 use serde_json::Value;
 
@@ -11,35 +11,35 @@ pub struct FilePart {
     pub content: Vec<u8>,
 }
 
-/// How the body was encoded. MAAS's handlers differ in what they make of each.
+/// How the body was encoded. MAAS's handlers treat each differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
     #[default]
     Form,
     Json,
-    /// A content type that nobody reads.
+    /// A content type that MAAS does not read.
     Unread,
-    /// JSON that is none.
+    /// Invalid JSON.
     Malformed,
 }
 
 /// Parameters in the order of the request.
 #[derive(Clone, Debug, Default)]
 pub struct Form {
-    /// Pairs, repeated keys kept.
+    /// Pairs, including repeated keys.
     pub pairs: Vec<(String, String)>,
     pub files: Vec<FilePart>,
-    /// Where they come from.
+    /// Their encoding.
     pub encoding: Encoding,
 }
 
 impl Form {
-    /// A query string.
+    /// Parses a query string.
     pub fn from_query(query: &str) -> Self {
         Self { pairs: parse_pairs(query.as_bytes()), ..Self::default() }
     }
 
-    /// A body by its content type. Without one it counts as empty.
+    /// Parses a body by its content type. Without one it counts as empty.
     pub fn from_body(content_type: Option<&str>, body: &[u8]) -> Self {
         let kind = content_type.unwrap_or_default();
         let bare = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -75,12 +75,12 @@ impl Form {
         self.all(key).into_iter().map(str::to_owned).collect()
     }
 
-    /// A boolean in any of the ways that MAAS reads one.
+    /// A boolean in any form that MAAS accepts.
     pub fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(is_true)
     }
 
-    /// A boolean that a handler reads by itself, before any form: nonsense is refused in plain text.
+    /// A boolean that a handler parses itself, before any form: an invalid value is refused in plain text.
     pub fn boolean(&self, key: &str) -> Outcome<bool> {
         let text = self.get(key).unwrap_or_default().trim().to_ascii_lowercase();
         match text.as_str() {
@@ -90,19 +90,20 @@ impl Form {
         }
     }
 
-    /// A whole number that a handler reads by itself.
+    /// An integer that a handler parses itself.
     pub fn whole_number(&self, key: &str) -> Outcome<Option<i64>> {
         let Some(text) = self.get(key).map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
         let wrong = |_| Refusal::bad_request(format!("Invalid {key}: Please enter an integer value"));
         text.parse().map(Some).map_err(wrong)
     }
 
-    /// What a handler cannot do without. An empty text is something.
+    /// A parameter that a handler requires. An empty text counts as present.
     pub fn mandatory(&self, key: &str) -> Outcome<&str> {
         self.get(key).ok_or_else(|| Refusal::bad_request(format!("No provided {key}!")))
     }
 
-    /// A box to tick in a form: whatever is neither empty nor "false" ticks it, even a nought. Only read in source.
+    /// A form checkbox: any value that is neither empty nor "false" checks it, even "0". From MAAS's source, not
+    /// recorded.
     pub fn checkbox(&self, key: &str) -> bool {
         self.get(key).is_some_and(is_ticked)
     }
@@ -113,7 +114,7 @@ impl Form {
     }
 }
 
-/// Whether a text ticks a box.
+/// Whether a value checks a checkbox.
 pub fn is_ticked(text: &str) -> bool {
     !text.is_empty() && !text.eq_ignore_ascii_case("false")
 }
@@ -157,7 +158,7 @@ fn find(haystack: &[u8], needle: &[u8], from: usize) -> Option<usize> {
     (from..=haystack.len() - needle.len()).find(|at| &haystack[*at..*at + needle.len()] == needle)
 }
 
-/// A multipart body. Parts that make no sense are passed over, as Django does.
+/// Parses a multipart body. Invalid parts are skipped, as Django does.
 fn parse_multipart(boundary: &str, body: &[u8]) -> Form {
     let mut form = Form::default();
     let delimiter = format!("--{boundary}");

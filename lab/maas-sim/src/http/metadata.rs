@@ -1,4 +1,4 @@
-//! The metadata API: what a machine asks while it boots, and where it reports how that goes.
+//! The metadata API: what a machine reads while it boots, and where it reports its progress.
 //!
 //! cloud-init's MAAS datasource reads `/MAAS/metadata/2012-03-01/meta-data/…` and `…/user-data`, signed with the machine's own key, and
 //! posts to `/MAAS/metadata/status/<system_id>`.
@@ -16,10 +16,10 @@ const PREFIX: &str = "/MAAS/metadata/";
 const VERSIONS: [&str; 2] = ["2012-03-01", "latest"];
 const ITEMS: [&str; 4] = ["instance-id", "local-hostname", "public-keys", "vendor-data"];
 const OCTETS: &str = "application/octet-stream";
-/// What MAAS would add: name servers, NTP, a proxy. There is none of them here.
+/// MAAS would add DNS servers, NTP and a proxy. There are none here.
 const VENDOR_DATA: &str = "cloud-init: |\n  #cloud-config\n  {}\n";
 
-/// Whether a request is about metadata.
+/// Whether a request is for the metadata API.
 pub fn is_for(incoming: &Incoming) -> bool {
     incoming.path.starts_with(PREFIX)
 }
@@ -62,7 +62,7 @@ fn item(model: &mut Model, machine: &str, path: &str) -> Reply {
         "meta-data" => listing(&ITEMS),
         "meta-data/instance-id" => text(machine),
         "meta-data/local-hostname" => text(&model.fqdn(machine)),
-        // Nobody has SSH keys in this MAAS.
+        // This MAAS has no SSH keys.
         "meta-data/public-keys" => text(""),
         "meta-data/vendor-data" => Reply::raw("application/x-yaml; charset=utf-8", VENDOR_DATA),
         "user-data" => match model.fetch_user_data(machine) {
@@ -81,7 +81,7 @@ fn listing(items: &[&str]) -> Reply {
     text(&items.join("\n"))
 }
 
-/// Reports are taken without a look at the signature, and whoever sends one as nobody's machine is not told.
+/// Reports are accepted without a check of the signature, and a sender that is not a machine gets no error.
 fn status(model: &mut Model, incoming: &Incoming, token: Option<&str>) -> Reply {
     if incoming.method != http::Method::POST {
         return Reply::not_allowed("POST");

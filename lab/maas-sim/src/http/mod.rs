@@ -1,4 +1,4 @@
-//! The HTTP half of MAAS: addresses, authentication, bodies, answers.
+//! The HTTP half of MAAS: URLs, authentication, bodies, answers.
 
 pub mod auth;
 mod describe;
@@ -22,10 +22,10 @@ use self::{
 use crate::model::{Model, Outcome, Refusal};
 use crate::version::Change;
 
-/// nginx in front of MAAS takes bodies up to this size.
+/// The maximum body size of the nginx in front of MAAS.
 pub const MAX_BODY: usize = 10 * 1024 * 1024;
 
-/// A request as it came in.
+/// A request as received.
 #[derive(Clone, Debug)]
 pub struct Incoming {
     pub method: Method,
@@ -36,7 +36,7 @@ pub struct Incoming {
     pub body: Vec<u8>,
 }
 
-/// A request that leads somewhere and says who asks.
+/// A routed and authenticated request.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub route: &'static Route,
@@ -49,12 +49,12 @@ pub struct Call {
     pub body: Form,
     /// Scheme and host as the client sees them.
     pub origin: String,
-    /// A fresh certificate and key, for a registration that brings none.
+    /// A fresh certificate and key, for a registration without one.
     pub new_pair: (String, String),
 }
 
 impl Call {
-    /// What kind of request it is, for faults and the ledger: "machines.allocate", "vm-host.compose".
+    /// The kind of request, for faults and the ledger: "machines.allocate", "vm-host.compose".
     pub fn kind(&self) -> String {
         kind_of(self.route, self.operation.name)
     }
@@ -85,12 +85,12 @@ pub fn kind_of(route: &Route, action: &str) -> String {
     format!("{noun}.{action}")
 }
 
-/// Where a path leads, before anybody is asked who they are.
+/// The target of a path, before authentication.
 #[derive(Debug)]
 pub enum Target {
-    /// Nowhere: the answer is ready.
+    /// None: the answer is ready.
     Answer(Box<Reply>),
-    /// To a resource.
+    /// A resource.
     Route(routes::Match),
 }
 
@@ -119,7 +119,7 @@ pub fn target(model: &Model, incoming: &Incoming) -> Target {
     }
 }
 
-/// Authenticates and finds the action. The answer to a request that fails at that is ready.
+/// Authenticates and finds the action. If either fails, returns the answer.
 pub fn prepare(
     model: &Model,
     nonces: &mut Nonces,
@@ -133,7 +133,7 @@ pub fn prepare(
     let url = format!("{origin}{}", incoming.path);
     let method = incoming.method.as_str();
     let body = Form::from_body(header(&incoming.headers, "content-type"), &incoming.body);
-    // Of JSON there is no form.
+    // JSON is not a form.
     let posted = (method == "POST" && body.encoding == Encoding::Form).then_some(&body);
     let signed = Signed { method, url: &url, query: &query, posted };
     let identity = if route.is_public() {
@@ -141,10 +141,10 @@ pub fn prepare(
     } else {
         auth::identify(model, nonces, &incoming.headers, &signed, wall)?
     };
-    // Read after the signature and before the method is looked at.
+    // Checked after the signature and before the method.
     let unreadable = body.encoding == Encoding::Malformed && matches!(method, "POST" | "PUT");
     let unreadable = || unreadable.then(|| Box::new(Reply::handler(400, "Bad Request")));
-    // An empty operation is none: some clients always send the parameter.
+    // An empty operation counts as absent: some clients always send the parameter.
     let named = |form: &Form| form.text("op").filter(|op| !op.is_empty());
     let in_body = || (method == "POST" || method == "PUT").then(|| named(&body)).flatten();
     let op = named(&query).or_else(in_body).or(found.op);
@@ -155,7 +155,7 @@ pub fn prepare(
     let (operation, action) = match identity {
         Identity::Anonymous if !route.is_public() => {
             let allowed = route.anonymous().unwrap_or_default();
-            // Where nothing may be asked for by this method without a signature, a signature is asked for.
+            // If the method has no anonymous operation here, a signature is required.
             if !allowed.iter().any(|operation| operation.method == method) {
                 return Err(Box::new(Reply::handler(401, "Forbidden")));
             }
@@ -186,7 +186,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Carries a call out.
+/// Executes a call.
 pub fn answer(model: &mut Model, call: &Call) -> Reply {
     let unread = call.body.encoding == Encoding::Unread && matches!(call.operation.name, "create" | "update");
     let outcome = if unread { Err(Refusal::Form(Vec::new())) } else { dispatch(model, call) };
@@ -289,8 +289,8 @@ fn dispatch(model: &mut Model, call: &Call) -> Outcome<Reply> {
             Ok(Reply::json(&serde_json::json!([])))
         }
         A::LicenseKey(Item::Read) => Err(Refusal::NotFound("LicenseKey")),
-        // Nobody who runs clusters asks for these: deprecated ones, those of Windows and of Juju's first days, and the
-        // texts of scripts.
+        // Not needed to run clusters: deprecated operations, those for Windows and early Juju, and the contents of
+        // scripts.
         A::CommissioningScripts(_)
         | A::CommissioningScript(_)
         | A::Files(_)

@@ -1,4 +1,4 @@
-//! Answers: body, content type and the headers that MAAS puts on each kind.
+//! Answers: body, content type and the headers that MAAS sets on each kind.
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::{
     model::{Refusal, refusal::FieldErrors},
 };
 
-/// Hash of the API's description that MAAS 3.4.10 sends; clients compare it with the one that they have cached.
+/// Hash of the API's description that MAAS 3.4.10 sends; clients compare it with their cached one.
 pub const API_HASH: &str = "29b8898cd6164c9b0adae16fe79c9932fe40e145";
 
 const JSON: &str = "application/json; charset=utf-8";
@@ -31,10 +31,10 @@ pub struct Reply {
 /// The body of an answer.
 #[derive(Clone, Debug)]
 pub enum ReplyBody {
-    /// All of it.
+    /// The complete body.
     Bytes(Vec<u8>),
-    /// Machines by system id, rendered one after the other while they are sent: a list of ten thousand would
-    /// otherwise be 150 MB of memory.
+    /// Machines by system id, rendered one after the other while they are sent: a list of ten thousand would otherwise
+    /// take 150 MB of memory.
     Machines(Vec<String>),
 }
 
@@ -79,22 +79,22 @@ impl Reply {
         Self::new(200, "application/json", serde_json::to_vec(value).unwrap_or_default())
     }
 
-    /// 200 with anything.
+    /// 200 with any content.
     pub fn raw(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self::new(200, content_type, body.into())
     }
 
-    /// What piston answers itself: words with the headers of a success.
+    /// An answer of piston itself: text with the headers of a success.
     pub fn handler(status: u16, body: &str) -> Self {
         Self::new(status, BARE_TEXT, body.as_bytes().to_vec())
     }
 
-    /// Words of the middleware.
+    /// A text of the middleware.
     pub fn text(status: u16, body: &str) -> Self {
         Self { vary: Some("Cookie"), hash: false, ..Self::new(status, TEXT, body.as_bytes().to_vec()) }
     }
 
-    /// 401 of the OAuth layer. It repeats what it expected, secrets included.
+    /// 401 of the OAuth layer. It repeats what it expected, including secrets.
     pub fn oauth(body: &str) -> Self {
         let mut reply = Self::text(401, body);
         reply.content_type = "text/html; charset=utf-8";
@@ -114,7 +114,7 @@ impl Reply {
         reply
     }
 
-    /// An answer of the web server in front, not of MAAS.
+    /// An answer of the web server in front of MAAS, not of MAAS itself.
     pub fn nginx(status: u16, reason: &str) -> Self {
         let body = format!(
             "<html>\r\n<head><title>{status} {reason}</title></head>\r\n<body>\r\n<center><h1>{status} {reason}</h1></center>\r\n<hr><center>nginx/1.22.1</center>\r\n</body>\r\n</html>\r\n"
@@ -150,7 +150,7 @@ impl Reply {
         }
     }
 
-    /// As an HTTP response. A list of machines must have been rendered before.
+    /// As an HTTP response. A list of machines must already be rendered.
     pub fn into_response(self) -> Response<Vec<u8>> {
         let body = match self.body {
             ReplyBody::Bytes(bytes) => bytes,
@@ -175,7 +175,7 @@ impl Reply {
     }
 }
 
-/// 3.8 names the permission that is missing.
+/// 3.8 names the missing permission.
 fn forbidden_words(version: Version) -> &'static str {
     if version.has(Change::NamedPermissions) {
         "Forbidden: the user lacks the permission can_edit_machines."
@@ -195,11 +195,11 @@ fn field_json(fields: &FieldErrors) -> Vec<u8> {
     format!("{{{}}}", items.join(", ")).into_bytes()
 }
 
-/// JSON with four blanks of indent, as piston writes it.
+/// JSON with an indent of four spaces, as piston writes it.
 pub fn pretty(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, PrettyFormatter::with_indent(b"    "));
-    // A Value always serialises, and a Vec takes every byte.
+    // Serializing a Value into a Vec cannot fail.
     if value.serialize(&mut serializer).is_err() {
         out.clear();
     }

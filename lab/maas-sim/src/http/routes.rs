@@ -1,17 +1,17 @@
-//! From a path and a method to what is asked for.
+//! Maps a path and a method to an action.
 
 pub use super::surface::{Action, Operation, ROUTES, Route};
 
-/// Operations that only those who did not sign their request may ask for.
+/// Operations that only unsigned requests may use.
 const ONLY_ANONYMOUS: &[&str] = &["is_action_in_progress"];
 
 impl Route {
-    /// Whether anybody may use it.
+    /// Whether it needs no authentication.
     pub fn is_public(&self) -> bool {
         matches!(self.path, "version/" | "describe/")
     }
 
-    /// Operations that need no signature, where there are any.
+    /// Operations that need no signature, if there are any.
     pub fn anonymous(&self) -> Option<Vec<Operation>> {
         let names: &[&str] = match self.path {
             "machines/" => &["accept", "create", "is_action_in_progress", "is_registered"],
@@ -21,12 +21,12 @@ impl Route {
         Some((self.operations)().into_iter().filter(|operation| names.contains(&operation.name)).collect())
     }
 
-    /// Operations of a request that is signed.
+    /// Operations of a signed request.
     pub fn signed(&self) -> impl Iterator<Item = Operation> {
         (self.operations)().into_iter().filter(|operation| !ONLY_ANONYMOUS.contains(&operation.name))
     }
 
-    /// Methods that some operation has.
+    /// The methods of all operations.
     pub fn methods(&self) -> Vec<&'static str> {
         let mut methods = Vec::new();
         for operation in self.signed() {
@@ -37,23 +37,22 @@ impl Route {
         methods
     }
 
-    /// What a method and an operation ask for.
+    /// The action of a method and an operation.
     pub fn action(&self, method: &str, op: Option<&str>) -> Option<(Operation, Action)> {
         (self.find)(&|operation| {
             operation.method == method && op.map_or(operation.restful, |op| !operation.restful && operation.name == op)
         })
     }
 
-    /// Whether the address is that of one object.
+    /// Whether the URL is that of one object.
     pub fn is_item(&self) -> bool {
         self.path.trim_end_matches('/').ends_with('}')
     }
 }
 
-/// A path that leads somewhere.
+/// A path with a known resource.
 #[derive(Debug)]
 pub struct Match {
-    /// Where.
     pub route: &'static Route,
     /// Values of the parameters, in order.
     pub parameters: Vec<String>,
@@ -74,7 +73,7 @@ pub fn find(path: &str, op_in_path: bool) -> Option<Match> {
 
 fn find_exact(path: &str) -> Option<(&'static Route, Vec<String>)> {
     let segments: Vec<&str> = path.split('/').collect();
-    // The id of a subnet may be a network and hold a slash.
+    // The id of a subnet may be a CIDR and contain a slash.
     if let ["subnets", address, length, ""] = segments.as_slice()
         && address.contains(['.', ':'])
         && length.parse::<u8>().is_ok()

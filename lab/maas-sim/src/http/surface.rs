@@ -1,7 +1,7 @@
-//! The surface: which addresses there are, which methods and operations each knows. Dispatch and `describe/` both read it.
+//! The API surface: the existing URLs, and the methods and operations of each. Dispatch and `describe/` both use it.
 //!
-//! The operations of a kind of resource are an enum, and its handler matches on it: an operation that is listed here and
-//! forgotten there does not compile.
+//! The operations of a kind of resource are an enum, and its handler matches on it: an operation that is listed here
+//! but not handled there does not compile.
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Operation {
     /// `op`, or one of create, read, update and delete.
     pub name: &'static str,
     pub method: &'static str,
-    /// Asked for by the method alone, without `op`.
+    /// Selected by the method alone, without `op`.
     pub restful: bool,
 }
 
@@ -66,7 +66,7 @@ macro_rules! resources {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Action { $($variant($kind),)* }
 
-        /// Every resource with its address. Fixed paths come before those with parameters.
+        /// Every resource with its path. Fixed paths come before those with parameters.
         pub const ROUTES: &[Route] = &[$(
             Route {
                 handler: $handler,
@@ -81,7 +81,7 @@ macro_rules! resources {
     };
 }
 
-/// Whether an operation is the one that is looked for.
+/// Whether an operation is the requested one.
 pub type Wanted<'a> = &'a dyn Fn(&Operation) -> bool;
 
 /// One resource.
@@ -91,20 +91,20 @@ pub struct Route {
     pub handler: &'static str,
     /// Path under the API's root, with parameters in braces.
     pub path: &'static str,
-    /// What can be done there, in the order of the `Allow` header.
+    /// Its operations, in the order of the `Allow` header.
     pub operations: fn() -> Vec<Operation>,
-    /// The first operation that is wanted.
+    /// The first matching operation.
     pub find: fn(Wanted<'_>) -> Option<(Operation, Action)>,
 }
 
 actions! {
-    /// Of what is listed and added to.
+    /// Of a collection.
     Collection: crud [Create Read], get [], post [];
-    /// Of one thing.
+    /// Of one object.
     Item: crud [Read Delete Update], get [], post [];
-    /// Of what is only shown.
+    /// Of what is read-only.
     Shown: crud [Read], get [], post [];
-    /// Of one thing that does not change.
+    /// Of one object that cannot be updated.
     Kept: crud [Read Delete], get [], post [];
     AccountAction: crud [], get [ListTokens "list_authorisation_tokens"],
         post [CreateToken "create_authorisation_token" DeleteToken "delete_authorisation_token" UpdateTokenName "update_token_name"];

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::model::world::Instance;
 
-/// Takes every certificate of a daemon, as MAAS does.
+/// Accepts every server certificate, as MAAS does.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
@@ -57,9 +57,9 @@ pub(super) struct Caller {
     base: String,
 }
 
-/// LXD waits that long for an operation.
+/// How long LXD waits for an operation.
 const OPERATION_SECONDS: u32 = 60;
-/// How often a VM that runs may refuse to be deleted.
+/// How often a running VM may refuse to be deleted.
 const MOST_REFUSALS: u32 = 20;
 const BETWEEN_REFUSALS: Duration = Duration::from_millis(500);
 
@@ -88,7 +88,7 @@ impl Caller {
         Ok(Self { client, base: format!("https://{key}") })
     }
 
-    /// Calls and returns `metadata`. Operations are waited for.
+    /// Calls and returns `metadata`. Waits for operations.
     pub(super) async fn call(
         &self,
         method: reqwest::Method,
@@ -155,7 +155,7 @@ impl Caller {
                 "type": "nic", "name": nic, "nictype": "bridged", "parent": bridge, "hwaddr": mac, "boot.priority": "1",
             }));
         }
-        // MAAS gives a VM the profile of its own name where the project has one, and no other.
+        // MAAS assigns a VM the profile `maas` where the project has one, and no other.
         let own = self.get(&format!("/1.0/profiles/maas?project={project}")).await;
         let profiles: &[&str] = if own.is_ok() { &["maas"] } else { &[] };
         let body = json!({
@@ -185,12 +185,12 @@ impl Caller {
         }
     }
 
-    /// A VM that is just being started can be neither stopped nor deleted until it has been, so this is tried for a while.
+    /// A VM that is being started can be neither stopped nor deleted until it has started, so this retries for a while.
     pub(super) async fn delete_vm(&self, project: &str, name: &str) -> Result<(), String> {
         let path = format!("/1.0/instances/{name}?project={project}");
         let mut refusals = 0;
         loop {
-            // A VM that is off refuses to be stopped; the delete tells whether that mattered.
+            // A stopped VM refuses to be stopped; the delete shows whether that mattered.
             let _ = self.set_power(project, name, false).await;
             match self.call(reqwest::Method::DELETE, &path, None).await {
                 Err(error) if error.contains("running") && refusals < MOST_REFUSALS => refusals += 1,

@@ -1,6 +1,6 @@
-//! Real LXD daemons behind VM hosts. MAAS connects with the certificate that it was given, does not look at the
-//! daemon's, and reports what it finds; so does the simulator. It connects to nothing but loopback and the addresses
-//! that its configuration names.
+//! Real LXD daemons behind VM hosts. MAAS connects with the certificate that it was given, does not verify the
+//! daemon's, and reports what it finds; so does the simulator. It connects only to loopback and the addresses in its
+//! configuration.
 
 mod caller;
 mod snapshot;
@@ -22,7 +22,7 @@ use crate::{
     sim::Shared,
 };
 
-/// A fresh pair for a registration that brings none.
+/// A fresh pair for a registration without one.
 pub(crate) fn prepare_pair(call: &mut Call) {
     if matches!(call.action, Action::VmHosts(Collection::Create) | Action::Pods(Collection::Create))
         && call.body.get("certificate").is_none_or(str::is_empty)
@@ -39,7 +39,7 @@ fn allowed(config: &Config, key: &str) -> bool {
     loopback || config.real_lxd.iter().any(|address| lxd_key(address) == key || address == host)
 }
 
-/// What is needed to talk to the daemon of a host.
+/// What is needed to connect to the daemon of a host.
 #[derive(Clone, Debug)]
 struct Access {
     key: String,
@@ -65,7 +65,7 @@ impl Access {
     }
 }
 
-/// Whether MAAS talks to the daemon of a VM host for this.
+/// Whether MAAS contacts the daemon of a VM host for this action.
 fn reaches_lxd(action: VmHostAction) -> bool {
     match action {
         VmHostAction::Refresh | VmHostAction::Update | VmHostAction::Compose | VmHostAction::Delete => true,
@@ -73,7 +73,7 @@ fn reaches_lxd(action: VmHostAction) -> bool {
     }
 }
 
-/// The daemon that a request is about, if it is a real one.
+/// The daemon that a request concerns, if it is a real one.
 fn access_for(shared: &Shared, call: &Call) -> Option<Access> {
     let state = shared.lock();
     let model = &state.model;
@@ -97,7 +97,7 @@ fn access_for(shared: &Shared, call: &Call) -> Option<Access> {
             let id: i64 = call.parameters.first()?.parse().ok()?;
             let mut access = Access::of(model.db.vm_hosts.get(&id)?);
             if action == VmHostAction::Update {
-                // MAAS tries what it is given, not what it had.
+                // MAAS uses the new values, not the stored ones.
                 let given = |key: &str| call.body.text(key).filter(|text| !text.is_empty());
                 if let Some(address) = given("power_address") {
                     access.key = lxd_key(&address);
@@ -124,7 +124,7 @@ fn access_for(shared: &Shared, call: &Call) -> Option<Access> {
     Some(access)
 }
 
-/// Reads the state of the daemon that a request is about into the model.
+/// Reads the state of the daemon that a request concerns into the model.
 pub(crate) async fn look(shared: &Arc<Shared>, call: &Call) {
     let Some(access) = access_for(shared, call) else { return };
     let found = snapshot::read(&access).await;
@@ -133,8 +133,7 @@ pub(crate) async fn look(shared: &Arc<Shared>, call: &Call) {
     state.model.world.lxds.insert(access.key.clone(), snapshot::merged(found, old));
 }
 
-/// Tells daemons what the model has decided. A daemon that does not do it is reported in the log only, as MAAS does
-/// for work after its answer.
+/// Sends the model's decisions to daemons. A failure is only logged, as MAAS does for work after its answer.
 pub(crate) async fn apply(shared: &Arc<Shared>, commands: Vec<LxdCommand>) {
     for command in commands {
         if let Err(error) = carry_out(shared, &command).await {
@@ -143,7 +142,7 @@ pub(crate) async fn apply(shared: &Arc<Shared>, commands: Vec<LxdCommand>) {
     }
 }
 
-/// Tells daemons, and takes the answer back if one of them refuses to make a VM.
+/// Sends the commands to daemons, and replaces the answer if one of them refuses to create a VM.
 pub(crate) async fn finish(shared: &Arc<Shared>, call: &Call, reply: Reply, commands: Vec<LxdCommand>) -> Reply {
     for command in commands {
         let outcome = carry_out(shared, &command).await;

@@ -1,4 +1,4 @@
-//! What a real daemon looks like to MAAS.
+//! The state of a real daemon as MAAS sees it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::{
     world::{Instance, Lxd},
 };
 
-/// Reads a daemon. A daemon that cannot be used is one with a sentence; `{id}` in it stands for the host's number.
+/// Reads a daemon. One that cannot be used has a failure message; `{id}` in it is a placeholder for the host's id.
 pub(super) async fn read(access: &Access) -> Lxd {
     let mut lxd = Lxd { real: true, instances: BTreeMap::new(), ..Lxd::made_up() };
     let caller = match access.caller() {
@@ -39,7 +39,7 @@ pub(super) async fn read(access: &Access) -> Lxd {
     lxd
 }
 
-/// Keeps what only the model knows about a daemon that was seen before.
+/// Keeps what only the model knows about a daemon that is already known.
 pub(super) fn merged(mut found: Lxd, old: Option<Lxd>) -> Lxd {
     if let Some(old) = old {
         found.trusted = old.trusted;
@@ -114,7 +114,7 @@ async fn storage_pools(caller: &Caller) -> Result<Vec<StoragePool>, String> {
     for pool in rows(&listed) {
         let name = text(&pool["name"]);
         let space = caller.get(&format!("/1.0/storage-pools/{name}/resources")).await.unwrap_or_default();
-        // A restricted certificate does not see the configuration.
+        // A restricted certificate cannot read the configuration.
         let path = pool["config"]["source"].as_str().unwrap_or("Unknown").to_owned();
         let total = space["space"]["total"].as_i64().unwrap_or(0);
         pools.push(StoragePool { name, driver: text(&pool["driver"]), path, total });
@@ -127,8 +127,8 @@ struct Networks {
     bridge: Option<String>,
 }
 
-/// MACs of physical and unknown networks, by which MAAS finds the machine, and a bridge for VMs: one that a person made
-/// rather than one of LXD's own.
+/// MACs of physical and unknown networks, by which MAAS finds the machine, and a bridge for VMs: preferably an
+/// unmanaged one rather than one of LXD's own.
 async fn networks(caller: &Caller, project: &str) -> Result<Networks, String> {
     let listed = caller.get(&format!("/1.0/networks?recursion=1&project={project}")).await?;
     let mut macs = Vec::new();
@@ -153,7 +153,7 @@ async fn networks(caller: &Caller, project: &str) -> Result<Networks, String> {
 }
 
 async fn instances(caller: &Caller, project: &str) -> Result<BTreeMap<(String, String), Instance>, String> {
-    // A restricted certificate may not see all projects.
+    // A restricted certificate may not read all projects.
     let listed = match caller.get("/1.0/instances?recursion=1&all-projects=true").await {
         Ok(listed) => listed,
         Err(_) => caller.get(&format!("/1.0/instances?recursion=1&project={project}")).await?,
@@ -187,7 +187,7 @@ async fn instances(caller: &Caller, project: &str) -> Result<BTreeMap<(String, S
     Ok(found)
 }
 
-/// Bytes of LXD's sizes: a number, or one with a unit of 1000 or 1024.
+/// Parses LXD's sizes into bytes: a number, optionally with a unit of 1000 or 1024.
 fn size(text: &str) -> Option<i64> {
     let text = text.trim();
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -12,14 +12,14 @@ use super::{
 use crate::ledger::Effect;
 use crate::version::Change;
 
-/// Parameters that are no constraints: no form of MAAS minds them.
+/// Parameters that are not constraints and are always accepted.
 pub const OPTIONS: &[&str] =
     &["op", "agent_name", "comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd", "dry_run", "verbose"];
 
 /// A parsed request.
 #[derive(Clone, Debug, Default)]
 pub struct AllocateRequest {
-    /// All parameters as they came, without `op`: MAAS repeats them in its refusal.
+    /// All parameters as received, without `op`: MAAS repeats them in its refusal.
     pub data: Vec<(String, String)>,
     pub agent_name: String,
     pub comment: Option<String>,
@@ -29,7 +29,7 @@ pub struct AllocateRequest {
 }
 
 impl Model {
-    /// Returns the machine, which is the user's unless it was a dry run.
+    /// Returns the machine, which belongs to the user unless it was a dry run.
     pub fn allocate(&mut self, user: i64, request: &AllocateRequest) -> Outcome<String> {
         let mut check = FormCheck::default();
         let known = |key: &str| ["name", "system_id"].contains(&key) || OPTIONS.contains(&key);
@@ -97,7 +97,7 @@ impl Model {
                 "not_subnets" => ids(&wanted.not_subnets),
                 "vlans" => ids(&wanted.vlans),
                 "not_vlans" => ids(&wanted.not_vlans),
-                // MAAS has made a truth value of it by then.
+                // MAAS has converted it to a boolean by then.
                 "deployment_target" => wanted.ephemeral.map(|memory| if memory { "True" } else { "False" }.to_owned()),
                 "tags" => {
                     let mut values = parameters.list(key);
@@ -131,8 +131,8 @@ impl Model {
             .min_by(|a, b| a.cost().total_cmp(&b.cost()).then(a.id.cmp(&b.id)))
     }
 
-    /// Composes a VM for a request that no machine matches. Zone, tags and the pod words are matched against the VM
-    /// hosts; name, pool and subnets are not looked at.
+    /// Composes a VM for a request that no machine matches. Zone, tags and the pod constraints are matched against the
+    /// VM hosts; name, pool and subnets are ignored.
     fn compose_for(&mut self, user: i64, wanted: &Wanted) -> Option<String> {
         #[allow(clippy::cast_possible_truncation)]
         let (cores, memory) = (

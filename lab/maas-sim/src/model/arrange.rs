@@ -1,4 +1,4 @@
-//! Puts the model into a state that statements describe.
+//! Puts the model into the state that statements describe.
 
 use std::net::IpAddr;
 
@@ -13,11 +13,11 @@ use super::{
     },
 };
 
-/// A sentence about a statement that makes no sense.
+/// Why a statement is invalid.
 pub type Nonsense = String;
 
 impl Model {
-    /// Applies one statement about the model. Returns the ids of what it is about.
+    /// Applies one statement to the model. Returns the ids of the affected objects.
     pub fn arrange(&mut self, statement: &Statement) -> Result<Value, Nonsense> {
         match statement {
             Statement::User(state) => self.arrange_user(state),
@@ -92,7 +92,7 @@ impl Model {
         }
     }
 
-    /// Everything under way ends, as if enough time had passed. Time limits are not reached by that.
+    /// Completes all work in progress, as if enough time had passed. This triggers no timeouts.
     pub fn settle(&mut self) {
         for _ in 0..1_000_000u32 {
             let Some(at) = self.queue.next_work_at() else { break };
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// Everything under way for one machine ends; time passes for the others as well.
+    /// Completes all work in progress for one machine; time passes for the others as well.
     pub fn settle_machine(&mut self, system_id: &str) {
         for _ in 0..1000u32 {
             let Some(at) = self.queue.last_for(system_id) else { break };
@@ -378,7 +378,7 @@ impl Model {
     }
 }
 
-/// A number: the fixed one, or the next.
+/// An id: the fixed one, or the next.
 pub(super) fn new_id(db: &mut Db, table: Table, fixed: Option<i64>) -> i64 {
     match fixed {
         Some(id) => {
@@ -421,7 +421,7 @@ fn arrange_named(db: &mut Db, table: Table, state: &NamedState) -> Result<i64, N
     Ok(id)
 }
 
-/// A VLAN as a fabric gets it.
+/// A VLAN as created with a fabric.
 pub fn new_vlan(id: i64, fabric: i64, vid: i64, name: &str) -> Vlan {
     Vlan { id, fabric, vid, name: name.to_owned(), mtu: 1500, dhcp_on: false, space: None }
 }
@@ -444,7 +444,7 @@ pub fn new_subnet(id: i64, cidr: super::net::Cidr, vlan: i64) -> Subnet {
     }
 }
 
-/// An address, or a sentence.
+/// Parses an address, or returns why it is invalid.
 pub(super) fn parse_ip(text: &str) -> Result<IpAddr, Nonsense> {
     text.parse().map_err(|_| format!("'{text}' is not an address"))
 }

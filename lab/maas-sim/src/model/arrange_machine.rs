@@ -230,7 +230,7 @@ impl Model {
         Ok(())
     }
 
-    /// Puts a machine into a state as if it had come there by itself, whatever the state machine says.
+    /// Puts a machine into a status as if it had reached it by itself, whatever the state machine allows.
     pub fn force_status(&mut self, system_id: &str, status: Status) {
         self.new_work(system_id);
         if let Some(body) = self.world.bodies.get_mut(system_id) {
@@ -311,7 +311,7 @@ impl Model {
         if installed {
             self.assign_auto_addresses(system_id);
         } else if !matches!(status, Status::Releasing | Status::DiskErasing | Status::ReleasingFailed) {
-            // On the way out a machine keeps the addresses that it had.
+            // A machine that is being released keeps its addresses.
             self.drop_acquired_bridges_unless(system_id, status == Status::Allocated);
             self.free_auto_addresses(system_id);
         }

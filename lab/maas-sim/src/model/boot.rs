@@ -13,7 +13,7 @@ use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::version::{Change, Version};
 
 impl Image {
-    /// An image of Ubuntu as the region synchronises it.
+    /// A synced Ubuntu image.
     pub fn synced(id: i64, series: &str, title: &str, version: &str) -> Self {
         Self {
             id,
@@ -32,7 +32,7 @@ impl Image {
         }
     }
 
-    /// The kernel that it comes with.
+    /// Its default kernel.
     pub fn kernel(&self) -> String {
         let number = match self.series.as_str() {
             "bionic" => "18.04",
@@ -44,7 +44,7 @@ impl Image {
     }
 }
 
-/// What an upload says about an image.
+/// The parameters of an image upload.
 #[derive(Clone, Debug, Default)]
 pub struct Upload {
     pub name: Option<String>,
@@ -57,7 +57,7 @@ pub struct Upload {
 }
 
 impl Model {
-    /// What machines may be: what there are images of Ubuntu for, whatever their kernels.
+    /// The possible architectures of machines: those with Ubuntu images, whatever their kernels.
     pub fn usable_architectures(&self) -> Vec<String> {
         let of = |image: &Image| format!("{}/generic", image.architecture.split('/').next().unwrap_or_default());
         let mut all: Vec<String> = self.db.images.values().filter(|image| !image.uploaded).map(of).collect();
@@ -117,7 +117,7 @@ impl Model {
     }
 }
 
-/// Names of all settings, in MAAS's order: its refusal lists them.
+/// The names of all settings, in MAAS's order: its refusal lists them.
 pub fn setting_names(version: Version) -> Vec<&'static str> {
     let more = version.has(Change::MoreSettings);
     SETTING_NAMES
@@ -129,7 +129,7 @@ pub fn setting_names(version: Version) -> Vec<&'static str> {
         .collect()
 }
 
-/// Settings that came later, each after the one that it follows in the list.
+/// Settings that were added later, each after the one that it follows in the list.
 const NEWER_SETTINGS: &[(&str, &str)] = &[
     ("ntp_external_only", "allow_only_trusted_transfers"),
     ("active_discovery_interval", "default_boot_interface_link_type"),
@@ -202,7 +202,7 @@ const SETTING_NAMES: &[&str] = &[
     "auto_vlan_creation",
 ];
 
-/// Settings of a fresh installation that somebody may ask for.
+/// The settings of a fresh installation.
 pub fn default_settings(version: Version) -> BTreeMap<String, Value> {
     let series = if version.has(Change::NobleByDefault) { "noble" } else { "jammy" };
     [

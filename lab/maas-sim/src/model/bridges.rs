@@ -7,7 +7,7 @@ use super::{
 };
 use crate::ledger::{Effect, MachineChange};
 
-/// How a bridge is set up.
+/// The options of a bridge.
 #[derive(Clone, Debug)]
 pub struct BridgeOptions {
     pub kind: String,
@@ -22,8 +22,8 @@ impl Default for BridgeOptions {
 }
 
 impl Model {
-    /// `op=create_bridge`. While Allocated it takes the parent's links over and goes on release; while Ready it is
-    /// permanent and the parent's links are lost.
+    /// `op=create_bridge`. On an Allocated machine the bridge takes over the parent's links and is removed on release;
+    /// on a Ready one it is permanent and the parent's links are lost.
     pub fn create_bridge(
         &mut self,
         system_id: &str,
@@ -89,7 +89,7 @@ impl Model {
         Ok(self.put_bridge(system_id, name, parent_id, mac, options, acquired))
     }
 
-    /// Whether something is built on an interface.
+    /// Whether another interface is built on an interface.
     pub fn is_in_bridge_or_bond(&self, system_id: &str, nic: i64) -> bool {
         self.db.machines.get(system_id).is_some_and(|machine| {
             machine.interfaces.iter().any(|other| {
@@ -136,7 +136,7 @@ impl Model {
         id
     }
 
-    /// `bridge_all` of allocate and deploy: a bridge on every NIC that has a subnet and none yet.
+    /// `bridge_all` of allocate and deploy: creates a bridge on every NIC that has a subnet but no bridge.
     pub fn bridge_all(&mut self, system_id: &str, options: &BridgeOptions) {
         let Some(machine) = self.db.machines.get(system_id) else { return };
         let candidates: Vec<(i64, String)> = machine
@@ -154,7 +154,7 @@ impl Model {
         }
     }
 
-    /// On release acquired bridges go, and their links return to the NIC.
+    /// On release acquired bridges are removed, and their links return to the NIC.
     pub fn drop_acquired_bridges(&mut self, system_id: &str) {
         let Some(machine) = self.db.machines.get(system_id) else { return };
         let bridges: Vec<(i64, Option<i64>, Vec<i64>)> = machine

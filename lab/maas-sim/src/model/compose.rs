@@ -30,10 +30,10 @@ pub struct ComposeRequest {
     pub dynamic: bool,
 }
 
-/// A disk as a constraint asks for it.
+/// A disk in a storage constraint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedDisk {
-    /// Its label; the first disk is the root disk whatever it is called.
+    /// Its label; the first disk is the root disk, whatever its label.
     pub label: Option<String>,
     /// Bytes.
     pub size: i64,
@@ -86,7 +86,7 @@ fn parse_disk(item: &str) -> Option<WantedDisk> {
     Some(WantedDisk { label: label.map(str::to_owned), size, tags })
 }
 
-/// What the form of a request says.
+/// The validated request.
 struct Checked {
     cores: Option<i64>,
     memory: i64,
@@ -102,7 +102,7 @@ struct WantedNic {
     ip: Option<IpAddr>,
 }
 
-/// What a made-up LXD runs.
+/// The architecture of a simulated LXD.
 const ARCHITECTURE: &str = "amd64/generic";
 /// MHz.
 const MIN_CPU_SPEED: i64 = 300;
@@ -111,7 +111,7 @@ const DEFAULT_MEMORY: i64 = 2048;
 const DEFAULT_DISK: i64 = 8_000_000_000;
 
 impl Model {
-    /// Makes a VM on a host and a machine for it. Returns the machine.
+    /// Composes a VM on a host and creates a machine for it. Returns the machine.
     pub fn compose(&mut self, id: i64, user: i64, request: &ComposeRequest) -> Outcome<String> {
         let Some(host) = self.db.vm_hosts.get(&id).cloned() else { return Err(Refusal::NotFound("Pod")) };
         if !host.discovered() {
@@ -120,7 +120,7 @@ impl Model {
         let checked = self.check_compose(&host, request)?;
         let asked = checked.cores.unwrap_or(1);
         let memory = checked.memory;
-        // Whatever is pinned, the cores that are asked for are counted.
+        // The requested cores are counted even if cores are pinned.
         check_over_commit(&host, asked, memory)?;
         let pinned = i64::try_from(request.pinned_cores.len()).unwrap_or(0);
         let cores = if pinned > 0 { pinned } else { asked };
@@ -190,12 +190,12 @@ impl Model {
         if request.skip_commissioning {
             self.partition_boot_disk(system_id);
             if let Some(machine) = self.db.machines.get_mut(system_id) {
-                // No event: the first one that such a machine has is somebody's allocate.
+                // No event: the first event of such a machine is an allocate.
                 machine.status = Status::Ready;
             }
             self.steal(system_id);
         } else {
-            // As for adopted VMs: without an image to boot the machine stays New.
+            // As for adopted VMs: without a boot image the machine stays New.
             let _ = self.commission(system_id, user, true);
         }
     }
@@ -254,7 +254,7 @@ impl Model {
         Ok(Checked { cores, memory: memory.unwrap_or(DEFAULT_MEMORY), zone, pool, domain })
     }
 
-    /// Subnets that a host can put a VM on.
+    /// Subnets that a VM on a host can be on.
     fn reachable_subnets(&self, host: i64) -> Vec<&Subnet> {
         let named = self.lxd_of(host).map(|lxd| lxd.networks.clone()).unwrap_or_default();
         if named.is_empty() {
@@ -295,8 +295,8 @@ impl Model {
         }
     }
 
-    /// An address that a VM is to have, with its subnet. MAAS expects neither nonsense nor an address that it does not
-    /// know the subnet of.
+    /// The requested address of a VM, with its subnet. MAAS handles neither an invalid address nor one in an unknown
+    /// subnet.
     fn pinned_address(&self, text: &str) -> Outcome<(IpAddr, i64)> {
         let nonsense = |_| Refusal::crash(format!("failed to detect a valid IP address from '{text}'"));
         let ip: IpAddr = text.parse().map_err(nonsense)?;
@@ -308,7 +308,7 @@ impl Model {
     }
 }
 
-/// Whether a host has room, by its ratios.
+/// Whether a host has capacity, by its over-commit ratios.
 fn check_over_commit(host: &VmHost, cores: i64, memory: i64) -> Outcome<()> {
     let (used_cores, used_memory, _) = used(host);
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
@@ -331,7 +331,7 @@ fn check_over_commit(host: &VmHost, cores: i64, memory: i64) -> Outcome<()> {
     Ok(())
 }
 
-/// Each disk goes to the storage pool that a tag names, else to the default one; an unknown tag is ignored.
+/// Each disk is placed in the storage pool that a tag names, or else in the default one; an unknown tag is ignored.
 fn place_disks(host: &VmHost, text: Option<&str>) -> Outcome<Vec<(i64, String)>> {
     let wanted = match text.filter(|text| !text.is_empty()) {
         Some(text) => parse_storage(text).unwrap_or_default(),

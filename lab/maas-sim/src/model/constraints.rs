@@ -1,8 +1,8 @@
-//! What constraints of `op=allocate` and filters of lists have in common: names that must exist, and a little language.
+//! Shared by constraints of `op=allocate` and list filters: names that must exist, and a small constraint language.
 
 use super::{Model, refusal::FormCheck};
 
-/// What may be asked of an interface, and the opposite of it with "not_" before.
+/// The possible constraints of an interface, and their negation with the prefix "not_".
 pub(super) const INTERFACE_KEYS: &[&str] = &[
     "id",
     "not_id",
@@ -36,7 +36,7 @@ pub(super) const INTERFACE_KEYS: &[&str] = &[
 /// A label with its keys and values.
 type Labelled<'a> = (&'a str, Vec<(&'a str, &'a str)>);
 
-/// What "label:key=value,…;…" says, or what is wrong with it, in MAAS's words.
+/// Parses "label:key=value,…;…", or returns MAAS's error message.
 pub(super) fn parse_labelled(text: &str) -> Result<Vec<Labelled<'_>>, String> {
     let mut all: Vec<Labelled<'_>> = Vec::new();
     for constraint in text.split(';') {
@@ -91,7 +91,7 @@ impl Model {
         }
     }
 
-    /// Tags must exist; one that is only excluded need not, and is not asked about here.
+    /// Tags must exist; a tag that is only excluded need not, and is not checked here.
     pub fn check_tags(&self, names: &[String], check: &mut FormCheck) {
         let missing = missing(names, |name| self.db.tags.contains_key(name));
         if !missing.is_empty() {

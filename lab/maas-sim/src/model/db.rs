@@ -1,4 +1,4 @@
-//! MAAS's half of the model: what its database holds, and so what a backup holds.
+//! MAAS's half of the model: the content of its database, and thus of a backup.
 
 use std::{
     borrow::Cow,
@@ -88,7 +88,7 @@ pub struct Subnet {
     pub description: String,
 }
 
-/// A range of addresses that is reserved or given out by DHCP.
+/// A reserved or dynamic address range.
 #[derive(Clone, Debug)]
 pub struct IpRange {
     pub id: i64,
@@ -109,9 +109,9 @@ pub struct Address {
     pub subnet: Option<i64>,
     pub user: Option<i64>,
     pub created: Timestamp,
-    /// Machine and interface that it is on.
+    /// The machine and interface that it is on.
     pub on: Option<(String, i64)>,
-    /// MAC of a device that nobody manages (`ipaddresses op=reserve mac=`), with the id of its interface.
+    /// MAC of an unmanaged device (`ipaddresses op=reserve mac=`), with the id of its interface.
     pub unknown_mac: Option<(i64, String)>,
 }
 
@@ -125,7 +125,7 @@ pub struct Tag {
     pub kernel_opts: String,
 }
 
-/// A name in a domain, with the addresses that it points to.
+/// A name in a domain, with its addresses.
 #[derive(Clone, Debug)]
 pub struct DnsResource {
     pub id: i64,
@@ -137,7 +137,7 @@ pub struct DnsResource {
     pub records: Vec<Record>,
 }
 
-/// Any other record of a name.
+/// Any other DNS record of a name.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub id: i64,
@@ -183,13 +183,13 @@ pub struct Interface {
     pub vlan: Option<i64>,
     pub parents: Vec<i64>,
     pub tags: Vec<String>,
-    /// Ids of its addresses, links and observed ones, in order of making.
+    /// Ids of its addresses, both links and observed ones, in order of creation.
     pub addresses: Vec<i64>,
-    /// A bridge made while Allocated: goes on release.
+    /// A bridge created while Allocated: removed on release.
     pub acquired: bool,
-    /// Made by a request: MAAS knows its parameters. One that was found on a host has none.
+    /// Created by a request: MAAS knows its parameters. An interface that was discovered on a host has none.
     pub has_params: bool,
-    /// Parameters besides those of a bridge: the MTU, those of a bond.
+    /// Parameters other than those of a bridge: the MTU, those of a bond.
     pub params: BTreeMap<String, serde_json::Value>,
     pub bridge_stp: bool,
     pub bridge_fd: i64,
@@ -219,7 +219,7 @@ pub struct Disk {
     pub partitions: Vec<Partition>,
 }
 
-/// Where a machine that is a VM lives.
+/// The location of a machine that is a VM.
 #[derive(Clone, Debug)]
 pub struct VmRef {
     pub vm_host: i64,
@@ -237,7 +237,7 @@ pub struct Machine {
     pub zone: i64,
     pub pool: i64,
     pub status: Status,
-    /// Where rescue mode and testing go back to.
+    /// The status to return to after rescue mode and testing.
     pub previous_status: Status,
     pub owner: Option<i64>,
     pub agent_name: String,
@@ -270,29 +270,30 @@ pub struct Machine {
     pub testing_set: Option<i64>,
     pub installation_set: Option<i64>,
     pub enable_kernel_crash_dump: bool,
-    /// The file systems that it was allocated with exist: from the allocation until a release begins.
+    /// The file systems of its allocation exist: from the allocation until a release begins.
     pub acquired_filesystems: bool,
     pub interfaces: Vec<Interface>,
     pub boot_interface: Option<i64>,
     pub gateway_link: Option<i64>,
     pub disks: Vec<Disk>,
     pub vm: Option<VmRef>,
-    /// Composed by an allocate: goes on release.
+    /// Composed by an allocate: deleted on release.
     pub dynamic: bool,
-    /// What is known of its hardware comes from an LXD daemon on it.
+    /// Its hardware information comes from an LXD daemon on it.
     pub described_by_lxd: bool,
     /// Deployed as a VM host (`register_vmhost`, `install_kvm`).
     pub becomes_vm_host: bool,
-    /// When the state fails by itself. `None` in a state that takes time is one of the half states of a crash.
+    /// When the status times out. `None` in a transitional status is one of the inconsistent states after a crash.
     pub status_expires: Option<Timestamp>,
-    /// Raised by whatever ends or replaces the work under way, so that what is due for older work is forgotten.
+    /// Incremented by whatever ends or replaces the work in progress, so that scheduled steps of older work are
+    /// ignored.
     pub work: u64,
 }
 
 /// A device: a node that MAAS does not manage.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// What it has in common with a machine.
+    /// The properties that it shares with a machine.
     pub node: Machine,
     pub parent: Option<String>,
 }
@@ -329,7 +330,7 @@ pub struct VmHost {
     pub project: String,
     pub certificate: String,
     pub key: String,
-    /// The trust password, forgotten as soon as the daemon trusts the certificate.
+    /// The trust password, deleted as soon as the daemon trusts the certificate.
     pub password: Option<String>,
     pub zone: i64,
     pub pool: i64,
@@ -338,10 +339,10 @@ pub struct VmHost {
     pub memory_ratio: f64,
     pub macvlan_mode: Option<String>,
     pub default_storage_pool: Option<String>,
-    /// Empty until MAAS has talked to it.
+    /// Empty until MAAS has reached it.
     pub version: String,
     pub storage_pools: Vec<StoragePool>,
-    /// Cores and MiB; filled some seconds after the discovery.
+    /// Cores and MiB; set some seconds after the discovery.
     pub cores: i64,
     pub memory: i64,
     pub host: Option<String>,
@@ -368,7 +369,6 @@ pub struct Event {
     pub created: Timestamp,
 }
 
-/// The database.
 #[derive(Clone, Debug, Default)]
 pub struct Db {
     pub sequences: Sequences,
@@ -382,9 +382,9 @@ pub struct Db {
     pub subnets: BTreeMap<i64, Subnet>,
     pub ranges: BTreeMap<i64, IpRange>,
     pub addresses: BTreeMap<i64, Address>,
-    /// Which row holds an address. Two rows never hold the same one, an observed one apart.
+    /// The row of each address. No two rows have the same address, except observed ones.
     pub taken: BTreeMap<IpAddr, i64>,
-    /// Addresses that machines were only seen with.
+    /// Addresses that were only observed on machines.
     pub observed: BTreeSet<IpAddr>,
     pub tags: BTreeMap<String, Tag>,
     pub dns: BTreeMap<i64, DnsResource>,
@@ -392,11 +392,11 @@ pub struct Db {
     pub racks: Vec<Rack>,
     pub settings: BTreeMap<String, serde_json::Value>,
     pub machines: BTreeMap<String, Machine>,
-    /// Which machine has a host name; kept by `Model::rename`, `add_row` and `remove_machine`.
+    /// The machine with a host name; maintained by `Model::rename`, `add_row` and `remove_machine`.
     pub by_hostname: BTreeMap<String, String>,
     pub devices: BTreeMap<String, Device>,
     pub vm_hosts: BTreeMap<i64, VmHost>,
     pub events: Vec<Event>,
-    /// What MAAS keeps and nothing here depends on, by kind and number.
+    /// What MAAS stores and nothing here depends on, by kind and id.
     pub records: BTreeMap<(RecordKind, i64), Row>,
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
-/// Parameters of `op=deploy` that the model looks at.
+/// Parameters of `op=deploy` that the model uses.
 #[derive(Clone, Debug, Default)]
 pub struct DeployRequest {
     pub distro_series: Option<String>,
@@ -22,7 +22,7 @@ pub struct DeployRequest {
     pub vm_host: bool,
     pub install_rackd: bool,
     pub bridge_all: Option<super::bridges::BridgeOptions>,
-    /// As it was sent: base64.
+    /// As sent: base64.
     pub user_data: Option<String>,
 }
 
@@ -74,11 +74,11 @@ impl Model {
         Ok(())
     }
 
-    /// What the machine is to become is looked at before the state that it is in.
+    /// What the machine is deployed as is checked before its status.
     fn check_purpose(&self, user: i64, request: &DeployRequest) -> Outcome<()> {
         let admin = self.db.users.get(&user).is_some_and(|user| user.admin);
         if request.install_rackd && !admin {
-            // Only read in source.
+            // From MAAS's source, not recorded.
             return Err(Refusal::text(403, "Only administrators can deploy MAAS racks"));
         }
         if request.vm_host && !admin {
@@ -94,7 +94,7 @@ impl Model {
         Ok(())
     }
 
-    /// The part that `op=power_on` of an Allocated machine has in common with a deployment.
+    /// The steps that `op=power_on` of an Allocated machine shares with a deployment.
     pub(super) fn begin_deploying(&mut self, system_id: &str, known_on: bool) {
         self.set_status(system_id, Status::Deploying);
         self.new_work(system_id);
@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// How long a deployment may last.
+    /// The time limit of a deployment.
     pub(super) fn deploy_limit(&self) -> f64 {
         let times = if self.version.has(Change::LongDeployments) { 2.0 } else { 1.0 };
         times * self.durations.node_timeout
@@ -127,7 +127,7 @@ impl Model {
         self.db.machines.get(system_id).is_some_and(|machine| machine.power_type == "manual")
     }
 
-    /// Somebody presses the button of a machine without a BMC.
+    /// Someone presses the power button of a machine without a BMC.
     fn manual_power(&mut self, system_id: &str, on: bool, then: Then) {
         let Some(machine) = self.db.machines.get(system_id) else { return };
         let work = machine.work;
@@ -136,7 +136,7 @@ impl Model {
         self.later(self.durations.power, super::due::Due::PowerEnd { machine, work, action, then, failure: None });
     }
 
-    /// Operating system and series for the words of a request; the default of the server for none.
+    /// Operating system and series of a request; without one, the server's default.
     fn resolve_series(&self, asked: Option<&str>) -> Outcome<(String, String)> {
         let default = self.db.settings.get("default_distro_series").and_then(|v| v.as_str()).unwrap_or("jammy");
         let asked = asked.filter(|series| !series.is_empty());
@@ -201,7 +201,7 @@ impl Model {
             .map_or_else(|| "ga-22.04".to_owned(), super::db::Image::kernel)
     }
 
-    /// Whether machines can boot an image: from the racks, or where the region serves images from the region.
+    /// Whether machines can boot an image: from the racks, or from the region in versions where it serves images.
     fn is_served(&self, osystem: &str, series: &str) -> bool {
         let in_region = self.version.has(Change::ImagesInRegion);
         let mut images = self.db.images.values().filter(|image| image.osystem == osystem && image.series == series);
@@ -209,7 +209,7 @@ impl Model {
     }
 
     fn check_deployable(&self, osystem: &str, series: &str, architecture: &str) -> Outcome<()> {
-        // An image without a kernel of its own boots with that of the ephemeral system.
+        // An image without its own kernel boots with that of the ephemeral system.
         if osystem != "ubuntu" && self.version.has(Change::ImagesInRegion) {
             self.check_can_boot(architecture)?;
         }
@@ -217,7 +217,7 @@ impl Model {
             return Ok(());
         }
         Err(Refusal::bad_request(if self.version.has(Change::ImagesInRegion) {
-            // Only read in source: what is recorded is refused before it comes to this.
+            // From MAAS's source, not recorded: recorded cases are refused earlier.
             format!("Deployment operating system {osystem}/{series} is unavailable for {architecture}.")
         } else {
             format!("Deployment operating system {osystem} {series} is unavailable.")
@@ -238,7 +238,7 @@ impl Model {
         }))
     }
 
-    /// What has to be there before a machine is booted for MAAS's own purposes.
+    /// What is required before a machine is booted for MAAS's own purposes.
     fn check_boot(&self, system_id: &str) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         self.check_can_boot(&machine.architecture)?;
@@ -248,7 +248,7 @@ impl Model {
         Ok(())
     }
 
-    /// `op=commission`, and what happens to new and discovered machines.
+    /// `op=commission`, also used for new and discovered machines.
     pub fn commission(&mut self, system_id: &str, user: i64, test: bool) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         if !machine.status.may_become(Status::Commissioning) {
@@ -377,7 +377,7 @@ impl Model {
     }
 }
 
-/// Series by number, as 3.6 and later accept them.
+/// Series by version number, as 3.6 and later accept them.
 fn series_alias(series: &str) -> &str {
     match series {
         "20.04" | "ubuntu/20.04" => "focal",

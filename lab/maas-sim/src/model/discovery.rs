@@ -1,4 +1,4 @@
-//! What MAAS takes over from an LXD daemon: the host's figures, its machine, its VMs.
+//! What MAAS reads from an LXD daemon: the host's resources, its machine, its VMs.
 
 use super::{
     Model, Status,
@@ -19,7 +19,7 @@ impl Model {
         Some(system_id)
     }
 
-    /// Talks to the daemon of a host and takes over what it says, or says why it cannot.
+    /// Connects to the daemon of a host and reads its state, or returns why it cannot.
     pub fn discover(&mut self, id: i64, user: i64, certificate_given: bool) -> Result<(), String> {
         if !self.rack_connected() {
             return Err("Unable to start the VM host discovery process. No rack controllers connected.".to_owned());
@@ -79,7 +79,7 @@ impl Model {
         }
     }
 
-    /// The machine under the daemon becomes Deployed with the daemon's operating system, whatever it was.
+    /// The daemon's machine becomes Deployed with the daemon's operating system, whatever its status was.
     fn find_host_machine(&mut self, id: i64, user: i64, lxd: &Lxd) {
         let known = self.db.vm_hosts.get(&id).and_then(|host| host.host.clone());
         let by_name = lxd.host.as_ref().and_then(|text| self.machine_named(text).ok());
@@ -132,7 +132,7 @@ impl Model {
         }
     }
 
-    /// NICs that the daemon does not list go. A made-up daemon without a list knows those that are in use.
+    /// NICs that the daemon does not list are deleted. A simulated daemon without a list knows those in use.
     fn drop_nics_unknown_to(&mut self, system_id: &str, lxd: &Lxd) {
         let Some(machine) = self.db.machines.get(system_id) else { return };
         let has_subnet =
@@ -159,7 +159,8 @@ impl Model {
         }
     }
 
-    /// VMs that MAAS does not know become machines and are commissioned at once; machines whose VM is gone, go.
+    /// VMs that MAAS does not know become machines and are commissioned at once; machines whose VM no longer exists are
+    /// deleted.
     fn sync_instances(&mut self, id: i64, user: i64, lxd: &Lxd) {
         let Some(host) = self.db.vm_hosts.get(&id).cloned() else { return };
         let gone: Vec<String> = host
@@ -205,7 +206,7 @@ impl Model {
         self.db.vm_hosts.get(&id).is_some_and(|host| host.vms.iter().any(|vm| vm.project == project && vm.name == name))
     }
 
-    /// Notes an instance on a host. Returns the number of the VM.
+    /// Records an instance on a host. Returns the id of the VM.
     pub fn note_vm(&mut self, id: i64, project: &str, name: &str, instance: &Instance, machine: Option<String>) -> i64 {
         let vm_id = self.db.sequences.take(Table::Vm);
         let vm = VirtualMachine {
@@ -248,7 +249,7 @@ impl Model {
             machine.power_state = if instance.running { PowerState::On } else { PowerState::Off };
         }
         self.effect(Effect::machine(&system_id, MachineChange::Adopted));
-        // A failure would only mean that there is no image to boot: the machine then stays New, as in MAAS.
+        // A failure only means that there is no boot image: the machine then stays New, as in MAAS.
         let _ = self.commission(&system_id, user, true);
     }
 

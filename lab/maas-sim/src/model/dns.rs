@@ -1,4 +1,4 @@
-//! Names: resources with addresses, and other records.
+//! DNS: resources with addresses, and other records.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -16,7 +16,7 @@ pub struct DnsRequest {
     pub name: Option<String>,
     pub domain: Option<String>,
     pub address_ttl: Option<String>,
-    /// Separated by spaces; `None`: not given.
+    /// Separated by spaces; `None` if not given.
     pub ip_addresses: Option<String>,
 }
 
@@ -27,19 +27,19 @@ impl Model {
         self.db.domains.values().find(|domain| Some(domain.id) == id || domain.name == text)
     }
 
-    /// Name and domain of a full name, as MAAS takes it apart: a domain's own name is its "@".
+    /// Name and domain of a full name, split as MAAS does: a domain's own name is its "@".
     pub fn split_fqdn(&self, fqdn: &str) -> Outcome<(String, i64)> {
         let domain = |name: &str| self.db.domains.values().find(|known| known.name == name).map(|known| known.id);
         if let Some(id) = domain(fqdn) {
             return Ok(("@".to_owned(), id));
         }
-        // MAAS does not expect that its pattern does not fit.
+        // MAAS does not handle a name that does not match its pattern.
         let (label, rest) =
             separate(fqdn).ok_or_else(|| Refusal::crash("cannot unpack non-iterable NoneType object"))?;
         domain(rest).map(|id| (label.to_owned(), id)).ok_or(Refusal::NotFound("Domain"))
     }
 
-    /// Name and domain of a name that may come without a domain.
+    /// Name and domain of a name that may have no domain.
     pub fn split_fqdn_or_default(&self, name: &str) -> Outcome<(String, i64)> {
         let Some((label, domain)) = name.split_once('.').filter(|(label, _)| !label.is_empty()) else {
             return Ok((name.to_owned(), DEFAULT_DOMAIN));
@@ -48,7 +48,7 @@ impl Model {
         Ok((label.to_owned(), known.id))
     }
 
-    /// The resource of a name.
+    /// The resource with a name.
     pub fn dns_by_name(&self, name: &str, domain: i64) -> Option<&DnsResource> {
         self.db.dns.values().find(|dns| dns.domain == domain && dns.name == name)
     }
@@ -59,7 +59,7 @@ impl Model {
         if dns.name == "@" { domain.to_owned() } else { format!("{}.{domain}", dns.name) }
     }
 
-    /// The name and the domain of a request; `fqdn` counts only where neither is given.
+    /// The name and domain of a request; `fqdn` is used only if neither is given.
     pub fn resolve_dns_name(&self, request: &DnsRequest) -> Outcome<(Option<String>, Option<i64>)> {
         if request.name.is_none() && request.domain.is_none() {
             return match request.fqdn.as_deref() {
@@ -75,7 +75,7 @@ impl Model {
         Ok((request.name.clone(), domain))
     }
 
-    /// A name and a domain that must be there.
+    /// A required name and domain.
     fn required_dns_name(&self, request: &DnsRequest, check: &mut FormCheck) -> Outcome<(String, i64)> {
         let (name, domain) = self.resolve_dns_name(request)?;
         let name = check.require("name", name.as_deref()).unwrap_or_default().to_owned();
@@ -110,14 +110,14 @@ impl Model {
         Ok(id)
     }
 
-    /// `PUT dnsresources/{id}/`: the addresses are replaced as a whole; those dropped stay reserved.
+    /// `PUT dnsresources/{id}/`: the addresses are replaced as a whole; removed ones stay reserved.
     pub fn update_dns(&mut self, user: i64, id: i64, request: &DnsRequest) -> Outcome<()> {
         let (name, domain) = self.resolve_dns_name(request)?;
         let dns = self.db.dns.get(&id).ok_or(Refusal::NotFound("DNSResource"))?;
         let mut check = FormCheck::default();
         let ttl = Self::read_address_ttl(request, &mut check);
         let name = name.filter(|name| !name.is_empty());
-        // What has addresses must have a name for them, and none that is another name's.
+        // A resource with addresses needs a name that no other resource has.
         if !dns.addresses.is_empty() {
             let name = name.as_deref().unwrap_or(&dns.name);
             if !matches!(name, "@" | "*") && !is_label(name) {
@@ -145,7 +145,7 @@ impl Model {
         Ok(())
     }
 
-    /// Rows for addresses: one that a machine has is bound, not copied; others become reserved for the user.
+    /// Rows for addresses: an address of a machine is bound, not copied; others become reserved for the user.
     pub fn address_rows(&mut self, user: i64, ips: &[IpAddr]) -> BTreeSet<i64> {
         let mut rows = BTreeSet::new();
         for ip in ips {
@@ -163,7 +163,7 @@ impl Model {
         rows
     }
 
-    /// A name for a reserved address, made if it does not exist.
+    /// A name for a reserved address, created if it does not exist.
     pub fn attach_name(&mut self, name: &str, domain: i64, address: i64) {
         let existing = self.dns_by_name(name, domain).map(|dns| dns.id);
         let id = existing.unwrap_or_else(|| self.db.sequences.take(Table::Dns));
@@ -223,7 +223,7 @@ impl Model {
         Ok((id, record_id))
     }
 
-    /// `DELETE domains/{id}/`: a domain in use makes MAAS fall over its own foreign keys.
+    /// `DELETE domains/{id}/`: deleting a domain in use violates a foreign key in MAAS.
     pub fn delete_domain(&mut self, id: i64) -> Outcome<()> {
         if !self.db.domains.contains_key(&id) {
             return Err(Refusal::NotFound("Domain"));
@@ -264,7 +264,7 @@ impl Model {
         Ok(())
     }
 
-    /// Number of names in a domain that have addresses or records.
+    /// The number of names in a domain that have addresses or records.
     pub fn record_count(&self, domain: i64) -> i64 {
         let names = self.db.dns.values().filter(|dns| dns.domain == domain);
         let count: usize = names.map(|dns| dns.records.len() + usize::from(!dns.addresses.is_empty())).sum();
@@ -272,16 +272,16 @@ impl Model {
     }
 }
 
-/// The longest time that a name server may keep an address.
+/// The maximum TTL of an address.
 const MAX_ADDRESS_TTL: i64 = (1 << 31) - 1;
 
-/// Letters, digits and hyphens, the last only inside.
+/// Letters, digits and hyphens; hyphens only inside.
 fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
     (1..=64).contains(&text.len()) && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// The longest label at the beginning, whatever character comes after it, and a domain.
+/// The longest label at the beginning, whatever character follows it, and a domain.
 fn separate(fqdn: &str) -> Option<(&str, &str)> {
     let ends: Vec<usize> = fqdn.char_indices().map(|(at, _)| at).skip(1).collect();
     ends.into_iter().rev().find_map(|end| {
@@ -292,10 +292,10 @@ fn separate(fqdn: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Types of records, in alphabetical order; MAAS lists them in any.
+/// Record types, in alphabetical order; MAAS lists them in any order.
 const RRTYPES: &[&str] = &["CNAME", "MX", "NS", "SRV", "SSHFP", "TXT"];
 
-/// What is wrong with the right-hand side of a record. Only read in source.
+/// Validates the data of a record. From MAAS's source, not recorded.
 pub fn check_record(rrtype: &str, rrdata: &str) -> Outcome<()> {
     if !RRTYPES.contains(&rrtype) {
         return Err(Refusal::field("rrtype", format!("{rrtype} is not one of {}.", RRTYPES.join(" "))));
@@ -324,7 +324,7 @@ pub fn check_record(rrtype: &str, rrdata: &str) -> Outcome<()> {
     Err(Refusal::field("__all__", format!("Invalid {rrtype}: Should be '{example}'.{range}")))
 }
 
-/// Addresses separated by spaces. MAAS falls over anything else.
+/// Addresses separated by spaces. MAAS fails on anything else.
 pub fn parse_ips(text: &str) -> Outcome<Vec<IpAddr>> {
     text.split_whitespace()
         .map(|word| {

@@ -1,4 +1,4 @@
-//! What happens later: a queue by time, and what is done when its moment comes.
+//! Scheduled work: a queue by time, and what happens when a task is due.
 
 use std::collections::BTreeMap;
 
@@ -14,74 +14,74 @@ use super::{
 use crate::ledger::Effect;
 use crate::version::Change;
 
-/// Something that is due at some moment.
+/// A task that is due at some time.
 #[derive(Clone, Debug)]
 pub enum Due {
     /// The background work of a request starts a power action.
     PowerStart { machine: String, work: u64, action: PowerAction, then: Then },
-    /// A power action ends, well or not.
+    /// A power action ends, successfully or not.
     PowerEnd { machine: String, work: u64, action: PowerAction, then: Then, failure: Option<PowerFailure> },
-    /// The machine itself has finished something.
+    /// The machine itself has completed something.
     Finish { machine: String, work: u64, what: Work },
-    /// Testing that follows commissioning.
+    /// Testing after commissioning.
     TestAfterCommission { machine: String, work: u64 },
-    /// A state lasted too long.
+    /// A status timed out.
     Expire { machine: String, work: u64, status: Status },
-    /// The machine turned itself off. MAAS does not know that before it asks the BMC.
+    /// The machine powered itself off. MAAS does not know that before it queries the BMC.
     PoweredItselfOff { machine: String, work: u64 },
-    /// MAAS asks the BMC.
+    /// MAAS queries the BMC.
     PowerPolled { machine: String },
     /// A VM host's totals are known.
     VmHostTotals { vm_host: i64 },
     /// A dynamic VM is deleted after its release.
     RemoveDynamic { machine: String, work: u64 },
-    /// MAAS looks at what a machine has reported.
+    /// MAAS processes a machine's report.
     Report { machine: String, report: Box<StatusReport> },
-    /// A request whose client has given up is carried out after all. The number is the simulator's.
+    /// A request whose client has given up is executed after all. The number is the simulator's.
     LateRequest { number: u64 },
 }
 
-/// The queue. Things for the same moment happen in the order of planning.
+/// The queue. Tasks for the same time run in the order of scheduling.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     entries: BTreeMap<(Timestamp, u64), Due>,
     planned: u64,
-    /// Late requests that have come due, for the simulator to carry out.
+    /// Late requests that are due, for the simulator to execute.
     pub late: Vec<u64>,
 }
 
 impl Queue {
-    /// Plans something.
+    /// Schedules a task.
     pub fn push(&mut self, at: Timestamp, due: Due) {
         self.planned += 1;
         self.entries.insert((at, self.planned), due);
     }
 
-    /// Takes the first thing that is due by `until`.
+    /// Takes the first task that is due by `until`.
     pub fn pop_due(&mut self, until: Timestamp) -> Option<(Timestamp, Due)> {
         let key = *self.entries.keys().next().filter(|(at, _)| *at <= until)?;
         self.entries.remove(&key).map(|due| (key.0, due))
     }
 
-    /// When the next thing is due that is not a mere time limit.
+    /// When the next task is due, except timeouts.
     pub fn next_work_at(&self) -> Option<Timestamp> {
         let is_work = |due: &Due| !matches!(due, Due::Expire { .. } | Due::PowerPolled { .. });
         self.entries.iter().find(|(_, due)| is_work(due)).map(|((at, _), _)| *at)
     }
 
-    /// Takes every look at the power of a machine that is still to come.
+    /// Takes all scheduled power queries.
     pub fn take_polls(&mut self) -> Vec<Due> {
         let polls = self.entries.iter().filter(|(_, due)| matches!(due, Due::PowerPolled { .. }));
         let keys: Vec<_> = polls.map(|(key, _)| *key).collect();
         keys.iter().filter_map(|key| self.entries.remove(key)).collect()
     }
 
-    /// When the last thing is due for one machine, time limits apart.
+    /// When the last task for one machine is due, except timeouts.
     pub fn last_for(&self, system_id: &str) -> Option<Timestamp> {
         self.entries.iter().rev().find(|(_, due)| due.is_work_of(system_id)).map(|((at, _), _)| *at)
     }
 
-    /// Forgets everything about machines and VM hosts: the process that would have done it is gone.
+    /// Drops the tasks of machines and VM hosts: the process that would have run them is gone.
     pub fn forget(&mut self, keep: impl Fn(&Due) -> bool) {
         self.entries.retain(|_, due| keep(due));
     }
@@ -105,7 +105,7 @@ impl Due {
     }
 }
 
-/// Scripts of a commissioning, in the order of the log.
+/// The commissioning scripts, in the order of the log.
 pub const COMMISSIONING_SCRIPTS: &[&str] = &[
     "20-maas-01-install-lldpd",
     "20-maas-02-dhcp-unconfigured-ifaces",
@@ -123,7 +123,7 @@ pub const COMMISSIONING_SCRIPTS: &[&str] = &[
 ];
 
 impl Model {
-    /// Carries out one thing that is due.
+    /// Runs one task that is due.
     pub fn happen(&mut self, due: Due) {
         match due {
             Due::PowerStart { machine, work, action, then } => self.power_starts(&machine, work, action, then),
@@ -172,12 +172,12 @@ impl Model {
         }
     }
 
-    /// Whether the machine is still at the work that something was planned for.
+    /// Whether the machine is still at the work that a task was scheduled for.
     pub fn is_current(&self, system_id: &str, work: u64) -> bool {
         self.db.machines.get(system_id).is_some_and(|machine| machine.work == work)
     }
 
-    /// Changes the state and writes the DEBUG event, unless the state machine forbids it.
+    /// Changes the status and logs the DEBUG event, unless the state machine forbids it.
     pub fn set_status(&mut self, system_id: &str, next: Status) -> bool {
         let Some(machine) = self.db.machines.get_mut(system_id) else { return false };
         let before = machine.status;
@@ -189,7 +189,7 @@ impl Model {
         }
         machine.status = next;
         machine.status_expires = None;
-        // Whichever way it came there, from rescue mode or tests too, it is nobody's then.
+        // However it got there, also from rescue mode or tests, it then has no owner.
         if matches!(next, Status::Ready | Status::New | Status::Broken) {
             machine.owner = None;
             machine.annotations.clear();
@@ -204,7 +204,7 @@ impl Model {
         true
     }
 
-    /// Starts new work on a machine: what was planned for older work is forgotten.
+    /// Starts new work on a machine: tasks of older work are ignored.
     pub fn new_work(&mut self, system_id: &str) -> u64 {
         match self.db.machines.get_mut(system_id) {
             Some(machine) => {
@@ -215,7 +215,7 @@ impl Model {
         }
     }
 
-    /// Sets the time limit of the current state.
+    /// Sets the timeout of the current status.
     pub fn limit_status(&mut self, system_id: &str, after: f64) {
         let at = self.after(after);
         if let Some(machine) = self.db.machines.get_mut(system_id) {
@@ -225,7 +225,7 @@ impl Model {
         }
     }
 
-    /// The machine has failed at what it was doing.
+    /// The machine's current work has failed.
     pub fn mark_failed(&mut self, system_id: &str, why: &str) {
         let Some(failed) = self.db.machines.get(system_id).and_then(|machine| machine.status.failed()) else { return };
         if failed == Status::FailedCommissioning {
@@ -252,12 +252,12 @@ impl Model {
         found.is_some()
     }
 
-    /// Whether a planned failure of this work is waiting, taking it.
+    /// Takes a scheduled failure of this work, if there is one.
     pub(super) fn fails(&mut self, system_id: &str, what: Work) -> bool {
         self.take_failure(system_id, what)
     }
 
-    /// Nothing goes on in a VM whose host is off; what MAAS waits for times out.
+    /// Nothing runs in a VM whose host is off; MAAS's work on it times out.
     fn is_on_dead_host(&self, system_id: &str) -> bool {
         let host = self.vm_place(system_id).and_then(|(host, ..)| self.db.vm_hosts.get(&host));
         host.and_then(|host| host.host.as_deref()).is_some_and(|machine| !self.real_power(machine))
@@ -341,7 +341,7 @@ impl Model {
         }
     }
 
-    /// End of commissioning or testing: nobody's, and it turns itself off.
+    /// The end of commissioning or testing: the machine has no owner, and powers itself off.
     fn becomes_ready(&mut self, system_id: &str, event: &'static str) {
         self.event(system_id, Level::Info, event, "");
         self.set_status(system_id, Status::Ready);
@@ -358,7 +358,7 @@ impl Model {
         let Some(machine) = self.db.machines.get_mut(system_id) else { return };
         machine.netboot = machine.ephemeral_deploy;
         if machine.becomes_vm_host {
-            // The fetch of the user data does not end such a deployment, but it takes over the agent name.
+            // Fetching the user data does not end such a deployment, but it changes the agent name.
             "maas-kvm-pod".clone_into(&mut machine.agent_name);
             machine.netboot = false;
             return;
@@ -402,7 +402,7 @@ impl Model {
         self.new_work(system_id);
     }
 
-    /// Somebody else was waiting for this machine to become Ready.
+    /// Another user was waiting for this machine to become Ready.
     pub fn steal(&mut self, system_id: &str) {
         let is_vm = self.db.machines.get(system_id).is_some_and(|machine| machine.vm.is_some());
         let thief = self.world.bodies.get_mut(system_id).and_then(|body| body.stolen_by.take());

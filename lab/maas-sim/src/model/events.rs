@@ -1,4 +1,4 @@
-//! The event log: what is written, and how it is asked.
+//! The event log and its queries.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use super::{
 };
 
 impl Model {
-    /// Writes an event about a machine. The last one of level INFO or above is the machine's `status_message`.
+    /// Logs an event of a machine. The last one of level INFO or above is the machine's `status_message`.
     pub fn event(&mut self, system_id: &str, level: Level, kind: &'static str, description: &str) {
         self.log(system_id, level, Cow::Borrowed(kind), description.to_owned(), "unknown");
     }
 
-    /// Writes the DEBUG event of a user's action: "(alice) - comment".
+    /// Logs the DEBUG event of a user's action: "(alice) - comment".
     pub fn user_event(&mut self, system_id: &str, kind: &'static str, user: i64, comment: Option<&str>) {
         let name = self.user_name(Some(user)).to_owned();
         let description = match comment {
@@ -24,7 +24,7 @@ impl Model {
         self.log(system_id, Level::Debug, Cow::Borrowed(kind), description, &name);
     }
 
-    /// Writes any event.
+    /// Logs any event.
     pub fn log(&mut self, node: &str, level: Level, kind: Cow<'static, str>, description: String, username: &str) {
         let id = self.db.sequences.take(Table::Event);
         let mut hostname = String::new();
@@ -50,7 +50,7 @@ impl Model {
     }
 }
 
-/// A question to the event log.
+/// A query of the event log.
 #[derive(Debug, Default)]
 pub struct EventQuery {
     /// Machines by system id; empty means all.
@@ -67,19 +67,19 @@ pub struct EventQuery {
     pub pools: Vec<String>,
     /// Machines by agent name.
     pub agent_name: Option<String>,
-    /// Who did it.
+    /// The user who caused it.
     pub owner: Option<String>,
-    /// Lowest level.
+    /// The minimum level.
     pub level: Option<String>,
-    /// How many at most.
+    /// The maximum number.
     pub limit: Option<String>,
-    /// Only newer than this id, oldest first when cut.
+    /// Only newer than this id; the oldest first if truncated.
     pub after: Option<String>,
     /// Only older than this id.
     pub before: Option<String>,
 }
 
-/// A page of events, newest first, with what its neighbours' addresses are made from.
+/// A page of events, newest first, with the cursors of the neighbouring pages.
 #[derive(Debug)]
 pub struct EventPage {
     /// Positions in the log.
@@ -94,7 +94,7 @@ const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: i64 = 1000;
 
 impl Model {
-    /// Answers `op=query` for a user who is an administrator or not.
+    /// Answers `op=query` for a user, administrator or not.
     pub fn query_events(&self, query: &EventQuery, user: i64) -> Outcome<EventPage> {
         let number = |name: &str, value: &Option<String>| -> Outcome<Option<i64>> {
             match value.as_deref() {
@@ -135,7 +135,7 @@ impl Model {
         let wanted = |event: &Event| self.event_matches(query, event, level, admin, user);
         let events = &self.db.events;
         let mut rows: Vec<usize> = if let Some(after) = after {
-            // The oldest above the cursor, so that a reader who pages on misses nothing.
+            // The oldest above the cursor, so that a reader that pages forward misses nothing.
             let start = events.partition_point(|event| event.id <= after);
             let mut rows: Vec<usize> = (start..events.len()).filter(|row| wanted(&events[*row])).take(limit).collect();
             rows.reverse();
@@ -155,7 +155,7 @@ impl Model {
     }
 
     fn event_matches(&self, query: &EventQuery, event: &Event, level: Level, admin: bool, user: i64) -> bool {
-        // AUDIT is a log of its own.
+        // AUDIT is a separate log.
         let level_fits = if level == Level::Audit { event.level == level } else { event.level >= level };
         if !level_fits {
             return false;
@@ -167,7 +167,7 @@ impl Model {
             return false;
         }
         let machine = self.db.machines.get(&event.node);
-        // Events of a node that was deleted stay in the database, and only the audit log shows them.
+        // Events of a deleted node stay in the database, and only the audit log shows them.
         let is_there = machine.is_some() || self.db.racks.iter().any(|rack| rack.system_id == event.node);
         if !is_there && level != Level::Audit {
             return false;

@@ -34,7 +34,7 @@ impl Interface {
 impl Model {
     /// An interface of a machine by id or name.
     pub fn find_interface(&self, system_id: &str, text: &str) -> Outcome<&Interface> {
-        // Of a node that is not there nothing else is said than of an interface.
+        // For a missing node the error is the same as for a missing interface.
         let machine = self.node(system_id).map_err(|_| Refusal::NotFound("Interface"))?;
         let by_id = text.parse::<i64>().ok();
         machine
@@ -54,10 +54,10 @@ impl Model {
         self.node_mut(system_id)?.interfaces.iter_mut().find(|nic| nic.id == id).ok_or(Refusal::NotFound("Interface"))
     }
 
-    /// The 409 of a change in the wrong state.
+    /// The 409 of a change in the wrong status.
     pub fn check_interface_state(&self, system_id: &str, operation: &str) -> Outcome<()> {
         let status = self.node(system_id)?.status;
-        // Those of a device may always be changed.
+        // Those of a device can always be changed.
         if self.interfaces_changeable(status) || self.db.devices.contains_key(system_id) {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl Model {
         Err(Refusal::conflict(format!("Cannot {operation} interface because the machine is not {allowed}.")))
     }
 
-    /// Puts a row on an interface.
+    /// Attaches a row to an interface.
     pub fn attach_address(&mut self, system_id: &str, nic: i64, address: i64) {
         if let Some(row) = self.db.addresses.get_mut(&address) {
             row.on = Some((system_id.to_owned(), nic));
@@ -79,7 +79,7 @@ impl Model {
         }
     }
 
-    /// Takes a row off an interface, without deleting it.
+    /// Detaches a row from an interface without deleting it.
     pub fn detach_address(&mut self, system_id: &str, nic: i64, address: i64) {
         if let Ok(nic) = self.interface_mut(system_id, nic) {
             nic.addresses.retain(|id| *id != address);
@@ -89,7 +89,7 @@ impl Model {
         }
     }
 
-    /// Takes a row off an interface for good; a default gateway that it led to is forgotten.
+    /// Removes a row from an interface; a default gateway through it is cleared.
     pub fn remove_link(&mut self, system_id: &str, nic: i64, address: i64) {
         self.detach_address(system_id, nic, address);
         self.drop_address(address);
@@ -98,7 +98,7 @@ impl Model {
         }
     }
 
-    /// Ids of an interface's links, observed addresses apart.
+    /// Ids of an interface's links, without observed addresses.
     pub fn links_of(&self, nic: &Interface) -> Vec<i64> {
         nic.addresses
             .iter()
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// Before commissioning: links and partitions go. Those of a VM, which MAAS made itself, stay.
+    /// Before commissioning: removes links and partitions. Those of a VM, which MAAS created itself, stay.
     pub fn clear_configuration(&mut self, system_id: &str) {
         let Some(machine) = self.db.machines.get_mut(system_id).filter(|machine| machine.vm.is_none()) else { return };
         machine.disks.iter_mut().for_each(|disk| disk.partitions.clear());
@@ -133,7 +133,7 @@ impl Model {
         self.attach_address(system_id, nic, id);
     }
 
-    /// The link that an interface has by itself: AUTO on the first subnet of its VLAN, else link_up.
+    /// The default link of an interface: AUTO on the first subnet of its VLAN, else link_up.
     pub fn add_default_link(&mut self, system_id: &str, nic: i64) {
         let Ok(interface) = self.interface(system_id, nic) else { return };
         let Some(vlan) = interface.vlan else { return };
@@ -146,7 +146,7 @@ impl Model {
         }
     }
 
-    /// `op=disconnect`: no links, no VLAN.
+    /// `op=disconnect`: removes links and VLAN.
     pub fn disconnect(&mut self, system_id: &str, nic: i64) -> Outcome<()> {
         let all = self.interface(system_id, nic)?.addresses.clone();
         for id in all {
@@ -156,7 +156,7 @@ impl Model {
         Ok(())
     }
 
-    /// Bridges and the like go, and NICs get the link that they have by themselves.
+    /// Removes bridges and the like, and gives NICs their default link.
     pub fn restore_networking(&mut self, system_id: &str) -> Outcome<()> {
         let built = |nic: &&Interface| nic.kind != InterfaceKind::Physical;
         while let Some(id) = self.node(system_id)?.interfaces.iter().find(built).map(|nic| nic.id) {
@@ -180,7 +180,8 @@ impl Model {
         }
     }
 
-    /// `DELETE` of an interface: what is built on it goes too, and a bridge's parent is left without any link.
+    /// `DELETE` of an interface: interfaces built on it are deleted too, and a bridge's parent is left without any
+    /// link.
     pub fn delete_interface(&mut self, system_id: &str, nic: i64) -> Outcome<()> {
         let children: Vec<i64> = self
             .node(system_id)?

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::config::Durations;
 
-/// The file. Its lists hold the objects of ARRANGE.md.
+/// The file. Its lists contain the objects of ARRANGE.md.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inventory {
@@ -36,17 +36,15 @@ pub struct Inventory {
 /// An inventory that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
-    /// Not YAML of that shape.
+    /// Not YAML of that structure.
     #[error("the inventory cannot be read: {0}")]
     Yaml(String),
-    /// An entry that makes no sense.
+    /// An invalid entry.
     #[error("entry {index} of '{list}' in the inventory: {reason}")]
     Entry {
-        /// Which list.
         list: &'static str,
-        /// Which entry, from 0.
+        /// The index of the entry, from 0.
         index: usize,
-        /// What is wrong.
         reason: String,
     },
 }
@@ -77,7 +75,7 @@ impl Inventory {
         take!(ip_ranges, Statement::IpRange);
         take!(images, Statement::Image);
         take!(tags, Statement::Tag);
-        // A VM needs its host, and a host the machine that it runs on.
+        // A VM needs its host, and a host needs its machine.
         let machines = self.machines.iter().cloned().enumerate();
         let machines = machines.map(|(index, state)| ("machines", index, Statement::Machine(Box::new(state))));
         let (vms, metal): (Vec<_>, Vec<_>) =
@@ -104,8 +102,8 @@ impl Model {
     }
 }
 
-/// Writes an inventory of `machines` machines: three zones, three pools, a subnet that is wide enough, every tenth
-/// machine an LXD host with a daemon of its own.
+/// Writes an inventory of `machines` machines: three zones, three pools, a subnet that is large enough, every tenth
+/// machine an LXD host with its own daemon.
 pub fn generate(machines: usize) -> String {
     use std::fmt::Write as _;
 

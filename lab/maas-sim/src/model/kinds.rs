@@ -1,6 +1,6 @@
-//! Small closed sets of words and numbers in MAAS's database.
+//! Small enumerations of MAAS's database.
 
-/// Why an address is taken; the numbers are MAAS's.
+/// Why an address is in use; the numbers are MAAS's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocType {
     Auto = 0,
@@ -23,7 +23,7 @@ impl AllocType {
     }
 }
 
-/// What MAAS believes about power.
+/// The power state that MAAS assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerState {
     On,
@@ -33,7 +33,7 @@ pub enum PowerState {
 }
 
 impl PowerState {
-    /// The word in the JSON.
+    /// The name in the JSON.
     pub fn word(self) -> &'static str {
         match self {
             PowerState::On => "on",
@@ -43,13 +43,12 @@ impl PowerState {
         }
     }
 
-    /// By that word.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::On, Self::Off, Self::Unknown, Self::Error].into_iter().find(|state| state.word() == word)
     }
 }
 
-/// State of a set of scripts; the numbers are MAAS's.
+/// The status of a script set; the numbers are MAAS's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptStatus {
     Unknown = -1,
@@ -59,7 +58,7 @@ pub enum ScriptStatus {
 }
 
 impl ScriptStatus {
-    /// The word in the JSON.
+    /// The name in the JSON.
     pub fn name(self) -> &'static str {
         match self {
             ScriptStatus::Unknown => "Unknown",
@@ -80,7 +79,7 @@ pub enum InterfaceKind {
 }
 
 impl InterfaceKind {
-    /// The word in the JSON.
+    /// The name in the JSON.
     pub fn word(self) -> &'static str {
         match self {
             InterfaceKind::Physical => "physical",
@@ -90,13 +89,12 @@ impl InterfaceKind {
         }
     }
 
-    /// By that word.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Physical, Self::Bridge, Self::Bond, Self::Vlan].into_iter().find(|kind| kind.word() == word)
     }
 }
 
-/// Levels of events, in order of gravity.
+/// Event levels, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Audit = 0,
@@ -108,7 +106,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The word in the JSON.
+    /// The name in the JSON.
     pub fn word(self) -> &'static str {
         match self {
             Level::Audit => "AUDIT",
@@ -120,7 +118,6 @@ impl Level {
         }
     }
 
-    /// By that word.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Audit, Self::Debug, Self::Info, Self::Warning, Self::Error, Self::Critical]
             .into_iter()

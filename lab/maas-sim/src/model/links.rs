@@ -1,4 +1,4 @@
-//! Links of interfaces to subnets, and the gateways that they lead to.
+//! Links of interfaces to subnets, and their gateways.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ pub struct LinkRequest {
 }
 
 impl Model {
-    /// A subnet as MAAS writes it in its sentences.
+    /// A subnet as MAAS writes it in its messages.
     fn subnet_words(&self, subnet: &Subnet) -> String {
         let vid = self.db.vlans.get(&subnet.vlan).map_or(0, |vlan| vlan.vid);
         format!("{}:{}(vid={vid})", subnet.name, subnet.cidr)
@@ -33,7 +33,7 @@ impl Model {
     pub fn link_subnet(&mut self, system_id: &str, nic: i64, request: &LinkRequest) -> Outcome<()> {
         let mut check = FormCheck::default();
         let mode = request.mode.as_deref().unwrap_or_default().to_lowercase();
-        // A device has its own address, and MAAS only notes it.
+        // A device configures its own address; MAAS only records it.
         let modes = if self.db.devices.contains_key(system_id) { &["static"] } else { MODES };
         if check.require("mode", Some(&mode)).is_some() {
             check.choice("mode", &mode, modes);
@@ -53,7 +53,7 @@ impl Model {
             }
         }
         check.done()?;
-        // An address is only looked at where it is used.
+        // An address is only checked where it is used.
         let mut ip = ip.filter(|_| mode == "static");
         if ip.is_some_and(|ip| self.is_taken(ip)) {
             return Err(Refusal::text(404, "IP address is already in use."));
@@ -82,7 +82,7 @@ impl Model {
         Ok(())
     }
 
-    /// The subnet must be one of the interface's VLAN, unless that is unknown or force is used.
+    /// The subnet must be on the interface's VLAN, unless that is unknown or force is used.
     fn subnet_to_link(
         &self,
         system_id: &str,
@@ -129,7 +129,7 @@ impl Model {
                 }
             }
             "link_up" if !force => {
-                // What was observed counts as well, as soon as it has an address.
+                // Observed links count as well, as soon as they have an address.
                 let idle = |alloc| matches!(alloc, AllocType::Sticky | AllocType::Discovered);
                 if rows.iter().any(|row| !(idle(row.alloc) && row.ip.is_none())) {
                     check.add(
@@ -154,7 +154,7 @@ impl Model {
         }
     }
 
-    /// Only read in source.
+    /// From MAAS's source, not recorded.
     fn check_default_gateway(&self, mode: &str, subnet: Option<i64>, check: &mut FormCheck) {
         let field = "default_gateway";
         let subnet = subnet.and_then(|id| self.db.subnets.get(&id));
@@ -172,7 +172,8 @@ impl Model {
         }
     }
 
-    /// A link_up gives way to anything; AUTO, DHCP and STATIC do not stand beside one another, STATIC ones apart.
+    /// Any new link replaces a link_up. Links of different modes exclude each other; only several STATIC ones may
+    /// coexist.
     fn make_room_for_link(&mut self, system_id: &str, nic: i64, mode: &str, force: bool) -> Outcome<()> {
         for id in self.links_of(self.interface(system_id, nic)?) {
             let keep = match (mode, self.db.addresses.get(&id).map(|row| row.alloc)) {
@@ -187,7 +188,7 @@ impl Model {
         Ok(())
     }
 
-    /// `op=unlink_subnet`. An interface whose last link goes is left with link_up.
+    /// `op=unlink_subnet`. An interface without any other link is left with link_up.
     pub fn unlink_subnet(&mut self, system_id: &str, nic: i64, id: Option<&str>) -> Outcome<()> {
         let choices = self.interface(system_id, nic)?.addresses.clone();
         let link = choose_link("id", id, &choices)?.ok_or_else(|| Refusal::required("id"))?;
@@ -201,7 +202,7 @@ impl Model {
         Ok(())
     }
 
-    /// `op=set_default_gateway`: of the links whose subnets have a gateway.
+    /// `op=set_default_gateway`: among the links whose subnets have a gateway.
     pub fn set_default_gateway(&mut self, system_id: &str, nic: i64, link: Option<&str>) -> Outcome<()> {
         let gateway = |id: &i64| {
             let subnet = self.db.addresses.get(id)?.subnet?;
@@ -221,7 +222,7 @@ impl Model {
     }
 }
 
-/// Without a link, there must be no more than one gateway of a family. Only read in source.
+/// Without a link, at most one gateway per address family is allowed. From MAAS's source, not recorded.
 fn check_one_gateway(mut gateways: Vec<IpAddr>) -> Outcome<()> {
     gateways.sort_unstable();
     gateways.dedup();

@@ -1,4 +1,4 @@
-//! Machines: making, changing, seeing, owning.
+//! Machines: creation, updates, permissions, ownership.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ pub enum Permission {
     Edit,
     Lock,
     Admin,
-    /// What only administrators see, also of a locked machine.
+    /// What only administrators may read, also of a locked machine.
     AdminRead,
 }
 
 impl Machine {
-    /// An empty machine, as MAAS makes it before it knows anything.
+    /// An empty machine, as MAAS creates it before it knows anything.
     pub fn empty(id: i64, system_id: &str, hostname: &str) -> Self {
         Self {
             id,
@@ -91,7 +91,7 @@ impl Machine {
         bytes / 1_000_000.0
     }
 
-    /// What MAAS orders by when several machines match: the cheapest goes first.
+    /// How MAAS orders matching machines: the cheapest first.
     pub fn cost(&self) -> f64 {
         #[allow(clippy::cast_precision_loss)]
         let (cores, memory) = (self.cpu_count as f64, self.memory as f64);
@@ -105,7 +105,7 @@ pub fn is_mac(text: &str) -> bool {
     pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(|c| c.is_ascii_hexdigit()))
 }
 
-/// What is wrong with a host name, in MAAS's words.
+/// What is wrong with a host name, as MAAS's message.
 pub fn hostname_error(name: &str) -> Option<String> {
     let label = name.split('.').next().unwrap_or_default();
     if name.chars().count() <= LONGEST_NAME && label.contains('_') {
@@ -117,7 +117,7 @@ pub fn hostname_error(name: &str) -> Option<String> {
 const LONGEST_NAME: usize = 255;
 const LONGEST_LABEL: usize = 63;
 
-/// What is wrong with the first wrong label of a name.
+/// What is wrong with the first invalid label of a name.
 pub fn dns_name_error(name: &str) -> Option<String> {
     if name.chars().count() > LONGEST_NAME {
         return Some(format!("Hostname is too long.  Maximum allowed is {LONGEST_NAME} characters."));
@@ -151,13 +151,13 @@ impl Model {
         }
     }
 
-    /// The machine if the user may do that with it: 404 before 403.
+    /// The machine if the user has that permission: 404 before 403.
     pub fn machine_for(&self, system_id: &str, user: i64, permission: Permission) -> Outcome<&Machine> {
         let machine = self.machine(system_id)?;
         if self.may(user, machine, permission) { Ok(machine) } else { Err(Refusal::Forbidden) }
     }
 
-    /// Takes a machine for a user.
+    /// Allocates a machine to a user.
     pub fn acquire(&mut self, system_id: &str, user: i64, agent_name: &str, comment: Option<&str>) {
         self.user_event(system_id, "User acquiring node", user, comment);
         if let Some(machine) = self.db.machines.get_mut(system_id) {
@@ -183,14 +183,13 @@ impl Model {
         system_id
     }
 
-    /// Puts a machine into the database and into the rack.
+    /// Adds a machine to the database and to the hardware.
     pub fn add_row(&mut self, machine: Machine) {
         self.db.by_hostname.insert(machine.hostname.clone(), machine.system_id.clone());
         self.world.bodies.insert(machine.system_id.clone(), Body::default());
         self.db.machines.insert(machine.system_id.clone(), machine);
     }
 
-    /// Gives a machine another host name.
     pub fn rename(&mut self, system_id: &str, hostname: &str) {
         let Some(machine) = self.db.machines.get_mut(system_id) else { return };
         let old = std::mem::replace(&mut machine.hostname, hostname.to_owned());
@@ -211,7 +210,7 @@ impl Model {
         self.machine_with_mac(mac).or_else(device)
     }
 
-    /// Commissioning has looked at the machine: hardware, links, an observed address.
+    /// Commissioning has inventoried the machine: hardware, links, an observed address.
     pub fn learn_hardware(&mut self, system_id: &str) {
         let place = self.vm_place(system_id);
         let instance = place.and_then(|(host, project, name)| {
@@ -257,7 +256,7 @@ impl Model {
         }
     }
 
-    /// MAAS saw the machine with an address from a dynamic range while it was commissioned.
+    /// MAAS observed the machine with an address from a dynamic range while it was commissioned.
     fn observe_address(&mut self, system_id: &str, nic: i64) {
         let Ok(interface) = self.interface(system_id, nic) else { return };
         let seen = interface
@@ -321,7 +320,7 @@ impl Model {
         disk.partitions.push(Partition { id, efi: false, size: rest.max(0) });
     }
 
-    /// `op=set_workload_annotations` and `op=set_owner_data`: only by the owner; "" takes a key away.
+    /// `op=set_workload_annotations` and `op=set_owner_data`: only by the owner; "" removes a key.
     pub fn annotate(&mut self, system_id: &str, user: i64, pairs: &[(String, String)]) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         if machine.owner != Some(user) {
@@ -355,7 +354,7 @@ impl Model {
     /// `op=lock` and `op=unlock`.
     pub fn set_locked(&mut self, system_id: &str, user: i64, locked: bool, comment: Option<&str>) -> Outcome<()> {
         let machine = self.machine(system_id)?;
-        // Only read in source, all three.
+        // From MAAS's source, not recorded, all three.
         if locked == machine.locked {
             let is = if locked { "already" } else { "not" };
             return Err(Refusal::conflict(format!("Machine is {is} locked")));
@@ -370,14 +369,14 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a machine is in a state in which it may be commissioned, as MAAS lists them for that action.
+    /// Whether a machine's status allows commissioning, by MAAS's list for that action.
     pub fn can_commission(&self, system_id: &str) -> Outcome<bool> {
         use Status as S;
         let status = self.machine(system_id)?.status;
         Ok(matches!(status, S::New | S::FailedCommissioning | S::Ready | S::Broken))
     }
 
-    /// `op=override_failed_testing`. Only read in source.
+    /// `op=override_failed_testing`. From MAAS's source, not recorded.
     pub fn override_failed_testing(&mut self, system_id: &str, user: i64, comment: Option<&str>) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         if machine.status != Status::FailedTesting {
@@ -391,7 +390,7 @@ impl Model {
         Ok(())
     }
 
-    /// `op=accept`: a new machine is commissioned, one that has got so far is left out of the answer.
+    /// `op=accept`: a new machine is commissioned; one that is past that is omitted from the answer.
     pub fn accept(&mut self, system_id: &str, user: i64) -> Outcome<bool> {
         let status = self.machine(system_id)?.status;
         match status {
@@ -411,7 +410,7 @@ impl Model {
         of_machine || devices.any(|node| node.hostname == hostname && Some(node.system_id.as_str()) != except)
     }
 
-    /// Somebody pulled the plug.
+    /// Someone pulled the plug.
     pub fn lose_power(&mut self, system_id: &str) {
         self.set_real_power(system_id, false);
         if !self.version.has(crate::version::Change::TemporalPower) {

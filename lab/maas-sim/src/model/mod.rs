@@ -1,4 +1,4 @@
-//! The model: MAAS's database, the world outside, a clock that is passed in, and the rules. No input or output happens here.
+//! The model: MAAS's database, the world outside, a clock that is passed in, and the rules. It does no input or output.
 
 pub mod allocate;
 pub mod arrange;
@@ -53,45 +53,40 @@ use crate::{
     version::{Change, Version},
 };
 
-/// What operations of the model answer.
+/// The result of the model's operations.
 pub type Outcome<T> = Result<T, Refusal>;
 
-/// Everything.
 #[derive(Debug)]
 pub struct Model {
-    /// The clock.
     pub now: Timestamp,
-    /// Which MAAS is played.
+    /// The simulated MAAS version.
     pub version: Version,
     /// How long things take.
     pub durations: Durations,
-    /// Where made-up ids and names come from.
+    /// The source of generated ids and names.
     pub rng: Rng,
-    /// The seed of everything.
     pub seed: u64,
-    /// MAAS's half.
+    /// MAAS's database.
     pub db: Db,
-    /// The other half.
+    /// The world outside MAAS.
     pub world: World,
-    /// What happens later.
+    /// Scheduled work.
     pub queue: Queue,
-    /// What real LXD daemons are to be told.
+    /// Commands for real LXD daemons.
     pub outbox: Vec<LxdCommand>,
     /// Machines boot: a deployment ends when its machine fetches the user data.
     pub boots: bool,
-    /// What the hardware of machines is to be told.
+    /// Orders for the hardware of machines.
     pub orders: Vec<Order>,
-    /// What the current request has changed, in words, for the ledger.
+    /// What the current request has changed, for the ledger.
     pub effects: Vec<Effect>,
-    /// Make up LXD daemons at unknown addresses.
+    /// Simulate LXD daemons at unknown addresses.
     pub invent_lxd: bool,
 }
 
-/// Id of the zone, of the pool and of the domain that are there from the start.
+/// The ids of the default zone, pool and domain.
 pub const DEFAULT_ZONE: i64 = 1;
-/// The default pool is number 0.
 pub const DEFAULT_POOL: i64 = 0;
-/// The default domain is number 0.
 pub const DEFAULT_DOMAIN: i64 = 0;
 
 impl Model {
@@ -177,9 +172,10 @@ impl Model {
         db.settings = boot::default_settings(config.version);
     }
 
-    /// Lets time pass until `until`: whatever is due happens, in order.
+    /// Advances the clock to `until` and runs all due tasks in order.
     pub fn run_until(&mut self, until: Timestamp) {
-        // A task may plan others; the bound only guards against a rule that plans itself for the same moment for ever.
+        // A task may schedule others; the bound only guards against one that reschedules itself for the same time
+        // forever.
         for _ in 0..10_000_000u32 {
             let Some((at, due)) = self.queue.pop_due(until) else { break };
             self.now = self.now.max(at);
@@ -188,19 +184,19 @@ impl Model {
         self.now = self.now.max(until);
     }
 
-    /// Plans something `after` seconds from now.
+    /// Schedules a task `after` seconds from now.
     pub fn later(&mut self, after: f64, due: due::Due) {
         let at = self.after(after);
         self.queue.push(at, due);
     }
 
-    /// The moment `after` seconds from now.
+    /// The time `after` seconds from now.
     pub fn after(&self, after: f64) -> Timestamp {
         let duration: SignedDuration = seconds(after);
         self.now.checked_add(duration).unwrap_or(self.now)
     }
 
-    /// Notes a change, for the ledger.
+    /// Records a change, for the ledger.
     pub fn effect(&mut self, what: Effect) {
         self.effects.push(what);
     }
@@ -227,7 +223,7 @@ impl Model {
         self.db.machines.get_mut(system_id).or(device).ok_or(Refusal::NotFound("Node"))
     }
 
-    /// All machines in the order of making, which is the order of every list.
+    /// All machines in order of creation, which is the order of every list.
     pub fn machines_in_order(&self) -> Vec<&Machine> {
         let mut machines: Vec<&Machine> = self.db.machines.values().collect();
         machines.sort_by_key(|machine| machine.id);

@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-/// A network with its length.
+/// A network with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cidr {
     base: IpAddr,
@@ -80,7 +80,7 @@ impl Cidr {
             && to_number(ip) & !host_mask(self.base, self.length) == to_number(self.base)
     }
 
-    /// Whether an address is in both.
+    /// Whether the networks overlap.
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.base) || other.contains(self.base)
     }
@@ -95,7 +95,7 @@ impl Cidr {
         from_number(to_number(self.base) | host_mask(self.base, self.length), self.is_v4())
     }
 
-    /// First and last address that a host can have, as numbers.
+    /// First and last usable host address, as numbers.
     pub fn host_range(self) -> (u128, u128) {
         let first = to_number(self.base);
         let last = first | host_mask(self.base, self.length);

@@ -1,4 +1,4 @@
-//! Subnets and addresses: who has which, and which is next.
+//! Subnets and addresses: assignments, and the next free address.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::version::Change;
 
-/// What `ipaddresses op=reserve` asks for.
+/// The parameters of `ipaddresses op=reserve`.
 #[derive(Clone, Debug, Default)]
 pub struct ReserveRequest {
     pub subnet: Option<String>,
@@ -22,7 +22,7 @@ pub struct ReserveRequest {
 }
 
 impl Model {
-    /// The first subnet that a word stands for.
+    /// The first subnet that a specifier matches.
     pub fn find_subnet(&self, text: &str) -> Option<&Subnet> {
         self.subnets_for(text).into_iter().next()
     }
@@ -39,12 +39,12 @@ impl Model {
         vlan.and_then(|vlan| self.db.fabrics.get(&vlan.fabric)).map_or("", |fabric| fabric.name.as_str())
     }
 
-    /// The narrowest subnet that holds an address.
+    /// The most specific subnet that contains an address.
     pub fn subnet_of(&self, ip: IpAddr) -> Option<&Subnet> {
         self.db.subnets.values().filter(|s| s.cidr.contains(ip)).max_by_key(|subnet| subnet.cidr.length())
     }
 
-    /// The dynamic range that holds an address.
+    /// The dynamic range that contains an address.
     pub fn dynamic_range_of(&self, ip: IpAddr) -> Option<&IpRange> {
         self.db.ranges.values().find(|range| {
             range.dynamic
@@ -54,12 +54,12 @@ impl Model {
         })
     }
 
-    /// Whether some row holds the address, one that was only observed apart.
+    /// Whether a row has the address, except observed ones.
     pub fn is_taken(&self, ip: IpAddr) -> bool {
         self.db.taken.contains_key(&ip)
     }
 
-    /// The next free address of a subnet: above its dynamic ranges first, then from the start.
+    /// The next free address of a subnet: first above its dynamic ranges, then from the start.
     pub fn next_free(&self, subnet: &Subnet) -> Option<IpAddr> {
         let (first, last) = subnet.cidr.host_range();
         let v4 = subnet.cidr.is_v4();
@@ -95,14 +95,14 @@ impl Model {
         above.and_then(|start| scan(start, last)).or_else(|| scan(first, last))
     }
 
-    /// Makes a row of the address table.
+    /// Creates a row of the address table.
     pub fn new_address(&mut self, alloc: AllocType, ip: Option<IpAddr>, subnet: Option<i64>, user: Option<i64>) -> i64 {
         let id = self.db.sequences.take(Table::Link);
         self.put_address(id, alloc, ip, subnet, user);
         id
     }
 
-    /// Makes a row with a fixed id.
+    /// Creates a row with a fixed id.
     pub fn put_address(
         &mut self,
         id: i64,
@@ -129,7 +129,7 @@ impl Model {
         }
     }
 
-    /// Gives a row another address, or none.
+    /// Changes the address of a row, or clears it.
     pub fn set_address_ip(&mut self, id: i64, ip: Option<IpAddr>) {
         let Some(row) = self.db.addresses.get_mut(&id) else { return };
         let old = std::mem::replace(&mut row.ip, ip);
@@ -146,7 +146,7 @@ impl Model {
         self.index_address(id, alloc, ip);
     }
 
-    /// Deletes a row; names that pointed to it lose it.
+    /// Deletes a row; names with this address lose it.
     pub fn drop_address(&mut self, id: i64) {
         self.set_address_ip(id, None);
         self.db.addresses.remove(&id);
@@ -155,7 +155,7 @@ impl Model {
         }
     }
 
-    /// A deploying machine gets an address on every AUTO link.
+    /// Assigns an address to every AUTO link of a deploying machine.
     pub fn assign_auto_addresses(&mut self, system_id: &str) {
         for id in self.link_ids(system_id) {
             let Some(row) = self.db.addresses.get(&id) else { continue };
@@ -169,7 +169,7 @@ impl Model {
         }
     }
 
-    /// The addresses of AUTO links are given back. The rows stay: a name bound to one follows the machine.
+    /// Releases the addresses of AUTO links. The rows stay: a name bound to one follows the machine.
     pub fn free_auto_addresses(&mut self, system_id: &str) {
         for id in self.link_ids(system_id) {
             if self.db.addresses.get(&id).is_some_and(|row| row.alloc == AllocType::Auto) {
@@ -185,7 +185,7 @@ impl Model {
         })
     }
 
-    /// Whether a machine could talk to MAAS after a deployment.
+    /// Whether a machine could reach MAAS after a deployment.
     pub fn check_network(&self, system_id: &str) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         let rows = || {
@@ -194,7 +194,7 @@ impl Model {
         if rows().any(|row| row.subnet.is_some() && is_link_with_subnet(row.alloc, row.ip)) {
             return Ok(());
         }
-        // An address that was only seen is enough for MAAS to look further.
+        // For MAAS's first check, an address that was only observed is enough.
         let words = if rows().any(|row| row.subnet.is_some()) {
             "Node has no address family in common with the server"
         } else {
@@ -203,13 +203,13 @@ impl Model {
         Err(Refusal::validation("network", words))
     }
 
-    /// Subnets on which MAAS gives out addresses by DHCP.
+    /// Subnets on which MAAS serves DHCP.
     pub fn dhcp_subnets(&self) -> impl Iterator<Item = &Subnet> {
         self.db.subnets.values().filter(|subnet| self.db.vlans.get(&subnet.vlan).is_some_and(|vlan| vlan.dhcp_on))
     }
 
-    /// Where a machine finds itself that boots from the network: where MAAS serves DHCP, or else where addresses are set
-    /// aside for somebody who does.
+    /// The subnet of a machine that boots from the network: where MAAS serves DHCP, or else where a range is reserved
+    /// for an external DHCP server.
     pub fn booting_subnet(&self) -> Option<&Subnet> {
         let set_aside = || {
             let range = self.db.ranges.values().find(|range| range.dynamic)?;
@@ -320,7 +320,7 @@ impl Model {
             self.db.dns.values().filter(|dns| dns.addresses.contains(&id)).map(|dns| dns.id).collect();
         self.drop_address(id);
         for dns in named {
-            // A name that pointed to nothing else goes with its address.
+            // A name without other addresses is deleted with its address.
             if self.db.dns.get(&dns).is_some_and(|dns| dns.addresses.is_empty() && dns.records.is_empty()) {
                 self.db.dns.remove(&dns);
             }
@@ -329,7 +329,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether the interfaces of a machine in this state may be changed.
+    /// Whether the interfaces of a machine in this status can be changed.
     pub fn interfaces_changeable(&self, status: Status) -> bool {
         match status {
             Status::Ready | Status::FailedTesting | Status::Allocated | Status::Broken => true,

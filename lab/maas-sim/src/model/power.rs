@@ -1,4 +1,4 @@
-//! Power: what MAAS asks of BMCs and LXD daemons, what they do, and what MAAS believes.
+//! Power: what MAAS requests from BMCs and LXD daemons, what they do, and what MAAS assumes.
 
 use super::{
     Model, Outcome, Refusal, Status,
@@ -9,7 +9,7 @@ use super::{
 use crate::ledger::{Effect, MachineChange};
 use crate::version::Change;
 
-/// What is asked of a BMC.
+/// A request to a BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerAction {
     On,
@@ -17,26 +17,26 @@ pub enum PowerAction {
     Cycle,
 }
 
-/// What a finished power action leads to.
+/// What follows a completed power action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Nothing,
-    /// The machine goes to work.
+    /// The machine starts to work.
     Work(Work),
     /// The end of a release.
     Released,
     /// The end of an aborted action.
     Aborted(Status),
-    /// A machine marked broken gives its addresses back.
+    /// The addresses of a machine marked broken are released.
     FreeAddresses,
 }
 
-/// What a look at the power of a machine finds.
+/// The result of a power query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PowerAnswer {
-    /// A state, which MAAS notes.
+    /// A state, which MAAS stores.
     State(PowerState),
-    /// Nothing within MAAS's patience.
+    /// No answer within MAAS's timeout.
     Timeout,
 }
 
@@ -52,7 +52,7 @@ pub enum PowerFailure {
 }
 
 impl PowerFailure {
-    /// As 3.4 says it.
+    /// The message of 3.4.
     fn sentence(self) -> String {
         match self {
             Self::NoRack => "No rack controllers can access the BMC of the node".to_owned(),
@@ -64,7 +64,7 @@ impl PowerFailure {
         }
     }
 
-    /// As Temporal says it. What is too slow was only read in the source of its SDK.
+    /// The message of Temporal. The one for a timeout was only read in the source of its SDK.
     fn of_activity(self) -> &'static str {
         if self == Self::Hangs { "Activity task timed out" } else { "Activity task failed" }
     }
@@ -77,7 +77,7 @@ const CLOSED: &str =
 const STATUS_500: &str = "Request failed with response status code: 500.";
 
 impl Model {
-    /// Plans a power action as the background work of a request.
+    /// Schedules a power action as the background work of a request.
     pub fn plan_power(&mut self, system_id: &str, action: PowerAction, then: Then) {
         let Some(machine) = self.db.machines.get(system_id) else { return };
         let work = machine.work;
@@ -171,22 +171,22 @@ impl Model {
         }
     }
 
-    /// What a power action leaves in the log, where it leaves anything.
+    /// The event that a power action logs, in versions that log one.
     fn power_event(&mut self, system_id: &str, level: Level, kind: &'static str, text: &str) {
         if !self.version.has(Change::TemporalPower) {
             self.event(system_id, level, kind, text);
         }
     }
 
-    /// The error of a power action for whose BMC no rack can be found. `connected`: whether a connection to a rack is
-    /// looked for first, which all actions do but a deployment.
+    /// The error of a power action for whose BMC no rack is found. `connected`: whether a rack connection is checked
+    /// first, as by all actions except a deployment.
     pub fn check_bmc_reached(&self, system_id: &str, connected: bool) -> Outcome<()> {
         let temporal = self.version.has(Change::TemporalPower);
         let machine = self.machine(system_id)?;
         if connected && !self.rack_connected() {
             let boot = machine.interfaces.iter().find(|nic| Some(nic.id) == machine.boot_interface);
             let vlan = boot.and_then(|nic| nic.vlan).and_then(|id| self.db.vlans.get(&id));
-            // A VLAN with DHCP has a primary rack, which is then missed by its name.
+            // A VLAN with DHCP has a primary rack, whose absence is then reported by its name.
             if temporal && !vlan.is_some_and(|vlan| vlan.dhcp_on) {
                 let text = format!("No rack controllers can access the BMC of node {}", machine.hostname);
                 return Err(Refusal::unavailable(text));
@@ -203,7 +203,7 @@ impl Model {
     fn after_power(&mut self, system_id: &str, then: Then) {
         match then {
             Then::Nothing => {
-                // A stuck deployment goes on as soon as somebody turns the machine on.
+                // A stuck deployment continues as soon as someone powers the machine on.
                 let stuck = self.db.machines.get(system_id).is_some_and(|machine| {
                     machine.status == Status::Deploying
                         && machine.status_expires.is_none()
@@ -228,7 +228,7 @@ impl Model {
             }
             Then::Released => self.finalize_release(system_id),
             Then::Aborted(status) => {
-                // Later releases leave the addresses where they are.
+                // Later releases keep the addresses.
                 if !self.version.has(Change::TemporalPower) {
                     self.free_auto_addresses(system_id);
                 }
@@ -243,14 +243,14 @@ impl Model {
         let Some(machine) = self.db.machines.get(system_id) else { return };
         let fails = self.world.bodies.get(system_id).is_some_and(|body| body.fails.contains(&what));
         if self.boots && what == Work::Deploy && !fails {
-            // It ends with what the machine does itself.
+            // It ends with the machine's own work.
             return;
         }
         let due = Due::Finish { machine: system_id.to_owned(), work: machine.work, what };
         self.later(after, due);
     }
 
-    /// Turns the real thing on or off: the BMC, or the instance in LXD.
+    /// Powers the real thing on or off: the BMC, or the instance in LXD.
     pub fn set_real_power(&mut self, system_id: &str, on: bool) {
         self.power_reaches_hardware(system_id, self.real_power(system_id), on);
         if let Some((host, project, name)) = self.vm_place(system_id) {
@@ -301,7 +301,7 @@ impl Model {
         self.world.lxds.get_mut(&lxd_key(&host.power_address))
     }
 
-    /// `op=query_power_state`: asks the hardware and notes the answer.
+    /// `op=query_power_state`: queries the hardware and stores the answer.
     pub fn query_power(&mut self, system_id: &str) -> Outcome<PowerAnswer> {
         self.check_bmc_reached(system_id, true)?;
         let machine = self.machine(system_id)?;
@@ -323,7 +323,7 @@ impl Model {
         let state = match mode {
             _ if is_vm => truth,
             BmcMode::Ok | BmcMode::Unrouted => truth,
-            // Not even what MAAS believes changes then.
+            // Then not even the state that MAAS assumes changes.
             BmcMode::Closes | BmcMode::Error if self.version.has(Change::TemporalPower) => {
                 return Err(Refusal::crash("exit status 1"));
             }
@@ -342,7 +342,7 @@ impl Model {
         Ok(PowerAnswer::State(state))
     }
 
-    /// MAAS asks the BMC of its own accord. What it is doing to the power itself it hears of anyway.
+    /// MAAS queries the BMC on its own. It skips machines with a power action of its own in progress.
     pub(super) fn poll_power(&mut self, system_id: &str) {
         let Some(body) = self.world.bodies.get(system_id) else { return };
         let answers = !body.bmc.busy && body.bmc.mode == BmcMode::Ok && self.rack_connected();
@@ -387,7 +387,7 @@ impl Model {
         }
         let status = machine.status;
         let known_on = machine.power_state == PowerState::On;
-        // Somebody presses the button of a machine without a BMC.
+        // Someone presses the power button of a machine without a BMC.
         if machine.power_type != "manual" {
             self.check_bmc_reached(system_id, true).map_err(Refusal::late)?;
         }

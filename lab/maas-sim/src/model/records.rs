@@ -1,8 +1,8 @@
-//! What MAAS keeps and nothing here depends on.
+//! What MAAS stores and nothing here depends on.
 
 use serde_json::{Map, Value, json};
 
-/// Kinds of such things.
+/// Kinds of such records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordKind {
     BootSource,
@@ -15,10 +15,10 @@ pub enum RecordKind {
     StaticRoute,
 }
 
-/// One of them: its fields.
+/// The fields of a record.
 pub type Row = Map<String, Value>;
 
-/// Those that every MAAS has, with their numbers. Only read in source.
+/// The records of every MAAS, with their ids. From MAAS's source, not recorded.
 pub fn installed(now: &str) -> Vec<((RecordKind, i64), Row)> {
     let repository = |name: &str, host: &str, arches: [&str; 2]| {
         json!({

@@ -1,4 +1,4 @@
-//! The ways in which MAAS says no. What differs is not only the words, but content type and headers too.
+//! MAAS's refusals. They differ not only in their messages, but also in content type and headers.
 
 /// Messages by field, in the order of the form.
 pub type FieldErrors = Vec<(String, Vec<String>)>;
@@ -8,34 +8,32 @@ pub type FieldErrors = Vec<(String, Vec<String>)>;
 pub enum Refusal {
     /// 404 of a look-up: "No Zone matches the given query."
     NotFound(&'static str),
-    /// 403 without words.
+    /// 403 without a message.
     Forbidden,
-    /// Words in plain text.
+    /// A message in plain text.
     Text {
-        /// HTTP status.
         status: u16,
-        /// The words.
+        /// The message.
         body: String,
         /// `Retry-After`, in seconds.
         retry_after: Option<u32>,
-        /// Answers that leave after the transaction carry no `Vary`.
+        /// Answers that are sent after the transaction have no `Vary` header.
         late: bool,
     },
-    /// Words in plain text as the handler itself answers them, with the headers of a success.
+    /// A message in plain text as the handler itself answers it, with the headers of a success.
     Handler {
-        /// HTTP status.
         status: u16,
-        /// The words.
+        /// The message.
         body: String,
     },
     /// 400 of a form: messages by field.
     Form(FieldErrors),
-    /// 400 of a rule behind the form: the same body under another content type.
+    /// 400 of a rule behind the form: the same body with another content type.
     Validation(FieldErrors),
 }
 
 impl Refusal {
-    /// Words in plain text.
+    /// A message in plain text.
     pub fn text(status: u16, body: impl Into<String>) -> Self {
         Refusal::Text { status, body: body.into(), retry_after: None, late: false }
     }
@@ -80,7 +78,7 @@ impl Refusal {
         Self::field("__all__", format!("{what} is not available because of the current state of the node."))
     }
 
-    /// 409 for a change of state that MAAS does not know.
+    /// 409 for a status transition that MAAS does not allow.
     pub fn invalid_transition(from: &str, to: &str) -> Self {
         Self::conflict(format!("Invalid transition: {from} -> {to}."))
     }
@@ -99,7 +97,7 @@ impl Refusal {
         }
     }
 
-    /// Marks an answer that is given after the transaction.
+    /// Marks an answer that is sent after the transaction.
     #[must_use]
     pub fn late(self) -> Self {
         match self {
@@ -133,7 +131,7 @@ impl FormCheck {
         }
     }
 
-    /// A whole number, or the message of a field that is none.
+    /// An integer; otherwise adds the message of an invalid one.
     pub fn whole_number(&mut self, field: &str, value: Option<&str>) -> Option<i64> {
         let parsed = value?.trim().parse().ok();
         if parsed.is_none() {
@@ -142,7 +140,7 @@ impl FormCheck {
         parsed
     }
 
-    /// A whole number of at least `least`.
+    /// An integer of at least `least`.
     pub fn at_least(&mut self, field: &str, value: Option<&str>, least: i64) -> Option<i64> {
         let number = self.whole_number(field, value)?;
         if number < least {
@@ -165,7 +163,6 @@ impl FormCheck {
         self.0.iter().any(|(name, _)| name == field)
     }
 
-    /// Whether nothing was added.
     pub fn is_fine(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Giving machines back: release, erasing, marking broken and fixed, deleting.
+//! Releasing machines: release, erasing, marking broken and fixed, deleting.
 
 use super::{
     Model, Outcome, Refusal, Status,
@@ -43,7 +43,7 @@ impl Model {
             return self.erase(system_id, user, request.comment.as_deref());
         }
         if needs_power_off && let Err(refusal) = self.check_bmc_reached(system_id, true) {
-            // The state comes back, but not what the release had already taken down.
+            // The status is restored, but not what the release had already removed.
             self.machine_mut(system_id)?.acquired_filesystems = false;
             return Err(refusal.late());
         }
@@ -66,7 +66,8 @@ impl Model {
         Ok(())
     }
 
-    /// Starts the release proper: the agent name and the operating system go at once, owner and annotations at the end.
+    /// Starts the actual release: agent name and operating system are cleared at once, owner and annotations at the
+    /// end.
     pub(super) fn start_release(&mut self, system_id: &str) {
         self.set_status(system_id, Status::Releasing);
         self.new_work(system_id);
@@ -87,7 +88,8 @@ impl Model {
             machine.installation_set = None;
         }
         let (dynamic, manual) = (machine.dynamic, machine.power_type == "manual");
-        // MAAS goes by what it believes: a machine whose power-on is still in flight counts as off, and stays on.
+        // MAAS uses the state that it assumes: a machine whose power-on is still in progress counts as off, and stays
+        // on.
         let off = machine.power_state == PowerState::Off || manual;
         let work = machine.work;
         if dynamic && off {
@@ -101,7 +103,7 @@ impl Model {
         }
     }
 
-    /// The end of a release: Ready, or New if it was never commissioned, and nobody's.
+    /// The end of a release: Ready, or New if it was never commissioned, and without an owner.
     pub(super) fn finalize_release(&mut self, system_id: &str) {
         let Some(machine) = self.db.machines.get(system_id) else { return };
         if machine.dynamic {
@@ -119,7 +121,7 @@ impl Model {
         self.steal(system_id);
     }
 
-    /// Owner, annotations, addresses and acquired bridges go.
+    /// Removes owner, annotations, addresses and acquired bridges.
     fn forget_owner(&mut self, system_id: &str) {
         self.drop_acquired_bridges(system_id);
         self.free_auto_addresses(system_id);
@@ -130,7 +132,7 @@ impl Model {
         }
     }
 
-    /// `op=mark_broken`: only for the owner, who loses the machine by it.
+    /// `op=mark_broken`: only for the owner, who thereby loses the machine.
     pub fn mark_broken(&mut self, system_id: &str, user: i64, comment: Option<&str>) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         if machine.owner != Some(user) {
@@ -151,7 +153,7 @@ impl Model {
         Ok(())
     }
 
-    /// Broken, however it came to that.
+    /// Marks it broken, for whatever reason.
     pub fn break_machine(&mut self, system_id: &str, why: &str) {
         let on = self.db.machines.get(system_id).is_some_and(|machine| machine.power_state == PowerState::On);
         self.drop_acquired_bridges(system_id);
@@ -188,7 +190,7 @@ impl Model {
         Ok(())
     }
 
-    /// What stands in the way of releasing or deleting a machine that carries VM hosts; `force` takes them away.
+    /// What prevents the release or deletion of a machine with VM hosts; `force` removes them.
     pub(super) fn remove_vm_hosts_of(&mut self, system_id: &str, force: bool) -> Outcome<()> {
         let hosts: Vec<(i64, String)> = self
             .db
@@ -222,7 +224,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes a machine out of the database, and its instance out of LXD if that is asked for and LXD answers.
+    /// Removes a machine from the database, and its instance from LXD if requested and LXD answers.
     pub fn remove_machine(&mut self, system_id: &str, decompose: bool) {
         if decompose && self.vm_place(system_id).is_some() {
             self.order(system_id, Action::Release);

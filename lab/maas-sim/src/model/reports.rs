@@ -1,4 +1,4 @@
-//! Machines that really boot: what their hardware is told, and what they tell MAAS.
+//! Machines that really boot: orders for their hardware, and their reports to MAAS.
 
 use base64::Engine as _;
 use serde::Deserialize;
@@ -14,13 +14,13 @@ use crate::{
     hardware::{Action, Credentials, Link, Order},
 };
 
-/// The user to whom the keys of machines belong.
+/// The user that owns the keys of machines.
 const NODE_USER: &str = "maas-init-node";
 const INSTALLATION_FAILED: &str = "Installation failed (refer to the installation log for more information).";
 const COMMISSIONING_FAILED: &str =
     "Commissioning failed, cloud-init reported a failure (refer to the event log for more information)";
 
-/// What curtin or cloud-init reports about itself.
+/// A status report of curtin or cloud-init.
 #[derive(Clone, Debug, Deserialize)]
 pub struct StatusReport {
     pub event_type: String,
@@ -36,18 +36,18 @@ impl StatusReport {
         matches!(self.result.as_deref(), Some("FAIL" | "FAILURE"))
     }
 
-    /// Only those change the state of a machine.
+    /// Only top-level reports change the status of a machine.
     fn is_top_level(&self) -> bool {
         !self.name.contains('/')
     }
 }
 
 impl Model {
-    /// The hardware of a machine goes on or off, if machines boot.
+    /// Powers the hardware of a machine on or off, if machines boot.
     pub(super) fn power_reaches_hardware(&mut self, system_id: &str, was_on: bool, on: bool) {
         let Some(machine) = self.db.machines.get(system_id).filter(|_| self.boots) else { return };
         let action = match machine.status {
-            // Nothing happens to what is off already.
+            // Nothing happens to a machine that is already off.
             _ if !on && !was_on => return,
             _ if !on => Action::PowerOff,
             Status::Deploying => Action::Deploy,
@@ -62,7 +62,7 @@ impl Model {
         self.order(system_id, action);
     }
 
-    /// Tells the hardware of a machine, if machines boot.
+    /// Sends an order to the hardware of a machine, if machines boot.
     pub(super) fn order(&mut self, system_id: &str, action: Action) {
         if !self.boots || !self.db.machines.contains_key(system_id) {
             return;
@@ -83,14 +83,14 @@ impl Model {
         });
     }
 
-    /// The name of a machine with its domain.
+    /// The fully qualified name of a machine.
     pub fn fqdn(&self, system_id: &str) -> String {
         let Some(machine) = self.db.machines.get(system_id) else { return String::new() };
         let domain = self.db.domains.get(&machine.domain).map_or("maas", |domain| domain.name.as_str());
         format!("{}.{domain}", machine.hostname)
     }
 
-    /// The first link that MAAS configures; an address that was only seen may come before it.
+    /// The first link that MAAS configures; an observed address may come before it.
     fn boot_link(&self, system_id: &str) -> Option<Link> {
         let rows = self.link_ids(system_id).into_iter().filter_map(|id| self.db.addresses.get(&id));
         let mut configured = rows.filter(|row| matches!(row.alloc, AllocType::Auto | AllocType::Sticky));
@@ -105,7 +105,7 @@ impl Model {
         })
     }
 
-    /// A fresh key for each deployment; older ones of the machine are worth nothing any more.
+    /// A new key for each deployment; older ones of the machine become invalid.
     fn new_node_key(&mut self, system_id: &str) -> ApiKey {
         let key = ApiKey { consumer: self.rng.hex(18), token: self.rng.hex(18), secret: self.rng.hex(32) };
         if let Some(user) = self.db.users.values_mut().find(|user| user.name == NODE_USER) {
@@ -115,14 +115,14 @@ impl Model {
         key
     }
 
-    /// The machine to which a token belongs.
+    /// The machine that a token belongs to.
     pub fn node_of_token(&self, token: &str) -> Option<&str> {
         let user = self.user_by_name(NODE_USER)?;
         let key = user.keys.iter().find(|key| key.key.token == token)?;
         self.db.machines.get(&key.name).map(|machine| machine.system_id.as_str())
     }
 
-    /// A machine fetches its user data, with which a deployment ends. `None`: there is none.
+    /// A machine fetches its user data, which ends a deployment. `None` if there is none.
     pub fn fetch_user_data(&mut self, system_id: &str) -> Option<Vec<u8>> {
         if self.db.machines.get(system_id)?.status == Status::Deploying {
             self.finish(system_id, Work::Deploy);
@@ -133,13 +133,13 @@ impl Model {
         Some(decoded.unwrap_or_else(|_| sent.into_bytes()))
     }
 
-    /// A machine reports about itself. MAAS collects such reports and looks at them now and then.
+    /// Receives a machine's report. MAAS collects reports and processes them periodically.
     pub fn take_report(&mut self, system_id: &str, report: StatusReport) {
         let due = Due::Report { machine: system_id.to_owned(), report: Box::new(report) };
         self.later(self.durations.status_reports, due);
     }
 
-    /// The hardware could not be installed, which on a real machine curtin reports.
+    /// The hardware could not be installed, which curtin reports on a real machine.
     pub fn installation_failed(&mut self, system_id: &str, why: &str) {
         let report = StatusReport {
             event_type: "finish".to_owned(),
@@ -151,7 +151,7 @@ impl Model {
         self.take_report(system_id, report);
     }
 
-    /// What MAAS makes of a report.
+    /// Processes a report.
     pub(super) fn hear(&mut self, system_id: &str, report: &StatusReport) {
         let Some(machine) = self.db.machines.get(system_id) else { return };
         let (status, becomes_vm_host, failed) = (machine.status, machine.becomes_vm_host, report.failed());

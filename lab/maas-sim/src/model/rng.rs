@@ -1,10 +1,10 @@
-//! Numbers that look random and come from the seed, so that a run can be repeated.
+//! Pseudo-random numbers from the seed, so that a run can be repeated.
 
 /// `SplitMix64`: small, and good enough for ids and names.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
-/// MAAS leaves out letters and digits that people confuse.
+/// MAAS leaves out letters and digits that are easily confused.
 const SYSTEM_ID_ALPHABET: &[u8] = b"34678abcdefghkmnpqrstwxy";
 
 const ADJECTIVES: &[&str] = &[
@@ -46,19 +46,19 @@ impl Rng {
         of.get(index)
     }
 
-    /// Six letters as MAAS gives to nodes.
+    /// Six characters, as in MAAS's system ids.
     pub fn system_id(&mut self) -> String {
         (0..6).filter_map(|_| self.pick(SYSTEM_ID_ALPHABET)).map(|byte| char::from(*byte)).collect()
     }
 
-    /// A host name of two words, as MAAS makes them up.
+    /// A host name of two words, as MAAS generates them.
     pub fn pet_name(&mut self) -> String {
         let adjective = self.pick(ADJECTIVES).copied().unwrap_or("able");
         let noun = self.pick(NOUNS).copied().unwrap_or("ant");
         format!("{adjective}-{noun}")
     }
 
-    /// A MAC address under the given three-byte prefix.
+    /// A MAC address with the given three-byte prefix.
     pub fn mac(&mut self, prefix: &str) -> String {
         let [a, b, c, ..] = self.next_u64().to_be_bytes();
         format!("{prefix}:{a:02x}:{b:02x}:{c:02x}")
@@ -80,7 +80,7 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number from a seed and words: the same always, whatever happened before.
+/// A number derived from a seed and words: always the same, whatever happened before.
 pub fn decide(seed: u64, words: &[&str]) -> u64 {
     let mut hash = mix(seed ^ 0xCBF2_9CE4_8422_2325);
     for word in words {
@@ -92,7 +92,7 @@ pub fn decide(seed: u64, words: &[&str]) -> u64 {
     hash
 }
 
-/// A version-4 UUID from words, for things that MAAS numbers randomly and that nobody needs to be kept.
+/// A version-4 UUID derived from words, for ids that are random in MAAS and need not be stored.
 pub fn uuid_from(seed: u64, words: &[&str]) -> String {
     let high = decide(seed, words);
     let low = mix(high);

@@ -1,8 +1,8 @@
-//! Numbers that MAAS hands out, table by table.
+//! The ids that MAAS assigns, per table.
 
 use std::collections::BTreeMap;
 
-/// Tables that hand out numbers.
+/// Tables that assign ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
     User,
@@ -31,7 +31,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// By the word of a `sequence` statement.
+    /// By the name in a `sequence` statement.
     pub fn parse(word: &str) -> Option<Table> {
         Some(match word {
             "user" => Table::User,
@@ -61,12 +61,12 @@ impl Table {
     }
 }
 
-/// Next number of every table.
+/// The next id of every table.
 #[derive(Clone, Debug, Default)]
 pub struct Sequences(BTreeMap<Table, i64>);
 
 impl Sequences {
-    /// A new number.
+    /// A new id.
     pub fn take(&mut self, table: Table) -> i64 {
         let next = self.0.entry(table).or_insert(1);
         let taken = *next;
@@ -74,12 +74,12 @@ impl Sequences {
         taken
     }
 
-    /// What is taken next.
+    /// Sets the next id.
     pub fn set(&mut self, table: Table, next: i64) {
         self.0.insert(table, next);
     }
 
-    /// A number was fixed from outside: never hand it out.
+    /// An id was fixed from outside: never assign it.
     pub fn used(&mut self, table: Table, id: i64) {
         let next = self.0.entry(table).or_insert(1);
         *next = (*next).max(id + 1);

@@ -1,4 +1,4 @@
-//! Words that stand for subnets, VLANs and interfaces: "cidr:10.0.0.0/24", "vid:7", "eth0:space=lab,mode=auto".
+//! Specifiers of subnets, VLANs and interfaces: "cidr:10.0.0.0/24", "vid:7", "eth0:space=lab,mode=auto".
 
 use super::{
     Model,
@@ -6,7 +6,7 @@ use super::{
     db::{Address, AllocType, Interface, Machine, Subnet, Vlan},
 };
 
-/// What is asked of one interface: keys and values.
+/// The constraints of one interface: keys and values.
 #[derive(Clone, Debug, Default)]
 pub struct WantedInterface(Vec<(String, String)>);
 
@@ -18,7 +18,7 @@ impl WantedInterface {
 }
 
 impl Model {
-    /// The subnets that a word stands for: a number, a network, a name, or a kind with a value.
+    /// The subnets that a specifier matches: an id, a network, a name, or a type with a value.
     pub fn subnets_for<'a>(&'a self, text: &str) -> Vec<&'a Subnet> {
         if let Ok(id) = text.parse::<i64>() {
             return self.db.subnets.get(&id).into_iter().collect();
@@ -49,7 +49,7 @@ impl Model {
         }
     }
 
-    /// The VLANs that a word stands for: a number or tag, a name, or a kind with a value.
+    /// The VLANs that a specifier matches: an id or VID, a name, or a type with a value.
     pub fn vlans_for<'a>(&'a self, text: &str) -> Vec<&'a Vlan> {
         let (kind, value) = text.split_once(':').unwrap_or(("", text));
         let fits = |vlan: &&Vlan| match kind {
@@ -68,12 +68,12 @@ impl Model {
         vlan.is_some_and(|vlan| vlan.fabric.to_string() == text) || self.fabric_name(vlan) == text
     }
 
-    /// "label:key=value,…;…", one for each label, or what is wrong with it, in MAAS's words.
+    /// Parses "label:key=value,…;…" into constraints per label, or returns MAAS's error message.
     pub fn parse_interfaces(text: &str) -> Result<Vec<(String, WantedInterface)>, String> {
         let labelled = parse_labelled(text)?;
         let unknown = labelled.iter().flat_map(|(_, pairs)| pairs).find(|(key, _)| !INTERFACE_KEYS.contains(key));
         if let Some((key, _)) = unknown {
-            // The quotation mark that is missing is MAAS's.
+            // The missing closing quote is MAAS's.
             return Err(format!("Unknown interfaces constraint: '{key}"));
         }
         let owned = |(label, pairs): (&str, Vec<(&str, &str)>)| {
@@ -83,7 +83,7 @@ impl Model {
         Ok(labelled.into_iter().map(owned).collect())
     }
 
-    /// Whether an interface is what is wanted: one of the values of every key, and none of those with "not_" before.
+    /// Whether an interface matches: one of the values of every key, and none of those with the prefix "not_".
     pub fn interface_fits(&self, machine: &Machine, nic: &Interface, wanted: &WantedInterface) -> bool {
         let pairs = &wanted.0;
         pairs.iter().all(|(key, value)| {
@@ -95,7 +95,7 @@ impl Model {
         })
     }
 
-    /// Whether a subnet is one that an interface is wanted on; what is asked of the interface itself does not count.
+    /// Whether a subnet matches the constraints of an interface; constraints of the interface itself are ignored.
     pub fn subnet_fits(&self, subnet: &Subnet, wanted: &WantedInterface) -> bool {
         let is = |key: &str, value: &str| {
             let word = match key {
@@ -144,7 +144,7 @@ fn is_link(row: &Address) -> bool {
     row.alloc != AllocType::Discovered
 }
 
-/// How a link gets its address, in the word of the JSON.
+/// How a link gets its address, by the name in the JSON.
 pub fn link_mode(row: &Address) -> &'static str {
     match (row.alloc, row.ip) {
         (AllocType::Auto, _) => "auto",

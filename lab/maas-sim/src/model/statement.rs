@@ -1,4 +1,4 @@
-//! Statements about the state of a simulator. ARRANGE.md is their description for people.
+//! Statements about the state of a simulator. ARRANGE.md documents them for users.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,16 @@ use serde_json::Value;
 
 use crate::config::ApiKey;
 
-/// A name or a number.
+/// A name or an id.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub enum Ref {
-    /// By number.
     Id(i64),
-    /// By name.
     Name(String),
 }
 
 impl Ref {
-    /// As text, for look-ups that take both.
+    /// As text, for look-ups that accept both.
     pub fn text(&self) -> String {
         match self {
             Ref::Id(id) => id.to_string(),
@@ -27,7 +25,7 @@ impl Ref {
     }
 }
 
-/// Tells "null" from "not given".
+/// Distinguishes "null" from "not given".
 #[allow(clippy::option_option)]
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(deserializer).map(Some)
@@ -135,7 +133,7 @@ state! {
     }
 }
 state! {
-    /// A range of addresses.
+    /// An address range.
     RangeState {
         id: Option<i64>,
         #[serde(rename = "type")]
@@ -148,7 +146,7 @@ state! {
     }
 }
 state! {
-    /// An address that is taken, or free.
+    /// An address that is in use, or free.
     AddressState { ip: String, user: Option<String>, kind: Option<String>, free: bool, }
 }
 state! {
@@ -162,7 +160,7 @@ state! {
     }
 }
 state! {
-    /// A name.
+    /// A DNS name.
     DnsState {
         fqdn: String,
         id: Option<i64>,
@@ -174,7 +172,7 @@ state! {
     }
 }
 state! {
-    /// Another record of a name.
+    /// Another DNS record of a name.
     RecordState { id: Option<i64>, rrtype: String, rrdata: String, ttl: Option<i64>, }
 }
 state! {
@@ -291,7 +289,7 @@ state! {
     LinkState { id: Option<i64>, mode: String, subnet: Option<Ref>, ip_address: Option<String>, }
 }
 
-/// One interface of a machine that exists.
+/// One interface of an existing machine.
 #[derive(Clone, Debug, Deserialize)]
 pub struct InterfaceStatement {
     pub machine: String,
@@ -323,7 +321,7 @@ state! {
     }
 }
 
-/// Whom a daemon trusts.
+/// Which certificates a daemon trusts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum TrustState {
@@ -332,7 +330,7 @@ pub enum TrustState {
 }
 
 state! {
-    /// A made-up LXD daemon.
+    /// A simulated LXD daemon.
     LxdState {
         address: String,
         version: Option<String>,
@@ -391,15 +389,15 @@ state! {
     ClockState { now: String, }
 }
 state! {
-    /// Time passes.
+    /// Advances the clock.
     AdvanceState { seconds: f64, }
 }
 state! {
-    /// Work ends.
+    /// Completes work in progress.
     SettleState { machine: Option<String>, }
 }
 state! {
-    /// Back to a fresh installation.
+    /// Resets to a fresh installation.
     ResetState { }
 }
 state! {

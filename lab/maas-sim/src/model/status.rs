@@ -1,15 +1,15 @@
-//! The 23 states of a machine and the ways between them.
+//! The 23 statuses of a machine and the transitions between them.
 
 use serde::Serialize;
 
 macro_rules! statuses {
     ($($variant:ident = $id:literal, $name:literal, $filter:literal;)*) => {
-        /// State of a machine. The numbers are MAAS's and the same from 3.0 to 3.8.
+        /// The status of a machine. The numbers are MAAS's and the same from 3.0 to 3.8.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         pub enum Status { $(#[doc = $name] $variant = $id,)* }
 
         impl Status {
-            /// All of them, by number.
+            /// All statuses, by number.
             pub const ALL: &'static [Status] = &[$(Status::$variant,)*];
 
             /// `status_name` in the JSON.
@@ -17,7 +17,7 @@ macro_rules! statuses {
                 match self { $(Status::$variant => $name,)* }
             }
 
-            /// The word of the list filter `status=`.
+            /// The value of the list filter `status=`.
             pub fn filter_word(self) -> &'static str {
                 match self { $(Status::$variant => $filter,)* }
             }
@@ -57,7 +57,7 @@ impl Status {
         self as u8
     }
 
-    /// By the words of the JSON or of the filter, or by number.
+    /// By the name in the JSON or in the filter, or by number.
     pub fn parse(text: &str) -> Option<Status> {
         let wanted = text.trim();
         Self::ALL.iter().copied().find(|status| {
@@ -67,8 +67,8 @@ impl Status {
         })
     }
 
-    /// Whether MAAS's state machine allows to go from here to there.
-    // One row for each state, as in MAAS's own table, even where two rows are alike.
+    /// Whether MAAS's state machine allows this transition.
+    // One row per status, as in MAAS's own table, even where two rows are the same.
     #[allow(clippy::match_same_arms)]
     pub fn may_become(self, next: Status) -> bool {
         use Status as S;
@@ -182,7 +182,7 @@ impl Status {
             S::EnteringRescueMode => &[S::RescueMode, S::FailedEnteringRescueMode],
             S::RescueMode => &[S::ExitingRescueMode, S::EnteringRescueMode],
             S::FailedEnteringRescueMode | S::FailedExitingRescueMode => &[S::EnteringRescueMode, S::ExitingRescueMode],
-            // Back to wherever the machine came from.
+            // Back to the previous status of the machine.
             S::ExitingRescueMode => return next == S::FailedExitingRescueMode || !next.is_rescue(),
             S::Reserved => &[S::Allocated, S::Ready, S::Releasing, S::Broken, S::Missing, S::Retired],
             S::Missing => &[S::New, S::Ready, S::Commissioning, S::Broken],
@@ -202,7 +202,7 @@ impl Status {
         )
     }
 
-    /// Whether a machine in this state counts as somebody's.
+    /// Whether a machine with this status counts as owned.
     pub fn is_allocated(self) -> bool {
         use Status as S;
         matches!(
@@ -225,7 +225,7 @@ impl Status {
         )
     }
 
-    /// Whether `op=release` starts something in this state.
+    /// Whether `op=release` has an effect in this status.
     pub fn is_releasable(self) -> bool {
         use Status as S;
         matches!(
@@ -241,7 +241,7 @@ impl Status {
         )
     }
 
-    /// The state that follows when work in this one fails.
+    /// The status that follows when the work of this one fails.
     pub fn failed(self) -> Option<Status> {
         use Status as S;
         Some(match self {

@@ -9,12 +9,11 @@ use crate::config::ApiKey;
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 
 impl Model {
-    /// The user with a name.
     pub fn user_by_name(&self, name: &str) -> Option<&User> {
         self.db.users.values().find(|user| user.name == name)
     }
 
-    /// The user and the key for a consumer and token, if both belong together.
+    /// The user and the key of a consumer and token, if they belong together.
     pub fn find_key(&self, consumer: &str, token: &str) -> Option<(&User, &UserKey)> {
         self.db.users.values().find_map(|user| {
             user.keys.iter().find(|key| key.key.consumer == consumer && key.key.token == token).map(|key| (user, key))
@@ -40,8 +39,8 @@ impl Model {
         Ok(id)
     }
 
-    /// `DELETE users/{name}/`. One that does not exist is as good as deleted, and somebody may get what it has; only
-    /// read in source.
+    /// `DELETE users/{name}/`. Deleting a user that does not exist succeeds, and an heir may take over its objects;
+    /// from MAAS's source, not recorded.
     pub fn delete_user(&mut self, name: &str, by: i64, heir: Option<&str>) -> Outcome<()> {
         let Some(id) = self.user_by_name(name).map(|user| user.id) else { return Ok(()) };
         if id == by {

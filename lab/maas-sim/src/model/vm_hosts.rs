@@ -1,4 +1,4 @@
-//! VM hosts: registering, discovering, refreshing, removing.
+//! VM hosts: registration, discovery, refresh, removal.
 
 use super::{
     DEFAULT_POOL, DEFAULT_ZONE, Model, Outcome, Refusal,
@@ -9,7 +9,7 @@ use super::{
 use crate::ledger::{Effect, ObjectChange, ObjectKind};
 use crate::version::Change;
 
-/// Parameters of registering and updating.
+/// Parameters of registration and update.
 #[derive(Clone, Debug, Default)]
 pub struct VmHostRequest {
     pub kind: Option<String>,
@@ -26,7 +26,7 @@ pub struct VmHostRequest {
     pub memory_ratio: Option<String>,
     pub default_storage_pool: Option<String>,
     pub macvlan_mode: Option<String>,
-    /// A fresh pair, used when none is given: making one is not for the model.
+    /// A fresh pair, used when none is given: the model does not generate keys.
     pub new_pair: (String, String),
 }
 
@@ -40,7 +40,7 @@ struct Checked {
 }
 
 impl Model {
-    /// `host`: the one that is changed; none for a new one.
+    /// `host`: the one that is updated; `None` for a new one.
     fn check_vm_host(&self, request: &VmHostRequest, host: Option<&VmHost>) -> Outcome<Checked> {
         let mut check = FormCheck::default();
         let kind = request.kind.as_deref();
@@ -51,7 +51,7 @@ impl Model {
                     check.add("type", format!("Select a valid choice. {kind} is not one of the available choices."));
                 }
             }
-            // Only read in source.
+            // From MAAS's source, not recorded.
             Some(host) if kind.is_some_and(|kind| kind != host.kind) => {
                 let words = "Cannot change the type of a pod. Delete and re-create the pod with a different type.";
                 check.add("type", words);
@@ -92,13 +92,13 @@ impl Model {
                 format!("Select a valid choice. {mode} is not one of the available choices."),
             );
         }
-        // A new host has no storage pools yet. Only read in source.
+        // A new host has no storage pools yet. From MAAS's source, not recorded.
         if let Some(pool) = request.default_storage_pool.as_deref().filter(|pool| !pool.is_empty())
             && !host.is_some_and(|host| host.storage_pools.iter().any(|known| known.name == pool))
         {
             check.add("default_storage_pool", NO_CHOICE);
         }
-        // What the kind of host needs is looked at when all else is right.
+        // The fields required by the type of host are checked only if everything else is valid.
         if check.is_fine() && host.is_none() {
             check.require("power_address", request.power_address.as_deref());
         }
@@ -106,7 +106,7 @@ impl Model {
         Ok(Checked { zone, pool, cpu, memory })
     }
 
-    /// `POST vm-hosts/`. From 3.1 on the host is stored even if nobody answers at the address.
+    /// `POST vm-hosts/`. From 3.1 on the host is stored even if nothing answers at the address.
     pub fn create_vm_host(&mut self, user: i64, request: &VmHostRequest) -> Outcome<i64> {
         let certificate = request.certificate.as_deref().filter(|text| !text.is_empty());
         let key = request.key.as_deref().filter(|text| !text.is_empty());
@@ -131,8 +131,8 @@ impl Model {
         }) {
             return Err(Refusal::bad_request(format!("Pod {} with type and parameters already exist.", same.name)));
         }
-        // Machines that were recorded by hand with these very power parameters: MAAS turns their BMC into the host,
-        // and forgets the name and the zone of the request.
+        // If a machine was created by hand with exactly these power parameters, MAAS turns its BMC into the host, and
+        // ignores the name and zone of the request.
         let prepared = self.db.machines.values().any(|machine| {
             machine.power_type == "lxd"
                 && machine.vm.is_none()
@@ -186,7 +186,7 @@ impl Model {
         Ok(id)
     }
 
-    /// What a machine that is a VM is known to have from the start.
+    /// The initial properties of a machine that is a VM.
     pub fn fill_vm(&mut self, system_id: &str, host: &VmHost, name: &str, instance: &Instance, vm_id: i64) {
         let disks = instance.disks.iter().map(|(size, pool)| (*size, Some(pool.clone()))).collect();
         let disks = self.new_disks(disks, true);
@@ -211,7 +211,7 @@ impl Model {
         }
     }
 
-    /// A tag that VM hosts hand to their VMs exists.
+    /// Ensures that a tag exists that VM hosts pass on to their VMs.
     pub fn ensure_tag(&mut self, name: &str) {
         if !self.db.tags.contains_key(name) {
             let id = self.db.sequences.take(Table::Tag);
@@ -240,7 +240,7 @@ impl Model {
         self.discover(id, user, false).map_err(|text| Refusal::unavailable(format!("Failed talking to pod: {text}")))
     }
 
-    /// `PUT vm-hosts/{id}/`: what is absent stays; a daemon that does not answer is no error.
+    /// `PUT vm-hosts/{id}/`: absent fields are kept; a daemon that does not answer is not an error.
     pub fn update_vm_host(&mut self, id: i64, user: i64, request: &VmHostRequest) -> Outcome<()> {
         let host = self.db.vm_hosts.get(&id).ok_or(Refusal::NotFound("Pod"))?;
         let checked = self.check_vm_host(request, Some(host))?;
@@ -265,19 +265,20 @@ impl Model {
         host.cpu_ratio = checked.cpu.unwrap_or(host.cpu_ratio);
         host.memory_ratio = checked.memory.unwrap_or(host.memory_ratio);
         host.default_storage_pool = given(&request.default_storage_pool).or_else(|| host.default_storage_pool.clone());
-        // An absent mode comes out of MAAS's form as "".
+        // An absent mode becomes "" in MAAS's form.
         host.macvlan_mode = given(&request.macvlan_mode).or_else(|| host.macvlan_mode.clone()).or(Some(String::new()));
         if let Some(tags) = &request.tags {
             host.tags.retain(|tag| tag == "pod-console-logging");
             add_tags(&mut host.tags, Some(tags));
         }
         self.effect(Effect::object(ObjectKind::VmHost, id, ObjectChange::Updated));
-        // The answer is the same whether or not the daemon could be reached.
+        // The answer is the same whether or not the daemon was reached.
         let _ = self.discover(id, user, true);
         Ok(())
     }
 
-    /// `DELETE vm-hosts/{id}/`: its machines vanish from MAAS, locked ones too; the VMs only if they are decomposed.
+    /// `DELETE vm-hosts/{id}/`: its machines are removed from MAAS, including locked ones; the VMs only if they are
+    /// decomposed.
     pub fn remove_vm_host(&mut self, id: i64, decompose: bool) {
         let machines: Vec<String> = self
             .db
@@ -293,7 +294,7 @@ impl Model {
         self.effect(Effect::object(ObjectKind::VmHost, id, ObjectChange::Deleted));
     }
 
-    /// Tells a real daemon to make an instance.
+    /// Sends a real daemon the command to create an instance.
     pub(super) fn tell_create(&mut self, host: i64, project: &str, name: &str) {
         if self.lxd_of(host).is_some_and(|lxd| lxd.real) {
             self.outbox.push(LxdCommand::Create { host, project: project.to_owned(), name: name.to_owned() });
@@ -326,7 +327,7 @@ fn add_tags(tags: &mut Vec<String>, text: Option<&str>) {
     }
 }
 
-/// What MAAS's LXD library says when nobody listens.
+/// The message of MAAS's LXD library when nothing listens.
 pub fn connection_refused(host: &VmHost) -> String {
     let key = lxd_key(&host.power_address);
     let (address, port) = key.rsplit_once(':').unwrap_or((key.as_str(), "8443"));
@@ -338,7 +339,7 @@ pub fn connection_refused(host: &VmHost) -> String {
     )
 }
 
-/// Cores, MiB and bytes that a host's VMs use.
+/// Cores, MiB and bytes used by a host's VMs.
 pub fn used(host: &VmHost) -> (i64, i64, i64) {
     host.vms.iter().fold((0, 0, 0), |(cores, memory, storage), vm| {
         (cores + vm.cores, memory + vm.memory, storage + vm.disks.iter().map(|(size, _)| size).sum::<i64>())

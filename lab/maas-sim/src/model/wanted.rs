@@ -1,4 +1,4 @@
-//! What is asked of machines, by `op=allocate` and by the filters of lists alike: one form of MAAS's reads both.
+//! Constraints on machines, for `op=allocate` and list filters alike: the same form of MAAS parses both.
 
 use super::{
     Model,
@@ -45,12 +45,12 @@ pub const CONSTRAINTS: &[&str] = &[
     "deployment_target",
     "not_deployment_target",
 ];
-/// Those that came with 3.3.
+/// Constraints that were added in 3.3.
 const MANY_FILTERS: &[&str] = &["owner", "not_owner", "power_state", "not_power_state", "not_arch", "link_speed"];
-/// What may be asked of a device.
+/// The possible constraints of a device.
 const DEVICE_KEYS: &[&str] = &["vendor_id", "product_id", "vendor_name", "product_name", "commissioning_driver"];
 
-/// The parameters of a request, repeated ones included.
+/// The parameters of a request, including repeated ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters<'a>(pub &'a [(String, String)]);
 
@@ -65,7 +65,7 @@ impl<'a> Parameters<'a> {
         self.all(name).last().copied().filter(|value| !value.is_empty())
     }
 
-    /// Values that are not empty. Tags may also be many in one value, with commas or blanks in between.
+    /// Non-empty values. A value may also contain several tags, separated by commas or spaces.
     pub fn list(self, name: &str) -> Vec<String> {
         let many = name == "tags";
         self.all(name)
@@ -77,7 +77,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// What is wanted, read.
+/// The parsed constraints.
 #[derive(Debug, Default)]
 pub struct Wanted {
     pub name: Option<String>,
@@ -112,20 +112,20 @@ pub struct Wanted {
     pub link_speed: Option<f64>,
     pub storage: Vec<WantedDisk>,
     pub interfaces: Vec<WantedInterface>,
-    /// A device is asked for, and machines here have none.
+    /// A device is requested, and machines here have none.
     pub devices: bool,
     pub ephemeral: Option<bool>,
 }
 
 impl Model {
-    /// Whether this release has a constraint.
+    /// Whether this release supports a constraint.
     fn has_constraint(&self, key: &str) -> bool {
         CONSTRAINTS.contains(&key)
             && (!key.ends_with("deployment_target") || self.version.has(Change::DeploymentTarget))
             && (!MANY_FILTERS.contains(&key) || self.version.has(Change::ManyFilters))
     }
 
-    /// Reads what is wanted; what is wrong goes into `check`. `further`: keys that are no constraints.
+    /// Parses the constraints; errors are added to `check`. `further`: keys that are not constraints.
     pub fn parse_wanted(&self, given: Parameters<'_>, further: impl Fn(&str) -> bool, check: &mut FormCheck) -> Wanted {
         for (key, _) in given.0.iter().filter(|(key, _)| !self.has_constraint(key) && !further(key)) {
             if !check.is_wrong(key) {
@@ -195,7 +195,7 @@ impl Model {
 
     /// Names of things that must exist.
     fn check_names(&self, wanted: &mut Wanted, check: &mut FormCheck) {
-        // An architecture stands for all of its kinds.
+        // An architecture includes all its subarchitectures.
         let usable = self.usable_architectures();
         let mut expanded = Vec::new();
         for arch in &wanted.arch {
@@ -213,7 +213,7 @@ impl Model {
         for (field, names) in [("pool", &wanted.pool), ("not_in_pool", &wanted.not_in_pool)] {
             self.check_pools(field, names, check);
         }
-        // Tags of VM hosts count too: a VM composed there would carry them.
+        // Tags of VM hosts count too: a VM composed there would have them.
         let of_hosts = |name: &str| self.db.vm_hosts.values().any(|host| host.tags.iter().any(|tag| tag == name));
         let tags: Vec<String> = wanted.tags.iter().filter(|name| !of_hosts(name)).cloned().collect();
         self.check_tags(&tags, check);
@@ -243,13 +243,13 @@ impl Model {
         }
     }
 
-    /// Whether a VM host's name is among those that are wanted; for a few releases a part of it was enough.
+    /// Whether a VM host's name is among the requested ones; in a few releases a substring was enough.
     pub(super) fn pod_fits(&self, wanted: &[String], name: &str) -> bool {
         let part = self.version.has(Change::ManyFilters) && !self.version.has(Change::ExactPodFilter);
         wanted.is_empty() || wanted.iter().any(|pod| if part { name.contains(pod.as_str()) } else { name == pod })
     }
 
-    /// Whether a machine is what is wanted.
+    /// Whether a machine matches the constraints.
     pub fn fits(&self, machine: &Machine, wanted: &Wanted) -> bool {
         let zone = self.db.zones.get(&machine.zone).map_or("", |zone| zone.name.as_str());
         let pool = self.db.pools.get(&machine.pool).map_or("", |pool| pool.name.as_str());
@@ -330,7 +330,7 @@ impl Model {
     }
 }
 
-/// The least of the numbers that a field gives.
+/// The smallest of the numbers in a field.
 fn least_number(given: Parameters<'_>, field: &str, words: &str, check: &mut FormCheck) -> Option<f64> {
     let asked = given.list(field);
     if asked.iter().any(|text| text.parse::<f64>().is_err()) {
@@ -339,14 +339,15 @@ fn least_number(given: Parameters<'_>, field: &str, words: &str, check: &mut For
     asked.iter().filter_map(|text| text.parse().ok()).reduce(f64::min)
 }
 
-/// A field of several choices stops at the first that is none.
+/// A multiple-choice field stops at the first invalid choice.
 pub fn no_choice(check: &mut FormCheck, field: &str, wrong: Option<&String>) {
     if let Some(text) = wrong {
         check.add(field, format!("Select a valid choice. {text} is not one of the available choices."));
     }
 }
 
-/// Every disk that is wanted is another of the machine's, large enough and with all tags; the first is the boot disk.
+/// Every requested disk must match a different disk of the machine, large enough and with all tags; the first is the
+/// boot disk.
 fn storage_fits(machine: &Machine, wanted: &[WantedDisk]) -> bool {
     let mut left: Vec<&Disk> = machine.disks.iter().collect();
     wanted.iter().enumerate().all(|(index, disk)| {

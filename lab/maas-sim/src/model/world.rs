@@ -1,4 +1,4 @@
-//! The other half of the model: what MAAS talks to. A restored backup does not change it.
+//! The other half of the model: what MAAS connects to. Restoring a backup does not change it.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ pub enum BmcMode {
     Closes,
     Error,
     Garbage,
-    /// In no network that MAAS knows. It works, but newer releases find no rack that would reach it.
+    /// In no network that MAAS knows. It works, but newer releases find no rack that can reach it.
     Unrouted,
 }
 
 impl BmcMode {
-    /// By the word of an arrangement.
+    /// By the name in a statement.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "ok" => Self::Ok,
@@ -41,7 +41,7 @@ pub struct Bmc {
     pub busy: bool,
 }
 
-/// Hardware that commissioning finds.
+/// The hardware that commissioning finds.
 #[derive(Clone, Debug)]
 pub struct Hardware {
     pub cores: i64,
@@ -67,7 +67,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// By the word of an arrangement.
+    /// By the name in a statement.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "commission" => Self::Commission,
@@ -81,19 +81,19 @@ impl Work {
     }
 }
 
-/// A machine as it stands in the rack.
+/// The physical machine.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
     pub bmc: Bmc,
     pub hardware: Hardware,
     /// Work that will fail, once.
     pub fails: Vec<Work>,
-    /// Disappears from MAAS when this work ends, as if somebody had deleted it.
+    /// Deleted from MAAS when this work ends, as if by another user.
     pub vanishes: bool,
-    /// Another user allocates it the moment it is Ready.
+    /// Another user allocates it as soon as it is Ready.
     pub stolen_by: Option<i64>,
-    /// What it is told when it boots into its last deployment, base64 as it was sent. No answer of MAAS shows it; those who
-    /// play the machines read it here.
+    /// The user data of its last deployment, base64 as sent. No answer of MAAS shows it; those who simulate the
+    /// machines read it here.
     pub user_data: Option<String>,
 }
 
@@ -108,12 +108,12 @@ pub struct Instance {
     pub running: bool,
 }
 
-/// Whom a made-up LXD daemon trusts.
+/// Which certificates a simulated LXD daemon trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Every certificate that a registration brings along.
+    /// Every certificate that a registration provides.
     Any,
-    /// Every certificate, also those that MAAS made itself.
+    /// Every certificate, including those that MAAS generated itself.
     All,
     /// Only these, in PEM.
     Only(Vec<String>),
@@ -122,34 +122,34 @@ pub enum Trust {
 /// An LXD daemon.
 #[derive(Clone, Debug)]
 pub struct Lxd {
-    /// A real one: its state is read before, and changed after, whatever the model does.
+    /// A real one: its state is read before, and changed after, each operation of the model.
     pub real: bool,
     pub reachable: bool,
     pub version: String,
     pub cores: i64,
     pub memory: i64,
     pub storage_pools: Vec<StoragePool>,
-    /// It runs in a VM itself, so that MAAS tags its machine "virtual".
+    /// It runs in a VM itself, so MAAS tags its machine "virtual".
     pub in_vm: bool,
     pub os_name: String,
     pub os_version: String,
-    /// `None`: every password is right; `Some("")`: none is set.
+    /// `None`: every password is accepted; `Some("")`: none is set.
     pub password: Option<String>,
     pub trust: Trust,
     pub trusted: Vec<String>,
     pub host: Option<String>,
     pub macs: Vec<String>,
     pub networks: Vec<String>,
-    /// The bridge that VMs of a real daemon are put on.
+    /// The bridge for VMs of a real daemon.
     pub bridge: Option<String>,
-    /// By project and name.
+    /// Keyed by project and name.
     pub instances: BTreeMap<(String, String), Instance>,
-    /// Why it cannot be used, if a real one said so.
+    /// Why a real daemon cannot be used.
     pub failure: Option<String>,
 }
 
 impl Lxd {
-    /// A daemon with room for a few VMs.
+    /// A simulated daemon with capacity for a few VMs.
     pub fn made_up() -> Self {
         Self {
             real: false,
@@ -179,7 +179,7 @@ impl Lxd {
     }
 }
 
-/// What a real LXD daemon is told after the model has decided.
+/// A command for a real LXD daemon after the model has decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LxdCommand {
     Create { host: i64, project: String, name: String },
@@ -190,15 +190,15 @@ pub enum LxdCommand {
 /// Everything outside MAAS.
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    /// By system id; it stays when the machine is deleted in MAAS.
+    /// Keyed by system id; kept when the machine is deleted in MAAS.
     pub bodies: BTreeMap<String, Body>,
-    /// By address as "host:port".
+    /// Keyed by address as "host:port".
     pub lxds: BTreeMap<String, Lxd>,
-    /// Takes the next VM that becomes Ready.
+    /// Allocates the next VM that becomes Ready.
     pub vm_thief: Option<i64>,
 }
 
-/// "https://ip:port", "ip:port" or "ip" as "ip:port".
+/// Normalizes "https://ip:port", "ip:port" or "ip" to "ip:port".
 pub fn lxd_key(power_address: &str) -> String {
     let bare = power_address.trim().trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
     let has_port = match bare.rsplit_once(':') {

@@ -1,4 +1,4 @@
-//! A simulator in process, and a client of a few lines.
+//! A simulator in process, and a small client.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -53,7 +53,7 @@ pub fn arrange(simulator: &Simulator, statements: &str) {
     simulator.control().arrange(&statements).unwrap();
 }
 
-/// A made-up LXD with four cores, registered as host-a.
+/// A simulated LXD with four cores, registered as host-a.
 pub fn with_vm_host(simulator: &Simulator) {
     arrange(
         simulator,

@@ -1,7 +1,7 @@
-//! A small program for the tests of the node player: what a Pod of ours does, and nothing else.
+//! A small program for the tests of the node player: it does what one of our Pods does, and nothing else.
 //!
-//! It prints its arguments and environment, makes two API calls in-cluster with its ServiceAccount's rights, serves
-//! `/healthz` on `--port`, turns sick when `/sicken` is asked for, and ends well at SIGTERM.
+//! It prints its arguments and environment, makes two API calls in-cluster with its ServiceAccount's permissions,
+//! serves `/healthz` on `--port`, becomes unhealthy after a request to `/sicken`, and exits with success on SIGTERM.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -61,7 +61,7 @@ async fn main() -> anyhow::Result<std::process::ExitCode> {
     }
 }
 
-/// ConfigMaps of our own namespace are allowed, Secrets are not.
+/// ConfigMaps in our own namespace are allowed, Secrets are not.
 async fn ask_the_api_server() -> anyhow::Result<()> {
     let config = Config::incluster().context("cannot read the ServiceAccount's files")?;
     let namespace = config.default_namespace.clone();

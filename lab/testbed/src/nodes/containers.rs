@@ -1,4 +1,4 @@
-//! Container images of programs that were built here, as one archive that containerd imports.
+//! Container images of programs that were built here, in one archive for containerd to import.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use crate::{
     process::run,
 };
 
-/// An image of one layer, while it is put together in a folder.
+/// An image of one layer, assembled in a folder.
 pub(super) struct Image {
     name: String,
     entrypoint: String,
@@ -24,7 +24,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// An image with nothing in it but what every program expects.
+    /// An image with only what every program expects.
     pub(super) fn begin(folder: &Path, name: &str, entrypoint: &str) -> Result<Self> {
         let layer = folder.join(name.replace(['/', ':'], "_"));
         for directory in ["etc", "tmp"] {
@@ -35,12 +35,11 @@ impl Image {
         Ok(Self { name: name.to_owned(), entrypoint: entrypoint.to_owned(), layer })
     }
 
-    /// Where its files are put.
+    /// The folder for its files.
     pub(super) fn folder(&self) -> &Path {
         &self.layer
     }
 
-    /// Adds a program.
     pub(super) fn program(self, path: &str, source: &Path) -> Result<Self> {
         let target = self.place(path)?;
         fs::copy(source, &target).doing(|| format!("copy {} into {}", source.display(), self.name))?;
@@ -48,7 +47,6 @@ impl Image {
         Ok(self)
     }
 
-    /// Adds a script.
     pub(super) fn script(self, path: &str, content: &str) -> Result<Self> {
         let target = self.place(path)?;
         write_file(&target, content)?;
@@ -56,7 +54,7 @@ impl Image {
         Ok(self)
     }
 
-    /// Adds symbolic links, beside each other, to one program.
+    /// Adds symbolic links to one program, all in one folder.
     pub(super) fn links(self, folder: &str, names: &[&str], target: &str) -> Result<Self> {
         for name in names {
             let link = self.place(&format!("{folder}/{name}"))?;
@@ -73,7 +71,7 @@ impl Image {
         Ok(target)
     }
 
-    /// Packs it into a folder and answers its entry for the manifest.
+    /// Packs it into a folder and returns its manifest entry.
     fn pack(&self, folder: &Path) -> Result<Value> {
         let packed = folder.join("layer.tar");
         let mut tar = Command::new("tar");
@@ -100,7 +98,7 @@ impl Image {
     }
 }
 
-/// What container images call the processor of this machine.
+/// The name of this machine's architecture in container images.
 fn architecture() -> Result<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),

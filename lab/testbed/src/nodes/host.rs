@@ -20,34 +20,34 @@ use crate::{
     versions::KubernetesVersion,
 };
 
-/// The bridge of the machines and the storage of their disks.
+/// The name of the machines' bridge and of the storage pool for their disks.
 const BRIDGE: &str = "nodes";
 const POOL: &str = "nodes";
-/// A sparse file: what machines write is what it takes.
+/// A sparse file: it only uses what machines write.
 const POOL_SIZE: &str = "60GiB";
-/// Networks for measuring other networks: nobody's traffic goes there.
+/// Networks reserved for benchmarking: no real traffic goes there.
 const SECOND_OCTETS: [u8; 2] = [18, 19];
 pub(crate) const PREFIX: u8 = 24;
-/// A kernel with version 1 of control groups, alone or beside version 2: systemd has to be told, or it takes version 2.
+/// For kernels with cgroup v1, alone or next to v2: systemd uses v2 unless told otherwise.
 const RAW_CGROUP_1: &str = "lxc.init.cmd = /sbin/init systemd.unified_cgroup_hierarchy=0 \
     systemd.legacy_systemd_cgroup_controller=1\nlxc.cgroup.devices.allow = a\n";
 const RAW_CGROUP_2: &str = "lxc.cgroup2.devices.allow = a\n";
 const RAW: &str = "lxc.mount.auto = cgroup:rw:force\nlxc.cap.drop =\n";
 
-/// A machine that is to be installed.
+/// A machine to install.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its name here, which need not be what it calls itself.
+    /// Its name here, which may differ from its host name.
     pub name: String,
-    /// The Kubernetes of the image that is put on its disk.
+    /// The Kubernetes version of its disk image.
     pub kubernetes: KubernetesVersion,
-    /// The MAC address of its network card.
+    /// The MAC address of its NIC.
     pub mac: String,
-    /// What the installer leaves on its disk: path and content.
+    /// The files that the installer writes to its disk: path and content.
     pub files: Vec<(String, String)>,
 }
 
-/// Where machines run. Ends when dropped, and they with it.
+/// Where machines run. Stopped on drop, with its machines.
 #[derive(Clone, Debug)]
 pub struct NodeHost {
     daemon: Arc<LxdDaemon>,
@@ -55,7 +55,7 @@ pub struct NodeHost {
 }
 
 impl NodeHost {
-    /// Starts LXD in a network namespace of its own, with a bridge that this machine has an address on.
+    /// Starts LXD in its own network namespace, with a bridge on which this machine has an address.
     pub async fn start(image: &NodeImage) -> Result<Self> {
         check_machine(Path::new("/"))?;
         let options = LxdOptions { virtual_machines: false, host_network: false, containers: true };
@@ -70,12 +70,12 @@ impl NodeHost {
         self.daemon.dir()
     }
 
-    /// This machine's own address in their network: where they find their MAAS and its names.
+    /// This machine's address in their network, where they reach MAAS and its DNS.
     pub fn address(&self) -> Ipv4Addr {
         self.member(1)
     }
 
-    /// One of the addresses of their network.
+    /// An address of their network.
     pub fn member(&self, number: u8) -> Ipv4Addr {
         let [a, b, c] = self.network;
         Ipv4Addr::new(a, b, c, number)
@@ -91,7 +91,7 @@ impl NodeHost {
         let namespace = self.daemon.network_namespace().unwrap_or_default();
         let (ours, theirs) = (format!("cm{id}"), "uplink");
         self.daemon.run_in_network(["ip", "link", "add", BRIDGE, "type", "bridge"])?;
-        // The other end goes with the namespace, and this one with the other.
+        // The peer is deleted with the namespace, and this end with its peer.
         ip(&["link", "add", &ours, "type", "veth", "peer", "name", theirs, "netns", &namespace])?;
         ip(&["address", "add", &format!("{}/{PREFIX}", self.address()), "dev", &ours])?;
         ip(&["link", "set", &ours, "up"])?;
@@ -104,19 +104,19 @@ impl NodeHost {
     fn import(&self, image: &NodeImage) -> Result<()> {
         let path = image.path().display().to_string();
         self.lxc(&["image", "import", &path, "--alias", image.kubernetes().as_str()])?;
-        // The first disk of an image takes long to unpack, all others are copies of it.
+        // Unpacking the first disk of an image takes long; all others are copies of it.
         let first = self.instance("first");
         self.init(&first, image.kubernetes(), "00:16:3e:00:00:01")?;
         self.lxc(&["delete", &first]).map(drop)
     }
 
-    /// Makes one more image ready for machines.
+    /// Prepares another image for machines.
     pub async fn add_image(&self, image: &NodeImage) -> Result<()> {
         let (host, image) = (self.clone(), image.clone());
         crate::blocking(move || host.import(&image)).await
     }
 
-    /// Installs a machine and starts it, whatever was on its disk before.
+    /// Installs a machine and starts it, replacing whatever was on its disk.
     pub async fn deploy(&self, machine: Machine) -> Result<()> {
         let host = self.clone();
         crate::blocking(move || {
@@ -129,7 +129,7 @@ impl NodeHost {
         .await
     }
 
-    /// Starts it from its disk. One that runs goes on.
+    /// Starts it from its disk. A running machine keeps running.
     pub async fn power_on(&self, machine: &str) -> Result<()> {
         let (host, machine) = (self.clone(), machine.to_owned());
         crate::blocking(move || {
@@ -139,7 +139,7 @@ impl NodeHost {
         .await
     }
 
-    /// Takes the power away. One that is off, or not installed, stays so.
+    /// Powers it off. A machine that is off or not installed stays so.
     pub async fn power_off(&self, machine: &str) -> Result<()> {
         let (host, machine) = (self.clone(), machine.to_owned());
         crate::blocking(move || {
@@ -149,23 +149,22 @@ impl NodeHost {
         .await
     }
 
-    /// Erases its disk, which takes its power away first.
+    /// Powers it off and erases its disk.
     pub async fn erase(&self, machine: &str) -> Result<()> {
         let (host, machine) = (self.clone(), machine.to_owned());
         crate::blocking(move || host.remove(&machine)).await
     }
 
-    /// The machines that have something on their disks.
+    /// The machines with an installed disk.
     pub fn installed(&self) -> Result<Vec<String>> {
         Ok(self.list()?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The machines that run.
     pub fn running(&self) -> Result<Vec<String>> {
         Ok(self.list()?.into_iter().filter(|(_, status)| status == "Running").map(|(name, _)| name).collect())
     }
 
-    /// Runs a command in a machine and answers what it printed.
+    /// Runs a command in a machine and returns its output.
     pub async fn run(&self, machine: &str, command: &[&str]) -> Result<String> {
         let (host, name) = (self.clone(), self.instance(machine));
         let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
@@ -177,7 +176,7 @@ impl NodeHost {
         .await
     }
 
-    /// What tells a machine of this host from those of others: control groups are named after it.
+    /// A name that distinguishes a machine of this host from those of others: its cgroups are named after it.
     fn instance(&self, machine: &str) -> String {
         format!("capmaas-{}-{machine}", self.daemon.sandbox().id())
     }
@@ -208,10 +207,10 @@ impl NodeHost {
             "config": {
                 "security.privileged": "true",
                 "security.nesting": "true",
-                // By it cloud-init would find LXD, and ask that instead of the MAAS which installed the machine.
+                // Otherwise cloud-init would detect LXD and use it instead of the MAAS that installed the machine.
                 "security.devlxd": "false",
                 "raw.lxc": raw_lxc(has_cgroup_1()),
-                // By this the guard finds what runs in it.
+                // The guard finds its processes by this.
                 marker: self.daemon.sandbox().id(),
             },
             "devices": {
@@ -223,7 +222,7 @@ impl NodeHost {
         self.lxc_with(&["init", kubernetes.as_str(), name, "--no-profiles"], &definition.to_string()).map(drop)
     }
 
-    /// Puts the installer's files on the disk of a machine that is off.
+    /// Writes the installer's files to the disk of a machine that is off.
     fn install(&self, name: &str, files: &[(String, String)]) -> Result<()> {
         let folder = self.daemon.sandbox().dir().join("seeds").join(name);
         create_dir(&folder)?;
@@ -265,7 +264,7 @@ impl NodeHost {
     }
 }
 
-/// Whether control groups of version 1 are in use on this machine: alone, or for most of what there is to control.
+/// Whether this machine uses cgroup v1, alone or for most controllers.
 pub fn has_cgroup_1() -> bool {
     has_cgroup_1_below(Path::new("/"))
 }
@@ -274,13 +273,13 @@ fn has_cgroup_1_below(root: &Path) -> bool {
     !root.join("sys/fs/cgroup/cgroup.controllers").exists()
 }
 
-/// What LXC itself is told about a machine.
+/// The raw LXC configuration of a machine.
 fn raw_lxc(cgroup_1: bool) -> String {
     let more = if cgroup_1 { RAW_CGROUP_1 } else { RAW_CGROUP_2 };
     format!("{RAW}{more}")
 }
 
-/// What a computer with this root folder lacks for machines that boot, in a sentence.
+/// Checks that a computer with this root folder can run machines that boot; the error names what it lacks.
 fn check_machine(root: &Path) -> Result<()> {
     let lacks = |what: &str| Err(Error::Missing(format!("this machine cannot run nodes: {what}")));
     let groups = if has_cgroup_1_below(root) { "memory" } else { "cgroup.controllers" };

@@ -1,5 +1,6 @@
-//! The disk image of a node: Debian with systemd, cloud-init, containerd and one version of Kubernetes, and in its containerd the images
-//! that kubeadm starts. Everything comes from Debian and through the Go module proxy; nothing is pulled from a registry.
+//! The disk image of a node: Debian with systemd, cloud-init, containerd and one version of Kubernetes, and the images
+//! that kubeadm starts preloaded in containerd. Everything comes from Debian and the Go module proxy; nothing is pulled
+//! from a registry.
 
 use std::{
     env::consts::ARCH,
@@ -20,22 +21,22 @@ use crate::{
     versions::KubernetesVersion,
 };
 
-/// Raised when an image is made in another way than before.
+/// Raise this when the way images are built changes.
 const REVISION: u32 = 2;
-/// The Kubernetes of real nodes.
+/// The Kubernetes version of real nodes.
 pub const KUBERNETES: KubernetesVersion = KubernetesVersion::V1_36;
-/// The one from which they are upgraded to it.
+/// The version from which they are upgraded.
 pub const OLDER_KUBERNETES: KubernetesVersion = KubernetesVersion::V1_36_3;
 const SUITE: &str = "bookworm";
 const MIRROR: &str = "http://deb.debian.org/debian";
-/// What a node has of Debian's.
+/// The Debian packages of a node.
 const IN_THE_NODE: &str = "systemd,systemd-sysv,dbus,udev,cloud-init,python3-oauthlib,iproute2,iputils-ping,iptables,nftables,\
     conntrack,socat,ethtool,ebtables,kmod,procps,mount,util-linux,netbase,ifupdown,ca-certificates,curl,containerd,runc,\
     containernetworking-plugins,busybox-static";
 const IMPORT: &str = include_str!("import-images.sh");
-/// Where images are put together inside the root file system, and gone in the end.
+/// Where images are assembled inside the root file system; removed at the end.
 const SCRATCH: &str = "var/tmp/images";
-/// What Cluster API's own specs start to have a Pod that waits. It does what kubeadm's does.
+/// The image that Cluster API's own specs use for a Pod that only waits. Its content is that of kubeadm's pause image.
 const WAITING_IMAGE: &str = "registry.k8s.io/pause:3.10.1";
 /// The image of the workload that scenarios start, and of the network plugin.
 pub const BUSYBOX_IMAGE: &str = "capmaas.dev/busybox:node";
@@ -58,7 +59,7 @@ const MASKED: [&str; 6] = [
     "systemd-binfmt.service",
 ];
 
-/// An image that is there.
+/// An image that exists.
 #[derive(Clone, Debug)]
 pub struct NodeImage {
     kubernetes: KubernetesVersion,
@@ -66,7 +67,8 @@ pub struct NodeImage {
 }
 
 impl NodeImage {
-    /// Makes sure that the image with this Kubernetes is there. The first time takes minutes, which is shown. Blocks.
+    /// Ensures that the image with this Kubernetes version exists. The first build takes minutes and reports progress.
+    /// Blocks.
     pub fn ensure(kubernetes: KubernetesVersion) -> Result<Self> {
         let image = Self::place(kubernetes)?;
         if image.path.exists() {
@@ -82,7 +84,7 @@ impl NodeImage {
         Ok(image)
     }
 
-    /// Whether it is there already.
+    /// Whether it exists already.
     pub fn is_there(kubernetes: KubernetesVersion) -> Result<bool> {
         Ok(Self::place(kubernetes)?.path.exists())
     }
@@ -92,18 +94,18 @@ impl NodeImage {
         Ok(Self { kubernetes, path: cache_root()?.join("nodes").join(name) })
     }
 
-    /// The Kubernetes in it.
+    /// Its Kubernetes version.
     pub fn kubernetes(&self) -> KubernetesVersion {
         self.kubernetes
     }
 
-    /// The file: what LXD imports.
+    /// The file that LXD imports.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// What the image is made from.
+/// The programs that go into the image.
 struct Programs {
     version: KubernetesVersion,
     kubernetes: Tools,
@@ -181,7 +183,7 @@ fn set_mode(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).doing(|| format!("set the mode of {}", path.display()))
 }
 
-/// The images that kubeadm of this version will start, by its own word.
+/// The images that kubeadm of this version starts, as it lists them.
 struct Names(Vec<String>);
 
 impl Names {
@@ -222,7 +224,7 @@ fn add_images(sandbox: &Sandbox, programs: &Programs, root: &Path) -> Result<()>
         kube_proxy(sandbox, &scratch, root, proxy, &programs.node)?,
     ];
     if programs.version != KUBERNETES {
-        // As soon as the control plane is upgraded, every node runs the kube-proxy of its version.
+        // As soon as the control plane is upgraded, every node runs kube-proxy of its version.
         let newer = proxy.replace(programs.version.as_str(), KUBERNETES.as_str());
         images.push(kube_proxy(sandbox, &scratch, root, &newer, &ToolSet::Node(KUBERNETES).ensure()?)?);
     }
@@ -253,7 +255,7 @@ fn busybox(scratch: &Path, root: &Path) -> Result<Image> {
         .links("/bin", &APPLETS, "busybox")
 }
 
-/// kube-proxy calls iptables and nft, which come with libraries and plugins of their own.
+/// kube-proxy calls iptables and nft, which need libraries and plugins of their own.
 fn kube_proxy(sandbox: &Sandbox, scratch: &Path, root: &Path, name: &str, node: &Tools) -> Result<Image> {
     const CLOSURE: &str = r#"
         programs="/usr/sbin/xtables-nft-multi /usr/sbin/nft /usr/sbin/conntrack"
@@ -275,7 +277,7 @@ fn kube_proxy(sandbox: &Sandbox, scratch: &Path, root: &Path, name: &str, node: 
     Ok(image)
 }
 
-/// Leaves what an image has before its first boot.
+/// Resets the file system to the state before its first boot.
 fn clean(sandbox: &Sandbox, root: &Path) -> Result<()> {
     const CLEAN: &str = r#"
         systemctl enable kubelet.service node-sysctls.service

@@ -1,8 +1,9 @@
-//! Machines that really boot: LXD system containers with systemd, cloud-init, containerd and kubelet, in a network of their own that this
-//! machine has an address in.
+//! Machines that really boot: LXD system containers with systemd, cloud-init, containerd and kubelet, in their own
+//! network, in which this machine has an address.
 //!
-//! Each is one machine of a MAAS that boots what it deploys: it is made from a [`NodeImage`] at each deployment, runs as long as its
-//! power is on, and is gone when it is erased. Whatever ends the process that started them, they end too (see [`crate::Sandbox`]).
+//! Each is one machine of a MAAS that boots what it deploys: it is created from a [`NodeImage`] at each deployment,
+//! runs while its power is on, and is deleted when it is erased. However the process that started them ends, they end
+//! too (see [`crate::Sandbox`]).
 
 mod containers;
 mod host;
@@ -13,5 +14,5 @@ pub use self::{
     image::{BUSYBOX_IMAGE, KUBERNETES, NodeImage, OLDER_KUBERNETES},
 };
 
-/// A network plugin for clusters of such machines, to be applied to a cluster whose API server answers.
+/// A network plugin for clusters of such machines, to apply once the cluster's API server answers.
 pub const NETWORK_PLUGIN: &str = include_str!("network.yaml");

@@ -26,24 +26,24 @@ use super::{
 use crate::process::{Process, tail};
 
 const POLL: Duration = Duration::from_millis(50);
-/// How soon a container that could not be configured is tried again.
+/// How soon a container that could not be configured is retried.
 const CONFIGURE_AGAIN: Duration = Duration::from_secs(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
-/// A container that ran this long starts over with the shortest back-off.
+/// A container that ran this long restarts with the shortest back-off.
 const LONG_ENOUGH: Duration = Duration::from_secs(600);
 
-/// What the tasks of a Pod share.
+/// Shared by the tasks of a Pod.
 pub(super) struct Shared {
     pub(super) context: Arc<Context>,
     pub(super) pod: Pod,
     /// The path of each volume on this machine, or why there is none yet.
     pub(super) volumes: Mutex<Result<BTreeMap<String, PathBuf>, String>>,
     pub(super) state: Mutex<PodState>,
-    /// Rings when `state` changed.
+    /// Notified when `state` changes.
     pub(super) changed: Notify,
 }
 
-/// Set once, to the time that a process has between SIGTERM and SIGKILL.
+/// Set once, to the time between SIGTERM and SIGKILL.
 pub(super) type Stop = watch::Receiver<Option<Duration>>;
 
 /// Why a process is not running any more.
@@ -53,7 +53,7 @@ enum End {
     Stopped(ExitStatus),
 }
 
-/// Plays one container until it is done for good or the Pod stops. Answers whether it ended well.
+/// Runs one container until it completes for good or the Pod stops. Returns whether it succeeded.
 pub(super) async fn play(shared: Arc<Shared>, container: Container, is_init: bool, mut stop: Stop) -> bool {
     let me = Me { shared: &shared, container: &container, is_init };
     let mut back_off = Duration::ZERO;
@@ -81,7 +81,7 @@ pub(super) async fn play(shared: Arc<Shared>, container: Container, is_init: boo
         let again = !stopped && me.restarts(good);
         let ran_long = Timestamp::now().duration_since(started).unsigned_abs() > LONG_ENOUGH;
         back_off = if ran_long { Duration::ZERO } else { back_off };
-        // One change: between two, the Pod would look as if it had failed for good, and be replaced.
+        // In one update: between two, the Pod would look as if it had failed for good, and be replaced.
         me.update(|state| {
             (state.ready, state.started, state.process) = (is_init && good, false, None);
             state.state = State::Terminated(ended.clone());
@@ -95,7 +95,7 @@ pub(super) async fn play(shared: Arc<Shared>, container: Container, is_init: boo
         if !again {
             return good;
         }
-        // The first restart is at once, as a kubelet's is.
+        // The first restart is immediate, as with a kubelet.
         tokio::select! {
             () = sleep(back_off) => {}
             _ = stop_wanted(&mut stop) => return false,
@@ -120,12 +120,12 @@ impl Me<'_> {
         match policy {
             Some("Never") => false,
             Some("OnFailure") => !good,
-            // A container that prepares the Pod runs until it succeeds, whatever the policy of the rest.
+            // An init container runs until it succeeds, whatever the restart policy.
             _ => !(self.is_init && good),
         }
     }
 
-    /// Works out everything that the process needs and starts it; or says why it has to wait.
+    /// Determines everything that the process needs and starts it, or returns why it has to wait.
     async fn start(&self) -> Result<(Process, Probers), (&'static str, String)> {
         let Shared { context, pod, volumes, .. } = self.shared;
         let image = self.container.image.as_deref().unwrap_or_default();
@@ -139,7 +139,7 @@ impl Me<'_> {
             let variables = environment::variables(&context.client, pod, self.container).await?;
             let expand = |text: &String| environment::expand(text, &variables);
             let mut command: Vec<String> = self.container.command.iter().flatten().map(expand).collect();
-            // The image's program stands in for the first word; an image without command has it under its own name.
+            // The image's program replaces the first word of the command; without a command it keeps its own name.
             let entry = if command.is_empty() {
                 format!("/{}", program.file_name().unwrap_or_default().to_string_lossy())
             } else {
@@ -189,7 +189,7 @@ impl Me<'_> {
         Ok((process, probers))
     }
 
-    /// Watches the process and makes its probes until it ends.
+    /// Watches the process and runs its probes until it ends.
     async fn supervise(&self, process: &Process, probers: &Probers, stop: &mut Stop) -> End {
         let grace = self
             .shared
@@ -217,7 +217,7 @@ impl Me<'_> {
         }
     }
 
-    /// Keeps `started` and `ready` true to the probes. Ends with the reason when the container has to be restarted.
+    /// Keeps `started` and `ready` in line with the probes. Returns the reason when the container has to be restarted.
     async fn probe(&self, probers: &Probers) -> String {
         if let Some(startup) = &probers.startup {
             let mut failed = None;
@@ -268,7 +268,7 @@ impl Me<'_> {
     }
 }
 
-/// Waits until the Pod has to stop, and tells how much time there is. None when the node player itself ends.
+/// Waits until the Pod has to stop, and returns the grace period. Zero when the node player itself ends.
 async fn stop_wanted(stop: &mut Stop) -> Duration {
     stop.wait_for(Option::is_some).await.ok().and_then(|grace| *grace).unwrap_or_default()
 }
@@ -278,7 +278,7 @@ async fn stopped(process: &Process, grace: Duration) -> ExitStatus {
     process.exited().unwrap_or_default()
 }
 
-/// Changes what is known about a container; the Pod's status follows only when something did change.
+/// Changes a container's state; the Pod's status is updated only if something did change.
 fn update(shared: &Shared, name: &str, is_init: bool, change: impl FnOnce(&mut ContainerState)) {
     let mut pod = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
     let containers = if is_init { &mut pod.init } else { &mut pod.main };
@@ -294,7 +294,7 @@ fn ended(end: &End, started: Timestamp, log: &str) -> Ended {
         End::Exited(status) | End::Stopped(status) => (status, None),
         End::Unhealthy(status, why) => (status, Some(why)),
     };
-    // 128 + the number of the signal, as a shell and a kubelet count.
+    // 128 + the signal number, as a shell and a kubelet report it.
     let exit_code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
     let message = match (why, exit_code) {
         (Some(why), _) => why.clone(),
@@ -305,7 +305,7 @@ fn ended(end: &End, started: Timestamp, log: &str) -> Ended {
     Ended { exit_code, reason, message, started, finished: Timestamp::now() }
 }
 
-/// Plays the containers that prepare the Pod one after the other, then the others together.
+/// Runs the init containers one after the other, then the others together.
 pub(super) async fn play_all(shared: Arc<Shared>, stop: Stop) {
     let spec = shared.pod.spec.clone().unwrap_or_default();
     for container in spec.init_containers.into_iter().flatten() {

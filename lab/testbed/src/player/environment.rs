@@ -1,14 +1,14 @@
-//! The environment, command and arguments of a container, as a kubelet works them out.
+//! The environment, command and arguments of a container, determined as a kubelet does.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, EnvVarSource, Pod, Secret};
 use kube::{Api, Client};
 
-/// Why a container cannot be configured yet, in the words that end up in its status.
+/// Why a container cannot be configured yet, worded for its status.
 pub(super) type Unconfigured = String;
 
-/// The variables of a container, in order. Later ones win and may refer to earlier ones.
+/// The variables of a container, in order. Later ones override earlier ones and may refer to them.
 pub(super) async fn variables(
     client: &Client,
     pod: &Pod,
@@ -47,7 +47,7 @@ impl Variables {
     }
 }
 
-/// Replaces `$(NAME)` by its value; `$$` is a dollar, an unknown name stays as it is.
+/// Replaces `$(NAME)` with its value; `$$` is a dollar sign, an unknown name stays as it is.
 pub(super) fn expand(text: &str, variables: &[(String, String)]) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,9 +1,9 @@
-//! Plays the nodes of a cluster: a scheduler and kubelets without containers.
+//! Simulates the nodes of a cluster: a scheduler and kubelets without containers.
 //!
 //! Pods of Deployments and DaemonSets, and bare ones, run as processes of this machine with the command, arguments,
-//! environment, volumes, probes, user and ServiceAccount of their manifest. Their images are programs that the caller
-//! names. What a real cluster checks is checked here too; what this cannot do (an HTTPS probe, an unknown kind of volume)
-//! keeps the Pod waiting with a message in its status, never runs it differently.
+//! environment, volumes, probes, user and ServiceAccount of their manifest. The caller maps their images to programs.
+//! What a real cluster checks is checked here too; what is not supported (an HTTPS probe, an unknown kind of volume)
+//! keeps the Pod waiting with a message in its status and never runs it differently.
 
 mod container;
 mod environment;
@@ -38,26 +38,23 @@ use crate::{
     error::{Doing, Error, Result},
 };
 
-/// How often the Pods are looked at. Cheap on a local API server, and nothing can be missed.
+/// How often Pods are listed. Cheap on a local API server, and nothing can be missed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What is about to be started in a container. A hook may change it, for instance so that two Pods which share this
-/// machine do not want the same port.
+/// What is about to be started in a container. A hook may change it, for instance so that two Pods on this machine do
+/// not use the same port.
 #[derive(Clone, Debug)]
 pub struct ContainerPlan {
-    /// The Pod's namespace. Changing it, or one of the next three, has no effect.
+    /// The Pod's namespace. Changing this or one of the next three has no effect.
     pub namespace: String,
-    /// The Pod.
     pub pod: String,
-    /// Its node.
     pub node: String,
-    /// The container.
     pub container: String,
     /// The arguments of the program: the rest of the manifest's command, then its args.
     pub args: Vec<String>,
-    /// The variables of the manifest.
+    /// The environment variables from the manifest.
     pub env: Vec<(String, String)>,
-    /// Where the program really listens, by the port of the manifest: probes go there.
+    /// The ports that the program really listens on, keyed by the port in the manifest. Probes use them.
     pub moved_ports: BTreeMap<u16, u16>,
 }
 
@@ -80,7 +77,7 @@ impl std::fmt::Debug for NodePlayerOptions {
 }
 
 impl NodePlayerOptions {
-    /// Images whose name starts with `prefix` are this program.
+    /// Maps images whose name starts with `prefix` to this program.
     #[must_use]
     pub fn image(mut self, prefix: impl Into<String>, program: impl Into<PathBuf>) -> Self {
         self.images.push((prefix.into(), program.into()));
@@ -94,14 +91,14 @@ impl NodePlayerOptions {
         self
     }
 
-    /// Where the paths of a node, as hostPath volumes name them, are on this machine. Takes the node's name.
+    /// Maps paths of a node, as used in hostPath volumes, to paths on this machine. Takes the node's name.
     #[must_use]
     pub fn host_paths(mut self, paths: impl Fn(&str) -> BTreeMap<String, PathBuf> + Send + Sync + 'static) -> Self {
         self.host_paths = Some(Arc::new(paths));
         self
     }
 
-    /// The first wait between restarts of a container; it doubles each time. A kubelet's is 10 s, ours 1 s.
+    /// The first delay between restarts of a container; it doubles each time. A kubelet's is 10 s, ours 1 s.
     #[must_use]
     pub fn restart_back_off(mut self, first: Duration) -> Self {
         self.restart_back_off = Some(first);
@@ -109,7 +106,6 @@ impl NodePlayerOptions {
     }
 }
 
-/// What every task of the player needs.
 struct Context {
     client: Client,
     sandbox: Arc<Sandbox>,
@@ -121,7 +117,7 @@ struct Context {
     board: Arc<Board>,
 }
 
-/// What the caller's threads and the player's thread both look at.
+/// State shared between the caller's threads and the player's thread.
 #[derive(Default)]
 struct Board {
     nodes: Mutex<BTreeSet<String>>,
@@ -133,7 +129,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Context {
-    /// The program of the longest prefix that matches.
+    /// The program with the longest matching prefix.
     fn program_of(&self, image: &str) -> Option<&Path> {
         let matching = self.images.iter().filter(|(prefix, _)| image.starts_with(prefix.as_str()));
         matching.max_by_key(|(prefix, _)| prefix.len()).map(|(_, program)| program.as_path())
@@ -164,7 +160,7 @@ fn log_name(namespace: &str, pod: &str, container: &str) -> String {
     format!("pod.{namespace}.{pod}.{container}")
 }
 
-/// Nodes that run Pods as processes. Ends, with every process, when dropped.
+/// Nodes that run Pods as processes. Stopped on drop, with every process.
 pub struct NodePlayer {
     config: kube::Config,
     sandbox: Arc<Sandbox>,
@@ -175,7 +171,7 @@ pub struct NodePlayer {
 }
 
 impl NodePlayer {
-    /// Starts to play on a testbed that has kube-controller-manager. There are no nodes until [`NodePlayer::add_node`].
+    /// Starts on a testbed that has kube-controller-manager. There are no nodes until [`NodePlayer::add_node`].
     pub fn start(testbed: &Testbed, options: NodePlayerOptions) -> Result<Self> {
         for (image, program) in &options.images {
             if !program.is_file() {
@@ -186,7 +182,7 @@ impl NodePlayer {
         let (sandbox, config) = (testbed.sandbox().clone(), testbed.config().clone());
         let board = Arc::new(Board::default());
         let (alive, ended) = watch::channel(());
-        // A thread and a runtime of its own: it goes on whatever becomes of the caller's.
+        // Its own thread and runtime: it keeps running whatever happens to the caller's.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -224,7 +220,7 @@ impl NodePlayer {
         self.add_node_object(serde_json::from_value(node).map_err(|e| Error::invalid("a Node", e))?).await
     }
 
-    /// Adds a node as given. Its status is set to Ready.
+    /// Adds the given node and sets its status to Ready.
     pub async fn add_node_object(&self, node: Node) -> Result<()> {
         let nodes: Api<Node> = Api::all(new_client(&self.config)?);
         let name = node.metadata.name.clone().unwrap_or_default();
@@ -239,24 +235,24 @@ impl NodePlayer {
         }});
         let params = PatchParams::default();
         nodes.patch_status(&name, &params, &Patch::Merge(&status)).await.doing(|| format!("make {name} ready"))?;
-        // Admission marks every new node as not ready; the controller that would take it back does not run here.
+        // Admission taints every new node as not ready; the controller that would remove the taint does not run here.
         let untainted = json!({"spec": {"taints": taints}});
         nodes.patch(&name, &params, &Patch::Merge(&untainted)).await.doing(|| format!("make {name} ready"))?;
         lock(&self.board.nodes).insert(name);
         Ok(())
     }
 
-    /// Plays a node whose object somebody else made.
+    /// Runs Pods on a node whose object someone else created.
     pub fn adopt_node(&self, name: &str) {
         lock(&self.board.nodes).insert(name.to_owned());
     }
 
-    /// Switches a node off: its processes die at once. Its object and its Pods stay until somebody deletes them.
+    /// Powers a node off: its processes are killed at once. Its object and its Pods stay until someone deletes them.
     pub fn switch_off_node(&self, name: &str) {
         lock(&self.board.nodes).remove(name);
     }
 
-    /// Switches a node off: its processes die at once and its object goes. Its Pods stay until they are deleted.
+    /// Powers a node off and deletes it: its processes are killed at once. Its Pods stay until they are deleted.
     pub async fn remove_node(&self, name: &str) -> Result<()> {
         lock(&self.board.nodes).remove(name);
         let nodes: Api<Node> = Api::all(new_client(&self.config)?);
@@ -264,7 +260,7 @@ impl NodePlayer {
         Ok(())
     }
 
-    /// Everything that the containers of a Pod wrote, over all restarts. Stays readable when the Pod is gone.
+    /// The output of all containers of a Pod, over all restarts. Stays readable after the Pod is deleted.
     pub fn logs(&self, namespace: &str, pod: &str) -> String {
         let prefix = log_name(namespace, pod, "");
         let mut files: Vec<PathBuf> = std::fs::read_dir(self.sandbox.logs())
@@ -279,7 +275,7 @@ impl NodePlayer {
         files.into_iter().filter_map(|path| text(path).ok()).collect()
     }
 
-    /// The process of each container of a Pod that runs right now.
+    /// The process ids of a Pod's running containers.
     pub fn process_ids(&self, namespace: &str, pod: &str) -> Vec<u32> {
         let pods = lock(&self.board.pods);
         let named = |shared: &&Arc<Shared>| {
@@ -292,7 +288,7 @@ impl NodePlayer {
             .collect()
     }
 
-    /// Ends every process at once, as a power cut of all nodes would. The objects stay as they are.
+    /// Kills every process at once, as a power cut of all nodes would. The objects stay as they are.
     pub async fn stop(self) {
         let _ = crate::blocking(move || {
             drop(self);
@@ -317,7 +313,7 @@ impl std::fmt::Debug for NodePlayer {
     }
 }
 
-/// The loop: binds what waits, starts what is bound, tells what is deleted.
+/// The main loop: schedules pending Pods, starts scheduled ones, and notifies deleted ones.
 async fn run(context: Arc<Context>, mut alive: watch::Receiver<()>) {
     let mut played: HashMap<String, (String, watch::Sender<Wanted>)> = HashMap::new();
     let mut tasks = JoinSet::new();
@@ -332,7 +328,7 @@ async fn run(context: Arc<Context>, mut alive: watch::Receiver<()>) {
             tracing::warn!(%error, "Pods could not be bound to nodes");
         }
         let nodes = lock(&context.board.nodes).clone();
-        // A mirror Pod shows what runs already; no kubelet starts it.
+        // A mirror Pod represents something that already runs; no kubelet starts it.
         let is_mirror = |pod: &&Pod| {
             pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"))
         };
@@ -347,7 +343,7 @@ async fn run(context: Arc<Context>, mut alive: watch::Receiver<()>) {
             if let Some((_, sender)) = played.get(uid(pod)) {
                 sender.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
             } else if !finished || wanted != Wanted::Run {
-                // What is done does not start again, but its deletion has to be answered.
+                // A finished Pod does not start again, but its deletion has to be handled.
                 let (sender, receiver) = watch::channel(wanted);
                 tasks.spawn(pod::play(context.clone(), pod.clone(), receiver));
                 played.insert(uid(pod).to_owned(), (node, sender));
@@ -361,7 +357,7 @@ async fn run(context: Arc<Context>, mut alive: watch::Receiver<()>) {
             there
         });
     }
-    // Dropping the tasks drops their processes, which kills them. What the board holds leads back to the board.
+    // Dropping the tasks drops their processes, which kills them. The board's entries reference the board.
     drop(tasks);
     lock(&context.board.pods).clear();
 }
@@ -416,7 +412,7 @@ async fn bind(context: &Context, namespace: &str, name: &str, node: &str) -> Res
         .body(body.to_string().into_bytes())
         .map_err(|e| Error::invalid(format!("the binding of {namespace}/{name}"), e))?;
     match context.client.request_text(request).await {
-        // Deleted or bound in the meantime: the next look tells.
+        // Deleted or bound in the meantime; the next pass sees it.
         Err(kube::Error::Api(refused)) if refused.is_not_found() || refused.is_conflict() => Ok(()),
         answer => answer.map(drop).doing(|| format!("bind {namespace}/{name} to {node}")),
     }

@@ -1,4 +1,4 @@
-//! One Pod on a node: its volumes, its containers, its status, its end.
+//! One Pod on a node: its volumes, containers and status, and its termination.
 
 use std::{
     collections::BTreeMap,
@@ -26,21 +26,21 @@ use super::{
 };
 use crate::ports::LOOPBACK;
 
-/// A kubelet takes up to a minute; tests have no time for that.
+/// A kubelet takes up to a minute; tests cannot wait that long.
 const REFRESH_VOLUMES: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What the API server says about a Pod that is being played.
+/// The desired state of a Pod that runs here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Run,
-    /// Deleted, with the time that is granted to its processes.
+    /// Deleted, with the grace period of its processes.
     Stop(Duration),
-    /// The object is gone: nobody waits for the processes any more.
+    /// The object is deleted: nothing waits for the processes any more.
     Gone,
 }
 
-/// Plays a Pod until it is deleted.
+/// Runs a Pod until it is deleted.
 pub(super) async fn play(context: Arc<Context>, pod: Pod, mut wanted: watch::Receiver<Wanted>) {
     if matches!(*wanted.borrow(), Wanted::Stop(_)) {
         // Deleted before it was ever started here.
@@ -78,7 +78,7 @@ pub(super) async fn play(context: Arc<Context>, pod: Pod, mut wanted: watch::Rec
     let mut running = true;
     let mut writer = StatusWriter { shared: &shared, last: Value::Null };
     let mut refresh = tokio::time::interval(REFRESH_VOLUMES);
-    // The first tick would be now, and the volumes are just made.
+    // The first tick would be immediate, and the volumes were just created.
     refresh.reset();
     let end = loop {
         tokio::select! {
@@ -96,7 +96,7 @@ pub(super) async fn play(context: Arc<Context>, pod: Pod, mut wanted: watch::Rec
     if running {
         let _ = (&mut containers).await;
     }
-    // Who is switched off or already gone has nothing to say any more.
+    // A Pod that is deleted or whose node is off has no status to report.
     if end != Wanted::Gone {
         writer.write().await;
         remove(&context, &pod).await;
@@ -105,7 +105,7 @@ pub(super) async fn play(context: Arc<Context>, pod: Pod, mut wanted: watch::Rec
     let _ = std::fs::remove_dir_all(context.pod_dir(&pod));
 }
 
-/// Waits until the Pod has to end.
+/// Waits until the Pod has to stop.
 async fn end_wanted(wanted: &mut watch::Receiver<Wanted>) -> Wanted {
     wanted.wait_for(|wanted| *wanted != Wanted::Run).await.map_or(Wanted::Gone, |wanted| *wanted)
 }
@@ -122,7 +122,7 @@ impl StatusWriter<'_> {
         if status == self.last {
             return;
         }
-        // The uid makes sure that no later Pod of the same name is meant.
+        // The uid ensures that no later Pod of the same name is patched.
         let patch = json!({"metadata": {"uid": self.shared.pod.metadata.uid}, "status": status});
         let Shared { context, pod, .. } = self.shared;
         let written = api(context, pod).patch_status(name(pod), &PatchParams::default(), &Patch::Merge(&patch)).await;
@@ -138,7 +138,7 @@ impl StatusWriter<'_> {
     }
 }
 
-/// Tells the API server that nothing of the Pod runs any more, so that the object goes.
+/// Reports to the API server that nothing of the Pod runs any more, so that the object is deleted.
 async fn remove(context: &Context, pod: &Pod) {
     let params = DeleteParams {
         grace_period_seconds: Some(0),

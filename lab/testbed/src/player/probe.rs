@@ -1,4 +1,4 @@
-//! Probes: really made, on the schedule of the manifest.
+//! Probes, run for real on the schedule of the manifest.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -9,7 +9,7 @@ use k8s_openapi::{
 
 use crate::{http_get, ports::LOOPBACK};
 
-/// A probe that the node player can make.
+/// A probe that the node player supports.
 #[derive(Clone, Debug)]
 pub(super) struct Prober {
     target: Target,
@@ -35,7 +35,7 @@ pub(super) struct Probers {
 }
 
 impl Probers {
-    /// `moved` tells where the program really listens, by the port of the manifest.
+    /// `moved` maps a port of the manifest to the one that the program really listens on.
     pub(super) fn of(container: &Container, moved: &BTreeMap<u16, u16>) -> Result<Self, String> {
         let make = |probe: &Option<Probe>| probe.as_ref().map(|probe| Prober::new(container, probe, moved)).transpose();
         Ok(Self {
@@ -78,7 +78,7 @@ impl Prober {
         })
     }
 
-    /// Calls `report` whenever the verdict is reached, over and over; ends when `report` says so.
+    /// Calls `report` each time a threshold is reached; ends when `report` returns false.
     pub(super) async fn watch(&self, mut report: impl FnMut(bool, &str) -> bool) {
         tokio::time::sleep(self.initial_delay).await;
         let (mut successes, mut failures) = (0, 0);

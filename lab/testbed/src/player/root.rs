@@ -1,15 +1,15 @@
-//! A root file system of its own for each container, in a mount namespace of its own.
+//! A root file system for each container, in its own mount namespace.
 //!
-//! It holds what a small image would (the machine's libraries, read-only, and a few files of /etc), the program under
-//! the name that the manifest calls it by, and the volumes. So a program finds its ServiceAccount's token where it is in
-//! a cluster, sees nothing of the machine that no hostPath shows it, and whatever it writes is gone with it. The mounts
-//! exist in the namespace only: they end with the process.
+//! It contains what a small image would (the machine's libraries, read-only, and a few files of /etc), the program
+//! under the name that the manifest uses, and the volumes. So a program finds its ServiceAccount's token at the usual
+//! path, sees nothing of the machine except through hostPath volumes, and everything else it writes is discarded with
+//! it. The mounts exist only in the namespace and end with the process.
 
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Pod, SecurityContext};
 
-/// What minimal images run as when the manifest says non-root and no number.
+/// The user of minimal images when the manifest sets runAsNonRoot without a user id.
 const NON_ROOT: i64 = 65532;
 
 /// A volume that appears in the container.
@@ -38,8 +38,8 @@ pub(super) fn mounts(
     Ok(mounts)
 }
 
-/// A shell script that builds the root in `root` and becomes the program, which stands at `entry` in it. The program's
-/// own arguments are the script's. Everything is replaced by `exec`, so the process keeps its id.
+/// A shell script that builds the root in `root` and executes the program, which is at `entry` in it. The script's
+/// arguments are passed to the program. Every step uses `exec`, so the process keeps its id.
 pub(super) fn script(
     root: &Path,
     program: &Path,
@@ -56,7 +56,7 @@ pub(super) fn script(
         format!("cd {}", at("")),
         "mkdir -p proc sys dev etc run tmp usr var".to_owned(),
         "chmod 1777 tmp".to_owned(),
-        // As in Debian, and relative: it is followed before the change of the root, too.
+        // As in Debian, and relative: it is also followed before the root is changed.
         "ln -s ../run var/run".to_owned(),
         "for dir in proc sys dev; do mount --rbind /$dir $dir; done".to_owned(),
         "mount --bind /usr usr".to_owned(),
@@ -98,12 +98,12 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// As a word of a shell script.
+/// Quotes text as one word of a shell script.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// As whom a container runs, and with what it is denied.
+/// The user that a container runs as, and its restrictions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     user: Option<i64>,
@@ -128,7 +128,7 @@ impl Identity {
         }
     }
 
-    /// The command that takes on this identity and becomes the one after it.
+    /// The command prefix that switches to this identity and executes what follows.
     fn setpriv(&self) -> String {
         let mut flags = Vec::new();
         if let Some(group) = self.group {

@@ -1,10 +1,10 @@
-//! Which node a Pod goes to: the part of a scheduler that our manifests can tell from a real one.
+//! Selects a Pod's node: the part of a scheduler that matters for our manifests.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration};
 
-/// The name of the node for a Pod, or why there is none. `load` tells how many Pods a node has already.
+/// The name of the node for a Pod, or why there is none. `load` is the number of Pods per node.
 pub(super) fn choose_node(pod: &Pod, nodes: &[Node], load: &BTreeMap<String, usize>) -> Result<String, String> {
     let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
     nodes
@@ -45,7 +45,7 @@ fn matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     let field = |key: &str| (key == "metadata.name").then_some(node.metadata.name.as_deref()).flatten();
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
-    // A term that asks for nothing matches nothing.
+    // A term without requirements matches nothing.
     (!expressions.is_empty() || !fields.is_empty())
         && expressions.iter().all(|rule| holds(rule, label(&rule.key)))
         && fields.iter().all(|rule| holds(rule, field(&rule.key)))
@@ -58,7 +58,7 @@ fn holds(rule: &NodeSelectorRequirement, actual: Option<&str>) -> bool {
         "NotIn" => !actual.is_some_and(listed),
         "Exists" => actual.is_some(),
         "DoesNotExist" => actual.is_none(),
-        // Gt and Lt: nobody here compares numbers.
+        // Gt and Lt are not supported: nothing here compares numbers.
         _ => false,
     }
 }

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// How far a container is.
 #[derive(Clone, Debug)]
 pub(super) enum State {
     Waiting { reason: &'static str, message: String },
@@ -11,7 +10,6 @@ pub(super) enum State {
     Terminated(Ended),
 }
 
-/// How a container ended.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     pub(super) exit_code: i32,
@@ -21,7 +19,6 @@ pub(super) struct Ended {
     pub(super) finished: Timestamp,
 }
 
-/// What is known about one container.
 #[derive(Clone, Debug)]
 pub(super) struct ContainerState {
     pub(super) name: String,
@@ -85,7 +82,7 @@ impl Ended {
     }
 }
 
-/// The containers of a Pod: those that prepare it, then those that it is for.
+/// The init containers of a Pod and its main containers.
 #[derive(Clone, Debug)]
 pub(super) struct PodState {
     pub(super) since: Timestamp,
@@ -110,13 +107,13 @@ impl PodState {
             Some(ends) if ends.iter().all(|good| *good) => "Succeeded",
             Some(_) => "Failed",
             None if self.init.iter().any(prepared) => "Failed",
-            // Once a container ran, the Pod is Running, also while that container waits for its restart.
+            // Once a container has run, the Pod is Running, also while that container waits for its restart.
             None if self.main.iter().any(|c| c.restarts > 0 || !matches!(c.state, State::Waiting { .. })) => "Running",
             None => "Pending",
         }
     }
 
-    /// The whole status. `before` is the status that the Pod has: a condition that keeps its value keeps its time.
+    /// The complete status. `before` is the Pod's current status: a condition that keeps its value keeps its time.
     pub(super) fn to_json(&self, before: &Value, now: Timestamp) -> Value {
         let (phase, ready, initialized) = (self.phase(), self.ready(), self.initialized());
         let finished = phase == "Succeeded";
@@ -162,7 +159,7 @@ fn unready(containers: &[ContainerState]) -> String {
     format!("containers with unready status: [{}]", names.join(" "))
 }
 
-/// As Kubernetes writes times.
+/// Formats a time as Kubernetes does.
 pub(super) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -22,19 +22,18 @@ use kube::{Api, Client, api::PostParams};
 
 use super::environment::{Unconfigured, field_value};
 
-/// What a token gets when the manifest does not say.
+/// The lifetime of a token when the manifest does not set it.
 const TOKEN_SECONDS: i64 = 3600;
 
-/// Makes a Pod's volumes and keeps those fresh that follow an object.
+/// Creates a Pod's volumes and refreshes those that follow an object.
 pub(super) struct Volumes {
     client: Client,
-    /// The folder of this Pod's volumes.
     dir: PathBuf,
-    /// The folder that stands for paths of the node that do not exist on this machine.
+    /// The folder for node paths that do not exist on this machine.
     node_dir: PathBuf,
-    /// Paths of the node that are elsewhere on this machine.
+    /// Node paths that are mapped to other paths on this machine.
     host_paths: BTreeMap<String, PathBuf>,
-    /// Tokens and when to replace them, by volume and path.
+    /// Tokens and when to replace them, keyed by volume and path.
     tokens: BTreeMap<(String, String), (String, Instant)>,
 }
 
@@ -45,7 +44,7 @@ impl Volumes {
         Self { client, dir, node_dir, host_paths, tokens: BTreeMap::new() }
     }
 
-    /// Makes or refreshes every volume. Answers the path of each on this machine.
+    /// Creates or refreshes every volume. Returns the path of each on this machine.
     pub(super) async fn materialise(&mut self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, Unconfigured> {
         let mut paths = BTreeMap::new();
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
@@ -89,7 +88,7 @@ impl Volumes {
                 Err(format!("hostPath type check failed: {} is not a directory", source.path))
             }
             (_, Ok(_)) => Ok(path),
-            // What a kubelet would create on its node is created in a folder that stands for the node.
+            // What a kubelet would create on its node is created in a folder that represents the node.
             ("" | "DirectoryOrCreate", Err(_)) => {
                 let stand_in = self.node_dir.join(source.path.trim_start_matches('/'));
                 make_dir(&stand_in)?;
@@ -123,7 +122,7 @@ impl Volumes {
         Ok(files)
     }
 
-    /// A token that ends with its Pod, replaced when four fifths of its life are over, as a kubelet does.
+    /// A token bound to its Pod, replaced after four fifths of its lifetime, as a kubelet does.
     async fn token(
         &mut self,
         pod: &Pod,
@@ -230,8 +229,8 @@ fn make_dir(dir: &Path) -> Result<(), Unconfigured> {
     made.map_err(|e| format!("cannot make {}: {e}", dir.display()))
 }
 
-/// Shows a new set of files all at once, the way a kubelet does: each name is a link through `..data`, which is switched
-/// by one rename. Nothing is done when nothing changed.
+/// Publishes a new set of files atomically, as a kubelet does: each name is a link through `..data`, which one rename
+/// switches. Does nothing if nothing changed.
 fn publish(dir: &Path, files: &Files) -> std::io::Result<()> {
     let unchanged = |(name, content): (&String, &Vec<u8>)| fs::read(dir.join(name)).is_ok_and(|old| old == *content);
     let shown = fs::read_dir(dir).map_or(0, |entries| {

@@ -1,4 +1,4 @@
-//! Builds a set through the Go module proxy and renders Cluster API's components.
+//! Builds a tool set through the Go module proxy and renders Cluster API's components.
 
 use std::{
     fmt::Write as _,
@@ -27,10 +27,10 @@ const PROVIDERS: [(&str, &str); 3] = [
 ];
 /// Before 1.14 core's manifests were at the root of the module.
 const OLD_CORE_MANIFESTS: &str = "config/default";
-/// The program of the container that holds a Pod together. It is Kubernetes' own, in C.
+/// The program of a Pod's sandbox container. It is part of Kubernetes, in C.
 const PAUSE: &str = "pause";
 const PAUSE_SOURCE: &str = "build/pause/linux/pause.c";
-/// Written last, by rename: with it the components are complete.
+/// Written last, by rename: its presence marks the components as complete.
 const COMPONENTS_COMPLETE: &str = "metadata.yaml";
 
 pub(super) fn is_there(set: ToolSet) -> Result<bool> {
@@ -92,7 +92,7 @@ fn build(recipe: &Recipe, tools: &Tools, module: &Path, program: &str, package: 
     fs::rename(&partial, &finished).doing(|| format!("put {} in its place", finished.display()))
 }
 
-/// Kubernetes programs report v0.0.0 unless told otherwise, and Cluster API refuses such a server.
+/// Kubernetes programs report v0.0.0 by default, and Cluster API refuses such a server.
 fn linker_flags(recipe: &Recipe) -> String {
     let mut flags = "-s -w".to_owned();
     if recipe.name.starts_with("kubernetes") {
@@ -116,7 +116,7 @@ fn go(module: &Path) -> Command {
     command
 }
 
-/// Runs a go command to its end while it shows that it is alive.
+/// Runs a go command to its end and shows progress.
 fn run_go(mut command: Command, what: &str, log: &Path) -> Result<()> {
     let file = File::create(log).doing(|| format!("write {}", log.display()))?;
     let errors = file.try_clone().doing(|| format!("write {}", log.display()))?;
@@ -168,7 +168,7 @@ fn go_failed(what: &str, status: &str, log: &str) -> Error {
     Error::Program { name: "go".into(), what: format!("failed ({status}) while {what}"), tail: tail(log) }
 }
 
-/// `kubectl kustomize` of each provider's own manifests, kept as YAML for clusterctl and as JSON for us.
+/// `kubectl kustomize` of each provider's own manifests, stored as YAML for clusterctl and as JSON for us.
 fn render_components(version: CapiVersion, tools: &Tools, module: &Path) -> Result<()> {
     let kubectl = ToolSet::Kubernetes(KubernetesVersion::V1_36).ensure()?.program("kubectl");
     let source =
@@ -189,7 +189,7 @@ fn render_components(version: CapiVersion, tools: &Tools, module: &Path) -> Resu
     fs::rename(&partial, tools.metadata_yaml()).doing(|| "finish the components".into())
 }
 
-/// The folder of a required module's source. The binaries may be there already and the module not: then this downloads it.
+/// The source folder of a required module. The binaries may be cached without the module; this then downloads it.
 fn source(module: &Path, required: &str, what: &str) -> Result<PathBuf> {
     run_go(with_args(go(module), &["mod", "download", required]), what, &module.join("download.log"))?;
     let listed = run(with_args(go(module), &["list", "-m", "-f", "{{.Dir}}", required]))?;

@@ -1,4 +1,4 @@
-//! Where finished programs are kept, and the lock that lets one run build while others wait.
+//! The cache of built programs, and the lock that lets one run build while others wait.
 
 use std::{
     env,
@@ -20,7 +20,8 @@ pub fn cache_root() -> Result<PathBuf> {
         .ok_or_else(|| Error::Missing("set CAPMAAS_CACHE (or HOME) to say where built test tools are kept".into()))
 }
 
-/// Waits for an exclusive lock on `path`, saying every few seconds for what. Unlocks when the file is dropped.
+/// Waits for an exclusive lock on `path` and prints every few seconds what it waits for. Unlocked when the file is
+/// dropped.
 pub(crate) fn lock(path: &Path, what: &str) -> Result<File> {
     let doing = || format!("lock {}", path.display());
     let file = File::options().create(true).append(true).open(path).doing(doing)?;

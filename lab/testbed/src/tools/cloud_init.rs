@@ -1,4 +1,5 @@
-//! cloud-init's own check of user data, without cloud-init on this machine: the package would run at its next boot.
+//! cloud-init's own check of user data, without installing cloud-init: the package would run at this machine's next
+//! boot.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,12 +24,12 @@ impl CloudInit {
         Ok(Self { dir: unpacked("cloud-init")? })
     }
 
-    /// Asks cloud-init whether it accepts this cloud-config. It must be rendered: a `## template: jinja` is not.
+    /// Checks with cloud-init that this cloud-config is valid. It must be rendered: a `## template: jinja` is not.
     pub fn check(&self, folder: &Path, user_data: &str) -> Result<()> {
         create_dir(folder)?;
         let file = folder.join("user-data.yaml");
         write_file(&file, user_data)?;
-        // Debian's Python, whose packages cloud-init needs; another one may come first in PATH.
+        // Debian's Python, which has the packages that cloud-init needs; another one may come first in PATH.
         let mut command = Command::new("/usr/bin/python3");
         command
             .args([
@@ -40,7 +41,7 @@ impl CloudInit {
             .arg(&file)
             .env("PYTHONPATH", self.dir.join("usr/lib/python3/dist-packages"));
         let said = run(command)?;
-        // It has ended with 0 after printing an error.
+        // It can exit with 0 after printing an error.
         if said.contains("Valid") { Ok(()) } else { Err(Error::invalid("a cloud-config", said)) }
     }
 }

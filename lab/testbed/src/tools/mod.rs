@@ -1,8 +1,8 @@
-//! The programs that the testbed starts: which they are, where they are kept, and that they are there.
+//! The programs that the testbed starts: which they are, where they are cached, and how they are built.
 //!
-//! Every set is a pinned Go module of `hack/tools` (embedded here, so that the command works anywhere) built through the
-//! Go module proxy into `<cache>/tools/<name>-<version>/`. A program appears under its name only when it is finished, so
-//! a file that is there is a file that works.
+//! Every set is a pinned Go module of `hack/tools` (embedded here, so that the command works anywhere), built through
+//! the Go module proxy into `<cache>/tools/<name>-<version>/`. A program appears under its name only when it is
+//! complete, so an existing file is a working one.
 
 mod build;
 mod cache;
@@ -30,9 +30,9 @@ use crate::{
     versions::{CapiVersion, KubernetesVersion},
 };
 
-/// The etcd that belongs to the API servers. 3.4 has no watch progress, without which streaming lists fail.
+/// The etcd of the API servers. 3.4 has no watch progress, without which streaming lists fail.
 const ETCD_VERSION: &str = "v3.5.21";
-/// The etcd and the CoreDNS that kubeadm of every Kubernetes with nodes starts on them.
+/// The etcd and CoreDNS that kubeadm of every node version starts.
 const NODE_ETCD_VERSION: &str = "v3.6.8";
 const CORE_DNS_VERSION: &str = "v1.14.2";
 
@@ -40,7 +40,7 @@ const HELM_VERSION: &str = "v3.22.0";
 const COSIGN_VERSION: &str = "v2.6.5";
 const GOMAASCLIENT_VERSION: &str = "v0.12.0";
 
-/// Programs of one version that are built from one Go module.
+/// Programs of one version, built from one Go module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolSet {
     /// `etcd`
@@ -59,19 +59,18 @@ pub enum ToolSet {
     Helm,
     /// `cosign`
     Cosign,
-    /// `gomaasclient`: a program of ours that uses Canonical's client of MAAS.
+    /// `gomaasclient`: a program of ours that uses Canonical's MAAS client.
     GoMaasClient,
 }
 
-/// How a set is built.
 struct Recipe {
     name: &'static str,
     version: &'static str,
-    /// Raised when the way of building changes, so that what is cached is built again.
+    /// Raised when the way of building changes, to rebuild cached programs.
     revision: u32,
     go_mod: &'static str,
     go_sum: &'static str,
-    /// The program's source, where it is ours.
+    /// The program's source, if it is our own.
     main_go: Option<&'static str>,
     /// File name and Go package of each program.
     programs: &'static [(&'static str, &'static str)],
@@ -100,7 +99,7 @@ const CLUSTERCTL: (&str, &str) = ("clusterctl", "sigs.k8s.io/cluster-api/cmd/clu
 const OLD_CORE: (&str, &str) = ("core", "sigs.k8s.io/cluster-api");
 const CORE: (&str, &str) = ("core", "sigs.k8s.io/cluster-api/core");
 
-/// `go.mod` and `go.sum` of a Kubernetes.
+/// `go.mod` and `go.sum` of a Kubernetes version.
 fn kubernetes(version: KubernetesVersion) -> (&'static str, &'static str) {
     match version {
         KubernetesVersion::V1_29 => module!("kubernetes-1.29"),
@@ -110,7 +109,7 @@ fn kubernetes(version: KubernetesVersion) -> (&'static str, &'static str) {
 }
 
 impl ToolSet {
-    /// Every set that the gate needs, those that everything needs first.
+    /// Every set that the gate needs, the most widely needed first.
     pub fn all() -> Vec<Self> {
         let mut sets = vec![Self::Etcd];
         sets.extend(KubernetesVersion::ALL.into_iter().rev().map(Self::Kubernetes));
@@ -119,7 +118,7 @@ impl ToolSet {
         sets
     }
 
-    /// About how many minutes its build takes on two cores that have nothing else to do.
+    /// The approximate build time in minutes on two idle cores.
     fn minutes(self) -> u32 {
         match self {
             Self::Etcd | Self::NodeEtcd | Self::GoMaasClient => 1,
@@ -173,7 +172,7 @@ impl ToolSet {
         };
         let ours = include_str!("../../../../hack/tools/gomaasclient/main.go");
         let main_go = (self == Self::GoMaasClient).then_some(ours);
-        // The second revision of gomaasclient is the one that is built here and no longer by its test.
+        // Since revision 2, gomaasclient is built here and no longer by its test.
         let revision = if self == Self::GoMaasClient { 2 } else { 1 };
         Recipe { name, version, revision, go_mod, go_sum, main_go, programs }
     }
@@ -183,14 +182,14 @@ impl ToolSet {
         self.recipe().version
     }
 
-    /// Makes sure that the set is there, building what is missing, which takes minutes. Blocks.
+    /// Ensures that the set exists, building what is missing, which takes minutes. Blocks.
     ///
-    /// One run builds, others wait for it and say so.
+    /// One run builds; others wait for it and report that.
     pub fn ensure(self) -> Result<Tools> {
         build::ensure(self)
     }
 
-    /// Whether it is there already.
+    /// Whether it exists already.
     fn is_there(self) -> Result<bool> {
         build::is_there(self)
     }
@@ -208,7 +207,7 @@ impl std::fmt::Display for ToolSet {
     }
 }
 
-/// A set that is there.
+/// A set that exists.
 #[derive(Clone, Debug)]
 pub struct Tools {
     dir: PathBuf,
@@ -225,17 +224,18 @@ impl Tools {
         self.dir.join(name)
     }
 
-    /// What `kubectl kustomize` makes of a Cluster API provider's manifests: `core`, `bootstrap` or `control-plane`.
+    /// The output of `kubectl kustomize` for a Cluster API provider's manifests: `core`, `bootstrap` or
+    /// `control-plane`.
     pub fn components_yaml(&self, provider: &str) -> PathBuf {
         self.dir.join("components").join(format!("{provider}.yaml"))
     }
 
-    /// The same objects as one JSON list, which is read in a fraction of the time.
+    /// The same objects as one JSON list, which parses much faster.
     pub fn components_json(&self, provider: &str) -> PathBuf {
         self.dir.join("components").join(format!("{provider}.json"))
     }
 
-    /// The module's `metadata.yaml`, which tells clusterctl which release speaks which contract.
+    /// The module's `metadata.yaml`, from which clusterctl learns the contract of each release.
     pub fn metadata_yaml(&self) -> PathBuf {
         self.dir.join("components").join("metadata.yaml")
     }

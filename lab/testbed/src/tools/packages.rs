@@ -1,12 +1,12 @@
-//! Debian packages that the testbed starts or calls.
+//! Debian packages that the testbed needs.
 
 use std::process::{Command, Stdio};
 
 use super::{cache, progress::Progress};
 use crate::error::{Doing, Error, Result, create_dir};
 
-/// What LXD needs from Debian, which is all that the demo needs: its VMs take qemu and ovmf, its pools btrfs-progs and lvm2, its
-/// networks the rest.
+/// What LXD needs from Debian, which is all that the demo needs: qemu and ovmf for VMs, btrfs-progs and lvm2 for
+/// storage pools, the rest for networks.
 pub const LXD_PACKAGES: &[&str] = &[
     "btrfs-progs",
     "dnsmasq-base",
@@ -20,8 +20,9 @@ pub const LXD_PACKAGES: &[&str] = &[
     "util-linux",
 ];
 
-/// What else tests call: Python for cloud-init's check of user data and for a third-party client of MAAS, valgrind to count
-/// instructions, musl-tools to make static programs, ssh to copy them to a server that needs libwrap0, openssl to check signatures.
+/// What else tests call: Python for cloud-init's check of user data and for a third-party MAAS client, valgrind to
+/// count instructions, musl-tools to build static programs, ssh to copy them to a server that needs libwrap0, openssl
+/// to check signatures.
 pub const TEST_PACKAGES: &[&str] = &[
     "libwrap0",
     "musl-tools",
@@ -39,13 +40,13 @@ pub const TEST_PACKAGES: &[&str] = &[
     "valgrind",
 ];
 
-/// The browser that looks at pages, and the program that drives it.
+/// The browser and its WebDriver.
 pub const BROWSER_PACKAGES: &[&str] = &["chromium", "chromium-driver"];
 
-/// What the images of nodes take, besides [`LXD_PACKAGES`].
+/// What node images need in addition to [`LXD_PACKAGES`].
 pub(crate) const NODE_PACKAGES: &[&str] = &["debian-archive-keyring", "mmdebstrap", "musl-tools", "zstd"];
 
-/// Installs those that are absent. Blocks.
+/// Installs missing packages. Blocks.
 pub fn ensure_packages(packages: &[&str]) -> Result<()> {
     if missing(packages)?.is_empty() {
         return Ok(());

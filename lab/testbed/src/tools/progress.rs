@@ -1,11 +1,11 @@
-//! One line a tool with the time that it takes, on standard error.
+//! One line per tool with its elapsed time, on standard error.
 
 use std::{
     io::{IsTerminal as _, Write as _, stderr},
     time::{Duration, Instant},
 };
 
-/// Often enough to show life in the log of a CI run, rarely enough not to fill it.
+/// Often enough to show progress in a CI log, rarely enough not to fill it.
 const LINE_EVERY: Duration = Duration::from_secs(20);
 
 pub(crate) struct Progress {
@@ -25,7 +25,7 @@ impl Progress {
         Self { what, started: now, last_line: now, terminal }
     }
 
-    /// Shows the elapsed time: in place on a terminal, else as a line now and then.
+    /// Shows the elapsed time: in place on a terminal, otherwise as a line now and then.
     pub(crate) fn tick(&mut self) {
         let seconds = self.started.elapsed().as_secs();
         if self.terminal {

@@ -1,4 +1,4 @@
-//! A Python that has python-libmaas, a client of MAAS that others wrote, and nothing else.
+//! A Python environment with python-libmaas, a third-party MAAS client, and nothing else.
 
 use std::{path::PathBuf, process::Command};
 
@@ -8,14 +8,13 @@ use crate::{
     process::run,
 };
 
-/// Everything with its version and its sum.
+/// Every package with its version and hash.
 const REQUIREMENTS: &str = include_str!("../../../../hack/python-libmaas/requirements.txt");
-/// The first of them; the requirements name it as well.
+/// The version of python-libmaas; also in the requirements.
 const VERSION: &str = "0.6.8";
-/// Written last: with it the environment is complete.
+/// Written last: its presence marks the environment as complete.
 const COMPLETE: &str = "complete";
 
-/// Where it is, once it is there.
 fn folder() -> Result<PathBuf> {
     Ok(cache::cache_root()?.join("tools").join(format!("python-libmaas-{VERSION}-r2")))
 }
@@ -24,7 +23,7 @@ pub(super) fn is_there() -> Result<bool> {
     Ok(folder()?.join(COMPLETE).exists())
 }
 
-/// Makes the environment once, through pip, and answers its `python`. Blocks.
+/// Creates the environment once, through pip, and returns its `python`. Blocks.
 pub fn python_with_libmaas() -> Result<PathBuf> {
     super::ensure_packages(TEST_PACKAGES)?;
     let folder = folder()?;

@@ -1,4 +1,5 @@
-//! All that is downloaded, built or installed for the tests, so that no test has to: `testbed tools` brings it.
+//! Everything that is downloaded, built or installed for the tests, so that no test has to: `testbed tools` provides
+//! it.
 
 use std::{fmt, process::Command};
 
@@ -10,27 +11,27 @@ use crate::{
     versions::{CapiVersion, KubernetesVersion},
 };
 
-/// Packages that are unpacked instead of being installed.
+/// Packages that are unpacked instead of installed.
 const UNPACKED: [&str; 2] = ["cloud-init", "openssh-server"];
 
 fn static_target() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
 
-/// Something that is brought once and kept.
+/// Something that is provided once and cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// The Debian packages that LXD needs.
     LxdPackages,
     /// The Debian packages that tests call.
     TestPackages,
-    /// A browser and what drives it.
+    /// A browser and its driver.
     Browser,
     /// A Debian package, unpacked into the cache.
     Unpacked(&'static str),
     /// Programs that are built.
     Set(ToolSet),
-    /// The image of nodes that really boot with a version of Kubernetes, and all that is built for it.
+    /// The node image of a Kubernetes version, and everything built for it.
     NodeImage(KubernetesVersion),
     /// A Python with python-libmaas.
     Python,
@@ -39,7 +40,7 @@ pub enum Supply {
 }
 
 impl Supply {
-    /// Everything that the gate starts, what most of it needs first.
+    /// Everything that the gate needs, the most widely needed first.
     pub fn of_gate() -> Vec<Self> {
         let mut all = vec![Self::LxdPackages, Self::TestPackages];
         all.extend(ToolSet::all().into_iter().map(Self::Set).filter(|set| !Self::of_scenarios().contains(set)));
@@ -48,14 +49,14 @@ impl Supply {
         all
     }
 
-    /// What `make test-e2e` starts besides: too long in the making for a gate on a fresh machine.
+    /// What `make test-e2e` needs in addition: its build takes too long for a gate on a fresh machine.
     pub fn of_scenarios() -> Vec<Self> {
         let mut all = vec![Self::Browser, Self::Set(ToolSet::Helm), Self::Set(ToolSet::Cosign)];
         all.extend([nodes::KUBERNETES, nodes::OLDER_KUBERNETES].map(Self::NodeImage));
         all
     }
 
-    /// What `make demo` starts.
+    /// What `make demo` needs.
     pub fn of_demo() -> Vec<Self> {
         let sets = [
             ToolSet::Etcd,
@@ -68,7 +69,7 @@ impl Supply {
             .collect()
     }
 
-    /// Whether it is there already.
+    /// Whether it exists already.
     pub fn is_there(self) -> Result<bool> {
         match self {
             Self::LxdPackages => Ok(packages::missing(LXD_PACKAGES)?.is_empty()),
@@ -86,7 +87,7 @@ impl Supply {
         }
     }
 
-    /// Brings it if it is not there. Blocks.
+    /// Provides it if it does not exist. Blocks.
     pub fn ensure(self) -> Result<()> {
         match self {
             Self::LxdPackages => ensure_packages(LXD_PACKAGES),
@@ -104,7 +105,7 @@ impl Supply {
         }
     }
 
-    /// About how many minutes it takes on two cores that have nothing else to do.
+    /// The approximate time in minutes on two idle cores.
     pub fn minutes(self) -> u32 {
         match self {
             Self::Set(set) => set.minutes(),

@@ -1,4 +1,5 @@
-//! Debian packages whose programs are wanted without being installed: they would start a service, now or at the next boot.
+//! Debian packages whose programs are needed without being installed: installed, they would start a service now or at
+//! the next boot.
 
 use std::{
     fs,
@@ -12,7 +13,8 @@ use crate::{
     process::run,
 };
 
-/// Fetches and unpacks a package of Debian's, once, and answers the folder. What it needs is among [`super::TEST_PACKAGES`]. Blocks.
+/// Downloads and unpacks a Debian package once, and returns the folder. Its dependencies are in
+/// [`super::TEST_PACKAGES`]. Blocks.
 pub fn unpacked(package: &str) -> Result<PathBuf> {
     super::ensure_packages(super::TEST_PACKAGES)?;
     let root = cache::cache_root()?.join("tools");
@@ -24,7 +26,7 @@ pub fn unpacked(package: &str) -> Result<PathBuf> {
         let _ = fs::remove_dir_all(&partial);
         create_dir(&partial)?;
         let mut download = Command::new("apt-get");
-        // As the user who asked: apt's own user may not write here.
+        // As the calling user: apt's own user cannot write here.
         download.args(["-o", "APT::Sandbox::User=root", "download", package]).current_dir(&partial);
         run(download)?;
         let mut unpack = Command::new("dpkg-deb");
@@ -35,7 +37,7 @@ pub fn unpacked(package: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Where a package is, once it is unpacked.
+/// The folder of an unpacked package.
 pub(super) fn folder(package: &str) -> Result<PathBuf> {
     Ok(cache::cache_root()?.join("tools").join(format!("{package}-debian")))
 }

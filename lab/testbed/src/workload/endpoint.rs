@@ -1,4 +1,4 @@
-//! The API server as it is reached on one control-plane machine.
+//! The API server as reached on one control-plane machine.
 
 use std::net::SocketAddr;
 
@@ -9,8 +9,8 @@ use tokio::{
 
 use crate::error::{Doing, Result};
 
-/// Passes connections to an address of a machine on to the one API server. All end when this is dropped, as they do when a
-/// machine loses its power.
+/// Forwards connections from a machine's address to the one API server. All are closed on drop, as when a machine loses
+/// power.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     task: JoinHandle<()>,
@@ -21,12 +21,12 @@ impl Endpoint {
         let listener = TcpListener::bind(address).await.doing(|| format!("listen on {address}"))?;
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
-            // A listener that fails for good ends the endpoint: callers see it closed.
+            // A listener that fails for good ends the endpoint; callers then see a closed port.
             while let Ok((mut from, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
                 connections.spawn(async move {
                     if let Ok(mut to) = TcpStream::connect(api_server).await {
-                        // Either side may go away at any time.
+                        // Either side may disconnect at any time.
                         let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
                     }
                 });

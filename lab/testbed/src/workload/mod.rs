@@ -1,9 +1,9 @@
-//! Plays a workload cluster: what becomes of machines that boot with kubeadm's user data.
+//! Simulates a workload cluster: what happens to machines that boot with kubeadm's user data.
 //!
-//! One real API server stands behind all control-plane machines of a cluster, reached on the address of each. It starts with
-//! `kubeadm init` and its certificate is signed by the authority that the cluster's owner handed to Cluster API beforehand (Secret
-//! `<cluster>-ca`), because the key in the user data would have to be read by a program that has it already. etcd is declared
-//! external, so nothing asks for its Pods. Nodes join without a provider ID.
+//! One real API server serves all control-plane machines of a cluster, reached on the address of each. It starts with
+//! `kubeadm init`, and its certificate is signed by the authority that the cluster's owner passed to Cluster API
+//! beforehand (Secret `<cluster>-ca`), because the key in the user data would have to be read by a program that has it
+//! already. etcd is declared external, so nothing looks for its Pods. Nodes join without a provider ID.
 
 mod endpoint;
 mod objects;
@@ -33,12 +33,11 @@ use crate::{
     ports::free_ports,
 };
 
-/// A machine that came up with user data.
+/// A machine that booted with user data.
 #[derive(Clone, Debug)]
 pub struct BootedMachine {
-    /// Its name, which becomes the Node's.
+    /// Its name, which becomes the Node's name.
     pub hostname: String,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// The cloud-config, as text.
     pub user_data: String,
@@ -51,12 +50,12 @@ pub struct BootedMachine {
 pub struct WorkloadPlayer {
     authority: Arc<CertificateAuthority>,
     port: u16,
-    /// The name of its API server, where the port alone does not tell clusters apart.
+    /// The host name of its API server, where the port alone does not distinguish clusters.
     host: Option<String>,
     kubernetes: KubernetesVersion,
     nodes: BTreeMap<String, Joined>,
     api_server: Option<Testbed>,
-    /// How its nodes run Pods, until the API server starts.
+    /// How its nodes run Pods; taken when the API server starts.
     pods: Option<NodePlayerOptions>,
     /// Its nodes, if they run Pods.
     player: Option<NodePlayer>,
@@ -65,19 +64,20 @@ pub struct WorkloadPlayer {
 #[derive(Debug)]
 struct Joined {
     role: Role,
-    /// Open while the machine runs, on control planes.
+    /// On control planes; open while the machine runs.
     _endpoints: Vec<Endpoint>,
 }
 
 impl WorkloadPlayer {
-    /// A cluster of which no machine runs yet, on a port that no other uses.
+    /// A cluster without running machines, on a port that no other uses.
     pub fn new(kubernetes: KubernetesVersion) -> Result<Self> {
         let authority = Arc::new(CertificateAuthority::generate("kubernetes")?);
         Ok(Self::with(kubernetes, authority, None, free_ports::<1>()?[0]))
     }
 
-    /// The cluster that the first machine of a control plane begins, by its user data: under the name and on the port that are in it,
-    /// with an authority that its owner handed to Cluster API. `None` for any other machine, or one that cannot be read.
+    /// The cluster that the first control-plane machine creates, from its user data: with the name and port in it, and
+    /// an authority that its owner passed to Cluster API. `None` for any other machine, or if the user data cannot be
+    /// read.
     pub fn begun_by(
         kubernetes: KubernetesVersion,
         authority: Arc<CertificateAuthority>,
@@ -97,39 +97,39 @@ impl WorkloadPlayer {
         Self { authority, port, host, kubernetes, nodes: BTreeMap::new(), api_server: None, pods: None, player: None }
     }
 
-    /// Lets its nodes run Pods, which takes Kubernetes' own controllers too. Otherwise nothing but Nodes is played.
+    /// Makes its nodes run Pods, which also needs Kubernetes' own controllers. Otherwise only Nodes are simulated.
     #[must_use]
     pub fn running_pods(mut self, options: NodePlayerOptions) -> Self {
         self.pods = Some(options);
         self
     }
 
-    /// Who signs the API server's certificate; belongs into the Secret `<cluster>-ca`.
+    /// The authority that signs the API server's certificate; belongs in the Secret `<cluster>-ca`.
     pub fn certificate_authority(&self) -> &CertificateAuthority {
         &self.authority
     }
 
-    /// The port of its API server, which tells clusters apart.
+    /// The port of its API server, which distinguishes clusters.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What a client with every right is made from, once the API server runs.
+    /// The client configuration with all permissions, once the API server runs.
     pub fn config(&self) -> Option<kube::Config> {
         self.api_server.as_ref().map(|testbed| testbed.config().clone())
     }
 
-    /// All that was ever written to its API server (see [`Testbed::ever_written`]), once that runs.
+    /// All text that was ever written to its API server (see [`Testbed::ever_written`]), once it runs.
     pub fn ever_written(&self) -> Result<Option<String>> {
         self.api_server.as_ref().map(Testbed::ever_written).transpose()
     }
 
-    /// The machines that joined and run.
+    /// The running machines that have joined.
     pub fn joined(&self) -> BTreeMap<String, Role> {
         self.nodes.iter().map(|(name, joined)| (name.clone(), joined.role)).collect()
     }
 
-    /// Whether user data is about this cluster.
+    /// Whether user data belongs to this cluster.
     pub fn is_for(&self, user_data: &str) -> bool {
         Kubeadm::read(user_data).is_ok_and(|kubeadm| {
             let (host, port) = kubeadm.endpoint;
@@ -137,7 +137,7 @@ impl WorkloadPlayer {
         })
     }
 
-    /// Boots a machine. An error means that it has not joined yet; kubeadm would go on trying, and so may the caller.
+    /// Boots a machine. An error means that it has not joined yet; like kubeadm, the caller may retry.
     pub async fn boot(&mut self, machine: &BootedMachine) -> Result<Role> {
         if let Some(joined) = self.nodes.get(&machine.hostname) {
             return Ok(joined.role);
@@ -162,7 +162,7 @@ impl WorkloadPlayer {
         if let Some(configuration) = &kubeadm.cluster_configuration {
             let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
             create(&maps, &objects::kubeadm_config(configuration)).await?;
-            // Where Pods are run, it would have some, and there is no such program.
+            // Where Pods run, the DaemonSet would create some, and there is no such program.
             if self.player.is_none() {
                 let daemons: Api<DaemonSet> = Api::namespaced(client.clone(), "kube-system");
                 create(&daemons, &objects::kube_proxy(&machine.kubelet)).await?;
@@ -195,8 +195,8 @@ impl WorkloadPlayer {
         Ok(())
     }
 
-    /// A machine does not run any more: its API server is not reached and its Node is not heard of; the static Pods of a Node
-    /// that is gone go too.
+    /// Powers a machine off: its API server becomes unreachable and its Node stops reporting. If the Node is deleted,
+    /// its static Pods are deleted too.
     pub async fn switch_off(&mut self, hostname: &str) -> Result<()> {
         if self.nodes.remove(hostname).is_none() {
             return Ok(());
@@ -224,7 +224,7 @@ impl WorkloadPlayer {
         Ok(())
     }
 
-    /// Ends the API server.
+    /// Stops the API server.
     pub async fn stop(mut self) {
         self.nodes.clear();
         if let Some(player) = self.player.take() {
@@ -240,7 +240,7 @@ fn not_yet(machine: &BootedMachine, why: &str) -> Error {
     Error::invalid(format!("the machine {}", machine.hostname), why)
 }
 
-/// kubeadm would be turned away with a token that the cluster does not know.
+/// kubeadm would be rejected with a token that the cluster does not know.
 async fn check_token(client: &Client, machine: &BootedMachine, token: &str) -> Result<()> {
     let id = token.split('.').next().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
@@ -257,8 +257,8 @@ async fn join(client: &Client, machine: &BootedMachine, control_plane: bool) -> 
     create(&nodes, &node).await?;
     let params = PatchParams::default();
     let doing = || format!("make the Node {name} ready");
-    // Admission marks every new Node as not ready; the controller that would take it back does not run here. Before the Node has
-    // addresses nobody takes it for a machine's, so nobody else changes its taints.
+    // Admission taints every new Node as not ready; the controller that would remove the taint does not run here.
+    // Before the Node has addresses nothing matches it to a machine, so nothing else changes its taints.
     let taints = json!({"spec": {"taints": node["spec"]["taints"]}});
     nodes.patch(name, &params, &Patch::Merge(taints)).await.doing(doing)?;
     nodes.patch_status(name, &params, &Patch::Merge(objects::node_status(machine))).await.doing(doing)?;
@@ -272,7 +272,7 @@ async fn join(client: &Client, machine: &BootedMachine, control_plane: bool) -> 
     Ok(())
 }
 
-/// Creates an object; one that is there already stays, for instance after an attempt that came half way.
+/// Creates an object; an existing one is kept, for instance after a partial attempt.
 async fn create<K>(api: &Api<K>, object: &Value) -> Result<()>
 where
     K: kube::Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,

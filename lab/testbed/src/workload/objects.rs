@@ -1,4 +1,4 @@
-//! What kubeadm and the kubelet of a machine write into its cluster.
+//! The objects that kubeadm and a machine's kubelet create in their cluster.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use super::BootedMachine;
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// What runs on every Node.
 pub(super) const KUBE_PROXY: &str = "kube-proxy";
-/// What runs on the Node of a control plane; etcd is outside here.
+/// What runs on a control-plane Node; etcd is external here.
 pub(super) const COMPONENTS: [&str; 4] = [KUBE_PROXY, "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// The Node, without a provider ID: that is the infrastructure provider's to write.
+/// The Node, without a provider ID: the infrastructure provider sets it.
 pub(super) fn node(machine: &BootedMachine, control_plane: bool) -> Value {
     let mut labels = json!({
         "kubernetes.io/hostname": machine.hostname, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
@@ -51,7 +51,7 @@ pub(super) fn node_status(machine: &BootedMachine) -> Value {
     }})
 }
 
-/// What the controller of node lifecycles, which does not run here, writes about a kubelet that it hears nothing of.
+/// What the node lifecycle controller, which does not run here, writes when a kubelet stops reporting.
 pub(super) fn silent_node_status() -> Value {
     let condition = |type_: &str| {
         json!({"type": type_, "status": "Unknown", "reason": "NodeStatusUnknown",
@@ -67,8 +67,8 @@ pub(super) fn static_pod_name(component: &str, node: &str) -> String {
     format!("{component}-{node}")
 }
 
-/// The DaemonSet that `kubeadm init` leaves: Cluster API keeps its image in step with the version. Nobody runs its Pods; one is played
-/// for each Node.
+/// The DaemonSet that `kubeadm init` creates: Cluster API keeps its image in step with the version. Nothing runs its
+/// Pods; one is simulated for each Node.
 pub(super) fn kube_proxy(version: &str) -> Value {
     let labels = json!({"k8s-app": KUBE_PROXY});
     let image = format!("registry.k8s.io/{KUBE_PROXY}:{version}");
@@ -83,7 +83,7 @@ pub(super) fn kube_proxy(version: &str) -> Value {
     })
 }
 
-/// A static Pod as the kubelet mirrors it; Cluster API looks for its labels.
+/// A static Pod as the kubelet mirrors it; Cluster API selects it by its labels.
 pub(super) fn static_pod(component: &str, node: &str) -> Value {
     let labels = if component == KUBE_PROXY {
         json!({"k8s-app": component})
@@ -118,7 +118,7 @@ pub(super) fn running() -> Value {
     }})
 }
 
-/// What `kubeadm init` stores, and by which Cluster API knows that a control plane is initialized.
+/// The ConfigMap that `kubeadm init` stores and by which Cluster API detects an initialized control plane.
 pub(super) fn kubeadm_config(cluster_configuration: &str) -> Value {
     json!({
         "apiVersion": "v1",

@@ -1,10 +1,9 @@
-//! What kubeadm would be told on a machine: read from the cloud-config of Cluster API's kubeadm bootstrap provider.
+//! The kubeadm instructions for a machine, read from the cloud-config of Cluster API's kubeadm bootstrap provider.
 
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// What kubeadm makes of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// `kubeadm init`: the first of a control plane.
@@ -15,7 +14,7 @@ pub enum Role {
     Worker,
 }
 
-/// The parts of a kubeadm configuration that a played machine acts on.
+/// The parts of a kubeadm configuration that a simulated machine uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kubeadm {
     pub(crate) role: Role,
@@ -25,7 +24,7 @@ pub(crate) struct Kubeadm {
     pub(crate) cluster_configuration: Option<String>,
     /// `join`: the token, `id.secret`.
     pub(crate) token: Option<String>,
-    /// `init`: the certificate of the cluster's authority as it lies on the machine.
+    /// `init`: the certificate of the cluster's authority, as written to the machine.
     pub(crate) ca: Option<String>,
 }
 

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use capmaas_testbed::{CapiProvider, CapiVersion, KubernetesVersion, Testbed};
 
-/// Starts all managers of a version, has them work on a Cluster and looks into their logs.
+/// Starts all managers of a version, has them reconcile a Cluster and checks their logs.
 pub(crate) async fn managers_work(version: CapiVersion, kubernetes: KubernetesVersion) {
     let testbed = Testbed::builder().kubernetes(kubernetes).cluster_api(Some(version)).start().await.unwrap();
     testbed.apply_yaml(include_str!("../manifests/cluster.yaml")).await.unwrap();
-    // Core's webhook defaults the Cluster and its controller adds a finalizer: both reached the API server.
+    // Core's webhook defaults the Cluster and its controller adds a finalizer: both work with the API server.
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let finalizers = testbed

@@ -1,4 +1,4 @@
-//! What each cluster and each machine waits for, in the words of their own conditions.
+//! What each cluster and each machine is waiting for, taken from their own conditions.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use capmaas_e2e::scene::Scene;
 use kubectl_maas::machines::waits_for;
 use serde_json::Value;
 
-/// In the order in which a cluster meets them.
+/// In the order in which they become true.
 const CLUSTER_STEPS: [&str; 4] = ["CredentialsValid", "LoadBalancerReady", "APIServerAvailable", "LXDReady"];
 
-/// One line for each object, by its name.
+/// One line per object, keyed by object name.
 pub(crate) type Lines = BTreeMap<String, String>;
 
-/// Reads where the clusters of these plans stand. What cannot be read now is read the next time.
+/// Reads the current state of the clusters of these plans. An object that cannot be read now is read on the next pass.
 pub(crate) async fn look(scene: &Scene, plans: &[&ClusterPlan]) -> Lines {
     let mut lines = Lines::new();
     for plan in plans {
@@ -54,7 +54,8 @@ fn cluster_waits_for(cluster: &Value) -> String {
     }
 }
 
-/// The machine in MAAS, or the host if it is a VM, and what it waits for. One that is Ready still has to join its cluster.
+/// The machine's name in MAAS, or the host if it is a VM, and what it is waiting for. A Ready machine still has to join
+/// its cluster.
 fn machine_line(machine: &Value, phase: Option<&str>) -> String {
     let status = |field: &str| machine["status"][field].as_str().unwrap_or_default();
     let place = match (status("hostname"), status("lxdHost")) {
@@ -75,7 +76,7 @@ fn machine_line(machine: &Value, phase: Option<&str>) -> String {
     format!("{place}{wish}")
 }
 
-/// The plugin puts the reason before the message, for those who search for it; here the message is enough.
+/// The plugin prints the reason before the message so that users can search for it; here the message is enough.
 fn without_reason(words: &str) -> &str {
     words.split_once(": ").filter(|(reason, _)| !reason.contains(' ')).map_or(words, |(_, message)| message)
 }

@@ -1,4 +1,4 @@
-//! `make demo`: the main job end to end, on real parts, on this machine only.
+//! `make demo`: the main use case end to end, on real components, on this machine only.
 
 mod board;
 mod real;
@@ -47,14 +47,14 @@ async fn tell(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// First the cluster of machines that boot, then the one with LXD hosts and VMs, whose nodes are played.
+/// First the cluster of machines that boot, then the one with LXD hosts and VMs, whose nodes are simulated.
 async fn tell_both(keep: bool) -> anyhow::Result<()> {
     println!("capmaas demo: real Kubernetes, Cluster API and LXD, and a simulated MAAS, on this machine only.");
     Box::pin(real::run()).await?;
     Box::pin(story::run(keep)).await
 }
 
-/// A failure in a few lines; all that is known about it goes to a file.
+/// Shortens a failure to a few lines and writes the full error to a file.
 fn shortened(error: anyhow::Error) -> anyhow::Error {
     let whole = format!("{error:#}");
     let Some((first, _)) = whole.split_once("\n\n") else { return error };

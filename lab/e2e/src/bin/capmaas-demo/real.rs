@@ -14,7 +14,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     say(
         "Each machine is a system container: systemd, cloud-init, containerd, kubelet. MAAS is simulated and deploys them.",
     );
-    // The first time takes minutes and shows what it does; later it is there already.
+    // The first run takes minutes and reports its progress; later runs use the cache.
     tokio::task::spawn_blocking(|| NodeImage::ensure(KUBERNETES)).await??;
     let real = step("a management cluster, a MAAS with machines, capmaas installed by clusterctl", RealScene::start());
     let real = Box::pin(real).await?;

@@ -1,4 +1,4 @@
-//! `make demo INVENTORY=… CLUSTER=…`: somebody's cluster on somebody's inventory.
+//! `make demo INVENTORY=… CLUSTER=…`: a user's cluster on a user's inventory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::board::look;
 use crate::show::where_to_play;
 use crate::tell::{chapter, quote, say, step, watched_step};
 
-/// Plans the cluster, brings it up, shows where its machines are, and takes it away again.
+/// Plans the cluster, brings it up, shows where its machines are, and deletes it.
 pub(crate) async fn run(inventory: &Path, cluster: &Path, keep: bool) -> anyhow::Result<()> {
     let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
     let (site, manifests) = (read(inventory)?, read(cluster)?);

@@ -1,4 +1,4 @@
-//! What a person would look at, by the tools that a person has.
+//! What a user would inspect, with the tools that a user has.
 
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::maas::API_KEY;
@@ -31,7 +31,7 @@ pub(crate) async fn tables(scene: &Scene, clusterctl: &Clusterctl, plans: &[&Clu
     Ok(())
 }
 
-/// Bad input gets a sentence.
+/// Invalid input is refused with an explanation.
 pub(crate) async fn refusals(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<()> {
     let both = json!({"image": "ubuntu/jammy", "minCPU": 4, "minMemory": 8192, "provisioningMode": "bare-metal", "dynamicLXD": true});
     say("a machine that is metal and a VM at once:");
@@ -48,7 +48,7 @@ pub(crate) async fn refusals(scene: &Scene, plan: &ClusterPlan) -> anyhow::Resul
     Ok(())
 }
 
-/// How to go on by hand, in another terminal.
+/// How to continue by hand in another terminal.
 pub(crate) fn where_to_play(scene: &Scene) -> anyhow::Result<()> {
     let folder =
         |program: std::path::PathBuf| program.parent().map(|folder| folder.display().to_string()).unwrap_or_default();

@@ -20,14 +20,14 @@ use crate::tell::{chapter, say, step, watched_step};
 const HOSTS: [&str; 3] = ["m01", "m02", "m03"];
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Everything that the demo starts, in the order in which it is dropped.
+/// Everything that the demo starts, in drop order.
 struct Stage {
     scene: Scene,
     clusterctl: Clusterctl,
     lxd: LxdHosts,
 }
 
-/// Tells the whole story; with `keep` it waits before the end until somebody presses Ctrl-C.
+/// Runs the whole demo; with `keep` it waits for Ctrl-C before it cleans up.
 pub(crate) async fn run(keep: bool) -> anyhow::Result<()> {
     chapter(
         "Second part: LXD hosts and VMs. API servers, LXD and agents are real; that kubeadm ran on a node is played",
@@ -137,7 +137,7 @@ async fn become_hosts(scene: &Scene, lxd: &LxdHosts, metal: &ClusterPlan) -> any
     watched_step(what, async || look(scene, &[metal]).await, async { scene.explain(ready.await).await }).await
 }
 
-/// The second cluster comes up although the manager is killed on the way.
+/// The second cluster comes up although the manager is killed while it does.
 async fn live_in_vms(scene: &Scene, vms: &ClusterPlan, inside: &Expected) -> anyhow::Result<()> {
     let before = ["allocate", "deploy"].map(|kind| scene.maas.effective(kind));
     let composed = eventually_within(PATIENCE, "the first VM", || async {
@@ -164,7 +164,7 @@ async fn live_in_vms(scene: &Scene, vms: &ClusterPlan, inside: &Expected) -> any
     Ok(())
 }
 
-/// What is really in LXD, beside what MAAS says.
+/// The instances that LXD really has, compared with what MAAS reports.
 fn spread(scene: &Scene, lxd: &LxdHosts) -> anyhow::Result<()> {
     say("what LXD itself says (lxc list --project maas), machine by machine:");
     for (machine, vms) in lxd.vms()? {

@@ -1,4 +1,4 @@
-//! How the demo speaks: one line a step with the time that it took, and below it, while it runs, what everything waits for.
+//! The demo's output: one line per step with its duration and, below it while it runs, what each object is waiting for.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -13,24 +13,24 @@ pub(crate) fn chapter(title: &str) {
     println!("\n{bold}{title}{plain}");
 }
 
-/// Plain words below a headline.
+/// Plain text below a headline.
 pub(crate) fn say(words: &str) {
     println!("  {words}");
 }
 
-/// What a command printed, set apart.
+/// The output of a command, indented.
 pub(crate) fn quote(text: &str) {
     for line in text.trim_end().lines() {
         println!("    {}", line.trim_end());
     }
 }
 
-/// Does `work`, with the time shown while it runs and when it is done.
+/// Runs `work` and shows the elapsed time while it runs and when it is done.
 pub(crate) async fn step<T>(what: &str, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     watched_step(what, async || Lines::new(), work).await
 }
 
-/// The same; `look` says what everything waits for meanwhile.
+/// As [`step`]; meanwhile `look` reports what each object is waiting for.
 pub(crate) async fn watched_step<T>(
     what: &str,
     look: impl AsyncFn() -> Lines,
@@ -38,7 +38,7 @@ pub(crate) async fn watched_step<T>(
 ) -> anyhow::Result<T> {
     let mut screen =
         Screen { start: Instant::now(), live: std::io::stdout().is_terminal(), drawn: 0, last: Lines::new() };
-    // What the step before has left is known already.
+    // Do not print again what the previous step left.
     if !screen.live {
         screen.last = look().await;
     }
@@ -60,7 +60,7 @@ pub(crate) async fn watched_step<T>(
     }
 }
 
-/// What is on the terminal now. Elsewhere only what is new is printed, with its time.
+/// What is on the terminal now. Without a terminal, only new lines are printed, with their time.
 struct Screen {
     start: Instant,
     live: bool,
@@ -73,7 +73,7 @@ impl Screen {
         let seconds = self.start.elapsed().as_secs();
         if self.live {
             self.erase();
-            // Without line wrap, so that what was drawn can be counted.
+            // No line wrap, so that the number of drawn lines is known.
             let width = lines.keys().map(String::len).max().unwrap_or(0);
             put(&format!("\x1b[?7l  … {what} ({seconds} s)\n"));
             for (name, words) in &lines {
@@ -107,7 +107,7 @@ impl Screen {
     }
 }
 
-/// Nothing can be done about a closed terminal, and the demo goes on without it.
+/// Ignores errors: the demo continues when its terminal is closed.
 fn put(text: &str) {
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes());

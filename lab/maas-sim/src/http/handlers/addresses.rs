@@ -1,4 +1,4 @@
-//! Addresses that users reserve and give back.
+//! Addresses that users reserve and release.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Devices: what MAAS names and gives addresses to, but does not manage.
+//! Devices: nodes that MAAS names and assigns addresses to, but does not manage.
 
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ pub(super) fn listed<'a>(model: &'a Model, call: &Call) -> Outcome<Vec<&'a Devic
     Ok(found)
 }
 
-/// Where a form puts a device, and under whom.
+/// The location and parent that a form gives a device.
 struct Place {
     domain: Option<i64>,
     zone: Option<i64>,
@@ -92,7 +92,7 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     };
     let mut node = Machine::empty(id, &system_id, label);
     node.owner = Some(call.user);
-    // Only read in source: what has a parent is named in its domain.
+    // From MAAS's source, not recorded: a device with a parent is in the parent's domain.
     let of_parent = parent.as_deref().and_then(|id| model.node(id).ok()).map(|parent| parent.domain);
     node.domain = domain.or(of_parent).or(of_name).unwrap_or(node.domain);
     node.zone = zone.unwrap_or(node.zone);

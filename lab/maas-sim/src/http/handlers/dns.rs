@@ -66,7 +66,7 @@ fn listed(model: &Model, call: &Call) -> Outcome<Reply> {
         .values()
         .filter(|dns| name.as_ref().is_none_or(|name| dns.name == *name))
         .filter(|dns| domain.is_none_or(|domain| dns.domain == domain))
-        // Addresses are no records: nothing has the type A. Only read in source.
+        // Addresses are not records: nothing has the type A. From MAAS's source, not recorded.
         .filter(|dns| rrtype.as_ref().is_none_or(|kind| dns.records.iter().any(|record| record.rrtype == *kind)))
         .collect();
     let mut values: Vec<Value> = shown.into_iter().map(|dns| render::dns(model, dns)).collect();
@@ -78,8 +78,8 @@ fn listed(model: &Model, call: &Call) -> Outcome<Reply> {
     list(values)
 }
 
-/// With `all=true` MAAS lists every name that it serves once more, those that nobody made included: machines' and those
-/// of reserved addresses.
+/// With `all=true` MAAS lists every name that it serves once more, including generated ones: names of machines and of
+/// reserved addresses.
 fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value> {
     let mut rows: BTreeMap<(i64, String), Vec<Value>> = BTreeMap::new();
     let mut add = |label: &str,
@@ -120,7 +120,7 @@ fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value
     }
     rows.into_iter()
         .map(|((domain_id, label), mut records)| {
-            // MAAS keeps one machine, one user and one resource for a name, and writes them on each of its records.
+            // MAAS keeps one machine, one user and one resource for a name, and shows them in each of its records.
             for field in ["system_id", "node_type", "user_id", "dnsresource_id"] {
                 let known = records.iter().map(|record| record[field].clone()).find(|value| !value.is_null());
                 for record in &mut records {
@@ -138,10 +138,10 @@ fn implicit(model: &Model, name: Option<&str>, domain: Option<i64>) -> Vec<Value
 
 pub(crate) fn resource(model: &mut Model, call: &Call, action: Item) -> Outcome<Reply> {
     if action == Item::Update {
-        // The domain is looked for before the resource is.
+        // The domain is looked up before the resource.
         model.resolve_dns_name(&request(call))?;
     }
-    // By number or by name.
+    // By id or by name.
     let wanted = call.parameter(0);
     let found = model.db.dns.values().find(|dns| dns.id.to_string() == wanted || dns.name == wanted);
     let id = found.map(|dns| dns.id).ok_or(Refusal::NotFound("DNSResource"))?;

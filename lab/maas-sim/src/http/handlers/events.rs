@@ -29,7 +29,7 @@ pub(crate) fn query(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::json(&json!({"count": rows.len(), "events": rows, "next_uri": next, "prev_uri": prev})))
 }
 
-/// The address of another page: the parameters of this one in their order, of repeated ones the last.
+/// The URL of another page: the parameters of this one in their order; of repeated ones the last.
 fn neighbour(call: &Call, cursor: Option<(&str, i64)>) -> String {
     let mut pairs: Vec<(&str, &str)> = vec![("op", "query")];
     for (key, value) in &call.query.pairs {

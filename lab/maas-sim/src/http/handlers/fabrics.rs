@@ -128,7 +128,7 @@ pub(crate) fn vlans(model: &mut Model, call: &Call, action: Collection) -> Outco
     }
 }
 
-/// A VLAN by its number, or by its fabric and its tag.
+/// A VLAN by its id, or by its fabric and VID.
 fn vlan_id(model: &Model, call: &Call) -> Outcome<i64> {
     let found = if call.parameters.len() > 1 {
         let fabric = fabric_id(model, call.parameter(0))?;
@@ -172,7 +172,7 @@ pub(crate) fn vlan(model: &mut Model, call: &Call, action: Item) -> Outcome<Repl
 }
 
 fn read_mtu(form: &Form, check: &mut FormCheck) -> Option<i64> {
-    // Linux takes no less.
+    // Linux accepts no smaller MTU.
     let mtu = check.at_least("mtu", form.get("mtu").filter(|text| !text.is_empty()), 552);
     if mtu.is_some_and(|mtu| mtu > 65535) {
         check.add("mtu", "Ensure this value is less than or equal to 65535.");
@@ -180,7 +180,7 @@ fn read_mtu(form: &Form, check: &mut FormCheck) -> Option<i64> {
     mtu
 }
 
-/// The space that a form names; none if it names none.
+/// The space that a form names, if any.
 #[allow(clippy::option_option)]
 fn read_space(model: &Model, form: &Form, check: &mut FormCheck) -> Option<Option<i64>> {
     let text = form.get("space")?;
@@ -194,7 +194,7 @@ fn read_space(model: &Model, form: &Form, check: &mut FormCheck) -> Option<Optio
     Some(found.map(|space| space.id))
 }
 
-/// DHCP needs a rack and a range to give addresses from. Only read in source.
+/// DHCP needs a rack and a range to assign addresses from. From MAAS's source, not recorded.
 fn check_dhcp(model: &Model, form: &Form, id: i64, check: &mut FormCheck) {
     let rack = form.get("primary_rack").filter(|text| !text.is_empty());
     if rack.is_some_and(|rack| !model.db.racks.iter().any(|row| row.system_id == rack)) {
@@ -211,7 +211,8 @@ fn check_dhcp(model: &Model, form: &Form, id: i64, check: &mut FormCheck) {
     }
 }
 
-/// Names of fabrics and spaces: those that MAAS gives by itself belong to their numbers. Only read in source.
+/// Names of fabrics and spaces: generated names are reserved for the object with that id. From MAAS's source, not
+/// recorded.
 fn check_name(form: &Form, noun: &str, own: Option<i64>, taken: impl Fn(&str) -> bool) -> Outcome<()> {
     let Some(name) = form.get("name").filter(|name| !name.is_empty()) else { return Ok(()) };
     let number = name.strip_prefix(&format!("{}-", noun.to_lowercase())).and_then(|number| number.parse::<i64>().ok());

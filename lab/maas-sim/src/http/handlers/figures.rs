@@ -1,4 +1,4 @@
-//! What is free and what is taken in a subnet.
+//! The address usage of a subnet.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,10 @@ use crate::model::{
     net::{from_number, to_number},
 };
 
-/// Numbers of addresses, both ends included.
+/// Addresses as numbers, inclusive.
 type Range = (u128, u128);
 
-/// Gaps between what is taken.
+/// The gaps between used ranges.
 fn gaps(first: u128, last: u128, taken: &[(Range, &str)]) -> Vec<Range> {
     let mut free = Vec::new();
     let mut at = first;
@@ -38,7 +38,7 @@ pub(super) struct Figures {
     first: u128,
     last: u128,
     v4: bool,
-    /// With what they are taken for, in order.
+    /// With their purposes, in order.
     taken: Vec<(Range, &'static str)>,
     free: Vec<Range>,
 }
@@ -71,7 +71,7 @@ impl Figures {
         list(self.free.iter().map(|range| self.range(*range)).collect())
     }
 
-    /// Neighbours that are taken for the same are one range. Only read in source.
+    /// Adjacent ranges with the same purpose are merged. From MAAS's source, not recorded.
     pub(super) fn reserved(&self) -> Outcome<Reply> {
         let mut rows: Vec<(Range, &str)> = Vec::new();
         for ((start, end), purpose) in &self.taken {
@@ -114,7 +114,7 @@ fn clamp(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// The addresses of a subnet that are given to somebody.
+/// The assigned addresses of a subnet.
 pub(super) fn assigned(model: &Model, id: i64) -> Outcome<Reply> {
     let mut rows: Vec<_> =
         model.db.addresses.values().filter(|row| row.subnet == Some(id) && row.ip.is_some()).collect();

@@ -13,12 +13,12 @@ use crate::model::{
 };
 use crate::version::Change;
 
-/// Filters of a list that are no constraints of an allocation.
+/// List filters that are not constraints of an allocation.
 const FILTERS: &[&str] = &["hostname", "id", "mac_address", "domain", "agent_name", "status"];
-/// Those that came later, all at once.
+/// Filters that were added later, all at once.
 const MANY_FILTERS: &[&str] = &["system_id", "not_id", "not_hostname", "not_domain", "not_agent_name", "not_status"];
 
-/// What a list is asked for, read once: there may be ten thousand machines.
+/// The parsed filter of a list; parsed once, because there may be ten thousand machines.
 pub(super) struct Filter<'a> {
     query: &'a Form,
     wanted: Wanted,
@@ -71,7 +71,7 @@ impl<'a> Filter<'a> {
         })
     }
 
-    /// The ids that are asked for, if any.
+    /// The requested ids, if any.
     pub(super) fn ids(&self) -> Option<BTreeSet<&'a str>> {
         let ids = self.query.all("id");
         (!ids.is_empty()).then(|| ids.into_iter().collect())

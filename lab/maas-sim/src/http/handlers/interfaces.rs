@@ -26,7 +26,7 @@ fn rendered(model: &Model, system_id: &str, nic: i64) -> Outcome<Reply> {
     Ok(Reply::json(&network::interface(model, model.node(system_id)?, nic)))
 }
 
-/// Interfaces of a machine are an administrator's business, those of a device its owner's.
+/// Interfaces of a machine need an administrator, those of a device its owner.
 fn needed(model: &Model, system_id: &str, read: bool) -> Permission {
     match model.db.devices.contains_key(system_id) {
         _ if read => Permission::View,
@@ -37,7 +37,7 @@ fn needed(model: &Model, system_id: &str, read: bool) -> Permission {
 
 pub(crate) fn interfaces(model: &mut Model, call: &Call, action: InterfacesAction) -> Outcome<Reply> {
     let system_id = call.parameter(0).to_owned();
-    // Only machines have anything but plain interfaces.
+    // Only machines have other than physical interfaces.
     let any = matches!(action, InterfacesAction::Read | InterfacesAction::CreatePhysical);
     let node = if any { model.node(&system_id)? } else { model.machine(&system_id)? };
     if !model.may(call.user, node, needed(model, &system_id, action == InterfacesAction::Read)) {
@@ -79,10 +79,10 @@ pub(crate) fn interface(model: &mut Model, call: &Call, action: InterfaceAction)
     let system_id = call.parameter(0).to_owned();
     let form = call.data();
     if action == InterfaceAction::LinkSubnet {
-        // MAAS reads this before it looks for the machine.
+        // MAAS parses this before it looks up the machine.
         form.boolean("force")?;
     }
-    // MAAS looks for the interface before it looks at rights.
+    // MAAS looks up the interface before it checks permissions.
     let nic = model.find_interface(&system_id, call.parameter(1))?.id;
     if !model.may(call.user, model.node(&system_id)?, needed(model, &system_id, action == InterfaceAction::Read)) {
         return Err(Refusal::Forbidden);
@@ -90,7 +90,7 @@ pub(crate) fn interface(model: &mut Model, call: &Call, action: InterfaceAction)
     match action {
         InterfaceAction::Read => {}
         InterfaceAction::Update => {
-            // The record of a Deployed machine may be changed; nothing else happens.
+            // On a Deployed machine only the record changes.
             if model.node(&system_id)?.status != Status::Deployed {
                 model.check_interface_state(&system_id, "update interface")?;
             }

@@ -1,4 +1,4 @@
-//! One machine: reading, changing, and everything that is done to it.
+//! One machine: reading, updating, and all operations on it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::version::Change;
 
-/// What a webhook BMC has when nothing else is said.
+/// The default parameters of a webhook BMC.
 const WEBHOOK_DEFAULTS: &[(&str, &str)] = &[
     ("power_on_uri", ""),
     ("power_off_uri", ""),
@@ -81,7 +81,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply
     let system_id = call.parameter(0).to_owned();
     let form = call.data();
     if action == A::Release && !model.version.has(Change::ReleaseScripts) {
-        // MAAS reads these before it looks for the machine.
+        // MAAS parses these before it looks up the machine.
         for key in ["erase", "secure_erase", "quick_erase"] {
             form.boolean(key)?;
         }
@@ -136,7 +136,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply
     rendered(model, &system_id)
 }
 
-/// Only read in source, as is what follows.
+/// From MAAS's source, not recorded, as is what follows.
 const LAYOUTS: &[&str] = &["bcache", "blank", "custom", "flat", "lvm", "vmfs6", "vmfs7"];
 
 fn storage_layout(model: &mut Model, form: &Form, system_id: &str) -> Outcome<()> {
@@ -155,7 +155,7 @@ fn storage_layout(model: &mut Model, form: &Form, system_id: &str) -> Outcome<()
     Ok(())
 }
 
-/// Puts the network back as commissioning left it; disks always are as it left them.
+/// Restores the network to the state after commissioning; disks are always in that state.
 fn restore(model: &mut Model, system_id: &str, action: A) -> Outcome<()> {
     let status = model.machine(system_id)?.status;
     if !matches!(status, Status::Ready | Status::FailedTesting) {
@@ -203,7 +203,7 @@ fn get_token(model: &Model, system_id: &str) -> Outcome<Reply> {
     })))
 }
 
-/// Options that allocating and deploying have in common.
+/// Options that allocate and deploy have in common.
 pub(super) fn bridging(form: &Form, by_default: bool) -> Outcome<Option<BridgeOptions>> {
     let wanted = form.boolean("bridge_all")? || (by_default && form.get("bridge_all").is_none());
     form.boolean("bridge_stp")?;
@@ -233,7 +233,7 @@ fn deploy_request(form: &Form) -> Outcome<DeployRequest> {
     })
 }
 
-/// The network part of what curtin would get. The rest of a real answer holds credentials of the machine.
+/// The network part of what curtin would get. The rest of a real answer contains credentials of the machine.
 fn curtin(model: &Model, system_id: &str) -> Outcome<Reply> {
     use std::fmt::Write as _;
 

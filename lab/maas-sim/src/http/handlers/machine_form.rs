@@ -1,4 +1,4 @@
-//! The form of a machine, for making and for changing one: everything that is wrong with it is told at once.
+//! The form for creating and updating a machine: all its errors are reported at once.
 
 use super::{
     super::{Call, forms::Form},
@@ -9,7 +9,7 @@ use crate::ledger::{Effect, MachineChange};
 use crate::model::{Model, Outcome, Refusal, refusal::FormCheck};
 
 const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
-/// Power drivers that MAAS brings along; only read in source.
+/// MAAS's built-in power drivers; from MAAS's source, not recorded.
 const POWER_TYPES: &[&str] = &[
     "amt",
     "apc",
@@ -38,7 +38,7 @@ const POWER_TYPES: &[&str] = &[
     "wedge",
 ];
 
-/// What a form says about a machine.
+/// The parsed fields of a form.
 #[derive(Default)]
 pub(super) struct Fields {
     pub(super) hostname: Option<String>,
@@ -52,7 +52,7 @@ pub(super) struct Fields {
     pub(super) memory: Option<i64>,
 }
 
-/// Reads the fields that only administrators may give if `admin`, and the others. `node`: the machine that is changed.
+/// Reads the fields, including administrator-only ones if `admin`. `node`: the machine that is updated.
 pub(super) fn read(
     model: &Model,
     form: &Form,
@@ -109,7 +109,7 @@ pub(super) fn read(
     Ok(fields)
 }
 
-/// By name, or by a number: MAAS does not expect that there is no domain with that number.
+/// By name or id: MAAS does not handle an id that does not exist.
 fn domain(model: &Model, text: &str, check: &mut FormCheck) -> Outcome<Option<i64>> {
     if let Ok(id) = text.parse::<i64>() {
         let known = model.db.domains.contains_key(&id);
@@ -122,7 +122,7 @@ fn domain(model: &Model, text: &str, check: &mut FormCheck) -> Outcome<Option<i6
     Ok(found)
 }
 
-/// Bytes, or a number with a unit of 1000. MAAS does not expect anything but a number before a unit.
+/// Bytes, or a number with a decimal unit. MAAS does not handle anything but a number before a unit.
 fn swap_size(text: &str, check: &mut FormCheck) -> Outcome<Option<i64>> {
     let units = [("K", 1000), ("M", 1_000_000), ("G", 1_000_000_000), ("T", 1_000_000_000_000)];
     for (unit, factor) in units {

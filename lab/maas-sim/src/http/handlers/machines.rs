@@ -1,4 +1,4 @@
-//! The collection of machines: lists, making, allocating.
+//! The collection of machines: listing, creating, allocating.
 
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,7 @@ pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply
         A::IsRegistered => is_registered(model, call),
         A::IsActionInProgress => Ok(Reply::json(&json!(false))),
         A::ListAllocated => {
-            // Only the caller's Allocated machines, which is why nobody uses it as a status feed.
+            // Only the caller's Allocated machines, which makes it useless as a status feed.
             let ids = call.query.all("id");
             let listed = model
                 .machines_in_order()
@@ -103,7 +103,7 @@ fn allocate(model: &mut Model, call: &Call) -> Outcome<Reply> {
 fn release(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let form = &call.body;
     let mut ids = form.all_texts("machines");
-    // Who is named twice is released once.
+    // A machine that is named twice is released once.
     ids.sort_by_key(|id| model.db.machines.get(id).map(|machine| machine.id));
     ids.dedup();
     check_known(model, &ids)?;
@@ -139,7 +139,7 @@ pub(super) fn is_registered(model: &Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::json(&json!(model.mac_in_use(mac).is_some())))
 }
 
-/// Only read in source, as is `accept_all`.
+/// From MAAS's source, not recorded, as is `accept_all`.
 fn accept(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let ids = call.body.all_texts("machines");
     check_known(model, &ids)?;
@@ -213,7 +213,7 @@ pub(super) fn set_zone(model: &mut Model, call: &Call) -> Outcome<Reply> {
     Ok(Reply::json(&Value::Null))
 }
 
-/// Kernels are named in a field of their own, which is read before the form.
+/// Kernels have a field of their own, which is read before the form.
 fn check_kernel(form: &Form) -> Outcome<()> {
     let is_kernel = |text: &str| text.contains("hwe-") || text.contains("ga-");
     let in_architecture = ["architecture", "subarchitecture"].iter().filter_map(|key| form.get(key)).any(is_kernel);
@@ -226,12 +226,12 @@ fn check_kernel(form: &Form) -> Outcome<()> {
     }
 }
 
-/// The MAC addresses of a new node, and whether they can be had. Each is a field of its own.
+/// The MAC addresses of a new node, and whether they are available. Each is a field of its own.
 pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck, required: bool) -> (Vec<String>, bool) {
     let macs: Vec<&str> = form.all("mac_addresses").into_iter().filter(|text| !text.is_empty()).collect();
     let mut wrong: Vec<String> =
         macs.iter().filter(|mac| !is_mac(mac)).map(|mac| format!("'{mac}' is not a valid MAC address.")).collect();
-    // Who has them is only asked when all can be read.
+    // Whether they are in use is only checked when all are valid.
     if wrong.is_empty() {
         let in_use = macs.iter().filter_map(|mac| Some((mac, model.mac_in_use(mac)?)));
         wrong.extend(in_use.map(|(mac, other)| format!("MAC address {mac} already in use on {}.", other.hostname)));
@@ -239,7 +239,7 @@ pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck, requ
     if macs.is_empty() && required {
         check.add("mac_addresses", "This field is required.");
     } else if !wrong.is_empty() && macs.len() > 1 {
-        // Of several it is told in one sentence. Only read in source.
+        // Several are reported in one message. From MAAS's source, not recorded.
         check.add("mac_addresses", format!("One or more MAC addresses is invalid. ({})", wrong.join(" \u{2014} ")));
     } else {
         for words in wrong {
@@ -250,14 +250,14 @@ pub(super) fn check_macs(model: &Model, form: &Form, check: &mut FormCheck, requ
     (macs.into_iter().map(str::to_lowercase).collect(), fine)
 }
 
-/// What a webhook needs, by the names that its form shows. Only read in source.
+/// The required parameters of a webhook, by the names that its form shows. From MAAS's source, not recorded.
 const WEBHOOK_NEEDS: &[(&str, &str)] = &[
     ("power_on_uri", "URI to power on the node"),
     ("power_off_uri", "URI to power off the node"),
     ("power_query_uri", "URI to query the nodes power status"),
 ];
 
-/// The parameters of a power type are looked at as soon as one of them is given.
+/// The parameters of a power type are checked as soon as one of them is given.
 fn check_power(form: &Form, check: &mut FormCheck) {
     let given = |name: &str| form.get(&format!("power_parameters_{name}")).is_some_and(|text| !text.is_empty());
     let any = form.pairs.iter().any(|(key, text)| key.starts_with("power_parameters_") && !text.is_empty());
@@ -269,14 +269,14 @@ fn check_power(form: &Form, check: &mut FormCheck) {
     }
 }
 
-/// Whether a name is made from an address, as reverse look-ups give them: MAAS takes another one.
+/// Whether a name is derived from an address, as reverse look-ups return them: MAAS then chooses another one.
 pub(super) fn is_of_address(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();
     let number = |part: &&str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     parts.len() == 4 && parts.iter().all(number)
 }
 
-/// The host name that a form gives to a node, which may have it already.
+/// The host name that a form gives to a node, which may already have it.
 pub(super) fn check_hostname(model: &Model, form: &Form, check: &mut FormCheck, node: Option<&str>) -> Option<String> {
     let name = form.get("hostname").filter(|name| !name.is_empty())?;
     if let Some(error) = hostname_error(name) {
@@ -292,7 +292,7 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
     let commission = form.get("commission").is_none() || form.boolean("commission")?;
     check_kernel(form)?;
     let mut check = FormCheck::default();
-    // A machine with IPMI, or one that is there already, may be told of with less.
+    // A machine with IPMI, or one that is already deployed, needs fewer fields.
     let deployed = model.version.has(Change::CreateDeployed) && form.boolean("deployed")?;
     let needed = form.get("power_type").map_or(!deployed, |kind| kind != "ipmi");
     let (macs, macs_fine) = check_macs(model, form, &mut check, needed);
@@ -307,13 +307,13 @@ fn create(model: &mut Model, call: &Call) -> Outcome<Reply> {
         check.add("power_type", format!("Can't set power type to {power_type} without network interfaces"));
     }
     check.done()?;
-    // Scripts that do not exist are not told: the machine is made, and not commissioned.
+    // Unknown scripts are not reported: the machine is created, but not commissioned.
     let scripts = scripts::check_commissioning(form, true);
     let deployed = deployed && call.admin;
     let commission = call.admin && !deployed && commission && scripts.is_ok();
     let Fields { hostname, domain, zone, pool, architecture, power_type, .. } = fields;
     let power_type = power_type.unwrap_or_default();
-    // Where a rack is needed for the images, its absence is noticed before anything is made.
+    // Where a rack is needed for the images, its absence is detected before anything is created.
     if commission && !model.version.has(Change::TemporalPower) {
         model.check_can_boot(architecture.as_deref().unwrap_or_default())?;
     }

@@ -68,7 +68,7 @@ pub(crate) fn settings(model: &mut Model, call: &Call, action: MaasAction) -> Ou
     }
 }
 
-/// The value of a setting as its form reads it. What a series must be was only read in source.
+/// The value of a setting as its form parses it. The rule for a series comes from MAAS's source and is not recorded.
 fn setting(model: &Model, name: &str, text: &str) -> Outcome<Value> {
     let mut check = FormCheck::default();
     let value = match model.db.settings.get(name) {
@@ -89,7 +89,7 @@ fn setting(model: &Model, name: &str, text: &str) -> Outcome<Value> {
     Ok(value)
 }
 
-/// A controller that is region and rack at once. The names of its fields were only read in source.
+/// A controller that is both region and rack. The names of its fields come from MAAS's source and are not recorded.
 pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
     let domain = model.db.domains.get(&DEFAULT_DOMAIN);
     let mut value = json!({
@@ -178,7 +178,7 @@ pub(crate) fn rack(model: &mut Model, call: &Call, action: RackControllerAction)
     }
 }
 
-/// Only read in source.
+/// From MAAS's source, not recorded.
 fn import_started(call: &Call) -> Outcome<Reply> {
     call.require_admin()?;
     let mut reply = Reply::raw("text/plain", "Import of boot images started on all rack controllers");
@@ -208,7 +208,7 @@ fn boot_images(model: &Model, call: &Call, rack: &Rack) -> Outcome<Reply> {
     })))
 }
 
-/// What was seen on networks and is no node: nothing is, here. Only read in source.
+/// Observed hosts that are not nodes: there are none here. From MAAS's source, not recorded.
 pub(crate) fn discoveries(call: &Call, action: DiscoveriesAction) -> Outcome<Reply> {
     use DiscoveriesAction as A;
     match action {

@@ -1,4 +1,4 @@
-//! One file for each family of addresses.
+//! One module per family of URLs.
 
 pub(super) mod addresses;
 pub(super) mod devices;
@@ -30,19 +30,18 @@ use serde_json::Value;
 use super::{Call, reply::Reply};
 use crate::model::{Outcome, Refusal};
 
-/// A list of objects.
 // An outcome, because that is what every handler ends with.
 #[allow(clippy::unnecessary_wraps)]
 fn list(values: Vec<Value>) -> Outcome<Reply> {
     Ok(Reply::json(&Value::from(values)))
 }
 
-/// An operation that is in the description but that nobody has needed yet.
+/// An operation that is in the description but not simulated.
 pub(super) fn unsupported(call: &Call) -> Refusal {
     Refusal::text(501, format!("maas-sim does not play {} of {}.", call.operation.name, call.route.handler))
 }
 
-/// The id in an address, by number.
+/// The numeric id in a URL.
 fn numeric(text: &str, what: &'static str) -> Outcome<i64> {
     text.parse().map_err(|_| Refusal::NotFound(what))
 }

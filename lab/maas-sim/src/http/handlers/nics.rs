@@ -1,5 +1,5 @@
-//! The forms of interfaces: NICs, VLAN interfaces and bonds are made, and all kinds are changed. What nobody recorded was
-//! read in the source of MAAS's forms.
+//! The forms of interfaces: physical interfaces, VLAN interfaces and bonds are created, and all kinds are updated. What
+//! is not recorded comes from the source of MAAS's forms.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::model::{
 };
 
 const CHOICE: &str = "Select a valid choice. That choice is not one of the available choices.";
-/// Linux takes no less.
+/// Linux accepts no smaller MTU.
 const LEAST_MTU: i64 = 552;
 const BRIDGE_TYPES: &[&str] = &["standard", "ovs"];
 const BOND_MODES: &[&str] =
@@ -24,7 +24,7 @@ const HASH_POLICIES: &[&str] = &["layer2", "layer2+3", "layer3+4", "encap2+3", "
 /// What all kinds have in common.
 #[allow(clippy::option_option)]
 struct Common {
-    /// The VLAN, if one is named; none if it is named as nothing.
+    /// The VLAN, if one is given; `Some(None)` if it is given as empty.
     vlan: Option<Option<i64>>,
     mtu: Option<i64>,
 }
@@ -46,7 +46,7 @@ fn common(model: &Model, form: &Form, check: &mut FormCheck) -> Common {
     Common { vlan, mtu: check.at_least("mtu", given(form, "mtu"), LEAST_MTU) }
 }
 
-/// A MAC address that nobody else's NIC has.
+/// A MAC address that no other NIC has.
 fn check_mac(model: &Model, system_id: &str, mac: &str, own: Option<i64>, check: &mut FormCheck) {
     if !is_mac(mac) {
         check.add("mac_address", format!("'{mac}' is not a valid MAC address."));
@@ -61,7 +61,7 @@ fn check_mac(model: &Model, system_id: &str, mac: &str, own: Option<i64>, check:
     }
 }
 
-/// NICs and VLAN interfaces are told of a name that is taken by their forms, the others by the database.
+/// For physical and VLAN interfaces the form reports a taken name, for the others the database does.
 fn check_name(model: &Model, system_id: &str, name: &str, own: Option<i64>, check: &mut FormCheck) -> Outcome<()> {
     let machine = model.node(system_id)?;
     if machine.interfaces.iter().any(|nic| nic.name == name && Some(nic.id) != own) {
@@ -254,7 +254,7 @@ pub(super) fn create_bond(model: &mut Model, form: &Form, system_id: &str) -> Ou
     add(model, system_id, bond, form, &common)
 }
 
-/// What only bridges have.
+/// Fields that only bridges have.
 pub(super) fn check_bridge(form: &Form) -> Outcome<()> {
     let mut check = FormCheck::default();
     bridge_fields(form, &mut check);
@@ -268,7 +268,7 @@ fn bridge_fields(form: &Form, check: &mut FormCheck) {
     check.at_least("bridge_fd", given(form, "bridge_fd"), 0);
 }
 
-/// `PUT` of an interface. Of a Deployed machine only what identifies the interface may be corrected.
+/// `PUT` of an interface. On a Deployed machine only the identifying fields can be changed.
 pub(super) fn update(model: &mut Model, form: &Form, system_id: &str, nic: i64) -> Outcome<()> {
     let deployed = model.node(system_id)?.status == Status::Deployed;
     let kind = model.interface(system_id, nic)?.kind;

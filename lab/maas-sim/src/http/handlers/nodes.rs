@@ -1,4 +1,4 @@
-//! Nodes of all kinds at one address: devices, machines and controllers, each shown as by its own address.
+//! Nodes of all kinds under one URL: devices, machines and controllers, each shown as under its own URL.
 
 use super::{
     super::{
@@ -30,7 +30,7 @@ fn listed(model: &Model, call: &Call) -> Outcome<Reply> {
     let filter = Filter::read(model, &call.query)?;
     let ids = filter.ids();
     for rack in &model.db.racks {
-        // All that a filter can ask of a controller is its name.
+        // The only property of a controller that filters apply to is its name.
         let node = Machine::empty(0, &rack.system_id, &rack.hostname);
         let named = ids.as_ref().is_none_or(|ids| ids.contains(rack.system_id.as_str()));
         if named && filter.fits(model, &node) {
@@ -40,7 +40,7 @@ fn listed(model: &Model, call: &Call) -> Outcome<Reply> {
     list(nodes)
 }
 
-/// One node: what can be done to it is what can be done to a device or a machine, whichever it is.
+/// One node: it supports the operations of a device or a machine, whichever it is.
 pub(crate) fn node(model: &mut Model, call: &Call, action: NodeAction) -> Outcome<Reply> {
     let id = call.parameter(0);
     if model.db.devices.contains_key(id) {

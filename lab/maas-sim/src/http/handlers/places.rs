@@ -20,13 +20,13 @@ use crate::model::{
     refusal::FormCheck,
 };
 
-/// Words, blanks and hyphens, beginning with a word character.
+/// Word characters, spaces and hyphens, starting with a word character.
 fn valid_model_name(name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     name.chars().next().is_some_and(word) && name.chars().all(|c| word(c) || c == ' ' || c == '-')
 }
 
-/// The longest name of a zone or a pool.
+/// The maximum length of a zone's or pool's name.
 const MAX_NAME: usize = 256;
 
 fn check_name<'a>(
@@ -80,7 +80,7 @@ pub(crate) fn zone(model: &mut Model, call: &Call, action: Item) -> Outcome<Repl
     let wanted = call.parameter(0);
     let found = model.db.zones.values().find(|zone| zone.name == wanted).map(|zone| zone.id);
     match action {
-        // Deleting a zone that is not there is fine with MAAS.
+        // MAAS accepts the deletion of a zone that does not exist.
         Item::Delete => {
             call.require_admin()?;
             let Some(id) = found else { return Ok(Reply::deleted()) };
@@ -173,7 +173,7 @@ pub(crate) fn pool(model: &mut Model, call: &Call, action: Item) -> Outcome<Repl
     }
 }
 
-/// The longest time that a name server may keep a record.
+/// The maximum TTL of a record.
 const MAX_TTL: i64 = 604_800;
 
 fn read_ttl(text: Option<&str>, check: &mut FormCheck) -> Option<i64> {
@@ -187,7 +187,7 @@ fn read_ttl(text: Option<&str>, check: &mut FormCheck) -> Option<i64> {
 fn check_domain_name(model: &Model, name: &str, own: Option<i64>, check: &mut FormCheck) {
     let length = name.chars().count();
     let wrong = dns_name_error(name);
-    // One check of the model and one of its field, each with words of its own; the first takes a dot at the end.
+    // The model and its field are checked separately, each with its own message; the first accepts a trailing dot.
     if length > 255 {
         check.add("name", "Domain name length cannot exceed 255 characters.");
     } else if dns_name_error(name.strip_suffix('.').unwrap_or(name)).is_some() {
@@ -229,7 +229,7 @@ pub(crate) fn domains(model: &mut Model, call: &Call, action: DomainsAction) -> 
 
 pub(crate) fn domain(model: &mut Model, call: &Call, action: DomainAction) -> Outcome<Reply> {
     let form = &call.body;
-    // By number or by name.
+    // By id or by name.
     let domain = model.find_domain(call.parameter(0)).ok_or(Refusal::NotFound("Domain"))?;
     let id = domain.id;
     match action {

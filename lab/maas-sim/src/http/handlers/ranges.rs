@@ -1,4 +1,4 @@
-//! Ranges of addresses.
+//! Address ranges.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ use crate::model::{
 };
 
 const BOTH: &[&str] = &["start_ip", "end_ip"];
-/// The least size of a dynamic IPv6 range.
+/// The minimum size of a dynamic IPv6 range.
 const LEAST_V6: u128 = 256;
 
 fn rendered(model: &Model, id: i64) -> Outcome<Reply> {
@@ -68,7 +68,7 @@ pub(crate) fn range(model: &mut Model, call: &Call, action: Item) -> Outcome<Rep
     }
 }
 
-/// The range that a form describes; what it leaves out is that of `old`.
+/// The range that a form describes; missing fields are taken from `old`.
 fn read(model: &Model, form: &Form, old: Option<IpRange>) -> Outcome<IpRange> {
     let mut check = FormCheck::default();
     let given = |field: &str| form.get(field).filter(|text| !text.is_empty());
@@ -127,7 +127,7 @@ fn read(model: &Model, form: &Form, old: Option<IpRange>) -> Outcome<IpRange> {
     Ok(row)
 }
 
-/// What the model behind the form does not allow; it stops at the first. Only read in source.
+/// The rules of the model behind the form; it stops at the first violation. From MAAS's source, not recorded.
 fn check_range(model: &Model, row: &IpRange, in_subnet: bool, check: &mut FormCheck) {
     let mut refuse = |fields: &[&str], words: &str| fields.iter().for_each(|field| check.add(field, words));
     let (first, last) = (to_number(row.start), to_number(row.end));
@@ -161,7 +161,7 @@ fn check_range(model: &Model, row: &IpRange, in_subnet: bool, check: &mut FormCh
             && to_number(other.start) <= last
             && first <= to_number(other.end)
     });
-    // A dynamic range takes no address that is in use; the gateway counts for both.
+    // A dynamic range must not contain an address in use; the gateway counts for both kinds.
     let addresses = row.dynamic && model.db.taken.keys().any(|ip| within(*ip));
     if ranges || addresses || subnet.gateway_ip.is_some_and(within) {
         let (kind, what) = if row.dynamic { ("dynamic", "IP address or range") } else { ("reserved", "range") };

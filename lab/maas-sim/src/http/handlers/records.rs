@@ -1,5 +1,5 @@
-//! What MAAS keeps for others and nothing here depends on: boot sources, notifications, routes, repositories, keys.
-//! Their forms are tables. Only read in source, all of them.
+//! What MAAS stores and nothing here depends on: boot sources, notifications, routes, repositories, keys. Their forms
+//! are tables. All of it comes from MAAS's source and is not recorded.
 
 use serde_json::{Value, json};
 
@@ -19,9 +19,9 @@ use crate::model::{
     refusal::FormCheck,
 };
 
-/// What a field of a form takes.
+/// The type of a form field.
 enum Takes {
-    /// A text that must be given.
+    /// A required text.
     Required,
     Text(&'static str),
     Flag(bool),
@@ -30,25 +30,25 @@ enum Takes {
     Texts,
     /// One of these; the first if none is given.
     Choice(&'static [&'static str]),
-    /// A subnet, by any of its words.
+    /// A subnet, in any of its notations.
     Subnet,
 }
 
-/// Who may see a kind of record.
+/// Who may read a kind of record.
 #[derive(PartialEq)]
 enum Seen {
     All,
     Admins,
-    /// Only the user to whom it belongs.
+    /// Only its owner.
     Owner,
 }
 
 /// A kind of record.
 pub(crate) struct RecordForm {
     kind: RecordKind,
-    /// What a look-up that finds nothing says.
+    /// The noun in the 404 of a failed look-up.
     noun: &'static str,
-    /// The address of the collection, with the parameter of the selections of a boot source.
+    /// The path of the collection, with the parameter of the selections of a boot source.
     path: &'static str,
     seen: Seen,
     fields: &'static [(&'static str, Takes)],
@@ -146,7 +146,7 @@ pub(crate) const ROUTES: RecordForm = RecordForm {
     ],
 };
 
-/// Kinds of SSH keys that MAAS takes.
+/// The types of SSH keys that MAAS accepts.
 const SSH_KEY_TYPES: &[&str] = &[
     "ssh-rsa",
     "ssh-dss",
@@ -159,7 +159,7 @@ const SSH_KEY_TYPES: &[&str] = &[
 ];
 
 impl RecordForm {
-    /// Reads a form into a record, which is new or has what it had.
+    /// Reads a form into a record, which is new or keeps its values.
     fn read(&self, model: &Model, form: &Form, mut row: Row, new: bool) -> Outcome<Row> {
         let mut check = FormCheck::default();
         for (name, takes) in self.fields {
@@ -202,7 +202,7 @@ impl RecordForm {
         Ok(row)
     }
 
-    /// What must be true of a record as a whole.
+    /// The rules for a record as a whole.
     fn check(&self, row: &Row, check: &mut FormCheck) {
         let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default();
         let kind = || text("key").split_whitespace().next().unwrap_or_default();
@@ -250,7 +250,7 @@ impl RecordForm {
         value
     }
 
-    /// Whether a record lies where a request looks for it.
+    /// Whether a record belongs to the requested collection.
     fn is_here(&self, row: &Row, call: &Call) -> bool {
         let asked = call.parameter(0).parse::<i64>().ok();
         let of_source = row.get("boot_source_id").is_none_or(|id| id.as_i64() == asked);
@@ -299,7 +299,7 @@ impl RecordForm {
                 let id = ids.max().unwrap_or(0) + 1;
                 let value = self.rendered(model, id, &row);
                 model.db.records.insert((self.kind, id), row);
-                // Keys and boot sources answer as created, the others as any change does.
+                // Keys and boot sources answer 201, the others 200.
                 let created = matches!(
                     self.kind,
                     RecordKind::SshKey | RecordKind::SslKey | RecordKind::BootSource | RecordKind::BootSourceSelection
@@ -337,7 +337,7 @@ impl RecordForm {
         }
     }
 
-    /// One record that is only kept or deleted.
+    /// One record that can only be read or deleted.
     pub(crate) fn kept(&self, model: &mut Model, call: &Call, action: Kept) -> Outcome<Reply> {
         let action = match action {
             Kept::Read => Item::Read,
@@ -351,7 +351,7 @@ pub(crate) fn ssh_keys(model: &mut Model, call: &Call, action: SshKeysAction) ->
     match action {
         SshKeysAction::Read => SSH_KEYS.collection(model, call, Collection::Read),
         SshKeysAction::Create => SSH_KEYS.collection(model, call, Collection::Create),
-        // Launchpad and GitHub are asked for keys, and nothing here connects to them.
+        // Launchpad and GitHub would be queried for keys, and nothing here connects to them.
         SshKeysAction::Import => Err(unsupported(call)),
     }
 }

@@ -1,4 +1,4 @@
-//! The scripts that a form may name: what MAAS brings along, by names and by tags. Only read in source.
+//! The scripts that a form may name: MAAS's built-in ones, by name and by tag. From MAAS's source, not recorded.
 
 use super::super::forms::Form;
 use crate::model::{Outcome, Status, due::COMMISSIONING_SCRIPTS, refusal::FormCheck};
@@ -36,25 +36,25 @@ const TESTING: &[&str] = &[
 /// Tags of commissioning scripts.
 const COMMISSIONING_TAGS: &[&str] =
     &["bmc-config", "commissioning", "configure_hba", "deploy-info", "enlisting", "node", "update_firmware"];
-/// Those that may not run on what is in use.
+/// Scripts that must not run on a machine in use.
 const DESTRUCTIVE: &[&str] = &["badblocks-destructive", "fio", "destructive"];
 /// The only script for releases.
 const RELEASE: &[&str] = &["wipe-disks"];
 const NONE: &str = "none";
 
-/// The names that a field gives; a field that is there and empty gives one, which is empty.
+/// The names in a field; a field that is present and empty contains one empty name.
 fn named<'a>(form: &'a Form, field: &str) -> Vec<&'a str> {
     form.get(field).map_or_else(Vec::new, |text| text.split(',').collect())
 }
 
-/// A field of several choices stops at the first that is none.
+/// A multiple-choice field stops at the first invalid choice.
 fn check_choices(check: &mut FormCheck, field: &str, names: &[&str], known: impl Fn(&str) -> bool) {
     if let Some(name) = names.iter().find(|name| !known(name)) {
         check.add(field, format!("Select a valid choice. {name} is not one of the available choices."));
     }
 }
 
-/// The form of `op=commission`; says whether tests follow.
+/// The form of `op=commission`; returns whether tests follow.
 pub(super) fn check_commissioning(form: &Form, available: bool) -> Outcome<bool> {
     let mut check = FormCheck::default();
     let testing = named(form, "testing_scripts");

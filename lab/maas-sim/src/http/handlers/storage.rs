@@ -1,5 +1,5 @@
-//! Disks of machines and what is made of them. What can only be changed by a plan for the disks (partitions, RAIDs, volume
-//! groups and the like) is shown and not changed: a deployment here writes no disk. Only read in source.
+//! Disks of machines and what is built on them. Storage layouts (partitions, RAIDs, volume groups and the like) are
+//! shown but cannot be changed: a deployment here writes no disk. From MAAS's source, not recorded.
 
 use super::{
     super::{
@@ -17,13 +17,13 @@ use crate::model::{
     machines::Permission,
 };
 
-/// The machine of an address of one of its parts, which the caller may see.
+/// The machine of a URL of one of its parts, if it is visible to the caller.
 fn seen<'a>(model: &'a Model, call: &Call) -> Outcome<&'a Machine> {
     let machine = model.db.machines.get(call.parameter(0)).ok_or(Refusal::NotFound("Node"))?;
     if model.may(call.user, machine, Permission::View) { Ok(machine) } else { Err(Refusal::Forbidden) }
 }
 
-/// A disk by its number or its name.
+/// A disk by its id or its name.
 fn disk<'a>(machine: &'a Machine, call: &Call) -> Outcome<&'a Disk> {
     let wanted = call.parameter(1);
     let named = |disk: &&Disk| disk.id.to_string() == wanted || disk.name == wanted;
@@ -62,7 +62,7 @@ pub(crate) fn block_device(model: &mut Model, call: &Call, action: BlockDeviceAc
             }
         }
         A::SetBootDisk => {
-            // The first disk is the one that machines boot from.
+            // Machines boot from their first disk.
             model.machine_mut(&system_id)?.disks.sort_by_key(|disk| disk.id != id);
             return Ok(Reply::raw("text/plain", "OK"));
         }
@@ -100,7 +100,7 @@ pub(crate) fn partition(model: &mut Model, call: &Call, action: PartitionAction)
     }
 }
 
-/// What is made of several disks: machines have none.
+/// What is built on several disks: machines have none.
 pub(crate) fn made_of_disks(model: &mut Model, call: &Call, action: Collection) -> Outcome<Reply> {
     seen(model, call)?;
     match action {
@@ -109,7 +109,7 @@ pub(crate) fn made_of_disks(model: &mut Model, call: &Call, action: Collection) 
     }
 }
 
-/// One of those: none is found.
+/// One of those: none exists.
 pub(crate) fn made_of_disk(model: &mut Model, call: &Call, noun: &'static str) -> Outcome<Reply> {
     seen(model, call)?;
     Err(Refusal::NotFound(noun))
@@ -126,7 +126,7 @@ pub(crate) fn node_device(model: &mut Model, call: &Call, _: Kept) -> Outcome<Re
     Err(Refusal::NotFound("NodeDevice"))
 }
 
-/// The sets of scripts that ran on a machine: number, and the type's number and name.
+/// The sets of scripts that ran on a machine: id, and the id and name of the type.
 fn script_sets(machine: &Machine) -> Vec<Value> {
     let kinds = [
         (machine.commissioning_set, 0, "Commissioning", "current-commissioning"),

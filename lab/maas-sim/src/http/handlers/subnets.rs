@@ -57,7 +57,7 @@ pub(crate) fn subnet(model: &mut Model, call: &Call, action: SubnetAction) -> Ou
             let mut check = FormCheck::default();
             let old = model.db.subnets.get(&id).map(|row| row.cidr);
             let cidr = read_cidr(model, call.body.get("cidr"), Some(id), false, &mut check).or(old);
-            // Only a number names a VLAN here.
+            // Only an id identifies a VLAN here.
             let vlan = read_vlan(model, &call.body, &mut check);
             let fields = read_fields(&call.body, cidr, &mut check);
             check.done()?;
@@ -128,7 +128,7 @@ fn read_vlan(model: &Model, form: &Form, check: &mut FormCheck) -> Option<i64> {
     id
 }
 
-/// The VLAN of a new subnet: by its number, or by a fabric and a VID. Only read in source.
+/// The VLAN of a new subnet: by its id, or by a fabric and a VID. From MAAS's source, not recorded.
 fn choose_vlan(model: &Model, call: &Call, check: &mut FormCheck) -> Option<i64> {
     let form = &call.body;
     let vlan = read_vlan(model, form, check);
@@ -170,7 +170,7 @@ fn choose_vlan(model: &Model, call: &Call, check: &mut FormCheck) -> Option<i64>
     }
 }
 
-/// What a form says about a subnet besides its network and its VLAN.
+/// The fields of a subnet's form except its network and VLAN.
 #[allow(clippy::option_option)]
 struct SubnetFields {
     gateway_ip: Option<Option<IpAddr>>,

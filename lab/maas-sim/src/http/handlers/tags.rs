@@ -54,7 +54,7 @@ pub(crate) fn tags(model: &mut Model, call: &Call, action: Collection) -> Outcom
 pub(crate) fn tag(model: &mut Model, call: &Call, action: TagAction) -> Outcome<Reply> {
     let form = &call.body;
     let name = call.parameter(0).to_owned();
-    // Who may not change tags is not told whether there is such a one.
+    // A user who may not change tags is not told whether the tag exists.
     match action {
         TagAction::Update | TagAction::Delete | TagAction::Rebuild => call.require_right()?,
         TagAction::UpdateNodes if model.version.has(Change::SilentTagRefusal) => call.require_right()?,
@@ -124,7 +124,7 @@ fn tagged_devices(model: &Model, call: &Call, tag: &str) -> Vec<Value> {
     tagged.map(|device| render::device(model, device)).collect()
 }
 
-/// Whatever can carry a tag.
+/// All nodes that can have tags.
 fn nodes_mut(model: &mut Model) -> impl Iterator<Item = &mut Machine> {
     model.db.machines.values_mut().chain(model.db.devices.values_mut().map(|device| &mut device.node))
 }
@@ -142,7 +142,7 @@ fn check_tag_name(model: &Model, name: &str, own: Option<&str>, check: &mut Form
     }
 }
 
-/// An XPath expression with unbalanced brackets is the only kind of nonsense that is recognised.
+/// Only unbalanced brackets are detected as an invalid XPath expression.
 fn check_definition(check: &mut FormCheck, definition: Option<&str>) {
     let text = definition.unwrap_or_default();
     let opened = text.matches('[').count();
@@ -156,7 +156,7 @@ fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
     if !call.admin {
         return Err(Refusal::text(403, "Must be a superuser or supply a rack_controller"));
     }
-    // Only read in source: a client that evaluated a definition says which.
+    // From MAAS's source, not recorded: a client that evaluated a definition sends it along.
     let current = model.db.tags.get(name).map(|tag| tag.definition.clone()).unwrap_or_default();
     if let Some(definition) = call.body.get("definition").filter(|definition| *definition != current) {
         let words = format!("Definition supplied '{definition}' doesn't match current definition '{current}'");
@@ -164,7 +164,7 @@ fn update_nodes(model: &mut Model, call: &Call, name: &str) -> Outcome<Reply> {
     }
     let (mut added, mut removed) = (0, 0);
     for id in call.body.all("add") {
-        // Unknown ids are passed over; one that has the tag counts all the same.
+        // Unknown ids are skipped; a node that already has the tag still counts.
         if let Some(node) = node_mut(model, id) {
             added += 1;
             if !node.tags.iter().any(|tag| tag == name) {

@@ -75,7 +75,7 @@ pub(crate) fn account(model: &mut Model, call: &Call, action: AccountAction) -> 
             Ok(Reply::deleted())
         }
         AccountAction::UpdateTokenName => {
-            // The whole key, or its middle alone. Only read in source, as is the answer.
+            // The whole key, or only its token. From MAAS's source, not recorded, as is the answer.
             let (whole, name) = (form.mandatory("token")?, form.mandatory("name")?.to_owned());
             let token = match whole.split(':').collect::<Vec<_>>().as_slice() {
                 [_, token, _] => (*token).to_owned(),

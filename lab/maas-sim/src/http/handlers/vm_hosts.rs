@@ -1,4 +1,4 @@
-//! VM hosts, under both of their names.
+//! VM hosts, under both of their URLs.
 
 use serde_json::{Map, Value, json};
 
@@ -55,7 +55,7 @@ pub(crate) fn host(model: &mut Model, call: &Call, action: VmHostAction) -> Outc
     if action != VmHostAction::Read {
         call.require_admin()?;
     }
-    // The tag is looked at before the host is looked for.
+    // The tag is checked before the host is looked up.
     if matches!(action, VmHostAction::AddTag | VmHostAction::RemoveTag) {
         let tag = call.body.mandatory("tag")?;
         if action == VmHostAction::AddTag && tag.contains(',') {
@@ -66,7 +66,7 @@ pub(crate) fn host(model: &mut Model, call: &Call, action: VmHostAction) -> Outc
     let id: i64 =
         text.parse().map_err(|_| Refusal::crash(format!("Field 'id' expected a number but got '{text}'.")))?;
     let Some(host) = model.db.vm_hosts.get(&id) else {
-        // A plain read answers in other words than everything else.
+        // A plain read answers with a different message than everything else.
         return Err(match action {
             VmHostAction::Read => Refusal::Handler { status: 404, body: "Not Found".to_owned() },
             _ => Refusal::NotFound("Pod"),

@@ -1,4 +1,4 @@
-//! A machine: 78 keys in 3.4, made when asked for.
+//! A machine: 78 keys in 3.4, rendered on demand.
 
 use serde_json::{Map, Value, json};
 
@@ -85,7 +85,7 @@ fn identity(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
     }
 }
 
-/// Addresses: those that are configured, else those that were seen.
+/// Addresses: the configured ones, or else the observed ones.
 pub fn addresses(model: &Model, machine: &Machine) -> Vec<String> {
     let rows =
         || machine.interfaces.iter().flat_map(|nic| nic.addresses.iter()).filter_map(|id| model.db.addresses.get(id));
@@ -107,7 +107,7 @@ fn state(model: &Model, machine: &Machine, out: &mut Map<String, Value>) {
             "status": machine.status.id(),
             "status_name": machine.status.name(),
             "status_message": machine.status_message,
-            // Nothing until something has happened.
+            // Null until something has happened.
             "status_action": machine.status_message.as_ref().map(|_| ""),
             "power_state": machine.power_state.word(),
             "power_type": machine.power_type,

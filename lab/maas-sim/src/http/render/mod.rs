@@ -1,4 +1,4 @@
-//! How MAAS writes its objects.
+//! MAAS's JSON form of its objects.
 
 pub mod machine;
 pub mod network;
@@ -14,21 +14,21 @@ use crate::model::{
 };
 use crate::version::Change;
 
-/// Root of all addresses.
+/// The root of all URLs.
 pub const ROOT: &str = "/MAAS/api/2.0/";
 
-/// An address below the root.
+/// A URL below the root.
 pub fn uri(path: &str) -> String {
     format!("{ROOT}{path}")
 }
 
-/// Times of most objects: ISO, for a long time without a zone.
+/// The time format of most objects: ISO, in older versions without a time zone.
 pub fn iso(model: &Model, time: Timestamp) -> String {
     let zone = if model.version.has(Change::ZonedTimes) { "Z" } else { "" };
     format!("{}{zone}", time.strftime("%Y-%m-%dT%H:%M:%S%.3f"))
 }
 
-/// Times of events and of `op=ip_addresses`.
+/// The time format of events and of `op=ip_addresses`.
 pub fn long_time(time: Timestamp) -> String {
     time.strftime("%a, %d %b. %Y %H:%M:%S").to_string()
 }
@@ -97,7 +97,7 @@ pub fn user_by_id(model: &Model, id: Option<i64>) -> Value {
     id.and_then(|id| model.db.users.get(&id)).map_or(Value::Null, user)
 }
 
-/// A key in full, for its owner.
+/// A complete key, for its owner.
 pub fn key(key: &UserKey) -> Value {
     json!({"name": key.name, "token": format!("{}:{}:{}", key.key.consumer, key.key.token, key.key.secret)})
 }
@@ -109,7 +109,7 @@ pub fn tag(tag: &Tag) -> Value {
     })
 }
 
-/// A record of a name.
+/// A DNS record of a name.
 pub fn record(fqdn: &str, record: &Record) -> Value {
     json!({
         "id": record.id, "fqdn": fqdn, "rrtype": record.rrtype, "rrdata": record.rrdata, "ttl": record.ttl,
@@ -146,7 +146,7 @@ pub fn event(model: &Model, event: &Event) -> Value {
     })
 }
 
-/// An image; `with_sets` for one that is read by itself.
+/// An image; `with_sets` for a single image.
 pub fn image(model: &Model, image: &Image, with_sets: bool) -> Value {
     let (name, architecture, subarches) = if image.uploaded {
         let subarch = image.architecture.split('/').nth(1).unwrap_or("generic").to_owned();

@@ -41,7 +41,7 @@ pub fn fabric(model: &Model, fabric: &Fabric) -> Value {
     })
 }
 
-/// A space with its VLANs and subnets; `None` is the one for those without.
+/// A space with its VLANs and subnets; `None` is the space of those without one.
 pub fn space(model: &Model, space: Option<&Named>) -> Value {
     let id = space.map(|space| space.id);
     let vlans: Vec<&Vlan> = model.db.vlans.values().filter(|vlan| vlan.space == id).collect();
@@ -96,7 +96,7 @@ fn subnet_by_id(model: &Model, id: Option<i64>) -> Value {
     id.and_then(|id| model.db.subnets.get(&id)).map_or(Value::Null, |row| subnet(model, row))
 }
 
-/// A range of addresses.
+/// An address range.
 pub fn ip_range(model: &Model, range: &IpRange) -> Value {
     json!({
         "id": range.id,
@@ -206,7 +206,7 @@ pub fn interface(model: &Model, machine: &Machine, nic: &Interface) -> Value {
         "children": children,
         "params": params,
         "tags": nic.tags,
-        // MAAS has never seen a bridge that it was only told of.
+        // MAAS has never observed a bridge that was only configured.
         "link_connected": !(nic.kind == InterfaceKind::Bridge && nic.has_params),
         "interface_speed": nic.speed,
         "link_speed": nic.speed,

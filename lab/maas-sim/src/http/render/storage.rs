@@ -9,7 +9,7 @@ use crate::model::{
     rng::uuid_from,
 };
 
-/// MAAS keeps that much of a disk for the partition table.
+/// MAAS reserves this much of a disk for the partition table.
 const TABLE_OVERHEAD: i64 = 5 * 1024 * 1024;
 
 /// A disk with its partitions.
@@ -58,7 +58,7 @@ fn partition(model: &Model, machine: &Machine, disk: &Disk, part: &Partition, in
     let (fstype, label, mount) = if part.efi { ("fat32", "efi", "/boot/efi") } else { ("ext4", "root", "/") };
     let number = if disk.partitions.len() == 1 { 2 } else { index + 1 };
     let key = part.id.to_string();
-    // Somebody's machine shows the file systems that were made for it, any other those of its layout.
+    // An owned machine shows the file systems that were created for it, any other those of its layout.
     let formatted = machine.acquired_filesystems || !machine.status.is_allocated();
     json!({
         "id": part.id,

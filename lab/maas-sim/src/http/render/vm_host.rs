@@ -9,7 +9,7 @@ use crate::model::{
     vm_hosts::{pool_used, used},
 };
 
-/// A VM host under one of its two names, "vm-hosts" or "pods".
+/// A VM host under one of its two URLs, "vm-hosts" or "pods".
 pub fn vm_host(model: &Model, host: &VmHost) -> Value {
     let (cores, memory, storage) = used(host);
     let total_storage: i64 = host.storage_pools.iter().map(|pool| pool.total).sum();
