@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{condition::Condition, failure_domains::FailureDomains, text_enum::text_enum, tolerant::tolerant_struct};
 
 text_enum! {
-    /// How the network card of a VM is attached to its host.
+    /// How the NIC of a VM is attached to its host.
     NicType, closed {
         /// To a bridge.
         Bridge => "bridge",
@@ -19,7 +19,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// Whether VMs of a cluster may be replaced because their LXD host leaves.
+    /// Whether VMs of a cluster may be replaced because their LXD host is in maintenance or is being removed.
     Evacuation, closed {
         /// Their Machines are deleted one by one, as far as control planes and MachineDeployments can spare them.
         Automatic => "Automatic",
@@ -28,7 +28,7 @@ text_enum! {
     }
 }
 
-/// What the cluster should be.
+/// The desired state of the cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -49,15 +49,15 @@ text_enum! {
 #[serde(remote = "Self", rename_all = "camelCase")]
 #[schemars(extend("required" = ["dnsDomain"]))]
 pub struct MaasClusterSpec {
-    /// MAAS DNS domain in which the name of the API server is made, for instance "maas" or "k8s.example". It must exist
+    /// MAAS DNS domain in which the name of the API server is created, for instance "maas" or "k8s.example". It must exist
     /// in MAAS. Required, and cannot change later, because the name in every kubeconfig ends with it.
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub dns_domain: String,
 
-    /// Where the cluster's API server is reached. Leave it out: a name in dnsDomain is made and filled in here. Set it
+    /// Where the cluster's API server is reached. Leave it out: a name in dnsDomain is created and filled in here. Set it
     /// (with the annotation spectrocloud.com/custom-dns-provided) when a load balancer or virtual address of your own
-    /// leads to the control plane; then no DNS record is made in MAAS.
+    /// points to the control plane; then no DNS record is created in MAAS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<ControlPlaneEndpoint>,
 
@@ -66,32 +66,32 @@ pub struct MaasClusterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failure_domains: Vec<String>,
 
-    /// Publish every MAAS zone that holds usable machines as a failure domain. Only looked at when failureDomains is
+    /// Publish every MAAS zone that holds usable machines as a failure domain. Only used when failureDomains is
     /// empty. Absent means false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discover_failure_domains: Option<bool>,
 
-    /// Networks in CIDR notation, such as 10.0.0.0/16 or fd00:10::/64, best first. The API server's name leads to
-    /// machine addresses inside them only. Absent: the ConfigMap maas-preferred-subnet of the namespace decides if there
-    /// is one, else every address counts.
+    /// Networks in CIDR notation, such as 10.0.0.0/16 or fd00:10::/64, best first. The API server's name resolves
+    /// only to machine addresses inside them. Absent: the ConfigMap maas-preferred-subnet of the namespace applies if it
+    /// exists, otherwise every address is used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 64)))]
     pub preferred_subnets: Vec<String>,
 
     /// The Secret with the MAAS credentials of this cluster. Absent: the manager's own credentials are used. A change to
-    /// another MAAS or another user does not touch the machines that are there, but nothing is allocated until one of
-    /// them has been seen with it.
+    /// another MAAS or another user does not affect existing machines, but nothing is allocated until one of them has
+    /// been seen with the new credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_ref: Option<IdentityReference>,
 
-    /// What happens to VMs of this cluster whose LXD host goes into maintenance or leaves. Automatic: their Machines are deleted
+    /// What happens to VMs of this cluster whose LXD host goes into maintenance or is being removed. Automatic: their Machines are deleted
     /// one at a time, while the control plane is healthy and keeps its quorum, or as maxUnavailable of the MachineDeployment allows,
     /// so that Cluster API replaces them on another host. Manual: the host waits until a person deletes them. Absent means Automatic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<Evacuation>,
 
-    /// The machines of this cluster become LXD hosts that MAAS can put VMs on (its VMs, if it has any, do not). Says the
-    /// same as lxdConfig.enabled; if both are given they must agree. Absent means not said, and nothing said means false.
+    /// The machines of this cluster become LXD hosts that MAAS can put VMs on (its VMs, if it has any, do not). Same
+    /// as lxdConfig.enabled; if both are set they must agree. If neither is set: false.
     #[serde(default, rename = "lxdControlPlaneCluster", skip_serializing_if = "Option::is_none")]
     pub lxd_control_plane_cluster: Option<bool>,
 
@@ -108,7 +108,7 @@ tolerant_struct!(MaasClusterSpec);
 
 /// A Secret with MAAS credentials: key maasEndpoint with the address, such as http://maas.example:5240/MAAS, key apiKey
 /// with consumer:token:secret, and key ca.crt with the authority to trust if it is not a public one. Give it the label
-/// clusterctl.cluster.x-k8s.io/move, so that clusterctl move takes it along.
+/// clusterctl.cluster.x-k8s.io/move, so that clusterctl move includes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("required" = ["name"]))]
 pub struct IdentityReference {
@@ -134,7 +134,7 @@ pub struct ControlPlaneEndpoint {
 }
 
 impl ControlPlaneEndpoint {
-    /// Host and port, if both say something that can be used.
+    /// Host and port, if both are usable.
     pub fn usable(&self) -> Option<(&str, u16)> {
         let port = u16::try_from(self.port).ok().filter(|port| *port != 0)?;
         (!self.host.is_empty()).then_some((self.host.as_str(), port))
@@ -145,8 +145,7 @@ impl ControlPlaneEndpoint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterLxdConfig {
-    /// The machines of this cluster become LXD hosts. Says the same as lxdControlPlaneCluster; if both are given they must
-    /// agree. Absent means not said.
+    /// The machines of this cluster become LXD hosts. Same as lxdControlPlaneCluster; if both are set they must agree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Driver of the storage pool for VM disks: zfs, btrfs, lvm or dir. Absent means zfs.
@@ -155,7 +154,7 @@ pub struct ClusterLxdConfig {
     /// Size of the storage pool. A plain number is GB; units such as GB, GiB or TiB are understood. Absent means 50.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_size: Option<String>,
-    /// Name of the bridge that VMs are attached to. Absent means br0. It is made on each host unless skipNetworkUpdate is
+    /// Name of the bridge that VMs are attached to. Absent means br0. It is created on each host unless skipNetworkUpdate is
     /// true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_bridge: Option<String>,
@@ -171,17 +170,17 @@ pub struct ClusterLxdConfig {
     /// Host interface or existing bridge that VMs are attached to. Absent means the machine's boot interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic_parent: Option<String>,
-    /// Leave the networks of the host as they are: make no bridge. Absent means false.
+    /// Leave the networks of the host as they are: create no bridge. Absent means false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip_network_update: Option<bool>,
 }
 
 impl ClusterLxdConfig {
-    /// Driver of the storage pool where nothing is said.
+    /// Default driver of the storage pool.
     pub const DEFAULT_STORAGE_BACKEND: &'static str = "zfs";
-    /// Size of the storage pool where nothing is said, in GB.
+    /// Default size of the storage pool, in GB.
     pub const DEFAULT_STORAGE_SIZE: &'static str = "50";
-    /// Name of the bridge where nothing is said.
+    /// Default name of the bridge.
     pub const DEFAULT_NETWORK_BRIDGE: &'static str = "br0";
 
     /// Driver of the storage pool, or its default.
@@ -215,11 +214,11 @@ pub(crate) fn said(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
-/// What was last seen of the cluster. Everything here is found out again after it is lost (a move drops it).
+/// The observed state of the cluster. It is observed again after it is lost (a move drops it).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub struct MaasClusterStatus {
-    /// The cluster's infrastructure can be used (v1beta1 contract). Says the same as initialization.provisioned.
+    /// The cluster's infrastructure can be used (v1beta1 contract). Same as initialization.provisioned.
     #[serde(default)]
     pub ready: bool,
     /// How far the first set-up has come (v1beta2 contract).
@@ -232,8 +231,8 @@ pub struct MaasClusterStatus {
     /// entries for later ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<FailureDomains>,
-    /// What holds for the cluster at the moment: Ready sums up, Paused, LoadBalancerReady (the DNS name),
-    /// APIServerAvailable and LXDReady tell about the parts.
+    /// The current conditions of the cluster: Ready is the summary; Paused, LoadBalancerReady (the DNS name),
+    /// APIServerAvailable and LXDReady report the parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -248,7 +247,7 @@ tolerant_struct!(MaasClusterStatus);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Initialization {
-    /// True once the infrastructure was there for the first time; it never returns to false.
+    /// True once the infrastructure was ready for the first time; it never returns to false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<bool>,
 }

@@ -13,20 +13,20 @@ text_enum! {
         True => "True",
         /// It does not hold.
         False => "False",
-        /// Nobody can tell at the moment.
+        /// Not known at the moment.
         Undetermined => "Unknown",
     }
 }
 
 text_enum! {
-    /// How bad a False condition is. Cores before v1.11 rank False conditions by it; one without is taken for less than
+    /// How bad a False condition is. Cores before v1.11 rank False conditions by it; one without it ranks below
     /// True, so it is always written with False.
     Severity, open {
         /// A person must act.
         Error => "Error",
-        /// Not as it should be, and may pass by itself.
+        /// Not as it should be, but may resolve itself.
         Warning => "Warning",
-        /// Nothing is wrong, something is not there yet.
+        /// Nothing is wrong, something is still pending.
         Info => "Info",
     }
 }
@@ -40,17 +40,17 @@ pub struct Condition {
     pub type_: String,
     /// True, False or Unknown.
     pub status: ConditionStatus,
-    /// How bad a False condition is: Error (a person must act), Warning (may pass by itself) or Info (not there yet).
+    /// How bad a False condition is: Error (a person must act), Warning (may resolve itself) or Info (still pending).
     /// Absent when the status is not False.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub severity: Option<Severity>,
-    /// One CamelCase word for programs that says why; the reference of reasons tells what to do about each.
+    /// One CamelCase word for programs that states why; the reference of reasons lists what to do about each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The same for people, with the details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When the status last changed (not when it was last looked at).
+    /// When the status last changed (not when it was last checked).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
     /// The metadata.generation that this observation was made for; an older number means that it may be out of date.

@@ -12,7 +12,7 @@ use crate::{
 };
 
 text_enum! {
-    /// What kind of machine is asked for.
+    /// The kind of machine that is requested.
     ProvisioningMode, closed {
         /// A physical machine, allocated from MAAS.
         BareMetal => "bare-metal",
@@ -22,7 +22,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// How the disks are wiped when the machine is given back.
+    /// How the disks are erased when the machine is released.
     Erase, closed {
         /// Not at all.
         None => "none",
@@ -35,12 +35,12 @@ text_enum! {
     }
 }
 
-/// Size of a VM's root disk, in GB, if nothing is said about it.
+/// Size of a VM's root disk, in GB, by default.
 pub const DEFAULT_VM_DISK_GB: i64 = 60;
-/// The least memory, in MB, that MAAS gives to a VM.
+/// The minimum memory of a VM in MAAS, in MB.
 pub const MINIMUM_VM_MEMORY_MB: i64 = 1024;
 
-/// What the machine should be.
+/// The desired state of the machine.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -61,18 +61,18 @@ pub const MINIMUM_VM_MEMORY_MB: i64 = 1024;
 #[serde(remote = "Self", rename_all = "camelCase")]
 #[schemars(extend("required" = ["image", "minCPU", "minMemory"]))]
 pub struct MaasMachineSpec {
-    /// MAAS zone to take the machine from. Machine.spec.failureDomain wins over it. Absent: any zone. Where the
-    /// machine is stands in status.failureDomain.
+    /// MAAS zone to allocate the machine from. Machine.spec.failureDomain takes precedence. Absent: any zone. The
+    /// actual zone is in status.failureDomain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
 
-    /// MAAS system ID of the machine. Set it to ask for one particular machine; absent means any that fits. Once a
-    /// machine is there, this is its ID.
+    /// MAAS system ID of the machine. Set it to request one particular machine; absent means any that fits. Once a
+    /// machine is allocated, this is its ID.
     #[serde(default, rename = "systemID", skip_serializing_if = "Option::is_none")]
     pub system_id: Option<String>,
 
     /// Name of the machine for Kubernetes, equal to the Node's: maas://<zone>/<system ID> for metal,
-    /// maas-lxd://<zone>/<system ID> for VMs. Filled in; do not set it yourself. It can be set once and not be replaced.
+    /// maas-lxd://<zone>/<system ID> for VMs. Set by capmaas; do not set it yourself. It can be set once and not be replaced.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
 
@@ -80,20 +80,20 @@ pub struct MaasMachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_pool: Option<String>,
 
-    /// Number of CPU cores: at least so many for metal, exactly so many for a VM (which needs at least 1). Required, and
+    /// Number of CPU cores: a minimum for bare metal, the exact number for a VM (which needs at least 1). Required, and
     /// cannot change later.
     #[serde(default, rename = "minCPU")]
     #[schemars(range(min = 0))]
     pub min_cpu: i64,
 
-    /// Memory in MB: at least so much for metal, exactly so much for a VM (which needs at least 1024). Required, and
+    /// Memory in MB: a minimum for bare metal, the exact amount for a VM (which needs at least 1024). Required, and
     /// cannot change later.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub min_memory: i64,
 
-    /// Disk in GB: at least so much for metal; the size of the root disk for a VM where lxdConfig.storage.size and
-    /// lxd.vmConfig.diskSize say nothing. Absent: no limit for metal, 60 for a VM.
+    /// Disk in GB: a minimum for bare metal; the size of the root disk for a VM where lxdConfig.storage.size and
+    /// lxd.vmConfig.diskSize are not set. Absent: no limit for bare metal, 60 for a VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub min_disk_size: Option<i64>,
@@ -109,7 +109,7 @@ pub struct MaasMachineSpec {
     #[schemars(length(min = 1))]
     pub image: String,
 
-    /// Run the system from memory and leave the disks alone. Metal only; needs a MAAS that can do it and 16 GB of memory
+    /// Run the system from memory and leave the disks alone. Bare metal only; needs a MAAS that supports it and 16 GB of memory
     /// or more. Absent means false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deploy_in_memory: Option<bool>,
@@ -120,37 +120,36 @@ pub struct MaasMachineSpec {
     pub parent: Option<String>,
 
     /// What kind of machine this is: bare-metal (a physical machine) or lxd (a VM on an LXD host). dynamicLXD and
-    /// lxd.enabled say the same in another way; those that are given must agree. Absent means not said, and nothing said
-    /// means bare metal.
+    /// lxd.enabled are other forms of the same choice; those that are set must agree. If none is set: bare metal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning_mode: Option<ProvisioningMode>,
 
-    /// true: this machine is a VM on an LXD host. Says the same as provisioningMode: lxd. Absent means not said.
+    /// true: this machine is a VM on an LXD host. Same as provisioningMode: lxd.
     #[serde(default, rename = "dynamicLXD", skip_serializing_if = "Option::is_none")]
     pub dynamic_lxd: Option<bool>,
 
-    /// Fixed IP address, such as 192.168.1.100, out of a subnet that MAAS knows and that the machine is attached to; taken
-    /// once the machine is there. Or an object with ip, cidr, gateway and nameservers, in which a missing or empty ip means
+    /// Fixed IP address, such as 192.168.1.100, in a subnet that MAAS knows and that the machine is attached to; assigned
+    /// once the machine is allocated. Or an object with ip, cidr, gateway and nameservers, in which a missing or empty ip means
     /// to wait until somebody (an IPAM controller) fills it in. Absent: MAAS assigns an address.
     #[serde(default, rename = "staticIP", skip_serializing_if = "Option::is_none")]
     pub static_ip: Option<StaticIp>,
 
-    /// Settings of a VM: storage, network, host, project, profile. Not allowed on a machine that says it is bare metal.
+    /// Settings of a VM: storage, network, host, project, profile. Not allowed on a bare-metal machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lxd_config: Option<MachineLxdConfig>,
 
-    /// The VM switch and VM settings as earlier releases had them. provisioningMode and lxdConfig say the same and more.
+    /// The VM switch and VM settings of earlier releases. provisioningMode and lxdConfig replace them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lxd: Option<LxdSection>,
 
     /// Labels for the Node, which it gets together with its provider ID, once: a label that it has by then stays as it is, and later
     /// changes are not followed. topology.kubernetes.io/zone is set to the MAAS zone unless it is given here, where
-    /// topology.kubernetes.io/region can be given too. Labels of the Machine that Cluster API puts on Nodes itself win over these.
+    /// topology.kubernetes.io/region can be given too. Labels of the Machine that Cluster API itself syncs to Nodes take precedence.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = { "type": "string", "maxLength": 63 }))]
     pub node_labels: BTreeMap<String, String>,
 
-    /// What happens to the machine when it is given back to MAAS.
+    /// What happens to the machine when it is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
 
@@ -187,15 +186,15 @@ impl MaasMachineSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MachineLxdConfig {
-    /// LXD profile of the VM. MAAS gives VMs the profile `maas` of their project, where there is one, and no other: that one can be
-    /// asked for, and the VM goes where the agent reports it. Absent: no particular one.
+    /// LXD profile of the VM. MAAS gives VMs the profile `maas` of their project, if it exists, and no other: only that one can be
+    /// requested, and the VM is placed where the agent reports it. Absent: no particular one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub profile: Option<String>,
     /// The root disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<LxdStorageConfig>,
-    /// The network cards.
+    /// The NICs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<LxdNetworkConfig>,
     /// The one LXD host to use, by its name, system ID or number in MAAS. Absent: the best host that fits.
@@ -223,25 +222,25 @@ pub struct LxdStorageConfig {
     pub pool: Option<String>,
 }
 
-/// The network cards of a VM.
+/// The NICs of a VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LxdNetworkConfig {
-    /// Bridge of the host that the first card is attached to. Absent: the network that the host boots from.
+    /// Bridge of the host that the first NIC is attached to. Absent: the network that the host boots from.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 15))]
     pub bridge: Option<String>,
-    /// Further cards, one for each entry: the subnet (by name or CIDR) that it is attached to. Absent: none.
+    /// Further NICs, one for each entry: the subnet (by name or CIDR) that it is attached to. Absent: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub devices: Vec<String>,
 }
 
-/// The VM switch and VM settings as the Go provider had them.
+/// The VM switch and VM settings of the Go provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LxdSection {
-    /// true: this machine is a VM on an LXD host. Says the same as provisioningMode: lxd. Absent means not said.
+    /// true: this machine is a VM on an LXD host. Same as provisioningMode: lxd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Settings of the VM.
@@ -249,21 +248,21 @@ pub struct LxdSection {
     pub vm_config: Option<VmConfig>,
 }
 
-/// Settings of a VM as the Go provider had them.
+/// VM settings of the Go provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VmConfig {
-    /// Size of the root disk in GB. lxdConfig.storage.size wins over it. Absent: minDiskSize, else 60.
+    /// Size of the root disk in GB. lxdConfig.storage.size takes precedence. Absent: minDiskSize, else 60.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_size: Option<i64>,
-    /// Storage pool of the LXD host. lxdConfig.storage.pool wins over it. Absent: the host's default pool.
+    /// Storage pool of the LXD host. lxdConfig.storage.pool takes precedence. Absent: the host's default pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_pool: Option<String>,
-    /// Subnets of the network cards, separated by commas: the first card gets the first subnet. Absent: one card in the
+    /// Subnets of the NICs, separated by commas: the first NIC gets the first subnet. Absent: one NIC in the
     /// network that the host boots from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// How each network card (eth0, eth1, …) gets its address: auto, dhcp, static or link_up. Absent: auto for the first,
+    /// How each NIC (eth0, eth1, …) gets its address: auto, dhcp, static or link_up. Absent: auto for the first,
     /// dhcp for the others.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub interface_link_modes: BTreeMap<String, String>,
@@ -272,12 +271,12 @@ pub struct VmConfig {
     pub auto_start: Option<bool>,
 }
 
-/// What happens to a machine when it is given back.
+/// What happens to a machine when it is released.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Release {
-    /// How the disks are wiped: none, quick (beginning and end of each disk), secure (the disk's own secure erase) or full
-    /// (every block is overwritten, which takes hours). The machine is not free before it is done. Absent: as MAAS is set.
+    /// How the disks are erased: none, quick (beginning and end of each disk), secure (the disk's own secure erase) or full
+    /// (every block is overwritten, which takes hours). The machine is not available before that is done. Absent: MAAS's own setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub erase: Option<Erase>,
 }

@@ -34,7 +34,7 @@ pub struct MachineAddress {
     pub address: String,
 }
 
-/// What was last seen of the machine. Everything here is found out again after it is lost (a move drops it).
+/// The observed state of the machine. It is observed again after it is lost (a move drops it).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub struct MaasMachineStatus {
@@ -45,7 +45,7 @@ pub struct MaasMachineStatus {
     /// How far the first set-up has come (v1beta2 contract).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<Initialization>,
-    /// State of the machine in MAAS, in MAAS's own words: Deployed, Deploying, Failed deployment, …
+    /// State of the machine, as MAAS names it: Deployed, Deploying, Failed deployment, …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_state: Option<String>,
     /// The machine's power is on, as far as MAAS knows.
@@ -60,10 +60,10 @@ pub struct MaasMachineStatus {
     /// Addresses and names of the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<MachineAddress>,
-    /// The MAAS zone that the machine really is in.
+    /// The MAAS zone that the machine is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
-    /// What the machine is: bare-metal or lxd, as worked out from everything that the spec says.
+    /// The kind of the machine: bare-metal or lxd, as derived from the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning_mode: Option<ProvisioningMode>,
     /// LXD host that the VM is on. VMs only.
@@ -72,15 +72,15 @@ pub struct MaasMachineStatus {
     /// LXD project that the VM is in. VMs only.
     #[serde(default, rename = "lxdProject", skip_serializing_if = "Option::is_none")]
     pub lxd_project: Option<String>,
-    /// What the VM was given. VMs only.
+    /// The resources of the VM. VMs only.
     #[serde(default, rename = "vmResourceUsage", skip_serializing_if = "Option::is_none")]
     pub vm_resource_usage: Option<VmResourceUsage>,
-    /// What holds for the machine at the moment: Ready sums up; Paused, MachineDeployed, DNSAttached and, for a VM,
-    /// LXDHostSelected, LXDResourcesAllocated, LXDVMCreated and LXDVMDeployed tell about the parts.
+    /// The current conditions of the machine: Ready is the summary; Paused, MachineDeployed, DNSAttached and, for a VM,
+    /// LXDHostSelected, LXDResourcesAllocated, LXDVMCreated and LXDVMDeployed report the parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// One word for a failure that will not pass by itself (v1beta1 contract): Cluster API takes the Machine for failed.
+    /// One word for a failure that does not resolve itself (v1beta1 contract): Cluster API considers the Machine failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
     /// The same in a sentence.
@@ -93,7 +93,7 @@ pub struct MaasMachineStatus {
 }
 tolerant_struct!(MaasMachineStatus);
 
-/// What a VM was given when it was made.
+/// The resources that a VM was created with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VmResourceUsage {

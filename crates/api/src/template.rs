@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cluster::MaasClusterSpec, machine::MaasMachineSpec, tolerant::tolerant_struct};
 
-/// Labels and annotations for what is made from a template.
+/// Labels and annotations of the objects that are created from a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TemplateMetadata {
-    /// Labels that everything made from the template carries.
+    /// Labels of all objects that are created from the template.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations that everything made from the template carries.
+    /// Annotations of all objects that are created from the template.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What is made from the template.
+/// The object to create from the template.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -40,7 +40,7 @@ pub struct TemplateMetadata {
 #[serde(remote = "Self")]
 #[schemars(extend("required" = ["template"]))]
 pub struct MaasMachineTemplateSpec {
-    /// The MaasMachine to make.
+    /// The MaasMachine to create.
     #[serde(default)]
     pub template: MachineTemplate,
 
@@ -50,7 +50,7 @@ pub struct MaasMachineTemplateSpec {
 }
 tolerant_struct!(MaasMachineTemplateSpec);
 
-/// A MaasMachine to make.
+/// A MaasMachine to create.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("required" = ["spec"]))]
@@ -62,7 +62,7 @@ pub struct MachineTemplate {
     pub spec: MaasMachineSpec,
 }
 
-/// What is made from the template.
+/// The object to create from the template.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -82,7 +82,7 @@ pub struct MachineTemplate {
 #[serde(remote = "Self")]
 #[schemars(extend("required" = ["template"]))]
 pub struct MaasClusterTemplateSpec {
-    /// The MaasCluster to make.
+    /// The MaasCluster to create.
     #[serde(default)]
     pub template: ClusterTemplate,
 
@@ -92,7 +92,7 @@ pub struct MaasClusterTemplateSpec {
 }
 tolerant_struct!(MaasClusterTemplateSpec);
 
-/// A MaasCluster to make.
+/// A MaasCluster to create.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("required" = ["spec"]))]

@@ -52,7 +52,7 @@ pub fn choose(places: &[Place]) -> Choice {
         match (&place.endpoint.found, &place.key.found) {
             (Lookup::Found(()), Lookup::Found(())) => return Choice::Use(index),
             (Lookup::Unknown(why), _) | (_, Lookup::Unknown(why)) => {
-                return Choice::Unknown(format!("cannot tell which MAAS credentials count: {why}"));
+                return Choice::Unknown(format!("cannot determine which MAAS credentials apply: {why}"));
             }
             (Lookup::Found(()), Lookup::Absent) => {
                 return Choice::Incomplete(half(place, &place.endpoint, &place.key));
@@ -69,7 +69,7 @@ pub fn choose(places: &[Place]) -> Choice {
 
 fn half(place: &Place, there: &Part, missing: &Part) -> String {
     format!(
-        "the MAAS credentials in {} are not complete: {} is there, {} is not; add it, or remove the other",
+        "the MAAS credentials in {} are not complete: {} is set, {} is not; add it, or remove the other",
         place.name, there.place, missing.place
     )
 }
@@ -133,8 +133,8 @@ impl Standing {
         match self {
             Self::First | Self::Same => None,
             Self::Changed { recorded } => Some(format!(
-                "the machines were made as {recorded}, the credentials are now those of {name}: nothing is allocated and nothing is \
-                 taken for gone until one of them has been seen"
+                "the machines were created as {recorded}; the credentials are now those of {name}: nothing is \
+                 allocated and nothing is considered gone until one of the machines has been seen"
             )),
         }
     }
@@ -171,7 +171,7 @@ mod tests {
     fn go17_halves_of_two_places_are_never_put_together() {
         let half = place("a", Lookup::Absent, THERE);
         let Choice::Incomplete(sentence) = choose(&[half, place("b", THERE, THERE)]) else { panic!() };
-        assert!(sentence.contains("the key of a is there, the endpoint of a is not"), "{sentence}");
+        assert!(sentence.contains("the key of a is set, the endpoint of a is not"), "{sentence}");
     }
 
     #[test]

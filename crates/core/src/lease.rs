@@ -33,7 +33,7 @@ impl Default for Timing {
 
 /// The contents of a Lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Journal {
+pub struct LeaseRecord {
     /// `None` or empty: nobody.
     pub holder: Option<String>,
     /// How long it lasts without a renewal, as the holder set it.
@@ -43,7 +43,7 @@ pub struct Journal {
     pub transitions: Option<i32>,
 }
 
-impl Journal {
+impl LeaseRecord {
     /// The holder, if any.
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref().filter(|holder| !holder.is_empty())
@@ -57,7 +57,7 @@ pub enum Step {
     ///
     /// After a crash: the next start has another identity, sees a holder that does not renew, and waits until the Lease has
     /// expired.
-    Write(Journal),
+    Write(LeaseRecord),
     /// Another manager holds it and is alive as far as we know. Check again after the retry time.
     Wait {
         /// The current holder.
@@ -66,8 +66,14 @@ pub enum Step {
 }
 
 /// Decides about a Lease. `unchanged` is how long we have seen it as it is.
-pub fn evaluate(found: Option<&Journal>, unchanged: SignedDuration, me: &str, timing: &Timing, now: Timestamp) -> Step {
-    let mine = |acquired: Option<Timestamp>, transitions: i32| Journal {
+pub fn evaluate(
+    found: Option<&LeaseRecord>,
+    unchanged: SignedDuration,
+    me: &str,
+    timing: &Timing,
+    now: Timestamp,
+) -> Step {
+    let mine = |acquired: Option<Timestamp>, transitions: i32| LeaseRecord {
         holder: Some(me.to_owned()),
         duration_seconds: Some(i32::try_from(timing.lease.as_secs()).unwrap_or(i32::MAX)),
         acquired,
@@ -84,14 +90,14 @@ pub fn evaluate(found: Option<&Journal>, unchanged: SignedDuration, me: &str, ti
 }
 
 /// The holder may use a longer lease duration than ours.
-fn lasts(record: &Journal, timing: &Timing) -> SignedDuration {
+fn lasts(record: &LeaseRecord, timing: &Timing) -> SignedDuration {
     let theirs = SignedDuration::from_secs(i64::from(record.duration_seconds.unwrap_or(0)));
     theirs.max(timing.lease)
 }
 
 /// What a holder writes when it stops voluntarily, so that the next one need not wait. Only after its last write.
-pub fn released(record: &Journal, now: Timestamp) -> Journal {
-    Journal {
+pub fn released(record: &LeaseRecord, now: Timestamp) -> LeaseRecord {
+    LeaseRecord {
         holder: Some(String::new()),
         duration_seconds: Some(1),
         acquired: Some(now),
@@ -116,8 +122,8 @@ mod tests {
         SignedDuration::from_secs(seconds)
     }
 
-    fn held(holder: &str) -> Journal {
-        Journal {
+    fn held(holder: &str) -> LeaseRecord {
+        LeaseRecord {
             holder: Some(holder.to_owned()),
             duration_seconds: Some(15),
             acquired: Some(Timestamp::UNIX_EPOCH),
@@ -126,13 +132,15 @@ mod tests {
         }
     }
 
-    fn step(found: Option<&Journal>, unchanged: i64) -> Step {
+    fn step(found: Option<&LeaseRecord>, unchanged: i64) -> Step {
         evaluate(found, seconds(unchanged), ME, &Timing::default(), Timestamp::from_second(100).unwrap())
     }
 
     #[test]
     fn nobodys_lease_is_taken() {
-        for found in [None, Some(&Journal::default()), Some(&Journal { holder: Some(String::new()), ..held("x") })] {
+        for found in
+            [None, Some(&LeaseRecord::default()), Some(&LeaseRecord { holder: Some(String::new()), ..held("x") })]
+        {
             let Step::Write(record) = step(found, 0) else { panic!() };
             assert_eq!(record.holder(), Some(ME));
         }
@@ -148,7 +156,7 @@ mod tests {
 
     #[test]
     fn s23_a_longer_lease_of_the_holder_is_respected() {
-        let long = Journal { duration_seconds: Some(60), ..held("other") };
+        let long = LeaseRecord { duration_seconds: Some(60), ..held("other") };
         assert!(matches!(step(Some(&long), 59), Step::Wait { .. }));
         assert!(matches!(step(Some(&long), 60), Step::Write(_)));
     }
@@ -171,10 +179,10 @@ mod tests {
         #[test]
         fn s23_two_managers_never_both_write(steps in proptest::collection::vec((any::<bool>(), 0i64..8), 1..200)) {
             let timing = Timing::default();
-            let mut lease: Option<Journal> = None;
+            let mut lease: Option<LeaseRecord> = None;
             // When each began its last renewal, and what it has seen since when.
             let mut renewed = [None::<i64>; 2];
-            let mut seen: [Option<(Option<Journal>, i64)>; 2] = [None, None];
+            let mut seen: [Option<(Option<LeaseRecord>, i64)>; 2] = [None, None];
             let mut now = 0;
             for (second, wait) in steps {
                 now += wait;

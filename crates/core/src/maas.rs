@@ -29,7 +29,7 @@ pub enum State {
     Testing,
     FailedTesting,
     /// A state that this version does not know, or none at all.
-    Unheard,
+    Unknown,
 }
 
 impl State {
@@ -58,12 +58,12 @@ impl State {
         Self::FailedExitingRescueMode,
         Self::Testing,
         Self::FailedTesting,
-        Self::Unheard,
+        Self::Unknown,
     ];
 
     /// The state for a code of MAAS.
     pub fn from_code(code: i64) -> Self {
-        usize::try_from(code).ok().and_then(|code| Self::ALL.get(code).copied()).unwrap_or(Self::Unheard)
+        usize::try_from(code).ok().and_then(|code| Self::ALL.get(code).copied()).unwrap_or(Self::Unknown)
     }
 
     /// MAAS is releasing the machine, or has released it.
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(State::from_code(9), State::Deploying);
         assert_eq!(State::from_code(22), State::FailedTesting);
         for code in [-1, 23, 24, i64::MAX] {
-            assert_eq!(State::from_code(code), State::Unheard, "{code}");
+            assert_eq!(State::from_code(code), State::Unknown, "{code}");
         }
     }
 }
@@ -175,7 +175,7 @@ pub struct Machine {
     pub vm_host: Option<i64>,
     pub tags: Vec<String>,
     /// The last message of MAAS about it.
-    pub last_words: String,
+    pub last_message: String,
     /// The VLAN that it boots from, if MAAS neither serves nor relays DHCP there.
     pub without_dhcp: Option<String>,
 }
@@ -187,11 +187,11 @@ impl Machine {
 
     /// The last message of MAAS is what the machine itself reported after its deployment: cloud-init has failed.
     pub fn bootstrap_failed(&self) -> bool {
-        self.last_words.starts_with("Node post-installation failure")
+        self.last_message.starts_with("Node post-installation failure")
     }
 
     /// The last message of MAAS is about its power: the image is not to blame.
-    pub fn failed_for_want_of_power(&self) -> bool {
-        ["power", "bmc"].iter().any(|word| self.last_words.to_lowercase().contains(word))
+    pub fn failed_for_power(&self) -> bool {
+        ["power", "bmc"].iter().any(|word| self.last_message.to_lowercase().contains(word))
     }
 }

@@ -131,7 +131,7 @@ impl Checklist {
     fn verdict(&self) -> String {
         let count = |outcome| self.checks.iter().filter(|check| check.outcome == outcome).count();
         match (self.is_good(), count(Outcome::WouldDo)) {
-            (true, 0) => "all is right".to_owned(),
+            (true, 0) => "everything is in order".to_owned(),
             (true, 1) => "nothing is wrong, and 1 step is left to do: run it without --dry-run".to_owned(),
             (true, steps) => format!("nothing is wrong, and {steps} steps are left to do: run it without --dry-run"),
             (false, _) => format!("{} of {} checks failed", count(Outcome::Failed), self.checks.len()),
@@ -143,7 +143,7 @@ fn print(check: &Check) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{} {:<18} {}", check.outcome.mark(), check.subject, check.found)?;
     if let Some(mend) = &check.mend {
-        writeln!(out, "       {:<18} to mend it: {mend}", "")?;
+        writeln!(out, "       {:<18} fix: {mend}", "")?;
     }
     out.flush()
 }
@@ -167,7 +167,7 @@ mod tests {
     fn a_dry_run_that_leaves_something_to_do_does_not_say_that_all_is_right() {
         let mut list = Checklist::new("t", true);
         list.good("a", "is there");
-        assert_eq!(list.verdict(), "all is right");
+        assert_eq!(list.verdict(), "everything is in order");
         list.would("b", "would make it");
         assert_eq!(list.verdict(), "nothing is wrong, and 1 step is left to do: run it without --dry-run");
         list.would("c", "would make it");

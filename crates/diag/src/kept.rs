@@ -83,24 +83,24 @@ impl Kept {
     /// Generates the key pair if there is none, and gives it to the user.
     pub(crate) fn make_key(&self, node: &str) -> anyhow::Result<()> {
         self.make_dir()?;
-        keys::make(&self.dir, node).with_context(|| format!("a key pair cannot be made in {}", self.dir.display()))?;
+        keys::make(&self.dir, node).with_context(|| format!("cannot create a key pair in {}", self.dir.display()))?;
         let (uid, gid) = (user(), std::env::var("SUDO_GID").ok().and_then(|gid| gid.parse().ok()));
         if rustix::process::geteuid().is_root() && uid != 0 {
             let file = self.key_file();
             lchown(&file, Some(uid), gid)
-                .with_context(|| format!("{} cannot be given to user {uid}", file.display()))?;
+                .with_context(|| format!("cannot change the owner of {} to user {uid}", file.display()))?;
         }
         Ok(())
     }
 
     fn make_dir(&self) -> anyhow::Result<()> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.dir);
-        made.with_context(|| format!("{} cannot be made", self.dir.display()))?;
+        made.with_context(|| format!("cannot create {}", self.dir.display()))?;
         // A tight umask must not keep the user from their own key.
         let ours = [Path::new(ROOT), &self.dir].into_iter().filter(|dir| self.dir.starts_with(dir));
         for dir in ours {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755))
-                .with_context(|| format!("{} cannot be opened for its user", dir.display()))?;
+                .with_context(|| format!("cannot make {} accessible to its user", dir.display()))?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Kept {
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
         let value =
-            serde_json::from_slice(&text).with_context(|| format!("{} is not as it was written", path.display()));
+            serde_json::from_slice(&text).with_context(|| format!("{} is not as lxd-test wrote it", path.display()));
         value.map(Some)
     }
 

@@ -16,11 +16,11 @@ use crate::{
     vmhost_test::AFTER_HELP,
 };
 
-/// Reads MAAS and, with --test-vm-host, registers this node, makes a VM, awaits Ready and removes both. Needs no root.
+/// Reads MAAS and, with --test-vm-host, registers this node, composes a VM, waits for Ready and removes both. Needs no root.
 #[derive(Parser)]
 #[command(name = "maas-test", version, about, after_help = AFTER_HELP)]
 pub struct MaasTestArgs {
-    /// Also make a VM on this node, await Ready, delete it and see it gone
+    /// Also compose a VM on this node, wait for Ready, delete it and check that it is gone
     #[arg(long, requires = "node_ip")]
     test_vm_host: bool,
     /// Address of this node that MAAS knows and on which LXD listens
@@ -44,23 +44,26 @@ pub async fn run(args: MaasTestArgs) -> Checklist {
         return list;
     }
     let (true, Some(ip)) = (args.test_vm_host, args.node_ip) else {
-        list.open("VM", "not tried: that is for --test-vm-host");
+        list.open("VM", "not tried: needs --test-vm-host");
         return list;
     };
     let Some(site) = Site::open(maas, ip, &args.maas, &mut list).await else { return list };
     let host = match vm_host::register(&site, args.maas.dry_run, &stop, &mut list).await {
         Registered::Yes(host) if args.maas.dry_run => {
-            list.would("VM", format!("would make a VM on VM host {} ({}), await it and delete it", host.name, host.id));
+            list.would(
+                "VM",
+                format!("would compose a VM on VM host {} ({}), wait for it and delete it", host.name, host.id),
+            );
             return list;
         }
         Registered::WouldBe => {
-            list.would("VM", "would make a VM there, await it and delete it");
+            list.would("VM", "would compose a VM there, wait for it and delete it");
             return list;
         }
         Registered::No(_) if args.maas.dry_run => return list,
         Registered::Yes(host) => {
             if stop.is_wanted() {
-                list.failed("VM", "not tried: the program was told to stop", "run this again");
+                list.failed("VM", "not tried: the program was stopped", "run this again");
             } else {
                 virtual_machine::try_out(&site, &host, places, &stop, &mut list).await;
             }

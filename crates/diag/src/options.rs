@@ -30,7 +30,7 @@ pub(crate) struct MaasOptions {
     /// Directory in which lxd-test left the key pair; by default /var/lib/capmaas-diag/<uid of this user>
     #[arg(long)]
     pub(crate) key_dir: Option<PathBuf>,
-    /// Only look, and say what would be done
+    /// Change nothing; show what would be done
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print the checklist as JSON

@@ -29,7 +29,7 @@ pub(crate) async fn greet(maas: &Client, options: &MaasOptions, list: &mut Check
         }
     };
     let way = if options.maas_endpoint.trim_start().starts_with("http:") {
-        "; over plain http, so the key can be read on the way"
+        "; over plain http, so the key can be intercepted"
     } else {
         ""
     };
@@ -40,7 +40,7 @@ pub(crate) async fn greet(maas: &Client, options: &MaasOptions, list: &mut Check
         }
         Ok(user) => list.failed(
             "API key",
-            format!("belongs to {}, who is no administrator", user.username),
+            format!("belongs to {}, who is not an administrator", user.username),
             "VM hosts need the key of an administrator: take one from that user's page in MAAS, under API keys",
         ),
         Err(error) => {
@@ -51,7 +51,7 @@ pub(crate) async fn greet(maas: &Client, options: &MaasOptions, list: &mut Check
     if !capabilities.vm_host_certificates {
         list.failed(
             "Version",
-            format!("MAAS {} takes no key pair for a VM host", capabilities.version),
+            format!("MAAS {} accepts no key pair for a VM host", capabilities.version),
             "update MAAS to 3.1 or newer",
         );
     }
@@ -73,7 +73,7 @@ async fn zone(maas: &Client, name: &str, list: &mut Checklist) -> Option<i64> {
     };
     let found = zones.iter().find(|zone| zone.name == name).and_then(|zone| zone.id);
     let names: Vec<_> = zones.iter().map(|zone| zone.name.as_str()).collect();
-    tell_place(list, "Zone", name, found, &names, "--zone")
+    report_place(list, "Zone", name, found, &names, "--zone")
 }
 
 async fn pool(maas: &Client, name: &str, list: &mut Checklist) -> Option<i64> {
@@ -86,10 +86,10 @@ async fn pool(maas: &Client, name: &str, list: &mut Checklist) -> Option<i64> {
     };
     let found = pools.iter().find(|pool| pool.name == name).and_then(|pool| pool.id);
     let names: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
-    tell_place(list, "Resource pool", name, found, &names, "--resource-pool")
+    report_place(list, "Resource pool", name, found, &names, "--resource-pool")
 }
 
-fn tell_place(
+fn report_place(
     list: &mut Checklist,
     subject: &'static str,
     name: &str,
@@ -98,11 +98,11 @@ fn tell_place(
     flag: &str,
 ) -> Option<i64> {
     match found {
-        Some(_) => list.good(subject, format!("{name:?} is there")),
+        Some(_) => list.good(subject, format!("{name:?} exists")),
         None => list.failed(
             subject,
             format!("MAAS has none named {name:?}, only {}", names.join(", ")),
-            format!("make it in MAAS, or choose {flag}"),
+            format!("create it in MAAS, or choose {flag}"),
         ),
     }
     found

@@ -10,8 +10,8 @@ use lxd_initializer::{
     decide::decide,
     keys,
     observed::{
-        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, Memory, NodeFacts,
-        Observed, PoolFacts, ServerFacts, TrustFacts, VmHost,
+        BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, Memory, NodeFacts, Observed,
+        PoolFacts, Probe, ServerFacts, TrustFacts, VmHost,
     },
     plan::Plan,
     requirements,
@@ -50,7 +50,7 @@ impl Site {
                 return None;
             }
         };
-        list.good("Key pair", format!("{} holds {}", kept.key_file().display(), certificate.fingerprint));
+        list.good("Key pair", format!("{} contains {}", kept.key_file().display(), certificate.fingerprint));
         let (lxd, lxd_version) = reach(&host, &identity, list).await?;
         let machine = match machine(&maas, &host.node, ip).await {
             Ok(machine) => machine,
@@ -62,7 +62,7 @@ impl Site {
         let (machine, name) = match machine {
             Lookup::Found(found) => found,
             Lookup::Absent => {
-                let found = format!("MAAS knows no machine with address {ip}, so it could not tell where the VMs run");
+                let found = format!("MAAS knows no machine with address {ip}, so it cannot know where the VMs run");
                 list.failed(
                     "Machine",
                     found,
@@ -122,7 +122,7 @@ impl Site {
             profiles: Lookup::Absent,
             trust: Lookup::Found(TrustFacts { restricted: true, projects: vec![self.settings.project.clone()] }),
             earlier: Lookup::Absent,
-            door: Door::Trusted,
+            probe: Probe::Trusted,
         };
         let node = NodeFacts {
             internal_ip: Some(self.address.ip()),
@@ -207,8 +207,9 @@ fn credentials(kept: &Kept, ip: IpAddr, options: &MaasOptions) -> anyhow::Result
         Lookup::Unknown(why) => bail!(why),
     };
     let Lookup::Found(certificate) = keys::fact(&identity) else { bail!("the certificate cannot be read") };
-    let mut host =
-        kept.host()?.ok_or_else(|| anyhow!("lxd-test has not ended well yet: {} has no note", kept.dir().display()))?;
+    let mut host = kept
+        .host()?
+        .ok_or_else(|| anyhow!("lxd-test has not succeeded yet: {} has no record", kept.dir().display()))?;
     if let Some(project) = &options.lxd_project
         && *project != host.project
     {
@@ -259,7 +260,7 @@ async fn reach(host: &LxdHost, identity: &Identity, list: &mut Checklist) -> Opt
             None
         }
         Err(error) => {
-            let mend = "look whether LXD runs and listens on that address (lxc config get core.https_address), for a \
+            let mend = "check whether LXD runs and listens on that address (lxc config get core.https_address), for a \
                         firewall, and whether --node-ip is this node; then run sudo ./lxd-test-linux again";
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
             list.failed(SUBJECT, format!("LXD on {at}: {error}{cause}"), mend);

@@ -28,7 +28,7 @@ impl Stop {
                 }
                 told.0.store(true, Ordering::SeqCst);
                 if time == 0 {
-                    eprintln!("stopping: what was made is removed first; once more ends it at once");
+                    eprintln!("stopping: removing what was created; interrupt again to stop immediately");
                 }
             }
             std::process::exit(130);

@@ -87,7 +87,7 @@ async fn compose(site: &Site, host: &Host, places: Places, name: String, list: &
             }
             read_maas::failed(list, COMPOSED, &error);
             if error.effect() == Effect::Unknown {
-                list.leaves(format!("perhaps VM {name}: should it appear in MAAS later, delete it there"));
+                list.leaves(format!("perhaps VM {name}: if it appears in MAAS later, delete it there"));
             }
             None
         }
@@ -174,7 +174,7 @@ async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) ->
 async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
     let allocate = Allocate {
         agent_name: Some(vm.name.clone()),
-        comment: Some("maas-test: taken so that it can be deleted".into()),
+        comment: Some("maas-test: allocated so that it can be deleted".into()),
         ..Allocate::by_id(&vm.system_id)
     };
     let refusal = match site.maas.machines().allocate(&allocate).await {
@@ -210,7 +210,8 @@ async fn take(site: &Site, vm: &Vm, list: &mut Checklist) -> bool {
 }
 
 fn stolen(vm: &Vm, list: &mut Checklist) {
-    let mend = "whoever took it may need it, so it is left alone; run this again when nobody allocates machines";
+    let mend =
+        "somebody else has allocated it, so it is left alone; run this again when nobody else allocates machines";
     list.failed(OURS, format!("somebody else took VM {} ({}) first", vm.name, vm.system_id), mend);
     list.leaves(format!("VM {} ({}), which is somebody else's now", vm.name, vm.system_id));
 }
@@ -250,10 +251,10 @@ async fn delete(site: &Site, host: &Host, vm: &Vm, claim: Claim, list: &mut Chec
         list.failed(
             DELETED,
             format!(
-                "VM {} ({}) is no longer as it was made (state {state}, owner {owner}): it is left alone",
+                "VM {} ({}) is no longer as it was composed (state {state}, owner {owner}): it is left alone",
                 vm.name, vm.system_id
             ),
-            "look in MAAS who uses it",
+            "check in MAAS who uses it",
         );
         list.leaves(format!("VM {} ({})", vm.name, vm.system_id));
         return false;
@@ -288,15 +289,15 @@ async fn await_gone(site: &Site, host: &Host, vm: &Vm, list: &mut Checklist) {
             Err(error) => Lookup::Unknown(error.to_string()),
         };
         if in_maas == Lookup::Absent && in_lxd == Lookup::Absent {
-            let lxd = if seen_by_us { "neither MAAS nor LXD has it any more" } else { "MAAS has it no more" };
+            let lxd = if seen_by_us { "neither MAAS nor LXD has it any more" } else { "MAAS no longer has it" };
             list.good(GONE, lxd);
             return;
         }
         if Instant::now() >= until {
             let still = |lookup: &Lookup<()>| match lookup {
                 Lookup::Found(()) => "still has it".to_owned(),
-                Lookup::Absent => "has it no more".to_owned(),
-                Lookup::Unknown(why) => format!("could not be asked ({why})"),
+                Lookup::Absent => "no longer has it".to_owned(),
+                Lookup::Unknown(why) => format!("could not be queried ({why})"),
             };
             let found = format!("MAAS {}, LXD {}", still(&in_maas), still(&in_lxd));
             let mend = format!("delete it: lxc delete --force --project {} {}", host.project, vm.name);

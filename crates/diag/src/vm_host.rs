@@ -59,7 +59,7 @@ pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut
     match plan.effect {
         Some(Effect::Register(registration)) if dry_run => {
             let Registration { name, address, .. } = registration;
-            list.would(REGISTERED, format!("would register VM host {name} at {address}, and take that back"));
+            list.would(REGISTERED, format!("would register VM host {name} at {address}, and unregister it"));
             Registered::WouldBe
         }
         Some(Effect::Register(registration)) => match create(site, &registration, list).await {
@@ -67,7 +67,7 @@ pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut
             None => Registered::No(None),
         },
         Some(Effect::Refresh { .. }) if dry_run => {
-            list.would(REGISTERED, format!("would have MAAS look at the host: {}", plan.message));
+            list.would(REGISTERED, format!("would refresh the host in MAAS: {}", plan.message));
             Registered::WouldBe
         }
         Some(Effect::Refresh { .. }) => {
@@ -78,7 +78,7 @@ pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut
             }
         }
         Some(Effect::Renew { .. }) => {
-            let found = format!("it is registered with another address than {}: {}", site.address, plan.message);
+            let found = format!("it is registered with an address other than {}: {}", site.address, plan.message);
             list.failed(
                 REGISTERED,
                 found,
@@ -95,11 +95,7 @@ pub(crate) async fn register(site: &Site, dry_run: bool, stop: &Stop, list: &mut
                     Registered::Yes(host)
                 }
                 _ => {
-                    list.failed(
-                        REGISTERED,
-                        message,
-                        "mend that in MAAS or LXD and run this again; nothing was changed",
-                    );
+                    list.failed(REGISTERED, message, "fix that in MAAS or LXD and run this again; nothing was changed");
                     Registered::No(None)
                 }
             }
@@ -158,15 +154,14 @@ async fn prove(site: &Site, host: Host, stop: &Stop, list: &mut Checklist) -> Re
         if !seen.is_reached() && !refreshed {
             refreshed = true;
             if let Err(why) = refresh(site, &host).await {
-                let mend = "look whether MAAS's rack controllers reach this node on LXD's port, and for a firewall";
+                let mend = "check whether MAAS's rack controllers reach this node on LXD's port, and for a firewall";
                 list.failed(REACHED, why, mend);
                 return Registered::No(Some(host));
             }
         }
         if Instant::now() >= until || stop.is_wanted() {
-            let mend =
-                "look at the logs of MAAS's region; a bridge without an address of its own can keep MAAS from it";
-            list.failed(REACHED, format!("MAAS has not taken in what VM host {} has", host.id), mend);
+            let mend = "check the logs of MAAS's region; a bridge without an address of its own can keep MAAS from it";
+            list.failed(REACHED, format!("MAAS has not read the resources of VM host {} yet", host.id), mend);
             return Registered::No(Some(host));
         }
         stop.sleep(PAUSE).await;
@@ -178,7 +173,7 @@ async fn prove(site: &Site, host: Host, stop: &Stop, list: &mut Checklist) -> Re
 async fn refresh(site: &Site, host: &Host) -> Result<(), String> {
     match site.decide().await {
         Ok((_, Some(found))) if found.strangers == Lookup::Found(Vec::new()) => {}
-        Ok(_) => return Err("the project holds instances that MAAS does not know, so MAAS is not asked to look".into()),
+        Ok(_) => return Err("the project holds instances that MAAS does not know, so the host is not refreshed".into()),
         Err(error) => return Err(error.to_string()),
     }
     site.maas.vm_hosts().refresh(host.id).await.map(drop).map_err(|error| error.to_string())
@@ -202,7 +197,7 @@ async fn matched(site: &Site, host: Host, list: &mut Checklist) -> Registered {
     list.failed(
         SUBJECT,
         format!("MAAS matched VM host {} to {other}, but this node is {own}", host.id),
-        "MAAS goes by MAC addresses: commission this machine again so that MAAS knows its interfaces, and look for one \
+        "MAAS matches by MAC addresses: commission this machine again so that MAAS knows its interfaces, and look for one \
          that two machines show",
     );
     Registered::No(Some(host))
@@ -211,7 +206,7 @@ async fn matched(site: &Site, host: Host, list: &mut Checklist) -> Registered {
 /// Reverts a registration of ours, unless there is a VM (S11): its owner needs the host.
 pub(crate) async fn unregister(site: &Site, host: &Host, list: &mut Checklist) {
     if !host.ours {
-        list.good(UNREGISTERED, format!("VM host {} ({}) stays: somebody else registered it", host.name, host.id));
+        list.good(UNREGISTERED, format!("VM host {} ({}) is kept: somebody else registered it", host.name, host.id));
         return;
     }
     match vms_on(site, host).await {
@@ -233,7 +228,7 @@ pub(crate) async fn unregister(site: &Site, host: &Host, list: &mut Checklist) {
             list.failed(
                 UNREGISTERED,
                 format!(
-                    "VM host {} ({}) stays registered: whether VMs are on it cannot be learnt: {why}",
+                    "VM host {} ({}) stays registered: it cannot be determined whether VMs are on it: {why}",
                     host.name, host.id
                 ),
                 "remove the VM host in MAAS once you have seen that it has no VMs, or run this again",
@@ -249,7 +244,7 @@ pub(crate) async fn unregister(site: &Site, host: &Host, list: &mut Checklist) {
     }
     match site.maas.vm_hosts().read(host.id).await {
         Err(error) if error.is_not_found() => {
-            list.done(UNREGISTERED, format!("took back VM host {} ({})", host.name, host.id));
+            list.done(UNREGISTERED, format!("unregistered VM host {} ({})", host.name, host.id));
         }
         Ok(_) => {
             let mend = "remove it there, or run this again";

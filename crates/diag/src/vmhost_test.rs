@@ -14,7 +14,7 @@ use crate::{
     vm_host::{self, Registered},
 };
 
-/// Registers this node in MAAS as a VM host, sees MAAS reach it, and takes that back. Needs no root.
+/// Registers this node in MAAS as a VM host, checks that MAAS reaches it, and unregisters it. Needs no root.
 #[derive(Parser)]
 #[command(name = "vmhost-test", version, about, after_help = AFTER_HELP)]
 pub struct VmhostTestArgs {
@@ -45,7 +45,7 @@ pub async fn run(args: VmhostTestArgs) -> Checklist {
     match vm_host::register(&site, args.maas.dry_run, &stop, &mut list).await {
         Registered::Yes(host) | Registered::No(Some(host)) if args.maas.dry_run => {
             if host.ours {
-                list.would("Unregistration", format!("would take back VM host {} ({})", host.name, host.id));
+                list.would("Unregistration", format!("would unregister VM host {} ({})", host.name, host.id));
             }
         }
         Registered::Yes(host) | Registered::No(Some(host)) => vm_host::unregister(&site, &host, &mut list).await,

@@ -37,7 +37,7 @@ async fn the_programs_prove_a_node_and_leave_only_what_they_say() {
     assert_eq!((key.uid(), key.mode() & 0o777), (65534, 0o600), "the key is its user's alone");
     assert_eq!(std::fs::metadata(scene.kept()).unwrap().uid(), 0, "no user can put a link there");
     let dry = scene.lxd_test(&["--dry-run"]).await.succeeds();
-    assert!(dry.text.ends_with("lxd-test: all is right\n"), "{dry:?}");
+    assert!(dry.text.ends_with("lxd-test: everything is in order\n"), "{dry:?}");
     let again = scene.lxd_test(&["--json"]).await.succeeds();
     assert!(!again.text.contains("\"done\""), "a second run finds all as it should be: {}", again.text);
 
@@ -57,7 +57,7 @@ async fn the_programs_prove_a_node_and_leave_only_what_they_say() {
     for words in ["this node is machine n1 (abc123)", "registered VM host n1 ("] {
         assert!(run.text.contains(words), "as MAAS calls it, and not the node itself: {}", run.text);
     }
-    assert!(run.text.ends_with("vmhost-test: all is right\n"), "{}", run.text);
+    assert!(run.text.ends_with("vmhost-test: everything is in order\n"), "{}", run.text);
     assert_eq!(scene.in_maas(), (vec![], vec![]));
 
     let run = scene.maas_test(&["--json"]).await.succeeds();

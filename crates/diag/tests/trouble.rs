@@ -156,7 +156,7 @@ async fn every_trouble_of_maas_has_its_line_and_changes_nothing() {
     let scene = prepared().await;
     for (key, subject, words) in [
         ("consumer:token:CANARYwrong", "API key", "401"),
-        ("ck:tk:CANARYalice", "API key", "who is no administrator"),
+        ("ck:tk:CANARYalice", "API key", "who is not an administrator"),
         ("CANARY", "Options", "three parts"),
     ] {
         let mut command = scene.as_user(env!("CARGO_BIN_EXE_vmhost-test"), &["--json"]);
@@ -174,7 +174,7 @@ async fn every_trouble_of_maas_has_its_line_and_changes_nothing() {
 async fn an_old_maas_and_an_unknown_machine_are_told() {
     let scene = Scene::with(Durations::quick(), "3.0").await;
     scene.lxd_test(&["--json"]).await.succeeds();
-    scene.vmhost_test(&["--json"]).await.fails_at("Version", "takes no key pair");
+    scene.vmhost_test(&["--json"]).await.fails_at("Version", "accepts no key pair");
     let scene = prepared().await;
     scene.arrange(&json!([{"absent": {"machine": "n1"}}]));
     scene.vmhost_test(&["--json"]).await.fails_at("Machine", "MAAS knows no machine with address");
@@ -217,7 +217,7 @@ async fn a_storage_driver_that_is_missing_is_not_blamed_on_the_version_of_lxd_or
     command
         .arg(format!("--lxd-socket={}", scene.socket().display()))
         .arg(format!("--key-dir={}", scene.kept().display()));
-    let run = end(command).await.fails_at("Requirements", &format!("LXD cannot make a pool on {missing} here"));
+    let run = end(command).await.fails_at("Requirements", &format!("LXD cannot create a pool on {missing} here"));
     assert!(run.found("Requirements").contains("or set --storage-backend"), "{}", run.text);
     assert!(!run.text.contains("or newer") && !run.text.contains("KVM"), "{}", run.text);
 }

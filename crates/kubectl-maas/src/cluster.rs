@@ -67,7 +67,7 @@ impl Cluster {
     pub async fn ours(&self, kind: &str, all: bool) -> anyhow::Result<Vec<Value>> {
         let namespace = (!all).then_some(self.namespace.as_str());
         let found = self.api(INFRASTRUCTURE, "v1beta1", kind, namespace).list(&ListParams::default()).await;
-        with_kind(found.map_err(|error| told("list", kind, namespace, error))?.items, kind)
+        with_kind(found.map_err(|error| with_hint("list", kind, namespace, error))?.items, kind)
     }
 
     pub fn namespace(&self) -> &str {
@@ -81,7 +81,7 @@ impl Cluster {
             match self.api(group, version, kind, namespace).list(&ListParams::default()).await {
                 Ok(found) => return with_kind(found.items, kind),
                 Err(kube::Error::Api(status)) if is_absent(&status) => {}
-                Err(error) => return Err(told("list", kind, namespace, error)),
+                Err(error) => return Err(with_hint("list", kind, namespace, error)),
             }
         }
         Ok(Vec::new())
@@ -94,7 +94,7 @@ impl Cluster {
             match self.api(group, version, kind, namespace).get(name).await {
                 Ok(found) => return Ok(Some(serde_json::to_value(found)?)),
                 Err(kube::Error::Api(status)) if is_absent(&status) => {}
-                Err(error) => return Err(told("get", kind, namespace, error)),
+                Err(error) => return Err(with_hint("get", kind, namespace, error)),
             }
         }
         Ok(None)
@@ -103,7 +103,7 @@ impl Cluster {
     pub async fn machine(&self, name: &str) -> anyhow::Result<Value> {
         let namespace = Some(self.namespace.as_str());
         let found = self.api(INFRASTRUCTURE, "v1beta1", "MaasMachine", namespace).get(name).await;
-        Ok(serde_json::to_value(found.map_err(|error| told("get", "MaasMachine", namespace, error))?)?)
+        Ok(serde_json::to_value(found.map_err(|error| with_hint("get", "MaasMachine", namespace, error))?)?)
     }
 
     /// Changes an object of one of our kinds by a merge patch.
@@ -111,7 +111,7 @@ impl Cluster {
         let namespace = Some(self.namespace.as_str());
         let api = self.api(INFRASTRUCTURE, "v1beta1", kind, namespace);
         let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        patched.map(drop).map_err(|error| told("patch", kind, namespace, error))
+        patched.map(drop).map_err(|error| with_hint("patch", kind, namespace, error))
     }
 
     /// The events about one object, the oldest first.
@@ -119,7 +119,7 @@ impl Cluster {
         let namespace = Some(self.namespace.as_str());
         let about = ListParams::default().fields(&format!("regarding.name={name}"));
         let found = self.api("events.k8s.io", "v1", "Event", namespace).list(&about).await;
-        let mut events = values(found.map_err(|error| told("list", "Event", namespace, error))?.items)?;
+        let mut events = values(found.map_err(|error| with_hint("list", "Event", namespace, error))?.items)?;
         events.sort_by_key(|event| event["eventTime"].to_string());
         Ok(events)
     }
@@ -128,7 +128,7 @@ impl Cluster {
     pub async fn all_events(&self, all: bool) -> anyhow::Result<Vec<Value>> {
         let namespace = (!all).then_some(self.namespace.as_str());
         let found = self.api("events.k8s.io", "v1", "Event", namespace).list(&ListParams::default()).await;
-        values(found.map_err(|error| told("list", "Event", namespace, error))?.items)
+        values(found.map_err(|error| with_hint("list", "Event", namespace, error))?.items)
     }
 
     /// The same cluster with another namespace.
@@ -139,7 +139,7 @@ impl Cluster {
 
     pub async fn namespaces(&self) -> anyhow::Result<Vec<Value>> {
         let found = self.api("", "v1", "Namespace", None).list(&ListParams::default()).await;
-        values(found.map_err(|error| told("list", "Namespace", None, error))?.items)
+        values(found.map_err(|error| with_hint("list", "Namespace", None, error))?.items)
     }
 
     /// The scope of the lookup, for messages.
@@ -151,7 +151,7 @@ impl Cluster {
     pub async fn manager(&self, namespace: &str) -> anyhow::Result<Option<Value>> {
         let api = self.api("apps", "v1", "Deployment", Some(namespace));
         let found = api.get_opt("capmaas-controller-manager").await;
-        let found = found.map_err(|error| told("get", "Deployment", Some(namespace), error))?;
+        let found = found.map_err(|error| with_hint("get", "Deployment", Some(namespace), error))?;
         Ok(found.map(serde_json::to_value).transpose()?)
     }
 }
@@ -180,11 +180,13 @@ fn place(namespace: Option<&str>) -> String {
 }
 
 /// The error with the missing permission or kind.
-fn told(verb: &str, kind: &str, namespace: Option<&str>, error: kube::Error) -> anyhow::Error {
+fn with_hint(verb: &str, kind: &str, namespace: Option<&str>, error: kube::Error) -> anyhow::Error {
     let place = place(namespace);
     match &error {
         kube::Error::Api(status) if status.is_forbidden() => {
-            anyhow!("you lack the right to {verb} {kind} in {place}: ask for it, or choose another namespace with -n")
+            anyhow!(
+                "you lack the permission to {verb} {kind} in {place}: request it, or choose another namespace with -n"
+            )
         }
         kube::Error::Api(status) if is_absent(status) && verb == "list" => {
             anyhow!("the API server does not know the kind {kind}: capmaas is not installed here")
@@ -201,7 +203,7 @@ mod tests {
     #[test]
     fn a_kind_that_is_not_served_is_told_although_the_answer_is_no_status() {
         let plain = kube::core::Status { code: 404, reason: "Failed to parse error data".into(), ..Default::default() };
-        let error = told("list", "MaasMachine", None, kube::Error::Api(Box::new(plain)));
+        let error = with_hint("list", "MaasMachine", None, kube::Error::Api(Box::new(plain)));
         assert!(error.to_string().contains("capmaas is not installed here"), "{error}");
     }
 }

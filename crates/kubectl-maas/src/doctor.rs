@@ -98,7 +98,7 @@ impl Asked {
 }
 
 /// Checks Kubernetes: the kinds, the manager, the credentials condition of each cluster. Returns what MAAS must have.
-pub async fn look_at_kubernetes(cluster: &Cluster, system_namespace: &str, all: bool, report: &mut Report) -> Asked {
+pub async fn check_kubernetes(cluster: &Cluster, system_namespace: &str, all: bool, report: &mut Report) -> Asked {
     let clusters = match cluster.ours("MaasCluster", all).await {
         Ok(clusters) => {
             report.good("Kinds", format!("{} MaasClusters can be read", clusters.len()));
@@ -108,7 +108,7 @@ pub async fn look_at_kubernetes(cluster: &Cluster, system_namespace: &str, all: 
             report.bad(
                 "Kinds",
                 format!("{error:#}"),
-                "install capmaas (clusterctl init, or make deploy), or get the right",
+                "install capmaas (clusterctl init, or make deploy), or get the permission",
             );
             return Asked::default();
         }
@@ -119,14 +119,14 @@ pub async fn look_at_kubernetes(cluster: &Cluster, system_namespace: &str, all: 
         }
         Ok(Some(_)) => {
             let look = format!("kubectl describe pod -n {system_namespace} -l control-plane=controller-manager");
-            report.bad("Manager", "it is installed and does not run", format!("see: {look}"));
+            report.bad("Manager", "it is installed but does not run", format!("see: {look}"));
         }
         Ok(None) => report.bad(
             "Manager",
             format!("there is none in {system_namespace}"),
             "install it, or name its namespace with --system-namespace",
         ),
-        Err(error) => report.bad("Manager", format!("{error:#}"), "whether it runs is not known"),
+        Err(error) => report.bad("Manager", format!("{error:#}"), "it cannot be determined whether it runs"),
     }
     for object in &clusters {
         let name = format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"));
@@ -141,20 +141,20 @@ pub async fn look_at_kubernetes(cluster: &Cluster, system_namespace: &str, all: 
             ),
             None => report.bad(
                 "Credentials",
-                format!("{name}: the manager has not said anything yet"),
-                "see that it runs and that a Cluster refers to it",
+                format!("{name}: the manager has not reported yet"),
+                "check that it runs and that a Cluster refers to it",
             ),
         }
     }
     let templates = cluster.ours("MaasMachineTemplate", all).await.unwrap_or_else(|error| {
-        report.bad("Templates", format!("{error:#}"), "their images and pools are not looked at");
+        report.bad("Templates", format!("{error:#}"), "their images and pools are not checked");
         Vec::new()
     });
     Asked::of(&clusters, &templates)
 }
 
 /// Checks MAAS with the user's own key.
-pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
+pub async fn check_maas(maas: &Client, asked: &Asked, report: &mut Report) {
     match maas.version().await {
         Ok(version) => report.good("MAAS", format!("version {} answers at {}", version.version, maas.endpoint())),
         Err(error) => {
@@ -173,14 +173,20 @@ pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
         }
     }
     if asked.identities {
-        report.good("Identities", "some clusters have a MAAS of their own; what follows is about yours");
+        report.good("Identities", "some clusters use another MAAS; the following checks are about yours");
     }
     let zones = maas.zones().list().await.map(|all| all.into_iter().map(|zone| zone.name).collect());
-    compare(report, "Zones", &asked.zones, zones, "make them in MAAS, or correct failureDomains");
+    compare(report, "Zones", &asked.zones, zones, "create them in MAAS, or correct failureDomains");
     let pools = maas.pools().list().await.map(|all| all.into_iter().map(|pool| pool.name).collect());
-    compare(report, "Pools", &asked.pools, pools, "make them in MAAS, or correct resourcePool");
+    compare(report, "Pools", &asked.pools, pools, "create them in MAAS, or correct resourcePool");
     let domains = maas.domains().list().await.map(|all| all.into_iter().filter_map(|domain| domain.name).collect());
-    compare(report, "DNS domains", &asked.domains, domains, "make them in MAAS; dnsDomain of a cluster cannot change");
+    compare(
+        report,
+        "DNS domains",
+        &asked.domains,
+        domains,
+        "create them in MAAS; dnsDomain of a cluster cannot change",
+    );
     let images = maas.boot_resources().list(None).await.map(|all| {
         let names = all.into_iter().filter_map(|image| image.name);
         // An uploaded image is requested by its name alone, or with the prefix "custom/".
@@ -204,7 +210,7 @@ pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
             if broken.is_empty() {
                 report.good("LXD hosts", format!("{}, all reached", all.len()));
             } else {
-                report.bad("LXD hosts", broken.join("; "), "vmhost-test on that node tells what is in the way");
+                report.bad("LXD hosts", broken.join("; "), "run vmhost-test on that node to see why");
             }
         }
         Err(error) => report.bad("LXD hosts", error.to_string(), error.advice()),
@@ -214,7 +220,7 @@ pub async fn look_at_maas(maas: &Client, asked: &Asked, report: &mut Report) {
 /// A key without administrator rights is enough to look, and the user may not have another.
 fn limited(user: &str) -> String {
     format!(
-        "belongs to {user}, who is no administrator: that is enough to look at MAAS here. A manager with such a key can allocate, \
+        "belongs to {user}, who is not an administrator: that is enough to read MAAS here. A manager with such a key can allocate, \
          deploy and release machines, but cannot change DNS records, tag machines, compose VMs or register VM hosts: give it the \
          key of an administrator"
     )
@@ -231,10 +237,10 @@ fn compare(
         Ok(there) => {
             let missing: Vec<&str> = asked.difference(&there).map(String::as_str).collect();
             if asked.is_empty() {
-                report.good(subject, "none is asked for");
+                report.good(subject, "none is requested");
             } else if missing.is_empty() {
                 let names: Vec<&str> = asked.iter().map(String::as_str).collect();
-                report.good(subject, format!("MAAS has all that are asked for: {}", names.join(", ")));
+                report.good(subject, format!("MAAS has all that are requested: {}", names.join(", ")));
             } else {
                 report.bad(subject, format!("MAAS does not have {}", missing.join(", ")), mend);
             }
@@ -255,7 +261,7 @@ pub fn judge_clock(report: &mut Report, date: Option<&str>, now: Timestamp) {
             format!("MAAS's differs by {skew} s from this machine's"),
             "set both by NTP: MAAS refuses keys whose signature is minutes old or from the future",
         ),
-        None => report.bad("Clock", "MAAS did not tell the time", "a proxy may have removed the header Date"),
+        None => report.bad("Clock", "MAAS did not report the time", "a proxy may have removed the header Date"),
     }
 }
 

@@ -78,7 +78,7 @@ fn state(host: &VmHost, left: Option<usize>) -> String {
     };
     match (trouble(host), closed_by(host)) {
         (Some(trouble), _) => trouble.to_owned(),
-        (None, Some(LEAVING_TAG)) => format!("leaves, so it takes no new VMs{left} (tag {LEAVING_TAG})"),
+        (None, Some(LEAVING_TAG)) => format!("being deleted, so it takes no new VMs{left} (tag {LEAVING_TAG})"),
         (None, Some(MAINTENANCE_TAG)) => {
             format!("in maintenance, so it takes no new VMs{left} (tag {MAINTENANCE_TAG})")
         }
@@ -92,7 +92,7 @@ pub(crate) fn trouble(host: &VmHost) -> Option<&'static str> {
     if !host.is_reached() {
         Some("MAAS has never reached its LXD: refresh it in MAAS to see why")
     } else if !host.is_measured() {
-        Some("MAAS does not know yet how much it has: wait, or refresh it")
+        Some("MAAS does not know its capacity yet: wait, or refresh it")
     } else {
         None
     }
@@ -103,7 +103,7 @@ fn name_of(host: &VmHost) -> String {
 }
 
 /// The message if there are no hosts.
-pub const NONE: &str = "MAAS has no VM hosts. Nodes of a cluster with lxdControlPlaneCluster: true become some.";
+pub const NONE: &str = "MAAS has no VM hosts. Nodes of a cluster with lxdControlPlaneCluster: true become VM hosts.";
 
 /// The hosts, zone by zone; `left` has the number of VMs on those that take no new ones.
 pub fn render(hosts: &[VmHost], left: &BTreeMap<i64, usize>) -> String {
@@ -186,7 +186,9 @@ mod tests {
         );
         described["tags"] = json!([LEAVING_TAG]);
         let leaving = host(described);
-        assert!(render(std::slice::from_ref(&leaving), &BTreeMap::new()).contains("leaves, so it takes no new VMs"));
+        assert!(
+            render(std::slice::from_ref(&leaving), &BTreeMap::new()).contains("being deleted, so it takes no new VMs")
+        );
         assert_eq!(to_json(&[leaving], &BTreeMap::new())[0]["closedBy"], LEAVING_TAG);
     }
 

@@ -19,8 +19,8 @@ const STEPS: [&str; 7] = [
 pub fn waits_for(machine: &Value) -> String {
     match waiting(machine) {
         Waiting::Condition(condition) => sentence(condition),
-        Waiting::ToGo(Some(leaving)) => format!("to go: {}", sentence(leaving)),
-        Waiting::ToGo(None) => "to go".to_owned(),
+        Waiting::ToGo(Some(leaving)) => format!("deletion: {}", sentence(leaving)),
+        Waiting::ToGo(None) => "deletion".to_owned(),
         Waiting::Nothing => "nothing".to_owned(),
         Waiting::Manager => "the manager, which has not seen it yet".to_owned(),
     }
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(waits_for(&json!({})), "the manager, which has not seen it yet");
         let mut leaving = machine(&json!([{"type": "Deleting", "status": "True", "reason": "MachineReleasing"}]));
         leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(waits_for(&leaving), "to go: MachineReleasing");
+        assert_eq!(waits_for(&leaving), "deletion: MachineReleasing");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use jiff::Timestamp;
 use kubectl_maas::cluster::{Access, Cluster};
 use kubectl_maas::completion::{Candidates, Names};
-use kubectl_maas::doctor::{Report, judge_clock, look_at_kubernetes, look_at_maas};
+use kubectl_maas::doctor::{Report, check_kubernetes, check_maas, judge_clock};
 use kubectl_maas::inventory::{self, Addresses, Inventory};
 use kubectl_maas::maintenance::{self, Maintenance};
 use kubectl_maas::output::{Format, print, watch};
@@ -23,7 +23,7 @@ const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
 /// The same for MAAS, which takes longer to answer.
 const MAAS_EVERY: Duration = Duration::from_secs(15);
 
-/// What machines wait for, what hosts have left, what is wrong, whether a change fits. Only maintenance changes anything.
+/// Shows what machines wait for, how full hosts are, what is wrong and whether a change fits. Only maintenance changes anything.
 #[derive(Parser)]
 #[command(name = "kubectl-maas", bin_name = "kubectl maas", version)]
 struct Cli {
@@ -32,7 +32,7 @@ struct Cli {
     /// Objects of all namespaces.
     #[arg(short = 'A', long, global = true)]
     all_namespaces: bool,
-    /// Form of the answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t, global = true)]
     output: Format,
     /// The same as -o json.
@@ -60,7 +60,7 @@ struct Maas {
 
 #[derive(Subcommand)]
 enum What {
-    /// VM hosts by zone, and how full they are (asks MAAS).
+    /// VM hosts by zone, and how full they are (reads MAAS).
     Hosts {
         /// Print again whenever something changes.
         #[arg(short, long)]
@@ -80,41 +80,41 @@ enum What {
     /// Puts LXD hosts into maintenance, and shows what is left on them.
     #[command(subcommand)]
     Maintenance(Maintenance),
-    /// Credentials, rights, zones, pools, images, DNS domain, LXD hosts, clocks.
+    /// Checks credentials, permissions, zones, pools, images, DNS domains, LXD hosts and clocks.
     Doctor {
         /// The namespace of the manager.
         #[arg(long, default_value = "capmaas-system")]
         system_namespace: String,
     },
-    /// Whether a change fits, machine by machine, before anybody makes it. Exits with 1 if it does not.
+    /// Checks whether a change fits, machine by machine, before you apply it. Exits with 1 if it does not.
     Plan(PlanArgs),
     /// Writes what MAAS has as an inventory for plan --inventory and maas-sim: no secrets, made-up networks.
     Export {
-        /// Take networks, gateways and ranges of addresses along as they are.
+        /// Include networks, gateways and address ranges unchanged.
         #[arg(long)]
         addresses: bool,
     },
     /// One page that shows clusters, machines, hosts and metal live, served to this machine only.
     Ui {
-        /// The port; by default any that is free.
+        /// The port; by default any free one.
         #[arg(long, default_value_t = 0)]
         port: u16,
         /// Where to listen; loopback only.
         #[arg(long, default_value = "127.0.0.1")]
         address: std::net::IpAddr,
-        /// Only print the address.
+        /// Only print the URL; open no browser.
         #[arg(long)]
         no_browser: bool,
     },
-    /// Prints a script for shell completion; for kubectl one to put onto the PATH as kubectl_complete-maas.
+    /// Prints a shell completion script; for kubectl, put it on the PATH as kubectl_complete-maas.
     Completion {
-        /// For which.
+        /// The shell, or kubectl.
         shell: CompletionFor,
     },
-    /// What can follow these words, as kubectl asks.
+    /// Completes these words for kubectl.
     #[command(name = "__complete", hide = true)]
     Complete {
-        /// The words; the last is still being written.
+        /// The words; the last is incomplete.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
@@ -131,7 +131,7 @@ enum CompletionFor {
 
 #[derive(Args)]
 struct PlanArgs {
-    /// Clusters that exist; without any, and without a file, all of the namespace.
+    /// Existing clusters; without any, and without a file, all of the namespace.
     clusters: Vec<String>,
     /// Manifests to plan, as kubectl apply would take them: files or folders; - is standard input.
     #[arg(short, long)]
@@ -139,10 +139,10 @@ struct PlanArgs {
     /// Replace every machine, as an upgrade does.
     #[arg(long)]
     upgrade: bool,
-    /// Give a group another number of machines: md-0=5, or cluster/md-0=5.
+    /// Scale a group: md-0=5, or cluster/md-0=5.
     #[arg(long, value_name = "GROUP=REPLICAS")]
     scale: Vec<String>,
-    /// Lose a VM host, a machine or a zone: which clusters lose quorum, which recover.
+    /// Simulate the loss of a VM host, a machine or a zone: which clusters lose quorum, which recover.
     #[arg(long, value_name = "HOST|ZONE", conflicts_with_all = ["upgrade", "scale", "filename"])]
     without: Vec<String>,
     /// Plan against this inventory instead of MAAS.
@@ -174,8 +174,8 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
         What::Hosts { watch: again } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
             let ask = || async {
-                let all = client.vm_hosts().list().await.map_err(told)?;
-                let left = hosts::left(&client, &all).await.map_err(told)?;
+                let all = client.vm_hosts().list().await.map_err(with_hint)?;
+                let left = hosts::left(&client, &all).await.map_err(with_hint)?;
                 format.text(|_| hosts::render(&all, &left), || hosts::to_json(&all, &left))
             };
             show(format, again.then_some(MAAS_EVERY), hosts::NONE, ask).await?;
@@ -204,7 +204,7 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
         What::Export { addresses } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
             let addresses = if *addresses { Addresses::Kept } else { Addresses::MadeUp };
-            print(Format::Yaml, &inventory::read(&client, addresses).await.map_err(told)?.to_yaml()?)?;
+            print(Format::Yaml, &inventory::read(&client, addresses).await.map_err(with_hint)?.to_yaml()?)?;
         }
         What::Ui { port, address, no_browser } => {
             let cluster = Cluster::connect(&cli.access).await?;
@@ -255,13 +255,13 @@ where
 async fn doctor(cli: &Cli, system_namespace: &str) -> anyhow::Result<bool> {
     let mut report = Report::default();
     let cluster = Cluster::connect(&cli.access).await?;
-    let asked = look_at_kubernetes(&cluster, system_namespace, cli.all_namespaces, &mut report).await;
+    let asked = check_kubernetes(&cluster, system_namespace, cli.all_namespaces, &mut report).await;
     if let Some(client) = cli.maas.client()? {
-        look_at_maas(&client, &asked, &mut report).await;
+        check_maas(&client, &asked, &mut report).await;
         let date = cli.maas.date().await;
         judge_clock(&mut report, date.as_deref(), Timestamp::now());
     } else {
-        eprintln!("kubectl maas: {}; MAAS is not looked at", no_maas());
+        eprintln!("kubectl maas: {}; MAAS is skipped", no_maas());
     }
     let format = cli.format();
     print(format, &format.text(|_| report.render(), || report.to_json())?)?;
@@ -286,7 +286,7 @@ async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
         (Ok(there), _) => there,
         (Err(error), None) => return Err(error),
         (Err(error), Some(_)) => {
-            eprintln!("kubectl maas: {error:#}; it is planned as if Kubernetes had no machines yet");
+            eprintln!("kubectl maas: {error:#}; planning as if Kubernetes had no machines yet");
             Objects::default()
         }
     };
@@ -300,9 +300,9 @@ async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
         Inventory::parse(&text).with_context(|| path.display().to_string())?
     } else {
         let client = cli.maas.client()?.ok_or_else(no_maas)?;
-        let mut inventory = inventory::read(&client, Addresses::Kept).await.map_err(told)?;
+        let mut inventory = inventory::read(&client, Addresses::Kept).await.map_err(with_hint)?;
         if plan::asks_for_projects(&desired) {
-            inventory::read_projects(&client, &mut inventory).await.map_err(told)?;
+            inventory::read_projects(&client, &mut inventory).await.map_err(with_hint)?;
         }
         inventory
     };
@@ -353,7 +353,7 @@ fn print_completion(shell: CompletionFor) -> anyhow::Result<()> {
     print(Format::Json, &String::from_utf8_lossy(&script))
 }
 
-fn told(error: maas_client::Error) -> anyhow::Error {
+fn with_hint(error: maas_client::Error) -> anyhow::Error {
     anyhow!("{error}; {}", error.advice())
 }
 

@@ -14,7 +14,7 @@ use crate::table::table;
 use crate::text;
 
 /// The message if there is nothing to show.
-pub const NONE: &str = "No LXD host is in maintenance or leaves.";
+pub const NONE: &str = "No LXD host is in maintenance or being deleted.";
 
 /// What to do about maintenance.
 #[derive(Debug, Subcommand)]
@@ -52,12 +52,12 @@ pub fn find<'a>(machines: &'a [Value], host: &str) -> anyhow::Result<&'a Value> 
     match machines.iter().filter(means).collect::<Vec<_>>().as_slice() {
         [one] => Ok(one),
         [] => Err(anyhow!(
-            "no MaasMachine here is the LXD host {host}; look in another namespace with -n or -A. A host that is none of Cluster \
-             API's is put into maintenance in MAAS, by the tag {MAINTENANCE_TAG} on its machine"
+            "no MaasMachine here is the LXD host {host}; look in another namespace with -n or -A. A host that Cluster API \
+             does not manage is put into maintenance in MAAS, by the tag {MAINTENANCE_TAG} on its machine"
         )),
         several => {
             let names: Vec<String> = several.iter().map(|machine| named(machine)).collect();
-            bail!("{host} may be any of {}; say which with -n", names.join(", "))
+            bail!("{host} is ambiguous: {}; choose one with -n", names.join(", "))
         }
     }
 }
@@ -175,12 +175,19 @@ mod tests {
     #[test]
     fn status_shows_each_vm_in_a_line_with_what_it_waits_for() {
         let said = |message: &str| json!({ "type": "Evacuating", "status": "True", "reason": "EvacuationWaiting", "message": message });
-        let host = machine("h1", "maas://az1/abc123", said("the LXD host h1 leaves; 2 VMs left: a waits; b is held"));
-        let cluster = json!({ "metadata": { "name": "c1", "namespace": "team" }, "status": { "conditions": [said("1 VM on LXD hosts that leave: a waits")] } });
+        let host = machine(
+            "h1",
+            "maas://az1/abc123",
+            said("the LXD host h1 is being removed; 2 VMs left: a waits; b is held"),
+        );
+        let cluster = json!({ "metadata": { "name": "c1", "namespace": "team" }, "status": { "conditions": [said("1 VM on LXD hosts that are being evacuated: a waits")] } });
         let (hosts, clusters) = ([host], [cluster]);
         let shown = render(&hosts, &clusters);
         assert!(shown.contains("EvacuationWaiting   fans"), "{shown}");
-        assert!(shown.contains("  the LXD host h1 leaves; 2 VMs left\n    a waits\n    b is held\n"), "{shown}");
+        assert!(
+            shown.contains("  the LXD host h1 is being removed; 2 VMs left\n    a waits\n    b is held\n"),
+            "{shown}"
+        );
         assert!(shown.contains("cluster team/c1\n"), "{shown}");
         assert_eq!(to_json(&hosts, &clusters)["clusters"][0]["name"], "c1");
         assert_eq!(render(&[], &[]), "");

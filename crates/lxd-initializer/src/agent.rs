@@ -66,7 +66,7 @@ impl Agent {
             observed = self.observe().await;
             plan = decide(&self.settings, &observed, Timestamp::now());
         }
-        self.say(&plan);
+        self.log(&plan);
         let result = match &plan.effect {
             Some(effect) => Some(self.attempt(effect).await),
             None => None,
@@ -99,7 +99,7 @@ impl Agent {
     }
 
     /// Logs changes, and repeats an unchanged state after a while, so that a truncated log still shows it.
-    fn say(&mut self, plan: &Plan) {
+    fn log(&mut self, plan: &Plan) {
         const REMIND: SignedDuration = SignedDuration::from_mins(10);
         let now = Timestamp::now();
         let news = match &self.said {
@@ -132,7 +132,7 @@ impl Agent {
                     () = stopped(stop) => return None,
                 },
                 Err(error) => {
-                    tracing::warn!("that this agent runs cannot be noted in {}: {error}", folder.display());
+                    tracing::warn!("cannot write the lock file of this agent in {}: {error}", folder.display());
                     return None;
                 }
             }

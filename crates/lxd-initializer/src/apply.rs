@@ -57,7 +57,8 @@ impl Agent {
     }
 
     pub(crate) async fn local(&self) -> anyhow::Result<lxd_client::Client> {
-        let socket = find_socket(&self.settings.sockets).await.ok_or_else(|| anyhow!("LXD's socket has gone"))?;
+        let socket =
+            find_socket(&self.settings.sockets).await.ok_or_else(|| anyhow!("LXD's socket no longer exists"))?;
         self.lxd(&socket).map_err(plain)
     }
 

@@ -72,7 +72,7 @@ impl KubeCluster {
 
 /// There is no configuration for the API server.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no way to the Kubernetes API server: {0}")]
+#[error("no Kubernetes API server configured: {0}")]
 pub struct WayError(String);
 
 #[async_trait]
@@ -96,7 +96,7 @@ impl Cluster for KubeCluster {
             match value.map(|bytes| String::from_utf8(bytes.0)) {
                 Some(Ok(text)) if !text.trim().is_empty() => Lookup::Found(text.into()),
                 Some(Err(_)) => {
-                    Lookup::Unknown(format!("key {} of Secret {} is no text", names::SECRET_KEY, names::SECRET))
+                    Lookup::Unknown(format!("key {} of Secret {} is not text", names::SECRET_KEY, names::SECRET))
                 }
                 _ => Lookup::Absent,
             }
@@ -130,7 +130,7 @@ fn lookup<K, T>(answer: Result<K, kube::Error>, read: impl FnOnce(K) -> Lookup<T
     match answer {
         Ok(object) => read(object),
         Err(kube::Error::Api(status)) if status.code == 404 => Lookup::Absent,
-        Err(error) => Lookup::Unknown(format!("the API server says: {error}")),
+        Err(error) => Lookup::Unknown(format!("the API server answers: {error}")),
     }
 }
 
@@ -139,7 +139,7 @@ fn given(data: &BTreeMap<String, String>, node_name: &str) -> Lookup<Certificate
     let Some(pem) = data.get(&own).or_else(|| data.get(names::TRUST_KEY_FOR_ALL)) else { return Lookup::Absent };
     if pem.contains("PRIVATE KEY") {
         return Lookup::Unknown(format!(
-            "ConfigMap {} holds a private key, which belongs nowhere near a node: leave only the certificate there",
+            "ConfigMap {} holds a private key, which must not be on a node: leave only the certificate there",
             names::TRUST_CONFIG_MAP
         ));
     }

@@ -15,7 +15,7 @@ use crate::{
     earlier,
     effect::{Effect, EffectKind},
     listener, names,
-    observed::{Certificate, Door, Lookup, LxdFacts, NodeFacts, Observed, ServerFacts},
+    observed::{Certificate, Lookup, LxdFacts, NodeFacts, Observed, Probe, ServerFacts},
     plan::{Condition, Plan, State, Step, Verdict},
     register, report,
     requirements::{self, ProjectFit},
@@ -135,7 +135,11 @@ pub fn decide(settings: &Settings, observed: &Observed, now: Timestamp) -> Plan 
                 // Readers of the Node do not know yet, so it is not done.
                 if plan.state == State::Ready {
                     plan.state = State::Waiting;
-                    plan.message = format!("all is right, but {} failed: {}", EffectKind::Report.words(), failure.why);
+                    plan.message = format!(
+                        "everything is in the desired state, but {} failed: {}",
+                        EffectKind::Report.words(),
+                        failure.why
+                    );
                 }
             }
             _ => plan.effect = Some(Effect::Report(patch)),
@@ -194,19 +198,19 @@ fn node(settings: &Settings, observed: &Observed) -> Verdict {
             "the Node cannot be read and is tried again; registering this host needs no Kubernetes: {why}"
         )),
         Lookup::Unknown(why) if mode(observed) == Some(Mode::Standalone) => Verdict::Leave(format!(
-            "this agent was told to leave, or its host was unregistered, and the Node cannot be read to learn otherwise: {why}"
+            "this agent was asked to leave, or its host was unregistered, and the Node cannot be read to check that: {why}"
         )),
         Lookup::Unknown(why) => Verdict::Wait(format!(
-            "the Node cannot be read, so it is not known whether this agent was told to leave: {why}"
+            "the Node cannot be read, so it is not known whether this agent was asked to leave: {why}"
         )),
         Lookup::Absent => Verdict::Block(format!(
             "there is no Node named {:?}: NODE_NAME must be the name of the Node that this agent runs on",
             settings.node_name
         )),
         Lookup::Found(node) => {
-            if told_to_leave(node) {
+            if asked_to_leave(node) {
                 Verdict::Leave(format!(
-                    "the Node's annotation {} asks to leave: LXD and MAAS are left as they are, nothing is unregistered",
+                    "the Node's annotation {} asks the agent to leave: LXD and MAAS are left as they are, nothing is unregistered",
                     names::LEAVE
                 ))
             } else {
@@ -217,7 +221,7 @@ fn node(settings: &Settings, observed: &Observed) -> Verdict {
 }
 
 /// Whether this agent was asked to stop.
-pub(crate) fn told_to_leave(node: &NodeFacts) -> bool {
+pub(crate) fn asked_to_leave(node: &NodeFacts) -> bool {
     node.annotations.get(names::LEAVE).is_some_and(|told| !told.is_empty() && told != "false")
 }
 
@@ -240,8 +244,8 @@ fn credentials(settings: &Settings, observed: &Observed) -> Verdict {
         (Lookup::Absent, Lookup::Found(_)) => Verdict::Block(format!(
             "MAAS_ENDPOINT is set but {key} is missing: set both to let this agent register the host, or neither"
         )),
-        (Lookup::Unknown(why), _) => Verdict::Wait(format!("it cannot be learnt whether {key} is set: {why}")),
-        (_, Lookup::Unknown(why)) => Verdict::Wait(format!("it cannot be learnt whether {endpoint} is set: {why}")),
+        (Lookup::Unknown(why), _) => Verdict::Wait(format!("it cannot be determined whether {key} is set: {why}")),
+        (_, Lookup::Unknown(why)) => Verdict::Wait(format!("it cannot be determined whether {endpoint} is set: {why}")),
     }
 }
 
@@ -280,7 +284,7 @@ fn required(settings: &Settings, server: &ServerFacts) -> Verdict {
     }
     if server.trust_password {
         return Verdict::Block(
-            "core.trust_password is set, so whoever knows it controls this node: unset it (lxc config unset \
+            "core.trust_password is set, so everyone who knows it controls this node: unset it (lxc config unset \
              core.trust_password), MAAS does not need it"
                 .into(),
         );
@@ -295,7 +299,7 @@ fn required(settings: &Settings, server: &ServerFacts) -> Verdict {
     if !server.virtual_machines {
         return Verdict::Block(
             "this LXD cannot run virtual machines: the node needs KVM, vhost_vsock and QEMU; the warnings of LXD (lxc warning \
-             list) say which is missing"
+             list) show which is missing"
                 .into(),
         );
     }
@@ -303,7 +307,7 @@ fn required(settings: &Settings, server: &ServerFacts) -> Verdict {
     let driver = &settings.pool.driver;
     if server.pool == Lookup::Absent && !server.storage_drivers.contains(driver) {
         return Verdict::Block(format!(
-            "LXD cannot make a pool on {driver} here, only on {}: install the kernel module and tools of {driver}, or set \
+            "LXD cannot create a pool on {driver} here, only on {}: install the kernel module and tools of {driver}, or set \
              STORAGE_BACKEND",
             server.storage_drivers.join(", ")
         ));
@@ -316,21 +320,22 @@ fn storage_pool(settings: &Settings, server: &ServerFacts) -> Verdict {
     let name = &wanted.name;
     match &server.pool {
         Lookup::Unknown(why) => Verdict::Wait(format!("storage pool {name:?} cannot be read: {why}")),
-        Lookup::Absent => {
-            Verdict::Do(Effect::CreatePool(wanted.clone()), format!("makes storage pool {name:?} on {}", wanted.driver))
-        }
+        Lookup::Absent => Verdict::Do(
+            Effect::CreatePool(wanted.clone()),
+            format!("creates storage pool {name:?} on {}", wanted.driver),
+        ),
         Lookup::Found(pool) if pool.driver != wanted.driver => Verdict::Block(format!(
             "storage pool {name:?} is on {}, not on {}: it is left alone; set STORAGE_BACKEND={} to use it, or STORAGE_POOL to \
-             make another",
+             create another",
             pool.driver, wanted.driver, pool.driver
         )),
         Lookup::Found(pool) => match pool.status.as_str() {
             "Created" => Verdict::Holds(format!("storage pool {name:?} on {} works", pool.driver)),
-            "Pending" => Verdict::Wait(format!("storage pool {name:?} is being made")),
+            "Pending" => Verdict::Wait(format!("storage pool {name:?} is being created")),
             "Unavailable" => Verdict::Block(format!(
-                "storage pool {name:?} is known to LXD but Unavailable: its disk is missing, or its creation was cut off. It \
-                 is left alone. If its disk comes back it heals by itself; if it never held anything, remove it (lxc storage \
-                 delete {name}) and it is made anew"
+                "storage pool {name:?} is known to LXD but Unavailable: its disk is missing, or its creation was interrupted. It \
+                 is left alone. If its disk comes back, it recovers by itself; if it never held anything, remove it (lxc storage \
+                 delete {name}) and it is created again"
             )),
             status => Verdict::Block(format!(
                 "storage pool {name:?} has status {status}: it is left alone; repair or remove it (lxc storage show {name})"
@@ -345,10 +350,10 @@ fn bridge(settings: &Settings, server: &ServerFacts) -> Verdict {
         Lookup::Unknown(why) => Verdict::Wait(format!("bridge {name:?} cannot be read: {why}")),
         Lookup::Absent => Verdict::Block(format!(
             "there is no bridge {name:?} on this node: create it in MAAS on the machine's boot interface before deploying, or \
-             set NETWORK_BRIDGE; this agent never moves the node's own network card"
+             set NETWORK_BRIDGE; this agent never moves the node's own network interface"
         )),
         Lookup::Found(found) if found.kind != "bridge" => Verdict::Block(format!(
-            "{name:?} is an interface of type {}, not a bridge: set NETWORK_BRIDGE to the bridge that MAAS made",
+            "{name:?} is an interface of type {}, not a bridge: set NETWORK_BRIDGE to the bridge that MAAS created",
             found.kind
         )),
         Lookup::Found(found) if found.ports.is_empty() => Verdict::Block(format!(
@@ -365,13 +370,13 @@ fn project(settings: &Settings, server: &ServerFacts) -> Verdict {
         Lookup::Unknown(why) => Verdict::Wait(format!("project {name:?} cannot be read: {why}")),
         Lookup::Absent => Verdict::Do(
             Effect::CreateProject { name: name.clone(), config: requirements::project_config() },
-            format!("makes project {name:?}"),
+            format!("creates project {name:?}"),
         ),
         Lookup::Found(config) => match requirements::judge_project(config) {
-            ProjectFit::AsOurs => Verdict::Holds(format!("project {name:?} is there")),
+            ProjectFit::AsOurs => Verdict::Holds(format!("project {name:?} exists")),
             ProjectFit::Open => Verdict::Holds(format!(
-                "project {name:?} is there; it was not made by this agent and restricts nothing, so who may make VMs in it \
-                 may reach the node's own files"
+                "project {name:?} exists; it was not created by this agent and restricts nothing, so users who may create \
+                 VMs in it may reach the node's own files"
             )),
             ProjectFit::TooTight(missing) => Verdict::Block(format!(
                 "project {name:?} would refuse the VMs of MAAS: it needs {}; it is left alone",
@@ -389,12 +394,12 @@ fn listener(settings: &Settings, observed: &Observed, node: &NodeFacts, server: 
     };
     let wanted = SocketAddr::new(ip, settings.port);
     let Some(setting) = &server.listener else {
-        return match &server.door {
-            Door::Stranger | Door::Trusted | Door::Untrusted => Verdict::Block(format!(
+        return match &server.probe {
+            Probe::Stranger | Probe::Trusted | Probe::Untrusted => Verdict::Block(format!(
                 "another program listens on {wanted} already, so LXD cannot: stop it, or set LXD_PORT"
             )),
-            Door::NotTried | Door::Closed | Door::Unclear(_) => {
-                Verdict::Do(Effect::Listen { address: wanted.to_string() }, format!("lets LXD listen on {wanted}"))
+            Probe::NotTried | Probe::Closed | Probe::Unclear(_) => {
+                Verdict::Do(Effect::Listen { address: wanted.to_string() }, format!("makes LXD listen on {wanted}"))
             }
         };
     };
@@ -403,25 +408,22 @@ fn listener(settings: &Settings, observed: &Observed, node: &NodeFacts, server: 
         if ours {
             return Verdict::Do(
                 Effect::Listen { address: wanted.to_string() },
-                format!("lets LXD listen on {wanted}, since the node is no longer at {setting}"),
+                format!("makes LXD listen on {wanted}, since the node is no longer at {setting}"),
             );
         }
         return Verdict::Block(format!(
             "LXD listens on {setting}, which does not cover the node's address {ip}: it was set by somebody else and is left \
-             alone; set core.https_address to {wanted}, or NODE_IP to the address that MAAS shall use"
+             alone; set core.https_address to {wanted}, or NODE_IP to the address that MAAS should use"
         ));
     };
     // LXD 5.0.2 keeps an address that it could not open. Ours is reset, so that it can be tried again; whether LXD
     // could open it is known once LXD has said so. An LXD that is just starting gets a second observation.
     let refused = observed.memory.failures.contains_key(&EffectKind::Listen);
     let certain = refused || observed.memory.shut > 1;
-    let shut =
-        matches!(server.door, Door::Closed | Door::Stranger) || (refused && matches!(server.door, Door::Unclear(_)));
+    let shut = matches!(server.probe, Probe::Closed | Probe::Stranger)
+        || (refused && matches!(server.probe, Probe::Unclear(_)));
     if ours && shut && certain && !observed.memory.listens {
-        return Verdict::Do(
-            Effect::StopListening,
-            format!("takes back the listener {setting}, which LXD could not open"),
-        );
+        return Verdict::Do(Effect::StopListening, format!("removes the listener {setting}, which LXD could not open"));
     }
     Verdict::Holds(format!("LXD is set to listen on {at}"))
 }
@@ -429,9 +431,10 @@ fn listener(settings: &Settings, observed: &Observed, node: &NodeFacts, server: 
 fn have_certificate(settings: &Settings, observed: &Observed) -> Verdict {
     match (mode(observed), certificate(observed)) {
         (_, Lookup::Found(certificate)) => Verdict::Holds(format!("the certificate is {}", certificate.fingerprint)),
-        (Some(Mode::Standalone), Lookup::Absent) => {
-            Verdict::Do(Effect::MakeKey, format!("makes the key pair of this node in {}", settings.state_dir.display()))
-        }
+        (Some(Mode::Standalone), Lookup::Absent) => Verdict::Do(
+            Effect::MakeKey,
+            format!("creates the key pair of this node in {}", settings.state_dir.display()),
+        ),
         (Some(Mode::Standalone), Lookup::Unknown(why)) => Verdict::Block(format!(
             "the key pair in {} cannot be used and is left alone: {why}",
             settings.state_dir.display()
@@ -476,18 +479,20 @@ fn trust(settings: &Settings, observed: &Observed, server: &ServerFacts) -> Verd
 
 fn reachable(settings: &Settings, observed: &Observed, node: &NodeFacts, server: &ServerFacts) -> Verdict {
     let at = address(settings, node, server).map(|at| at.to_string()).unwrap_or_default();
-    match (&server.door, mode(observed)) {
-        (Door::Trusted, _) => Verdict::Holds(format!("LXD answers on {at} and trusts the certificate")),
+    match (&server.probe, mode(observed)) {
+        (Probe::Trusted, _) => Verdict::Holds(format!("LXD answers on {at} and trusts the certificate")),
         // Without the private key, the most that can be shown is that the right LXD is there.
-        (Door::Untrusted, Some(Mode::Managed)) => Verdict::Holds(format!("LXD answers on {at}")),
-        (Door::Untrusted, _) => Verdict::Wait(format!("LXD answers on {at} but does not trust the certificate yet")),
-        (Door::Closed, _) => Verdict::Wait(format!(
-            "LXD is set to listen on {at}, but nobody answers there: look for a firewall or NetworkPolicy, or restart LXD"
+        (Probe::Untrusted, Some(Mode::Managed)) => Verdict::Holds(format!("LXD answers on {at}")),
+        (Probe::Untrusted, _) => Verdict::Wait(format!("LXD answers on {at} but does not trust the certificate yet")),
+        (Probe::Closed, _) => Verdict::Wait(format!(
+            "LXD is set to listen on {at}, but nothing answers there: check for a firewall or NetworkPolicy, or restart LXD"
         )),
-        (Door::Stranger, _) => Verdict::Block(format!(
-            "another program than this LXD answers on {at}: stop it and restart LXD, or set LXD_PORT"
+        (Probe::Stranger, _) => Verdict::Block(format!(
+            "a program other than this LXD answers on {at}: stop it and restart LXD, or set LXD_PORT"
         )),
-        (Door::Unclear(why), _) => Verdict::Wait(format!("it could not be learnt whether LXD answers on {at}: {why}")),
-        (Door::NotTried, _) => Verdict::Wait(format!("LXD on {at} has not been tried yet")),
+        (Probe::Unclear(why), _) => {
+            Verdict::Wait(format!("it could not be determined whether LXD answers on {at}: {why}"))
+        }
+        (Probe::NotTried, _) => Verdict::Wait(format!("LXD on {at} has not been tried yet")),
     }
 }

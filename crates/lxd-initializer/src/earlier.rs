@@ -36,6 +36,6 @@ pub(crate) fn verdict(observed: &Observed, node: &NodeFacts, server: &ServerFact
     if in_use {
         Verdict::Do(Effect::Distrust { fingerprint: *print }, format!("distrusts the earlier certificate {print}"))
     } else {
-        Verdict::Holds(format!("LXD trusts the earlier certificate {print} until MAAS comes with the new one"))
+        Verdict::Holds(format!("LXD trusts the earlier certificate {print} until MAAS uses the new one"))
     }
 }

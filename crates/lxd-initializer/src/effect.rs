@@ -123,17 +123,17 @@ impl EffectKind {
     /// A short description for people.
     pub fn words(self) -> &'static str {
         match self {
-            Self::CreatePool => "making the storage pool",
-            Self::CreateProject => "making the project",
-            Self::Listen => "letting LXD listen",
-            Self::StopListening => "taking the listener back",
-            Self::MakeKey => "making the key pair",
+            Self::CreatePool => "creating the storage pool",
+            Self::CreateProject => "creating the project",
+            Self::Listen => "making LXD listen",
+            Self::StopListening => "removing the listener",
+            Self::MakeKey => "creating the key pair",
             Self::Trust => "trusting the certificate",
             Self::Distrust => "distrusting an earlier certificate",
             Self::Register => "registering the VM host",
             Self::Renew => "renewing the VM host's key",
-            Self::Refresh => "letting MAAS look at the VM host",
-            Self::Report => "reporting on the Node",
+            Self::Refresh => "refreshing the VM host",
+            Self::Report => "writing the report to the Node",
         }
     }
 }

@@ -58,9 +58,9 @@ impl Default for Status {
             ready: Gauge::default(),
             instances: Gauge::default(),
         };
-        status.registry.register("passes", "Passes made", status.passes.clone());
-        status.registry.register("writes", "Writes tried, by effect", status.writes.clone());
-        status.registry.register("failures", "Writes that failed, by effect", status.failures.clone());
+        status.registry.register("passes", "Passes", status.passes.clone());
+        status.registry.register("writes", "Attempted writes, by effect", status.writes.clone());
+        status.registry.register("failures", "Failed writes, by effect", status.failures.clone());
         status.registry.register("step_holds", "Whether a step holds, by step", status.steps.clone());
         status.registry.register("ready", "Whether every step holds", status.ready.clone());
         status.registry.register("instances", "Instances in the project; -1 if not known", status.instances.clone());
@@ -125,7 +125,7 @@ impl Status {
         if !peer.ip().to_canonical().is_loopback() {
             return (
                 StatusCode::FORBIDDEN,
-                "the metrics are served on loopback only: use kubectl port-forward\n".into(),
+                "the metrics are served only on loopback: use kubectl port-forward\n".into(),
             );
         }
         let mut text = String::new();

@@ -33,7 +33,7 @@ pub fn load(state_dir: &Path) -> Lookup<Identity> {
     };
     if metadata.mode() & 0o077 != 0 {
         return Lookup::Unknown(format!(
-            "{} can be read by others (mode {:o}): remove it to have a new one made, or set its mode to 600",
+            "{} can be read by others (mode {:o}): remove it, and a new one is created, or set its mode to 600",
             path.display(),
             metadata.mode() & 0o777
         ));
@@ -50,7 +50,7 @@ pub fn load(state_dir: &Path) -> Lookup<Identity> {
         Lookup::Found(identity)
     } else {
         Lookup::Unknown(format!(
-            "{} holds no certificate with its key: remove it to have a new one made",
+            "{} contains no certificate with its key: remove it, and a new one is created",
             path.display()
         ))
     }

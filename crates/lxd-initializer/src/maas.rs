@@ -59,7 +59,7 @@ impl Agent {
         Ok(self.maas.insert(connection))
     }
 
-    pub(crate) async fn look_at_maas(
+    pub(crate) async fn observe_maas(
         &mut self,
         key: &SecretString,
         endpoint: &str,
@@ -84,7 +84,7 @@ impl Agent {
         connection.seen = None;
         connection.from_memory = false;
         let instances = server.instances.found().cloned();
-        match look(&connection.client, &settings, node, lxd, instances).await {
+        match read(&connection.client, &settings, node, lxd, instances).await {
             Ok(facts) => {
                 if is_right(&facts) {
                     connection.seen = Some((now, facts.clone()));
@@ -96,7 +96,7 @@ impl Agent {
     }
 
     pub(crate) fn client(&self) -> anyhow::Result<maas_client::Client> {
-        self.maas.as_ref().map(|connection| connection.client.clone()).context("MAAS has not been asked yet")
+        self.maas.as_ref().map(|connection| connection.client.clone()).context("MAAS was not queried yet")
     }
 
     /// Whether the facts about MAAS were read in an earlier pass.
@@ -114,7 +114,7 @@ impl Agent {
     fn pair(&self) -> anyhow::Result<(String, SecretString)> {
         let identity = match keys::load(&self.settings.state_dir) {
             Lookup::Found(identity) => identity,
-            Lookup::Absent => return Err(anyhow!("the key pair has gone")),
+            Lookup::Absent => return Err(anyhow!("the key pair no longer exists")),
             Lookup::Unknown(why) => return Err(anyhow!(why)),
         };
         Ok((identity.certificate_pem().to_owned(), identity.key_pem().expose_secret().to_owned().into()))
@@ -187,7 +187,7 @@ fn judge(error: &maas_client::Error) -> MaasFacts {
 
 type Answer<T> = Result<T, maas_client::Error>;
 
-async fn look(
+async fn read(
     maas: &maas_client::Client,
     settings: &Settings,
     node: &NodeFacts,
@@ -201,7 +201,7 @@ async fn look(
     // Other users see only some of the machines and none of the keys: what they do not see is not absent (S1).
     let user = maas.whoami().await?;
     if user.is_superuser == Some(false) {
-        return Ok(MaasFacts::Denied(format!("user {:?} is no administrator", user.username)));
+        return Ok(MaasFacts::Denied(format!("user {:?} is not an administrator", user.username)));
     }
     let machine = this_machine(maas, settings, node).await?;
     let host = match &machine {

@@ -56,7 +56,7 @@ async fn run() -> anyhow::Result<()> {
     }
     let listener = TcpListener::bind(settings.health_address)
         .await
-        .with_context(|| format!("HEALTH_ADDRESS {} cannot be listened on", settings.health_address))?;
+        .with_context(|| format!("cannot listen on HEALTH_ADDRESS {}", settings.health_address))?;
     let (tell, stop) = watch::channel(false);
     let mut stop_serving = stop.clone();
     let service = health::router(&status).into_make_service_with_connect_info::<SocketAddr>();

@@ -10,7 +10,7 @@ use crate::{
     agent::Agent,
     alive, decide, keys, names,
     observed::{
-        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, ServerFacts,
+        BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, NodeFacts, Observed, PoolFacts, Probe, ServerFacts,
         TrustFacts,
     },
     plan::Step,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The port of the local LXD answers immediately or not at all.
-const DOOR: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Agent {
     /// Observes everything that matters now.
@@ -41,7 +41,7 @@ impl Agent {
             memory: self.memory.clone(),
         };
         match &observed.node {
-            Lookup::Found(node) => self.memory.left = decide::told_to_leave(node),
+            Lookup::Found(node) => self.memory.left = decide::asked_to_leave(node),
             Lookup::Unknown(_) => self.memory.left |= alive::is_unregistered(&self.settings.state_dir),
             Lookup::Absent => {}
         }
@@ -49,7 +49,7 @@ impl Agent {
         if decide::mode(&observed) == Some(decide::Mode::Managed) {
             observed.given_certificate = self.cluster.given_certificate().await;
         }
-        let (lxd, facts) = self.look_at_lxd().await;
+        let (lxd, facts) = self.observe_lxd().await;
         observed.lxd = facts;
         if let (Some(lxd), LxdFacts::Here(server)) = (&lxd, &mut observed.lxd) {
             fill(&self.settings, lxd, server).await;
@@ -67,11 +67,11 @@ impl Agent {
                 server.trust = Lookup::Unknown("there is no certificate yet".into());
             }
             if let Some(node) = &node {
-                server.door = look_at_door(&self.settings, node, server, own.found()).await;
+                server.probe = probe_tls(&self.settings, node, server, own.found()).await;
             }
         }
         let shut = matches!(&observed.lxd, LxdFacts::Here(server)
-            if server.listener.is_some() && matches!(server.door, Door::Closed | Door::Stranger | Door::Unclear(_)));
+            if server.listener.is_some() && matches!(server.probe, Probe::Closed | Probe::Stranger | Probe::Unclear(_)));
         self.memory.shut = if shut { self.memory.shut.saturating_add(1) } else { 0 };
         observed.memory = self.memory.clone();
         // MAAS is slow, and many nodes ask: only if nothing else is in the way.
@@ -79,13 +79,13 @@ impl Agent {
         if let (true, Lookup::Found(key), Lookup::Found(endpoint), Some(lxd)) =
             (turn, &credentials.0, &credentials.1, &lxd)
         {
-            observed.maas = self.look_at_maas(key, endpoint, lxd, &observed).await;
+            observed.maas = self.observe_maas(key, endpoint, lxd, &observed).await;
         }
         observed
     }
 
     /// The local LXD through the first existing socket.
-    async fn look_at_lxd(&self) -> (Option<Client>, LxdFacts) {
+    async fn observe_lxd(&self) -> (Option<Client>, LxdFacts) {
         let tried = || self.settings.sockets.iter().map(|socket| socket.display().to_string()).collect();
         let Some(socket) = find_socket(&self.settings.sockets).await else {
             return (None, LxdFacts::NoSocket { tried: tried() });
@@ -115,7 +115,7 @@ pub(crate) async fn find_socket(places: &[PathBuf]) -> Option<PathBuf> {
     let is_socket = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     let there: Vec<&PathBuf> = places.iter().filter(is_socket).collect();
     for socket in &there {
-        if matches!(tokio::time::timeout(DOOR, UnixStream::connect(socket)).await, Ok(Ok(_))) {
+        if matches!(tokio::time::timeout(PROBE_TIMEOUT, UnixStream::connect(socket)).await, Ok(Ok(_))) {
             return Some((*socket).clone());
         }
     }
@@ -140,14 +140,14 @@ fn basics(server: &Server) -> ServerFacts {
         listener: server.setting("core.https_address").map(str::to_owned),
         listener_note: server.setting(names::LISTENER_NOTE).map(str::to_owned),
         fingerprint: environment.certificate_fingerprint.parse().ok(),
-        pool: Lookup::Unknown("not looked at".into()),
-        bridge: Lookup::Unknown("not looked at".into()),
-        project: Lookup::Unknown("not looked at".into()),
-        instances: Lookup::Unknown("not looked at".into()),
-        profiles: Lookup::Unknown("not looked at".into()),
-        trust: Lookup::Unknown("not looked at".into()),
-        earlier: Lookup::Unknown("not looked at".into()),
-        door: Door::NotTried,
+        pool: Lookup::Unknown("not read".into()),
+        bridge: Lookup::Unknown("not read".into()),
+        project: Lookup::Unknown("not read".into()),
+        instances: Lookup::Unknown("not read".into()),
+        profiles: Lookup::Unknown("not read".into()),
+        trust: Lookup::Unknown("not read".into()),
+        earlier: Lookup::Unknown("not read".into()),
+        probe: Probe::NotTried,
     }
 }
 
@@ -228,39 +228,34 @@ async fn earlier(settings: &Settings, lxd: &Client, now: &Certificate) -> Lookup
     Lookup::Found(prints.filter(|print| *print != now.fingerprint).collect())
 }
 
-async fn look_at_door(
-    settings: &Settings,
-    node: &NodeFacts,
-    server: &ServerFacts,
-    identity: Option<&Identity>,
-) -> Door {
-    let Some(at) = decide::address(settings, node, server) else { return Door::NotTried };
-    let (Some(_), Some(print)) = (&server.listener, server.fingerprint) else { return knock(at).await };
-    let deadlines = Deadlines { read: DOOR, write: DOOR };
+async fn probe_tls(settings: &Settings, node: &NodeFacts, server: &ServerFacts, identity: Option<&Identity>) -> Probe {
+    let Some(at) = decide::address(settings, node, server) else { return Probe::NotTried };
+    let (Some(_), Some(print)) = (&server.listener, server.fingerprint) else { return probe_tcp(at).await };
+    let deadlines = Deadlines { read: PROBE_TIMEOUT, write: PROBE_TIMEOUT };
     let answer = match Client::tls(&format!("https://{at}"), print, identity) {
         Ok(client) => client.with_deadlines(deadlines).server_in_project(&settings.project).await,
-        Err(error) => return Door::Unclear(error.to_string()),
+        Err(error) => return Probe::Unclear(error.to_string()),
     };
     match answer {
-        Ok(seen) if seen.is_trusted() => Door::Trusted,
-        Ok(_) => Door::Untrusted,
+        Ok(seen) if seen.is_trusted() => Probe::Trusted,
+        Ok(_) => Probe::Untrusted,
         Err(error) => match error.kind() {
-            ErrorKind::WrongServer { .. } => Door::Stranger,
-            ErrorKind::Denied(_) => Door::Untrusted,
+            ErrorKind::WrongServer { .. } => Probe::Stranger,
+            ErrorKind::Denied(_) => Probe::Untrusted,
             // A program that does not speak TLS counts as no connection too.
-            ErrorKind::NotConnected => knock(at).await,
-            _ => Door::Unclear(with_cause(&error)),
+            ErrorKind::NotConnected => probe_tcp(at).await,
+            _ => Probe::Unclear(with_cause(&error)),
         },
     }
 }
 
 /// Whether anything listens there.
-async fn knock(at: SocketAddr) -> Door {
-    match tokio::time::timeout(DOOR, TcpStream::connect(at)).await {
-        Ok(Ok(_)) => Door::Stranger,
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Door::Closed,
-        Ok(Err(error)) => Door::Unclear(error.to_string()),
-        Err(_) => Door::Unclear("no answer within 5 s".into()),
+async fn probe_tcp(at: SocketAddr) -> Probe {
+    match tokio::time::timeout(PROBE_TIMEOUT, TcpStream::connect(at)).await {
+        Ok(Ok(_)) => Probe::Stranger,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Probe::Closed,
+        Ok(Err(error)) => Probe::Unclear(error.to_string()),
+        Err(_) => Probe::Unclear("no answer within 5 s".into()),
     }
 }
 

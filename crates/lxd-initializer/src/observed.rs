@@ -144,7 +144,7 @@ pub struct ServerFacts {
     /// of the old one.
     pub earlier: Lookup<Vec<Fingerprint>>,
     /// What answers at the address on which LXD should listen.
-    pub door: Door,
+    pub probe: Probe,
 }
 
 /// A storage pool.
@@ -182,7 +182,7 @@ pub struct TrustFacts {
 
 /// What answers at the address on which LXD should listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Door {
+pub enum Probe {
     /// Not tried, because it does not matter yet.
     NotTried,
     /// Nothing listens there.

@@ -23,7 +23,7 @@ pub(crate) fn registered(
 ) -> Verdict {
     let view = match &observed.maas {
         MaasFacts::Here(view) => view,
-        MaasFacts::NotAsked => return Verdict::Wait("MAAS has not been asked yet".into()),
+        MaasFacts::NotAsked => return Verdict::Wait("MAAS was not queried yet".into()),
         MaasFacts::Away(why) => return Verdict::Wait(format!("MAAS does not answer: {why}")),
         MaasFacts::Denied(why) => {
             return Verdict::Block(format!("MAAS refuses the API key: {why}; it needs the key of an administrator"));
@@ -36,7 +36,7 @@ pub(crate) fn registered(
         }
         MaasFacts::TooOld(version) => {
             return Verdict::Block(format!(
-                "MAAS {version} takes no key pair for a VM host, and this agent sets no trust password: update MAAS to 3.1 or \
+                "MAAS {version} accepts no key pair for a VM host, and this agent sets no trust password: update MAAS to 3.1 or \
                  newer, or register the host by hand"
             ));
         }
@@ -51,7 +51,7 @@ pub(crate) fn registered(
         }
         Lookup::Absent => {
             return Verdict::Block(
-                "MAAS knows no machine with a network card of this node, so it could not tell where the VMs run: only nodes \
+                "MAAS knows no machine with a network interface of this node, so it cannot know where the VMs run: only nodes \
                  that MAAS deployed can be VM hosts"
                     .into(),
             );
@@ -115,7 +115,7 @@ fn existing(
     let VmHost { id, name, .. } = host;
     if let Some(matched) = host.machine.as_ref().filter(|matched| **matched != machine.system_id) {
         return Verdict::Block(format!(
-            "MAAS matched VM host {name} ({id}) to machine {matched}, but this node is machine {}: MAAS goes by MAC \
+            "MAAS matched VM host {name} ({id}) to machine {matched}, but this node is machine {}: MAAS matches by MAC \
              addresses; remove the VM host in MAAS while it has no VMs, and the interface that both machines show",
             machine.system_id
         ));
@@ -134,8 +134,8 @@ fn existing(
     let guarded = |effect: Effect, message: String| match &host.strangers {
         Lookup::Found(strangers) if strangers.is_empty() => Verdict::Do(effect, message),
         Lookup::Found(strangers) => Verdict::Block(too_late(&host.project, strangers)),
-        Lookup::Absent => Verdict::Wait("which instances MAAS knows cannot be learnt".into()),
-        Lookup::Unknown(why) => Verdict::Wait(format!("which instances MAAS knows cannot be learnt: {why}")),
+        Lookup::Absent => Verdict::Wait("the instances that MAAS knows cannot be read".into()),
+        Lookup::Unknown(why) => Verdict::Wait(format!("the instances that MAAS knows cannot be read: {why}")),
     };
     let renew = || Effect::Renew { id: *id, address: address.to_owned() };
     let Lookup::Found(certificate) = decide::certificate(observed) else {
@@ -144,7 +144,7 @@ fn existing(
     if host.certificate != Some(certificate.fingerprint) {
         return guarded(
             renew(),
-            format!("gives VM host {name} ({id}) the new key of this node, since the old one is lost"),
+            format!("updates VM host {name} ({id}) with the new key of this node, since the old one is lost"),
         );
     }
     if host.address != address {
@@ -156,7 +156,7 @@ fn existing(
         if soon {
             return Verdict::Wait(format!("MAAS is taking in VM host {name} ({id})"));
         }
-        let message = format!("lets MAAS look at VM host {name} ({id}), which it has not reached yet");
+        let message = format!("refreshes VM host {name} ({id}), which it has not reached yet");
         return guarded(Effect::Refresh { id: *id }, message);
     }
     match &host.machine {
@@ -170,7 +170,7 @@ fn foreign(machine: &Machine, host: &VmHost) -> Verdict {
     let VmHost { id, name, .. } = host;
     match &host.certificate_trusted {
         Lookup::Unknown(why) => Verdict::Wait(format!(
-            "it cannot be learnt whether LXD trusts the certificate of VM host {name} ({id}): {why}"
+            "it cannot be determined whether LXD trusts the certificate of VM host {name} ({id}): {why}"
         )),
         Lookup::Absent => Verdict::Block(format!(
             "somebody else registered this machine as VM host {name} ({id}), with a certificate that its LXD does not trust: \

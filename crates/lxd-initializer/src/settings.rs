@@ -5,17 +5,17 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 use clap::Parser;
 use secrecy::SecretString;
 
-/// Makes this node's LXD fit for MAAS and registers it as a VM host.
+/// Prepares this node's LXD for MAAS and registers it as a VM host.
 #[derive(Parser, Clone)]
 #[command(name = "lxd-initializer", version, about, after_help = AFTER_HELP)]
 pub struct Arguments {
-    /// Do this once and end, instead of looking after the node
+    /// Do this once and exit, instead of running as an agent
     #[arg(value_enum)]
     action: Option<Action>,
     /// Name of the Kubernetes node that this runs on
     #[arg(long, env = "NODE_NAME", value_parser = filled)]
     node_name: String,
-    /// Address of this node on which LXD shall listen; by default the Node's InternalIP
+    /// Address of this node on which LXD should listen; by default the Node's InternalIP
     #[arg(long, env = "NODE_IP", value_parser = optional)]
     node_ip: Option<String>,
     /// Storage driver: zfs, btrfs, lvm or dir
@@ -24,7 +24,7 @@ pub struct Arguments {
     /// Size of the storage pool: a number of GB, or one with a unit; ignored by dir
     #[arg(long, env = "STORAGE_SIZE", default_value = "50", value_parser = optional)]
     storage_size: String,
-    /// Name of the storage pool to make, or to accept if it is healthy
+    /// Name of the storage pool to create, or to use if it exists and is healthy
     #[arg(long, env = "STORAGE_POOL", default_value = "default", value_parser = optional)]
     storage_pool: String,
     /// Bridge of the node to which VMs are attached; it must exist
@@ -33,13 +33,13 @@ pub struct Arguments {
     /// LXD project for MAAS
     #[arg(long, env = "LXD_PROJECT", default_value = "maas", value_parser = optional)]
     lxd_project: String,
-    /// LXD's unix socket; by default every usual place is tried
+    /// LXD's unix socket; by default the usual paths are tried
     #[arg(long, env = "LXD_SOCKET", value_parser = optional)]
     lxd_socket: Option<String>,
     /// LXD's directory, as LXD itself knows it
     #[arg(long, env = "LXD_DIR", value_parser = optional)]
     lxd_dir: Option<String>,
-    /// Port on which LXD shall listen
+    /// Port on which LXD should listen
     #[arg(long, env = "LXD_PORT", default_value_t = 8443)]
     lxd_port: u16,
     /// API key of a MAAS administrator; by default Secret maas-credentials, key apiKey
@@ -51,25 +51,25 @@ pub struct Arguments {
     /// File with the CA certificates (PEM) that MAAS's certificate is checked against, besides the system's
     #[arg(long, env = "MAAS_CA_FILE", value_parser = optional)]
     maas_ca_file: Option<String>,
-    /// MAAS zone of the VM host; an empty text means that of the node's own machine
+    /// MAAS zone of the VM host; empty means that of the node's own machine
     #[arg(long, env = "ZONE", default_value = "default")]
     zone: String,
-    /// MAAS resource pool of the VM host; an empty text means that of the node's own machine
+    /// MAAS resource pool of the VM host; empty means that of the node's own machine
     #[arg(long, env = "RESOURCE_POOL", default_value = "default")]
     resource_pool: String,
-    /// Directory on the host in which the key pair of this node is kept
+    /// Directory on the host for the key pair of this node
     #[arg(long, env = "STATE_DIR", default_value = "/var/lib/lxd-initializer", value_parser = optional)]
     state_dir: String,
     /// Namespace of the Secret and the ConfigMaps
     #[arg(long, env = "POD_NAMESPACE", default_value = "capmaas-system", value_parser = optional)]
     namespace: String,
-    /// Where /healthz, /readyz and, to the node itself, /metrics are served
+    /// Address of /healthz, /readyz and, for the node itself only, /metrics
     #[arg(long, env = "HEALTH_ADDRESS", default_value = "[::]:8081", value_parser = optional)]
     health_address: String,
-    /// Seconds between two looks at a node that is right
+    /// Seconds between two passes over a node in the desired state
     #[arg(long, env = "WATCH_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch_seconds: u64,
-    /// Seconds between two looks at MAAS once the VM host is right
+    /// Seconds between two reads of MAAS while the VM host is in the desired state
     #[arg(long, env = "MAAS_SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     maas_seconds: u64,
     /// What to log, as in RUST_LOG
@@ -80,7 +80,7 @@ pub struct Arguments {
 /// What a person can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Action {
-    /// Take the VM host that this agent registered out of MAAS: only on a Node that was told to leave, and only while there
+    /// Remove the VM host that this agent registered from MAAS: only on a Node that was asked to leave, and only while there
     /// are no VMs on it
     Unregister,
 }

@@ -29,17 +29,19 @@ impl Agent {
         let id = i64::try_from(*id)?;
         self.must_be_empty(&host).await?;
         let maas = self.client()?;
-        maas.vm_hosts().add_tag(id, NO_MORE_VMS).await.context("the VM host cannot be closed to new VMs")?;
+        maas.vm_hosts().add_tag(id, NO_MORE_VMS).await.context("cannot close the VM host to new VMs")?;
         // A MAAS that does not reach the host does not know what is on it.
-        maas.vm_hosts().refresh(id).await.context("MAAS does not reach the VM host, so nothing was unregistered")?;
+        maas.vm_hosts().refresh(id).await.context("MAAS cannot reach the VM host, so nothing was unregistered")?;
         self.must_be_empty(&host).await?;
-        alive::mark_unregistered(&self.settings.state_dir).context("that a person wants this cannot be noted")?;
+        alive::mark_unregistered(&self.settings.state_dir)
+            .context("cannot record that the VM host is to stay unregistered")?;
         maas.vm_hosts().delete(id).await.context("MAAS did not unregister the VM host")?;
         let mut said = format!(
             "VM host {name} ({id}) is no longer in MAAS; its LXD, with pool, project and trusted certificate, is as it was"
         );
         if dead.is_some() && node.found().is_none() {
-            said += "; the Node could not tell an agent to leave, so none may be started here again, or it registers the host anew";
+            said +=
+                "; no Node asks an agent to leave, so do not start one here again: it would register the host again";
         }
         Ok(said)
     }
@@ -49,13 +51,13 @@ impl Agent {
     fn stopped(&self, node: &Lookup<NodeFacts>) -> anyhow::Result<Option<File>> {
         let name = &self.settings.node_name;
         let what_is_known = match node {
-            Lookup::Found(node) if !decide::told_to_leave(node) => bail!(
-                "the agent of this node is at work: tell it to stop with \"kubectl annotate node {name} {}=true\"",
+            Lookup::Found(node) if !decide::asked_to_leave(node) => bail!(
+                "the agent of this node is running: stop it with \"kubectl annotate node {name} {}=true\"",
                 names::LEAVE
             ),
             Lookup::Found(node) => match node.annotations.get(names::STATE).map(String::as_str) {
                 Some(state) if state == State::Left.as_str() => return Ok(None),
-                Some(state) => format!("its annotation {} says {state}, not Left", names::STATE),
+                Some(state) => format!("its annotation {} is {state}, not Left", names::STATE),
                 None => format!("there is no annotation {}", names::STATE),
             },
             Lookup::Absent => format!("there is no Node named {name:?}"),
@@ -65,18 +67,18 @@ impl Agent {
         // The lock is meaningful only in the directory that the agent uses.
         if !matches!(keys::load(&self.settings.state_dir), Lookup::Found(_)) {
             bail!(
-                "the agent of this node has not said that it stopped ({what_is_known}), and whether it runs cannot be seen: \
+                "the agent of this node has not reported that it stopped ({what_is_known}), and whether it runs cannot be determined: \
                  {folder} does not hold its key pair; wait for the agent, or run this with its STATE_DIR"
             );
         }
         match alive::alone(&self.settings.state_dir) {
             Ok(Some(lock)) => Ok(Some(lock)),
             Ok(None) => bail!(
-                "the agent of this node runs and has not said yet that it stopped ({what_is_known}): wait a minute, or stop it, \
+                "the agent of this node runs and has not reported yet that it stopped ({what_is_known}): wait a minute, or stop it, \
                  and run this again"
             ),
             Err(error) => bail!(
-                "the agent of this node has not said that it stopped ({what_is_known}), and whether it runs cannot be seen: \
+                "the agent of this node has not reported that it stopped ({what_is_known}), and whether it runs cannot be determined: \
                  {folder}: {error}"
             ),
         }
@@ -94,24 +96,22 @@ impl Agent {
         if observed.node.found().is_none() {
             observed.node = Lookup::Found(NodeFacts::default());
         }
-        let view = match self.look_at_maas(&key, &endpoint, &lxd, &observed).await {
+        let view = match self.observe_maas(&key, &endpoint, &lxd, &observed).await {
             MaasFacts::Here(view) => view,
             MaasFacts::NotAsked => bail!("LXD does not answer, so it is not known what is on it"),
             MaasFacts::Away(why) | MaasFacts::Denied(why) | MaasFacts::Unusable(why) => bail!("MAAS: {why}"),
             MaasFacts::NoVmHosts => bail!("this MAAS has no VM hosts any more (410 Gone)"),
-            MaasFacts::TooOld(version) => bail!("MAAS {version} took no registration of this agent"),
+            MaasFacts::TooOld(version) => bail!("MAAS {version} does not support the registration by this agent"),
         };
         match view.host {
             Lookup::Found(host) if host.maker == Maker::ThisAgent => Ok(Some(host)),
-            Lookup::Found(host) => bail!(
-                "somebody else registered this machine as VM host {} ({}): it is left to them",
-                host.name,
-                host.id
-            ),
+            Lookup::Found(host) => {
+                bail!("somebody else registered this machine as VM host {} ({}): it is left alone", host.name, host.id)
+            }
             Lookup::Absent => Ok(None),
-            Lookup::Unknown(why) => bail!(
-                "the VM hosts of MAAS cannot be read: {why} (NODE_NAME and NODE_IP tell it, where the Node cannot)"
-            ),
+            Lookup::Unknown(why) => {
+                bail!("the VM hosts of MAAS cannot be read: {why} (without a readable Node, set NODE_NAME and NODE_IP)")
+            }
         }
     }
 

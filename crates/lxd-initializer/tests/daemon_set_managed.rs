@@ -34,7 +34,7 @@ async fn a_certificate_from_the_manager_makes_a_node_a_host_and_leaving_stops_it
 
     let leave = format!("{}=true", names::LEAVE);
     scene.testbed.kubectl(["annotate", "node", "n1", &leave]).await.unwrap();
-    scene.until_logged("n1", "asks to leave").await;
+    scene.until_logged("n1", "asks the agent to leave").await;
     scene.player.stop().await;
     scene.testbed.stop().await;
 }

@@ -10,7 +10,7 @@ use lxd_initializer::{
     effect::EffectKind,
     names,
     observed::{
-        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, Maker, Memory, NodeFacts, Observed, PoolFacts,
+        BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, Maker, Memory, NodeFacts, Observed, PoolFacts, Probe,
         ServerFacts, TrustFacts, VmHost,
     },
     plan::{State, Step},
@@ -30,14 +30,14 @@ fn lookups<T: Clone + std::fmt::Debug + 'static>(
     .boxed()
 }
 
-fn doors() -> impl Strategy<Value = Door> {
+fn probes() -> impl Strategy<Value = Probe> {
     prop_oneof![
-        1 => Just(Door::NotTried),
-        1 => Just(Door::Closed),
-        1 => Just(Door::Stranger),
-        4 => Just(Door::Trusted),
-        1 => Just(Door::Untrusted),
-        1 => Just(Door::Unclear("why".into())),
+        1 => Just(Probe::NotTried),
+        1 => Just(Probe::Closed),
+        1 => Just(Probe::Stranger),
+        4 => Just(Probe::Trusted),
+        1 => Just(Probe::Untrusted),
+        1 => Just(Probe::Unclear("why".into())),
     ]
 }
 
@@ -66,13 +66,13 @@ fn servers() -> impl Strategy<Value = ServerFacts> {
         })),
         lookups(prop::collection::vec(Just(print("before")), 0..2)),
     );
-    (flags, things, listeners(), listeners(), doors()).prop_map(
+    (flags, things, listeners(), listeners(), probes()).prop_map(
         |(
             (trusted, clustered, password, vms),
             (pool, bridge, project, instances, trust, earlier),
             listener,
             note,
-            door,
+            probe,
         )| {
             ServerFacts {
                 trusted,
@@ -85,7 +85,7 @@ fn servers() -> impl Strategy<Value = ServerFacts> {
                 instances,
                 trust,
                 earlier,
-                door,
+                probe,
                 listener: listener.map(str::to_owned),
                 listener_note: note.map(str::to_owned),
                 ..server()

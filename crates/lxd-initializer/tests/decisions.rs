@@ -11,7 +11,7 @@ use lxd_initializer::{
     effect::{Effect, EffectKind},
     names,
     observed::{
-        BridgeFacts, Door, Failure, Lookup, LxdFacts, MaasFacts, Maker, NodeFacts, Observed, PoolFacts, TrustFacts,
+        BridgeFacts, Failure, Lookup, LxdFacts, MaasFacts, Maker, NodeFacts, Observed, PoolFacts, Probe, TrustFacts,
         VmHost,
     },
     plan::{State, Step},
@@ -68,7 +68,7 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
             }),
             State::Blocked,
             Step::Requirements,
-            "cannot make a pool on dir here, only on zfs",
+            "cannot create a pool on dir here, only on zfs",
         ),
         (
             with_server(|s| s.pool = Lookup::Found(PoolFacts { driver: "zfs".into(), status: "Created".into() })),
@@ -92,14 +92,14 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
             with_server(|s| s.pool = Lookup::Found(PoolFacts { driver: "dir".into(), status: "Pending".into() })),
             State::Waiting,
             Step::StoragePool,
-            "is being made",
+            "is being created",
         ),
         (with_server(|s| s.pool = unknown().into_any()), State::Waiting, Step::StoragePool, "cannot be read: timeout"),
         (
             with_server(|s| s.bridge = Lookup::Absent),
             State::Blocked,
             Step::Bridge,
-            "never moves the node's own network card",
+            "never moves the node's own network interface",
         ),
         (
             with_server(|s| s.bridge = Lookup::Found(BridgeFacts { kind: "physical".into(), ports: vec![] })),
@@ -131,7 +131,7 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
         (
             with_server(|s| {
                 s.listener = None;
-                s.door = Door::Stranger;
+                s.probe = Probe::Stranger;
             }),
             State::Blocked,
             Step::Listener,
@@ -151,24 +151,24 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
         ),
         (
             with_server(|s| {
-                s.door = Door::Closed;
+                s.probe = Probe::Closed;
                 s.listener_note = None;
             }),
             State::Waiting,
             Step::Reachable,
-            "nobody answers there",
+            "nothing answers there",
         ),
         (
             with_server(|s| {
-                s.door = Door::Stranger;
+                s.probe = Probe::Stranger;
                 s.listener_note = None;
             }),
             State::Blocked,
             Step::Reachable,
-            "another program than this LXD answers",
+            "a program other than this LXD answers",
         ),
         (
-            with_server(|s| s.door = Door::Untrusted),
+            with_server(|s| s.probe = Probe::Untrusted),
             State::Waiting,
             Step::Reachable,
             "does not trust the certificate yet",
@@ -177,7 +177,7 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
             Observed { node: unknown().into_any(), api_key: Lookup::Absent, endpoint: Lookup::Absent, ..right() },
             State::Waiting,
             Step::Node,
-            "not known whether this agent was told to leave",
+            "not known whether this agent was asked to leave",
         ),
         (Observed { node: Lookup::Absent, ..right() }, State::Blocked, Step::Node, "there is no Node named \"n1\""),
         (
@@ -192,7 +192,12 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
             Step::Credentials,
             "MAAS_ENDPOINT (or ConfigMap capmaas-system/capmaas-config, key maasEndpoint) is missing",
         ),
-        (Observed { api_key: unknown().into_any(), ..right() }, State::Waiting, Step::Credentials, "cannot be learnt"),
+        (
+            Observed { api_key: unknown().into_any(), ..right() },
+            State::Waiting,
+            Step::Credentials,
+            "cannot be determined",
+        ),
         (
             Observed { lxd: LxdFacts::NoSocket { tried: vec!["/a".into()] }, ..right() },
             State::Waiting,
@@ -222,7 +227,7 @@ fn what_somebody_else_made_or_a_person_must_do_is_a_sentence_and_no_write() {
             Observed { maas: MaasFacts::TooOld("3.0.1".into()), ..right() },
             State::Blocked,
             Step::Registered,
-            "MAAS 3.0.1 takes no key pair",
+            "MAAS 3.0.1 accepts no key pair",
         ),
         (
             Observed { maas: MaasFacts::Unusable("a MAAS API key is three parts".into()), ..right() },
@@ -270,7 +275,7 @@ fn each_missing_piece_is_made_by_its_own_effect() {
         (
             with_server(|s| {
                 s.listener = None;
-                s.door = Door::Closed;
+                s.probe = Probe::Closed;
             }),
             EffectKind::Listen,
         ),
@@ -290,7 +295,7 @@ fn each_missing_piece_is_made_by_its_own_effect() {
 
 /// LXD keeps an address of ours that it could not open, and two passes found nothing listening there.
 fn shut_twice() -> Observed {
-    let mut observed = with_server(|server| server.door = Door::Closed);
+    let mut observed = with_server(|server| server.probe = Probe::Closed);
     observed.memory.shut = 2;
     observed
 }
@@ -329,7 +334,7 @@ fn a_vm_host_that_somebody_else_registered_for_this_machine_is_accepted_or_told_
     let cases: [(ChangeHost, State, &str); 4] = [
         (|_| (), State::Ready, "this node is a VM host"),
         (|host| host.certificate_trusted = Lookup::Absent, State::Blocked, "does not trust"),
-        (|host| host.certificate_trusted = Lookup::Unknown("why".into()), State::Waiting, "cannot be learnt"),
+        (|host| host.certificate_trusted = Lookup::Unknown("why".into()), State::Waiting, "cannot be determined"),
         (|host| host.reached = false, State::Waiting, "refresh it in MAAS"),
     ];
     for (change, state, words) in cases {
@@ -414,7 +419,7 @@ fn what_failed_is_said_and_tried_again_only_after_a_while() {
     observed.memory.failures.insert(EffectKind::CreatePool, failure);
     let early = plan(&observed);
     assert_eq!((early.state, write(&early)), (State::Blocked, None));
-    assert!(early.message.contains("making the storage pool failed: mkfs is missing"), "{}", early.message);
+    assert!(early.message.contains("creating the storage pool failed: mkfs is missing"), "{}", early.message);
     let later = decide(&settings(), &observed, NOW + Duration::from_secs(15));
     assert_eq!(write(&later), Some(EffectKind::CreatePool));
 }
@@ -426,7 +431,7 @@ fn a_node_that_cannot_be_told_is_not_ready_yet() {
     observed.memory.failures.insert(EffectKind::Report, failure);
     let plan = plan(&observed);
     assert_eq!((plan.state, &plan.effect), (State::Waiting, &None));
-    assert!(plan.message.contains("reporting on the Node failed: forbidden"), "{}", plan.message);
+    assert!(plan.message.contains("writing the report to the Node failed: forbidden"), "{}", plan.message);
 }
 
 #[test]

@@ -17,7 +17,7 @@ async fn the_failure_is_told_in_the_words_of_lxd_and_nothing_is_left_or_destroye
     lxd.create_storage_pool(&theirs).await.unwrap();
 
     let settings = scene.settings(&["--storage-backend=lvm", "--storage-size=1"]);
-    settle_with(&mut agent(&settings, &scene.cluster), State::Blocked, "making the storage pool failed: ").await;
+    settle_with(&mut agent(&settings, &scene.cluster), State::Blocked, "creating the storage pool failed: ").await;
     let said = scene.cluster.annotation(names::MESSAGE).unwrap();
     assert!(said.contains("device-mapper"), "{said}");
     assert_eq!(scene.cluster.label(names::LABEL_INITIALIZED), None);

@@ -40,7 +40,7 @@ async fn a_maas_that_is_away_is_awaited_and_found_again() {
 #[tokio::test]
 async fn maas_3_0_which_takes_no_key_pair_is_told_in_one_sentence() {
     let scene = scene_on("3.0").await;
-    settle_with(&mut scene.agent(), State::Blocked, "MAAS 3.0.0 takes no key pair").await;
+    settle_with(&mut scene.agent(), State::Blocked, "MAAS 3.0.0 accepts no key pair").await;
     assert!(scene.maas.writes().is_empty());
     nothing_done(&scene).await;
 }

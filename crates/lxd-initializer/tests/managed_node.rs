@@ -275,7 +275,7 @@ async fn a_node_that_is_told_to_leave_says_so_and_writes_nothing_else() {
     scene.lxd.client().mutate(http::Method::DELETE, &format!("/1.0/certificates/{print}"), None::<&()>).await.unwrap();
     let writes = Writes::default();
     let mut agent = scene.agent().with_lxd_hook(writes.hook());
-    settle_with(&mut agent, State::Left, "asks to leave").await;
+    settle_with(&mut agent, State::Left, "asks the agent to leave").await;
     assert_eq!(writes.count(), 0);
     assert_eq!(scene.cluster.annotation(names::STATE).as_deref(), Some("Left"));
     assert_eq!(scene.cluster.annotation(names::INSTANCES).as_deref(), Some("[\"vm1\"]"));
@@ -289,7 +289,7 @@ async fn s01_a_node_that_cannot_be_read_may_have_been_told_to_leave() {
     *scene.cluster.node.lock().unwrap() = lxd_initializer::observed::Lookup::Unknown("connection refused".into());
     let writes = Writes::default();
     let mut agent = scene.agent().with_lxd_hook(writes.hook());
-    settle_with(&mut agent, State::Waiting, "it is not known whether this agent was told to leave").await;
+    settle_with(&mut agent, State::Waiting, "it is not known whether this agent was asked to leave").await;
     assert_eq!(writes.count(), 0);
 }
 
@@ -337,7 +337,7 @@ async fn a_btrfs_pool_is_made_for_real_with_the_size_asked_for() {
 async fn a_pool_that_lxd_cannot_make_is_told_with_its_words_and_leaves_no_record() {
     let scene = scene().await;
     let settings = scene.settings(&["--storage-backend=btrfs", "--storage-size=50MB"]);
-    settle_with(&mut agent(&settings, &scene.cluster), State::Blocked, "making the storage pool failed").await;
+    settle_with(&mut agent(&settings, &scene.cluster), State::Blocked, "creating the storage pool failed").await;
     let said = scene.cluster.annotation(names::MESSAGE).unwrap();
     assert!(said.contains("mkfs.btrfs"), "{said}");
     assert!(scene.lxd.client().storage_pool("default").await.unwrap().is_none());
@@ -354,7 +354,7 @@ async fn zfs_on_a_kernel_without_it_is_a_sentence_and_no_write_and_lxd_would_hav
     let writes = Writes::default();
     let settings = scene.settings(&["--storage-backend=zfs"]);
     let mut agent = agent(&settings, &scene.cluster).with_lxd_hook(writes.hook());
-    settle_with(&mut agent, State::Blocked, "LXD cannot make a pool on zfs here, only on").await;
+    settle_with(&mut agent, State::Blocked, "LXD cannot create a pool on zfs here, only on").await;
     assert_eq!(writes.count(), 0);
     // The LXD error that the message avoids.
     let pool = NewStoragePool { name: "default".into(), driver: "zfs".into(), ..Default::default() };

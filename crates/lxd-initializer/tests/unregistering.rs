@@ -15,7 +15,7 @@ async fn leaving() -> Scene {
     let scene = scene().await;
     until_right(&mut scene.agent()).await;
     scene.cluster.annotate(names::LEAVE, "true");
-    settle_with(&mut scene.agent(), State::Left, "asks to leave").await;
+    settle_with(&mut scene.agent(), State::Left, "asks the agent to leave").await;
     scene
 }
 
@@ -38,7 +38,7 @@ async fn s11_an_empty_host_is_unregistered_once_and_its_lxd_stays_as_it_is() {
     assert!(lxd.project("maas").await.unwrap().is_some());
 
     // The agent, which was asked to leave, does not register it again; repeating the request is harmless.
-    settle_with(&mut scene.agent(), State::Left, "asks to leave").await;
+    settle_with(&mut scene.agent(), State::Left, "asks the agent to leave").await;
     assert!(scene.maas.hosts().is_empty());
     assert!(scene.agent().unregister().await.unwrap().contains("there is nothing to unregister"));
 }
@@ -69,16 +69,16 @@ async fn s11_a_host_with_a_vm_is_never_unregistered_whoever_made_the_vm() {
 async fn s11_nothing_is_unregistered_while_the_agent_is_at_work_or_maas_does_not_reach_the_host() {
     let scene = scene().await;
     until_right(&mut scene.agent()).await;
-    refused(&scene, "the agent of this node is at work").await;
+    refused(&scene, "the agent of this node is running").await;
     scene.cluster.annotate(names::LEAVE, "true");
     // While the agent is alive, only its own report counts.
     let living = lxd_initializer::alive::hold(scene.state.path()).unwrap();
-    refused(&scene, "runs and has not said yet that it stopped (its annotation lxdhost.cluster.com/state says Ready")
+    refused(&scene, "runs and has not reported yet that it stopped (its annotation lxdhost.cluster.com/state is Ready")
         .await;
     drop(living);
-    settle_with(&mut scene.agent(), State::Left, "asks to leave").await;
+    settle_with(&mut scene.agent(), State::Left, "asks the agent to leave").await;
     scene.maas.arrange(json!([{"rack": {"connected": false}}]));
-    refused(&scene, "MAAS does not reach the VM host, so nothing was unregistered").await;
+    refused(&scene, "MAAS cannot reach the VM host, so nothing was unregistered").await;
     let managed = scene.agent_with(&[], GivenCredentials::default()).unregister().await.unwrap_err();
     assert!(managed.to_string().contains("the manager unregisters its hosts itself"), "{managed}");
     scene.maas.arrange(json!([{"rack": {"connected": true}}]));
@@ -96,7 +96,7 @@ async fn s11_nothing_is_unregistered_while_the_agent_is_at_work_or_maas_does_not
 async fn s11_a_host_whose_agent_is_dead_is_unregistered_without_its_word_and_only_while_it_is_empty() {
     let scene = scene().await;
     until_right(&mut scene.agent()).await;
-    refused(&scene, "the agent of this node is at work").await;
+    refused(&scene, "the agent of this node is running").await;
     scene.cluster.annotate(names::LEAVE, "true");
     scene.lxd.make_vm("maas", "by-hand").await;
     refused(&scene, "still has VMs (by-hand)").await;
@@ -106,7 +106,7 @@ async fn s11_a_host_whose_agent_is_dead_is_unregistered_without_its_word_and_onl
     let flag = format!("--state-dir={}", elsewhere.path().display());
     let given = GivenCredentials { api_key: Some(key().into()), endpoint: Some(scene.maas.endpoint.clone()) };
     let error = scene.agent_with(&[&flag], given).unregister().await.unwrap_err().to_string();
-    assert!(error.contains("whether it runs cannot be seen") && error.contains("STATE_DIR"), "{error}");
+    assert!(error.contains("whether it runs cannot be determined") && error.contains("STATE_DIR"), "{error}");
     scene.maas.only_host();
 
     assert_eq!(scene.cluster.annotation(names::STATE).as_deref(), Some("Ready"), "it never said that it left");
@@ -125,7 +125,7 @@ async fn a_host_that_was_unregistered_without_a_node_stays_so_until_the_node_say
     refused(&scene, "(the Node cannot be read: the API server is gone): wait a minute, or stop it").await;
     drop(living);
     let said = scene.agent().unregister().await.unwrap();
-    assert!(said.contains("none may be started here again"), "{said}");
+    assert!(said.contains("do not start one here again"), "{said}");
     settle_with(&mut scene.agent(), State::Left, "its host was unregistered").await;
     assert!(scene.maas.hosts().is_empty());
 

@@ -72,7 +72,7 @@ impl Follow {
         news
     }
 
-    fn tell(&self, news: News, why: &str) {
+    fn log(&self, news: News, why: &str) {
         let (cluster, server) = (&self.cluster, &self.server);
         match news {
             News::NotYet => tracing::info!(cluster, server, "the cluster's API server does not answer yet: {why}"),
@@ -125,7 +125,7 @@ where
                 Err(error) => Some(in_full(error)),
             };
             if let Some(news) = follow.saw(trouble.is_none()) {
-                follow.tell(news, trouble.as_deref().unwrap_or_default());
+                follow.log(news, trouble.as_deref().unwrap_or_default());
             }
             result
         }

@@ -24,26 +24,26 @@ pub struct Args {
     #[arg(long, default_value = ":9440", value_parser = parse_listen_address)]
     pub health_addr: SocketAddr,
 
-    /// Where /metrics is served, as `:PORT` or `ADDRESS:PORT`; 0 for nowhere. By HTTPS, for those whom Kubernetes knows and lets
-    /// GET /metrics.
+    /// Where /metrics is served, as `:PORT` or `ADDRESS:PORT`; 0 for nowhere. Over HTTPS, for clients that Kubernetes
+    /// authorizes to GET /metrics.
     #[arg(long, default_value = ":8443", value_parser = parse_optional_address)]
     pub diagnostics_address: OptionalAddress,
 
-    /// Serve /metrics by plain HTTP to everybody who reaches the address.
+    /// Serve /metrics over plain HTTP, without authorization.
     #[arg(long)]
     pub insecure_diagnostics: bool,
 
-    /// A folder with tls.crt and tls.key for /metrics; they are read again when they change. Absent: a certificate that the
-    /// manager makes for itself at every start.
+    /// A folder with tls.crt and tls.key for /metrics; they are read again when they change. Absent: a self-signed
+    /// certificate, created at every start.
     #[arg(long, conflicts_with = "insecure_diagnostics")]
     pub diagnostics_cert_dir: Option<PathBuf>,
 
-    /// Work only while holding the leader Lease, so that of several managers one writes.
+    /// Run only while holding the leader Lease, so that only one of several managers writes.
     #[arg(long)]
     pub leader_elect: bool,
 
-    /// Name of the leader Lease. The Go provider's has the same, so that only one of the two works. Give managers that shall
-    /// work side by side in one namespace (with --namespace or --watch-filter) different names.
+    /// Name of the leader Lease. The Go provider's Lease has the same name, so only one of the two is active. Give managers
+    /// that should run side by side in one namespace (with --namespace or --watch-filter) different names.
     #[arg(long, default_value = capmaas_core::lease::LEASE_NAME)]
     pub leader_election_id: String,
 
@@ -55,12 +55,13 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub identity_namespaces: Vec<String>,
 
-    /// The MAAS servers that may be asked, separated by commas: https://HOST:PORT, a host name, *.DOMAIN, an address, or a network
-    /// such as 10.1.0.0/16. Absent: any.
+    /// The MAAS servers that may be contacted, separated by commas: https://HOST:PORT, a host name, *.DOMAIN, an
+    /// address, or a network such as 10.1.0.0/16. Absent: any.
     #[arg(long, value_delimiter = ',')]
     pub allowed_maas_endpoints: Vec<AllowedEndpoint>,
 
-    /// Image of the lxd-initializer, which is put on the nodes of clusters that ask for LXD hosts. Absent: such clusters say so.
+    /// Image of the lxd-initializer, which runs on the nodes of clusters that ask for LXD hosts. Without it such
+    /// clusters report an error.
     #[arg(long, env = "LXD_INITIALIZER_IMAGE")]
     pub lxd_initializer_image: Option<String>,
 
@@ -72,20 +73,21 @@ pub struct Args {
     #[arg(long, default_value_t = 50)]
     pub machine_concurrency: u16,
 
-    /// How many requests may be under way to MAAS for each identity. One region worker answers no faster with more than four.
+    /// How many concurrent requests to MAAS each identity may have. One region worker answers no faster with more than
+    /// four.
     #[arg(long, default_value_t = 4)]
     pub maas_concurrency: usize,
 
-    /// How often MAAS's event log is asked what changed, for instance 4s; four times as often while a machine is being deployed,
+    /// How often MAAS's event log is polled, for instance 4s; four times as often while a machine is being deployed,
     /// released or commissioned.
     #[arg(long, default_value = "4s", value_parser = parse_duration)]
     pub maas_poll_interval: Duration,
 
-    /// Within this time every machine is looked at once, even if MAAS's event log says nothing about it; at most 12h.
+    /// Within this time every machine is reconciled once, even if MAAS's event log shows nothing about it; at most 12h.
     #[arg(long, default_value = "30m", value_parser = parse_sync_period)]
     pub sync_period: Duration,
 
-    /// How much is logged: error, warn, info, debug or trace. Changed while running by PUT /log-level.
+    /// How much is logged: error, warn, info, debug or trace. Can be changed at run time with PUT /log-level.
     #[arg(long, default_value = "info")]
     pub log_level: String,
 }
@@ -98,7 +100,7 @@ pub struct OptionalAddress(pub Option<SocketAddr>);
 fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     let hint = || {
         format!(
-            "{text:?} is no address to listen on: write :PORT or ADDRESS:PORT, for instance :9440 or 127.0.0.1:9440"
+            "{text:?} is not a valid listen address: write :PORT or ADDRESS:PORT, for instance :9440 or 127.0.0.1:9440"
         )
     };
     match text.strip_prefix(':') {
@@ -114,7 +116,8 @@ fn parse_optional_address(text: &str) -> Result<OptionalAddress, String> {
 
 /// Parses `500ms`, `4s`, `30m` or `2h`. Zero is refused: it would poll MAAS without a pause.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let hint = || format!("{text:?} is no time: write a number with ms, s, m or h, for instance 4s, 30m or 2h");
+    let hint =
+        || format!("{text:?} is not a valid duration: write a number with ms, s, m or h, for instance 4s, 30m or 2h");
     let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(hint)?;
     let (number, unit) = text.split_at(unit);
     let number: u32 = number.parse().map_err(|_| hint())?;
@@ -132,11 +135,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 fn parse_sync_period(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text)?;
     let longest = Duration::from_secs(12 * 3600);
-    if time > longest {
-        Err("a machine that nobody looks at for more than 12h may be gone: give at most 12h".to_owned())
-    } else {
-        Ok(time)
-    }
+    if time > longest { Err("sync period must be at most 12h".to_owned()) } else { Ok(time) }
 }
 
 #[cfg(test)]
@@ -153,7 +152,7 @@ mod tests {
     #[test]
     fn a_bad_address_is_told_what_to_write() {
         let message = parse_listen_address("9440").unwrap_err();
-        assert!(message.contains("\"9440\" is no address to listen on: write :PORT"), "{message}");
+        assert!(message.contains("\"9440\" is not a valid listen address: write :PORT"), "{message}");
     }
 
     #[test]
@@ -176,6 +175,6 @@ mod tests {
         assert!(args.allowed_maas_endpoints.is_empty());
         let listed = |list: &str| Args::try_parse_from(["capmaas-manager", "--allowed-maas-endpoints", list]);
         assert_eq!(listed("maas.lab,10.1.0.0/16").unwrap().allowed_maas_endpoints.len(), 2);
-        assert!(listed("maas lab").unwrap_err().to_string().contains("names no MAAS server"));
+        assert!(listed("maas lab").unwrap_err().to_string().contains("is not a valid MAAS server"));
     }
 }

@@ -36,7 +36,7 @@ impl Rotation {
     pub async fn run(self) {
         let mut seen = BTreeMap::new();
         loop {
-            self.look(&mut seen).await;
+            self.check(&mut seen).await;
             tokio::select! {
                 () = tokio::time::sleep(PACE) => {}
                 () = self.identities.until_changed() => {}
@@ -44,7 +44,7 @@ impl Rotation {
         }
     }
 
-    async fn look(&self, seen: &mut BTreeMap<Key, Mark>) {
+    async fn check(&self, seen: &mut BTreeMap<Key, Mark>) {
         let clusters = self.clusters.state();
         seen.retain(|key, _| clusters.iter().any(|cluster| Key::of(cluster.as_ref()) == *key));
         for cluster in clusters {

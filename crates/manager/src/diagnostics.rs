@@ -50,7 +50,7 @@ impl Protection {
         if args.insecure_diagnostics {
             return Ok(Self::None);
         }
-        let client = Client::try_from(config.clone()).context("cannot make a client of the API server")?;
+        let client = Client::try_from(config.clone()).context("cannot create a client for the API server")?;
         let certificate = match &args.diagnostics_cert_dir {
             Some(folder) => Certificate::from_folder(folder.clone())?,
             None => Certificate::self_signed(&args.pod_namespace)?,
@@ -69,7 +69,7 @@ impl Certificate {
     /// Generated for this process only: it protects against eavesdropping, but proves no identity.
     fn self_signed(namespace: &str) -> anyhow::Result<Self> {
         let names = vec![format!("capmaas-controller-manager-metrics.{namespace}.svc"), "localhost".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;
+        let made = rcgen::generate_simple_self_signed(names).context("cannot create a certificate")?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         Ok(Self { folder: None, config: server_config(vec![made.cert.der().clone()], key.into())? })
     }
@@ -85,7 +85,7 @@ impl Certificate {
         if let Some(folder) = &self.folder {
             match read(folder) {
                 Ok(config) => self.config = config,
-                Err(error) => tracing::warn!("the certificate of /metrics stays as it is: {error:#}"),
+                Err(error) => tracing::warn!("keeping the current certificate of /metrics: {error:#}"),
             }
         }
         self.config.clone()
@@ -94,7 +94,7 @@ impl Certificate {
 
 fn read(folder: &Path) -> anyhow::Result<Arc<ServerConfig>> {
     let (certificate, key) = (folder.join("tls.crt"), folder.join("tls.key"));
-    let hint = |path: &Path| format!("{} holds no PEM that can be used (--diagnostics-cert-dir)", path.display());
+    let hint = |path: &Path| format!("{} contains no usable PEM (--diagnostics-cert-dir)", path.display());
     let chain = CertificateDer::pem_file_iter(&certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .with_context(|| hint(&certificate))?;
@@ -107,7 +107,7 @@ fn server_config(
     key: PrivateKeyDer<'static>,
 ) -> anyhow::Result<Arc<ServerConfig>> {
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
-    config.map(Arc::new).context("the certificate and the key of /metrics do not fit together")
+    config.map(Arc::new).context("the certificate and the key of /metrics do not match")
 }
 
 /// Serves the routes until the process ends.
@@ -118,7 +118,7 @@ pub async fn serve(address: SocketAddr, routes: Router, protection: Protection) 
     let served = match protection {
         Protection::None => axum::serve(listener, routes).await,
         Protection::Full { client, certificate } => {
-            let reviewer = Reviewer { client, places: Arc::new(Semaphore::new(REVIEWS_AT_ONCE)) };
+            let reviewer = Reviewer { client, slots: Arc::new(Semaphore::new(REVIEWS_AT_ONCE)) };
             let routes = routes.layer(from_fn_with_state(reviewer, review));
             axum::serve(TlsListener::start(listener, certificate)?, routes).await
         }
@@ -176,7 +176,7 @@ impl axum::serve::Listener for TlsListener {
 #[derive(Clone)]
 struct Reviewer {
     client: Client,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
 impl Reviewer {
@@ -213,7 +213,7 @@ async fn review(State(reviewer): State<Reviewer>, request: Request, next: Next) 
     };
     let (verb, path) = (request.method().as_str().to_lowercase(), request.uri().path().to_owned());
     let verdict = async {
-        let _place = reviewer.places.acquire().await;
+        let _slot = reviewer.slots.acquire().await;
         let Some(user) = reviewer.user(&token).await? else { return Ok(StatusCode::UNAUTHORIZED) };
         Ok(if reviewer.may(user, &verb, &path).await? { StatusCode::OK } else { StatusCode::FORBIDDEN })
     };
@@ -224,11 +224,11 @@ async fn review(State(reviewer): State<Reviewer>, request: Request, next: Next) 
             format!("this account may not {verb} {path}: bind the ClusterRole capmaas-metrics-reader to it"),
         )
             .into_response(),
-        Ok(refused) => (refused, "Kubernetes does not know this token").into_response(),
+        Ok(refused) => (refused, "Kubernetes does not accept this token").into_response(),
         Err(error) => {
             let error: kube::Error = error;
-            tracing::warn!("cannot tell whether somebody may read the metrics: {error}");
-            (StatusCode::INTERNAL_SERVER_ERROR, "the API server was asked about this token and did not answer")
+            tracing::warn!("cannot check a request for the metrics: {error}");
+            (StatusCode::INTERNAL_SERVER_ERROR, "the API server did not answer the review of this token")
                 .into_response()
         }
     }
@@ -260,7 +260,7 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         let refused = format!("{:#}", Certificate::from_folder(folder.path().to_owned()).err().unwrap());
-        assert!(refused.contains("tls.crt holds no PEM that can be used (--diagnostics-cert-dir)"), "{refused}");
+        assert!(refused.contains("tls.crt contains no usable PEM (--diagnostics-cert-dir)"), "{refused}");
 
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(folder.path().join("tls.crt"), made.cert.pem()).unwrap();

@@ -18,7 +18,7 @@ const OUR_RESOURCES: [&str; 2] = ["maasclusters", "maasmachines"];
 pub async fn wait_for_kinds(client: &Client, readiness: &Readiness) -> &'static str {
     let mut said = String::new();
     loop {
-        let sentence = match look(client).await {
+        let sentence = match served_version(client).await {
             Ok(version) => {
                 readiness.has("kinds");
                 return version;
@@ -49,12 +49,12 @@ pub async fn wait_for_another_version(client: &Client, version: &str, liveness: 
 }
 
 /// One discovery: the version of Cluster API's kinds, or a message about what is missing.
-async fn look(client: &Client) -> Result<&'static str, String> {
+async fn served_version(client: &Client) -> Result<&'static str, String> {
     let groups =
         client.list_api_groups().await.map_err(|error| format!("waiting for the API server to answer: {error}"))?;
     let version = core_version(&groups).ok_or_else(|| {
         format!(
-            "waiting for Cluster API: the API server serves no version of {} that is known here; install Cluster API with clusterctl init",
+            "waiting for Cluster API: the API server serves no supported version of {}; install Cluster API with clusterctl init",
             capi::GROUP
         )
     })?;

@@ -192,7 +192,7 @@ impl Feeds {
                 endpoint = name.endpoint,
                 user = name.user,
                 machines = machines.len(),
-                "looking at every machine of this identity: the event log begins anew"
+                "reconciling all machines of this identity: event log was reset"
             );
             for group in machines.chunks(GROUP) {
                 self.wake_all(group);

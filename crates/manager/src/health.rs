@@ -54,10 +54,10 @@ pub struct Liveness {
 #[derive(Default)]
 struct Lives {
     answered: Option<Instant>,
-    watches: BTreeMap<&'static str, Provisioning>,
+    watches: BTreeMap<&'static str, WatchHealth>,
 }
 
-struct Provisioning {
+struct WatchHealth {
     made: Instant,
     trouble: Option<String>,
 }
@@ -65,7 +65,7 @@ struct Provisioning {
 impl Liveness {
     /// Registers a watch. It replaces an earlier one of the same name.
     pub fn watch(&self, name: &'static str) -> Progress {
-        self.lock().watches.insert(name, Provisioning { made: Instant::now(), trouble: None });
+        self.lock().watches.insert(name, WatchHealth { made: Instant::now(), trouble: None });
         Progress { name, liveness: self.clone() }
     }
 
@@ -79,9 +79,9 @@ impl Liveness {
         let lives = self.lock();
         let Some(answered) = lives.answered else { return Vec::new() };
         let stalled =
-            |life: &Provisioning| answered.checked_duration_since(life.made).is_some_and(|silent| silent > STALLED);
-        let sentence = |(name, life): (&&str, &Provisioning)| {
-            let trouble = life.trouble.as_deref().unwrap_or("nothing was heard of it");
+            |life: &WatchHealth| answered.checked_duration_since(life.made).is_some_and(|silent| silent > STALLED);
+        let sentence = |(name, life): (&&str, &WatchHealth)| {
+            let trouble = life.trouble.as_deref().unwrap_or("no event was received");
             format!("the watch of {name} makes no progress although the API server answers: {trouble}")
         };
         lives.watches.iter().filter(|(_, life)| stalled(life)).map(sentence).collect()
@@ -101,7 +101,7 @@ pub struct Progress {
 impl Progress {
     pub fn made(&self) {
         if let Some(life) = self.liveness.lock().watches.get_mut(self.name) {
-            *life = Provisioning { made: Instant::now(), trouble: None };
+            *life = WatchHealth { made: Instant::now(), trouble: None };
         }
     }
 
@@ -139,14 +139,14 @@ fn router(health: Health) -> Router {
 }
 
 async fn live(State(health): State<Health>) -> (StatusCode, String) {
-    told(&health.liveness.stalled())
+    response(&health.liveness.stalled())
 }
 
 async fn ready(State(health): State<Health>) -> (StatusCode, String) {
-    told(&health.readiness.sentences())
+    response(&health.readiness.sentences())
 }
 
-fn told(sentences: &[String]) -> (StatusCode, String) {
+fn response(sentences: &[String]) -> (StatusCode, String) {
     if sentences.is_empty() {
         (StatusCode::OK, "ok".to_owned())
     } else {
@@ -167,7 +167,7 @@ async fn set_log_level(
 ) -> (StatusCode, String) {
     if !peer.ip().to_canonical().is_loopback() {
         let hint =
-            "the log level is changed from within the Pod only: kubectl port-forward, then curl -X PUT localhost";
+            "the log level can only be changed from within the Pod: kubectl port-forward, then curl -X PUT localhost";
         return (StatusCode::FORBIDDEN, hint.to_owned());
     }
     match health.log_level.set(body.trim()) {

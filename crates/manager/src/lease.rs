@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use capmaas_core::lease::{Journal, Step, Timing, evaluate, may_write, released};
+use capmaas_core::lease::{LeaseRecord, Step, Timing, evaluate, may_write, released};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -28,7 +28,7 @@ struct Held {
 
 /// This manager must no longer write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the leader lease was not renewed in time, so another manager may be at work: nothing is written")]
+#[error("the leader lease was not renewed in time, so another manager may be active: nothing is written")]
 pub struct NotLeader;
 
 impl Fence {
@@ -140,7 +140,7 @@ impl Election {
         let done =
             tokio::time::timeout(self.retry(), self.api.replace(&self.name, &PostParams::default(), &body)).await;
         if !matches!(done, Ok(Ok(_))) {
-            tracing::warn!("the leader lease could not be given up; the next manager waits until it has run out");
+            tracing::warn!("the leader lease could not be released; the next manager waits until it expires");
         }
     }
 
@@ -154,14 +154,14 @@ impl Election {
         // Bounded, so that a hanging connection leaves time for another attempt before the deadline.
         let limit = (self.timing.renew_deadline / 2).unsigned_abs();
         let outcome =
-            tokio::time::timeout(limit, self.look_and_write()).await.map_err(|_| "no answer in time".to_owned())?;
+            tokio::time::timeout(limit, self.read_and_write()).await.map_err(|_| "no answer in time".to_owned())?;
         if let Ok(None) = &outcome {
             self.fence.renewed(began);
         }
         outcome.map_err(|error| error.to_string())
     }
 
-    async fn look_and_write(&mut self) -> Result<Option<String>, kube::Error> {
+    async fn read_and_write(&mut self) -> Result<Option<String>, kube::Error> {
         let found = self.api.get_opt(&self.name).await?;
         let unchanged = match (&found, &self.seen) {
             (Some(now), Some((before, since))) if now.metadata.resource_version == before.metadata.resource_version => {
@@ -195,9 +195,9 @@ impl Election {
     }
 }
 
-fn record_of(lease: &Lease) -> Journal {
+fn record_of(lease: &Lease) -> LeaseRecord {
     let spec = lease.spec.clone().unwrap_or_default();
-    Journal {
+    LeaseRecord {
         holder: spec.holder_identity,
         duration_seconds: spec.lease_duration_seconds,
         acquired: spec.acquire_time.map(|time| time.0),
@@ -206,7 +206,7 @@ fn record_of(lease: &Lease) -> Journal {
     }
 }
 
-fn with(lease: &Lease, record: &Journal) -> Lease {
+fn with(lease: &Lease, record: &LeaseRecord) -> Lease {
     let spec = LeaseSpec {
         holder_identity: record.holder.clone(),
         lease_duration_seconds: record.duration_seconds,

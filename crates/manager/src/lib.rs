@@ -91,11 +91,11 @@ async fn lead(
 ) -> anyhow::Result<()> {
     if !args.leader_elect {
         metrics.leads(true);
-        let client = fenced::client(config, Fence::open()).context("cannot make a client of the API server")?;
+        let client = fenced::client(config, Fence::open()).context("cannot create a client for the API server")?;
         work(args, client, health, metrics, Fence::open(), stop).await;
         return Ok(());
     }
-    let client = Client::try_from(config.clone()).context("cannot make a client of the API server")?;
+    let client = Client::try_from(config.clone()).context("cannot create a client for the API server")?;
     let timing = capmaas_core::lease::Timing::default();
     let mut election = Election::new(client, &args.pod_namespace, &args.leader_election_id, timing);
     // A standby manager is ready, and logs which manager leads.
@@ -105,9 +105,9 @@ async fn lead(
         () = stopped(stop.clone()) => return Ok(()),
     }
     let fence = election.fence();
-    let client = fenced::client(config, fence.clone()).context("cannot make a client of the API server")?;
+    let client = fenced::client(config, fence.clone()).context("cannot create a client for the API server")?;
     tokio::select! {
-        lost = election.keep() => Err(lost).context("stopping at once"),
+        lost = election.keep() => Err(lost).context("stopping immediately"),
         () = work(args, client, health, metrics, fence, stop) => {
             metrics.leads(false);
             election.give_up().await;
@@ -219,7 +219,7 @@ async fn work(
             tokio::select! {
                 () = stopped(stop.clone()) => {}
                 now = discovery::wait_for_another_version(&client, version, &health.liveness) => {
-                    tracing::info!(before = version, now, "Cluster API's kinds are served in another version: starting anew");
+                    tracing::info!(before = version, now, "Cluster API's kinds are served in another version: restarting controllers");
                 }
             }
             end.send_replace(true);
@@ -255,7 +255,7 @@ fn stop_signal() -> anyhow::Result<channel::Receiver<bool>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("told to stop: finishing what is under way");
+        tracing::info!("stopping: waiting for running passes");
         sender.send_replace(true);
         // Kept alive, so that a receiver created later still sees the value.
         std::future::pending::<()>().await;

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use capmaas_core::Lookup;
 use capmaas_core::intent::{FixedAddress, Mode};
-use capmaas_core::links::{Change, DesiredLinks, Holder, Interface, Link, Sight, Subnet};
+use capmaas_core::links::{Change, DesiredLinks, Holder, Interface, Link, Observed, Subnet};
 use maas_client::{Client, IpAddressFilter, LinkMode, Machine};
 
 /// The facts that the decision needs; read only if the spec asks for something. At most two reads.
-pub async fn sight(client: &Client, machine: &Machine, desired: &DesiredLinks<'_>) -> Lookup<Sight> {
+pub async fn sight(client: &Client, machine: &Machine, desired: &DesiredLinks<'_>) -> Lookup<Observed> {
     let subnets = match client.subnets().list().await {
         Ok(subnets) => subnets,
         Err(error) => return Lookup::Unknown(error.to_string()),
@@ -18,7 +18,7 @@ pub async fn sight(client: &Client, machine: &Machine, desired: &DesiredLinks<'_
         Some(FixedAddress::Awaited) | None => Lookup::Absent,
     };
     let boot = machine.boot_interface.as_ref().map(|interface| interface.id);
-    Lookup::Found(Sight {
+    Lookup::Found(Observed {
         interfaces: machine.interface_set.iter().map(|it| interface(it, boot == Some(it.id))).collect(),
         subnets: subnets.iter().filter_map(subnet).collect(),
         holder,

@@ -38,7 +38,7 @@ impl LogLevel {
         let filter = filter(level)?;
         // Gone only together with the process, or in a test that never installed it.
         if self.handle.reload(filter).is_err() {
-            tracing::debug!("no log follows the level");
+            tracing::debug!("no subscriber follows the log level");
         }
         level.clone_into(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner));
         tracing::info!(level, "the log level was changed");
@@ -48,7 +48,7 @@ impl LogLevel {
 
 fn filter(level: &str) -> Result<EnvFilter, String> {
     if !LEVELS.contains(&level) {
-        return Err(format!("{level:?} is no log level: write error, warn, info, debug or trace"));
+        return Err(format!("{level:?} is not a valid log level: write error, warn, info, debug or trace"));
     }
     // The level `error` applies to other crates as well.
     let others = if level == "error" { "error" } else { "warn" };

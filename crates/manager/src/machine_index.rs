@@ -58,7 +58,7 @@ struct Facts {
     maas: Option<String>,
     /// Its journal was written for another object (S25).
     is_copy: bool,
-    stands_for: BTreeSet<String>,
+    claimed: BTreeSet<String>,
     named: BTreeSet<String>,
     key: Option<String>,
     cluster: Key,
@@ -87,7 +87,7 @@ impl Facts {
                 .map(|(endpoint, _)| endpoint.to_owned()),
             is_copy: journal.as_ref().is_some_and(|journal| journal.is_anothers(&machine.metadata)),
             named: named.collect(),
-            stands_for: by_provider_id.into_iter().chain(recorded).filter(|id| given_back != Some(id)).collect(),
+            claimed: by_provider_id.into_iter().chain(recorded).filter(|id| given_back != Some(id)).collect(),
             vm: Seen::of(machine, journal.as_ref()),
             key: journal.map(|journal| journal.key),
             cluster: cluster_of(machine),
@@ -105,9 +105,9 @@ impl Facts {
 }
 
 /// Whether an object itself claims a machine of a MAAS.
-pub fn stands_for(object: &MaasMachine, maas: Option<&str>, system_id: &str) -> bool {
+pub fn holds(object: &MaasMachine, maas: Option<&str>, system_id: &str) -> bool {
     let facts = Facts::of(object);
-    facts.stands_for.contains(system_id) && facts.may_be_in(maas) && !facts.is_copy
+    facts.claimed.contains(system_id) && facts.may_be_in(maas) && !facts.is_copy
 }
 
 /// The Cluster in a machine's label; an empty name if there is no label.
@@ -119,21 +119,21 @@ impl MachineIndex {
     /// The index of these objects.
     pub fn of<'a>(machines: impl IntoIterator<Item = &'a MaasMachine>) -> Self {
         let machine_index = Self::default();
-        machine_index.be(machines);
+        machine_index.replace(machines);
         machine_index
     }
 
     /// Applies a change.
-    pub fn take(&self, change: &Change<'_, MaasMachine>) {
+    pub fn apply(&self, change: &Change<'_, MaasMachine>) {
         match change {
             Change::Applied(machine) => self.write().note(machine),
             Change::Deleted(machine) => self.write().strike(&Key::of(*machine)),
-            Change::Replaced(machines) => self.be(machines.iter()),
+            Change::Replaced(machines) => self.replace(machines.iter()),
         }
     }
 
     /// Replaces the content with exactly these objects.
-    pub fn be<'a>(&self, machines: impl IntoIterator<Item = &'a MaasMachine>) {
+    pub fn replace<'a>(&self, machines: impl IntoIterator<Item = &'a MaasMachine>) {
         let mut inner = self.write();
         let mut there = BTreeSet::new();
         for machine in machines {
@@ -237,7 +237,7 @@ impl Inner {
         self.strike(&key);
         let facts = Facts::of(machine);
         facts.uid.iter().for_each(|uid| drop(self.uids.insert(uid.clone(), key.clone())));
-        facts.stands_for.iter().for_each(|id| self.holders.add(id, &key));
+        facts.claimed.iter().for_each(|id| self.holders.add(id, &key));
         facts.named.iter().for_each(|id| self.named.add(id, &key));
         facts.key.iter().for_each(|recorded| self.keys.add(recorded, &key));
         if facts.go_form {
@@ -249,7 +249,7 @@ impl Inner {
     fn strike(&mut self, key: &Key) {
         let Some(facts) = self.objects.remove(key) else { return };
         facts.uid.iter().for_each(|uid| drop(self.uids.remove(uid)));
-        facts.stands_for.iter().for_each(|id| self.holders.remove(id, key));
+        facts.claimed.iter().for_each(|id| self.holders.remove(id, key));
         facts.named.iter().for_each(|id| self.named.remove(id, key));
         facts.key.iter().for_each(|recorded| self.keys.remove(recorded, key));
         self.go_form.remove(&facts.cluster, key);
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn s06_a_machine_is_held_by_its_object_until_that_has_given_it_back() {
         let machine_index = MachineIndex::default();
-        let say = |version, journal| machine_index.take(&Change::Applied(&machine("a", version, journal, None)));
+        let say = |version, journal| machine_index.apply(&Change::Applied(&machine("a", version, journal, None)));
         say(1, json!({"key": "k"}));
         let held_for = |uid| machine_index.others_holding(Asker { uid: Some(uid), maas: Some("maas") }, "abc");
         assert_eq!(held_for("uid-b"), []);
@@ -326,7 +326,7 @@ mod tests {
         say(3, json!({"key": "k", "machine": "abc", "released": "abc"}));
         assert_eq!(held_for("uid-b"), []);
         assert_eq!(machine_index.named("maas", "abc").len(), 1, "what happens to it is still of interest");
-        machine_index.take(&Change::Deleted(&machine("a", 3, Value::Null, None)));
+        machine_index.apply(&Change::Deleted(&machine("a", 3, Value::Null, None)));
         assert!(machine_index.named("maas", "abc").is_empty());
     }
 
@@ -340,7 +340,7 @@ mod tests {
         let of_another = |name: &str| machine_index.is_key_of_another(&Key::new("team", name), "k");
         assert!(of_another("a") && of_another("b"));
         assert!(machine_index.is_go_form_used_beside(&two) && !machine_index.is_go_form_used_beside(&one));
-        machine_index.take(&Change::Replaced(&[two]));
+        machine_index.apply(&Change::Replaced(&[two]));
         assert!(!machine_index.is_key_of_another(&Key::new("team", "b"), "k"));
         assert_eq!(
             machine_index.others_holding(Asker { uid: Some("uid-b"), maas: None }, "abc"),
@@ -382,9 +382,9 @@ mod tests {
         let machine_index = MachineIndex::of([&staging, &unknown]);
         let held_in = |maas| machine_index.others_holding(Asker { uid: None, maas }, "abc").len();
         assert_eq!((held_in(Some("http://staging")), held_in(Some("http://production")), held_in(None)), (2, 1, 2));
-        assert!(stands_for(&staging, Some("http://staging"), "abc"));
-        assert!(!stands_for(&staging, Some("http://production"), "abc"));
-        assert!(stands_for(&unknown, Some("http://production"), "abc"), "it may mean any");
+        assert!(holds(&staging, Some("http://staging"), "abc"));
+        assert!(!holds(&staging, Some("http://production"), "abc"));
+        assert!(holds(&unknown, Some("http://production"), "abc"), "it may mean any");
         let woken = machine_index.named("http://production", "abc");
         assert_eq!(woken, BTreeSet::from([Key::new("team", "b")]));
     }
@@ -404,12 +404,12 @@ mod tests {
             match roll(8) {
                 0 => {
                     if let Some(gone) = there.remove(&name) {
-                        machine_index.take(&Change::Deleted(&gone));
+                        machine_index.apply(&Change::Deleted(&gone));
                     }
                 }
                 1 => {
                     there.retain(|_, _| roll(3) > 0);
-                    machine_index.take(&Change::Replaced(&there.values().cloned().collect::<Vec<_>>()));
+                    machine_index.apply(&Change::Replaced(&there.values().cloned().collect::<Vec<_>>()));
                 }
                 _ => {
                     let id = format!("id{}", roll(4));
@@ -422,7 +422,7 @@ mod tests {
                     }
                     let provider_id = format!("maas:{}z/id{}", if roll(2) == 0 { "//" } else { "///" }, roll(4));
                     let object = machine(&name, version, journal, (roll(2) == 0).then_some(provider_id.as_str()));
-                    machine_index.take(&Change::Applied(&object));
+                    machine_index.apply(&Change::Applied(&object));
                     there.insert(name, object);
                 }
             }
@@ -439,7 +439,7 @@ mod tests {
             }
         }
         let left = machine_index.read().holders.0.len();
-        machine_index.take(&Change::Replaced(&[]));
+        machine_index.apply(&Change::Replaced(&[]));
         let inner = machine_index.read();
         let indices = [inner.holders.0.len(), inner.named.0.len(), inner.keys.0.len(), inner.go_form.0.len()];
         let empty = [indices.iter().sum(), inner.uids.len()];

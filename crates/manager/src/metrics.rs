@@ -103,13 +103,13 @@ impl Metrics {
         let requests = Family::<RequestLabels, Counter>::default();
         registry.register(
             "maas_requests",
-            "Requests to MAAS, every try of them, by operation and result",
+            "Requests to MAAS, including retries, by operation and result",
             requests.clone(),
         );
         let request_seconds = Seconds::new_with_constructor(seconds as fn() -> Histogram);
         registry.register("maas_request_seconds", "How long MAAS took to answer", request_seconds.clone());
         let queue_seconds = Seconds::new_with_constructor(seconds as fn() -> Histogram);
-        registry.register("maas_queue_seconds", "How long a request waited for its turn", queue_seconds.clone());
+        registry.register("maas_queue_seconds", "How long a request waited for a request slot", queue_seconds.clone());
         let machines = Family::<StateLabels, Gauge>::default();
         registry.register("machines", "MaasMachines by the state that MAAS reports", machines.clone());
         let phase_seconds = Seconds::new_with_constructor(long_seconds as fn() -> Histogram);
@@ -125,27 +125,23 @@ impl Metrics {
             held_back.clone(),
         );
         let woken = Counter::<u64, AtomicU64>::default();
-        registry.register("feed_woken", "Machines that MAAS's event log asked to look at", woken.clone());
+        registry.register("feed_woken", "Machines woken by MAAS's event log", woken.clone());
         let resets = Counter::<u64, AtomicU64>::default();
-        registry.register("feed_resets", "Times that the event log had to be taken for another one", resets.clone());
+        registry.register("feed_resets", "Resets of the event log", resets.clone());
         let abandoned = Counter::<u64, AtomicU64>::default();
-        registry.register(
-            "machines_abandoned",
-            "Machines that a person told us to let go unreleased",
-            abandoned.clone(),
-        );
+        registry.register("machines_abandoned", "Machines abandoned without release", abandoned.clone());
         let leader = Gauge::<i64, AtomicI64>::default();
         registry.register("leader", "1 while this manager may write", leader.clone());
         let evacuating = Family::<StateLabels, Gauge>::default();
         registry.register(
             "evacuation_vms",
-            "VMs on LXD hosts that leave or are in maintenance, by what they wait for",
+            "VMs on LXD hosts that are being deleted or in maintenance, by what they wait for",
             evacuating.clone(),
         );
         let evacuated = Counter::<u64, AtomicU64>::default();
         registry.register(
             "evacuation_machines_deleted",
-            "Machines that were deleted because their LXD host leaves",
+            "Machines that were deleted to evacuate their LXD host",
             evacuated.clone(),
         );
         let count_machines = Mutex::default();

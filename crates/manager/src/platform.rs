@@ -67,11 +67,11 @@ impl Watches {
             ),
         };
         let machine_index = MachineIndex::default();
-        let counted = machine_index.clone();
-        let count = Box::new(move |change: Change<'_, MaasMachine>| counted.take(&change));
+        let indexed = machine_index.clone();
+        let index = Box::new(move |change: Change<'_, MaasMachine>| indexed.apply(&change));
         Self {
             maas_clusters: Watch::start("MaasCluster", maas_clusters, (), ours.clone(), liveness),
-            maas_machines: Watch::start_with("MaasMachine", maas_machines, (), ours, liveness, count),
+            maas_machines: Watch::start_with("MaasMachine", maas_machines, (), ours, liveness, index),
             machine_index,
             clusters: Watch::start("Cluster", clusters, cluster, Selection::default(), liveness),
             machines: Watch::start("Machine", machines, machine, Selection::default(), liveness),
@@ -186,7 +186,9 @@ pub async fn sweep_kept_credentials(client: Client, scope: Scope, keeper: Arc<dy
             // Read live and regardless of the watch filter: another manager may have created them.
             if ours && fence.check().is_ok() && is_unused(&client, &kept).await {
                 match keeper.forget(&kept.maas_cluster).await {
-                    Ok(()) => tracing::info!(cluster = %kept.maas_cluster, "dropped the kept MAAS credentials"),
+                    Ok(()) => {
+                        tracing::info!(cluster = %kept.maas_cluster, "deleted the stored copy of the MAAS credentials")
+                    }
                     Err(problem) => tracing::warn!("{problem}"),
                 }
             }

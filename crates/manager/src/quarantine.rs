@@ -71,15 +71,15 @@ pub async fn sweep(client: &Client, clock: &Clock, fence: &Fence) -> Swept {
             return Swept::Unfinished;
         }
         match client.tags().delete(&name).await {
-            Ok(()) => tracing::info!(tag = name, "deleted a quarantine tag whose day is over"),
+            Ok(()) => tracing::info!(tag = name, "deleted an expired quarantine tag"),
             // Somebody else was first.
             Err(error) if error.is_not_found() => {}
             Err(error) if error.kind() == ErrorKind::Denied => {
-                tracing::debug!(%error, tag = name, "this user may not delete a quarantine tag whose day is over");
+                tracing::debug!(%error, tag = name, "this user may not delete an expired quarantine tag");
                 return Swept::NotAllowed;
             }
             Err(error) => {
-                tracing::debug!(%error, tag = name, "a quarantine tag whose day is over cannot be deleted");
+                tracing::debug!(%error, tag = name, "an expired quarantine tag cannot be deleted");
                 return Swept::Unfinished;
             }
         }

@@ -75,7 +75,7 @@ pub enum Change<'a, K> {
 }
 
 /// Receives every change before the store shows it, so that its own state is never behind the store.
-pub type Forerunner<K> = Box<dyn FnMut(Change<'_, K>) + Send>;
+pub type OnChange<K> = Box<dyn FnMut(Change<'_, K>) + Send>;
 
 type Listeners<K> = Arc<Mutex<Vec<mpsc::UnboundedSender<Arc<K>>>>>;
 
@@ -125,14 +125,14 @@ where
         kind: K::DynamicType,
         selection: Selection,
         liveness: &Liveness,
-        forerunner: Forerunner<K>,
+        on_change: OnChange<K>,
     ) -> Self {
         let writer = Writer::<K>::new(kind.clone());
         let store = writer.as_reader();
         let listeners = Listeners::<K>::default();
         let (done, synced) = watch::channel(false);
         let root =
-            Root { api, kind, selection, writer, forerunner, store: store.clone(), listeners: listeners.clone(), done };
+            Root { api, kind, selection, writer, on_change, store: store.clone(), listeners: listeners.clone(), done };
         let task = tokio::spawn(root.run(name, liveness.watch(name)));
         Self { store, listeners, synced, task: Arc::new(AbortOnDropHandle::new(task)) }
     }
@@ -171,7 +171,7 @@ where
     kind: K::DynamicType,
     selection: Selection,
     writer: Writer<K>,
-    forerunner: Forerunner<K>,
+    on_change: OnChange<K>,
     store: Store<K>,
     listeners: Listeners<K>,
     done: watch::Sender<bool>,
@@ -239,7 +239,7 @@ where
                             watch = name,
                             seen,
                             now,
-                            "the API server's data is older than what was seen of it: restored from a backup? Everything is listed again"
+                            "the API server's data is older than what was already seen (restored from a backup?): listing everything again"
                         );
                         pause = FIRST_PAUSE;
                         continue;
@@ -298,17 +298,17 @@ where
         let mut stream = stream.boxed();
         loop {
             let next = tokio::time::timeout(OVERDUE, stream.try_next()).await;
-            let next = next.map_err(|_| End::GoOn("the watch fell silent".to_owned()))?;
+            let next = next.map_err(|_| End::GoOn("the watch stopped sending events".to_owned()))?;
             let Some(event) = next.map_err(go_on)? else { return Ok(()) };
             progress.made();
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     advance(version, object.resource_version())?;
-                    self.tell(Event::Apply(pruned(object)));
+                    self.deliver(Event::Apply(pruned(object)));
                 }
                 WatchEvent::Deleted(object) => {
                     advance(version, object.resource_version())?;
-                    self.tell(Event::Delete(pruned(object)));
+                    self.deliver(Event::Delete(pruned(object)));
                 }
                 WatchEvent::Bookmark(mark) => advance(version, Some(mark.metadata.resource_version))?,
                 WatchEvent::Error(status) => {
@@ -318,11 +318,11 @@ where
         }
     }
 
-    fn tell(&mut self, event: Event<K>) {
+    fn deliver(&mut self, event: Event<K>) {
         let mut listeners = lock(&self.listeners);
         match &event {
-            Event::Apply(object) => (self.forerunner)(Change::Applied(object)),
-            Event::Delete(object) => (self.forerunner)(Change::Deleted(object)),
+            Event::Apply(object) => (self.on_change)(Change::Applied(object)),
+            Event::Delete(object) => (self.on_change)(Change::Deleted(object)),
             Event::Init | Event::InitApply(_) | Event::InitDone => {}
         }
         self.writer.apply_watcher_event(&event);
@@ -336,7 +336,7 @@ where
     fn replace(&mut self, objects: Vec<K>) {
         let mut listeners = lock(&self.listeners);
         let before = self.store.state();
-        (self.forerunner)(Change::Replaced(&objects));
+        (self.on_change)(Change::Replaced(&objects));
         self.writer.apply_watcher_event(&Event::Init);
         for object in objects {
             self.writer.apply_watcher_event(&Event::InitApply(object));

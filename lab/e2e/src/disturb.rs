@@ -11,11 +11,11 @@ use crate::eventually;
 use crate::scene::Scene;
 
 /// How often to check whether MAAS was changed.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 /// After this time a request of a killed manager has either reached MAAS or never will.
 const LANDED: Duration = Duration::from_secs(1);
 /// Has no meaning; changing it triggers a reconcile, as any user edit does.
-const LOOK_ANNOTATION: &str = "capmaas.example/look";
+const RECONCILE_ANNOTATION: &str = "capmaas.example/reconcile";
 
 impl Scene {
     /// Runs `work` to its end and, up to `times` times, kills the manager as soon as it has changed something in MAAS.
@@ -33,7 +33,7 @@ impl Scene {
                     ensure!(done.is_err() || kills > 1, "the manager was killed {kills} times");
                     return done;
                 }
-                () = tokio::time::sleep(GLANCE) => {}
+                () = tokio::time::sleep(POLL) => {}
             }
             let now = self.maas.mutations().len();
             if now > changes {
@@ -49,7 +49,7 @@ impl Scene {
 
     /// Makes the manager reconcile every object of a cluster three more times. What it has not done by then, it will
     /// not do.
-    pub async fn look_again(&self, plan: &ClusterPlan) -> anyhow::Result<()> {
+    pub async fn reconcile_again(&self, plan: &ClusterPlan) -> anyhow::Result<()> {
         for look in 0..3 {
             for kind in ["MaasCluster", "MaasMachine"] {
                 let objects = self.objects(plan, kind)?;
@@ -57,7 +57,7 @@ impl Scene {
                     objects.list().await?.iter().map(|it| it["metadata"]["name"].to_string()).collect();
                 let before = self.passes(kind).await?;
                 for name in &names {
-                    let annotations = json!({ (LOOK_ANNOTATION): look.to_string() });
+                    let annotations = json!({ (RECONCILE_ANNOTATION): look.to_string() });
                     objects
                         .merge(name.trim_matches('"'), json!({ "metadata": { "annotations": annotations } }))
                         .await?;

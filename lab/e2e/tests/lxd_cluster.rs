@@ -70,6 +70,6 @@ async fn told_by_the_plugin(scene: &Scene) {
     assert!(explained.contains(&format!("{host}: chosen: ")), "why it was chosen: {explained}");
     assert_eq!(explained.matches("is in zone").count(), 2, "why the others were not: {explained}");
     let doctor = scene.plugin(&["doctor"]).await.unwrap();
-    assert!(doctor.contains("[ ok ] Zones        MAAS has all that are asked for: az1, az2, az3\n"), "{doctor}");
+    assert!(doctor.contains("[ ok ] Zones        MAAS has all that are requested: az1, az2, az3\n"), "{doctor}");
     assert!(doctor.contains("[FAIL] LXD hosts    dead: MAAS has never reached its LXD"), "{doctor}");
 }

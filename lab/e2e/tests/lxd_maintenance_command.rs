@@ -116,7 +116,7 @@ async fn s30_s31_a_command_empties_a_host_as_max_unavailable_allows_and_everythi
     // The control-plane machine is deleted. A MachineDeployment must not be missing any machine unless it allows that.
     wait_said(&scene, &hosts, ("MaasMachine", &object), ("EvacuationWaiting", "1 VM left")).await.unwrap();
     let (_, message) = said(&scene, &hosts, "MaasMachine", &object).await.unwrap();
-    assert!(message.contains("MachineDeployment c1-md may not miss a machine"), "{message}");
+    assert!(message.contains("MachineDeployment c1-md may not lack a machine"), "{message}");
     the_commands_tell(&scene, &hosts, (&host, &object)).await;
     let same =
         eventually("the page tells the same", || the_page_tells(&scene, &page, (&hosts, &plan), (&host, &object)));
@@ -134,7 +134,7 @@ async fn s30_s31_a_command_empties_a_host_as_max_unavailable_allows_and_everythi
     assert!(shown.contains("so it takes no new VMs, empty"), "{shown}");
     let events = scene.testbed.kubectl(["get", "events.events.k8s.io", "-n", "c1", "-o", "json"]).await.unwrap();
     for machine in &on_it {
-        let words = format!("the Machine c1/{machine} is deleted, because the LXD host {host} shall be empty");
+        let words = format!("the Machine c1/{machine} is deleted, because the LXD host {host} is being evacuated");
         assert!(events.contains(&words), "{words}: {events}");
     }
 

@@ -56,7 +56,7 @@ async fn the_shipped_deployment_keeps_paused_true_with_the_shipped_rights() {
     let (status, told) = scrape(&address, None).await.unwrap();
     assert_eq!(status, 401, "{told}");
     let (status, told) = scrape(&address, Some("CANARY")).await.unwrap();
-    assert_eq!((status, told.as_str()), (401, "Kubernetes does not know this token"));
+    assert_eq!((status, told.as_str()), (401, "Kubernetes does not accept this token"));
     testbed.kubectl(["create", "serviceaccount", "-n", "default", "somebody"]).await.unwrap();
     let token = testbed.service_account_token("default", "somebody").await.unwrap();
     let (status, told) = scrape(&address, Some(&token)).await.unwrap();

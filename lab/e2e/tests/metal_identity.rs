@@ -37,7 +37,7 @@ async fn s05_a_new_key_is_picked_up_and_an_empty_maas_is_not_believed() {
     })
     .await
     .unwrap();
-    scene.look_again(&plan).await.unwrap();
+    scene.reconcile_again(&plan).await.unwrap();
     assert_eq!(other.mutations().len(), 0, "{:?}", other.mutations());
     for machine in machines.list().await.unwrap() {
         if machine["metadata"]["name"] != extra["metadata"]["name"] {
@@ -112,7 +112,7 @@ async fn s05_a_key_of_another_user_counts_once_that_user_sees_a_machine_of_ours(
         Ok(())
     });
     scene.explain(said.await).await.unwrap();
-    scene.look_again(&plan).await.unwrap();
+    scene.reconcile_again(&plan).await.unwrap();
     assert_eq!(scene.maas.mutations().len(), before, "{:?}", scene.maas.mutations().last());
     assert_eq!(scene.maas.taken().len(), 2);
 

@@ -93,7 +93,7 @@ async fn a_paused_cluster_makes_no_change_in_maas_and_deleting_its_whole_namespa
     let mut names = names.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned());
     let worker = names.find(|name| name.starts_with("c1-md")).unwrap();
     maas_machines.delete(&worker).await.unwrap();
-    scene.look_again(&plan).await.unwrap();
+    scene.reconcile_again(&plan).await.unwrap();
     assert_eq!(scene.maas.mutations().len(), before);
     assert!(maas_machines.get(&worker).await.is_ok(), "a paused machine has lost its finalizer");
     clusters.merge("c1", json!({"spec": {"paused": false}})).await.unwrap();

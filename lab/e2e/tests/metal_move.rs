@@ -21,7 +21,7 @@ async fn s15_a_move_makes_no_change_in_maas_and_the_new_manager_goes_on() {
     clusterctl.run(["move", "--to-kubeconfig", &kubeconfig]).await.unwrap();
     to.wait_running(&plan, &expected).await.unwrap();
     // Both managers reconcile again; the first one has nothing left to reconcile.
-    to.look_again(&plan).await.unwrap();
+    to.reconcile_again(&plan).await.unwrap();
     assert_eq!(maas.mutations().len(), before, "{:#?}", &maas.mutations()[before..]);
     assert!(from.objects(&plan, "MaasMachine").unwrap().list().await.unwrap().is_empty());
 

@@ -45,12 +45,12 @@ async fn a_maas_that_goes_away_in_the_middle_stops_nothing_for_good_and_takes_no
     scene.maas.control().set_server(ServerState::Down);
     let machines = scene.objects(&plan, "MaasMachine").unwrap();
     let clusters = scene.objects(&plan, "Cluster").unwrap();
-    scene.look_again(&plan).await.unwrap();
+    scene.reconcile_again(&plan).await.unwrap();
     for machine in machines.list().await.unwrap() {
         assert_eq!(machine["status"]["initialization"]["provisioned"], json!(true), "{machine}");
     }
     clusters.delete("c1").await.unwrap();
-    scene.look_again(&plan).await.unwrap();
+    scene.reconcile_again(&plan).await.unwrap();
     assert!(!machines.list().await.unwrap().is_empty(), "machines went while MAAS could not be asked");
     scene.maas.control().set_server(ServerState::Up);
     scene.wait_nothing_left(&plan).await.unwrap();
@@ -98,7 +98,7 @@ async fn an_image_that_does_not_exist_is_said_and_not_tried_on_machine_after_mac
     });
     let said = scene.explain(said.await).await.unwrap();
     assert!(said.contains("\"status\":\"False\""), "{said}");
-    scene.look_again(&plan).await.unwrap();
+    scene.reconcile_again(&plan).await.unwrap();
     assert!(scene.maas.effective("allocate") <= 2, "{} machines were tried", scene.maas.effective("allocate"));
     let within = Duration::from_secs(120);
     scene.objects(&plan, "Cluster").unwrap().delete("c1").await.unwrap();

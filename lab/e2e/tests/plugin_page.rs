@@ -169,7 +169,7 @@ async fn shows_a_life(browser: &Browser, folder: &Path) {
     browser.press(ENTER).await.unwrap();
     let steps = "const steps = [...document.querySelectorAll('.life li')].map(it => it.dataset.step); return steps.length ? steps : null";
     let steps = strings(browser.until("a life", steps).await.unwrap());
-    let wanted = ["Asked for", "Allocated", "Deploying", "Deployed", "Node ready"];
+    let wanted = ["Requested", "Allocated", "Deploying", "Deployed", "Node ready"];
     let places: Vec<Option<usize>> = wanted.iter().map(|step| steps.iter().position(|it| it == step)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{steps:?}");
     let placement = "return [...document.querySelectorAll('.placement th')].map(it => it.textContent).sort()";

@@ -11,8 +11,8 @@ use capmaas_core::intent::Vm;
 use capmaas_core::maas;
 use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Access, Allocation, ClusterFacts, Format, HeldElsewhere, JOURNAL_ANNOTATION, Journal, NodeSight, Observed, VmSight,
-    decide,
+    Access, Allocation, ClusterFacts, Format, HeldElsewhere, JOURNAL_ANNOTATION, Journal, Observed, ObservedNode,
+    ObservedVm, decide,
 };
 use capmaas_core::placement::{Demand, Host, HostMachine, Named, Port, Room, StoragePool, SubnetRef, place};
 use serde_json::json;
@@ -110,7 +110,7 @@ fn decisions(times: u32) -> anyhow::Result<()> {
         network: capmaas_core::hosts::bridge::Network { boot: None, interfaces: Vec::new() },
         vm_host: None,
         tags: Vec::new(),
-        last_words: String::new(),
+        last_message: String::new(),
         without_dhcp: None,
     };
     let others = (0..1000).map(|id| format!("sys{id}")).collect();
@@ -127,12 +127,12 @@ fn decisions(times: u32) -> anyhow::Result<()> {
         held_elsewhere: HeldElsewhere { machines: others, ..HeldElsewhere::default() },
         access: Access::Granted { name: "http://maas#admin".into(), user: "admin".into(), identity_changed: false },
         by_key: Lookup::Found(vec![metal.clone()]),
-        on_record: Lookup::Found(metal),
+        in_journal: Lookup::Found(metal),
         surplus: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
-        node: NodeSight::NotAsked,
-        vm: VmSight::default(),
+        node: ObservedNode::NotAsked,
+        vm: ObservedVm::default(),
         links: Lookup::Absent,
         debts: Lookup::Found(Vec::new()),
         as_host: AsHost::NoHost,

@@ -43,7 +43,7 @@ pub(crate) fn write_plugin(
     let manifest = format!(
         "apiVersion: krew.googlecontainertools.github.com/v1alpha2\nkind: Plugin\nmetadata:\n  name: maas\nspec:\n  version: \
          {version}\n  homepage: {downloads}\n  shortDescription: Shows and plans clusters of the MAAS provider\n  description: |\n    \
-         What MaasMachines wait for, what LXD hosts have left, whether a change fits, and what is wrong with an installation\n    of the \
+         What MaasMachines wait for, how full LXD hosts are, whether a change fits, and what is wrong with an installation\n    of the \
          Cluster API provider for MAAS. It reads Kubernetes with your kubeconfig and MAAS with your own API key.\n  platforms:\n{platforms}"
     );
     write(&out.join("maas.yaml"), manifest)

@@ -122,7 +122,7 @@ fn remark(networks: &Networks, up: &[&Machine]) -> Option<String> {
     let (bare, outside) = (named(true), named(false));
     let mut remarks = Vec::new();
     if !networks.unreadable.is_empty() {
-        remarks.push(format!("among the preferred subnets these are no networks: {}", networks.unreadable.join(", ")));
+        remarks.push(format!("these preferred subnets are not networks: {}", networks.unreadable.join(", ")));
     }
     if !outside.is_empty() {
         remarks.push(format!("not published, because no address is in a preferred subnet: {}", outside.join(", ")));

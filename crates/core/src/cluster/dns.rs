@@ -88,7 +88,7 @@ pub(super) fn step(observed: &Observed, source: Source, name: &str, now: Timesta
                 owed: owed(observed, &addresses),
                 ..step.journal
             };
-            step.events.push(Event::normal("DNSRecordCreated", format!("made the DNS record {name} in MAAS")));
+            step.events.push(Event::normal("DNSRecordCreated", format!("created the DNS record {name} in MAAS")));
             step.effect = Some(Effect::CreateDnsRecord { name: name.to_owned(), addresses });
             step.requeue = Requeue::NOW;
         }
@@ -106,7 +106,7 @@ fn keep_in_step(observed: &Observed, record: &Record, name: &str, step: &mut Ste
     let addresses = published.wanted.given(&record.addresses);
     if addresses != record.addresses || record.dangling {
         step.journal.owed = owed(observed, &addresses);
-        step.events.push(Event::normal("DNSRecordUpdated", format!("{name} now leads to {}", listed(&addresses))));
+        step.events.push(Event::normal("DNSRecordUpdated", format!("{name} now resolves to {}", listed(&addresses))));
         step.effect = Some(Effect::UpdateDnsRecord { id: record.id, addresses });
         step.requeue = Requeue::NOW;
         return;
@@ -134,7 +134,7 @@ pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step:
             Some(Lookup::Found(())) => {
                 left = true;
                 if step.effect.is_none() {
-                    step.events.push(Event::normal("AddressGivenBack", format!("gave {address} back to MAAS")));
+                    step.events.push(Event::normal("AddressGivenBack", format!("released {address} in MAAS")));
                     step.effect = Some(Effect::ReleaseAddress { address: *address });
                     step.requeue = Requeue::NOW;
                 }
@@ -154,7 +154,7 @@ pub(super) fn give_back(observed: &Observed, in_record: &BTreeSet<IpAddr>, step:
 
 /// The addresses owed once these are written: MAAS reserves an address that it does not know.
 fn owed(observed: &Observed, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
-    let new = addresses.intersection(&observed.unheard_of);
+    let new = addresses.intersection(&observed.unknown_to_maas);
     observed.object.journal.owed.iter().chain(new).copied().collect()
 }
 

@@ -30,8 +30,8 @@ pub fn not_a_domain(domain: &str) -> Option<String> {
     let fine = trimmed.len() <= 253 && trimmed.split('.').all(label);
     (!fine).then(|| {
         format!(
-            "spec.dnsDomain {domain:?} is no DNS domain: it takes letters, digits and dashes of ASCII with dots between, such as maas \
-             or k8s.example.com; make the cluster anew with the name of a domain that MAAS has"
+            "spec.dnsDomain {domain:?} is not a DNS domain: use ASCII letters, digits and dashes separated by dots, \
+             such as maas or k8s.example.com; create the cluster again with a domain that MAAS has"
         )
     })
 }
@@ -54,7 +54,7 @@ pub fn source(object: &Object, owner: &Owner) -> Source {
     if object.custom_endpoint {
         return Source::User;
     }
-    if object.made_its_name {
+    if object.name_is_from_uid {
         return Source::Dns;
     }
     match (given_host(object, owner), object.finalizer) {
@@ -72,9 +72,9 @@ pub fn source(object: &Object, owner: &Owner) -> Source {
 pub fn name(object: &Object, owner: &Owner) -> Option<String> {
     match source(object, owner) {
         Source::User => None,
-        Source::Dns => {
-            recorded(object, owner).filter(|_| object.made_its_name || object.journal.name.is_some()).map(str::to_owned)
-        }
+        Source::Dns => recorded(object, owner)
+            .filter(|_| object.name_is_from_uid || object.journal.name.is_some())
+            .map(str::to_owned),
         Source::Adopted => {
             let found = || given_host(object, owner).or_else(|| stored_name(object)).map(str::to_owned);
             object.journal.name.clone().or_else(found)
@@ -178,7 +178,7 @@ mod tests {
     fn s18_a_name_that_the_uid_leads_to_is_ours_wherever_it_is_still_told() {
         let told = Some(NetworkStatus { dns_name: Some("c1-0abc12.k8s.example".into()) });
         let replaced = |host: &str, network: Option<NetworkStatus>| {
-            let mut object = Object { made_its_name: true, ..object(host, false) };
+            let mut object = Object { name_is_from_uid: true, ..object(host, false) };
             object.status.network = network;
             object
         };

@@ -38,7 +38,7 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
         let mut step = idle(observed);
         step.journal.identity = identity_note(observed);
         step.requeue = Requeue::NOW;
-        return step.plan(observed, "the changed identity sees what is ours");
+        return step.plan(observed, "the changed identity has access to what is ours");
     }
     let source = endpoint::source(object, owner);
     let name = endpoint::name(object, owner);
@@ -46,13 +46,14 @@ pub(super) fn decide(observed: &Observed, draft: Draft<'_>, now: Timestamp) -> P
         let mut step = idle(observed);
         (step.journal.source, step.journal.name, step.journal.asked) = (Some(source), name, Some(now));
         step.requeue = Requeue::NOW;
-        return step.plan(observed, "writing down the name again that somebody took away");
+        return step.plan(observed, "storing the lost name again");
     }
     match &observed.machines {
         Lookup::Unknown(why) => wait(draft, reasons::MACHINES_REMAIN, why.clone(), ASK_AGAIN, now),
         Lookup::Found(machines) if !machines.is_empty() => {
             let names: Vec<&str> = machines.iter().map(|machine| machine.name.as_str()).collect();
-            let message = format!("waiting for {} machines to be given back: {}", names.len(), shortened(&names));
+            let machines = if names.len() == 1 { "machine" } else { "machines" };
+            let message = format!("waiting for {} {machines} to be released: {}", names.len(), shortened(&names));
             let step = name.map(|name| dns::step(observed, source, &name, now));
             machines_remain(observed, draft, step, message, now)
         }
@@ -106,7 +107,7 @@ fn machines_remain(
         return wait(draft, reasons::MACHINES_REMAIN, message, Requeue::seconds(60), now);
     };
     if step.effect.is_some() || step.journal != observed.object.journal {
-        return step.plan(observed, "keeping the DNS record in step while machines remain");
+        return step.plan(observed, "updating the DNS record while machines remain");
     }
     if let Some(verdict) = step.verdict {
         draft.say(verdict);
@@ -130,7 +131,8 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
     };
     let doubt = |draft| {
         let message = format!(
-            "whether the DNS record {name} is gone cannot be told: {}; if you know that it is, remove the annotation {}",
+            "whether the DNS record {name} is gone cannot be determined: {}; if you know that it is, remove the \
+             annotation {}",
             known.standing.problem(&known.name).unwrap_or_default(),
             IDENTITY_ANNOTATION
         );
@@ -145,12 +147,12 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
             let mut step = idle(observed);
             step.journal.asked = Some(now);
             step.requeue = Requeue::NOW;
-            step.plan(observed, "writing anew when the record was asked for")
+            step.plan(observed, "storing again when the record was requested")
         }
         Lookup::Absent => match journal.asked.map(|asked| asked.saturating_add(IN_FLIGHT).unwrap_or(asked)) {
             // A record that was just requested counts as in flight, not as absent (S2).
             Some(deadline) if journal.record.is_none() && now < deadline => {
-                let message = format!("the DNS record {name} was asked for a moment ago and may still appear");
+                let message = format!("the DNS record {name} was just requested and may still appear");
                 wait(draft, reasons::DELETING, message, until(deadline, now), now)
             }
             _ => finish(observed, &BTreeSet::new(), draft, now),
@@ -170,7 +172,7 @@ fn record(observed: &Observed, source: Source, name: &str, draft: Draft<'_>, now
                 let mut step = idle(observed);
                 step.journal = dns::noted(journal, source, name, record);
                 step.requeue = Requeue::NOW;
-                step.plan(observed, "noting the number of the record")
+                step.plan(observed, "storing the ID of the record")
             }
             Whose::Ours if source == Source::Adopted => empty(observed, name, record, draft, now),
             Whose::Ours => {
@@ -190,7 +192,7 @@ fn empty(observed: &Observed, name: &str, record: &Record, draft: Draft<'_>, now
     let left = Event::normal(
         "DNSRecordLeft",
         format!(
-            "the DNS record {name} ({}) stays in MAAS without addresses: it was made by another provider",
+            "the DNS record {name} ({}) stays in MAAS without addresses: it was created by another provider",
             record.id
         ),
     );
@@ -213,11 +215,11 @@ fn finish(observed: &Observed, in_record: &BTreeSet<std::net::IpAddr>, draft: Dr
     let mut step = idle(observed);
     let left = dns::give_back(observed, in_record, &mut step);
     if step.effect.is_some() {
-        return try_out(observed, step, draft, "giving an address back", now);
+        return try_out(observed, step, draft, "releasing an address", now);
     }
     if left {
         let why = match &observed.identity {
-            Ok(_) => "MAAS does not tell whether the addresses that its DNS record had are free".to_owned(),
+            Ok(_) => "MAAS does not show whether the addresses that its DNS record had are free".to_owned(),
             Err(refusal) => refusal.message.clone(),
         };
         return wait(draft, reasons::DELETING, why, ASK_AGAIN, now);

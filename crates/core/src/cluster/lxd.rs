@@ -30,7 +30,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> LxdStep {
     match &observed.hosts {
         Hosts::Off => {
             let stored = observed.object.status.conditions.condition(type_).is_some();
-            let message = "the cluster does not ask for LXD hosts (any more); those that are there stay as they are";
+            let message = "the cluster does not request LXD hosts (any more); existing ones stay as they are";
             let off = || Verdict::fault(type_, Severity::Info, reasons::LXD_SWITCHED_OFF, message);
             quiet(stored.then(off), Requeue::OnChange, false)
         }
@@ -45,7 +45,10 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> LxdStep {
             let step = hosts::decide(seen, now);
             let (verdict, requeue) = match step.standing {
                 Standing::Right => {
-                    let message = format!("{} machines are VM hosts in MAAS", step.registered);
+                    let message = match step.registered {
+                        1 => "1 machine is a VM host in MAAS".to_owned(),
+                        registered => format!("{registered} machines are VM hosts in MAAS"),
+                    };
                     (Verdict::new(type_, ConditionStatus::True, reasons::LXD_READY, message), WATCH)
                 }
                 Standing::Pending(why) => (pending(&why), AWAIT),

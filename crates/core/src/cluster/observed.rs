@@ -36,7 +36,7 @@ pub struct Observed {
     /// every name that was tried is taken.
     pub candidate: Lookup<String>,
     /// The addresses to be published that MAAS does not know yet and would reserve.
-    pub unheard_of: BTreeSet<IpAddr>,
+    pub unknown_to_maas: BTreeSet<IpAddr>,
     /// For addresses that are owed: whether they are reserved for us and not in use.
     pub reserved: BTreeMap<IpAddr, Lookup<()>>,
     /// All zones of MAAS, if they were queried.
@@ -56,7 +56,7 @@ pub struct Observed {
 pub struct Object {
     pub itself: WrittenFor,
     /// Its name ([`super::endpoint::recorded`]) is one that only its UID yields: we generated it for this very object.
-    pub made_its_name: bool,
+    pub name_is_from_uid: bool,
     pub generation: Option<i64>,
     pub deleting: bool,
     /// It has our finalizer, which the Go provider uses too.
@@ -171,7 +171,7 @@ pub struct Rival {
     /// Namespace and name.
     pub who: String,
     /// The recorded name is one that only its UID yields.
-    pub made_its_name: bool,
+    pub name_is_from_uid: bool,
     /// Its journal has the ID of the record.
     pub numbered: bool,
     /// Its journal was written for it.

@@ -12,7 +12,7 @@ use crate::Lookup;
 
 /// What a record resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Leads {
+pub(super) enum ResolvesTo {
     /// It has no address.
     Nowhere,
     /// Only machines of this cluster.
@@ -27,11 +27,11 @@ pub(super) enum Leads {
 
 /// What a record resolves to. An address that no machine has in MAAS is ours if a machine of ours has it in its status, or if the
 /// journal has it as reserved for us.
-pub(super) fn leads(observed: &Observed, record: &Record) -> Leads {
+pub(super) fn resolves_to(observed: &Observed, record: &Record) -> ResolvesTo {
     let machines = match &observed.machines {
         Lookup::Found(machines) => machines.as_slice(),
         Lookup::Absent => &[],
-        Lookup::Unknown(why) => return Leads::Unknown(why.clone()),
+        Lookup::Unknown(why) => return ResolvesTo::Unknown(why.clone()),
     };
     let ids: BTreeSet<&str> = machines.iter().filter_map(|machine| machine.system_id.as_deref()).collect();
     let is_ours = |address: &&IpAddr| match record.bound.get(*address) {
@@ -43,17 +43,17 @@ pub(super) fn leads(observed: &Observed, record: &Record) -> Leads {
     };
     let (here, elsewhere): (Vec<&IpAddr>, Vec<&IpAddr>) = record.addresses.iter().partition(is_ours);
     match (here.is_empty(), elsewhere.first()) {
-        (true, None) => Leads::Nowhere,
-        (true, Some(address)) => Leads::Elsewhere(**address),
-        (false, None) => Leads::Here,
-        (false, Some(_)) => Leads::HereAndElsewhere,
+        (true, None) => ResolvesTo::Nowhere,
+        (true, Some(address)) => ResolvesTo::Elsewhere(**address),
+        (false, None) => ResolvesTo::Here,
+        (false, Some(_)) => ResolvesTo::HereAndElsewhere,
     }
 }
 
 /// Whether a record under a name that only this object's UID yields can be the one that we created for it: it resolves to nobody
 /// else's machines.
 pub fn may_be_own(observed: &Observed, record: &Record) -> bool {
-    matches!(leads(observed, record), Leads::Nowhere | Leads::Here)
+    matches!(resolves_to(observed, record), ResolvesTo::Nowhere | ResolvesTo::Here)
 }
 
 /// The owner of a record that was found under our name.
@@ -79,28 +79,29 @@ pub(super) fn whose(observed: &Observed, source: Source, record: &Record, truste
         None if source == Source::Adopted => false,
         _ => {
             let message =
-                format!("the DNS record {name} ({id}) in MAAS was not made for this object; it is left alone");
+                format!("the DNS record {name} ({id}) in MAAS was not created for this object; it is left alone");
             return Whose::Foreign(message);
         }
     };
-    if claimed && object.made_its_name {
+    if claimed && object.name_is_from_uid {
         return Whose::Ours;
     }
-    match leads(observed, record) {
-        Leads::Unknown(why) => Whose::Unclear(Some(why)),
-        Leads::Here => Whose::Ours,
-        Leads::Nowhere | Leads::HereAndElsewhere if claimed => Whose::Ours,
-        Leads::Nowhere => Whose::Foreign(format!(
-            "the DNS record {name} ({id}) in MAAS has no address that would show whose it is, so it is left alone; if it is \
-             nobody else's, delete it in MAAS, and it is made anew for this cluster"
+    match resolves_to(observed, record) {
+        ResolvesTo::Unknown(why) => Whose::Unclear(Some(why)),
+        ResolvesTo::Here => Whose::Ours,
+        ResolvesTo::Nowhere | ResolvesTo::HereAndElsewhere if claimed => Whose::Ours,
+        ResolvesTo::Nowhere => Whose::Foreign(format!(
+            "the DNS record {name} ({id}) in MAAS has no address that would show its owner, so it is left alone; if \
+             nobody else uses it, delete it in MAAS, and it is created again for this cluster"
         )),
-        Leads::HereAndElsewhere => Whose::Foreign(format!(
-            "the DNS record {name} ({id}) in MAAS leads to machines of this cluster and to others, so it is left alone; take the \
-             others out of it in MAAS"
+        ResolvesTo::HereAndElsewhere => Whose::Foreign(format!(
+            "the DNS record {name} ({id}) in MAAS resolves to machines of this cluster and to others, so it is left \
+             alone; remove the others from it in MAAS"
         )),
-        Leads::Elsewhere(address) => Whose::Foreign(format!(
-            "the DNS record {name} ({id}) in MAAS leads to {address}, which is no address of this cluster's machines, so it is left \
-             alone; if it is nobody else's, delete it in MAAS, and it is made anew for this cluster"
+        ResolvesTo::Elsewhere(address) => Whose::Foreign(format!(
+            "the DNS record {name} ({id}) in MAAS resolves to {address}, which is not an address of this cluster's \
+             machines, so it is left alone; if nobody else uses it, delete it in MAAS, and it is created again for \
+             this cluster"
         )),
     }
 }

@@ -8,7 +8,7 @@ use capmaas_api::reasons;
 use super::endpoint;
 use super::journal::Source;
 use super::observed::{Observed, Owner, Rival};
-use super::proof::{self, Leads};
+use super::proof::{self, ResolvesTo};
 use crate::Lookup;
 use crate::origin::{Origin, WrittenFor};
 
@@ -59,8 +59,8 @@ pub fn judge(observed: &Observed) -> Provenance {
                 Contest::Won => Provenance::Doubtful(Doubt {
                     reason: reasons::COPIED_JOURNAL,
                     message: format!(
-                        "its annotations were written for {former}, an earlier object of this name; nothing is done until a \
-                         Cluster that lives and whose infrastructureRef names this one owns it"
+                        "its annotations were written for {former}, an earlier object of this name; nothing is done \
+                         until a live Cluster whose infrastructureRef names this object owns it"
                     ),
                 }),
                 Contest::Lost(rival) => Provenance::Copy(contested(observed, rival)),
@@ -131,22 +131,22 @@ fn against<'a>(observed: &Observed, rival: &'a Rival) -> Contest<'a> {
     let (to_us, to_them) = match &observed.record {
         Lookup::Found(record) => {
             let to_rival = record.bound.values().flatten().any(|id| rival.machines.contains(id));
-            (matches!(proof::leads(observed, record), Leads::Here | Leads::HereAndElsewhere), to_rival)
+            (matches!(proof::resolves_to(observed, record), ResolvesTo::Here | ResolvesTo::HereAndElsewhere), to_rival)
         }
         Lookup::Absent | Lookup::Unknown(_) => (false, false),
     };
     let unseen = matches!(observed.record, Lookup::Unknown(_)) || matches!(observed.machines, Lookup::Unknown(_));
     let own = journal.written_for.as_ref() == Some(&object.itself);
     let weights = [
-        (object.made_its_name, rival.made_its_name),
+        (object.name_is_from_uid, rival.name_is_from_uid),
         (to_us, to_them),
         (journal.record.is_some(), rival.numbered),
         (own, rival.own),
         (matches!(&observed.owner, Lookup::Found(owner) if owner.refers_here), rival.owned),
     ];
     match weights.into_iter().find(|(mine, theirs)| mine != theirs) {
-        Some((true, _)) if object.made_its_name || !unseen => Contest::Won,
-        Some((false, _)) if rival.made_its_name => Contest::Lost(rival),
+        Some((true, _)) if object.name_is_from_uid || !unseen => Contest::Won,
+        Some((false, _)) if rival.name_is_from_uid => Contest::Lost(rival),
         _ => Contest::Open(rival),
     }
 }

@@ -32,10 +32,10 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         return Plan::nothing(Requeue::OnChange, "being moved to another management cluster");
     }
     if object.managed_elsewhere && !object.deleting {
-        return Plan::nothing(Requeue::OnChange, "managed by somebody else");
+        return Plan::nothing(Requeue::OnChange, "externally managed");
     }
     if object.deleting && !object.finalizer {
-        return Plan::nothing(Requeue::OnChange, "being deleted, and nothing of ours");
+        return Plan::nothing(Requeue::OnChange, "being deleted, and without our finalizer");
     }
     let paused = match pause::is_paused(object.paused, observed.owner.as_ref().map(|owner| owner.paused)) {
         Lookup::Unknown(why) => return Plan::nothing(ASK_AGAIN, why),
@@ -116,7 +116,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
         annotations: object.journal.difference(&journal),
     };
     let finalizer = if object.finalizer { Finalizer::Keep } else { Finalizer::Add };
-    let noted = Plan { patch, finalizer, ..Plan::nothing(Requeue::NOW, "writing down what is going to be done") };
+    let noted = Plan { patch, finalizer, ..Plan::nothing(Requeue::NOW, "storing what is going to be done") };
     if !noted.leaves_object() {
         return noted;
     }
@@ -134,7 +134,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
             conditions::LOAD_BALANCER_READY,
             Severity::Info,
             reasons::WAIT_FOR_DNS_NAME,
-            "waiting for spec.controlPlaneEndpoint: the annotation says that the user provides it",
+            "waiting for spec.controlPlaneEndpoint: the annotation states that the user provides it",
         )),
         (_, None) => {
             draft.say(nameless(observed));
@@ -143,7 +143,7 @@ fn take_care(observed: &Observed, owner: &Owner, mut draft: Draft<'_>, now: Time
         (source, Some(name)) => {
             let step = dns::step(observed, source, name, now);
             if step.effect.is_some() || step.journal != object.journal {
-                return step.plan(observed, "bringing the DNS record in step");
+                return step.plan(observed, "updating the DNS record");
             }
             if let Some(verdict) = step.verdict {
                 draft.say(verdict);

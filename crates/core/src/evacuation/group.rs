@@ -118,7 +118,7 @@ impl Group {
             return Err(Waiting::Unsettled(group(), unsettled.clone()));
         }
         let Some(desired) = self.desired else {
-            return Err(Waiting::Unknown(format!("how many machines {} shall have", self.name)));
+            return Err(Waiting::Unknown(format!("how many machines {} should have", self.name)));
         };
         let Some(own) = self.members.iter().find(|member| member.name == machine) else {
             return Err(Waiting::Unknown(format!("whether the Machine {machine} is one of {}", self.name)));

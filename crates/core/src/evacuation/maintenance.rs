@@ -18,13 +18,13 @@ pub enum Step {
     Nothing,
     /// Records on the MaasMachine that the tag of this VM host is ours. After a crash: the annotation shows it, or it is written
     /// again.
-    Note(i64),
+    RecordTag(i64),
     /// Tags the VM host. After a crash: the VM host shows the tag, or it is added again; adding a tag twice changes nothing.
     Tag(i64),
     /// Removes the tag from the VM host. After a crash: the VM host does not show the tag any more, or it is removed again.
     Untag(i64),
     /// Removes the annotation. After a crash: the annotation is gone, or it is removed again.
-    Forget,
+    ForgetTag,
     /// Whether the VM host carries the tag is not known.
     Wait(String),
 }
@@ -37,13 +37,13 @@ pub fn step(wanted: bool, noted: Option<i64>, host: &Lookup<VmHost>) -> Step {
     match host {
         Lookup::Unknown(why) => Step::Wait(why.clone()),
         Lookup::Absent if wanted => Step::Nothing,
-        Lookup::Absent => Step::Forget,
+        Lookup::Absent => Step::ForgetTag,
         Lookup::Found(VmHost { id, tagged }) => match (wanted, noted == Some(*id), tagged) {
             (true, _, true) => Step::Nothing,
             (true, true, false) => Step::Tag(*id),
-            (true, false, false) => Step::Note(*id),
+            (true, false, false) => Step::RecordTag(*id),
             (false, true, true) => Step::Untag(*id),
-            (false, _, _) => Step::Forget,
+            (false, _, _) => Step::ForgetTag,
         },
     }
 }
@@ -64,12 +64,12 @@ mod tests {
             );
             match &next {
                 Step::Nothing => break,
-                Step::Note(id) => noted = Some(*id),
+                Step::RecordTag(id) => noted = Some(*id),
                 Step::Tag(id) | Step::Untag(id) => {
                     assert_eq!((*id, noted), (host.id, Some(host.id)), "nothing is changed in MAAS that is not noted");
                     host.tagged = matches!(next, Step::Tag(_));
                 }
-                Step::Forget => noted = None,
+                Step::ForgetTag => noted = None,
                 Step::Wait(why) => panic!("{why}"),
             }
             steps.push(next);
@@ -80,10 +80,10 @@ mod tests {
     #[test]
     fn s31_the_tag_is_noted_put_taken_off_and_forgotten() {
         let bare = VmHost { id: 7, tagged: false };
-        assert_eq!(settle(true, None, bare), (Some(7), true, vec![Step::Note(7), Step::Tag(7)]));
+        assert_eq!(settle(true, None, bare), (Some(7), true, vec![Step::RecordTag(7), Step::Tag(7)]));
         let tagged = VmHost { id: 7, tagged: true };
-        assert_eq!(settle(false, Some(7), tagged), (None, false, vec![Step::Untag(7), Step::Forget]));
-        assert_eq!(settle(false, Some(7), bare), (None, false, vec![Step::Forget]), "noted and never put");
+        assert_eq!(settle(false, Some(7), tagged), (None, false, vec![Step::Untag(7), Step::ForgetTag]));
+        assert_eq!(settle(false, Some(7), bare), (None, false, vec![Step::ForgetTag]), "noted and never put");
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(settle(true, None, tagged), (None, true, vec![]));
         assert_eq!(settle(false, None, tagged), (None, true, vec![]));
         // The machine was registered again since: the tag on the new VM host is not the recorded one.
-        assert_eq!(settle(false, Some(6), tagged), (None, true, vec![Step::Forget]));
+        assert_eq!(settle(false, Some(6), tagged), (None, true, vec![Step::ForgetTag]));
     }
 
     #[test]
@@ -102,6 +102,6 @@ mod tests {
         assert!(matches!(step(false, Some(7), &unknown), Step::Wait(_)));
         assert_eq!(step(false, None, &unknown), Step::Nothing);
         assert_eq!(step(true, Some(7), &Lookup::Absent), Step::Nothing, "there is nothing to close yet");
-        assert_eq!(step(false, Some(7), &Lookup::Absent), Step::Forget, "the tag went with the VM host");
+        assert_eq!(step(false, Some(7), &Lookup::Absent), Step::ForgetTag, "the tag went with the VM host");
     }
 }

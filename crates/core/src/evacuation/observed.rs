@@ -54,7 +54,7 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Leaving => f.write_str("leaves"),
+            Self::Leaving => f.write_str("is being removed"),
             Self::Maintenance(reason) if reason.is_empty() => f.write_str("is in maintenance"),
             Self::Maintenance(reason) => write!(f, "is in maintenance ({reason})"),
             Self::Tagged => write!(f, "is in maintenance (tag {} in MAAS)", placement::MAINTENANCE_TAG),

@@ -51,7 +51,7 @@ pub fn cluster_verdicts(plan: &Plan) -> BTreeMap<ObjectName, Verdict> {
     }
     let verdict = |guests: Vec<(&str, &Outlook)>| {
         let lines = guests.iter().map(|(host, guest)| format!("{} on {host} {}", guest.name, words(&guest.fate)));
-        let message = format!("{} on LXD hosts that leave: {}", count(guests.len()), listed(lines));
+        let message = format!("{} on LXD hosts that are being evacuated: {}", count(guests.len()), listed(lines));
         said(guests.iter().map(|(_, guest)| *guest), message)
     };
     of.into_iter().map(|(cluster, guests)| (cluster.clone(), verdict(guests))).collect()

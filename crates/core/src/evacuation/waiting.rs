@@ -100,7 +100,7 @@ impl Waiting {
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign(Some(owner)) => write!(f, "is not ours but of MAAS user {owner}, who has to move it"),
+            Self::Foreign(Some(owner)) => write!(f, "is not ours but belongs to MAAS user {owner}, who has to move it"),
             Self::Foreign(None) => f.write_str("is not ours and nobody has allocated it; delete it in MAAS"),
             Self::Unknown(what) => write!(f, "stays because this is not known: {what}"),
             Self::Open(why) => write!(f, "waits until its host takes no more VMs: {why}"),
@@ -108,7 +108,8 @@ impl fmt::Display for Waiting {
             Self::Manual(machine) => {
                 write!(
                     f,
-                    "stays because its cluster says evacuation: Manual; delete the Machine {machine} when it suits"
+                    "stays because its cluster has evacuation: Manual; delete the Machine {machine} when \
+                     convenient"
                 )
             }
             Self::Held(machine) => write!(
@@ -126,15 +127,15 @@ impl fmt::Display for Waiting {
             }
             Self::NoQuorum(group) => write!(f, "is needed for the quorum of {group}; scale that to 3"),
             Self::NoAllowance(group, why) => {
-                write!(f, "stays because nothing says how many machines {group} may miss: {why}")
+                write!(f, "stays because it is not known how many machines {group} may lack: {why}")
             }
-            Self::Unsettled(group, Unsettled::Deleting) => write!(f, "goes with {group}, which is being deleted"),
+            Self::Unsettled(group, Unsettled::Deleting) => write!(f, "is removed with {group}, which is being deleted"),
             Self::Unsettled(group, Unsettled::Paused) => write!(f, "stays because {group} is paused"),
             Self::Unsettled(group, Unsettled::Unobserved) => {
-                write!(f, "waits until the latest change of {group} was looked at")
+                write!(f, "waits until the latest change of {group} is observed")
             }
             Self::Unsettled(group, Unsettled::RollingOut) => {
-                write!(f, "waits for the roll-out of {group}, which replaces its machines itself")
+                write!(f, "waits for the rollout of {group}, which replaces its machines itself")
             }
             Self::Unsettled(group, Unsettled::Remediating) => {
                 write!(f, "waits until {group} has replaced an unhealthy machine")
@@ -143,20 +144,21 @@ impl fmt::Display for Waiting {
             Self::Incomplete { group, has, wants } => {
                 write!(f, "waits because {group} has {has} of {wants} machines")
             }
-            Self::Unhealthy(machine, why) => write!(f, "waits because the Machine {machine} is not well: {why}"),
+            Self::Unhealthy(machine, why) => write!(f, "waits because the Machine {machine} is not healthy: {why}"),
             Self::Budget { group, missing: 0, .. } => write!(
                 f,
-                "stays because {group} may not miss a machine; set maxUnavailable of its rolling update to 1, or roll it out"
+                "stays because {group} may not lack a machine; set maxUnavailable of its rolling update to 1, or roll \
+                 it out"
             ),
             Self::Budget { group, missing, allowed } => {
-                write!(f, "waits because {missing} machines of {group} are missing and {allowed} may be")
+                write!(f, "waits because {group} lacks {missing} of its machines and may lack {allowed}")
             }
             Self::NoRoom(why) => write!(f, "stays because its replacement would find no room: {why}"),
             Self::Turn(machine) => write!(f, "comes after {machine}"),
             Self::Denied(machine) => write!(
                 f,
-                "would go now, but this manager may not delete the Machine {machine}; delete it, or install the ClusterRole \
-                 capmaas-evacuation"
+                "would be replaced now, but this manager may not delete the Machine {machine}; delete it, or install \
+                 the ClusterRole capmaas-evacuation"
             ),
         }
     }

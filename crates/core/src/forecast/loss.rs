@@ -171,7 +171,7 @@ fn fate(
     for name in lost {
         let looked_after: Vec<&&HealthCheck> = checks.iter().filter(|check| check.machines.contains(*name)).collect();
         let Some(first) = looked_after.first() else {
-            return Fate::NeedsPerson { why: format!("no MachineHealthCheck looks after {name}") };
+            return Fate::NeedsPerson { why: format!("no MachineHealthCheck covers {name}") };
         };
         let unhealthy = |check: &HealthCheck| lost.iter().filter(|it| check.machines.contains(**it)).count();
         if looked_after.iter().all(|check| check.most_unhealthy.is_some_and(|most| unhealthy(check) > most)) {

@@ -53,7 +53,7 @@ fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
     let pair = match &observed.pair {
         Lookup::Found(pair) => pair,
         Lookup::Absent => {
-            let message = "the key pair for the hosts is being made";
+            let message = "the key pair for the hosts is being created";
             return Err(attempt(observed, Effect::MakePair, message, now));
         }
         Lookup::Unknown(why) => return Err(only(Standing::Failed(why.clone()))),
@@ -80,7 +80,10 @@ fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
             let effect = Effect::ApplyAgent { image: image.clone(), desired, note: note(observed, image) };
             let message = match &observed.agent {
                 Lookup::Found(agent) if !agent.missing.is_empty() => {
-                    format!("what the agent needs is gone and is being put back: {}", agent.missing.join(", "))
+                    format!(
+                        "objects that the agent needs are gone and are being restored: {}",
+                        agent.missing.join(", ")
+                    )
                 }
                 _ => "the agent is being applied to the cluster".to_owned(),
             };
@@ -92,7 +95,7 @@ fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
         Lookup::Unknown(why) => return Err(only(Standing::Pending(why.clone()))),
         Lookup::Found(_) | Lookup::Absent => {
             let effect = Effect::HandOver { certificate: pair.certificate.clone() };
-            return Err(attempt(observed, effect, "the certificate is being handed to the nodes", now));
+            return Err(attempt(observed, effect, "the certificate is being distributed to the nodes", now));
         }
     }
     match &observed.nodes {
@@ -104,7 +107,7 @@ fn set_up(observed: &Observed, now: Timestamp) -> Result<Ground<'_>, Step> {
 
 fn rolling_out(agent: &Agent) -> Option<String> {
     if !agent.observed {
-        return Some("the agent's DaemonSet has not been looked at by its controller yet".into());
+        return Some("the agent's DaemonSet has not been observed by its controller yet".into());
     }
     (agent.updated < agent.desired)
         .then(|| format!("the agent is rolling out: {} of {} nodes have it", agent.updated, agent.desired))
@@ -141,7 +144,7 @@ fn machines(observed: &Observed, pair: &Pair, nodes: &[Node], rollout: Option<St
         pending.extend(rollout);
     }
     if pending.is_empty() && !observed.hosts.iter().any(|host| host.control_plane) {
-        pending.push("the control plane has no metal machine yet".into());
+        pending.push("the control plane has no bare-metal machine yet".into());
     }
     let standing = match (failed.is_empty(), pending.is_empty()) {
         (false, _) => Standing::Failed(listed(&failed)),

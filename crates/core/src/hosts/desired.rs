@@ -41,7 +41,8 @@ pub fn desired(spec: &MaasClusterSpec) -> Result<Option<DesiredHosts>, String> {
     }
     if config.nic_type == Some(NicType::Macvlan) {
         return Err(
-            "spec.lxdConfig.nicType is macvlan, but hosts are set up with a bridge; remove it or say bridge".into()
+            "spec.lxdConfig.nicType is macvlan, but hosts are set up with a bridge; remove it or set it to bridge"
+                .into(),
         );
     }
     let name = config.network_bridge_or_default();

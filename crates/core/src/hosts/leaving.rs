@@ -38,11 +38,11 @@ pub struct LeavingHost {
     pub marked: bool,
     /// The VMs that MAAS knows on it, whoever owns them; each with its owner.
     pub vms: Lookup<Vec<String>>,
-    pub agent: AgentSight,
+    pub agent: ObservedAgent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AgentSight {
+pub enum ObservedAgent {
     /// It cannot be queried; the message states why.
     Silent(String),
     /// The machine has no Node any more, so no agent runs.
@@ -97,11 +97,11 @@ pub fn step(host: &LeavingHost, note: &mut Note, now: Timestamp) -> LeavingStep 
     let patient = now.duration_since(note.since) < AGENT;
     let mut awaited = None;
     match &host.agent {
-        AgentSight::NoNode => {}
-        AgentSight::Silent(why) => {
+        ObservedAgent::NoNode => {}
+        ObservedAgent::Silent(why) => {
             awaited = patient.then(|| format!("the agent on VM host {name} ({id}) cannot be told to stop: {why}"));
         }
-        AgentSight::Node { name: of_node, told, left, strangers } => {
+        ObservedAgent::Node { name: of_node, told, left, strangers } => {
             match strangers {
                 Lookup::Found(strangers) if strangers.is_empty() => note.clear = true,
                 Lookup::Found(strangers) => {
@@ -117,8 +117,7 @@ pub fn step(host: &LeavingHost, note: &mut Note, now: Timestamp) -> LeavingStep 
                 return LeavingStep::Tell(of_node.clone());
             }
             if !left && patient {
-                awaited =
-                    Some(format!("the agent on node {of_node} was told to stop and has not said yet that it did"));
+                awaited = Some(format!("the agent on node {of_node} was told to stop and has not confirmed it yet"));
             }
         }
     }
@@ -141,8 +140,8 @@ pub fn step(host: &LeavingHost, note: &mut Note, now: Timestamp) -> LeavingStep 
     // S12: a refresh would restart what MAAS does not know.
     if !note.clear {
         return LeavingStep::Stuck(format!(
-            "nobody can tell which instances are on VM host {name} ({id}), so MAAS is not made to look; make sure that nothing \
-             runs there and remove the VM host in MAAS, then the machine is released"
+            "it is unknown which instances are on VM host {name} ({id}), so MAAS does not refresh it; make sure that \
+             nothing runs there and remove the VM host in MAAS, then the machine is released"
         ));
     }
     match note.refreshed {
@@ -177,8 +176,8 @@ mod tests {
         Note { since: ago(60), clear: false, refreshed: None }
     }
 
-    fn node(told: bool, left: bool) -> AgentSight {
-        AgentSight::Node { name: "n1".into(), told, left, strangers: Lookup::Found(Vec::new()) }
+    fn node(told: bool, left: bool) -> ObservedAgent {
+        ObservedAgent::Node { name: "n1".into(), told, left, strangers: Lookup::Found(Vec::new()) }
     }
 
     fn empty() -> LeavingHost {
@@ -208,13 +207,13 @@ mod tests {
             "{step:?}"
         );
         let strangers = Lookup::Found(vec!["web".to_owned()]);
-        let agent = AgentSight::Node { name: "n1".into(), told: true, left: true, strangers };
+        let agent = ObservedAgent::Node { name: "n1".into(), told: true, left: true, strangers };
         assert!(matches!(of(&LeavingHost { agent, ..empty() }, note()), LeavingStep::Held(why) if why.contains("web")));
     }
 
     #[test]
     fn an_agent_that_cannot_be_asked_is_waited_for_only_so_long_and_its_last_word_counts() {
-        let silent = LeavingHost { agent: AgentSight::Silent("no quorum".into()), ..empty() };
+        let silent = LeavingHost { agent: ObservedAgent::Silent("no quorum".into()), ..empty() };
         assert!(matches!(of(&silent, note()), LeavingStep::Wait(why) if why.contains("no quorum")));
         let long = Note { since: ago(200), ..note() };
         assert!(matches!(of(&silent, long.clone()), LeavingStep::Stuck(_)), "nobody ever said what is on it");
@@ -233,9 +232,9 @@ mod tests {
                 _ => Lookup::Unknown("away".into()),
             };
             let agent = match way {
-                0 => AgentSight::NoNode,
-                1 => AgentSight::Silent("away".into()),
-                _ => AgentSight::Node { name: "n1".into(), told, left, strangers: list(strangers) },
+                0 => ObservedAgent::NoNode,
+                1 => ObservedAgent::Silent("away".into()),
+                _ => ObservedAgent::Node { name: "n1".into(), told, left, strangers: list(strangers) },
             };
             let host = LeavingHost { marked, vms: list(vms), agent, ..empty() };
             let mut note = Note { since: ago(since), clear, refreshed: refreshed.map(ago) };

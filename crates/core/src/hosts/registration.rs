@@ -35,7 +35,7 @@ pub(super) fn step(observed: &Observed, pair: &Pair, host: &Host, node: Option<&
         return pending("LXD does not trust the certificate of this cluster yet");
     }
     let (Some(address), Some(project)) = (&report.address, &report.project) else {
-        return pending("the agent has not said where LXD listens");
+        return pending("the agent has not reported where LXD listens");
     };
     let place = match &host.place {
         Lookup::Found(place) => place,
@@ -47,7 +47,7 @@ pub(super) fn step(observed: &Observed, pair: &Pair, host: &Host, node: Option<&
         Lookup::Found(vm_host) => existing(observed, pair, host, (node, report), vm_host, now),
         Lookup::Absent => {
             if host.asked.is_some_and(|asked| now.duration_since(asked) < IN_FLIGHT) {
-                return pending("the answer of MAAS to its registration is awaited");
+                return pending("waiting for MAAS's answer to its registration");
             }
             match &report.instances {
                 None => pending("the agent cannot list the instances of its project at the moment"),
@@ -80,10 +80,10 @@ fn unready(report: &Report) -> Next {
     let message = &report.message;
     match (report.open.as_deref(), report.state.as_str()) {
         (Some("Bridge"), _) => {
-            failed(format!("{message}. A roll-out mends it: new machines get the bridge before they are deployed"))
+            failed(format!("{message}. A rollout fixes it: new machines get the bridge before they are deployed"))
         }
         (Some("Lxd"), _) => {
-            failed(format!("{message}. Install LXD there, or a roll-out with an image that has it mends it"))
+            failed(format!("{message}. Install LXD there, or a rollout with an image that has it fixes it"))
         }
         (_, "Blocked") => failed(message.clone()),
         _ => pending(message.clone()),
@@ -124,8 +124,8 @@ fn existing(
     let VmHost { id, name, .. } = vm_host;
     if let Some(matched) = vm_host.machine.as_ref().filter(|matched| **matched != host.machine) {
         return failed(format!(
-            "MAAS matched VM host {name} ({id}) to machine {matched}, but this is machine {}: MAAS goes by MAC addresses; \
-             remove the VM host in MAAS while it has no VMs, and the interface that both machines show",
+            "MAAS matched VM host {name} ({id}) to machine {matched}, but this is machine {}: MAAS matches by MAC \
+             address; remove the VM host in MAAS while it has no VMs, and the interface that both machines show",
             host.machine
         ));
     }
@@ -150,8 +150,8 @@ fn existing(
     let guarded = |effect: Effect, message: String| match &vm_host.strangers {
         Lookup::Found(strangers) if strangers.is_empty() => (Some(effect), Standing::Pending(message)),
         Lookup::Found(strangers) => failed(too_late(&vm_host.project, strangers)),
-        Lookup::Absent => pending("which instances MAAS knows cannot be learnt"),
-        Lookup::Unknown(why) => pending(format!("which instances MAAS knows cannot be learnt: {why}")),
+        Lookup::Absent => pending("which instances MAAS knows cannot be determined"),
+        Lookup::Unknown(why) => pending(format!("which instances MAAS knows cannot be determined: {why}")),
     };
     let address = report.address.clone().unwrap_or_default();
     let host_name = host.name.clone();
@@ -173,9 +173,9 @@ fn existing(
     if !works(vm_host) {
         let soon = observed.refreshed.get(id).is_some_and(|last| now.duration_since(*last) < DIGESTING);
         if soon {
-            return pending(format!("MAAS is taking in VM host {name} ({id})"));
+            return pending(format!("MAAS is adding VM host {name} ({id})"));
         }
-        let message = format!("MAAS has not reached VM host {name} ({id}) yet and is made to look again");
+        let message = format!("MAAS has not reached VM host {name} ({id}) yet; refreshing it");
         return guarded(Effect::Refresh { id: *id, host: host_name }, message);
     }
     match &vm_host.machine {

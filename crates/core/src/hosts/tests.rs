@@ -152,7 +152,7 @@ fn a_changed_setting_or_image_rolls_out_and_is_awaited() {
     assert_eq!(sentence(&observed), "pending: the agent is rolling out: 1 of 3 nodes have it");
     let Lookup::Found(agent) = &mut observed.agent else { panic!() };
     agent.observed = false;
-    assert!(sentence(&observed).contains("has not been looked at"));
+    assert!(sentence(&observed).contains("has not been observed"));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn go10_lxd_is_ready_only_when_every_control_plane_node_is_a_vm_host() {
     assert_eq!(sentence(&observed), "pending: m3 is not deployed yet");
     let mut nobody = prepared();
     nobody.hosts.clear();
-    assert!(sentence(&nobody).contains("no metal machine yet"));
+    assert!(sentence(&nobody).contains("no bare-metal machine yet"));
     for unknown in [Lookup::Unknown("away".into()), Lookup::Absent] {
         let mut observed = with_vm_host(vm_host());
         observed.nodes = unknown;
@@ -334,7 +334,7 @@ fn go10_a_node_that_lacks_lxd_or_the_bridge_is_named_and_that_a_roll_out_mends_i
             ..report()
         });
         let message = sentence(&lacking);
-        assert!(message.starts_with("failed: node n1: it is not there") && message.contains("roll-out"), "{message}");
+        assert!(message.starts_with("failed: node n1: it is not there") && message.contains("rollout"), "{message}");
         assert_eq!(effect(&lacking), "");
     }
     let working = with_report(Report { state: "Working".into(), message: "makes the pool".into(), ..report() });

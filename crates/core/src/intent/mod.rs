@@ -71,22 +71,22 @@ pub fn asks_for_vm(spec: &MaasMachineSpec) -> Result<bool, Problem> {
     })
 }
 
-/// Resolves a spec. `on_record` is true once a machine is in the journal, so that `systemID` no longer requests one.
-pub fn resolve(spec: &MaasMachineSpec, on_record: bool) -> Result<Intent, Problem> {
-    resolve_as(spec, on_record, asks_for_vm(spec)?)
+/// Resolves a spec. `in_journal` is true once a machine is in the journal, so that `systemID` no longer requests one.
+pub fn resolve(spec: &MaasMachineSpec, in_journal: bool) -> Result<Intent, Problem> {
+    resolve_as(spec, in_journal, asks_for_vm(spec)?)
 }
 
 /// The same for a machine whose kind is fixed already, whatever the spec asks for now.
-pub fn resolve_as(spec: &MaasMachineSpec, on_record: bool, is_vm: bool) -> Result<Intent, Problem> {
+pub fn resolve_as(spec: &MaasMachineSpec, in_journal: bool, is_vm: bool) -> Result<Intent, Problem> {
     if !spec.unreadable.is_empty() {
         return Err(unreadable(format!("cannot read {} of the stored spec; correct it", spec.unreadable.join(", "))));
     }
-    let wish = !on_record && spec.provider_id().is_none();
+    let is_new = !in_journal && spec.provider_id().is_none();
     if is_vm {
-        return Ok(Intent::Vm(Box::new(vm::resolve(spec, wish)?)));
+        return Ok(Intent::Vm(Box::new(vm::resolve(spec, is_new)?)));
     }
     if names_a_vm(spec) {
-        return Err(contradiction("spec.providerID names a VM, and provisioningMode says bare-metal"));
+        return Err(contradiction("spec.providerID names a VM, and provisioningMode is bare-metal"));
     }
     let address = FixedAddress::of(spec)?;
     if let Some(address) = &address {
@@ -94,7 +94,7 @@ pub fn resolve_as(spec: &MaasMachineSpec, on_record: bool, is_vm: bool) -> Resul
     }
     let at_least = |field: &str, number: i64| match count(field, number) {
         // Constraints mattered only for the allocation, which is done.
-        Err(_) if !wish => Ok(None),
+        Err(_) if !is_new => Ok(None),
         counted => counted.map(|number| Some(number).filter(|number| *number > 0)),
     };
     Ok(Intent::Metal(Metal {
@@ -104,7 +104,7 @@ pub fn resolve_as(spec: &MaasMachineSpec, on_record: bool, is_vm: bool) -> Resul
         tags: spec.tags.iter().filter(|tag| !tag.is_empty()).cloned().collect(),
         pool: spec.resource_pool().map(str::to_owned),
         zone: spec.failure_domain().map(str::to_owned),
-        pinned: spec.system_id().filter(|_| wish).map(str::to_owned),
+        pinned: spec.system_id().filter(|_| is_new).map(str::to_owned),
         image: image(&spec.image)?,
         in_memory: spec.deploy_in_memory == Some(true),
         erase: wipe(spec)?,
@@ -184,7 +184,7 @@ fn not_for_metal_yet(address: &FixedAddress) -> Problem {
     Problem {
         reason: reasons::STATIC_IP_FAILED,
         message:
-            "spec.staticIP cannot be given to bare metal by this version; remove it, or reserve the address in MAAS"
+            "spec.staticIP is not supported for bare metal by this version; remove it, or reserve the address in MAAS"
                 .into(),
     }
 }

@@ -146,7 +146,7 @@ fn disk(spec: &MaasMachineSpec, config: &MachineLxdConfig, old: &VmConfig) -> Re
         let size = [old.disk_size, spec.min_disk_size].into_iter().flatten().find(|size| *size > 0);
         u64::try_from(size.unwrap_or(DEFAULT_VM_DISK_GB)).unwrap_or(1)
     };
-    u32::try_from(gigabytes).map_err(|_| unreadable(format!("a disk of {gigabytes} GB is more than MAAS can make")))
+    u32::try_from(gigabytes).map_err(|_| unreadable(format!("a disk of {gigabytes} GB is more than MAAS can create")))
 }
 
 /// The NICs, in the order of their names.
@@ -179,7 +179,7 @@ fn nics(network: Option<&LxdNetworkConfig>, old: &VmConfig) -> Result<Vec<Nic>, 
     }
     if let Some((name, _)) = modes.into_iter().next() {
         let message = format!(
-            "spec.lxd.vmConfig.interfaceLinkModes names {name}, and the VM has no such network card; name its subnet in \
+            "spec.lxd.vmConfig.interfaceLinkModes names {name}, and the VM has no such NIC; name its subnet in \
              lxd.vmConfig.network or lxdConfig.network.devices, or remove it"
         );
         return Err(unreadable(message));
@@ -195,7 +195,7 @@ fn mode(nic: &str, word: &str) -> Result<Mode, Problem> {
         "link_up" => Mode::LinkUp,
         _ => {
             return Err(unreadable(format!(
-                "spec.lxd.vmConfig.interfaceLinkModes says {word:?} for {nic}; write auto, dhcp, static or link_up"
+                "spec.lxd.vmConfig.interfaceLinkModes sets {nic} to {word:?}; use auto, dhcp, static or link_up"
             )));
         }
     })

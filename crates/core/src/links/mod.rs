@@ -28,7 +28,7 @@ impl DesiredLinks<'_> {
 
 /// What MAAS shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sight {
+pub struct Observed {
     pub interfaces: Vec<Interface>,
     /// All subnets that MAAS knows.
     pub subnets: Vec<Subnet>,
@@ -115,27 +115,27 @@ pub enum Next {
 }
 
 /// The next write for an Allocated machine of ours.
-pub fn next(machine: &str, wish: &DesiredLinks<'_>, sight: &Sight) -> Next {
+pub fn next(machine: &str, desired: &DesiredLinks<'_>, observed: &Observed) -> Next {
     let mut fixed = None;
-    match wish.address {
+    match desired.address {
         None => {}
         Some(FixedAddress::Awaited) => return Next::Refused(FixedAddress::awaited()),
-        Some(FixedAddress::Literal(address)) => match literal(machine, *address, sight) {
+        Some(FixedAddress::Literal(address)) => match literal(machine, *address, observed) {
             Ok((_, Some(change))) => return Next::Write(change),
             Ok((interface, None)) => fixed = Some(interface),
             Err(next) => return next,
         },
     }
-    for (index, nic) in wish.nics.iter().enumerate() {
+    for (index, nic) in desired.nics.iter().enumerate() {
         let Some(mode) = nic.mode else { continue };
-        let Some(interface) = card(sight, nic, index) else {
-            return refused(format!("the VM has no network card {}; delete the Machine to get another one", nic.name));
+        let Some(interface) = interface_of(observed, nic, index) else {
+            return refused(format!("the VM has no NIC {}; delete the Machine to get another one", nic.name));
         };
         // The fixed address is on this NIC: that is its mode.
         if fixed == Some(interface.id) {
             continue;
         }
-        match configured(sight, nic, interface, mode) {
+        match configured(observed, nic, interface, mode) {
             Ok(None) => {}
             Ok(Some(change)) => return Next::Write(change),
             Err(next) => return next,
@@ -150,11 +150,11 @@ fn holding(address: IpAddr, interfaces: &[Interface]) -> Option<(&Interface, &Li
 }
 
 /// The interface of a fixed address, and the write that it needs, if any.
-fn literal(machine: &str, address: IpAddr, sight: &Sight) -> Result<(i64, Option<Change>), Next> {
-    if let Some((interface, _)) = holding(address, &sight.interfaces) {
+fn literal(machine: &str, address: IpAddr, observed: &Observed) -> Result<(i64, Option<Change>), Next> {
+    if let Some((interface, _)) = holding(address, &observed.interfaces) {
         return Ok((interface.id, None));
     }
-    match &sight.holder {
+    match &observed.holder {
         Lookup::Absent => {}
         Lookup::Found(holder) if holder.machine.as_deref() == Some(machine) => {}
         Lookup::Found(holder) => {
@@ -163,11 +163,11 @@ fn literal(machine: &str, address: IpAddr, sight: &Sight) -> Result<(i64, Option
                 holder.words
             )));
         }
-        Lookup::Unknown(why) => return Err(Next::Unknown(format!("who has {address} is not known: {why}"))),
+        Lookup::Unknown(why) => return Err(Next::Unknown(format!("the holder of {address} is not known: {why}"))),
     }
     let holds = |subnet: &&Subnet| Network::parse(&subnet.cidr).is_some_and(|network| network.contains(address));
     let prefix = |subnet: &&Subnet| Network::parse(&subnet.cidr).map_or(0, |network| network.prefix());
-    let mut around: Vec<&Subnet> = sight.subnets.iter().filter(holds).collect();
+    let mut around: Vec<&Subnet> = observed.subnets.iter().filter(holds).collect();
     around.sort_by_key(|subnet| (u32::MAX - prefix(subnet), subnet.id));
     let Some(nearest) = around.first() else {
         return Err(refused(format!(
@@ -176,11 +176,11 @@ fn literal(machine: &str, address: IpAddr, sight: &Sight) -> Result<(i64, Option
     };
     // Prefer the interface that is linked to such a subnet, then the one that is on its VLAN, then the boot interface.
     let found = around.iter().flat_map(|subnet| {
-        let usable = sight.interfaces.iter().filter(|interface| interface.children.is_empty());
+        let usable = observed.interfaces.iter().filter(|interface| interface.children.is_empty());
         usable.filter_map(move |interface| {
             let linked = interface.links.iter().any(|link| link.subnet == Some(subnet.id));
             let near = subnet.vlan.is_some() && subnet.vlan == interface.vlan;
-            (linked || near).then_some((!linked, !boots(interface, sight), interface.id, interface, *subnet))
+            (linked || near).then_some((!linked, !boots(interface, observed), interface.id, interface, *subnet))
         })
     });
     let Some((.., interface, subnet)) = found.min_by_key(|(linked, boot, id, ..)| (*linked, *boot, *id)) else {
@@ -194,8 +194,8 @@ fn literal(machine: &str, address: IpAddr, sight: &Sight) -> Result<(i64, Option
 }
 
 /// A bridge on the boot interface counts as the boot interface.
-fn boots(interface: &Interface, sight: &Sight) -> bool {
-    let boot = |name: &String| sight.interfaces.iter().any(|parent| parent.boot && parent.name == *name);
+fn boots(interface: &Interface, observed: &Observed) -> bool {
+    let boot = |name: &String| observed.interfaces.iter().any(|parent| parent.boot && parent.name == *name);
     interface.boot || interface.parents.iter().any(boot)
 }
 
@@ -212,13 +212,13 @@ fn replacing(interface: &Interface, mode: Mode, subnet: i64, address: Option<IpA
 }
 
 /// The interface of a NIC: by its name, otherwise by its position in the order in which MAAS created them.
-fn card<'a>(sight: &'a Sight, nic: &Nic, index: usize) -> Option<&'a Interface> {
-    let mut cards: Vec<&Interface> = sight.interfaces.iter().filter(|it| it.parents.is_empty()).collect();
-    cards.sort_by_key(|interface| interface.id);
-    cards.iter().find(|interface| interface.name == nic.name).or(cards.get(index)).copied()
+fn interface_of<'a>(observed: &'a Observed, nic: &Nic, index: usize) -> Option<&'a Interface> {
+    let mut nics: Vec<&Interface> = observed.interfaces.iter().filter(|it| it.parents.is_empty()).collect();
+    nics.sort_by_key(|interface| interface.id);
+    nics.iter().find(|interface| interface.name == nic.name).or(nics.get(index)).copied()
 }
 
-fn configured(sight: &Sight, nic: &Nic, interface: &Interface, mode: Mode) -> Result<Option<Change>, Next> {
+fn configured(observed: &Observed, nic: &Nic, interface: &Interface, mode: Mode) -> Result<Option<Change>, Next> {
     let so = |link: &Link| link.mode == Some(mode) && (mode != Mode::Static || link.address.is_some());
     if interface.links.iter().any(so) && interface.links.len() == 1 {
         return Ok(None);
@@ -231,12 +231,12 @@ fn configured(sight: &Sight, nic: &Nic, interface: &Interface, mode: Mode) -> Re
     let named = match &nic.to {
         Attach::Subnet(name) => {
             let is = |subnet: &&Subnet| subnet.name == *name || subnet.cidr == *name;
-            sight.subnets.iter().filter(near).find(is).map(|subnet| subnet.id)
+            observed.subnets.iter().filter(near).find(is).map(|subnet| subnet.id)
         }
         Attach::Boot | Attach::Bridge(_) => None,
     };
     let linked = interface.links.iter().find_map(|link| link.subnet);
-    let first = sight.subnets.iter().filter(near).min_by_key(|subnet| subnet.id).map(|subnet| subnet.id);
+    let first = observed.subnets.iter().filter(near).min_by_key(|subnet| subnet.id).map(|subnet| subnet.id);
     let Some(subnet) = named.or(linked).or(first) else {
         return Err(refused(format!("MAAS knows no subnet on the network of {}; add one to MAAS", interface.name)));
     };

@@ -20,8 +20,8 @@ fn card(id: i64, vlan: i64, links: Vec<Link>) -> Interface {
 }
 
 /// Two NICs, AUTO on 10.0.0.0/24 and on 10.1.0.0/24.
-fn sight() -> Sight {
-    Sight {
+fn observed() -> Observed {
+    Observed {
         interfaces: vec![card(1, 1, vec![link(11, Mode::Auto, 1)]), card(2, 2, vec![link(21, Mode::Auto, 2)])],
         subnets: vec![subnet(1, "10.0.0.0/24", 1), subnet(2, "10.1.0.0/24", 2), subnet(3, "10.0.0.0/8", 9)],
         holder: Lookup::Absent,
@@ -32,9 +32,9 @@ fn fixed(address: &str) -> FixedAddress {
     FixedAddress::Literal(address.parse().unwrap())
 }
 
-fn for_address(address: &str, sight: &Sight) -> Next {
+fn for_address(address: &str, observed: &Observed) -> Next {
     let address = fixed(address);
-    next(MACHINE, &DesiredLinks { address: Some(&address), nics: &[] }, sight)
+    next(MACHINE, &DesiredLinks { address: Some(&address), nics: &[] }, observed)
 }
 
 fn refusal(next: Next) -> Problem {
@@ -45,10 +45,10 @@ fn refusal(next: Next) -> Problem {
 }
 
 /// What MAAS shows after a write.
-fn after(mut sight: Sight, change: &Change) -> Sight {
+fn after(mut observed: Observed, change: &Change) -> Observed {
     match change {
         Change::Link { interface, mode, subnet, address, replace } => {
-            let interface = sight.interfaces.iter_mut().find(|it| it.id == *interface).unwrap();
+            let interface = observed.interfaces.iter_mut().find(|it| it.id == *interface).unwrap();
             if *replace {
                 interface.links.clear();
             }
@@ -58,17 +58,17 @@ fn after(mut sight: Sight, change: &Change) -> Sight {
             interface.links.push(Link { id, mode: Some(*mode), subnet: *subnet, address: address.or(chosen) });
         }
         Change::Unlink { interface, link } => {
-            let interface = sight.interfaces.iter_mut().find(|it| it.id == *interface).unwrap();
+            let interface = observed.interfaces.iter_mut().find(|it| it.id == *interface).unwrap();
             interface.links.retain(|it| it.id != *link);
         }
     }
-    sight
+    observed
 }
 
 #[test]
 fn nothing_asked_for_is_nothing_written() {
     assert!(DesiredLinks::default().is_empty());
-    assert_eq!(next(MACHINE, &DesiredLinks::default(), &sight()), Next::Done);
+    assert_eq!(next(MACHINE, &DesiredLinks::default(), &observed()), Next::Done);
 }
 
 #[test]
@@ -76,14 +76,14 @@ fn a_fixed_address_goes_to_the_interface_whose_subnet_holds_it_in_one_write() {
     for (address, interface, subnet) in [("10.0.0.5", 1, 1), ("10.1.0.5", 2, 2)] {
         let ip = Some(address.parse().unwrap());
         let change = Change::Link { interface, mode: Mode::Static, subnet: Some(subnet), address: ip, replace: true };
-        assert_eq!(for_address(address, &sight()), Next::Write(change.clone()));
-        assert_eq!(for_address(address, &after(sight(), &change)), Next::Done);
+        assert_eq!(for_address(address, &observed()), Next::Write(change.clone()));
+        assert_eq!(for_address(address, &after(observed(), &change)), Next::Done);
     }
 }
 
 #[test]
 fn an_interface_that_is_only_near_the_subnet_will_do_and_the_boot_interface_first() {
-    let mut seen = sight();
+    let mut seen = observed();
     seen.interfaces = vec![card(2, 1, Vec::new()), card(1, 1, Vec::new()), card(3, 1, Vec::new())];
     match for_address("10.0.0.5", &seen) {
         Next::Write(Change::Link { interface: 1, subnet: Some(1), .. }) => {}
@@ -93,7 +93,7 @@ fn an_interface_that_is_only_near_the_subnet_will_do_and_the_boot_interface_firs
 
 #[test]
 fn a_bridge_has_the_links_and_not_the_card_below_it() {
-    let mut seen = sight();
+    let mut seen = observed();
     seen.interfaces[0].children = vec!["br0".into()];
     seen.interfaces[0].links.clear();
     let parents = vec!["eth0".into()];
@@ -106,7 +106,7 @@ fn a_bridge_has_the_links_and_not_the_card_below_it() {
 fn an_address_that_somebody_holds_is_never_taken() {
     let held = |machine: Option<&str>| {
         let holder = Holder { machine: machine.map(str::to_owned), words: "reserved by admin".into() };
-        for_address("10.0.0.5", &Sight { holder: Lookup::Found(holder), ..sight() })
+        for_address("10.0.0.5", &Observed { holder: Lookup::Found(holder), ..observed() })
     };
     for other in [None, Some("other1")] {
         let problem = refusal(held(other));
@@ -118,22 +118,22 @@ fn an_address_that_somebody_holds_is_never_taken() {
 
 #[test]
 fn s01_a_holder_that_nobody_could_tell_is_not_nobody() {
-    let seen = Sight { holder: Lookup::Unknown("504".into()), ..sight() };
+    let seen = Observed { holder: Lookup::Unknown("504".into()), ..observed() };
     assert!(matches!(for_address("10.0.0.5", &seen), Next::Unknown(why) if why.contains("504")));
 }
 
 #[test]
 fn an_address_that_cannot_be_had_is_refused_with_what_to_do() {
-    assert!(refusal(for_address("192.168.0.1", &sight())).message.contains("no subnet that MAAS knows"));
-    let far = refusal(for_address("10.7.0.1", &sight()));
+    assert!(refusal(for_address("192.168.0.1", &observed())).message.contains("no subnet that MAAS knows"));
+    let far = refusal(for_address("10.7.0.1", &observed()));
     assert!(far.message.contains("10.0.0.0/8") && far.message.contains("no interface"), "{}", far.message);
-    let awaited = next(MACHINE, &DesiredLinks { address: Some(&FixedAddress::Awaited), nics: &[] }, &sight());
+    let awaited = next(MACHINE, &DesiredLinks { address: Some(&FixedAddress::Awaited), nics: &[] }, &observed());
     assert_eq!(refusal(awaited).reason, reasons::WAITING_FOR_STATIC_IP);
 }
 
 #[test]
 fn links_on_other_subnets_are_not_removed_for_a_fixed_address() {
-    let mut seen = sight();
+    let mut seen = observed();
     seen.subnets.push(subnet(4, "10.4.0.0/24", 1));
     seen.interfaces[0].links.push(Link { address: Some("10.4.0.9".parse().unwrap()), ..link(14, Mode::Static, 4) });
     let Next::Write(first) = for_address("10.0.0.5", &seen) else { panic!("a write") };
@@ -155,27 +155,27 @@ fn nics(modes: &[Option<Mode>]) -> Vec<Nic> {
 #[test]
 fn two_cards_get_the_modes_that_the_go_provider_promised() {
     let nics = nics(&[Some(Mode::Static), Some(Mode::Dhcp)]);
-    let wish = DesiredLinks { address: None, nics: &nics };
-    let Next::Write(first) = next(MACHINE, &wish, &sight()) else { panic!("a write") };
+    let desired = DesiredLinks { address: None, nics: &nics };
+    let Next::Write(first) = next(MACHINE, &desired, &observed()) else { panic!("a write") };
     let of = |interface, mode| Change::Link { interface, mode, subnet: Some(interface), address: None, replace: true };
     assert_eq!(first, of(1, Mode::Static), "an address of its own that MAAS chooses");
-    let seen = after(sight(), &first);
-    let Next::Write(second) = next(MACHINE, &wish, &seen) else { panic!("a write") };
+    let seen = after(observed(), &first);
+    let Next::Write(second) = next(MACHINE, &desired, &seen) else { panic!("a write") };
     assert_eq!(second, of(2, Mode::Dhcp));
-    assert_eq!(next(MACHINE, &wish, &after(seen, &second)), Next::Done);
+    assert_eq!(next(MACHINE, &desired, &after(seen, &second)), Next::Done);
 }
 
 #[test]
 fn a_literal_address_wins_over_the_mode_of_its_card() {
     let (nics, address) = (nics(&[Some(Mode::Dhcp), Some(Mode::LinkUp)]), fixed("10.0.0.5"));
-    let wish = DesiredLinks { address: Some(&address), nics: &nics };
-    let mut seen = sight();
+    let desired = DesiredLinks { address: Some(&address), nics: &nics };
+    let mut seen = observed();
     let mut writes = 0;
-    while let Next::Write(change) = next(MACHINE, &wish, &seen) {
+    while let Next::Write(change) = next(MACHINE, &desired, &seen) {
         seen = after(seen, &change);
         writes += 1;
     }
-    assert_eq!((writes, next(MACHINE, &wish, &seen)), (2, Next::Done));
+    assert_eq!((writes, next(MACHINE, &desired, &seen)), (2, Next::Done));
     assert!(holding("10.0.0.5".parse().unwrap(), &seen.interfaces).is_some());
 }
 
@@ -190,14 +190,14 @@ proptest! {
         there in prop::collection::vec((0..2_usize, any_mode(), 1..4_i64), 0..6),
         address in prop::option::of(prop_oneof![Just("10.0.0.5"), Just("10.1.0.7"), Just("10.8.0.1")]),
     ) {
-        let mut seen = sight();
+        let mut seen = observed();
         for (index, (card, mode, subnet)) in there.into_iter().enumerate() {
             seen.interfaces[card].links.push(link(100 + i64::try_from(index).unwrap(), mode, subnet));
         }
         let (nics, address) = (nics(&wanted), address.map(fixed));
-        let wish = DesiredLinks { address: address.as_ref(), nics: &nics };
+        let desired = DesiredLinks { address: address.as_ref(), nics: &nics };
         for _ in 0..12 {
-            match next(MACHINE, &wish, &seen) {
+            match next(MACHINE, &desired, &seen) {
                 Next::Write(change) => seen = after(seen, &change),
                 _ => return Ok(()),
             }

@@ -19,18 +19,19 @@ impl Provisioning<'_> {
             // Deployed without its bridge, the machine could never become an LXD host.
             Lookup::Unknown(why) => return Some(unseen(why)),
         };
-        let wish = match &around.bridge {
-            Ok(Some(wish)) if !metal.is_vm() => wish,
+        let desired = match &around.bridge {
+            Ok(Some(desired)) if !metal.is_vm() => desired,
             Ok(_) => return None,
             Err(why) => return Some(unbridged(why)),
         };
-        match bridge::step(wish, &metal.network) {
+        match bridge::step(desired, &metal.network) {
             BridgeStep::Fine => None,
             BridgeStep::Problem(why) => Some(unbridged(&format!("{} ({}): {why}", metal.hostname, metal.id))),
             BridgeStep::Make { parent } => {
-                let message = format!("the bridge {} is being made on {} ({})", wish.name, metal.hostname, metal.id);
+                let message =
+                    format!("the bridge {} is being created on {} ({})", desired.name, metal.hostname, metal.id);
                 let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
-                let effect = Effect::CreateBridge { machine: metal.id.clone(), name: wish.name.clone(), parent };
+                let effect = Effect::CreateBridge { machine: metal.id.clone(), name: desired.name.clone(), parent };
                 Some(Step::say(progress, after(0)).writing(self.journal.clone()).doing(effect))
             }
         }
@@ -39,6 +40,6 @@ impl Provisioning<'_> {
 
 /// The machine stays Allocated until a person acts.
 fn unbridged(why: &str) -> Step {
-    let message = format!("the bridge for VMs cannot be made: {why}");
+    let message = format!("the bridge for VMs cannot be created: {why}");
     Step::say(Progress::not_yet(Severity::Error, reasons::BRIDGE_FAILED, message), after(60))
 }

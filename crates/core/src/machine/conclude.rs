@@ -106,7 +106,7 @@ fn refused_vm(journal: &mut Journal, place: &Place, refusal: Refusal, why: &str,
     if refusal == Refusal::HostTrouble || unanswered && refusal != Refusal::Exists {
         // MAAS may have lost the host in the middle, now or the time before, and the name is not used again. MAAS does not report
         // that a VM of the name exists where there is no room for another one (880).
-        message = format!("{message}; should its LXD hold {} all the same, remove it there", vm.name);
+        message = format!("{message}; if its LXD has {} nevertheless, remove it there", vm.name);
     }
     if refusal == Refusal::Exists {
         vm.stage.become_at(VmStage::OnlyInLxd);

@@ -17,7 +17,7 @@ use crate::maas::{self, Power};
 /// The next step for such a VM.
 enum Fenced {
     /// It is allocated and has no stamp yet. Once its object is gone, only the stamp shows whose it is, so the stamp comes first.
-    Mark(Effect),
+    Stamp(Effect),
     /// The debt has to be recorded.
     Owe(Debt),
     /// The debt is recorded: nothing more is to be done here.
@@ -50,7 +50,7 @@ fn fenced(observed: &Observed, journal: &Journal, metal: &maas::Machine, ours: b
     if ours && metal.stamp.as_ref() != Some(&journal.key) {
         // MAAS lets only the owner stamp a machine.
         let marked = metal.stamp.is_none() && metal.owner.as_ref() == Some(user);
-        return marked.then(|| Fenced::Mark(Effect::Stamp { key: journal.key.clone(), machine: metal.id.clone() }));
+        return marked.then(|| Fenced::Stamp(Effect::Stamp { key: journal.key.clone(), machine: metal.id.clone() }));
     }
     let debts = match &observed.debts {
         Lookup::Found(debts) => debts,
@@ -72,8 +72,8 @@ fn message(metal: &maas::Machine) -> String {
 
 impl Releasing<'_> {
     /// The object that is being deleted need not wait for a host that is off.
-    pub(super) fn fenced(&self, on_record: Option<&maas::Machine>, ours: &[maas::Machine]) -> Option<Step> {
-        let metal = on_record.filter(|_| self.is_vm)?;
+    pub(super) fn fenced(&self, in_journal: Option<&maas::Machine>, ours: &[maas::Machine]) -> Option<Step> {
+        let metal = in_journal.filter(|_| self.is_vm)?;
         // Surplus machines come first (S4).
         if ours.iter().any(|other| other.id != metal.id) {
             return None;
@@ -85,7 +85,7 @@ impl Releasing<'_> {
         let message = message(metal);
         let waiting = |message: String| wait(reasons::HOST_UNAVAILABLE, message, 0).writing(self.journal.clone());
         Some(match fenced {
-            Fenced::Mark(effect) => waiting(message).doing(effect),
+            Fenced::Stamp(effect) => waiting(message).doing(effect),
             Fenced::Owe(debt) => waiting(message).doing(Effect::Owe(debt)),
             Fenced::Owed => done(&message).telling(true, reasons::HOST_UNAVAILABLE, message),
             Fenced::Unseen(why) => unseen(&why),
@@ -102,7 +102,7 @@ impl Provisioning<'_> {
         let host = self.host_name();
         let error = LxdError::new(LxdErrorKind::HostUnavailable, message.clone()).on_host(host);
         let mut step = match fenced {
-            Fenced::Mark(effect) => trouble(error).writing(self.journal.clone()).doing(effect),
+            Fenced::Stamp(effect) => trouble(error).writing(self.journal.clone()).doing(effect),
             Fenced::Owe(debt) => trouble(error).writing(self.journal.clone()).doing(Effect::Owe(debt)),
             Fenced::Owed => {
                 let mut journal = self.journal.clone().without_vm();

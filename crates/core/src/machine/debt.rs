@@ -63,11 +63,11 @@ pub fn pay(
         Lookup::Unknown(why) => return Payment::Wait(why.clone()),
     };
     if !metal.is_vm() {
-        return Payment::Paid(format!("{id} is no VM of any VM host in MAAS, and is left alone"));
+        return Payment::Paid(format!("{id} is not a VM of any VM host in MAAS and is left alone"));
     }
     let ours = metal.stamp.as_ref() == Some(&debt.key);
     if !ours && is_anothers(metal, user) && metal.state.is_being_commissioned() {
-        return Payment::Wait(format!("{id} is {} in MAAS for somebody", metal.state_name));
+        return Payment::Wait(format!("{id} is {} in MAAS for another user", metal.state_name));
     }
     if !ours && (is_anothers(metal, user) || metal.hostname != debt.name || metal.stamp.is_some()) {
         return Payment::Paid(format!("{id} is somebody else's now"));
@@ -77,7 +77,8 @@ pub fn pay(
     }
     if !ours && !is_made_up(&debt.name, &debt.key) {
         return Payment::Wait(format!(
-            "{id} carries no mark, so nothing proves that it was made for this cluster; delete the VM in MAAS if it was"
+            "{id} carries no stamp, so nothing proves that it was made for this cluster; delete the VM in MAAS if it \
+             was"
         ));
     }
     if matches!(metal.state, State::Releasing | State::DiskErasing) || metal.locked {

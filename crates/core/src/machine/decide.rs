@@ -97,7 +97,7 @@ pub fn idle(observed: &Observed, now: Timestamp) -> Option<Plan> {
     if (labelled || observed.has_annotation(MANAGED_BY)) && !ours_to_end {
         return Some(Plan::nothing(
             Requeue::OnChange,
-            "somebody else manages the object (cluster.x-k8s.io/managed-by)",
+            "the object is externally managed (cluster.x-k8s.io/managed-by)",
         ));
     }
     // Being moved: the other management cluster has the object already (S15).
@@ -122,7 +122,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     let holds = finalizers.iter().any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER);
     let deleting = metadata.deletion_timestamp.is_some();
     if deleting && !holds {
-        return Plan::nothing(Requeue::OnChange, "the object is being deleted and nothing of ours holds it");
+        return Plan::nothing(Requeue::OnChange, "the object is being deleted and has none of our finalizers");
     }
     if let Some(step) = ownership::foreign(observed) {
         return for_another(observed, step, now);
@@ -207,7 +207,7 @@ fn plan(observed: &Observed, mut step: Step, now: Timestamp) -> Plan {
     let moves = step.effect.is_some() || step.requeue != Requeue::NOW;
     let alone = moves && patch == Patch::default() && step.finalizer == Finalizer::Keep;
     match step.journal {
-        Some(journal) if alone && stored.is_some_and(|stored| journal.shows_besides(stored)) => {
+        Some(journal) if alone && stored.is_some_and(|stored| journal.is_observable_beyond(stored)) => {
             patch.recalled = Some(journal);
         }
         journal => patch.journal = journal,

@@ -23,7 +23,7 @@ pub(super) fn before_release(
     let host = match &observed.as_host {
         AsHost::Host(host) => host,
         AsHost::NotAsked if metal.state != State::Deployed || metal.is_vm() => return None,
-        AsHost::NotAsked => return Some(unseen("nobody looked whether the machine is a VM host")),
+        AsHost::NotAsked => return Some(unseen("whether the machine is a VM host was not checked")),
         AsHost::Unknown(why) => return Some(unseen(why)),
         // It was a VM host and is none any more.
         AsHost::NoHost if journal.allocation.as_ref().is_some_and(|it| it.leaving.is_some()) => return None,
@@ -40,9 +40,7 @@ pub(super) fn before_release(
     let step = match next {
         LeavingStep::Mark => busy("it takes no more VMs").doing(Effect::MarkHost { machine, vm_host }),
         LeavingStep::Tell(node) => busy("its agent is told to stop").doing(Effect::TellAgent { node }),
-        LeavingStep::Refresh => {
-            busy("MAAS looks once more what is on it").doing(Effect::LookAtHost { machine, vm_host })
-        }
+        LeavingStep::Refresh => busy("MAAS refreshes it once more").doing(Effect::LookAtHost { machine, vm_host }),
         LeavingStep::Unregister => {
             let message = format!("VM host {} ({vm_host}) on {machine} is empty and is unregistered", host.name);
             let told = message.clone();
@@ -66,7 +64,7 @@ fn registration_may_land(observed: &Observed, now: Timestamp) -> Option<Step> {
     let asked: Timestamp = asked.parse().ok()?;
     // A time in the future is replaced in this pass.
     (now.duration_since(asked) < IN_FLIGHT).then(|| {
-        let message = "it was going to be registered as VM host; whether that still happens is awaited";
+        let message = "its registration as a VM host was requested and may still take effect; waiting for that";
         Step::say(Progress::not_yet(Severity::Info, reasons::LEAVING_HOST, message), after(15))
     })
 }

@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::vm_journal::{Place, VmJournal, VmStage, host_name, uid_of};
+use super::vm_journal::{Place, VmJournal, VmStage, host_name};
 use crate::conditions::whole_seconds;
 use crate::hosts::leaving::Note;
 use crate::maas;
@@ -24,7 +24,7 @@ pub const ABANDON_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/abandon-ma
 pub const LEAVE_POWER_ANNOTATION: &str = "infrastructure.cluster.x-k8s.io/leave-power";
 
 /// Prefix of every idempotency key; the rest is the UID of the object that it was made for.
-pub(super) const KEY_PREFIX: &str = "capmaas-";
+const KEY_PREFIX: &str = "capmaas-";
 
 /// What must survive a crash. Written before the first effect; the idempotency key is never computed again (S3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,7 +206,7 @@ impl Journal {
     }
 
     /// Whether this is the machine that is ours.
-    pub fn is_on_record(&self, id: &str) -> bool {
+    pub fn has_machine(&self, id: &str) -> bool {
         self.machine().is_some_and(|machine| machine == id)
     }
 
@@ -255,7 +255,7 @@ impl Journal {
 
     /// Whether MAAS will show every difference to the stored journal again, also after a crash: that a write has landed, and
     /// which machine an allocation returned. Does not cover VMs, which are found by host and name.
-    pub(super) fn shows_besides(&self, stored: &Self) -> bool {
+    pub(super) fn is_observable_beyond(&self, stored: &Self) -> bool {
         let allocation = stored.allocation.clone().or_else(|| Some(Allocation::of(self.machine()?)));
         self.vm.is_none() && *self == Self { in_flight: None, allocation, ..stored.clone() }
     }
@@ -299,7 +299,10 @@ impl Journal {
                 vm.stage = VmStage::Unplaced;
             }
             // It was adopted, and the next one is a VM as well (S27).
-            None => journal.vm = Some(VmJournal::new("", uid_of(&journal.key))),
+            None => {
+                let uid = Self::uid_in(&journal.key).unwrap_or(&journal.key);
+                journal.vm = Some(VmJournal::new("", uid));
+            }
         }
         journal
     }

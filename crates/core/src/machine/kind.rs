@@ -18,17 +18,17 @@ pub struct Wanted {
 /// Resolves the spec of an object with this journal.
 pub fn wanted(object: &MaasMachine, journal: Option<&Journal>) -> Result<Wanted, Problem> {
     let spec = &object.spec;
-    let on_record = journal.is_some_and(|journal| journal.allocation.is_some());
+    let in_journal = journal.is_some_and(|journal| journal.allocation.is_some());
     let kind = journal.and_then(kind);
     let asked = intent::asks_for_vm(spec)?;
     let changed = kind.filter(|kind| *kind != asked).map(|is_vm| {
         let (now, was) = if is_vm { ("bare metal", "a VM") } else { ("a VM", "bare metal") };
         format!(
-            "the spec asks for {now} now, but this machine was begun as {was} and goes on as that; make a template with the other \
-             provisioningMode and roll it out"
+            "the spec asks for {now} now, but this machine was created as {was} and remains so; create a template \
+             with the other provisioningMode and roll it out"
         )
     });
-    Ok(Wanted { intent: intent::resolve_as(spec, on_record, kind.unwrap_or(asked))?, changed })
+    Ok(Wanted { intent: intent::resolve_as(spec, in_journal, kind.unwrap_or(asked))?, changed })
 }
 
 /// The message, followed by the notice for the person who changed the mode.

@@ -37,12 +37,12 @@ impl Journal {
             Lookup::Absent => true,
             Lookup::Unknown(_) => false,
         };
-        let on_record = match &observed.on_record {
-            Lookup::Found(metal) => !self.is_released(&metal.id) || left(&observed.on_record),
+        let in_journal = match &observed.in_journal {
+            Lookup::Found(metal) => !self.is_released(&metal.id) || left(&observed.in_journal),
             Lookup::Absent | Lookup::Unknown(_) => true,
         };
         let written = observed.surplus.iter().filter(|surplus| self.surplus.contains(&surplus.id));
-        on_record && written.map(|surplus| &surplus.seen).all(left)
+        in_journal && written.map(|surplus| &surplus.seen).all(left)
     }
 
     /// Whether a write was sent whose result this machine does not show: then all machines under our idempotency key matter.

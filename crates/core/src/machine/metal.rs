@@ -5,8 +5,8 @@ use capmaas_api::{Severity, reasons};
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::{Constraints, Effect};
 use super::journal::{Failure, Write};
-use super::provisioning::{ATTEMPTS, Provisioning, first_things_first, kept, unplanned};
-use super::releasing::may_be_an_earlier_users;
+use super::provisioning::{ATTEMPTS, Provisioning, kept, prerequisites, unplanned};
+use super::releasing::may_belong_to_earlier_user;
 use super::status::Progress;
 use super::{stuck, surplus};
 use crate::Lookup;
@@ -70,33 +70,33 @@ impl Provisioning<'_> {
         }
         if identity_changed {
             let message =
-                "the MAAS endpoint or user changed; nothing is allocated until a machine of the cluster was seen";
+                "the MAAS endpoint or user changed; nothing is allocated until a machine of the cluster has been seen";
             return unknown(reasons::IDENTITY_CHANGED, message);
         }
         if let Some(step) = self.exhausted(held.len()) {
             return step;
         }
-        if let Some(step) = first_things_first(self.observed, &self.intent) {
+        if let Some(step) = prerequisites(self.observed, &self.intent) {
             return step.writing(self.journal);
         }
         if let Some(step) = self.cannot_be_held() {
             return step.writing(self.journal);
         }
         let effect = Effect::Allocate { key: self.journal.key.clone(), constraints: self.constraints() };
-        let mut message = "a machine is being asked for".to_owned();
+        let mut message = "requesting a machine".to_owned();
         if let Some(live) = held.first() {
             message = format!(
-                "MAAS handed out {}, which another MaasMachine holds; it is kept as it is, look at it",
+                "MAAS allocated {}, which another MaasMachine holds; it is kept as it is; check it in MAAS",
                 live.id
             );
         }
         if let Some(metal) = theirs.first() {
-            message = not_meant(metal);
+            message = not_ours_message(metal);
         }
         let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, message);
         let journal = self.journal.clone().sending(Write::Allocate, self.now);
         let mut step = Step::say(progress, after(0)).writing(journal).doing(effect);
-        step.events.extend(theirs.into_iter().map(told));
+        step.events.extend(theirs.into_iter().map(not_ours_event));
         step
     }
 
@@ -133,7 +133,7 @@ impl Provisioning<'_> {
         if self.journal.is_adopted() && unclaimed && metal.owner.as_deref() == Some(user) && !metal.state.is_leaving() {
             // The Go provider left no stamp; this one is the only change that adoption makes (S24).
             let effect = Effect::Stamp { key: self.journal.key.clone(), machine: id.clone() };
-            let progress = kept(self.observed, "the machine is being taken over");
+            let progress = kept(self.observed, "the machine is being adopted");
             return Step::say(progress, after(1)).doing(effect);
         }
         if self.provisioned {
@@ -141,7 +141,7 @@ impl Provisioning<'_> {
                 State::Ready | State::New | State::Releasing | State::DiskErasing => (
                     reasons::MACHINE_TERMINATED,
                     format!(
-                        "{id} was released in MAAS behind our back; it is never deployed again, delete the Machine"
+                        "{id} was released in MAAS outside of capmaas; it is never deployed again, delete the Machine"
                     ),
                 ),
                 _ => {
@@ -163,10 +163,10 @@ impl Provisioning<'_> {
             (State::Allocated | State::Deploying | State::Deployed | State::FailedDeployment, _)
                 if self.journal.is_released(id) =>
             {
-                self.begin_anew(&format!("{id} was released and taken again; another machine is asked for"))
+                self.begin_anew(&format!("{id} was released and allocated again; requesting another machine"))
             }
-            (_, Some(owner)) if owner != user && !(unclaimed && may_be_an_earlier_users(&self.journal, metal)) => {
-                self.begin_anew(&format!("{id} is {owner}'s now; another machine is asked for"))
+            (_, Some(owner)) if owner != user && !(unclaimed && may_belong_to_earlier_user(&self.journal, metal)) => {
+                self.begin_anew(&format!("{id} belongs to {owner} now; requesting another machine"))
             }
             _ => left_alone(
                 reasons::NOT_OUR_MACHINE,
@@ -177,7 +177,7 @@ impl Provisioning<'_> {
 
     /// A machine that is released in the first second of its deployment stays on (S14).
     pub(super) fn reclaim(self, id: &str) -> Step {
-        let message = format!("{id} is still on after its release; it is taken back and released once more");
+        let message = format!("{id} is still on after its release; it is reclaimed and released once more");
         let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_RELEASING, message);
         let effect = Effect::Reclaim { key: self.journal.key.clone(), machine: id.to_owned() };
         Step::say(progress, after(1)).writing(self.journal.sending(Write::Allocate, self.now)).doing(effect)
@@ -189,7 +189,7 @@ impl Provisioning<'_> {
         if self.is_to_go(&id) {
             return self.giving_back(metal);
         }
-        if let Some(surplus) = self.superfluous(&id) {
+        if let Some(surplus) = self.record_surplus(&id) {
             return surplus;
         }
         if metal.is_vm() {
@@ -200,14 +200,14 @@ impl Provisioning<'_> {
             });
             return self.giving_back(metal);
         }
-        let odd = self.odd_ones(&id);
+        let odd = self.deployed_surplus_events(&id);
         let mut step = match metal.state {
             State::Allocated => self.prepare(metal),
             State::Deploying => self.deploying(metal),
             State::Deployed => self.running(metal),
             State::FailedDeployment => {
-                let why = format!("the deployment of {} failed: {}", metal.id, metal.last_words);
-                self.failed(metal, metal.failed_for_want_of_power(), &why)
+                let why = format!("the deployment of {} failed: {}", metal.id, metal.last_message);
+                self.failed(metal, metal.failed_for_power(), &why)
             }
             _ => unplanned(metal),
         };
@@ -217,11 +217,11 @@ impl Provisioning<'_> {
 
     /// Two machines under one idempotency key: the one in the journal stays, another is recorded for release if it was never
     /// deployed (S4). A deployed one is only reported.
-    pub(super) fn superfluous(&self, id: &str) -> Option<Step> {
+    pub(super) fn record_surplus(&self, id: &str) -> Option<Step> {
         let unwritten = surplus::unwritten(self.observed, &self.journal, id);
         let ours = |metal: &&maas::Machine| self.observed.is_ours(&self.journal, metal);
         let surplus = unwritten.into_iter().filter(ours).find(|metal| metal.state == State::Allocated)?;
-        let message = format!("{} was allocated as well; it is going to be released", surplus.id);
+        let message = format!("{} is a surplus machine and is going to be released", surplus.id);
         let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_DEPLOY_STARTED, message);
         let mut journal = self.journal.clone();
         journal.surplus.push(surplus.id.clone());
@@ -229,17 +229,18 @@ impl Provisioning<'_> {
     }
 
     /// Events about deployed machines under our idempotency key: nobody knows who deployed them, so they are left alone (S4).
-    pub(super) fn odd_ones(&self, id: &str) -> Vec<Event> {
+    pub(super) fn deployed_surplus_events(&self, id: &str) -> Vec<Event> {
         let unwritten = surplus::unwritten(self.observed, &self.journal, id);
         let (ours, theirs): (Vec<&maas::Machine>, Vec<&maas::Machine>) =
             unwritten.into_iter().partition(|metal| self.observed.is_ours(&self.journal, metal));
         let odd = ours.into_iter().filter(|metal| metal.state != State::Allocated && !metal.state.is_leaving());
         let deployed = |metal: &maas::Machine| {
             let (id, state) = (&metal.id, &metal.state_name);
-            let message = format!("{id} carries our key too and is {state} in MAAS; it is left, look at it");
+            let message =
+                format!("{id} carries our key too and is {state} in MAAS; it is left alone; check it in MAAS");
             Event::warning(reasons::NOT_OUR_MACHINE, message)
         };
-        odd.map(deployed).chain(theirs.into_iter().map(told)).collect()
+        odd.map(deployed).chain(theirs.into_iter().map(not_ours_event)).collect()
     }
 
     /// A machine that is not going to be used is released.
@@ -249,7 +250,7 @@ impl Provisioning<'_> {
             return step;
         }
         let progress =
-            Progress::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is given back to MAAS"));
+            Progress::not_yet(Severity::Warning, reasons::MACHINE_DEPLOY_FAILED, format!("{id} is being released"));
         match metal.state {
             State::Releasing | State::DiskErasing => Step::say(progress, after(20)).writing(self.journal),
             State::Ready | State::New => self.back(id),
@@ -267,15 +268,15 @@ impl Provisioning<'_> {
 }
 
 /// A machine under our idempotency key that is not ours.
-fn not_meant(metal: &maas::Machine) -> String {
+fn not_ours_message(metal: &maas::Machine) -> String {
     format!(
-        "{} carries our key and is {}'s in MAAS, who never was a user of ours, or another object's; it is left alone, and \
-         another machine is asked for",
+        "{} carries our key and belongs in MAAS to {}, who was never a user of this object, or to another object; it \
+         is left alone; requesting another machine",
         metal.id,
         metal.owner.as_deref().unwrap_or("nobody")
     )
 }
 
-fn told(metal: &maas::Machine) -> Event {
-    Event::warning(reasons::NOT_OUR_MACHINE, not_meant(metal))
+fn not_ours_event(metal: &maas::Machine) -> Event {
+    Event::warning(reasons::NOT_OUR_MACHINE, not_ours_message(metal))
 }

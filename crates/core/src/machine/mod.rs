@@ -93,7 +93,7 @@ pub struct Observed {
     pub by_key: Lookup<Vec<maas::Machine>>,
     /// The machine in the journal. `Absent` only if MAAS itself reports that the ID does not exist; `Unknown` if there is none in
     /// the journal.
-    pub on_record: Lookup<maas::Machine>,
+    pub in_journal: Lookup<maas::Machine>,
     /// The surplus machines in the journal (S4).
     pub surplus: Vec<Surplus>,
     /// What the power driver of the machine in the journal reports, if it was queried.
@@ -101,13 +101,13 @@ pub struct Observed {
     /// Whether the cluster's DNS record resolves to the machine in the journal. `Absent`: there is no such record.
     pub in_dns: Lookup<bool>,
     /// The machine's Node, if it was looked up.
-    pub node: NodeSight,
+    pub node: ObservedNode,
     /// Observed for a VM only.
-    pub vm: VmSight,
+    pub vm: ObservedVm,
     /// VMs that the MaasCluster still owes (S16). `Absent`: there is no MaasCluster.
     pub debts: Lookup<Vec<Debt>>,
     /// The interfaces of an Allocated machine, read where addresses are requested.
-    pub links: Lookup<crate::links::Sight>,
+    pub links: Lookup<crate::links::Observed>,
     /// The machine as a VM host, if it is being released.
     pub as_host: AsHost,
 }
@@ -137,7 +137,7 @@ impl Observed {
     /// whether another object holds it.
     pub fn machines(&self) -> BTreeSet<String> {
         let listed = self.by_key.found().into_iter().chain(self.vm.by_name.found()).flatten();
-        let shown = listed.chain(self.on_record.found());
+        let shown = listed.chain(self.in_journal.found());
         let mut ids: BTreeSet<String> = shown.map(|metal| metal.id.clone()).collect();
         ids.extend(self.surplus.iter().map(|surplus| surplus.id.clone()));
         if let Some(journal) = self.journal() {
@@ -163,18 +163,18 @@ pub struct Surplus {
 
 /// Observed for a VM only.
 #[derive(Debug, Clone, PartialEq)]
-pub struct VmSight {
+pub struct ObservedVm {
     /// Where it can be placed, computed while it has no place yet.
     pub placement: Lookup<Placement>,
     /// The VM host in the journal, read in this pass where it matters.
-    pub host: Lookup<HostSight>,
+    pub host: Lookup<ObservedHost>,
     /// Machines that MAAS has under the VM's host name. An empty list is `Found`; `Unknown` if MAAS was not queried.
     pub by_name: Lookup<Vec<maas::Machine>>,
 }
 
-impl Default for VmSight {
+impl Default for ObservedVm {
     fn default() -> Self {
-        let nobody = || "MAAS was not asked".to_owned();
+        let nobody = || "MAAS was not queried".to_owned();
         Self {
             placement: Lookup::Unknown(nobody()),
             host: Lookup::Unknown(nobody()),
@@ -185,7 +185,7 @@ impl Default for VmSight {
 
 /// The VM host in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostSight {
+pub struct ObservedHost {
     /// Whether MAAS reaches it and can make VMs on it; the error states what prevents that.
     pub usable: Result<(), String>,
     /// Its LXD project, if the account may see it.
@@ -250,7 +250,7 @@ pub enum Access {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodeSight {
+pub enum ObservedNode {
     /// Not looked up: it is too early, or the Machine has its Node already.
     NotAsked,
     /// It has not joined yet, or the cluster's API server does not answer yet.

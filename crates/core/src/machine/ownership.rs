@@ -95,9 +95,10 @@ pub(super) fn foreign(observed: &Observed) -> Option<Step> {
             kept(
                 reasons::UNPROVEN_JOURNAL,
                 format!(
-                    "its annotation {JOURNAL_ANNOTATION} was written for {earlier}, and no Machine owns this object and names \
-                     it as its infrastructure, so nobody can tell whether it was moved or restored; restore the Machine, or \
-                     delete this object and give up what it stands for by the annotation {ABANDON_ANNOTATION}: {held}"
+                    "its annotation {JOURNAL_ANNOTATION} was written for {earlier}, and no Machine owns this object \
+                     and names it as its infrastructure, so it is unknown whether it was moved or restored; restore \
+                     the Machine, or delete this object and abandon what it claims with the annotation \
+                     {ABANDON_ANNOTATION}: {held}"
                 ),
             )
         }
@@ -114,7 +115,7 @@ pub(super) fn is_given_up(observed: &Observed, journal: &Journal) -> bool {
 pub(super) fn given_up(journal: &Journal) -> Step {
     let held = journal.machine().unwrap_or(&journal.key);
     let given_up = std::iter::once(held).chain(&journal.surplus).cloned().collect::<Vec<_>>().join(" and ");
-    let message = format!("{given_up} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it");
+    let message = format!("{given_up} was abandoned with the annotation {ABANDON_ANNOTATION}; it is not released");
     done(&message).telling(true, "MachineAbandoned", message)
 }
 
@@ -146,7 +147,7 @@ impl Observed {
             Some(named) if *named != WrittenFor::of(&self.object.metadata).object() => return Whose::AnotherObjects,
             None if self.held_elsewhere.contested && !is_keys_own(self, journal) => return Whose::Contested,
             // It was ours when it was recorded, and stays so whichever of our users allocated it.
-            Some(_) if journal.is_on_record(&metal.id) => return Whose::Ours,
+            Some(_) if journal.has_machine(&metal.id) => return Whose::Ours,
             Some(_) | None => {}
         }
         if self.is_our_users(journal, metal) { Whose::Ours } else { Whose::AnotherUsers }
@@ -157,8 +158,8 @@ impl Observed {
         let Lookup::Found(found) = &self.by_key else { return None };
         let contested = found.iter().find(|metal| self.whose(journal, metal) == Whose::Contested)?;
         Some(format!(
-            "{} carries our key, and so does the journal of another MaasMachine; nobody can tell whose it is, so nobody \
-             touches it: delete the object whose journal was copied or written by hand",
+            "{} carries our key, and so does the journal of another MaasMachine; its owner is unknown, so it is left \
+             alone: delete the object whose journal was copied or written by hand",
             contested.id
         ))
     }
@@ -192,7 +193,7 @@ impl Observed {
     /// Whether it is another object's live node (S6). A machine that is in our journal and stamped for us is not, whatever others
     /// claim; a stamp alone may come from a MAAS that was restored from a backup.
     pub(super) fn is_held_by_another(&self, journal: &Journal, metal: &maas::Machine) -> bool {
-        let written = journal.is_on_record(&metal.id) || journal.surplus.contains(&metal.id);
+        let written = journal.has_machine(&metal.id) || journal.surplus.contains(&metal.id);
         let stamped = metal.stamp.as_ref() == Some(&journal.key) && self.is_ours(journal, metal);
         self.held_elsewhere.machines.contains(&metal.id) && !(written && stamped)
     }
@@ -207,7 +208,7 @@ impl Observed {
             (Some((made, _)), Some((seen, _))) => made != seen,
             _ => false,
         };
-        let seen = match (journal.machine(), &self.on_record, &self.by_key) {
+        let seen = match (journal.machine(), &self.in_journal, &self.by_key) {
             (Some(_), Lookup::Found(metal), _) => self.is_ours(journal, metal),
             (None, _, Lookup::Found(found)) => found.iter().any(|metal| self.is_ours(journal, metal)),
             _ => false,

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use super::decide::{Step, after, left_alone, unseen};
 use super::effect::{Effect, quarantine_tags};
 use super::journal::{Failure, TurnedOn, Write};
-use super::provisioning::{Provisioning, first_things_first};
+use super::provisioning::{Provisioning, prerequisites};
 use super::status::Progress;
 use super::{Format, dead_host};
 use crate::Lookup;
@@ -46,8 +46,8 @@ impl Provisioning<'_> {
         if !self.observed.is_our_users(&self.journal, metal) {
             let owner = metal.owner.as_deref().unwrap_or_default();
             let message = format!(
-                "{} belongs to {owner} in MAAS, who is no user of this object, so it gets no bootstrap data; have {owner} \
-                 release it, or delete the Machine",
+                "{} belongs to {owner} in MAAS, who is not a user of this object, so it gets no bootstrap data; have \
+                 {owner} release it, or delete the Machine",
                 metal.id
             );
             return left_alone(reasons::NOT_OUR_MACHINE, message);
@@ -56,7 +56,7 @@ impl Provisioning<'_> {
             return step;
         }
         // Without bootstrap data the deployment would be useless; the machine stays allocated to us meanwhile.
-        if let Some(step) = first_things_first(self.observed, &self.intent) {
+        if let Some(step) = prerequisites(self.observed, &self.intent) {
             return step;
         }
         if let Some(tag) = self.missing_tag(metal) {
@@ -97,16 +97,16 @@ impl Provisioning<'_> {
 
     /// The next change to the machine's interfaces before it is deployed, if any.
     fn link(&self, metal: &maas::Machine, progress: &Progress) -> Option<Step> {
-        let wish = self.intent.links();
-        if wish.is_empty() {
+        let desired = self.intent.links();
+        if desired.is_empty() {
             return None;
         }
-        let sight = match &self.observed.links {
-            Lookup::Found(sight) => sight,
+        let seen = match &self.observed.links {
+            Lookup::Found(seen) => seen,
             Lookup::Absent => return Some(unseen("the machine's interfaces were not read")),
             Lookup::Unknown(why) => return Some(unseen(why)),
         };
-        match links::next(&metal.id, &wish, sight) {
+        match links::next(&metal.id, &desired, seen) {
             Next::Done => None,
             Next::Write(change) => {
                 let effect = Effect::ChangeLink { machine: metal.id.clone(), change };

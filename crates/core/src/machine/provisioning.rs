@@ -24,7 +24,7 @@ pub(super) const ATTEMPTS: usize = 3;
 const IMAGE_FAILURES: usize = 2;
 
 /// How often surplus machines are checked until they are gone.
-const EXTRA: Requeue = Requeue::seconds(30);
+const SURPLUS_POLL: Requeue = Requeue::seconds(30);
 
 /// How often missing bootstrap data that a Machine names is looked up.
 const BOOTSTRAP_DATA: Requeue = Requeue::seconds(15);
@@ -75,7 +75,7 @@ pub fn first_journal(observed: &Observed) -> Option<Journal> {
         && matches!(observed.journal, Ok(None));
     let intent = intent::resolve(&observed.object.spec, false).ok()?;
     let metal = matches!(intent, Intent::Metal(_));
-    let comes_first = first_things_first(observed, &intent);
+    let comes_first = prerequisites(observed, &intent);
     (begins && metal && comes_first.is_none()).then(|| Journal::new(metadata.uid.as_deref().unwrap_or_default()))
 }
 
@@ -94,9 +94,9 @@ fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
             return left_alone(reasons::MACHINE_NOT_FOUND, message);
         };
         journal.allocation_of(&id).adopted = true;
-        return Step::say(kept(observed, "the machine is being taken over"), after(0)).writing(journal);
+        return Step::say(kept(observed, "the machine is being adopted"), after(0)).writing(journal);
     }
-    if let Some(step) = first_things_first(observed, &intent) {
+    if let Some(step) = prerequisites(observed, &intent) {
         return step;
     }
     if let Access::Denied { reason, message } = &observed.access {
@@ -110,7 +110,7 @@ fn begin(observed: &Observed, intent: Intent, now: Timestamp) -> Step {
         Some(begun) => VmJournal::named(begun, name, uid),
         None => VmJournal::new(name, uid),
     });
-    let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, "a machine is going to be asked for");
+    let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_ALLOCATING, "a machine is going to be requested");
     Step::say(progress, after(0)).writing(journal)
 }
 
@@ -121,7 +121,7 @@ pub(super) fn kept(observed: &Observed, message: &str) -> Progress {
 }
 
 /// The cluster's infrastructure and the bootstrap data come before any machine.
-pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option<Step> {
+pub(super) fn prerequisites(observed: &Observed, intent: &Intent) -> Option<Step> {
     let image = intent.image();
     if intent.address() == Some(&FixedAddress::Awaited) {
         let problem = FixedAddress::awaited();
@@ -133,7 +133,7 @@ pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option
             return Some(waiting(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, "the MaasCluster is not ready yet"));
         }
         Lookup::Absent => {
-            return Some(waiting(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, "the Cluster is not there"));
+            return Some(waiting(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, "the Cluster does not exist"));
         }
         Lookup::Unknown(why) => return Some(unknown(reasons::WAITING_FOR_CLUSTER_INFRASTRUCTURE, why)),
     }
@@ -149,7 +149,7 @@ pub(super) fn first_things_first(observed: &Observed, intent: &Intent) -> Option
         )),
         Lookup::Found(Format::Other(word)) => Some(left_alone(
             reasons::MACHINE_DEPLOY_FAILED,
-            format!("the bootstrap data has the format {word:?}, which is not known here; use cloud-config"),
+            format!("the bootstrap data has the format {word:?}, which is not supported; use cloud-config"),
         )),
         Lookup::Absent => Some(without_bootstrap_data(observed)),
         Lookup::Unknown(why) => Some(unknown(reasons::WAITING_FOR_BOOTSTRAP_DATA, why)),
@@ -165,9 +165,9 @@ fn without_bootstrap_data(observed: &Observed) -> Step {
         Lookup::Absent | Lookup::Unknown(_) => None,
     };
     let Some(name) = named else {
-        return waiting(reason, "the bootstrap provider has not made the bootstrap data yet");
+        return waiting(reason, "the bootstrap provider has not created the bootstrap data yet");
     };
-    let message = format!("the Secret {name} with the bootstrap data is not there yet, or has no key \"value\"");
+    let message = format!("the Secret {name} with the bootstrap data does not exist yet, or has no key \"value\"");
     Step::say(Progress::not_yet(Severity::Info, reason, message), BOOTSTRAP_DATA)
 }
 
@@ -225,20 +225,22 @@ impl Provisioning<'_> {
         // Finished surplus machines leave the journal even if nothing else is to be stored.
         step.journal.get_or_insert(journal);
         if followed.awaited.is_some() {
-            step.requeue = step.requeue.min(EXTRA);
+            step.requeue = step.requeue.min(SURPLUS_POLL);
         }
         step
     }
 
     fn go_on(mut self) -> Step {
         let Access::Granted { user, identity_changed, .. } = &self.observed.access else {
-            let Access::Denied { reason, message } = &self.observed.access else { return unseen("MAAS was not asked") };
+            let Access::Denied { reason, message } = &self.observed.access else {
+                return unseen("MAAS was not queried");
+            };
             return unknown(reason, message);
         };
         let Some(id) = self.journal.machine().cloned() else {
             return if self.is_vm() { self.find_vm(*identity_changed) } else { self.find(*identity_changed) };
         };
-        let metal = match &self.observed.on_record {
+        let metal = match &self.observed.in_journal {
             Lookup::Found(metal) if metal.id == id => metal,
             Lookup::Absent if *identity_changed => {
                 return unseen("the MAAS identity changed, so the machine may still exist (S5)");
@@ -249,9 +251,7 @@ impl Provisioning<'_> {
         };
         let ours = self.observed.is_ours(&self.journal, metal);
         if !ours && is_elsewhere(self.observed) {
-            return unseen(
-                "the MAAS endpoint changed, so what has the id of the machine there may be another one (S5)",
-            );
+            return unseen("the MAAS endpoint changed, so the machine with this ID there may be another one (S5)");
         }
         let shown: &[&maas::Machine] = if ours { &[metal] } else { &[] };
         self.journal.note_what_landed(self.observed, shown);
@@ -286,9 +286,9 @@ impl Provisioning<'_> {
                 Write::Allocate => "allocation",
                 Write::Deploy => "deployment",
                 Write::Release => "release",
-                Write::Compose => "making of the VM",
+                Write::Compose => "creation of the VM",
             };
-            let message = format!("the answer of MAAS to the {what} is awaited");
+            let message = format!("waiting for MAAS's answer to the {what}");
             let progress = if self.provisioned {
                 kept(self.observed, &message)
             } else {
@@ -320,8 +320,8 @@ impl Provisioning<'_> {
         }
         if failed.len() + held >= ATTEMPTS {
             let message = format!(
-                "{ATTEMPTS} attempts were made and no machine could be used ({names}); see in MAAS what is wrong with them, then \
-                 delete the Machine to begin anew"
+                "{ATTEMPTS} attempts were made and no machine could be used ({names}); check them in MAAS, then \
+                 delete the Machine to start over"
             );
             let progress = Progress::not_yet(Severity::Error, reasons::ATTEMPTS_EXHAUSTED, message).terminal();
             return Some(Step::say(progress, Requeue::OnChange).writing(self.journal.clone()));
@@ -338,7 +338,7 @@ impl Provisioning<'_> {
         if self.is_vm() {
             return self.gone_vm(id);
         }
-        self.begin_anew(&format!("{id} is gone from MAAS; another machine is asked for"))
+        self.begin_anew(&format!("{id} is gone from MAAS; requesting another machine"))
     }
 
     pub(super) fn is_vm(&self) -> bool {
@@ -366,7 +366,7 @@ fn listed(failed: &[Failure]) -> String {
         if failed.iter().take(index).any(|other| other.machine == *id) {
             continue;
         }
-        names.push(if times > 1 { format!("{id}, which MAAS handed out {times} times") } else { id.clone() });
+        names.push(if times > 1 { format!("{id}, which MAAS allocated {times} times") } else { id.clone() });
     }
     names.join(", ")
 }

@@ -9,7 +9,7 @@ use super::effect::Effect;
 use super::host_leaving::before_release;
 use super::journal::{ABANDON_ANNOTATION, Journal, Write};
 use super::ownership::{self, Whose};
-use super::rising::{LOOK_AGAIN, once_more};
+use super::rising::{READS_APART, once_more};
 use super::status::Progress;
 use super::vm_journal::VmJournal;
 use super::{Access, Observed, stuck, surplus, wanted};
@@ -37,7 +37,10 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
             // provider ID of the Go provider.
             let hidden = spec.unreadable.iter().any(|path| path == "." || path.starts_with("providerID"));
             if hidden {
-                return kept(reasons::UNREADABLE_SPEC, "the stored spec cannot be read, so a machine may be behind it");
+                return kept(
+                    reasons::UNREADABLE_SPEC,
+                    "the stored spec cannot be read, so there may be a machine for it",
+                );
             }
             let metadata = &observed.object.metadata;
             if let Some(begun) = metadata.annotations.as_ref().and_then(|map| map.get(VM_NAME_ANNOTATION)) {
@@ -53,7 +56,7 @@ pub(super) fn step(observed: &Observed, now: Timestamp) -> Step {
         Err(why) => return kept(reasons::UNREADABLE_SPEC, why),
     };
     // MAAS itself shows the kind of an adopted machine.
-    let shown = matches!(&observed.on_record, Lookup::Found(metal) if metal.is_vm());
+    let shown = matches!(&observed.in_journal, Lookup::Found(metal) if metal.is_vm());
     let is_vm = journal.vm.is_some() || journal.is_adopted() && shown;
     let erase = match wanted(&observed.object, Some(&journal)) {
         Ok(wanted) => wanted.intent.erase(),
@@ -79,7 +82,7 @@ fn adopt(observed: &Observed) -> Step {
 }
 
 fn taking_over() -> Step {
-    Step::say(Progress::not_yet(Severity::Info, reasons::DELETING, "the machine is being taken over"), after(0))
+    Step::say(Progress::not_yet(Severity::Info, reasons::DELETING, "the machine is being adopted"), after(0))
 }
 
 pub(super) fn done(why: &str) -> Step {
@@ -112,7 +115,7 @@ impl Releasing<'_> {
         step
     }
 
-    fn go_on(mut self, about_extra: Option<Step>) -> Step {
+    fn go_on(mut self, about_surplus: Option<Step>) -> Step {
         let (user, identity_changed) = match &self.observed.access {
             Access::Granted { user, identity_changed, .. } => (user.clone(), *identity_changed),
             Access::Denied { reason, message } => return unknown(reason, message),
@@ -120,7 +123,7 @@ impl Releasing<'_> {
         let found = match &self.observed.by_key {
             Lookup::Found(found) => found.clone(),
             Lookup::Absent => Vec::new(),
-            Lookup::Unknown(_) if is_sent_back(&self.journal, &self.observed.on_record) => Vec::new(),
+            Lookup::Unknown(_) if is_sent_back(&self.journal, &self.observed.in_journal) => Vec::new(),
             Lookup::Unknown(why) => return unseen(why),
         };
         if let Some(message) = self.observed.contested(&self.journal) {
@@ -131,9 +134,9 @@ impl Releasing<'_> {
             let left = self.observed.is_held_by_another(&self.journal, metal) || self.journal.owed.contains(&metal.id);
             !left && self.observed.is_ours(&self.journal, metal)
         };
-        let on_record = match (self.journal.machine(), &self.observed.on_record) {
+        let in_journal = match (self.journal.machine(), &self.observed.in_journal) {
             (Some(id), Lookup::Absent) if found.iter().any(|metal| metal.id == *id) => {
-                return unseen("MAAS shows the machine under our key and does not know its id");
+                return unseen("MAAS lists the machine under our key, but does not know its ID");
             }
             (None, _) | (Some(_), Lookup::Absent) => None,
             (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.clone()),
@@ -145,7 +148,7 @@ impl Releasing<'_> {
             Lookup::Absent | Lookup::Unknown(_) => None,
         });
         // Of two observations of one machine, the one by its ID counts.
-        let mut seen: Vec<maas::Machine> = on_record.iter().chain(surplus).cloned().collect();
+        let mut seen: Vec<maas::Machine> = in_journal.iter().chain(surplus).cloned().collect();
         seen.extend(
             found.into_iter().filter(|metal| seen.iter().all(|other| other.id != metal.id)).collect::<Vec<_>>(),
         );
@@ -154,56 +157,56 @@ impl Releasing<'_> {
         if let Some(sent) = &self.journal.in_flight
             && sent.may_still_land(self.now)
         {
-            return wait(reasons::MACHINE_RELEASING, "the answer of MAAS to an earlier request is awaited", 10);
+            return wait(reasons::MACHINE_RELEASING, "waiting for MAAS's answer to an earlier request", 10);
         }
         self.unanswered = self.journal.in_flight.as_ref().is_some_and(|sent| sent.write == Write::Compose)
             || self.journal.vm.as_ref().is_some_and(|vm| vm.stage.may_be_in_lxd());
         self.journal.in_flight = None;
-        if let Some(step) = self.fenced(on_record.as_ref(), &ours) {
+        if let Some(step) = self.fenced(in_journal.as_ref(), &ours) {
             return step;
         }
         ours.sort_by(|a, b| a.id.cmp(&b.id));
-        let is_on_record = |metal: &&maas::Machine| self.journal.machine().is_none_or(|id| *id == metal.id);
+        let is_in_journal = |metal: &&maas::Machine| self.journal.machine().is_none_or(|id| *id == metal.id);
         let held = |metal: &&maas::Machine| !metal.state.is_leaving();
-        if let Some(metal) = ours.iter().filter(held).find(is_on_record) {
+        if let Some(metal) = ours.iter().filter(held).find(is_in_journal) {
             // Recorded together with the release, so that no second lookup is needed.
             let surplus = |other: &&maas::Machine| other.id != metal.id && !self.journal.surplus.contains(&other.id);
             let surplus: Vec<String> = ours.iter().filter(held).filter(surplus).map(|other| other.id.clone()).collect();
             self.journal.surplus.extend(surplus);
             return self.release(metal);
         }
-        if let Some(step) = about_extra {
+        if let Some(step) = about_surplus {
             return step;
         }
         if let Some(metal) = ours.iter().filter(held).find(|metal| !self.journal.surplus.contains(&metal.id)) {
             self.journal.surplus.push(metal.id.clone());
-            let message = format!("{} was allocated as well; it is going to be released", metal.id);
+            let message = format!("{} is a surplus machine and is going to be released", metal.id);
             return wait(reasons::MACHINE_RELEASING, message, 0).writing(self.journal);
         }
         if let Some(metal) = ours.iter().find(|metal| matches!(metal.state, State::Releasing | State::DiskErasing)) {
             let message = format!("{} is {} in MAAS", metal.id, metal.state_name);
-            if self.journal.is_on_record(&metal.id)
+            if self.journal.has_machine(&metal.id)
                 && let Some(step) = stuck::step(self.observed, &mut self.journal, metal, self.now)
             {
                 return step;
             }
             return wait(reasons::MACHINE_RELEASING, message, 20).writing(self.journal);
         }
-        if let Some(metal) = on_record.as_ref().filter(|_| is_elsewhere(self.observed)) {
+        if let Some(metal) = in_journal.as_ref().filter(|_| is_elsewhere(self.observed)) {
             let message =
-                format!("the MAAS endpoint changed, so {} may be another machine there, without our mark", metal.id);
+                format!("the MAAS endpoint changed, so {} may be another machine there, without our stamp", metal.id);
             return kept(reasons::IDENTITY_CHANGED, message);
         }
         if self.is_vm {
-            return self.remove(on_record, &user, identity_changed);
+            return self.remove(in_journal, &user, identity_changed);
         }
-        match on_record {
+        match in_journal {
             Some(metal) => self.see_off(&metal, &user),
             None if identity_changed => kept(
                 reasons::IDENTITY_CHANGED,
                 format!(
-                    "the MAAS endpoint or user changed, so what MAAS does not show may still exist; go back to the former \
-                     credentials, or give it up by the annotation {ABANDON_ANNOTATION}: {}",
+                    "the MAAS endpoint or user changed, so what MAAS does not show may still exist; go back to the \
+                     former credentials, or abandon it with the annotation {ABANDON_ANNOTATION}: {}",
                     self.journal.machine().unwrap_or(&self.journal.key)
                 ),
             ),
@@ -225,7 +228,7 @@ impl Releasing<'_> {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
         }
         // In this order: its agent is reached through the API server, whose name needs the DNS record.
-        if self.journal.is_on_record(id)
+        if self.journal.has_machine(id)
             && let Some(step) = before_release(self.observed, &self.journal, metal, self.now)
         {
             return step;
@@ -237,13 +240,13 @@ impl Releasing<'_> {
             return step;
         }
         if let Some(stamp) = self.observed.missing_stamp(&self.journal, metal) {
-            let message = format!("{id} is marked as ours and then released");
+            let message = format!("{id} is stamped as ours and then released");
             self.journal.allocation_of(id);
             return wait(reasons::MACHINE_RELEASING, message, 0).writing(self.journal).doing(stamp);
         }
         let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
         let (reason, message) = if failed {
-            (reasons::MACHINE_RELEASE_FAILED, format!("{id} is {} in MAAS; it is tried again", metal.state_name))
+            (reasons::MACHINE_RELEASE_FAILED, format!("{id} is {} in MAAS; the release is retried", metal.state_name))
         } else {
             (reasons::MACHINE_RELEASING, format!("{id} is being released"))
         };
@@ -261,7 +264,7 @@ impl Releasing<'_> {
     /// while somebody maintains the record; otherwise there is nothing to wait for. For a VM host, the cluster reads this reason
     /// as permission to remove its address.
     pub(super) fn dns(&self, metal: &maas::Machine) -> Option<Step> {
-        if !self.journal.is_on_record(&metal.id) {
+        if !self.journal.has_machine(&metal.id) {
             return None;
         }
         match (&self.observed.maas_cluster, &self.observed.in_dns) {
@@ -283,16 +286,16 @@ impl Releasing<'_> {
         match metal.state {
             State::Ready | State::New => {
                 if !self.journal.is_released(id) {
-                    return done(&format!("{id} is {} in MAAS and carries no mark of ours", metal.state_name));
+                    return done(&format!("{id} is {} in MAAS and carries no stamp of ours", metal.state_name));
                 }
                 match self.observed.power {
                     Some(Power::Off) if !self.journal.seen_off(id, self.now) => {
-                        wait(reasons::MACHINE_RELEASING, once_more(id), LOOK_AGAIN).writing(self.journal)
+                        wait(reasons::MACHINE_RELEASING, once_more(id), READS_APART.into()).writing(self.journal)
                     }
                     Some(Power::Off) => done(&format!("{id} was released")),
                     Some(Power::On) => {
                         let message =
-                            format!("{id} is still on after its release; it is taken back and released once more");
+                            format!("{id} is still on after its release; it is reclaimed and released once more");
                         let effect = Effect::Reclaim { key: self.journal.key.clone(), machine: id.clone() };
                         self.journal.seen_on(id);
                         let journal = self.journal.sending(Write::Allocate, self.now);
@@ -301,8 +304,8 @@ impl Releasing<'_> {
                     Some(Power::Unknown) | None => kept(
                         reasons::MACHINE_RELEASE_FAILED,
                         format!(
-                            "{id} is released, but nobody can tell whether it is off; see its power settings in MAAS, or look at it \
-                             and give it up by the annotation {ABANDON_ANNOTATION}: {id}"
+                            "{id} is released, but its power state is unknown; check its power settings in MAAS, or \
+                             make sure that it is off and abandon it with the annotation {ABANDON_ANNOTATION}: {id}"
                         ),
                     ),
                 }
@@ -311,24 +314,24 @@ impl Releasing<'_> {
                 wait(reasons::MACHINE_RELEASING, format!("{id} is {} in MAAS", metal.state_name), 20)
                     .writing(self.journal)
             }
-            _ => self.stranger(metal, user),
+            _ => self.not_ours(metal, user),
         }
     }
 
     /// Somebody has it, and it carries neither our idempotency key nor our stamp.
-    pub(super) fn stranger(self, metal: &maas::Machine, user: &str) -> Step {
+    pub(super) fn not_ours(self, metal: &maas::Machine, user: &str) -> Step {
         let id = &metal.id;
         let unclaimed = metal.stamp.is_none() && !self.observed.held_elsewhere.machines.contains(id);
         if self.journal.is_adopted() && unclaimed && metal.owner.as_deref() == Some(user) {
             let effect = Effect::Stamp { key: self.journal.key.clone(), machine: id.clone() };
-            return wait(reasons::DELETING, format!("{id} is being taken over"), 1).doing(effect);
+            return wait(reasons::DELETING, format!("{id} is being adopted"), 1).doing(effect);
         }
-        if may_be_an_earlier_users(&self.journal, metal) && unclaimed {
+        if may_belong_to_earlier_user(&self.journal, metal) && unclaimed {
             return kept(
                 reasons::NOT_OUR_MACHINE,
                 format!(
-                    "{id} is {}'s in MAAS and carries no mark, so nobody can tell whether it was ours under an earlier user; \
-                     release it in MAAS, or give it up by the annotation {ABANDON_ANNOTATION}: {id}",
+                    "{id} belongs to {} in MAAS and carries no stamp, so it is unknown whether it was ours under an \
+                     earlier user; release it in MAAS, or abandon it with the annotation {ABANDON_ANNOTATION}: {id}",
                     metal.owner.as_deref().unwrap_or_default()
                 ),
             );
@@ -350,8 +353,8 @@ impl Releasing<'_> {
         kept(
             reasons::NOT_OUR_MACHINE,
             format!(
-                "{id} is {} in MAAS and carries neither our key nor our stamp; release it by hand, or give it up by the \
-                 annotation {ABANDON_ANNOTATION}: {id}",
+                "{id} is {} in MAAS and carries neither our key nor our stamp; release it by hand, or abandon it with \
+                 the annotation {ABANDON_ANNOTATION}: {id}",
                 metal.state_name
             ),
         )
@@ -360,19 +363,19 @@ impl Releasing<'_> {
 
 /// Whether MAAS need not be queried again for machines under our idempotency key: it was queried before the release was sent,
 /// nothing can have been added since, and the one machine is seen by its ID while it is being released.
-pub fn is_sent_back(journal: &Journal, on_record: &Lookup<maas::Machine>) -> bool {
-    let Lookup::Found(metal) = on_record else { return false };
+pub fn is_sent_back(journal: &Journal, in_journal: &Lookup<maas::Machine>) -> bool {
+    let Lookup::Found(metal) = in_journal else { return false };
     journal.vm.is_none()
         && !journal.awaits_more_than(metal)
         && journal.surplus.is_empty()
-        && journal.is_on_record(&metal.id)
+        && journal.has_machine(&metal.id)
         && journal.is_released(&metal.id)
         && metal.state.is_leaving()
 }
 
 /// Whether an owner other than us proves nothing: the machine was adopted before it was stamped, or its release failed, and our
 /// MAAS user may have changed since (S5).
-pub(super) fn may_be_an_earlier_users(journal: &Journal, metal: &maas::Machine) -> bool {
+pub(super) fn may_belong_to_earlier_user(journal: &Journal, metal: &maas::Machine) -> bool {
     let failed = matches!(metal.state, State::ReleasingFailed | State::FailedDiskErasing);
     let released = journal.is_released(&metal.id);
     metal.stamp.is_none() && metal.owner.is_some() && (journal.is_adopted() && !released || released && failed)

@@ -14,8 +14,8 @@ use crate::maas::{self, Power, State};
 
 impl Releasing<'_> {
     /// Nothing of ours is Allocated or Deployed any more.
-    pub(super) fn remove(mut self, on_record: Option<maas::Machine>, user: &str, identity_changed: bool) -> Step {
-        if let Some(metal) = on_record {
+    pub(super) fn remove(mut self, in_journal: Option<maas::Machine>, user: &str, identity_changed: bool) -> Step {
+        if let Some(metal) = in_journal {
             return self.remove_one(&metal, user);
         }
         let made = match (&self.journal.vm, &self.observed.vm.by_name) {
@@ -64,8 +64,8 @@ impl Releasing<'_> {
         let metal =
             listed(&self.observed.vm.by_name).iter().find(|metal| metal.is_vm() && !is_anothers(metal, user))?;
         Some(format!(
-            "MAAS has a VM {} ({}) that nobody has, and nothing but an annotation says that it was made for this object; it is left: \
-             delete it in MAAS if it was",
+            "MAAS has a VM {} ({}) without an owner, and only an annotation claims that it was made for this object; \
+             it is left alone: delete it in MAAS if it was",
             vm.name, metal.id
         ))
     }
@@ -77,7 +77,7 @@ impl Releasing<'_> {
             return None;
         }
         let mut journal = self.journal.clone();
-        if !journal.is_on_record(&metal.id) {
+        if !journal.has_machine(&metal.id) {
             // Its power is queried only once it is in the journal.
             journal.allocation_of(&metal.id);
             let message = format!("{} ({}) is to be removed", metal.hostname, metal.id);
@@ -101,12 +101,13 @@ impl Releasing<'_> {
         let claimed = self.observed.held_elsewhere.machines.contains(id) || metal.stamp.is_some();
         if metal.is_vm() && made_for_us && !claimed && metal.state.is_being_commissioned() && is_anothers(metal, user) {
             let whose = metal.owner.as_deref().unwrap_or("somebody");
-            let message = format!("{id} is {} in MAAS for {whose}; it is removed when nobody has it", metal.state_name);
+            let message =
+                format!("{id} is {} in MAAS for {whose}; it is removed once nobody owns it", metal.state_name);
             return wait(reasons::MACHINE_RELEASING, message, 20).writing(self.journal);
         }
         let free = !is_anothers(metal, user) && !self.observed.held_elsewhere.machines.contains(id);
         if !(metal.is_vm() && made_for_us && free && metal.state.is_removable()) {
-            return self.stranger(metal, user);
+            return self.not_ours(metal, user);
         }
         if metal.locked {
             return kept(reasons::MACHINE_RELEASE_FAILED, format!("{id} is locked in MAAS; unlock it"));
@@ -124,8 +125,8 @@ fn remove_while_host_answers(power: Option<Power>, id: &str, journal: Journal) -
         Some(Power::Unknown) | None => kept(
             reasons::HOST_UNAVAILABLE,
             format!(
-                "LXD HostUnavailable: the host of {id} does not answer; a VM that is removed now would stay on it, so it is waited \
-                 for"
+                "LXD HostUnavailable: the host of {id} does not answer; a VM that is removed now would stay on it, so \
+                 the removal waits for the host"
             ),
         ),
     }

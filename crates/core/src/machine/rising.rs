@@ -11,10 +11,8 @@ use super::status::Progress;
 use crate::conditions::whole_seconds;
 use crate::maas::{self, Power, State};
 
-/// The time between the two reads: half a minute, plus one second because times are stored in whole seconds.
-const APART: SignedDuration = SignedDuration::from_secs(31);
-/// The same, as a requeue delay.
-pub(super) const LOOK_AGAIN: u64 = 31;
+/// The seconds between the two reads: half a minute, plus one second because times are stored in whole seconds.
+pub(super) const READS_APART: u32 = 31;
 
 /// A BMC that was told to power a machine on has done so by then: MAAS gives up after five minutes.
 const TURNS_ON: SignedDuration = SignedDuration::from_mins(10);
@@ -37,7 +35,7 @@ impl Journal {
     pub(super) fn seen_off(&mut self, id: &str, now: Timestamp) -> bool {
         let Some(first) = self.rising.get_mut(id) else { return true };
         let first = *first.get_or_insert(whole_seconds(now));
-        let settled = now.duration_since(first) >= APART;
+        let settled = now.duration_since(first) >= SignedDuration::from_secs(READS_APART.into());
         if settled {
             self.rising.remove(id);
         }
@@ -54,14 +52,14 @@ impl Journal {
 
 /// The message between the two reads.
 pub(super) fn once_more(id: &str) -> String {
-    format!("{id} is released and off; it was being turned on, so its power is looked at once more")
+    format!("{id} is released and off; it was being turned on, so its power is checked once more")
 }
 
 impl Provisioning<'_> {
     /// The released machine is Ready: another one is requested as soon as this one is off. Unknown power blocks nothing, because
     /// power is a common reason why such machines fail.
     pub(super) fn back(mut self, id: &str) -> Step {
-        let anew = format!("{id} was released; another machine is asked for");
+        let anew = format!("{id} was released; requesting another machine");
         if !self.journal.is_released(id) {
             return self.begin_anew(&anew);
         }
@@ -75,11 +73,11 @@ impl Provisioning<'_> {
             }
             Some(Power::Off) if !self.journal.seen_off(id, self.now) => {
                 let progress = Progress::not_yet(Severity::Info, reasons::MACHINE_RELEASING, once_more(id));
-                Step::say(progress, after(LOOK_AGAIN)).writing(self.journal)
+                Step::say(progress, after(READS_APART.into())).writing(self.journal)
             }
             Some(Power::Off) => self.begin_anew(&anew),
             Some(Power::Unknown) | None => {
-                let message = format!("nobody can tell whether {id}, which was released, is off; look at it in MAAS");
+                let message = format!("{id} was released and its power state is unknown; check it in MAAS");
                 self.begin_anew(&anew).telling(true, reasons::MACHINE_RELEASE_FAILED, message)
             }
         }

@@ -11,7 +11,7 @@ use super::journal::{LEAVE_POWER_ANNOTATION, TurnedOn};
 use super::node_labels::NodeLabels;
 use super::provisioning::{Provisioning, unplanned};
 use super::status::Progress;
-use super::{NodeSight, SpecPatch};
+use super::{ObservedNode, SpecPatch};
 use crate::Lookup;
 use crate::conditions::whole_seconds;
 use crate::maas::{self, Power, State};
@@ -30,7 +30,7 @@ impl Provisioning<'_> {
             State::Allocated if self.journal.is_adopted() && !self.is_latched() => return self.prepare(metal),
             State::Deploying if !self.is_latched() => return self.deploying(metal),
             State::Releasing | State::DiskErasing => {
-                let message = format!("{} is being released in MAAS behind our back", metal.id);
+                let message = format!("{} is being released in MAAS outside of capmaas", metal.id);
                 return left_alone(reasons::MACHINE_TERMINATED, message);
             }
             _ => return unplanned(metal),
@@ -75,7 +75,7 @@ impl Provisioning<'_> {
 
     /// The power driver reports off: powered on again, with growing delays (S20).
     fn powered_off(mut self, metal: &maas::Machine) -> Step {
-        let message = format!("{} is off, says its power driver", metal.id);
+        let message = format!("{} is off according to its power driver", metal.id);
         let progress =
             |more: &str| Progress::not_yet(Severity::Warning, reasons::MACHINE_POWERED_OFF, format!("{message}{more}"));
         let annotations = self.observed.object.metadata.annotations.as_ref();
@@ -92,7 +92,7 @@ impl Provisioning<'_> {
             before.map_or(SignedDuration::ZERO, |on| TURN_ON_WAIT * 2_i32.saturating_pow(on.times.saturating_sub(1)));
         if before.is_some_and(|on| on.times >= TURN_ON_TIMES) {
             return Step::say(
-                progress("; it was turned on several times and stays off, see its power settings in MAAS"),
+                progress("; it was turned on several times and stays off; check its power settings in MAAS"),
                 after(600),
             );
         }
@@ -112,7 +112,7 @@ impl Provisioning<'_> {
         let Some(provider_id) = self.observed.object.spec.provider_id() else { return unseen("no provider ID") };
         let journal = self.journal.clone();
         match &self.observed.node {
-            NodeSight::Joined { name, named, labels } => {
+            ObservedNode::Joined { name, named, labels } => {
                 let NodeLabels { missing, impossible_zone } = NodeLabels::of(self.observed, metal, labels);
                 if *named && missing.is_empty() {
                     let mut progress = Progress::deployed();
@@ -126,24 +126,24 @@ impl Provisioning<'_> {
                 let effect = Effect::NameNode { node, provider_id, labels: missing };
                 let step = Step::say(Progress::deployed(), after(5)).writing(journal).doing(effect);
                 let Some(zone) = impossible_zone else { return step };
-                let message = format!("the zone {zone:?} cannot be the value of a label, so the Node {name} gets none");
+                let message = format!("the zone {zone:?} is not a valid label value, so the Node {name} gets none");
                 step.telling(true, reasons::NODE_LABELS_LEFT_OUT, message)
             }
-            NodeSight::Foreign(why) => {
+            ObservedNode::Foreign(why) => {
                 let mut progress = Progress::deployed();
                 progress.reason = reasons::NODE_PROVIDER_ID_CONFLICT;
                 progress.message.clone_from(why);
                 Step::say(progress, after(120)).writing(journal)
             }
-            NodeSight::NotYet if metal.bootstrap_failed() => {
+            ObservedNode::NotYet if metal.bootstrap_failed() => {
                 let mut progress = Progress::deployed();
                 progress.reason = reasons::BOOTSTRAP_FAILED;
-                progress.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_words);
+                progress.message = format!("{} ({}) has not joined: {}", metal.hostname, metal.id, metal.last_message);
                 Step::say(progress, after(120)).writing(journal)
             }
             // The watches on the cluster's Nodes and Machines trigger the next pass: MAAS has nothing new meanwhile.
-            NodeSight::NotYet => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
-            NodeSight::NotAsked => {
+            ObservedNode::NotYet => Step::say(Progress::deployed(), self.dns_wait()).writing(journal),
+            ObservedNode::NotAsked => {
                 Step::say(Progress::deployed(), if unsure { after(120) } else { self.dns_wait() }).writing(journal)
             }
         }

@@ -88,7 +88,7 @@ pub(super) fn of(observed: &Observed, step: &Step, now: Timestamp) -> MaasMachin
     let journal = step.journal.clone().or_else(|| observed.journal().cloned());
     let id = journal.as_ref().and_then(|journal| journal.machine()).map(String::as_str);
 
-    match &observed.on_record {
+    match &observed.in_journal {
         Lookup::Found(metal) if id == Some(metal.id.as_str()) => show(&mut status, metal, observed.power),
         _ if id.is_none() => forget(&mut status),
         _ => {}

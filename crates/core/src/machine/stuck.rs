@@ -43,19 +43,19 @@ pub(super) fn step(observed: &Observed, journal: &mut Journal, metal: &maas::Mac
     let power = match observed.power {
         Some(Power::On) => "on",
         Some(Power::Off) => "off",
-        Some(Power::Unknown) | None => "in a state that its power driver cannot tell",
+        Some(Power::Unknown) | None => "in an unknown power state",
     };
     if metal.state == State::Releasing {
         return Some(told(format!(
-            "{id} has been Releasing in MAAS for more than 15 minutes and is {power}; MAAS gives up after 5 unless it was \
-             restarted meanwhile: check the machine's power settings, mark it as broken in MAAS and release it from there, or \
-             give it up by the annotation {ABANDON_ANNOTATION}: {id}"
+            "{id} has been Releasing in MAAS for more than 15 minutes and is {power}; MAAS gives up after 5 unless it \
+             was restarted meanwhile: check the machine's power settings, mark it as broken in MAAS and release it \
+             from there, or abandon it with the annotation {ABANDON_ANNOTATION}: {id}"
         )));
     }
     match observed.power {
         Some(Power::On) if now.duration_since(began) < WIPE_DEADLINE => None,
         Some(Power::Off) if metal.stamp.as_ref() == Some(&journal.key) && observed.is_ours(journal, metal) => {
-            let message = format!("{id} is off although its disks are being wiped; that is given up and tried again");
+            let message = format!("{id} is off although its disks are being erased; erasing is aborted and retried");
             let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_RELEASE_FAILED, message.clone());
             let effect = Effect::AbortErase { machine: id.clone() };
             // Requested at most once per such period.
@@ -69,8 +69,9 @@ pub(super) fn step(observed: &Observed, journal: &mut Journal, metal: &maas::Mac
             )
         }
         Some(_) | None => Some(told(format!(
-            "the disks of {id} have been wiped in MAAS for long and the machine is {power}; if nothing happens on its \
-             console, abort that in MAAS and release it there, or give it up by the annotation {ABANDON_ANNOTATION}: {id}"
+            "MAAS has been erasing the disks of {id} for too long and the machine is {power}; if nothing happens on \
+             its console, abort the erasing in MAAS and release the machine there, or abandon it with the annotation \
+             {ABANDON_ANNOTATION}: {id}"
         ))),
     }
 }

@@ -107,7 +107,7 @@ fn doing(observed: &Observed, effect: Effect, message: String) -> Step {
 
 fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
     let Some(Surplus { seen, power, .. }) = observed.surplus.iter().find(|surplus| surplus.id == id) else {
-        return Next::Wait(format!("{id}, which was allocated as well, was not looked at"));
+        return Next::Wait(format!("the surplus machine {id} was not observed"));
     };
     let identity_changed = matches!(&observed.access, Access::Granted { identity_changed: true, .. });
     let metal = match seen {
@@ -120,13 +120,13 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
         let given_up = observed.object.metadata.annotations.as_ref().and_then(|map| map.get(ABANDON_ANNOTATION));
         if given_up.is_some_and(|given_up| given_up == id) {
             return Next::Over(Some(format!(
-                "{id} was given up by the annotation {ABANDON_ANNOTATION}; nobody releases it"
+                "{id} was abandoned with the annotation {ABANDON_ANNOTATION}; it is not released"
             )));
         }
         // The other object finds it under our idempotency key and does not release it either.
         return Next::Wait(format!(
-            "{id} was allocated to us as well and another MaasMachine stands for it, so it is released only once that one is \
-             gone; look at it, or give it up by the annotation {ABANDON_ANNOTATION}: {id}"
+            "{id} is a surplus machine and another MaasMachine claims it, so it is released only once that one is \
+             gone; check it in MAAS, or abandon it with the annotation {ABANDON_ANNOTATION}: {id}"
         ));
     }
     if let Lookup::Unknown(why) = &observed.by_key {
@@ -140,22 +140,22 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
     let stays = observed.object.metadata.deletion_timestamp.is_none();
     match metal.state {
         // Not by us: it was Allocated when it was recorded, and we do not deploy surplus machines.
-        State::Deploying | State::Deployed if ours && stays => {
-            Next::Wait(format!("{id} was allocated as well and somebody deployed it; it is left, look at it in MAAS"))
-        }
+        State::Deploying | State::Deployed if ours && stays => Next::Wait(format!(
+            "{id} is a surplus machine and somebody deployed it; it is left alone; check it in MAAS"
+        )),
         State::Releasing | State::DiskErasing => Next::Wait(format!("{id} is {} in MAAS", metal.state_name)),
         State::Ready | State::New => match power {
             Some(Power::Off) => Next::Off,
             Some(Power::On) => {
-                let message = format!("{id} is still on after its release; it is taken back and released once more");
+                let message = format!("{id} is still on after its release; it is reclaimed and released once more");
                 Next::Do(Effect::Reclaim { key, machine }, message)
             }
             Some(Power::Unknown) | None => {
-                Next::Wait(format!("{id} is released, but nobody can tell whether it is off; see its power settings"))
+                Next::Wait(format!("{id} is released, but its power state is unknown; check it in MAAS"))
             }
         },
         state if ours && state.is_releasable() && !metal.locked => {
-            let message = format!("{id} was allocated as well; it is released");
+            let message = format!("{id} is a surplus machine; it is released");
             let release = Effect::Release { machine: machine.clone(), erase: Some(Wipe::Nothing) };
             match (observed.missing_stamp(journal, metal), &metal.stamp, &metal.owner) {
                 (Some(stamp), ..) => Next::Do(stamp, message),
@@ -164,19 +164,20 @@ fn next(observed: &Observed, journal: &Journal, id: &str) -> Next {
                 (None, None, owner) => {
                     let whose = owner.as_deref().unwrap_or("nobody");
                     let message = format!(
-                        "{id} was allocated as well, by {whose}; it is released, or has to be in MAAS if we may not"
+                        "{id} is a surplus machine, allocated by {whose}; it is released; if we may not do that, \
+                         release it in MAAS"
                     );
                     Next::Try(release, message)
                 }
             }
         }
         _ if ours => Next::Wait(format!(
-            "{id} was allocated as well and is {}{} in MAAS; bring it to Ready there",
+            "{id} is a surplus machine and is {}{} in MAAS; bring it to Ready there",
             if metal.locked { "locked and " } else { "" },
             metal.state_name
         )),
         _ => Next::Over(Some(format!(
-            "{id} was allocated as well and is {} in MAAS without our mark; it is left alone",
+            "{id} is a surplus machine and is {} in MAAS without our stamp; it is left alone",
             metal.state_name
         ))),
     }

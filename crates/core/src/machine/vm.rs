@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use super::decide::{Step, after, left_alone, unknown, unseen};
 use super::effect::Effect;
 use super::journal::{Failure, Write};
-use super::provisioning::{Provisioning, first_things_first, unplanned};
+use super::provisioning::{Provisioning, prerequisites, unplanned};
 use super::status::Progress;
 use super::vm_journal::{Place, VmJournal, VmNic, VmStage, is_made_up};
 use super::{Access, dead_host, stuck};
@@ -46,7 +46,7 @@ impl Provisioning<'_> {
             let (name, uid) =
                 (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default());
             self.journal.vm = Some(VmJournal::new(name, uid));
-            return creating("the VM gets a name", after(0)).writing(self.journal);
+            return creating("choosing a name for the VM", after(0)).writing(self.journal);
         };
         let (by_key, by_name) = match (&self.observed.by_key, &self.observed.vm.by_name) {
             (Lookup::Unknown(why), _) | (_, Lookup::Unknown(why)) => return unseen(why),
@@ -74,7 +74,8 @@ impl Provisioning<'_> {
         }
         let vm = self.journal.vm.clone().unwrap_or(vm);
         if identity_changed {
-            let message = "the MAAS endpoint or user changed; no VM is made until a machine of the cluster was seen";
+            let message =
+                "the MAAS endpoint or user changed; no VM is created until a machine of the cluster has been seen";
             return unknown(reasons::IDENTITY_CHANGED, message);
         }
         if !by_name.is_empty() {
@@ -86,7 +87,7 @@ impl Provisioning<'_> {
         if let Some(step) = self.exhausted(0) {
             return step;
         }
-        if let Some(step) = first_things_first(self.observed, &self.intent) {
+        if let Some(step) = prerequisites(self.observed, &self.intent) {
             return step.writing(self.journal);
         }
         if let Some(step) = self.cannot_be_held() {
@@ -124,13 +125,13 @@ impl Provisioning<'_> {
         let placement = match &self.observed.vm.placement {
             Lookup::Found(placement) => placement,
             Lookup::Unknown(why) => return unseen(why),
-            Lookup::Absent => return unseen("nobody looked for LXD hosts"),
+            Lookup::Absent => return unseen("LXD hosts were not looked up"),
         };
         match &placement.choice {
             Ok(choice) => {
                 let place = self.place(choice);
                 self.journal.vm = Some(VmJournal { stage: VmStage::Placed(place), ..vm.clone() });
-                creating(format!("{} is going to be made on {}", vm.name, choice.name), after(0))
+                creating(format!("{} is going to be created on {}", vm.name, choice.name), after(0))
                     .writing(self.journal)
                     .explaining(placement.sentence())
                     .telling(false, reasons::HOST_SELECTED, placement.full())
@@ -164,10 +165,10 @@ impl Provisioning<'_> {
             zone: choice.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
             zone_id: choice.zone.as_ref().map(|zone| zone.id),
             storage_pool: Some(choice.storage_pool.clone()).filter(|pool| !pool.is_empty()),
-            cards: choice
+            nics: choice
                 .interfaces
                 .iter()
-                .map(|card| VmNic { name: card.name.clone(), subnet: card.subnet.clone() })
+                .map(|nic| VmNic { name: nic.name.clone(), subnet: nic.subnet.clone() })
                 .collect(),
             cores,
             memory,
@@ -190,7 +191,7 @@ impl Provisioning<'_> {
             Lookup::Absent => return self.elsewhere(LxdErrorKind::HostUnavailable, "it is gone from MAAS"),
             Lookup::Unknown(why) => return unseen(why),
         }
-        let message = format!("{} is being made on {}", vm.name, place.host_name);
+        let message = format!("{} is being created on {}", vm.name, place.host_name);
         let mut vm = vm.clone();
         vm.stage.place_mut().into_iter().for_each(|stored| stored.clone_from(&place));
         let effect = Effect::Compose { name: vm.name.clone(), place };
@@ -207,24 +208,25 @@ impl Provisioning<'_> {
             Lookup::Unknown(why) => return unseen(why),
         };
         if *others_known == Lookup::Found(true) {
-            let message = format!("{} is in LXD of {} already; MAAS is told to look", vm.name, place.host_name);
+            let message = format!("{} is already in LXD on {}; MAAS refreshes the host", vm.name, place.host_name);
             return creating(message, after(5)).writing(self.journal).doing(Effect::RefreshHost { host: place.host });
         }
         // Its agent reports periodically.
         if *others_known == Lookup::Absent && self.now.duration_since(place.at) < AGENT_LOOKS {
             let message = format!(
-                "{} is in LXD of {} already; its agent is going to tell whether MAAS may look",
+                "{} is already in LXD on {}; waiting for its agent to report whether a refresh is safe",
                 vm.name, place.host_name
             );
             return creating(message, after(RETRY)).writing(self.journal);
         }
         let why = match others_known {
-            Lookup::Unknown(why) => format!("nobody can tell whether a refresh would harm other VMs there ({why})"),
-            Lookup::Absent => "the agent of the host does not look any more".to_owned(),
+            Lookup::Unknown(why) => format!("it is unknown whether a refresh would harm other VMs there ({why})"),
+            Lookup::Absent => "the agent of the host does not report any more".to_owned(),
             Lookup::Found(_) => "a refresh would harm other VMs there that MAAS does not know".to_owned(),
         };
         let message = format!(
-            "{} exists in LXD of {} and MAAS does not know it; {why}, so it is left: refresh the host or delete the VM by hand",
+            "{} exists in LXD on {} and MAAS does not know it; {why}, so it is left alone: refresh the host or delete \
+             the VM by hand",
             vm.name, place.host_name
         );
         self.elsewhere(LxdErrorKind::VmCreationFailed, &message)
@@ -268,11 +270,11 @@ impl Provisioning<'_> {
             && self.journal.vm.as_ref().is_some_and(|vm| self.is_go_providers(metal, vm))
         {
             let effect = Effect::Stamp { key: self.journal.key.clone(), machine: metal.id.clone() };
-            let message = format!("{} ({}) is being taken over", metal.hostname, metal.id);
+            let message = format!("{} ({}) is being adopted", metal.hostname, metal.id);
             return creating(message, after(1)).writing(self.journal).doing(effect);
         }
         if ours {
-            if let Some(surplus) = self.superfluous(&metal.id) {
+            if let Some(surplus) = self.record_surplus(&metal.id) {
                 return surplus;
             }
             return match metal.state {
@@ -280,8 +282,8 @@ impl Provisioning<'_> {
                 State::Deploying => self.deploying(metal),
                 State::Deployed => self.running(metal),
                 State::FailedDeployment => {
-                    let why = format!("the deployment of {} failed: {}", metal.id, metal.last_words);
-                    self.failed(metal, metal.failed_for_want_of_power(), &why)
+                    let why = format!("the deployment of {} failed: {}", metal.id, metal.last_message);
+                    self.failed(metal, metal.failed_for_power(), &why)
                 }
                 _ => unplanned(metal),
             };
@@ -293,11 +295,11 @@ impl Provisioning<'_> {
         match metal.state {
             State::New | State::Commissioning | State::Testing => self.awaited(metal),
             State::FailedCommissioning | State::FailedTesting => {
-                let why = format!("{} is {} in MAAS: {}", metal.id, metal.state_name, metal.last_words);
+                let why = format!("{} is {} in MAAS: {}", metal.id, metal.state_name, metal.last_message);
                 self.never_ready(metal, &why)
             }
             State::Ready => {
-                let message = format!("{} ({}) is being taken", metal.hostname, metal.id);
+                let message = format!("{} ({}) is being allocated", metal.hostname, metal.id);
                 let effect = Effect::Take { key: self.journal.key.clone(), machine: metal.id.clone() };
                 creating(message, after(0)).writing(self.journal.sending(Write::Allocate, self.now)).doing(effect)
             }
@@ -311,7 +313,7 @@ impl Provisioning<'_> {
     /// MAAS is commissioning it.
     fn awaited(self, metal: &maas::Machine) -> Step {
         if dead_host::is_off(self.observed) {
-            return self.never_ready(metal, &format!("its host is off while MAAS gets to know {}", metal.id));
+            return self.never_ready(metal, &format!("its host is off while MAAS is commissioning {}", metal.id));
         }
         let since = self.journal.place().map(|place| self.now.duration_since(place.at)).unwrap_or_default();
         if since >= READY_DEADLINE {
@@ -363,7 +365,7 @@ impl Provisioning<'_> {
         let image = self.intent.image().to_owned();
         self.journal.failed.push(Failure { machine: metal.id.clone(), image, power: true });
         let whose = metal.owner.clone().unwrap_or_else(|| "somebody".to_owned());
-        let message = format!("{whose} took {} ({}) before it was ours; another VM is made", metal.hostname, metal.id);
+        let message = format!("{whose} allocated {} ({}) before us; another VM is created", metal.hostname, metal.id);
         creating(message.clone(), after(0)).writing(self.journal.without_vm()).telling(
             true,
             reasons::NOT_OUR_MACHINE,
@@ -375,7 +377,7 @@ impl Provisioning<'_> {
     fn discard(mut self, metal: &maas::Machine, ours: bool, user: &str) -> Step {
         let id = &metal.id;
         if !metal.is_vm() {
-            let message = format!("{id} is no VM of any VM host in MAAS, so it is not removed; look at it there");
+            let message = format!("{id} is not a VM of any VM host in MAAS, so it is not removed; check it there");
             return left_alone(reasons::NOT_OUR_MACHINE, message);
         }
         if let Some(step) = self.left_on_dead_host(metal, ours) {
@@ -404,12 +406,12 @@ impl Provisioning<'_> {
         let claimed = self.observed.held_elsewhere.machines.contains(id);
         if is_anothers(metal, user) && !claimed && metal.state.is_being_commissioned() {
             // Somebody refreshed its host; nobody owns it again once it is commissioned.
-            let message = format!("{id} is {} in MAAS; it is removed when nobody has it", metal.state_name);
+            let message = format!("{id} is {} in MAAS; it is removed once nobody owns it", metal.state_name);
             return creating(message, after(20)).writing(self.journal);
         }
         let unproven = !self.journal.is_proven(metal);
         if is_anothers(metal, user) || claimed || unproven {
-            let message = format!("{id} is somebody else's now; another VM is made");
+            let message = format!("{id} is somebody else's now; another VM is created");
             return creating(message, after(0)).writing(self.journal.without_vm());
         }
         if !metal.state.is_removable() || metal.locked {
@@ -426,7 +428,7 @@ impl Provisioning<'_> {
                 Step::say(progress, after(2)).writing(self.journal).doing(effect)
             }
             Some(Power::Unknown) | None => {
-                let message = format!("{id} cannot be removed while its host does not answer; it is waited for");
+                let message = format!("{id} cannot be removed while its host does not answer; waiting for the host");
                 trouble(LxdError::new(LxdErrorKind::HostUnavailable, message).on_host(self.host_name()))
                     .writing(self.journal)
             }
@@ -452,7 +454,7 @@ impl Provisioning<'_> {
             let message = format!("{id} came back as {}", back.id);
             return creating(message, after(0)).writing(self.journal);
         }
-        let message = format!("{id} is gone from MAAS; another VM is made");
+        let message = format!("{id} is gone from MAAS; another VM is created");
         creating(message, after(0)).writing(self.journal.without_vm())
     }
 }

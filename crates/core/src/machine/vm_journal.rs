@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::journal::{KEY_PREFIX, is_false};
+use super::journal::{Journal, is_false};
 use crate::conditions::whole_seconds;
 use crate::maas;
 
@@ -115,8 +115,8 @@ pub struct Place {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_pool: Option<String>,
     /// Its NICs; if empty, MAAS chooses them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cards: Vec<VmNic>,
+    #[serde(default, rename = "cards", skip_serializing_if = "Vec::is_empty")]
+    pub nics: Vec<VmNic>,
     pub cores: u32,
     /// MiB.
     pub memory: u32,
@@ -154,8 +154,8 @@ impl VmJournal {
     pub(super) fn may_be_left(&self) -> String {
         let host = self.stage.place().map(|place| place.host_name.as_str()).unwrap_or_default();
         format!(
-            "MAAS did not say what became of {}, and does not know it; see whether LXD of {host} has a VM of that name, and \
-             delete it there",
+            "MAAS did not report what became of {} and does not know it; check whether LXD on {host} has a VM of that \
+             name, and delete it there",
             self.name
         )
     }
@@ -203,14 +203,9 @@ fn short_hash(uid: &str) -> u32 {
 /// Whether we generated the name for the object of this idempotency key, so that a VM of that name was made for that object. A
 /// name from an annotation of the Go provider is not: anybody can write it.
 pub(super) fn is_made_up(name: &str, key: &str) -> bool {
-    let hash = format!("-{:08x}", short_hash(uid_of(key)));
+    let hash = format!("-{:08x}", short_hash(Journal::uid_in(key).unwrap_or(key)));
     let again = name.rsplit_once('-').filter(|(_, tries)| tries.parse::<u32>().is_ok()).map(|(base, _)| base);
     name.ends_with(&hash) || again.is_some_and(|base| base.ends_with(&hash))
-}
-
-/// The UID that an idempotency key was made of.
-pub(super) fn uid_of(key: &str) -> &str {
-    key.strip_prefix(KEY_PREFIX).unwrap_or(key)
 }
 
 pub(super) fn host_name(base: &str, tries: u32) -> String {

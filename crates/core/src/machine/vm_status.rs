@@ -24,7 +24,7 @@ enum Stage {
 }
 
 fn stage(observed: &Observed, journal: &Journal, vm: &VmJournal) -> Stage {
-    let seen = match (journal.machine(), &observed.on_record) {
+    let seen = match (journal.machine(), &observed.in_journal) {
         (Some(id), Lookup::Found(metal)) if metal.id == *id => Some(metal.state),
         _ => None,
     };

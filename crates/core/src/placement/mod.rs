@@ -123,7 +123,7 @@ fn refusal(demand: &Demand<'_>, verdicts: &[Verdict]) -> LxdError {
     let Some(furthest) = verdicts.iter().map(|verdict| verdict.why.stage()).max() else {
         return LxdError::new(
             LxdErrorKind::HostUnavailable,
-            "MAAS has no LXD VM host; register one, or make a cluster with lxdControlPlaneCluster: true",
+            "MAAS has no LXD VM host; register one, or create a cluster with lxdControlPlaneCluster: true",
         );
     };
     let there: Vec<&Verdict> = verdicts.iter().filter(|verdict| verdict.why.stage() == furthest).collect();
@@ -132,12 +132,12 @@ fn refusal(demand: &Demand<'_>, verdicts: &[Verdict]) -> LxdError {
     let tally = verdict::tally(verdicts.iter());
     let message = match (kind, vm.profile.as_deref(), vm.project.as_deref()) {
         (LxdErrorKind::ProfileNotFound, Some(profile), _) if profile != MAAS_PROFILE => format!(
-            "MAAS gives VMs the profile {MAAS_PROFILE:?} of their project and no other, so {profile:?} cannot be had: put \
-             what it sets into {MAAS_PROFILE:?} and name that, or remove lxdConfig.profile"
+            "MAAS gives VMs the profile {MAAS_PROFILE:?} of their project and no other, so {profile:?} cannot be \
+             used: put what it sets into {MAAS_PROFILE:?} and name that, or remove lxdConfig.profile"
         ),
         (LxdErrorKind::ProfileNotFound, Some(profile), _) => format!(
-            "no LXD host that fits otherwise reports the profile {profile:?}: {tally}; make the profile in the host's \
-             project and have lxd-initializer run there, or remove lxdConfig.profile"
+            "no LXD host that fits otherwise reports the profile {profile:?}: {tally}; create the profile in the \
+             host's project and have lxd-initializer run there, or remove lxdConfig.profile"
         ),
         (LxdErrorKind::ProjectNotFound, _, Some(project)) => format!(
             "no LXD host that fits otherwise is registered with the project {project:?}: {tally}; register one, or \

@@ -81,7 +81,7 @@ fn every_question_keeps_a_host_out_and_says_so() {
             },
             LxdErrorKind::ProfileNotFound,
         ),
-        ("nobody reports its profiles", |vm, _| vm.profile = Some("maas".into()), LxdErrorKind::ProfileNotFound),
+        ("its profiles are not reported", |vm, _| vm.profile = Some("maas".into()), LxdErrorKind::ProfileNotFound),
         (
             "does not have the profile",
             |vm, host| {
@@ -122,7 +122,7 @@ fn every_question_keeps_a_host_out_and_says_so() {
         ),
         ("504", |_, host| host.machine = Lookup::Unknown("504".into()), LxdErrorKind::HostUnavailable),
         ("does not reach", |_, host| host.reached = false, LxdErrorKind::HostUnavailable),
-        ("how much it has", |_, host| host.total = Room::default(), LxdErrorKind::HostUnavailable),
+        ("does not know its resources", |_, host| host.total = Room::default(), LxdErrorKind::HostUnavailable),
         ("no storage pool ssd", |vm, _| vm.storage_pool = Some("ssd".into()), LxdErrorKind::InsufficientResources),
         ("without the storage pool", |_, host| host.pools.clear(), LxdErrorKind::InsufficientResources),
         ("1000 GB left", |vm, _| vm.disk = 1001, LxdErrorKind::InsufficientResources),

@@ -198,7 +198,7 @@ impl Why {
             Self::ProjectUnknown(_) => "whose project cannot be read",
             Self::ProfileNotGiven => "where MAAS gives VMs no such profile",
             Self::NoProfile => "without the profile",
-            Self::ProfilesNotReported => "whose profiles nobody reports",
+            Self::ProfilesNotReported => "whose profiles are not reported",
             Self::Closed(_) => "closed by a tag",
             Self::FailedBefore => "that failed for this machine",
             Self::NotDeployed => "not deployed",
@@ -223,11 +223,13 @@ impl fmt::Display for Why {
         match self {
             Self::Chosen { siblings_in_zone, siblings_on_host, room_for } => write!(
                 f,
-                "chosen: {siblings_in_zone} siblings in its zone, {siblings_on_host} on it, room for {room_for} more"
+                "chosen: {} in its zone, {siblings_on_host} on it, room for {room_for} more",
+                siblings(*siblings_in_zone)
             ),
             Self::Behind { siblings_in_zone, siblings_on_host, room_for } => write!(
                 f,
-                "would do: {siblings_in_zone} siblings in its zone, {siblings_on_host} on it, room for {room_for} more"
+                "would do: {} in its zone, {siblings_on_host} on it, room for {room_for} more",
+                siblings(*siblings_in_zone)
             ),
             Self::OtherZone(zone) => write!(f, "is in zone {}", or_none(zone)),
             Self::OtherPool(pool) => write!(f, "is in resource pool {}", or_none(pool)),
@@ -239,21 +241,23 @@ impl fmt::Display for Why {
             }
             Self::NoProfile => f.write_str("does not have the profile"),
             Self::ProfilesNotReported => {
-                f.write_str("nobody reports its profiles; MAAS does not show them, lxd-initializer does")
+                f.write_str("its profiles are not reported; MAAS does not show them, lxd-initializer does")
             }
-            Self::Closed(tag) if tag == LEAVING_TAG => write!(f, "leaves, so no new VM comes to it (tag {tag})"),
+            Self::Closed(tag) if tag == LEAVING_TAG => {
+                write!(f, "is being removed, so it takes no new VMs (tag {tag})")
+            }
             Self::Closed(tag) if tag == MAINTENANCE_TAG => {
-                write!(f, "is in maintenance, so no new VM comes to it (tag {tag})")
+                write!(f, "is in maintenance, so it takes no new VMs (tag {tag})")
             }
             Self::Closed(tag) => write!(f, "carries the tag {tag}, which keeps new VMs off it"),
             Self::FailedBefore => f.write_str("failed for this machine before"),
             Self::NotDeployed => f.write_str("its machine is not deployed"),
             Self::Off => f.write_str("its machine is off; turn it on"),
             Self::HealthUnknown(why) => write!(f, "its machine cannot be read: {why}"),
-            Self::NotReached => {
-                f.write_str("MAAS does not reach its LXD or cannot make VMs there; refresh it in MAAS, which tells why")
-            }
-            Self::NotMeasured => f.write_str("MAAS does not know yet how much it has"),
+            Self::NotReached => f.write_str(
+                "MAAS does not reach its LXD or cannot create VMs there; refresh it in MAAS, which shows why",
+            ),
+            Self::NotMeasured => f.write_str("MAAS does not know its resources yet"),
             Self::NetworksUnknown => f.write_str("MAAS does not show its networks"),
             Self::NoBootNetwork => f.write_str("MAAS knows no subnet that it boots from"),
             Self::NoBridge(name) => write!(f, "has no bridge {name}"),
@@ -269,6 +273,10 @@ impl fmt::Display for Why {
             Self::NotNamed | Self::NoStoragePools => f.write_str(self.short()),
         }
     }
+}
+
+fn siblings(count: usize) -> String {
+    if count == 1 { "1 sibling".to_owned() } else { format!("{count} siblings") }
 }
 
 impl Verdict {

@@ -30,7 +30,7 @@ pub(super) async fn cleanup(settings: &Settings, kept: &Kept, dry_run: bool, lis
         }
     };
     if made == Made::default() {
-        list.good(NOTES, format!("{} notes nothing in LXD as made by lxd-test", kept.dir().display()));
+        list.good(NOTES, format!("{} records nothing that lxd-test created in LXD", kept.dir().display()));
     } else {
         let lxd = match connect(settings).await {
             Ok(lxd) => lxd,
@@ -47,7 +47,7 @@ pub(super) async fn cleanup(settings: &Settings, kept: &Kept, dry_run: bool, lis
         undo(&lxd, kept, made, dry_run, list).await;
     }
     if !list.is_good() {
-        list.open("Key pair", "stays, since not everything could be taken back");
+        list.open("Key pair", "kept, because not everything could be removed");
     } else if dry_run {
         list.would("Key pair", format!("would remove the key pair and notes in {}", kept.dir().display()));
     } else {
@@ -78,7 +78,7 @@ async fn nobody_inside(lxd: &Client, made: &Made) -> anyhow::Result<()> {
         return Ok(());
     }
     let names: Vec<_> = instances.into_iter().map(|instance| instance.name).collect();
-    bail!("project {project:?} holds instances ({}), so nothing is taken back", names.join(", "))
+    bail!("project {project:?} holds instances ({}), so nothing is removed", names.join(", "))
 }
 
 async fn undo(lxd: &Client, kept: &Kept, mut made: Made, dry_run: bool, list: &mut Checklist) {
@@ -90,7 +90,7 @@ async fn undo(lxd: &Client, kept: &Kept, mut made: Made, dry_run: bool, list: &m
             }
             delete(lxd, &format!("/1.0/certificates/{print}"), dry_run).await
         };
-        if !tell(list, TRUST, &what, dry_run, undone.await) {
+        if !report(list, TRUST, &what, dry_run, undone.await) {
             return;
         }
         made.certificate = None;
@@ -98,7 +98,7 @@ async fn undo(lxd: &Client, kept: &Kept, mut made: Made, dry_run: bool, list: &m
     }
     if let Some(address) = made.listener.clone() {
         let undone = stop_listening(lxd, &address, dry_run).await;
-        if tell(list, LISTENER, &format!("LXD listening on {address}"), dry_run, undone) {
+        if report(list, LISTENER, &format!("LXD listening on {address}"), dry_run, undone) {
             made.listener = None;
             remember(kept, &made, dry_run, list);
         }
@@ -110,7 +110,7 @@ async fn undo(lxd: &Client, kept: &Kept, mut made: Made, dry_run: bool, list: &m
             }
             delete(lxd, &format!("/1.0/projects/{}", plain(&name)?), dry_run).await
         };
-        if tell(list, PROJECT, &format!("project {name:?}"), dry_run, undone.await) {
+        if report(list, PROJECT, &format!("project {name:?}"), dry_run, undone.await) {
             made.project = None;
             remember(kept, &made, dry_run, list);
         }
@@ -123,7 +123,7 @@ async fn undo(lxd: &Client, kept: &Kept, mut made: Made, dry_run: bool, list: &m
             }
             delete(lxd, &format!("/1.0/storage-pools/{}", plain(&name)?), dry_run).await
         };
-        if tell(list, STORAGE_POOL, &format!("storage pool {name:?}"), dry_run, undone.await) {
+        if report(list, STORAGE_POOL, &format!("storage pool {name:?}"), dry_run, undone.await) {
             made.storage_pool = None;
             remember(kept, &made, dry_run, list);
         }
@@ -139,7 +139,7 @@ async fn stop_listening(lxd: &Client, address: &str, dry_run: bool) -> anyhow::R
     }
     if !dry_run {
         let body = json!({ "config": { "core.https_address": "", names::LISTENER_NOTE: "" } });
-        lxd.mutate(Method::PATCH, "/1.0", Some(&body)).await.context("the listener cannot be taken back")?;
+        lxd.mutate(Method::PATCH, "/1.0", Some(&body)).await.context("the listener cannot be removed")?;
     }
     Ok(true)
 }
@@ -157,21 +157,27 @@ fn plain(name: &str) -> anyhow::Result<&str> {
     if !name.is_empty() && name.chars().all(fit) && !name.starts_with('.') {
         Ok(name)
     } else {
-        bail!("{name:?} is no name that LXD gives")
+        bail!("{name:?} is not a valid name in LXD")
     }
 }
 
 /// Reports the result; returns whether it is done.
-fn tell(list: &mut Checklist, subject: &'static str, what: &str, dry_run: bool, undone: anyhow::Result<bool>) -> bool {
+fn report(
+    list: &mut Checklist,
+    subject: &'static str,
+    what: &str,
+    dry_run: bool,
+    undone: anyhow::Result<bool>,
+) -> bool {
     match undone {
-        Ok(true) if dry_run => list.would(subject, format!("would take back {what}")),
-        Ok(true) => list.done(subject, format!("took back {what}")),
-        Ok(false) => list.good(subject, format!("{what} is not there any more, or somebody else's by now")),
+        Ok(true) if dry_run => list.would(subject, format!("would remove {what}")),
+        Ok(true) => list.done(subject, format!("removed {what}")),
+        Ok(false) => list.good(subject, format!("{what} no longer exists, or belongs to somebody else now")),
         Err(error) => {
             list.failed(
                 subject,
-                format!("{what} stays: {error:#}"),
-                "see what uses it (lxc project show, lxc storage show)",
+                format!("{what} is kept: {error:#}"),
+                "check what uses it (lxc project show, lxc storage show)",
             );
             return false;
         }
@@ -181,6 +187,6 @@ fn tell(list: &mut Checklist, subject: &'static str, what: &str, dry_run: bool, 
 
 fn remember(kept: &Kept, made: &Made, dry_run: bool, list: &mut Checklist) {
     if !dry_run && let Err(error) = kept.keep_made(made) {
-        list.failed(NOTES, format!("{error:#}"), "look whether the disk is full or read-only");
+        list.failed(NOTES, format!("{error:#}"), "check whether the disk is full or read-only");
     }
 }

@@ -12,7 +12,7 @@ use lxd_initializer::{
     decide::decide,
     effect::Effect,
     keys,
-    observed::{Door, Lookup, LxdFacts, Observed, PoolFacts, TrustFacts},
+    observed::{Lookup, LxdFacts, Observed, PoolFacts, Probe, TrustFacts},
     plan::{Plan, Step},
     settings::{GivenCredentials, Settings},
 };
@@ -21,29 +21,29 @@ use tower::{ServiceExt, util::BoxCloneSyncService};
 use super::{KEY_PAIR, node, steps};
 use crate::{Checklist, kept::Kept};
 
-pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checklist) {
+pub(super) async fn run(mut settings: Settings, kept: &Kept, list: &mut Checklist) {
     // If there is no key pair yet, a temporary one represents it.
     let nowhere = tempfile::tempdir();
     let mut identity = kept.identity();
     let mut new_key = None;
     match (&identity, &nowhere) {
-        (Lookup::Found(_), _) => list.good(KEY_PAIR, format!("{} is there", kept.key_file().display())),
+        (Lookup::Found(_), _) => list.good(KEY_PAIR, format!("{} exists", kept.key_file().display())),
         (Lookup::Absent, Ok(folder)) => {
             settings.state_dir = folder.path().to_path_buf();
             if let Err(error) = keys::make(folder.path(), &settings.node_name) {
-                list.failed(KEY_PAIR, format!("{error:#}"), "look whether the disk is full or read-only");
+                list.failed(KEY_PAIR, format!("{error:#}"), "check whether the disk is full or read-only");
                 return;
             }
             identity = keys::load(folder.path());
             new_key = super::certificate(&identity).found().map(|certificate| certificate.fingerprint.to_string());
-            list.would(KEY_PAIR, format!("would make {}", kept.key_file().display()));
+            list.would(KEY_PAIR, format!("would create {}", kept.key_file().display()));
         }
         (Lookup::Absent, Err(error)) => {
-            list.failed(KEY_PAIR, error.to_string(), "look whether the disk is full or read-only");
+            list.failed(KEY_PAIR, error.to_string(), "check whether the disk is full or read-only");
             return;
         }
         (Lookup::Unknown(why), _) => {
-            list.failed(KEY_PAIR, why.clone(), "remove the file to have a new one made");
+            list.failed(KEY_PAIR, why.clone(), "remove the file, and a new one is created");
             return;
         }
     }
@@ -56,7 +56,7 @@ pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checkli
     for _ in 0..8 {
         let plan = decide(&settings, &observed, Timestamp::now());
         let Some(effect) = plan.effect.clone().filter(|effect| imagine(&mut observed, effect)) else {
-            return tell(&plan, &would, new_key.is_some(), list);
+            return report(&plan, &would, new_key.is_some(), list);
         };
         // The fingerprint of the temporary key pair would not be found anywhere.
         let message = match &new_key {
@@ -65,10 +65,10 @@ pub(super) async fn look(mut settings: Settings, kept: &Kept, list: &mut Checkli
         };
         would.push((steps::step_of(effect.kind()), message));
     }
-    list.failed("Plan", "it does not end", "report this as a bug");
+    list.failed("Plan", "the steps do not end", "report this as a bug");
 }
 
-fn tell(plan: &Plan, would: &[(Option<Step>, String)], new_key: bool, list: &mut Checklist) {
+fn report(plan: &Plan, would: &[(Option<Step>, String)], new_key: bool, list: &mut Checklist) {
     let mut plan = plan.clone();
     for (step, message) in would {
         list.would("Step", steps::in_flags(message));
@@ -77,10 +77,10 @@ fn tell(plan: &Plan, would: &[(Option<Step>, String)], new_key: bool, list: &mut
     for condition in &mut plan.conditions {
         if condition.status == "True" && rests_on(condition.step, would, new_key) {
             condition.status = "Unknown";
-            "is looked at once that is done".clone_into(&mut condition.message);
+            "is checked once that is done".clone_into(&mut condition.message);
         }
     }
-    steps::tell(&plan, &[], list);
+    steps::report(&plan, &[], list);
 }
 
 /// Whether a step holds only hypothetically: an LXD that does not listen yet cannot have answered, and a certificate
@@ -103,12 +103,12 @@ fn imagine(observed: &mut Observed, effect: &Effect) -> bool {
         Effect::CreateProject { config, .. } => server.project = Lookup::Found(config.clone()),
         Effect::Listen { address } => {
             server.listener = Some(address.clone());
-            server.door = Door::Untrusted;
+            server.probe = Probe::Untrusted;
         }
         Effect::StopListening => server.listener = None,
         Effect::Trust { project, .. } => {
             server.trust = Lookup::Found(TrustFacts { restricted: true, projects: vec![project.clone()] });
-            server.door = Door::Trusted;
+            server.probe = Probe::Trusted;
         }
         Effect::Distrust { fingerprint } => {
             if let Lookup::Found(earlier) = &mut server.earlier {

@@ -36,41 +36,41 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Far more than there is to do and to wait for.
 const PASSES: usize = 500;
 
-/// Checks this node's LXD, makes it ready for MAAS and leaves it so. Needs root.
+/// Checks this node's LXD and prepares it for MAAS. Needs root.
 #[derive(Parser, Debug)]
 #[command(name = "lxd-test", version, about, after_help = AFTER_HELP)]
 pub struct LxdTestArgs {
     /// Storage driver of the pool: zfs, btrfs, lvm or dir
     #[arg(long, default_value = "zfs")]
     storage_backend: String,
-    /// Size of the pool in GB, if it has to be made; dir takes none
+    /// Size of the pool in GB, if it has to be created; ignored by dir
     #[arg(long, default_value = "50")]
     storage_size: String,
-    /// Bridge of this node to which VMs shall be attached; it must exist
+    /// Bridge of this node to which VMs are attached; it must exist
     #[arg(long, default_value = "br0")]
     network_bridge: String,
-    /// Storage pool to make, or to accept if it is healthy
+    /// Storage pool to create, or to use if it exists and is healthy
     #[arg(long, default_value = "default")]
     storage_pool: String,
-    /// Address of this node on which LXD shall listen; by default the bridge's
+    /// Address of this node on which LXD should listen; by default the bridge's
     #[arg(long)]
     node_ip: Option<IpAddr>,
-    /// Port on which LXD shall listen
+    /// Port on which LXD should listen
     #[arg(long, default_value_t = 8443)]
     lxd_port: u16,
     /// LXD project for MAAS
     #[arg(long, default_value = "maas")]
     lxd_project: String,
-    /// LXD's unix socket; by default every usual place is tried
+    /// LXD's unix socket; by default the usual paths are tried
     #[arg(long)]
     lxd_socket: Option<PathBuf>,
     /// Directory for the key pair and the notes; by default /var/lib/capmaas-diag/<uid of the user who ran sudo>
     #[arg(long)]
     key_dir: Option<PathBuf>,
-    /// Undo what an earlier run has made, if nothing uses it
+    /// Remove what an earlier run has created, if nothing uses it
     #[arg(long)]
     cleanup: bool,
-    /// Only look, and say what would be done
+    /// Change nothing; show what would be done
     #[arg(long)]
     dry_run: bool,
     /// Print the checklist as JSON
@@ -121,7 +121,7 @@ pub async fn run(args: LxdTestArgs) -> Checklist {
     if args.cleanup {
         cleanup::cleanup(&settings, &kept, args.dry_run, &mut list).await;
     } else if args.dry_run {
-        dry_run::look(settings, &kept, &mut list).await;
+        dry_run::run(settings, &kept, &mut list).await;
     } else {
         prepare(settings, &kept, &mut list).await;
     }
@@ -137,7 +137,11 @@ async fn prepare(settings: Settings, kept: &Kept, list: &mut Checklist) {
     let journal = match kept.made() {
         Ok(made) => Journal::new(kept.clone(), made),
         Err(error) => {
-            list.failed("Notes", format!("{error:#}"), "read the file; remove it only if nothing in it was made here");
+            list.failed(
+                "Notes",
+                format!("{error:#}"),
+                "read the file; remove it only if nothing listed in it was created here",
+            );
             return;
         }
     };
@@ -145,17 +149,17 @@ async fn prepare(settings: Settings, kept: &Kept, list: &mut Checklist) {
     let mut agent = Agent::new(settings.clone(), GivenCredentials::default(), cluster, Arc::default())
         .with_lxd_hook(journal.hook());
     let (pass, done) = settle(&mut agent).await;
-    steps::tell(&pass.plan, &done, list);
+    steps::report(&pass.plan, &done, list);
     if pass.plan.state != State::Ready {
         return;
     }
     match note(&settings, &pass.observed).and_then(|host| kept.keep_host(&host)) {
         Ok(()) if fresh => {
             let file = kept.key_file();
-            list.done(KEY_PAIR, format!("made {} for user {}", file.display(), crate::kept::user()));
+            list.done(KEY_PAIR, format!("created {} for user {}", file.display(), crate::kept::user()));
         }
-        Ok(()) => list.good(KEY_PAIR, format!("{} is there", kept.key_file().display())),
-        Err(error) => list.failed(KEY_PAIR, format!("{error:#}"), "look whether the disk is full or read-only"),
+        Ok(()) => list.good(KEY_PAIR, format!("{} exists", kept.key_file().display())),
+        Err(error) => list.failed(KEY_PAIR, format!("{error:#}"), "check whether the disk is full or read-only"),
     }
     leave(journal, kept, list);
 }
@@ -170,7 +174,7 @@ fn leave(journal: Journal, kept: &Kept, list: &mut Checklist) {
         Some(format!("the key pair and notes in {}", kept.dir().display())),
     ];
     words.into_iter().flatten().for_each(|word| list.leaves(word));
-    list.leaves("lxd-test --cleanup takes all of that back");
+    list.leaves("lxd-test --cleanup removes all of that");
 }
 
 /// Runs passes until nothing is left to do; returns the last one and the effects.
@@ -204,12 +208,12 @@ async fn settle(agent: &mut Agent) -> (Pass, Vec<EffectKind>) {
 /// What the other programs need to know, as finally observed.
 fn note(settings: &Settings, observed: &Observed) -> anyhow::Result<LxdHost> {
     let (LxdFacts::Here(server), Some(node)) = (&observed.lxd, observed.node.found()) else {
-        return Err(anyhow!("LXD has gone meanwhile"));
+        return Err(anyhow!("LXD has stopped in the meantime"));
     };
     Ok(LxdHost {
         node: settings.node_name.clone(),
         address: lxd_initializer::decide::address(settings, node, server).context("LXD's address is not known")?,
-        fingerprint: server.fingerprint.context("LXD does not tell the fingerprint of its certificate")?,
+        fingerprint: server.fingerprint.context("LXD does not report the fingerprint of its certificate")?,
         project: settings.project.clone(),
     })
 }

@@ -24,17 +24,17 @@ const STEPS: [(Step, &str, &str); 9] = [
     (
         Step::Bridge,
         "Bridge",
-        "see lxc network list; make the bridge in MAAS before deploying, or choose --network-bridge",
+        "see lxc network list; create the bridge in MAAS before deploying, or choose --network-bridge",
     ),
     (Step::Project, "Project", "see lxc project show; choose --lxd-project"),
     (Step::Listener, "Listener", "see lxc config get core.https_address; choose --node-ip or --lxd-port"),
-    (Step::Certificate, "Certificate", "remove the key pair to have a new one made"),
+    (Step::Certificate, "Certificate", "remove the key pair, and a new one is created"),
     (Step::Trust, "Trust", "see lxc config trust list"),
-    (Step::Reachable, "Reachable", "look for a firewall, and whether LXD runs: lxc info"),
+    (Step::Reachable, "Reachable", "check for a firewall, and whether LXD runs: lxc info"),
 ];
 
 /// Reports the state of each step, and which were done in this run.
-pub(super) fn tell(plan: &Plan, done: &[EffectKind], list: &mut Checklist) {
+pub(super) fn report(plan: &Plan, done: &[EffectKind], list: &mut Checklist) {
     for condition in &plan.conditions {
         let Some((_, subject, mend)) = STEPS.iter().find(|(step, ..)| *step == condition.step) else { continue };
         let found = in_flags(&condition.message);

@@ -305,11 +305,11 @@ pub struct VmHost {
 
 impl Inventory {
     pub fn parse(text: &str) -> anyhow::Result<Self> {
-        serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("this is no inventory: {error}"))
+        serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("this is not an inventory: {error}"))
     }
 
     pub fn to_yaml(&self) -> anyhow::Result<String> {
-        let header = "# Made by `kubectl maas export`. Start maas-sim with --inventory, or plan with kubectl maas plan --inventory.\n";
+        let header = "# Written by `kubectl maas export`. Start maas-sim with --inventory, or plan with kubectl maas plan --inventory.\n";
         Ok(format!("{header}{}", serde_saphyr::to_string(self)?))
     }
 }

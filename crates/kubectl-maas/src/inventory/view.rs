@@ -74,7 +74,7 @@ fn host_number(inventory: &Inventory, wanted: &NameOrId) -> i64 {
 fn state(machine: &Machine) -> State {
     match &machine.status {
         None => State::Ready,
-        Some(name) => MachineStatus::from_name(name).map_or(State::Unheard, |status| State::from_code(status.code())),
+        Some(name) => MachineStatus::from_name(name).map_or(State::Unknown, |status| State::from_code(status.code())),
     }
 }
 
@@ -104,7 +104,7 @@ fn host(inventory: &Inventory, number: i64, host: &VmHost) -> Host {
         tags: host.tags.iter().flatten().cloned().collect(),
         project: match &host.project {
             Some(project) => Lookup::Found(project.clone()),
-            None => Lookup::Unknown("nobody asked for its project".into()),
+            None => Lookup::Unknown("its project was not read".into()),
         },
         reached,
         total,
@@ -118,7 +118,7 @@ fn host(inventory: &Inventory, number: i64, host: &VmHost) -> Host {
         departing: false,
         machine: match (machine, &beneath) {
             (Some(machine), _) => Lookup::Found(host_machine(machine)),
-            (None, Some(id)) => Lookup::Unknown(format!("MAAS does not show {id}, the machine under it")),
+            (None, Some(id)) => Lookup::Unknown(format!("MAAS does not show {id}, the machine that it runs on")),
             (None, None) => Lookup::Absent,
         },
         system_id: machine.and_then(|machine| machine.system_id.clone().or(machine.hostname.clone())).or(beneath),

@@ -95,11 +95,11 @@ impl Known<'_> {
             let name = full_name(self.cluster);
             let hosted = reference.is_some_and(|it| it.kind != "KubeadmControlPlane");
             desired.notes.push(if hosted {
-                format!("{name}: its control plane is none of machines that are known here, so only its workers are planned")
+                format!("{name}: its control plane has no machines that are known here, so only its workers are planned")
             } else if self.cluster["spec"].get("topology").is_some() {
                 format!(
                     "{name} has a topology, which Cluster API turns into objects: plan with what `clusterctl alpha topology plan \
-                     --output-directory` writes, or once the cluster is there"
+                     --output-directory` writes, or once the cluster exists"
                 )
             } else {
                 format!("{name}: its control plane is neither in the file nor in Kubernetes")
@@ -178,7 +178,7 @@ impl Known<'_> {
         let kind = template.map(|it| text(it, "/kind")).unwrap_or_default();
         if kind != "MaasMachineTemplate" {
             return Err(unknown(format!(
-                "its machines are made from {kind:?} {name:?}, which is none of this provider"
+                "its machines are made from {kind:?} {name:?}, which is not a kind of this provider"
             )));
         }
         let Some(object) = self.objects.get(kind, self.namespace(), name) else {
@@ -301,11 +301,11 @@ fn amount(value: &Value, whole: usize, up: bool) -> usize {
 }
 
 /// Changes the replicas of a group: `md-0=5`, or `cluster/md-0=5` if several clusters have a group of that name.
-pub(super) fn scale(groups: &mut [Group], wish: &str) -> anyhow::Result<()> {
-    let Some((name, count)) = wish.split_once('=') else {
-        bail!("--scale {wish}: write GROUP=REPLICAS, such as md-0=5")
+pub(super) fn scale(groups: &mut [Group], scaling: &str) -> anyhow::Result<()> {
+    let Some((name, count)) = scaling.split_once('=') else {
+        bail!("--scale {scaling}: write GROUP=REPLICAS, such as md-0=5")
     };
-    let Ok(count) = count.parse::<usize>() else { bail!("--scale {wish}: {count:?} is no number of machines") };
+    let Ok(count) = count.parse::<usize>() else { bail!("--scale {scaling}: {count:?} is not a number of machines") };
     let is = |group: &&mut Group| {
         let short = group.cluster.split_once('/').map_or("", |(_, name)| name);
         group.name == name
@@ -316,8 +316,8 @@ pub(super) fn scale(groups: &mut [Group], wish: &str) -> anyhow::Result<()> {
     let mut found: Vec<&mut Group> = groups.iter_mut().filter(is).collect();
     match found.as_mut_slice() {
         [group] => group.replicas = count,
-        [] => bail!("--scale {wish}: there is no group {name}; there are {}", names.join(", ")),
-        _ => bail!("--scale {wish}: several clusters have a group {name}; write CLUSTER/{name}={count}"),
+        [] => bail!("--scale {scaling}: there is no group {name}; there are {}", names.join(", ")),
+        _ => bail!("--scale {scaling}: several clusters have a group {name}; write CLUSTER/{name}={count}"),
     }
     Ok(())
 }

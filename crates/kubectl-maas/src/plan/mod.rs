@@ -53,8 +53,8 @@ pub fn answer(
     if desired.groups.is_empty() && desired.notes.is_empty() {
         bail!("there is no cluster to plan here: give manifests with -f, another namespace with -n, or all with -A");
     }
-    for wish in &question.scale {
-        groups::scale(&mut desired.groups, wish)?;
+    for scaling in &question.scale {
+        groups::scale(&mut desired.groups, scaling)?;
     }
     let is_asked = |group: &Group| {
         let short = group.cluster.split_once('/').map_or("", |(_, name)| name);

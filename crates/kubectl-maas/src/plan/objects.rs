@@ -42,7 +42,7 @@ impl Objects {
     /// Parses manifests; objects without a namespace are in `namespace`.
     pub fn parse(manifests: &str, namespace: &str) -> anyhow::Result<Self> {
         let mut objects = Self::default();
-        let documents: Vec<Value> = serde_saphyr::from_multiple(manifests).context("this is no YAML")?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(manifests).context("this is not YAML")?;
         for document in documents.into_iter().filter(|document| !document.is_null()) {
             let items = match document["items"].as_array() {
                 Some(items) if text(&document, "/kind").ends_with("List") => items.clone(),
@@ -50,7 +50,7 @@ impl Objects {
             };
             for mut object in items {
                 if text(&object, "/kind").is_empty() || text(&object, "/metadata/name").is_empty() {
-                    bail!("an object without kind or metadata.name: this is no Kubernetes manifest");
+                    bail!("an object without kind or metadata.name: this is not a Kubernetes manifest");
                 }
                 if text(&object, "/metadata/name").contains("${") {
                     bail!("the file is a template with variables: fill them in with clusterctl generate cluster first");

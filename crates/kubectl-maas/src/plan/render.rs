@@ -23,7 +23,7 @@ pub fn render(answer: &Answer, wide: bool) -> String {
     }
     let forecast = &answer.forecast;
     if forecast.steps.is_empty() {
-        out.push_str("Nothing is to be done.\n");
+        out.push_str("Nothing to do.\n");
     } else {
         let rows: Vec<Vec<String>> = forecast.steps.iter().enumerate().map(|(index, step)| row(index, step)).collect();
         out.push_str(&table(&["STEP", "CLUSTER", "GROUP", "MACHINE", "ACTION", "WHERE", "WHY"], &rows));
@@ -95,7 +95,9 @@ fn row(index: usize, step: &Step) -> Vec<String> {
         }
         Action::Create(Server::Nothing { why, .. }) => ("create", "nowhere".to_owned(), why.clone()),
         Action::Delete { hosted_vms: 0 } => ("delete", String::new(), String::new()),
-        Action::Delete { hosted_vms } => ("delete", String::new(), format!("its {hosted_vms} VMs must go first")),
+        Action::Delete { hosted_vms } => {
+            ("delete", String::new(), format!("its {hosted_vms} VMs must be removed first"))
+        }
     };
     let text = [(index + 1).to_string(), step.cluster.clone(), step.group.clone(), step.machine.clone()];
     text.into_iter().chain([action.to_owned(), place, why]).collect()
@@ -145,7 +147,7 @@ fn fate(fate: &Fate) -> (&'static str, String) {
             ("cannot replace", format!("missing: {}", missing.join("; ")))
         }
         Fate::LosesQuorum => {
-            ("loses quorum", "its API server stands still until machines are back or etcd is restored".to_owned())
+            ("loses quorum", "its API server is unavailable until machines are back or etcd is restored".to_owned())
         }
     }
 }

@@ -186,10 +186,10 @@ fn mistakes_get_a_sentence_that_says_what_to_do() {
     let objects = Objects::parse(&manifests("v1beta2"), "default").unwrap();
     let inventory = view(&Inventory::default());
     let ask = |question: Question| answer(&inventory, desired(&objects), &question, now()).unwrap_err().to_string();
-    let scale = |wish: &str| ask(Question { scale: vec![wish.into()], ..Question::default() });
+    let scale = |scaling: &str| ask(Question { scale: vec![scaling.into()], ..Question::default() });
     assert!(scale("md-9=3").contains("there are default/c1/c1-cp, default/c1/md-0"));
     assert!(scale("md-0").contains("write GROUP=REPLICAS"));
-    assert!(scale("md-0=many").contains("is no number of machines"));
+    assert!(scale("md-0=many").contains("is not a number of machines"));
     assert!(ask(Question { clusters: vec!["c9".into()], ..Question::default() }).contains("there is no cluster c9"));
     let nothing = answer(&inventory, Desired::default(), &Question::default(), now()).unwrap_err().to_string();
     assert!(nothing.contains("there is no cluster to plan here"), "{nothing}");

@@ -71,7 +71,7 @@ async fn read_kubernetes(sources: Arc<Sources>) -> anyhow::Result<BTreeMap<Strin
 
 async fn read_maas(sources: Arc<Sources>) -> anyhow::Result<BTreeMap<String, Value>> {
     let Some(client) = &sources.maas else {
-        anyhow::bail!("set MAAS_ENDPOINT and MAAS_API_KEY to see hosts, metal and the time lines of machines");
+        anyhow::bail!("set MAAS_ENDPOINT and MAAS_API_KEY to see hosts, metal and the timelines of machines");
     };
     let told = |error: maas_client::Error| anyhow::anyhow!("{error}; {}", error.advice());
     let hosts = client.vm_hosts().list().await.map_err(told)?;

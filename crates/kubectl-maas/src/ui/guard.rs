@@ -58,7 +58,7 @@ impl Guard {
             return Err((StatusCode::FORBIDDEN, "requests of other sites are refused"));
         }
         if method != Method::GET {
-            return Err((StatusCode::METHOD_NOT_ALLOWED, "there is nothing to change here"));
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "this server is read-only"));
         }
         // The page is opened by its URL; its own requests carry the token in a header, which no log and no history
         // keeps.
@@ -68,7 +68,7 @@ impl Guard {
         if !bool::from(given.as_bytes().ct_eq(self.token.expose_secret().as_bytes())) {
             return Err((
                 StatusCode::UNAUTHORIZED,
-                "open the address that kubectl maas ui printed; it is good for one run",
+                "open the URL that kubectl maas ui printed; it is valid for one run",
             ));
         }
         Ok(())

@@ -70,7 +70,7 @@ pub async fn serve(cluster: Cluster, maas: Option<Client>, options: Options) -> 
     }
     let listener = tokio::net::TcpListener::bind(SocketAddr::new(options.address, options.port)).await;
     let listener =
-        listener.with_context(|| format!("port {} cannot be had; choose another with --port", options.port))?;
+        listener.with_context(|| format!("cannot listen on port {}; choose another with --port", options.port))?;
     let guard = Guard::new(listener.local_addr()?.port());
     let url = guard.url(options.address);
     let served = Served {
@@ -81,7 +81,7 @@ pub async fn serve(cluster: Cluster, maas: Option<Client>, options: Options) -> 
     println!("{url}");
     std::io::stdout().flush()?;
     let opened = if options.open { open(&url) } else { None };
-    eprintln!("Whoever has this address can read what the page shows. Control-C ends it.");
+    eprintln!("Anyone who has this URL can read what the page shows. Press Control-C to stop.");
     tokio::select! {
         ended = async { axum::serve(listener, router(served, guard)).await } => ended?,
         _ = tokio::signal::ctrl_c() => {}
@@ -141,14 +141,14 @@ async fn next(board: &Board, changes: &mut Receiver<Arc<str>>) -> Option<(Arc<st
 }
 
 #[derive(Deserialize)]
-struct Which {
+struct MachineQuery {
     namespace: String,
     name: String,
 }
 
 /// One machine in full: conditions, events, timeline.
-async fn machine(State(served): State<Served>, Query(which): Query<Which>) -> Response {
-    match gather::details(&served.sources, &which.namespace, &which.name).await {
+async fn machine(State(served): State<Served>, Query(query): Query<MachineQuery>) -> Response {
+    match gather::details(&served.sources, &query.namespace, &query.name).await {
         Ok(details) => Json(details).into_response(),
         Err(error) => (StatusCode::NOT_FOUND, format!("{error:#}")).into_response(),
     }
@@ -172,7 +172,7 @@ fn open(url: &str) -> Option<tempfile::NamedTempFile> {
         command.arg(file.path()).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().map(|_| file)
     });
     if started.is_err() {
-        eprintln!("No browser could be opened here; open the address yourself.");
+        eprintln!("No browser could be opened here; open the URL yourself.");
     }
     started.ok()
 }

@@ -1,13 +1,13 @@
 "use strict";
-// The page keeps everything it was told in one Map and draws the chosen view from it. All text is put in as text, never as markup.
+// The page keeps all received objects in one Map and draws the chosen view from it. All text is inserted as text, never as markup.
 const token = new URLSearchParams(location.search).get("token");
 const ask = (path) => fetch(path, { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" });
 const objects = new Map();
 const byId = (id) => document.getElementById(id);
 const view = { name: "clusters", filter: [], health: null, use: null, by: "zone and pool", open: null };
-const MANY = 150; // from so many machines on, tiles show only a mark
-const ROWS = 400; // as many rows of a table are drawn; the filter finds the others
-const WAITS = 20; // as many machines of a cluster say what they wait for; fewer where there are many
+const MANY = 150; // with more machines than this, tiles show only a mark
+const ROWS = 400; // the most rows of a table that are drawn; the filter finds the others
+const WAITS = 20; // the most machines of a cluster that show what they wait for; fewer with small tiles
 
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -21,7 +21,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Turns what is there into what is wanted and touches nothing else: what somebody selects, points at or scrolls to stays.
+// Turns the current nodes into the wanted ones and touches nothing else, so that selection, focus and scroll position are kept.
 function patch(parent, wanted) {
   wanted.forEach((child, index) => {
     const there = parent.childNodes[index];
@@ -67,14 +67,14 @@ function clock(time) {
   return at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
-// Ages go on by themselves: each is written anew every second without anything else being drawn.
+// Ages are updated every second, without redrawing anything else.
 const since = (time) => `for ${duration(Math.max(0, (Date.now() - Date.parse(time)) / 1000))}`;
 const age = (time) => (time ? element("time", { class: "faint nowrap", datetime: time, title: clock(time), "data-age": "" }, since(time)) : null);
 const pill = (colour, text) => element("span", { class: `pill ${colour || ""}` }, text);
 
-const HEALTH = { ready: ["✓", "ready"], waiting: ["…", "waiting"], trouble: ["!", "in trouble"], leaving: ["×", "leaving"] };
+const HEALTH = { ready: ["✓", "ready"], waiting: ["…", "waiting"], trouble: ["!", "needs attention"], leaving: ["×", "being deleted"] };
 
-// Buttons that narrow a view down to one sort, with how many there are of each.
+// Buttons that filter a view by one value, with the count of each.
 function chips(field, sorts, list, of, more) {
   const button = (value, words, number) =>
     element("button", { "data-only": field, "data-value": value, "aria-pressed": String((view[field] ?? "") === value) }, `${words} ${number}`);
@@ -138,10 +138,10 @@ function drawClusters() {
   if (!clusters.length) return [nothing("kubernetes", "No clusters here. Others may be in other namespaces: -n or -A.")];
   const key = element("span", { class: "faint right" }, "◆ control plane");
   return [chips("health", Object.entries(HEALTH).map(([health, [mark, words]]) => [health, `${mark} ${words}`]), everybody, (it) => it.health, key),
-    ...(cards.length ? cards : [element("p", { class: "faint" }, "Nothing of that kind.")])];
+    ...(cards.length ? cards : [element("p", { class: "faint" }, "Nothing matches.")])];
 }
 
-// Before the first answer nobody knows whether there is something.
+// Before the first answer it is not known whether there is anything.
 const nothing = (source, words) => element("p", { class: "faint" }, objects.has(source) ? (objects.get(source).error ? "Nothing could be read yet." : words) : "Reading …");
 
 function bar(name, { used, total }) {
@@ -202,7 +202,7 @@ function drawMetal() {
   const metal = sorted(all("metal").filter((it) => matches(it)), (it) => `${it.zone}/${it.pool}/${it.hostname}`);
   if (!metal.length) return [nothing("maas", "MAAS shows no metal to this key.")];
   const shown = metal.filter((it) => !view.use || it.use === view.use);
-  const by = element("span", { class: "right chips" }, "counted by", Object.keys(BY).map((it) =>
+  const by = element("span", { class: "right chips" }, "grouped by", Object.keys(BY).map((it) =>
     element("button", { "data-only": "by", "data-value": it, "aria-pressed": String(view.by === it) }, it)));
   const known = (it) => ({ ...it, opens: objects.has(`machine/${it.for}`) ? it.for : null });
   return [chips("use", USES.map(([use]) => [use, use]), metal, (it) => it.use, by), metalSummary(metal),
@@ -218,7 +218,7 @@ function drawEvents() {
   const events = sorted(all("event").filter((it) => matches(it)), (it) => it.time).reverse();
   if (!events.length) return [nothing("kubernetes", "No events.")];
   const known = (it) => ({ ...it, opens: objects.has(`machine/${it.namespace}/${it.name}`) ? `${it.namespace}/${it.name}` : null });
-  return [rows(["When", "Reason", "What", "About"], events.map(known), (it) => [...eventRow(it), `${it.kind} ${it.namespace}/${it.name}`])];
+  return [rows(["When", "Reason", "Message", "Object"], events.map(known), (it) => [...eventRow(it), `${it.kind} ${it.namespace}/${it.name}`])];
 }
 
 const DRAW = { clusters: drawClusters, hosts: drawHosts, metal: drawMetal, events: drawEvents };
@@ -230,7 +230,7 @@ function redraw() {
   if (focused && identity(document.activeElement) !== focused)
     [...main.querySelectorAll(".item, [data-only]")].find((it) => identity(it) === focused)?.focus({ preventScroll: true });
   const errors = [["Kubernetes", "kubernetes"], ["MAAS", "maas"]].filter(([, it]) => objects.get(it)?.error)
-    .map(([name, it]) => `${name}: ${objects.get(it).error}${objects.get(it).since ? ` (what is shown is from ${clock(objects.get(it).since)})` : ""}`);
+    .map(([name, it]) => `${name}: ${objects.get(it).error}${objects.get(it).since ? ` (showing data from ${clock(objects.get(it).since)})` : ""}`);
   byId("trouble").hidden = !errors.length;
   if (byId("trouble").textContent !== errors.join("\n")) byId("trouble").textContent = errors.join("\n");
   const about = objects.get("about");
@@ -250,7 +250,7 @@ function lifeOf(told) {
   const done = told.timeline.length > 1 && !told.timeline.at(-1).open;
   const whole = done ? (Date.parse(told.timeline.at(-1).at) - Date.parse(told.timeline[0].at)) / 1000 : null;
   const spans = told.timeline.filter((step) => step.seconds !== null);
-  return [element("h3", {}, `Time line${whole === null ? "" : `: ready after ${duration(whole)}`}`),
+  return [element("h3", {}, `Timeline${whole === null ? "" : `: ready after ${duration(whole)}`}`),
     element("div", { class: "span", "aria-hidden": "true" }, spans.map((step) => element("i", { class: step.open ? "open" : null, share: Math.max(step.seconds, 0.1), title: `${step.what}: ${duration(step.seconds)}` }))),
     element("ol", { class: "life" }, told.timeline.map((step) => element("li", { class: step.open ? "open" : null, "data-step": step.what },
       element("strong", {}, step.what), element("time", { class: "faint", datetime: step.at }, clock(step.at)),
@@ -263,9 +263,9 @@ function panelOf(told) {
   const addresses = [...new Set((told.addresses || []).map((address) => address.address))].join(", ");
   const size = [told.spec.minCPU && `${told.spec.minCPU} cores`, told.spec.minMemory && `${told.spec.minMemory} MiB`].filter(Boolean).join(", ");
   return [element("h2", {}, `${it.namespace}/${it.name}`),
-    element("p", { class: `says ${it.health}` }, it.health === "ready" ? "Ready: it waits for nothing" : [`Waits for ${it.waitsFor} `, age(it.since)]),
+    element("p", { class: `says ${it.health}` }, it.health === "ready" ? "Ready" : [`Waits for ${it.waitsFor} `, age(it.since)]),
     element("dl", {}, fact("Cluster", it.cluster), fact("State in MAAS", it.state), fact("Machine", [it.hostname, it.systemID].filter(Boolean).join(" · ")), fact("Zone", it.zone),
-      fact("LXD host", it.host), fact("Asked for", size && `at least ${size}`), fact("Image", told.spec.image), fact("Provider ID", told.providerID), fact("Addresses", addresses)),
+      fact("LXD host", it.host), fact("Requested", size && `at least ${size}`), fact("Image", told.spec.image), fact("Provider ID", told.providerID), fact("Addresses", addresses)),
     ...lifeOf(told),
     ...(told.placement ? [element("h3", {}, "Placement, host by host"), element("table", { class: "placement" }, element("tbody", {}, told.placement.map((host) =>
       element("tr", {}, element("th", { scope: "row" }, host.host), element("td", {}, host.chosen ? pill("ready long", host.why) : host.why)))))] : []),
@@ -318,7 +318,7 @@ function move(by) {
 const LOOKS = ["system", "light", "dark"];
 const dark = matchMedia("(prefers-color-scheme: dark)");
 function setLook(look) {
-  byId("look").textContent = `Look: ${look}`;
+  byId("look").textContent = `Theme: ${look}`;
   byId("look").dataset.look = look;
   document.documentElement.dataset.look = look === "system" ? (dark.matches ? "dark" : "light") : look;
 }
@@ -346,7 +346,7 @@ document.addEventListener("keydown", (event) => {
 byId("filter").addEventListener("input", (event) => { view.filter = event.target.value.toLowerCase().split(/\s+/).filter(Boolean); draw(); });
 dark.addEventListener("change", () => setLook(byId("look").dataset.look));
 setInterval(() => { for (const it of document.querySelectorAll("[data-age]")) it.textContent = since(it.dateTime); }, 1000);
-// A Node that joins is seen in the Machine, which the page is not told about.
+// That a Node has joined shows in the Machine, whose changes the page does not receive.
 setInterval(() => { if (view.open && unfinished) open(view.open); }, 5000);
 setLook("system");
 choose(location.hash.slice(1));
@@ -370,7 +370,7 @@ async function listen() {
   for (;;) {
     try {
       const answer = await ask("/live");
-      if (answer.status === 401) return tell("this page is of another run: open the address that kubectl maas ui printed", false);
+      if (answer.status === 401) return tell("this page belongs to another run: open the URL that kubectl maas ui printed", false);
       if (!answer.ok) throw new Error(String(answer.status));
       tell("live", true);
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -18,7 +18,7 @@ pub(super) fn timeline(
     let mut steps: Vec<(Timestamp, String)> = Vec::new();
     let at = |object: &Value, pointer: &str| text(object, pointer).parse::<Timestamp>().ok();
     let created = at(object, "/metadata/creationTimestamp");
-    steps.extend(created.map(|time| (time, "Asked for".to_owned())));
+    steps.extend(created.map(|time| (time, "Requested".to_owned())));
     // MAAS reports seconds, and several steps may fall into one.
     let mut events: Vec<_> = events.iter().collect();
     events.sort_by_key(|event| event.id);
@@ -87,7 +87,7 @@ mod tests {
         let told: Vec<_> =
             steps.as_array().unwrap().iter().map(|it| (it["what"].as_str().unwrap(), it["seconds"].as_i64())).collect();
         let wanted = [
-            ("Asked for", Some(2)),
+            ("Requested", Some(2)),
             ("Allocated", Some(10)),
             ("Deploying", Some(288)),
             ("Deployed", Some(100)),

@@ -7,8 +7,8 @@ use lxd_initializer::{
     decide::decide,
     effect::{Effect, EffectKind},
     observed::{
-        BridgeFacts, Certificate, Door, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, Memory, NodeFacts,
-        Observed, PoolFacts, ServerFacts, TrustFacts, VmHost,
+        BridgeFacts, Certificate, Lookup, LxdFacts, MaasFacts, MaasView, Machine, Maker, Memory, NodeFacts, Observed,
+        PoolFacts, Probe, ServerFacts, TrustFacts, VmHost,
     },
     plan::Plan,
     requirements::project_config,
@@ -46,7 +46,7 @@ pub(crate) fn server() -> ServerFacts {
         profiles: Lookup::Found(vec!["default".into()]),
         trust: Lookup::Found(TrustFacts { restricted: true, projects: vec!["maas".into()] }),
         earlier: Lookup::Found(vec![]),
-        door: Door::Trusted,
+        probe: Probe::Trusted,
     }
 }
 

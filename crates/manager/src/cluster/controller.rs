@@ -19,7 +19,7 @@ use crate::belonging::{cluster_name, tenant};
 use crate::kubernetes::Key;
 use crate::platform::Platform;
 use crate::reconcile::change_filter::{news, of_own_cluster};
-use crate::reconcile::{self, Turn};
+use crate::reconcile::{self, SchedulingClass};
 
 /// Reconciles all MaasClusters until `stop`.
 pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Sync + 'static) {
@@ -56,11 +56,11 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
             .map(|object| Key::new(object.namespace.unwrap_or_default(), object.name))
             .boxed(),
     ]);
-    let turn = move |object: &Key| {
+    let class = move |object: &Key| {
         let found = of_turn.get(&ObjectRef::new(&object.name).within(&object.namespace))?;
-        Some(Turn { tenant: tenant(&found), cluster: object.to_string(), is_newcomer: false })
+        Some(SchedulingClass { tenant: tenant(&found), cluster: object.to_string(), is_newcomer: false })
     };
-    reconcile::run(context, asked, platform.cluster_concurrency, turn, stop).await;
+    reconcile::run(context, asked, platform.cluster_concurrency, class, stop).await;
 }
 
 /// The clusters that a change to this machine may affect. A pass reads all machines of its cluster, so a pass for every

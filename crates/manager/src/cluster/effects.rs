@@ -24,7 +24,7 @@ pub(super) async fn perform(
     let (client, names) = (&identity.client, identity.client.dns_resources());
     if let Effect::ReleaseAddress { address } = effect {
         let given = client.ip_addresses().release(*address).await;
-        return given.map(|()| None).map_err(|error| format!("cannot give {address} back: {error}"));
+        return given.map(|()| None).map_err(|error| format!("cannot release the address {address}: {error}"));
     }
     let sending = name.map(|name| identity.dns_names.sending(name, now));
     let list = |addresses: &BTreeSet<IpAddr>| addresses.iter().copied().collect::<Vec<_>>();
@@ -44,9 +44,9 @@ pub(super) async fn perform(
         (Effect::CreateDnsRecord { name, .. }, Err(error)) => match error.kind() {
             ErrorKind::AlreadyExists => Ok(None),
             ErrorKind::UnknownReference => {
-                Err(format!("cannot make the DNS record {name}; does spec.dnsDomain exist in MAAS? {error}"))
+                Err(format!("cannot create the DNS record {name}; does spec.dnsDomain exist in MAAS? {error}"))
             }
-            _ => Err(format!("cannot make the DNS record {name}: {error}")),
+            _ => Err(format!("cannot create the DNS record {name}: {error}")),
         },
         (_, Err(error)) if error.is_not_found() => Ok(None),
         (Effect::DeleteDnsRecord { id }, Err(error)) => Err(format!("cannot delete the DNS record {id}: {error}")),

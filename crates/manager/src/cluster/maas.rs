@@ -31,7 +31,7 @@ const MACHINES_TRIED: usize = 5;
 const USER_RESERVED: i64 = 4;
 
 /// Reads everything from MAAS that the decision needs. Returns whether the record came from the cache.
-pub(super) async fn look(
+pub(super) async fn observe(
     context: &Context,
     identity: &Identity,
     (object, machines): (&MaasCluster, &[Arc<MaasMachine>]),
@@ -57,7 +57,7 @@ pub(super) async fn look(
         }
         if remembered.is_none() {
             let since = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            look_at_addresses(&access, observed, since).await;
+            observe_addresses(&access, observed, since).await;
         }
     } else if endpoint::needs_name(&observed.object, &owner)
         && !observed.object.deleting
@@ -129,7 +129,7 @@ pub(super) fn system_id(machine: &MaasMachine) -> Option<String> {
     provider_id.and_then(|id| id.system_id().map(str::to_owned))
 }
 
-async fn look_at_addresses(access: &Access<'_>, observed: &mut Observed, since: Option<Timestamp>) {
+async fn observe_addresses(access: &Access<'_>, observed: &mut Observed, since: Option<Timestamp>) {
     let current = match &observed.record {
         Lookup::Found(record) => record.addresses.clone(),
         Lookup::Absent => BTreeSet::new(),
@@ -139,7 +139,7 @@ async fn look_at_addresses(access: &Access<'_>, observed: &mut Observed, since: 
     for address in wanted.difference(&current) {
         // If MAAS does not answer, the address is not considered ours to give back.
         if access.holders(*address).await.is_ok_and(|holders| holders.is_empty()) {
-            observed.unheard_of.insert(*address);
+            observed.unknown_to_maas.insert(*address);
         }
     }
     for address in observed.object.journal.owed.clone() {

@@ -138,7 +138,7 @@ impl Context {
             (Err(error), _) if error.kind == ErrorKind::Conflict => {
                 return ControlFlow::Break(Requeue::After(Self::AFTER_CONFLICT));
             }
-            (Err(error), _) => tracing::warn!(cluster = %key, %error, "what is owed could not be looked at"),
+            (Err(error), _) => tracing::warn!(cluster = %key, %error, "cannot settle debts"),
             (Ok(_), _) => {}
         }
         ControlFlow::Continue(matches!(settled, Ok(Settled::Waiting)))

@@ -57,18 +57,18 @@ pub(super) enum Access {
 pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Result<Option<Seen>> {
     let Some(object) = context.kubernetes.maas_cluster(key).await? else { return Ok(None) };
     let (cluster, owner) = owner_of(context, key, &object).await;
-    let nobody_asked = || "MAAS was not asked".to_owned();
+    let not_queried = || "MAAS was not queried".to_owned();
     let mut observed = Observed {
         object: object_of(&object, &owner_or_nobody(&owner)),
         owner,
         rivals: Vec::new(),
-        machines: Lookup::Unknown("nobody asked for the machines".into()),
-        preferred: Lookup::Unknown("nobody asked for the preferred subnets".into()),
-        identity: Err(Refusal { reason: reasons::MAAS_UNAVAILABLE, message: nobody_asked() }),
+        machines: Lookup::Unknown("the machines were not read".into()),
+        preferred: Lookup::Unknown("the preferred subnets were not read".into()),
+        identity: Err(Refusal { reason: reasons::MAAS_UNAVAILABLE, message: not_queried() }),
         sees_a_machine: false,
-        record: Lookup::Unknown(nobody_asked()),
-        candidate: Lookup::Unknown(nobody_asked()),
-        unheard_of: BTreeSet::new(),
+        record: Lookup::Unknown(not_queried()),
+        candidate: Lookup::Unknown(not_queried()),
+        unknown_to_maas: BTreeSet::new(),
         reserved: BTreeMap::new(),
         zones: None,
         usable_zones: None,
@@ -104,7 +104,7 @@ pub(super) async fn observe(context: &Context, key: &Key, access: Access) -> Res
         observed.identity = Ok(Known { name: identity.name.clone(), standing: identity.standing.clone() });
         dns_name = endpoint::name(&observed.object, &owner_or_nobody(&observed.owner));
         let machines = machines.as_deref().unwrap_or_default();
-        remembered = maas::look(context, identity, (&object, machines), &mut observed, access).await;
+        remembered = maas::observe(context, identity, (&object, machines), &mut observed, access).await;
     }
     observed.api_server = api_server(context, key, cluster.as_ref(), &observed).await;
     observed.hosts = hosts(context, key, cluster.as_ref(), &object, identity.as_ref(), &machines, &observed).await;
@@ -157,22 +157,22 @@ async fn hosts(
     // What another identity does not see may still exist (S5).
     let identity = identity.filter(|identity| !matches!(identity.standing, Standing::Changed { .. }));
     let (Some(identity), Ok(machines)) = (identity, machines) else { return Hosts::NotAsked };
-    if !context.memory.hosts.may_look(key, context.clock.now()) {
+    if !context.memory.hosts.may_observe(key, context.clock.now()) {
         return Hosts::NotAsked;
     }
-    let ground = ground(context, key, cluster, object, identity);
-    Hosts::Seen(Box::new(hosts::observe(&ground, desired, machines).await))
+    let host_context = host_context(context, key, cluster, object, identity);
+    Hosts::Seen(Box::new(hosts::observe(&host_context, desired, machines).await))
 }
 
 /// The inputs for observing hosts and performing effects on them.
-pub(super) fn ground<'a>(
+pub(super) fn host_context<'a>(
     context: &'a Context,
     key: &'a Key,
     cluster: &'a Key,
     object: &'a MaasCluster,
     identity: &'a Identity,
-) -> hosts::Ground<'a> {
-    hosts::Ground {
+) -> hosts::HostContext<'a> {
+    hosts::HostContext {
         home: context.identities.namespace(),
         kubernetes: context.kubernetes.as_ref(),
         memory: &context.memory.hosts,
@@ -209,7 +209,7 @@ pub(super) fn object_of(object: &MaasCluster, owner: &Owner) -> Object {
     let (annotations, labels) = (object.annotations(), object.labels());
     let mut facts = Object {
         itself: WrittenFor::of(&object.metadata),
-        made_its_name: false,
+        name_is_from_uid: false,
         generation: object.metadata.generation,
         deleting: object.metadata.deletion_timestamp.is_some(),
         finalizer: object.finalizers().iter().any(|name| name == CLUSTER_FINALIZER),
@@ -222,7 +222,7 @@ pub(super) fn object_of(object: &MaasCluster, owner: &Owner) -> Object {
         status: object.status.clone().unwrap_or_default(),
         journal: Journal::of(annotations),
     };
-    facts.made_its_name =
+    facts.name_is_from_uid =
         endpoint::recorded(&facts, owner).is_some_and(|name| maas::is_made_from(&facts.itself.uid, name));
     facts
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Context;
 use super::effects;
-use super::observe::{Seen, ground};
+use super::observe::{Seen, host_context};
 use crate::hosts;
 use crate::identity::Identity;
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Result};
@@ -30,7 +30,7 @@ pub(super) async fn perform(context: &Context, key: &Key, seen: Seen, plan: Plan
         if let (Some(identity), Some(name)) = (&identity, &dns_name) {
             identity.dns_names.drop_name(name);
         }
-        reconcile::tell(kubernetes, Kind::MaasCluster, key, &uid, &plan.events).await;
+        reconcile::publish(kubernetes, Kind::MaasCluster, key, &uid, &plan.events).await;
         return Ok(Requeue::OnChange);
     }
     if let (Some(effect), Some(identity)) = (&plan.effect, &identity) {
@@ -40,7 +40,7 @@ pub(super) async fn perform(context: &Context, key: &Key, seen: Seen, plan: Plan
         match (effect, &cluster) {
             (Effect::Hosts(effect), Some(cluster)) => {
                 fenced(context, key)?;
-                hosts::perform(&ground(context, key, cluster, &object, identity), effect).await;
+                hosts::perform(&host_context(context, key, cluster, &object, identity), effect).await;
             }
             (Effect::Hosts(_), None) => {}
             (effect, _) => {
@@ -54,7 +54,7 @@ pub(super) async fn perform(context: &Context, key: &Key, seen: Seen, plan: Plan
         let status = serde_json::to_value(status).unwrap_or_default();
         kubernetes.apply_status(Kind::MaasCluster, key, &Guard::of(&object), status).await?;
     }
-    reconcile::tell(kubernetes, Kind::MaasCluster, key, &uid, &plan.events).await;
+    reconcile::publish(kubernetes, Kind::MaasCluster, key, &uid, &plan.events).await;
     Ok(plan.requeue)
 }
 

@@ -53,7 +53,7 @@ async fn rival(
     let (_, owner) = owner_of(context, &key, object).await;
     Ok(Some(Rival {
         who: key.to_string(),
-        made_its_name: facts.made_its_name,
+        name_is_from_uid: facts.name_is_from_uid,
         numbered: facts.journal.record.is_some(),
         own: facts.journal.written_for.as_ref() == Some(&facts.itself),
         owned: matches!(owner, Lookup::Found(owner) if owner.refers_here),

@@ -46,7 +46,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + 'st
     let mut news = std::pin::pin!(select(said.map(|_| ()), going.map(|_| ())));
     let mut stop = std::pin::pin!(stop);
     loop {
-        let wait = look(&context).instrument(tracing::info_span!("evacuation")).await;
+        let wait = timed_pass(&context).instrument(tracing::info_span!("evacuation")).await;
         tokio::select! {
             () = &mut stop => return,
             () = tokio::time::sleep(wait) => {}
@@ -61,7 +61,7 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + 'st
     }
 }
 
-async fn look(context: &Context) -> Duration {
+async fn timed_pass(context: &Context) -> Duration {
     let began = Instant::now();
     let result = tokio::time::timeout(DEADLINE, pass(context)).await;
     context.metrics.reconciled("evacuation", matches!(result, Ok(Ok(_))), began.elapsed());
@@ -69,11 +69,11 @@ async fn look(context: &Context) -> Duration {
         Ok(Ok(Requeue::After(wait))) => wait.min(IDLE),
         Ok(Ok(Requeue::OnChange)) => IDLE,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "LXD hosts could not be looked at");
+            tracing::warn!(%error, "LXD hosts could not be observed");
             IDLE
         }
         Err(_) => {
-            tracing::warn!("looking at LXD hosts took too long");
+            tracing::warn!("observing LXD hosts took too long");
             IDLE
         }
     }

@@ -150,7 +150,7 @@ pub(super) async fn member(
         own_identity: if tenant.clusters.contains(&cluster) {
             Ok(())
         } else {
-            Err("where else its cluster has room: the credentials of that cluster do not lead to this host".to_owned())
+            Err("where else its cluster has room: the credentials of that cluster cannot see this host".to_owned())
         },
         consent: facts.map_or_else(|| Lookup::Unknown(unread()), |facts| facts.consent.clone()),
         paused: facts.map_or_else(|| Lookup::Unknown(unread()), |facts| paused(object, machine.found(), facts)),

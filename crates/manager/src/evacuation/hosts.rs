@@ -149,8 +149,8 @@ pub(super) async fn close(context: &Context, world: &World, tenant: &Tenant, clo
         });
         let vm_host = host.map(|host| VmHost { id: host.id, tagged: host.tags.contains(MAINTENANCE_TAG) });
         match step(wanted, noted, &vm_host.map_or(Lookup::Absent, Lookup::Found)) {
-            Step::Note(id) => return note(context, object, Some(id)).await,
-            Step::Forget => return note(context, object, None).await,
+            Step::RecordTag(id) => return note(context, object, Some(id)).await,
+            Step::ForgetTag => return note(context, object, None).await,
             Step::Tag(id) if may_try(id) => return retag(context, tenant, id, MAINTENANCE_TAG, true).await,
             Step::Untag(id) if may_try(id) => return retag(context, tenant, id, MAINTENANCE_TAG, false).await,
             Step::Nothing | Step::Wait(_) | Step::Tag(_) | Step::Untag(_) => {}
@@ -167,7 +167,7 @@ async fn note(context: &Context, object: &MaasMachine, vm_host: Option<i64>) -> 
     match kubernetes::patch::<MaasMachine>(context.kubernetes.as_ref(), &key, &guard, patch).await {
         Ok(_) => true,
         Err(error) => {
-            tracing::info!(machine = %key, %error, "it is looked at again");
+            tracing::info!(machine = %key, %error, "not annotated; the next pass tries again");
             false
         }
     }
@@ -185,7 +185,7 @@ async fn retag(context: &Context, tenant: &Tenant, vm_host: i64, tag: &str, on: 
         Ok(_) => tracing::info!(vm_host, tag, on, "the tag of an LXD host was changed"),
         Err(error) => {
             tracing::warn!(vm_host, tag, on, %error, "the tag of an LXD host could not be changed");
-            let why = format!("MAAS does not take the tag {tag}: {error}");
+            let why = format!("MAAS does not accept the tag {tag}: {error}");
             context.memory.tag_refused(tenant.identity.endpoint(), vm_host, why, context.clock.now());
         }
     }

@@ -10,7 +10,7 @@ mod gather;
 mod hosts;
 mod memory;
 mod owners;
-mod tell;
+mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -131,13 +131,13 @@ pub async fn pass(context: &Context) -> Result<Requeue> {
         match visit {
             Ok(visit) => {
                 acted |= visit.acted;
-                tell::merge(&mut plan, visit.plan);
+                report::merge(&mut plan, visit.plan);
                 looked_at.extend(tenant.clusters.iter().cloned());
             }
-            Err(error) => tracing::warn!(maas = tenant.identity.endpoint(), %error, "LXD hosts could not be looked at"),
+            Err(error) => tracing::warn!(maas = tenant.identity.endpoint(), %error, "LXD hosts could not be observed"),
         }
     }
-    tell::tell(context, &world, &plan, &looked_at).await;
+    report::report(context, &world, &plan, &looked_at).await;
     Ok(match (acted, plan.hosts.is_empty()) {
         (true, _) => Requeue::seconds(1),
         (false, false) => Requeue::seconds(BUSY),
@@ -160,7 +160,7 @@ async fn tenants(context: &Context, world: &World) -> Vec<Tenant> {
                 tenant.clusters.insert(cluster.clone());
                 by_maas.entry(maas).or_default().insert(cluster);
             }
-            Err(problem) => tracing::debug!(%cluster, %problem, "its LXD hosts cannot be looked at"),
+            Err(problem) => tracing::debug!(%cluster, %problem, "its LXD hosts cannot be observed"),
         }
     }
     for tenant in tenants.values_mut() {
@@ -205,7 +205,7 @@ async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key,
         Ok(Some(stored)) => stored,
         Ok(None) => return false,
         Err(error) => {
-            tracing::warn!(machine = %object, %error, "it is not deleted");
+            tracing::warn!(machine = %object, %error, "not deleted");
             return false;
         }
     };
@@ -219,16 +219,16 @@ async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key,
         Ok(()) => {
             tracing::info!(machine = %key, "deleted, so that its owner replaces it on another LXD host");
             context.metrics.evacuated();
-            tell::deleted(context, &stored, &key).await;
+            report::deleted(context, &stored, &key).await;
             true
         }
         Err(error) if error.kind == ErrorKind::Denied => {
-            tracing::warn!(%error, "this manager may not empty LXD hosts");
+            tracing::warn!(%error, "this manager may not evacuate LXD hosts");
             context.memory.was_denied(error.to_string(), context.clock.now());
             true
         }
         Err(error) => {
-            tracing::info!(machine = %key, %error, "it is looked at again");
+            tracing::info!(machine = %key, %error, "not deleted; the next pass tries again");
             false
         }
     }

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::APPLIED_ANNOTATION;
-use crate::kubernetes::Which;
+use crate::kubernetes::WorkloadRef;
 
 /// The agent's namespace in every workload cluster.
 const NAMESPACE: &str = "capmaas-system";
 const NAME: &str = "lxd-initializer";
 
-pub(super) fn daemon_set() -> Which {
-    Which {
+pub(super) fn daemon_set() -> WorkloadRef {
+    WorkloadRef {
         api_version: "apps/v1".into(),
         kind: "DaemonSet".into(),
         namespace: Some(NAMESPACE.into()),
@@ -23,8 +23,8 @@ pub(super) fn daemon_set() -> Which {
 }
 
 /// The ConfigMap with the certificate that LXD has to trust.
-pub(super) fn trust() -> Which {
-    Which {
+pub(super) fn trust() -> WorkloadRef {
+    WorkloadRef {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
         namespace: Some(NAMESPACE.into()),
@@ -65,9 +65,9 @@ pub(super) fn facts(daemon_set: &Value) -> Agent {
 }
 
 /// The agent's objects other than its DaemonSet.
-pub(super) fn parts() -> Result<Vec<Which>, String> {
+pub(super) fn parts() -> Result<Vec<WorkloadRef>, String> {
     let all = [documents(manifest::DAEMON_SET)?, policy()?].concat();
-    Ok(all.iter().filter_map(Which::of).filter(|part| part.kind != "DaemonSet").collect())
+    Ok(all.iter().filter_map(WorkloadRef::of).filter(|part| part.kind != "DaemonSet").collect())
 }
 
 /// Everything to apply, in order: the DaemonSet, which carries the annotation, comes last.
@@ -81,7 +81,7 @@ pub(super) fn manifests(image: &str, desired: &DesiredHosts, note: &str) -> Resu
         ("ZONE", text(&desired.zone)),
         ("RESOURCE_POOL", text(&desired.pool)),
     ];
-    let broken = || "the manifest of the agent is not what this manager expects".to_owned();
+    let broken = || "the manifest of the agent is not valid".to_owned();
     let daemon_set = objects.iter_mut().find(|object| object["kind"] == "DaemonSet").ok_or_else(broken)?;
     daemon_set["metadata"]["annotations"] = json!({ APPLIED_ANNOTATION: note });
     let container = &mut daemon_set["spec"]["template"]["spec"]["containers"][0];
@@ -126,7 +126,7 @@ mod tests {
     fn the_manifest_is_filled_in_and_the_daemon_set_comes_last() {
         let objects = manifests("registry.example/agent:v1", &desired(), "the note").unwrap();
         let daemon_set = objects.last().unwrap();
-        assert_eq!(Which::of(daemon_set), Some(super::daemon_set()));
+        assert_eq!(WorkloadRef::of(daemon_set), Some(super::daemon_set()));
         assert_eq!(facts(daemon_set).applied.as_deref(), Some("the note"));
         let container = &daemon_set["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(container["image"], "registry.example/agent:v1");
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(value("NETWORK_BRIDGE").as_deref(), Some("br7"));
         assert_eq!((value("ZONE").as_deref(), value("RESOURCE_POOL").as_deref()), (Some("az1"), Some("")));
         assert!(!objects.iter().any(|object| object.to_string().contains("${")), "nothing is left to be replaced");
-        assert!(objects.iter().all(|object| Which::of(object).is_some()));
+        assert!(objects.iter().all(|object| WorkloadRef::of(object).is_some()));
         assert_eq!(policy().unwrap().len(), 2);
         let parts = parts().unwrap();
         assert_eq!(parts.len(), objects.len() - 1 + 2, "all but the DaemonSet, and what limits the agent");

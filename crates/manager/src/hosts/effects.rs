@@ -9,27 +9,27 @@ use lxd_initializer::names;
 use maas_client::{NewVmHost, VmHostAuth, VmHostUpdate};
 use serde_json::json;
 
-use super::observe::Ground;
+use super::observe::HostContext;
 use super::{agent, key_pair};
 use crate::kubernetes::{self, Guard};
 
 /// Performs the effect once and remembers the result.
-pub(crate) async fn perform(ground: &Ground<'_>, effect: &Effect) {
-    match attempt(ground, effect).await {
+pub(crate) async fn perform(context: &HostContext<'_>, effect: &Effect) {
+    match attempt(context, effect).await {
         Ok(()) => {
-            tracing::info!(cluster = %ground.key, effect = effect.name(), target = effect.target(), "done");
-            ground.memory.worked(ground.key, effect.target(), ground.now);
+            tracing::info!(cluster = %context.key, effect = effect.name(), target = effect.target(), "done");
+            context.memory.worked(context.key, effect.target(), context.now);
         }
         Err(why) => {
-            tracing::warn!(cluster = %ground.key, effect = effect.name(), target = effect.target(), "{why}");
-            ground.memory.failed(ground.key, effect.target(), why, ground.now);
+            tracing::warn!(cluster = %context.key, effect = effect.name(), target = effect.target(), "{why}");
+            context.memory.failed(context.key, effect.target(), why, context.now);
         }
     }
 }
 
-async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
-    let Ground { kubernetes, memory, home, key, cluster, object, now, .. } = *ground;
-    let hosts = ground.identity.client.vm_hosts();
+async fn attempt(context: &HostContext<'_>, effect: &Effect) -> Result<(), String> {
+    let HostContext { kubernetes, memory, home, key, cluster, object, now, .. } = *context;
+    let hosts = context.identity.client.vm_hosts();
     let words = |error: kubernetes::Error| error.to_string();
     match effect {
         Effect::MakePair => key_pair::make(kubernetes, home, key, object, now).await,
@@ -37,7 +37,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
             for manifest in agent::manifests(image, desired, note)? {
                 // The policy that limits the agent comes before the agent.
                 if manifest["kind"] == "DaemonSet" {
-                    limit(ground).await?;
+                    limit(context).await?;
                 }
                 kubernetes.workload_apply(cluster, &manifest).await.map_err(words)?;
             }
@@ -46,7 +46,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
         Effect::HandOver { certificate } => {
             kubernetes.workload_apply(cluster, &agent::trust_manifest(certificate)).await.map_err(words)
         }
-        Effect::Register(registration) => register(ground, registration).await,
+        Effect::Register(registration) => register(context, registration).await,
         Effect::Renew { id, address, .. } => {
             let (certificate, private) = key_pair::whole(kubernetes, home, key).await?;
             let update = VmHostUpdate {
@@ -56,7 +56,7 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
                 ..VmHostUpdate::default()
             };
             hosts.update(*id, &update).await.map_err(|error| format!("cannot change VM host {id}: {error}"))?;
-            memory.made_look(key, *id, now);
+            memory.note_refresh(key, *id, now);
             Ok(())
         }
         Effect::Move { id, place, .. } => {
@@ -73,20 +73,20 @@ async fn attempt(ground: &Ground<'_>, effect: &Effect) -> Result<(), String> {
             kubernetes.annotate_node(cluster, &found, names::MAAS_CERTIFICATE, fingerprint).await.map_err(words)
         }
         Effect::Refresh { id, .. } => {
-            memory.made_look(key, *id, now);
+            memory.note_refresh(key, *id, now);
             hosts.refresh(*id).await.map(drop).map_err(|error| format!("MAAS cannot reach VM host {id}: {error}"))
         }
     }
 }
 
 /// Applies the policy that limits the agent to its own Node. Older API servers cannot serve it.
-async fn limit(ground: &Ground<'_>) -> Result<(), String> {
+async fn limit(context: &HostContext<'_>) -> Result<(), String> {
     let words = |error: kubernetes::Error| error.to_string();
     for manifest in agent::policy()? {
         let text = |name: &str| manifest[name].as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text("apiVersion"), text("kind"));
-        if ground.kubernetes.workload_serves(ground.cluster, &version, &kind).await.map_err(words)? {
-            ground.kubernetes.workload_apply(ground.cluster, &manifest).await.map_err(words)?;
+        if context.kubernetes.workload_serves(context.cluster, &version, &kind).await.map_err(words)? {
+            context.kubernetes.workload_apply(context.cluster, &manifest).await.map_err(words)?;
         }
     }
     Ok(())
@@ -94,14 +94,14 @@ async fn limit(ground: &Ground<'_>) -> Result<(), String> {
 
 /// The time is written to the MaasMachine first: if the machine is released in the meantime, the release waits for a
 /// request that may still land (S2).
-async fn register(ground: &Ground<'_>, new: &Registration) -> Result<(), String> {
-    let Ground { kubernetes, now, .. } = *ground;
-    let key = ground.key.beside(&new.host);
+async fn register(context: &HostContext<'_>, new: &Registration) -> Result<(), String> {
+    let HostContext { kubernetes, now, .. } = *context;
+    let key = context.key.beside(&new.host);
     let words = |error: kubernetes::Error| error.to_string();
     let machine = kubernetes.maas_machine(&key).await.map_err(words)?;
     let machine = machine.filter(|machine| machine.metadata.deletion_timestamp.is_none());
     let machine = machine.ok_or_else(|| format!("the MaasMachine {} is being deleted", new.host))?;
-    let (certificate, private) = key_pair::whole(kubernetes, ground.home, ground.key).await?;
+    let (certificate, private) = key_pair::whole(kubernetes, context.home, context.key).await?;
     let auth = VmHostAuth::Certificate { certificate, key: private };
     let note = |time: Option<String>| json!({ "metadata": { "annotations": { ASKED_ANNOTATION: time } } });
     let asked = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
@@ -112,9 +112,9 @@ async fn register(ground: &Ground<'_>, new: &Registration) -> Result<(), String>
         pool: Some(new.place.pool.clone()).filter(|pool| !pool.is_empty()),
         ..NewVmHost::new(&new.name, &new.address, &new.project, auth)
     };
-    match ground.identity.client.vm_hosts().create(&host).await {
+    match context.identity.client.vm_hosts().create(&host).await {
         Ok(made) => {
-            ground.memory.made_look(ground.key, made.id, now);
+            context.memory.note_refresh(context.key, made.id, now);
             Ok(())
         }
         Err(error) => {

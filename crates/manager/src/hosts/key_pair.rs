@@ -51,7 +51,7 @@ pub(super) async fn read(kubernetes: &dyn Kubernetes, home: &str, key: &Key) -> 
         Ok(Some(secret)) => match public(&secret) {
             Some(pair) => Lookup::Found(pair),
             None => Lookup::Unknown(format!(
-                "the Secret {place} holds no certificate with its key; delete it to have a new pair made"
+                "the Secret {place} contains no certificate with its key; delete it, and a new pair is created"
             )),
         },
         Ok(None) => Lookup::Absent,
@@ -75,7 +75,7 @@ pub(super) async fn whole(
     let place = place(home, key);
     let secret = kubernetes.secret(&place).await.map_err(|error| error.to_string())?;
     let secret = secret.ok_or_else(|| format!("the Secret {place} is gone"))?;
-    halves(&secret).ok_or_else(|| format!("the Secret {place} holds no certificate with its key"))
+    halves(&secret).ok_or_else(|| format!("the Secret {place} contains no certificate with its key"))
 }
 
 fn halves(secret: &SecretValues) -> Option<(String, SecretString)> {

@@ -13,7 +13,7 @@ use crate::clock::is_recent;
 use crate::kubernetes::Key;
 
 /// The minimum interval between two observations of a cluster's hosts, unless something was just changed.
-const LOOK: SignedDuration = SignedDuration::from_secs(10);
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 /// The first backoff after a failure.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,7 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct OfCluster {
-    looked: Option<Timestamp>,
+    observed_at: Option<Timestamp>,
     refreshed: BTreeMap<i64, Timestamp>,
     trouble: BTreeMap<String, Trouble>,
 }
@@ -49,12 +49,12 @@ impl Memory {
     }
 
     /// Whether the hosts may be observed now. If so, this counts as an observation.
-    pub(crate) fn may_look(&self, key: &Key, now: Timestamp) -> bool {
+    pub(crate) fn may_observe(&self, key: &Key, now: Timestamp) -> bool {
         let mut state = self.state();
         let of = state.entry(key.clone()).or_default();
-        let early = of.looked.is_some_and(|last| is_recent(last, LOOK, now));
+        let early = of.observed_at.is_some_and(|last| is_recent(last, MIN_INTERVAL, now));
         if !early {
-            of.looked = Some(now);
+            of.observed_at = Some(now);
         }
         !early
     }
@@ -68,7 +68,7 @@ impl Memory {
     }
 
     /// MAAS was made to refresh a VM host.
-    pub(super) fn made_look(&self, key: &Key, vm_host: i64, now: Timestamp) {
+    pub(super) fn note_refresh(&self, key: &Key, vm_host: i64, now: Timestamp) {
         self.state().entry(key.clone()).or_default().refreshed.insert(vm_host, now);
     }
 
@@ -77,7 +77,7 @@ impl Memory {
         self.backoff.done(key, request(key, target), now);
         let mut state = self.state();
         let of = state.entry(key.clone()).or_default();
-        of.looked = None;
+        of.observed_at = None;
         of.trouble.remove(target);
     }
 
@@ -85,7 +85,7 @@ impl Memory {
     pub(super) fn failed(&self, key: &Key, target: &str, message: String, now: Timestamp) {
         let mut state = self.state();
         let of = state.entry(key.clone()).or_default();
-        of.looked = None;
+        of.observed_at = None;
         let wait = self.backoff.refused(key, request(key, target), FIRST_WAIT, now);
         of.trouble.insert(target.to_owned(), Trouble::new(message, wait, now));
     }

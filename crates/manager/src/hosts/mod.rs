@@ -12,7 +12,7 @@ mod sweep;
 
 pub(crate) use effects::perform;
 pub(crate) use memory::Memory;
-pub(crate) use observe::{Ground, observe, strangers};
+pub(crate) use observe::{HostContext, observe, strangers};
 pub use sweep::sweep;
 pub(crate) use sweep::sweep_pairs;
 

@@ -22,7 +22,7 @@ use crate::kubernetes::{Key, Kubernetes};
 use crate::lxd_hosts;
 
 /// The inputs of observing and performing.
-pub(crate) struct Ground<'a> {
+pub(crate) struct HostContext<'a> {
     pub(crate) kubernetes: &'a dyn Kubernetes,
     pub(crate) memory: &'a Memory,
     /// The manager's own namespace.
@@ -39,13 +39,17 @@ pub(crate) struct Ground<'a> {
     pub(crate) now: Timestamp,
 }
 
-pub(crate) async fn observe(ground: &Ground<'_>, desired: DesiredHosts, machines: &[Arc<MaasMachine>]) -> Observed {
-    let Ground { kubernetes, memory, home, key, cluster, .. } = *ground;
+pub(crate) async fn observe(
+    context: &HostContext<'_>,
+    desired: DesiredHosts,
+    machines: &[Arc<MaasMachine>],
+) -> Observed {
+    let HostContext { kubernetes, memory, home, key, cluster, .. } = *context;
     let agent = match kubernetes.workload_object(cluster, &agent::daemon_set()).await {
         Ok(Some(found)) => {
             let facts = agent::facts(&found);
             // An agent that a person applied is theirs, including its other objects.
-            let missing = if facts.applied.is_some() { missing(ground).await } else { Vec::new() };
+            let missing = if facts.applied.is_some() { missing(context).await } else { Vec::new() };
             Lookup::Found(Agent { missing, ..facts })
         }
         Ok(None) => Lookup::Absent,
@@ -60,11 +64,11 @@ pub(crate) async fn observe(ground: &Ground<'_>, desired: DesiredHosts, machines
         Err(error) => Lookup::Unknown(error.to_string()),
     };
     let (mut hosts, awaited) = of_machines(machines);
-    pass_on(ground, &nodes, &hosts);
-    look_at_maas(ground, &nodes, &mut hosts).await;
+    pass_on(context, &nodes, &hosts);
+    observe_maas(context, &nodes, &mut hosts).await;
     Observed {
         desired,
-        image: ground.image.cloned(),
+        image: context.image.cloned(),
         manifest: agent::version(),
         pair: key_pair::read(kubernetes, home, key).await,
         agent,
@@ -78,8 +82,8 @@ pub(crate) async fn observe(ground: &Ground<'_>, desired: DesiredHosts, machines
 }
 
 /// Objects of the agent that do not exist. What cannot be read is not missing (S1), nor is a kind that is not served.
-async fn missing(ground: &Ground<'_>) -> Vec<String> {
-    let Ground { kubernetes, cluster, .. } = *ground;
+async fn missing(context: &HostContext<'_>) -> Vec<String> {
+    let HostContext { kubernetes, cluster, .. } = *context;
     let parts = agent::parts().unwrap_or_default();
     let look = parts.iter().map(async |part| {
         let absent = matches!(kubernetes.workload_object(cluster, part).await, Ok(None));
@@ -92,7 +96,7 @@ async fn missing(ground: &Ground<'_>) -> Vec<String> {
 
 /// Passes to VM placement what the agents report and MAAS does not show. A report that can no longer be read is
 /// dropped.
-fn pass_on(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &[Host]) {
+fn pass_on(context: &HostContext<'_>, nodes: &Lookup<Vec<Node>>, hosts: &[Host]) {
     for host in hosts {
         let report = match nodes {
             Lookup::Found(nodes) => on(nodes, host).and_then(|node| node.report.as_ref()),
@@ -101,7 +105,7 @@ fn pass_on(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &[Host]) {
         let set = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.iter().cloned().collect());
         let report = report
             .map(|report| lxd_hosts::Report { profiles: set(&report.profiles), instances: set(&report.instances) });
-        ground.reports.note(ground.identity, &host.machine, report, ground.now);
+        context.reports.note(context.identity, &host.machine, report, context.now);
     }
 }
 
@@ -138,8 +142,8 @@ fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
                 control_plane,
                 provider_id: provider_id.to_owned(),
                 machine: system_id,
-                place: Lookup::Unknown("MAAS was not asked".into()),
-                vm_host: Lookup::Unknown("MAAS was not asked".into()),
+                place: Lookup::Unknown("MAAS was not queried".into()),
+                vm_host: Lookup::Unknown("MAAS was not queried".into()),
                 asked: annotations.get(ASKED_ANNOTATION).and_then(|text| text.parse().ok()),
             }),
             _ if !control_plane => {}
@@ -153,7 +157,7 @@ fn of_machines(machines: &[Arc<MaasMachine>]) -> (Vec<Host>, Vec<String>) {
 }
 
 /// Only machines whose Nodes have reported: before that, MAAS has nothing relevant.
-async fn look_at_maas(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mut [Host]) {
+async fn observe_maas(context: &HostContext<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mut [Host]) {
     let Lookup::Found(nodes) = nodes else { return };
     let mut reported: Vec<(&mut Host, &Node, &Report)> = Vec::new();
     for host in hosts {
@@ -164,8 +168,8 @@ async fn look_at_maas(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mu
     if reported.is_empty() {
         return;
     }
-    let all = ground.identity.client.vm_hosts().list().await.map_err(|error| error.to_string());
-    let places = reported.iter().map(|(host, ..)| ground.identity.machines.read(&host.machine));
+    let all = context.identity.client.vm_hosts().list().await.map_err(|error| error.to_string());
+    let places = reported.iter().map(|(host, ..)| context.identity.machines.read(&host.machine));
     let places = join_all(places).await;
     for ((host, node, report), place) in reported.into_iter().zip(places) {
         host.place = match place {
@@ -177,7 +181,7 @@ async fn look_at_maas(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mu
             Err(error) => Lookup::Unknown(error.to_string()),
         };
         host.vm_host = match &all {
-            Ok(all) => vm_host(ground, all, &host.machine, node, report)
+            Ok(all) => vm_host(context, all, &host.machine, node, report)
                 .await
                 .unwrap_or_else(|error| Lookup::Unknown(error.to_string())),
             Err(why) => Lookup::Unknown(format!("the VM hosts of MAAS cannot be read: {why}")),
@@ -188,13 +192,13 @@ async fn look_at_maas(ground: &Ground<'_>, nodes: &Lookup<Vec<Node>>, hosts: &mu
 /// The VM host of a machine: the one that MAAS shows on the machine, else one with the node's name and our certificate
 /// that MAAS has not matched yet or has matched wrongly.
 async fn vm_host(
-    ground: &Ground<'_>,
+    context: &HostContext<'_>,
     all: &[maas_client::VmHost],
     machine: &str,
     node: &Node,
     report: &Report,
 ) -> Result<Lookup<VmHost>, maas_client::Error> {
-    let client = &ground.identity.client;
+    let client = &context.identity.client;
     let of_machine =
         |host: &&maas_client::VmHost| host.host.as_ref().is_some_and(|reference| reference.system_id == machine);
     let mut candidates: Vec<_> = all.iter().filter(of_machine).collect();
@@ -202,7 +206,7 @@ async fn vm_host(
     for candidate in candidates {
         let parameters = client.vm_hosts().parameters(candidate.id).await?;
         let certificate = parameters.certificate.clone().unwrap_or_default();
-        let ours = key_pair::is_ours(&certificate, ground.object);
+        let ours = key_pair::is_ours(&certificate, context.object);
         // A VM host of the same name on another machine is left alone.
         if !of_machine(&candidate) && !ours {
             continue;

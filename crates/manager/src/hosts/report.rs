@@ -33,7 +33,7 @@ fn first_open(conditions: &str) -> Option<String> {
 }
 
 /// Whether the Node asks its agent to stop.
-pub fn is_told_to_leave(annotations: &BTreeMap<String, String>) -> bool {
+pub fn is_asked_to_leave(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(names::LEAVE).is_some_and(|told| !told.is_empty() && told != "false")
 }
 

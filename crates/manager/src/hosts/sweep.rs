@@ -19,7 +19,7 @@ pub(crate) async fn sweep_pairs(client: Client, home: &str, fence: Fence) {
     loop {
         tokio::time::sleep(SWEEP).await;
         if let Err(error) = sweep(&client, home, &fence).await {
-            tracing::warn!(%error, "key pairs of LXD hosts that nobody needs any more could not be dropped");
+            tracing::warn!(%error, "cannot delete unused key pairs of LXD hosts");
         }
     }
 }
@@ -41,7 +41,7 @@ pub async fn sweep(client: &Client, home: &str, fence: &Fence) -> kube::Result<(
             let preconditions = Preconditions { uid: pair.uid(), resource_version: None };
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             secrets.delete(&pair.name_any(), &params).await?;
-            tracing::info!(cluster = %format!("{namespace}/{name}"), "dropped the key pair of its LXD hosts");
+            tracing::info!(cluster = %format!("{namespace}/{name}"), "deleted the key pair of its LXD hosts");
         }
     }
     Ok(())

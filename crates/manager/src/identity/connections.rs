@@ -147,7 +147,7 @@ impl Connections {
             let sentence = format!("MAAS does not accept the credentials in {place}: {error}");
             match error.kind() {
                 ErrorKind::Denied | ErrorKind::WrongEndpoint => Problem::credentials(sentence),
-                _ => Problem::unavailable(format!("MAAS at {} cannot be asked: {error}", client.endpoint())),
+                _ => Problem::unavailable(format!("MAAS at {} cannot be queried: {error}", client.endpoint())),
             }
         })?;
         let name = Name { endpoint: client.endpoint().to_string(), user: user.username };

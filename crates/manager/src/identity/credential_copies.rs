@@ -90,7 +90,11 @@ impl KubeCredentialCopies {
 
     async fn list(&self) -> Result<Vec<Secret>, Problem> {
         let params = ListParams::default().labels(LABEL);
-        let list = self.secrets.list(&params).await.map_err(|error| trouble("list the kept credentials", &error))?;
+        let list = self
+            .secrets
+            .list(&params)
+            .await
+            .map_err(|error| trouble("list the stored copies of credentials", &error))?;
         Ok(list.items)
     }
 }
@@ -134,7 +138,7 @@ impl CredentialCopies for KubeCredentialCopies {
 
     async fn kept(&self, maas_cluster: &Key) -> Result<Option<Credentials>, Problem> {
         let found = self.secrets.get_opt(&name_for(COPY, maas_cluster)).await;
-        let found = found.map_err(|error| trouble("read the kept credentials", &error))?;
+        let found = found.map_err(|error| trouble("read the stored copy of the credentials", &error))?;
         // The name is only a digest, so the annotation must match too.
         let of = maas_cluster.to_string();
         let found = found.filter(|secret| secret.annotations().get(MAAS_CLUSTER) == Some(&of));
@@ -164,7 +168,7 @@ impl CredentialCopies for KubeCredentialCopies {
         match self.secrets.delete(&name_for(COPY, maas_cluster), &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(trouble("drop the kept credentials", &error)),
+            Err(error) => Err(trouble("delete the stored copy of the credentials", &error)),
         }
     }
 }

@@ -143,7 +143,7 @@ pub(super) async fn of_secret(kubernetes: &dyn Kubernetes, key: &Key) -> Result<
     let secret = read_secret(kubernetes, key).await;
     if matches!(secret, Lookup::Absent) {
         let message =
-            format!("Secret {key} of spec.identityRef does not exist; make it with keys maasEndpoint and apiKey");
+            format!("Secret {key} of spec.identityRef does not exist; create it with keys maasEndpoint and apiKey");
         return Err(Problem { nothing_there: true, ..Problem::credentials(message) });
     }
     let contents = contents_of(&secret);

@@ -86,7 +86,7 @@ impl DnsNames {
     }
 
     /// The record under a name, from the cache or read from MAAS now.
-    pub async fn look(&self, name: &str, now: Timestamp) -> Result<Option<DnsResource>, Error> {
+    pub async fn lookup(&self, name: &str, now: Timestamp) -> Result<Option<DnsResource>, Error> {
         match self.remembered(name, now) {
             Some(record) => Ok(Some(record)),
             None => self.read(name, now).await,

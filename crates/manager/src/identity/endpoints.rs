@@ -34,7 +34,7 @@ impl FromStr for AllowedEndpoint {
     fn from_str(text: &str) -> Result<Self, String> {
         let hint = || {
             format!(
-                "{text:?} names no MAAS server: write https://HOST:PORT, a host name, *.DOMAIN, an address, or a network such as \
+                "{text:?} is not a valid MAAS server: write https://HOST:PORT, a host name, *.DOMAIN, an address, or a network such as \
                  10.1.0.0/16"
             )
         };
@@ -104,8 +104,8 @@ impl AllowedEndpoints {
             return Ok(());
         }
         Err(Problem::credentials(format!(
-            "the MAAS endpoint {origin} in {} is not on the manager's list --allowed-maas-endpoints, so it is not asked; whoever \
-             runs the manager can add it",
+            "the MAAS endpoint {origin} in {} is not on the manager's list --allowed-maas-endpoints, so it is not contacted; the \
+             operator of the manager can add it",
             credentials.place
         )))
     }

@@ -157,7 +157,7 @@ impl fmt::Display for Problem {
 
 /// Where a cluster's credentials are looked up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whereabouts {
+enum CredentialSource {
     /// The manager's own.
     Manager,
     Secret(Key),
@@ -179,7 +179,7 @@ struct Inner {
     keeper: Arc<dyn CredentialCopies>,
     clock: Clock,
     settings: Settings,
-    looks: Mutex<BTreeMap<Whereabouts, Look>>,
+    looks: Mutex<BTreeMap<CredentialSource, Look>>,
     changed: tokio::sync::Notify,
     connections: Connections,
 }
@@ -207,12 +207,12 @@ impl Identities {
     /// The identity of a cluster, or the reason and message for its condition.
     pub async fn check(&self, cluster: &MaasCluster) -> Result<Identity, Problem> {
         let key = Key::of(cluster);
-        let whereabouts = self.whereabouts(cluster)?;
+        let source = self.source(cluster)?;
         let recorded = cluster.annotations().get(IDENTITY_ANNOTATION).map(String::as_str);
         let deleting = cluster.metadata.deletion_timestamp.is_some();
-        let credentials = match (self.credentials(&whereabouts).await, &whereabouts) {
-            (Ok(credentials), Whereabouts::Manager) => credentials,
-            (Ok(credentials), Whereabouts::Secret(_)) => {
+        let credentials = match (self.credentials(&source).await, &source) {
+            (Ok(credentials), CredentialSource::Manager) => credentials,
+            (Ok(credentials), CredentialSource::Secret(_)) => {
                 let kept = self.inner.keeper.keep(&key, cluster_of(cluster), &credentials).await;
                 match kept {
                     Err(problem) if !deleting => return Err(problem),
@@ -221,7 +221,7 @@ impl Identities {
             }
             // The namespace is being deleted and the Secret was deleted first: allocated machines are still released
             // (S13).
-            (Err(problem), Whereabouts::Secret(_)) if deleting && problem.nothing_there => {
+            (Err(problem), CredentialSource::Secret(_)) if deleting && problem.nothing_there => {
                 match self.inner.keeper.kept(&key).await? {
                     Some(credentials) => Arc::new(credentials),
                     None => return Err(problem),
@@ -240,7 +240,7 @@ impl Identities {
         let credentials = match self.inner.keeper.kept_for_cluster(cluster).await {
             Err(problem) => return Lookup::Unknown(problem.message),
             Ok(Some(credentials)) => Arc::new(credentials),
-            Ok(None) => match self.credentials(&Whereabouts::Manager).await {
+            Ok(None) => match self.credentials(&CredentialSource::Manager).await {
                 Ok(credentials) => credentials,
                 Err(problem) => return lookup(Err(problem)),
             },
@@ -255,7 +255,7 @@ impl Identities {
 
     /// The identity of the manager's own credentials, for its readiness and its log.
     pub async fn of_manager(&self) -> Result<Identity, Problem> {
-        let credentials = self.credentials(&Whereabouts::Manager).await?;
+        let credentials = self.credentials(&CredentialSource::Manager).await?;
         self.identity(&credentials, None).await
     }
 
@@ -273,11 +273,11 @@ impl Identities {
     /// Distinguishes the credentials that a cluster would get now from others; `None` if Kubernetes does not answer.
     /// MAAS is not contacted.
     pub async fn mark(&self, cluster: &MaasCluster) -> Option<Mark> {
-        let whereabouts = match self.whereabouts(cluster) {
-            Ok(whereabouts) => whereabouts,
+        let source = match self.source(cluster) {
+            Ok(source) => source,
             Err(problem) => return Some(Mark::Problem(problem.message)),
         };
-        match self.credentials(&whereabouts).await {
+        match self.credentials(&source).await {
             Ok(credentials) => Some(Mark::Credentials(credentials.fingerprint())),
             Err(problem) if problem.not_told => None,
             Err(problem) => Some(Mark::Problem(problem.message)),
@@ -302,8 +302,8 @@ impl Identities {
         Ok(identity)
     }
 
-    fn whereabouts(&self, cluster: &MaasCluster) -> Result<Whereabouts, Problem> {
-        let Some(reference) = reference(cluster)? else { return Ok(Whereabouts::Manager) };
+    fn source(&self, cluster: &MaasCluster) -> Result<CredentialSource, Problem> {
+        let Some(reference) = reference(cluster)? else { return Ok(CredentialSource::Manager) };
         let own = cluster.namespace().unwrap_or_default();
         let namespace = reference.namespace.clone().unwrap_or_else(|| own.clone());
         if namespace != own && !self.inner.settings.identity_namespaces.contains(&namespace) {
@@ -316,32 +316,32 @@ impl Identities {
         if namespace == self.inner.settings.namespace && credential_copies::is_kept(&reference.name) {
             return Err(Problem::credentials(format!(
                 "spec.identityRef names the Secret {namespace}/{}, which the manager keeps for itself; name the Secret that you \
-                 made, with keys maasEndpoint and apiKey",
+                 created, with keys maasEndpoint and apiKey",
                 reference.name
             )));
         }
-        Ok(Whereabouts::Secret(Key::new(namespace, &reference.name)))
+        Ok(CredentialSource::Secret(Key::new(namespace, &reference.name)))
     }
 
-    async fn credentials(&self, whereabouts: &Whereabouts) -> Result<Arc<Credentials>, Problem> {
+    async fn credentials(&self, source: &CredentialSource) -> Result<Arc<Credentials>, Problem> {
         let now = self.inner.clock.now();
-        if let Some(look) = self.looks().get(whereabouts) {
+        if let Some(look) = self.looks().get(source) {
             let lasts = if look.found.is_ok() { READ_AGAIN } else { LOOK_AGAIN };
             if is_recent(look.at, lasts, now) {
                 return look.found.clone();
             }
         }
         let kubernetes = self.inner.kubernetes.as_ref();
-        let found = match whereabouts {
-            Whereabouts::Manager => credential_sources::of_manager(kubernetes, &self.inner.settings).await,
-            Whereabouts::Secret(key) => credential_sources::of_secret(kubernetes, key).await,
+        let found = match source {
+            CredentialSource::Manager => credential_sources::of_manager(kubernetes, &self.inner.settings).await,
+            CredentialSource::Secret(key) => credential_sources::of_secret(kubernetes, key).await,
         };
         let found = found.map(Arc::new);
-        self.looks().insert(whereabouts.clone(), Look { at: now, found: found.clone() });
+        self.looks().insert(source.clone(), Look { at: now, found: found.clone() });
         found
     }
 
-    fn looks(&self) -> std::sync::MutexGuard<'_, BTreeMap<Whereabouts, Look>> {
+    fn looks(&self) -> std::sync::MutexGuard<'_, BTreeMap<CredentialSource, Look>> {
         // Still consistent after a panic elsewhere: it only has single inserts and clears.
         self.inner.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -34,7 +34,7 @@ const LONGEST_NAME: usize = 230;
 pub(super) struct Recorder {
     client: Client,
     instance: String,
-    told: Arc<Mutex<Told>>,
+    recent: Arc<Mutex<Recent>>,
 }
 
 impl fmt::Debug for Recorder {
@@ -46,20 +46,20 @@ impl fmt::Debug for Recorder {
 impl Recorder {
     /// Publishes in the name of this pod, if it has a name.
     pub(super) fn new(client: Client, pod: Option<String>) -> Self {
-        Self { client, instance: pod.unwrap_or_else(|| FIELD_MANAGER.to_owned()), told: Arc::default() }
+        Self { client, instance: pod.unwrap_or_else(|| FIELD_MANAGER.to_owned()), recent: Arc::default() }
     }
 
     /// Publishes an event, or counts it if it recurs.
-    pub(super) async fn publish(&self, happening: &ObjectEvent) -> kube::Result<()> {
+    pub(super) async fn publish(&self, event: &ObjectEvent) -> kube::Result<()> {
         let now = Timestamp::now();
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &happening.key.namespace);
-        let before = self.told().lately(happening, now);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &event.key.namespace);
+        let before = self.recent().find(event, now);
         if let Some(Line { name, count, .. }) = before {
             let count = count.saturating_add(1);
             let again = json!({ "series": { "count": count, "lastObservedTime": MicroTime(now) } });
             match events.patch(&name, &PatchParams::default(), &Patch::Merge(&again)).await {
                 Ok(_) => {
-                    self.told().note(happening.clone(), Line { name, count, last: now });
+                    self.recent().note(event.clone(), Line { name, count, last: now });
                     return Ok(());
                 }
                 // Deleted in the meantime.
@@ -67,14 +67,14 @@ impl Recorder {
                 Err(error) => return Err(error),
             }
         }
-        let name = name(happening, now);
-        events.create(&PostParams::default(), &self.event(happening, name.clone(), now)).await?;
-        self.told().note(happening.clone(), Line { name, count: 1, last: now });
+        let name = name(event, now);
+        events.create(&PostParams::default(), &self.stored(event, name.clone(), now)).await?;
+        self.recent().note(event.clone(), Line { name, count: 1, last: now });
         Ok(())
     }
 
-    fn event(&self, happening: &ObjectEvent, name: String, now: Timestamp) -> Event {
-        let ObjectEvent { kind, key, uid, warning, reason, message } = happening;
+    fn stored(&self, event: &ObjectEvent, name: String, now: Timestamp) -> Event {
+        let ObjectEvent { kind, key, uid, warning, reason, message } = event;
         Event {
             metadata: ObjectMeta { name: Some(name), namespace: Some(key.namespace.clone()), ..ObjectMeta::default() },
             event_time: Some(MicroTime(now)),
@@ -96,19 +96,19 @@ impl Recorder {
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn name(happening: &ObjectEvent, now: Timestamp) -> String {
-    let object = beginning(&happening.key.name, LONGEST_NAME).trim_end_matches(['.', '-']);
+fn name(event: &ObjectEvent, now: Timestamp) -> String {
+    let object = beginning(&event.key.name, LONGEST_NAME).trim_end_matches(['.', '-']);
     format!("{object}.{:x}", now.as_nanosecond())
 }
 
 /// Recent events, bounded: an event that is dropped too early is merely published anew instead of being counted.
 #[derive(Debug, Default)]
-struct Told {
+struct Recent {
     younger: HashMap<ObjectEvent, Line>,
     older: HashMap<ObjectEvent, Line>,
 }
@@ -121,17 +121,17 @@ struct Line {
     last: Timestamp,
 }
 
-impl Told {
-    fn lately(&self, happening: &ObjectEvent, now: Timestamp) -> Option<Line> {
-        let line = self.younger.get(happening).or_else(|| self.older.get(happening))?;
+impl Recent {
+    fn find(&self, event: &ObjectEvent, now: Timestamp) -> Option<Line> {
+        let line = self.younger.get(event).or_else(|| self.older.get(event))?;
         (now.duration_since(line.last) < LASTING).then(|| line.clone())
     }
 
-    fn note(&mut self, happening: ObjectEvent, line: Line) {
-        if self.younger.len() >= REMEMBERED && !self.younger.contains_key(&happening) {
+    fn note(&mut self, event: ObjectEvent, line: Line) {
+        if self.younger.len() >= REMEMBERED && !self.younger.contains_key(&event) {
             self.older = std::mem::take(&mut self.younger);
         }
-        self.younger.insert(happening, line);
+        self.younger.insert(event, line);
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use super::super::{Key, Kind};
     use super::*;
 
-    fn happening(message: &str) -> ObjectEvent {
+    fn event(message: &str) -> ObjectEvent {
         ObjectEvent {
             kind: Kind::MaasMachine,
             key: Key::new("team", "m1"),
@@ -161,31 +161,31 @@ mod tests {
 
     #[test]
     fn only_the_same_sentence_is_the_same_and_only_for_a_while() {
-        let mut told = Told::default();
-        told.note(happening("it is locked"), line(1, minutes(0)));
-        assert_eq!(told.lately(&happening("it is locked"), minutes(5)), Some(line(1, minutes(0))));
-        assert_eq!(told.lately(&happening("it is off"), minutes(5)), None);
-        assert_eq!(told.lately(&happening("it is locked"), minutes(6)), None);
-        told.note(happening("it is locked"), line(2, minutes(5)));
-        assert_eq!(told.lately(&happening("it is locked"), minutes(10)), Some(line(2, minutes(5))));
+        let mut recent = Recent::default();
+        recent.note(event("it is locked"), line(1, minutes(0)));
+        assert_eq!(recent.find(&event("it is locked"), minutes(5)), Some(line(1, minutes(0))));
+        assert_eq!(recent.find(&event("it is off"), minutes(5)), None);
+        assert_eq!(recent.find(&event("it is locked"), minutes(6)), None);
+        recent.note(event("it is locked"), line(2, minutes(5)));
+        assert_eq!(recent.find(&event("it is locked"), minutes(10)), Some(line(2, minutes(5))));
     }
 
     #[test]
     fn however_much_happens_only_the_latest_is_remembered() {
-        let mut told = Told::default();
+        let mut recent = Recent::default();
         for number in 0..10 * REMEMBERED {
-            told.note(happening(&number.to_string()), line(1, minutes(0)));
-            assert!(told.younger.len() + told.older.len() <= 2 * REMEMBERED);
+            recent.note(event(&number.to_string()), line(1, minutes(0)));
+            assert!(recent.younger.len() + recent.older.len() <= 2 * REMEMBERED);
         }
         for number in 9 * REMEMBERED..10 * REMEMBERED {
-            assert!(told.lately(&happening(&number.to_string()), minutes(1)).is_some(), "{number}");
+            assert!(recent.find(&event(&number.to_string()), minutes(1)).is_some(), "{number}");
         }
-        assert!(told.lately(&happening("0"), minutes(1)).is_none());
+        assert!(recent.find(&event("0"), minutes(1)).is_none());
     }
 
     #[test]
     fn names_and_notes_are_as_long_as_the_api_server_takes_them() {
-        let mut long = happening(&"ü".repeat(1000));
+        let mut long = event(&"ü".repeat(1000));
         long.key.name = format!("{}-{}", "m".repeat(LONGEST_NAME - 1), "x".repeat(20));
         let name = name(&long, minutes(1));
         assert!(name.starts_with(&"m".repeat(LONGEST_NAME - 1)) && !name.contains('-') && name.len() <= 253, "{name}");

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use super::events::Recorder;
 use super::workload::{Nodes, Workloads};
 use super::{
-    Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
+    Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, WorkloadRef,
 };
 use crate::coalesced_reads::CoalescedReads;
 use crate::machine_index::MachineIndex;
@@ -124,7 +124,7 @@ impl KubeClient {
         let name = format!("{}-kubeconfig", cluster.name);
         let doing = || format!("reach the API server of the cluster {cluster}");
         let Some(secret) = self.secret(&cluster.beside(&name)).await? else {
-            return Err(Error::new(ErrorKind::Unavailable, doing(), format!("the Secret {name} is not there yet")));
+            return Err(Error::new(ErrorKind::Unavailable, doing(), format!("the Secret {name} does not exist yet")));
         };
         self.workloads.client(cluster, &secret).await
     }
@@ -256,8 +256,8 @@ impl Kubernetes for KubeClient {
         Ok(Guard::of_version(stored.resource_version()))
     }
 
-    async fn publish(&self, happening: &ObjectEvent) -> Result<()> {
-        within(format!("publish an event about {}", happening.key), self.recorder.publish(happening)).await
+    async fn publish(&self, event: &ObjectEvent) -> Result<()> {
+        within(format!("publish an event about {}", event.key), self.recorder.publish(event)).await
     }
 
     async fn workload_version(&self, cluster: &Key) -> Result<String> {
@@ -312,7 +312,7 @@ impl Kubernetes for KubeClient {
         Ok(())
     }
 
-    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>> {
+    async fn workload_object(&self, cluster: &Key, which: &WorkloadRef) -> Result<Option<Value>> {
         let doing = format!("read the {which} of the cluster {cluster}");
         let api = workload_api(self.workload(cluster).await?, which);
         let found = read(doing.clone(), api.get(&which.name)).await?;
@@ -320,7 +320,7 @@ impl Kubernetes for KubeClient {
     }
 
     async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()> {
-        let Some(which) = Which::of(manifest) else {
+        let Some(which) = WorkloadRef::of(manifest) else {
             return Err(Error::new(ErrorKind::Refused, "apply a manifest", "it names no object"));
         };
         let doing = format!("apply the {which} to the cluster {cluster}");
@@ -364,7 +364,7 @@ impl Kubernetes for KubeClient {
             string_data: Some(secret.values.iter().map(|(name, it)| (name.clone(), value(it))).collect()),
             ..Secret::default()
         };
-        within(format!("make the Secret {}", secret.key), api.create(&PostParams::default(), &body)).await?;
+        within(format!("create the Secret {}", secret.key), api.create(&PostParams::default(), &body)).await?;
         Ok(())
     }
 }
@@ -403,7 +403,7 @@ fn node_of(node: k8s_openapi::api::core::v1::Node) -> Node {
     }
 }
 
-fn workload_api(client: Client, which: &Which) -> Api<DynamicObject> {
+fn workload_api(client: Client, which: &WorkloadRef) -> Api<DynamicObject> {
     let (group, version) = which.api_version.split_once('/').unwrap_or(("", &which.api_version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &which.kind));
     match &which.namespace {
@@ -465,7 +465,7 @@ fn sorted(doing: String, error: kube::Error) -> Error {
             };
             // The peer is not an API server: its text is not passed on (S28).
             let why = if status.reason == "Failed to parse error data" {
-                format!("it answers {} with something that no API server says", status.code)
+                format!("unexpected response from API server: HTTP {}", status.code)
             } else {
                 status.message.clone()
             };

@@ -36,9 +36,9 @@ const REFUSED: [&str; 16] = [
 /// The one cluster and the one user that `current-context` names, reduced to the permitted fields.
 pub(super) fn read(text: &str) -> Result<Kubeconfig, String> {
     let Ok(Value::Object(whole)) = serde_saphyr::from_str::<Value>(text) else {
-        return Err("it is no kubeconfig".to_owned());
+        return Err("it is not a kubeconfig".to_owned());
     };
-    let unfit = || "it does not name a cluster and a user that fit together".to_owned();
+    let unfit = || "it does not name a matching cluster and user".to_owned();
     let current = said(whole.get("current-context")).ok_or_else(unfit)?;
     let context = named(&whole, "contexts", "context", current).ok_or_else(unfit)?;
     let cluster = said(context.get("cluster")).and_then(|name| named(&whole, "clusters", "cluster", name));
@@ -101,10 +101,10 @@ fn only(fields: &Map<String, Value>, taken: &[&str]) -> Result<(), String> {
     let Some((name, _)) = other else { return Ok(()) };
     let what = match REFUSED.iter().find(|refused| *refused == name) {
         Some(refused) => format!("it sets {refused}"),
-        None => "it sets a field that is not known here".to_owned(),
+        None => "it sets an unknown field".to_owned(),
     };
     Err(format!(
-        "{what}, which is refused because whoever writes this Secret is not to choose what the manager runs, reads or sends; \
+        "{what}, which is refused because the author of this Secret must not choose what the manager runs, reads or sends; \
          write a kubeconfig with server and certificate-authority-data, and with client-certificate-data and client-key-data or \
          token"
     ))
@@ -112,7 +112,7 @@ fn only(fields: &Map<String, Value>, taken: &[&str]) -> Result<(), String> {
 
 /// Keys and tokens are sent only over verified TLS.
 fn judge_server(server: &str) -> Result<(), String> {
-    let uri: http::Uri = server.parse().map_err(|_| "its server is no URL".to_owned())?;
+    let uri: http::Uri = server.parse().map_err(|_| "its server is not a URL".to_owned())?;
     let host = uri.authority().filter(|authority| !authority.as_str().contains('@'));
     match (uri.scheme_str(), host) {
         (Some("https"), Some(_)) => Ok(()),
@@ -200,7 +200,7 @@ mod tests {
             assert!(why.contains(&format!("sets {name},")), "{name}: {why}");
         }
         let strange = read(&kubeconfig(&server(), &json!({ "CANARY": "CANARY" }))).unwrap_err();
-        assert!(strange.contains("a field that is not known here") && !strange.contains("CANARY"), "{strange}");
+        assert!(strange.contains("it sets an unknown field") && !strange.contains("CANARY"), "{strange}");
     }
 
     #[test]

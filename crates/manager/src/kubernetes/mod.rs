@@ -51,17 +51,17 @@ impl Kind {
 }
 
 /// A kind that we write.
-pub trait Ours:
+pub trait OwnKind:
     kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + DeserializeOwned
 {
     const KIND: Kind;
 }
 
-impl Ours for MaasCluster {
+impl OwnKind for MaasCluster {
     const KIND: Kind = Kind::MaasCluster;
 }
 
-impl Ours for MaasMachine {
+impl OwnKind for MaasMachine {
     const KIND: Kind = Kind::MaasMachine;
 }
 
@@ -154,7 +154,7 @@ pub struct NewSecret {
 
 /// Identifies an object of a workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Which {
+pub struct WorkloadRef {
     /// `v1`, `apps/v1`, …
     pub api_version: String,
     /// As written in manifests.
@@ -164,7 +164,7 @@ pub struct Which {
     pub name: String,
 }
 
-impl Which {
+impl WorkloadRef {
     /// The object that a manifest describes; `None` if it lacks a field.
     pub fn of(manifest: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -177,7 +177,7 @@ impl Which {
     }
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for WorkloadRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
@@ -279,7 +279,7 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     async fn apply_status(&self, kind: Kind, key: &Key, guard: &Guard, status: Value) -> Result<Guard>;
 
     /// Publishes an event.
-    async fn publish(&self, happening: &ObjectEvent) -> Result<()>;
+    async fn publish(&self, event: &ObjectEvent) -> Result<()>;
 
     /// Reads the version of a workload cluster's API server; an error means that it does not answer.
     async fn workload_version(&self, cluster: &Key) -> Result<String>;
@@ -303,7 +303,7 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
     async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()>;
 
     /// An object of a workload cluster, as it is now. A kind that is not served is an error.
-    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>>;
+    async fn workload_object(&self, cluster: &Key, which: &WorkloadRef) -> Result<Option<Value>>;
 
     /// Server-side apply of a manifest to a workload cluster: other fields are left alone. Conflicts are forced, so the
     /// manifest's fields become ours.
@@ -317,7 +317,7 @@ pub trait Kubernetes: Send + Sync + fmt::Debug {
 }
 
 /// Typed form of [`Kubernetes::patch`].
-pub async fn patch<K: Ours>(port: &dyn Kubernetes, key: &Key, guard: &Guard, patch: Value) -> Result<K> {
+pub async fn patch<K: OwnKind>(port: &dyn Kubernetes, key: &Key, guard: &Guard, patch: Value) -> Result<K> {
     let stored = port.patch(K::KIND, key, guard, patch).await?;
     serde_json::from_value(stored).map_err(|error| {
         let doing = format!("read the {} {key}", K::KIND.as_str());

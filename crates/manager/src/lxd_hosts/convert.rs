@@ -16,7 +16,7 @@ pub(super) fn host(host: &VmHost, machine: Option<&Machine>, subnets: &[Subnet])
         zone: host.zone.as_ref().and_then(|zone| Some(Named { id: zone.id?, name: zone.name.clone() })),
         pool: host.pool.as_ref().and_then(|pool| Some(Named { id: pool.id?, name: pool.name.clone() })),
         tags: host.tags.iter().cloned().collect(),
-        project: Lookup::Unknown("nobody asked for its project".into()),
+        project: Lookup::Unknown("its project was not read".into()),
         reached: host.is_reached(),
         total,
         free: Room {
@@ -29,7 +29,7 @@ pub(super) fn host(host: &VmHost, machine: Option<&Machine>, subnets: &[Subnet])
         departing: false,
         machine: match (machine, &reference) {
             (Some(machine), _) => Lookup::Found(host_machine(machine)),
-            (None, Some(id)) => Lookup::Unknown(format!("MAAS does not show {id}, the machine under it")),
+            (None, Some(id)) => Lookup::Unknown(format!("MAAS does not show {id}, the machine that it runs on")),
             (None, None) => Lookup::Absent,
         },
         system_id: reference,
@@ -48,7 +48,7 @@ fn storage_pool(pool: &maas_client::StoragePool) -> Option<StoragePool> {
 
 fn host_machine(machine: &Machine) -> HostMachine {
     HostMachine {
-        state: machine.status.map_or(State::Unheard, |status| State::from_code(status.code())),
+        state: machine.status.map_or(State::Unknown, |status| State::from_code(status.code())),
         power: match machine.power_state {
             Some(PowerState::On) => Power::On,
             Some(PowerState::Off) => Power::Off,

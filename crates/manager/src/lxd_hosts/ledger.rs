@@ -58,7 +58,7 @@ impl Ledger {
     }
 
     /// Records which VMs exist by now. Figures requested from MAAS after this include them.
-    pub(super) fn look<'a>(&mut self, others: impl Iterator<Item = &'a Seen>) {
+    pub(super) fn note_created<'a>(&mut self, others: impl Iterator<Item = &'a Seen>) {
         if self.entries.is_empty() {
             return;
         }

@@ -124,7 +124,7 @@ impl LxdHosts {
         // Before the request to MAAS: VMs that exist by now are in its answer.
         {
             let mut ledger = self.ledger();
-            machine_index.vms_of_others(uid, |others| ledger.look(others));
+            machine_index.vms_of_others(uid, |others| ledger.note_created(others));
         }
         let mut placement = self.choose(identity, now, demand, object, machine_index).await;
         if let Ok((Placement { choice: Err(_), .. }, asked)) = &placement

@@ -27,7 +27,7 @@ async fn read(context: &Context, key: &Key, observed: &Observed) -> Lookup<Forma
     let leaving = observed.object.metadata.deletion_timestamp.is_some();
     let provisioned = observed.object.status.as_ref().is_some_and(|status| status.ready);
     if leaving || provisioned {
-        return Lookup::Unknown("nobody asked for the bootstrap data".into());
+        return Lookup::Unknown("the bootstrap data was not read".into());
     }
     let name = match &observed.machine {
         Lookup::Found(machine) => match machine.bootstrap_secret() {

@@ -19,7 +19,7 @@ use crate::belonging::{cluster_name, tenant};
 use crate::kubernetes::Key;
 use crate::platform::Platform;
 use crate::reconcile::change_filter::{self, fingerprint, news};
-use crate::reconcile::{self, Turn};
+use crate::reconcile::{self, SchedulingClass};
 
 /// Reconciles all MaasMachines until `stop`.
 pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Sync + 'static) {
@@ -56,8 +56,8 @@ pub async fn run(platform: Platform, stop: impl Future<Output = ()> + Send + Syn
         platform.waker.subscribe().map(|machine| Key::new(machine.namespace.unwrap_or_default(), machine.name)).boxed(),
     ]);
     let of_machine = watches.maas_clusters.store();
-    let turn = move |machine: &Key| stored(&store, machine).map(|machine| turn(&machine, &of_machine));
-    reconcile::run(context, asked, platform.machine_concurrency, turn, stop).await;
+    let class = move |machine: &Key| stored(&store, machine).map(|machine| class(&machine, &of_machine));
+    reconcile::run(context, asked, platform.machine_concurrency, class, stop).await;
 }
 
 fn stored(store: &Store<MaasMachine>, machine: &Key) -> Option<Arc<MaasMachine>> {
@@ -66,14 +66,14 @@ fn stored(store: &Store<MaasMachine>, machine: &Key) -> Option<Arc<MaasMachine>>
 
 /// The scheduling class of a machine. By convention a MaasCluster has the name of its Cluster. Without a MaasCluster,
 /// the identity in the machine's own journal counts.
-fn turn(machine: &MaasMachine, clusters: &Store<MaasCluster>) -> Turn {
+fn class(machine: &MaasMachine, clusters: &Store<MaasCluster>) -> SchedulingClass {
     let namespace = machine.namespace().unwrap_or_default();
     let name = machine.labels().get(CLUSTER_NAME_LABEL).cloned().unwrap_or_default();
     let found = clusters.get(&ObjectRef::new(&name).within(&namespace));
     let cluster = format!("{namespace}/{name}");
     let recorded = || machine.annotations().get(IDENTITY_ANNOTATION).cloned();
     let tenant = found.map(|cluster| tenant(&cluster)).or_else(recorded).unwrap_or_else(|| cluster.clone());
-    Turn { tenant, cluster, is_newcomer: is_newcomer(machine) }
+    SchedulingClass { tenant, cluster, is_newcomer: is_newcomer(machine) }
 }
 
 /// MAAS holds nothing for it yet.
@@ -126,7 +126,7 @@ mod tests {
                 let object: MaasCluster = serde_json::from_value(object).unwrap();
                 writer.apply_watcher_event(&kube::runtime::watcher::Event::Apply(object));
             }
-            turn(&machine, &writer.as_reader()).tenant
+            class(&machine, &writer.as_reader()).tenant
         };
         assert_eq!(of(Some(serde_json::json!({"identityRef": {"name": "key"}}))), "Secret team/key");
         assert_eq!(of(Some(serde_json::json!({}))), "manager");

@@ -12,7 +12,7 @@ use super::remove::remove_vm;
 use crate::identity::Identity;
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kubernetes, Result};
 use crate::lease::Fence;
-use crate::machine_index::{Asker, stands_for};
+use crate::machine_index::{Asker, holds};
 
 /// How often a write of a debt is tried if others change the MaasCluster concurrently.
 const TRIES: u32 = 5;
@@ -20,8 +20,7 @@ const TRIES: u32 = 5;
 /// Journals a debt. Idempotent: if the write is lost, the next pass repeats it; if the debt is already there, nothing
 /// is written. Machines that write concurrently each retry on conflict.
 pub(super) async fn owe(port: &dyn Kubernetes, cluster: Option<&Key>, debt: &Debt) -> Result<()> {
-    let gone =
-        || Error::new(ErrorKind::NotFound, format!("write down that {} is owed", debt.machine), "no MaasCluster");
+    let gone = || Error::new(ErrorKind::NotFound, format!("record the debt {}", debt.machine), "no MaasCluster");
     let cluster = cluster.ok_or_else(gone)?;
     let mut tries = 0;
     loop {
@@ -40,7 +39,7 @@ pub(super) async fn owe(port: &dyn Kubernetes, cluster: Option<&Key>, debt: &Deb
 }
 
 fn read(cluster: &Key, object: &MaasCluster) -> Result<Vec<Debt>> {
-    let doing = || format!("read what {cluster} owes");
+    let doing = || format!("read the debts of {cluster}");
     debts(object.metadata.annotations.as_ref()).map_err(|why| Error::new(ErrorKind::Refused, doing(), why))
 }
 
@@ -92,11 +91,11 @@ pub(crate) async fn settle(
         tracing::debug!(%cluster, machine = debt.machine, ?payment, "a debt");
         let result = match payment {
             Payment::Wait(why) => {
-                tracing::info!(%cluster, machine = debt.machine, %why, "a VM is still owed");
+                tracing::info!(%cluster, machine = debt.machine, %why, "a debt is not settled yet");
                 continue;
             }
             Payment::Paid(why) => {
-                tracing::info!(%cluster, machine = debt.machine, %why, "nothing is owed any more");
+                tracing::info!(%cluster, machine = debt.machine, %why, "a debt is settled");
                 let left: Vec<Debt> =
                     owed.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, it)| it.clone()).collect();
                 write(port, cluster, object, &left).await?;
@@ -104,13 +103,13 @@ pub(crate) async fn settle(
             }
             Payment::Remove => {
                 fence.check().map_err(|error| {
-                    Error::new(ErrorKind::Denied, format!("pay what {cluster} owes"), error.to_string())
+                    Error::new(ErrorKind::Denied, format!("settle the debts of {cluster}"), error.to_string())
                 })?;
                 remove_vm(&identity.client, &debt.machine).await
             }
         };
         if let Err(error) = result {
-            tracing::warn!(%cluster, machine = debt.machine, ?error, "a VM that is owed could not be removed");
+            tracing::warn!(%cluster, machine = debt.machine, ?error, "cannot settle a debt: the VM was not removed");
         }
         return Ok(Settled::Worked);
     }
@@ -134,7 +133,7 @@ async fn hindrance(
     }
     let maas = Some(maas);
     for holder in port.machine_index().await?.others_holding(Asker { uid: None, maas }, id) {
-        if port.maas_machine(&holder).await?.is_some_and(|object| stands_for(&object, maas, id)) {
+        if port.maas_machine(&holder).await?.is_some_and(|object| holds(&object, maas, id)) {
             return Ok(Some(format!("the MaasMachine {holder} holds {id}, so it is not removed")));
         }
     }

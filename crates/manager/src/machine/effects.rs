@@ -111,7 +111,7 @@ pub(super) async fn perform(
         Effect::AbortErase { machine } => machines.abort(machine, COMMENT).await.map(drop),
         Effect::MarkHost { vm_host, .. } => client.vm_hosts().add_tag(*vm_host, LEAVING_TAG).await.map(drop),
         Effect::TellAgent { node } => {
-            return match leaving_host::tell(context, key, observed, node).await {
+            return match leaving_host::ask_to_leave(context, key, observed, node).await {
                 Ok(()) => Outcome::Done(None),
                 Err(why) => Outcome::Refused(Refusal::Passing, why),
             };
@@ -165,16 +165,16 @@ fn outcome(error: &maas_client::Error) -> Outcome {
 /// The VM skips commissioning and is Ready immediately: while MAAS commissions a VM, anybody else could wait to
 /// allocate it (S10).
 fn composition(name: &str, place: &Place) -> Compose {
-    let card = |card: &VmNic| ComposeInterface {
-        name: card.name.clone(),
-        constraints: vec![("subnet_cidr".to_owned(), card.subnet.clone())],
+    let interface = |nic: &VmNic| ComposeInterface {
+        name: nic.name.clone(),
+        constraints: vec![("subnet_cidr".to_owned(), nic.subnet.clone())],
     };
     Compose {
         hostname: Some(name.to_owned()),
         cores: Some(place.cores),
         memory_mib: Some(place.memory),
         disks: vec![ComposeDisk { label: "root".into(), gigabytes: place.disk, pool: place.storage_pool.clone() }],
-        interfaces: place.cards.iter().map(card).collect(),
+        interfaces: place.nics.iter().map(interface).collect(),
         zone: place.zone_id,
         skip_commissioning: true,
         ..Compose::default()

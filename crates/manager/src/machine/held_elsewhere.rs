@@ -7,9 +7,9 @@ use capmaas_core::credentials::Name;
 use capmaas_core::machine::{Access, HeldElsewhere, Journal, Observed};
 
 use crate::kubernetes::{Key, Kubernetes, Result};
-use crate::machine_index::{Asker, MachineIndex, stands_for};
+use crate::machine_index::{Asker, MachineIndex, holds};
 
-pub(super) async fn others(
+pub(super) async fn held_elsewhere(
     kubernetes: &dyn Kubernetes,
     observed: &Observed,
     journal: Option<&Journal>,
@@ -67,7 +67,7 @@ async fn held(
     let mut held = BTreeSet::new();
     for id in machines {
         for holder in machine_index.others_holding(asker, &id) {
-            if kubernetes.maas_machine(&holder).await?.is_some_and(|object| stands_for(&object, asker.maas, &id)) {
+            if kubernetes.maas_machine(&holder).await?.is_some_and(|object| holds(&object, asker.maas, &id)) {
                 held.insert(id.clone());
             }
         }
@@ -85,7 +85,7 @@ mod tests {
     use crate::kubernetes::MemoryKubernetes;
 
     #[tokio::test]
-    async fn s06_a_census_that_is_behind_is_not_believed_about_a_machine_that_was_given_back() {
+    async fn s06_a_stale_index_is_not_trusted_about_a_machine_that_was_given_back() {
         let (clock, _driver) = Clock::driven(jiff::Timestamp::UNIX_EPOCH);
         let (port, key) = (MemoryKubernetes::new(clock), Key::new("n", "a"));
         let holds = Journal { allocation: Some(Allocation::of("abc123")), ..Journal::new("a") };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use capmaas_core::Lookup;
 use capmaas_core::intent::Vm;
 use capmaas_core::maas::Power;
-use capmaas_core::machine::{HostSight, Journal, Observed};
+use capmaas_core::machine::{Journal, Observed, ObservedHost};
 use capmaas_core::placement::{Demand, Placement, is_closing};
 use maas_client::{Client, PowerState};
 
@@ -40,7 +40,7 @@ pub(super) async fn session(
     id: i64,
     orphan: Option<&str>,
     machine_index: &MachineIndex,
-) -> Lookup<HostSight> {
+) -> Lookup<ObservedHost> {
     let client = &identity.client;
     let host = match client.vm_hosts().read(id).await {
         Ok(host) => host,
@@ -48,9 +48,9 @@ pub(super) async fn session(
         Err(error) => return Lookup::Unknown(error.to_string()),
     };
     let usable = if !host.is_reached() {
-        Err("MAAS does not reach its LXD".to_owned())
+        Err("MAAS cannot reach its LXD".to_owned())
     } else if !host.is_measured() {
-        Err("MAAS does not know yet how much it has".to_owned())
+        Err("MAAS does not know its capacity yet".to_owned())
     } else if let Some(tag) = host.tags.iter().find(|tag| is_closing(tag)) {
         Err(format!("it carries the tag {tag}, which keeps new VMs off it"))
     } else {
@@ -58,17 +58,17 @@ pub(super) async fn session(
     };
     let others_known = match orphan {
         Some(name) => others_known(context, identity, &host, name, machine_index).await,
-        None => Lookup::Unknown("nobody asked".to_owned()),
+        None => Lookup::Unknown("not read".to_owned()),
     };
     let project = match client.vm_hosts().parameters(id).await {
         Ok(parameters) => parameters.project,
         Err(_) => None,
     };
-    Lookup::Found(HostSight { usable, project, others_known, power: None })
+    Lookup::Found(ObservedHost { usable, project, others_known, power: None })
 }
 
 /// Whether the host of an unresponsive VM is powered on, according to the power driver of the machine that it runs on.
-pub(super) async fn health(client: &Client, id: i64) -> Lookup<HostSight> {
+pub(super) async fn health(client: &Client, id: i64) -> Lookup<ObservedHost> {
     let host = match client.vm_hosts().read(id).await {
         Ok(host) => host,
         Err(error) if error.is_not_found() => return Lookup::Absent,
@@ -83,7 +83,7 @@ pub(super) async fn health(client: &Client, id: i64) -> Lookup<HostSight> {
             Ok(_) | Err(_) => Power::Unknown,
         }),
     };
-    let others_known = Lookup::Unknown("nobody asked".to_owned());
+    let others_known = Lookup::Unknown("not read".to_owned());
     let usable = Err("a VM on it does not answer".to_owned());
-    Lookup::Found(HostSight { usable, project: None, others_known, power })
+    Lookup::Found(ObservedHost { usable, project: None, others_known, power })
 }

@@ -1,7 +1,7 @@
 //! Deletion of a machine that is a VM host: the reads and calls for `capmaas_core::hosts::leaving`.
 
 use capmaas_core::Lookup;
-use capmaas_core::hosts::leaving::{ASKED_ANNOTATION, AgentSight, AsHost, LeavingHost};
+use capmaas_core::hosts::leaving::{ASKED_ANNOTATION, AsHost, LeavingHost, ObservedAgent};
 use capmaas_core::machine::Observed;
 use capmaas_core::placement::LEAVING_TAG;
 use kube::ResourceExt as _;
@@ -15,9 +15,9 @@ use crate::kubernetes::Key;
 use capmaas_core::maas;
 
 /// Observes the machine as a host, if it is being deleted and could be one.
-pub(super) async fn look(context: &Context, key: &Key, observed: &Observed, identity: &Identity) -> AsHost {
+pub(super) async fn observe(context: &Context, key: &Key, observed: &Observed, identity: &Identity) -> AsHost {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    let metal = match &observed.on_record {
+    let metal = match &observed.in_journal {
         Lookup::Found(metal) if deleting && !metal.is_vm() && !metal.state.is_leaving() => metal,
         _ => return AsHost::NotAsked,
     };
@@ -73,24 +73,24 @@ async fn vms(context: &Context, identity: &Identity, host: &VmHost) -> Lookup<Ve
     Lookup::Found(on_it.map(whose).collect())
 }
 
-async fn agent(context: &Context, key: &Key, observed: &Observed, identity: &Identity, vm_host: i64) -> AgentSight {
+async fn agent(context: &Context, key: &Key, observed: &Observed, identity: &Identity, vm_host: i64) -> ObservedAgent {
     let cluster = match &observed.cluster {
         Lookup::Found(cluster) => key.beside(cluster.name_any()),
-        Lookup::Absent => return AgentSight::Silent("the Cluster is gone".into()),
-        Lookup::Unknown(why) => return AgentSight::Silent(why.clone()),
+        Lookup::Absent => return ObservedAgent::Silent("the Cluster is gone".into()),
+        Lookup::Unknown(why) => return ObservedAgent::Silent(why.clone()),
     };
     let nodes = match context.kubernetes.nodes(&cluster).await {
         Ok(nodes) => nodes,
-        Err(error) => return AgentSight::Silent(error.to_string()),
+        Err(error) => return ObservedAgent::Silent(error.to_string()),
     };
     let provider_id = observed.object.spec.provider_id();
     let node = nodes.into_iter().find(|node| provider_id.is_some() && node.provider_id.as_deref() == provider_id);
-    let Some(node) = node else { return AgentSight::NoNode };
+    let Some(node) = node else { return ObservedAgent::NoNode };
     let report = report::of(&node.annotations);
     let instances = report.as_ref().and_then(|report| report.instances.as_deref());
     let strangers = strangers(&identity.client, vm_host, instances).await;
-    AgentSight::Node {
-        told: report::is_told_to_leave(&node.annotations),
+    ObservedAgent::Node {
+        told: report::is_asked_to_leave(&node.annotations),
         left: report.is_none_or(|report| report.state == "Left"),
         strangers: strangers.unwrap_or_else(|error| Lookup::Unknown(error.to_string())),
         name: node.name,
@@ -98,11 +98,11 @@ async fn agent(context: &Context, key: &Key, observed: &Observed, identity: &Ide
 }
 
 /// Asks the agent on a Node to stop.
-pub(super) async fn tell(context: &Context, key: &Key, observed: &Observed, node: &str) -> Result<(), String> {
+pub(super) async fn ask_to_leave(context: &Context, key: &Key, observed: &Observed, node: &str) -> Result<(), String> {
     let Lookup::Found(cluster) = &observed.cluster else { return Err("the Cluster is gone".into()) };
     let cluster = key.beside(cluster.name_any());
     let found = context.kubernetes.node(&cluster, node).await.map_err(|error| error.to_string())?;
     let found = found.ok_or_else(|| format!("the Node {node} is gone"))?;
-    let told = context.kubernetes.annotate_node(&cluster, &found, names::LEAVE, "true").await;
-    told.map_err(|error| error.to_string())
+    let asked = context.kubernetes.annotate_node(&cluster, &found, names::LEAVE, "true").await;
+    asked.map_err(|error| error.to_string())
 }

@@ -15,9 +15,9 @@ mod links;
 mod node;
 mod observe;
 mod orphans;
+mod pending_status;
 mod perform;
 mod remove;
-mod telling;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -43,9 +43,9 @@ pub use crate::reconcile::change_filter::fingerprint;
 pub use controller::run;
 
 /// How long an effect waits for a request slot of its MAAS. Nothing is journaled in the meantime.
-const PLACE: Duration = Duration::from_secs(30);
+const SLOT_WAIT: Duration = Duration::from_secs(30);
 /// Requeue delay if it got no slot.
-const NO_PLACE: Duration = Duration::from_secs(5);
+const NO_SLOT: Duration = Duration::from_secs(5);
 /// How long the previous pass's observation of the machine stays valid for a pass that follows immediately.
 const JUST_SEEN: SignedDuration = SignedDuration::from_secs(5);
 
@@ -76,7 +76,7 @@ pub struct Carried {
     /// effect.
     machine: Option<(Timestamp, maas::Machine)>,
     /// The status that was not written because this pass was going to follow immediately.
-    untold: Option<MaasMachineStatus>,
+    unwritten: Option<MaasMachineStatus>,
 }
 
 impl Carried {
@@ -117,12 +117,12 @@ impl Reconciler for Context {
 
     /// Also writes the status that the previous pass skipped, if observing takes long.
     async fn observe(&self, key: &Key, carried: &mut Carried) -> Result<Option<Seen>> {
-        let untold = carried.untold.take().and_then(|untold| Some((untold, carried.object.clone()?)));
+        let unwritten = carried.unwritten.take().and_then(|unwritten| Some((unwritten, carried.object.clone()?)));
         let observing = Box::pin(observe::observe(self, key, carried));
-        let Some((untold, mut object)) = untold else { return observing.await };
+        let Some((unwritten, mut object)) = unwritten else { return observing.await };
         let version = object.metadata.resource_version.clone();
         let kubernetes = self.kubernetes.as_ref();
-        let mut seen = telling::while_waiting(kubernetes, key, &mut object, Some(&untold), observing).await?;
+        let mut seen = pending_status::while_waiting(kubernetes, key, &mut object, Some(&unwritten), observing).await?;
         if let Some(Seen { observed, .. }) = &mut seen
             && observed.object.metadata.resource_version == version
         {
@@ -146,9 +146,9 @@ impl Reconciler for Context {
             return Ok(ControlFlow::Continue(plan));
         };
         let (kubernetes, object) = (self.kubernetes.as_ref(), &mut seen.observed.object);
-        let place = session.identity.client.reserve(PLACE);
-        let place = telling::while_waiting(kubernetes, key, object, plan.status.as_ref(), place).await;
-        let Ok(client) = place else { return Ok(ControlFlow::Break(Requeue::After(NO_PLACE))) };
+        let slot = session.identity.client.reserve(SLOT_WAIT);
+        let slot = pending_status::while_waiting(kubernetes, key, object, plan.status.as_ref(), slot).await;
+        let Ok(client) = slot else { return Ok(ControlFlow::Break(Requeue::After(NO_SLOT))) };
         session.identity = session.identity.with_client(client.sending_within(SEND));
         Ok(ControlFlow::Continue(self.decide(key, seen)))
     }
@@ -157,7 +157,7 @@ impl Reconciler for Context {
         let done = Box::pin(perform::perform(self, key, &seen.observed, plan, seen.session.as_ref())).await?;
         carried.object = Some(done.object);
         carried.journal = done.journal;
-        carried.untold = done.untold;
+        carried.unwritten = done.unwritten;
         carried.machine = done.machine.map(|machine| (self.clock.now(), machine));
         Ok(done.requeue)
     }

@@ -2,21 +2,21 @@
 
 use capmaas_core::Lookup;
 use capmaas_core::maas::State;
-use capmaas_core::machine::{NodeSight, Observed};
+use capmaas_core::machine::{Observed, ObservedNode};
 
 use super::Context;
 use crate::kubernetes::Key;
 
 /// Looks up the machine's Node until Cluster API has found it by its provider ID.
-pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> NodeSight {
+pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> ObservedNode {
     let (Some(provider_id), Lookup::Found(metal), Lookup::Found(machine), Lookup::Found(cluster)) =
-        (observed.object.spec.provider_id(), &observed.on_record, &observed.machine, &observed.cluster)
+        (observed.object.spec.provider_id(), &observed.in_journal, &observed.machine, &observed.cluster)
     else {
-        return NodeSight::NotAsked;
+        return ObservedNode::NotAsked;
     };
     let early = metal.state != State::Deployed || observed.object.metadata.deletion_timestamp.is_some();
     if early || machine.status.node_ref.as_ref().is_some_and(|node| !node.name.is_empty()) {
-        return NodeSight::NotAsked;
+        return ObservedNode::NotAsked;
     }
     let cluster = key.beside(cluster.metadata.name.clone().unwrap_or_default());
     for name in [metal.hostname.to_lowercase(), metal.fqdn.to_lowercase()] {
@@ -26,20 +26,20 @@ pub(super) async fn node(context: &Context, key: &Key, observed: &Observed) -> N
         let node = match context.kubernetes.node(&cluster, &name).await {
             Ok(Some(node)) => node,
             Ok(None) => continue,
-            Err(_) => return NodeSight::NotYet,
+            Err(_) => return ObservedNode::NotYet,
         };
         if !node.addresses.iter().any(|address| metal.addresses.contains(address)) {
-            return NodeSight::Foreign(format!(
+            return ObservedNode::Foreign(format!(
                 "the Node {name} has none of the machine's addresses; it is not touched"
             ));
         }
         return match node.provider_id.as_deref() {
-            None => NodeSight::Joined { name, named: false, labels: node.labels },
-            Some(theirs) if theirs == provider_id => NodeSight::Joined { name, named: true, labels: node.labels },
+            None => ObservedNode::Joined { name, named: false, labels: node.labels },
+            Some(theirs) if theirs == provider_id => ObservedNode::Joined { name, named: true, labels: node.labels },
             Some(theirs) => {
-                NodeSight::Foreign(format!("the Node {name} carries the provider ID {theirs}; it is not touched"))
+                ObservedNode::Foreign(format!("the Node {name} carries the provider ID {theirs}; it is not touched"))
             }
         };
     }
-    NodeSight::NotYet
+    ObservedNode::NotYet
 }

@@ -13,15 +13,15 @@ use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::intent::Intent;
 use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Access, ClusterFacts, HeldElsewhere, Journal, NodeSight, Observed, STAMP, STAMPED_FOR, Surplus, VmSight, VmStage,
-    Write, asks_power, debts, first_journal, idle, is_sent_back, may_be_served, wanted,
+    Access, ClusterFacts, HeldElsewhere, Journal, Observed, ObservedNode, ObservedVm, STAMP, STAMPED_FOR, Surplus,
+    VmStage, Write, asks_power, debts, first_journal, idle, is_sent_back, may_be_served, wanted,
 };
 use kube::ResourceExt as _;
 use maas_client::{MachineFilter, PowerState};
 
 use super::addresses::linked_addresses;
 use super::bootstrap::bootstrap;
-use super::held_elsewhere::{claims, others};
+use super::held_elsewhere::{claims, held_elsewhere};
 use super::node::node;
 use super::{Carried, Context, Seen};
 use crate::identity::Identity;
@@ -57,17 +57,17 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
             .map_or_else(|| Journal::read(object.metadata.annotations.as_ref()), |journal| Ok(Some(journal))),
         cluster,
         machine,
-        maas_cluster: Lookup::Unknown("nobody asked for the MaasCluster".into()),
-        bootstrap: Lookup::Unknown("nobody asked for the bootstrap data".into()),
+        maas_cluster: Lookup::Unknown("the MaasCluster was not read".into()),
+        bootstrap: Lookup::Unknown("the bootstrap data was not read".into()),
         held_elsewhere: HeldElsewhere::default(),
-        access: Access::Denied { reason: reasons::MAAS_UNAVAILABLE, message: "MAAS was not asked".into() },
-        by_key: Lookup::Unknown("MAAS was not asked for our key".into()),
-        on_record: Lookup::Unknown("MAAS was not asked for the machine".into()),
+        access: Access::Denied { reason: reasons::MAAS_UNAVAILABLE, message: "MAAS was not queried".into() },
+        by_key: Lookup::Unknown("MAAS was not queried for the idempotency key".into()),
+        in_journal: Lookup::Unknown("MAAS was not queried for the machine".into()),
         surplus: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
-        node: NodeSight::NotAsked,
-        vm: VmSight::default(),
+        node: ObservedNode::NotAsked,
+        vm: ObservedVm::default(),
         debts: Lookup::Absent,
         links: Lookup::Absent,
         as_host: AsHost::NotAsked,
@@ -111,7 +111,7 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
         Ok(identity) => identity,
         Err(closed) => {
             observed.access = closed;
-            observed.held_elsewhere = others(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
+            observed.held_elsewhere = held_elsewhere(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
             return Ok(Some(Seen { observed, session: None }));
         }
     };
@@ -122,22 +122,22 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
     };
     if let Some(journal) = &journal {
         let seen = known.just_seen(context.clock.now());
-        look(context, &identity, journal, seen, &mut observed).await;
+        observe_machine(context, &identity, journal, seen, &mut observed).await;
         if has_begun
-            && !matches!(&observed.on_record, Lookup::Found(metal) if matches!(metal.state, State::Deploying | State::Deployed))
+            && !matches!(&observed.in_journal, Lookup::Found(metal) if matches!(metal.state, State::Deploying | State::Deployed))
         {
             observed.bootstrap = bootstrap(context, key, &observed, known).await;
         }
-        look_for_vm(context, &identity, journal, &mut observed, &machine_index).await;
+        observe_vm(context, &identity, journal, &mut observed, &machine_index).await;
         observed.links = super::links::sight(&identity.client, &observed).await;
         if let Lookup::Found(cluster) = &maas_cluster {
             observed.in_dns = in_dns(context, &identity, cluster, &observed).await;
         }
         observed.node = node(context, key, &observed).await;
-        observed.as_host = super::leaving_host::look(context, key, &observed, &identity).await;
+        observed.as_host = super::leaving_host::observe(context, key, &observed, &identity).await;
     }
     // After all other reads, because it covers every machine that MAAS has returned.
-    observed.held_elsewhere = others(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
+    observed.held_elsewhere = held_elsewhere(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
     let maas_cluster = match &maas_cluster {
         Lookup::Found(cluster) => Some(Key::of(cluster)),
         Lookup::Absent | Lookup::Unknown(_) => None,
@@ -230,7 +230,7 @@ async fn identity(
 
 /// The reads from MAAS: the machine in the journal, the machines under our idempotency key where that matters, its
 /// power state where that matters. One answer may cover both the machine and the key.
-async fn look(
+async fn observe_machine(
     context: &Context,
     identity: &Identity,
     journal: &Journal,
@@ -238,15 +238,15 @@ async fn look(
     observed: &mut Observed,
 ) {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
-    let is_on_record = |metal: &&maas::Machine| journal.is_on_record(&metal.id);
+    let is_in_journal = |metal: &&maas::Machine| journal.has_machine(&metal.id);
     // The machine that an allocation has just returned. Nothing else was under our key right before.
     let sent = journal.in_flight.as_ref().map(|sent| sent.write);
     let brought = journal.allocation.is_none() && sent == Some(Write::Allocate);
     let (brought, just_seen): (Option<_>, Option<_>) =
-        (just_seen.clone().filter(|_| brought), just_seen.filter(|metal| is_on_record(&metal)));
+        (just_seen.clone().filter(|_| brought), just_seen.filter(|metal| is_in_journal(&metal)));
     let asked = just_seen.is_none() && deleting && journal.allocation.as_ref().is_none_or(|it| it.released.is_none());
     if let Some(seen) = just_seen {
-        observed.on_record = Lookup::Found(seen);
+        observed.in_journal = Lookup::Found(seen);
     }
     if let Some(brought) = brought {
         observed.by_key = Lookup::Found(vec![brought]);
@@ -255,24 +255,24 @@ async fn look(
     if asked {
         observed.by_key = under_key(context, identity, journal).await;
         if let Lookup::Found(found) = &observed.by_key
-            && let Some(metal) = found.iter().find(is_on_record)
+            && let Some(metal) = found.iter().find(is_in_journal)
         {
-            observed.on_record = Lookup::Found(metal.clone());
+            observed.in_journal = Lookup::Found(metal.clone());
         }
     }
-    if let (Some(id), Lookup::Unknown(_)) = (journal.machine(), &observed.on_record) {
-        observed.on_record = on_record(context, identity, id).await;
+    if let (Some(id), Lookup::Unknown(_)) = (journal.machine(), &observed.in_journal) {
+        observed.in_journal = in_journal(context, identity, id).await;
     }
-    let known = match &observed.on_record {
+    let known = match &observed.in_journal {
         Lookup::Found(metal) => observed.is_ours(journal, metal) && !journal.awaits_more_than(metal),
         Lookup::Absent | Lookup::Unknown(_) => false,
     };
     let unsure = !known || !journal.surplus.is_empty();
-    let asks = if deleting { !is_sent_back(journal, &observed.on_record) } else { unsure };
+    let asks = if deleting { !is_sent_back(journal, &observed.in_journal) } else { unsure };
     if asks && !asked {
         observed.by_key = under_key(context, identity, journal).await;
     }
-    if let Lookup::Found(metal) = &observed.on_record
+    if let Lookup::Found(metal) = &observed.in_journal
         && asks_power(observed, journal, metal, context.clock.now())
     {
         observed.power = Some(power(identity, &metal.id).await);
@@ -289,7 +289,7 @@ async fn look(
     }
 }
 
-async fn on_record(context: &Context, identity: &Identity, id: &str) -> Lookup<maas::Machine> {
+async fn in_journal(context: &Context, identity: &Identity, id: &str) -> Lookup<maas::Machine> {
     match identity.machines.read(id).await {
         Ok(machine) => Lookup::Found(metal(&machine)),
         Err(error) if error.is_not_found() => Lookup::Absent,
@@ -322,14 +322,14 @@ async fn power(identity: &Identity, id: &str) -> Power {
 }
 
 /// The reads for a VM: machines with its name, possible hosts, the state of its host; each only where it matters.
-async fn look_for_vm(
+async fn observe_vm(
     context: &Context,
     identity: &Identity,
     journal: &Journal,
     observed: &mut Observed,
     machine_index: &MachineIndex,
 ) {
-    if let (Lookup::Found(metal), Some(Power::Unknown)) = (&observed.on_record, observed.power)
+    if let (Lookup::Found(metal), Some(Power::Unknown)) = (&observed.in_journal, observed.power)
         && (observed.object.metadata.deletion_timestamp.is_some() || observed.object.spec.provider_id().is_none())
         && let Some(host) = metal.vm_host
     {
@@ -337,7 +337,7 @@ async fn look_for_vm(
         observed.vm.host = super::hosts::health(&identity.client, host).await;
     }
     let Some(vm) = &journal.vm else { return };
-    if matches!(observed.on_record, Lookup::Found(_)) {
+    if matches!(observed.in_journal, Lookup::Found(_)) {
         return;
     }
     observed.vm.by_name = match identity.client.machines().list(&MachineFilter::hostname(&vm.name)).await {
@@ -375,7 +375,7 @@ const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"]
 pub(super) fn metal(machine: &maas_client::Machine) -> maas::Machine {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let said = |said: &Option<String>| said.clone().filter(|said| !said.is_empty());
-    let state = machine.status.map_or(State::Unheard, |status| State::from_code(status.code()));
+    let state = machine.status.map_or(State::Unknown, |status| State::from_code(status.code()));
     // MAAS keeps the description of an earlier failure through release, allocation and the next deployment, so it
     // counts only in a failed state.
     let described = said(&machine.error_description).filter(|_| state.is_failed());
@@ -401,7 +401,7 @@ pub(super) fn metal(machine: &maas_client::Machine) -> maas::Machine {
         network: network(machine),
         vm_host: machine.pod.as_ref().map(|pod| pod.id),
         tags: machine.tag_names.clone(),
-        last_words: described.or_else(|| said(&machine.status_message)).unwrap_or_default(),
+        last_message: described.or_else(|| said(&machine.status_message)).unwrap_or_default(),
         without_dhcp: super::dhcp::missing(machine),
     }
 }
@@ -439,13 +439,13 @@ fn dns_name(cluster: &MaasCluster) -> Option<String> {
 async fn in_dns(context: &Context, identity: &Identity, cluster: &MaasCluster, observed: &Observed) -> Lookup<bool> {
     let deleting = observed.object.metadata.deletion_timestamp.is_some();
     let control_plane = observed.is_control_plane();
-    let (Lookup::Found(metal), true, Some(name)) = (&observed.on_record, control_plane, dns_name(cluster)) else {
+    let (Lookup::Found(metal), true, Some(name)) = (&observed.in_journal, control_plane, dns_name(cluster)) else {
         return Lookup::Absent;
     };
     if !deleting && metal.state != State::Deployed {
         return Lookup::Absent;
     }
-    match identity.dns_names.look(&name, context.clock.now()).await {
+    match identity.dns_names.lookup(&name, context.clock.now()).await {
         Ok(record) => {
             let addresses = record.iter().filter_map(|record| record.ip_addresses.as_ref()).flatten();
             let leads = |address: &maas_client::IpAddress| {

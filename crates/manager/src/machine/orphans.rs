@@ -23,7 +23,7 @@ pub(super) async fn others_known(
         return unknown("MAAS does not say which machine the host is on");
     };
     let Some((object, cluster)) = machine_index.holder(identity.endpoint(), system_id) else {
-        return unknown("the host is no machine of a cluster, so no agent counts its VMs");
+        return unknown("the host is not a machine of a cluster, so no agent counts its VMs");
     };
     let Ok(Some(object)) = context.kubernetes.maas_machine(&object).await else {
         return unknown("the MaasMachine of the host cannot be read");

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::Context;
 use super::effects;
 use super::observe::Session;
-use super::telling::while_waiting;
+use super::pending_status::while_waiting;
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Kubernetes, Result};
 use crate::reconcile::{self, patch_of};
 use capmaas_core::maas;
@@ -30,7 +30,7 @@ pub(super) struct Performed {
     /// The journal, including what is not stored yet.
     pub(super) journal: Option<Journal>,
     /// A status that was not written because the next pass follows immediately.
-    pub(super) untold: Option<MaasMachineStatus>,
+    pub(super) unwritten: Option<MaasMachineStatus>,
     /// The machine as MAAS last showed it, if nothing has changed it since.
     pub(super) machine: Option<maas::Machine>,
 }
@@ -57,11 +57,11 @@ pub(super) async fn perform(
     }
     if plan.finalizer == Finalizer::Remove {
         context.backoff.forget(key);
-        tell(context, key, &uid, &plan.events).await;
-        return Ok(Performed { requeue: Requeue::OnChange, object, journal: None, untold: None, machine: None });
+        publish(context, key, &uid, &plan.events).await;
+        return Ok(Performed { requeue: Requeue::OnChange, object, journal: None, unwritten: None, machine: None });
     }
     let mut journal = plan.journal().or(observed.journal()).cloned();
-    let mut machine = match &observed.on_record {
+    let mut machine = match &observed.in_journal {
         Lookup::Found(machine) => Some(machine.clone()),
         Lookup::Absent | Lookup::Unknown(_) => None,
     };
@@ -71,7 +71,7 @@ pub(super) async fn perform(
                 requeue: Requeue::After(Duration::from_secs(1)),
                 object,
                 journal: None,
-                untold: None,
+                unwritten: None,
                 machine: None,
             });
         }
@@ -102,7 +102,7 @@ pub(super) async fn perform(
         };
     }
     let news = plan.status.filter(|status| object.status.as_ref() != Some(status));
-    let (news, untold): (Option<_>, Option<_>) = match news {
+    let (news, unwritten): (Option<_>, Option<_>) = match news {
         Some(status) if is_passing(&status, plan.requeue) => (None, Some(status)),
         news => (news, None),
     };
@@ -112,8 +112,8 @@ pub(super) async fn perform(
         object.metadata.resource_version = Some(version.resource_version);
         object.status = Some(status);
     }
-    tell(context, key, &uid, &plan.events).await;
-    Ok(Performed { requeue: plan.requeue, object, journal, untold, machine })
+    publish(context, key, &uid, &plan.events).await;
+    Ok(Performed { requeue: plan.requeue, object, journal, unwritten, machine })
 }
 
 /// The request that the plan sends to MAAS.
@@ -180,14 +180,14 @@ async fn is_still_wanted(context: &Context, key: &Key, observed: &Observed, obje
 async fn warn(context: &Context, key: &Key, uid: &str, events: &mut Vec<Event>) {
     let (warnings, others) = std::mem::take(events).into_iter().partition::<Vec<_>, _>(|event| event.warning);
     *events = others;
-    tell(context, key, uid, &warnings).await;
+    publish(context, key, uid, &warnings).await;
 }
 
-async fn tell(context: &Context, key: &Key, uid: &str, events: &[Event]) {
+async fn publish(context: &Context, key: &Key, uid: &str, events: &[Event]) {
     for _ in events.iter().filter(|event| event.reason == "MachineAbandoned") {
         context.metrics.abandoned();
     }
-    reconcile::tell(context.kubernetes.as_ref(), Kind::MaasMachine, key, uid, events).await;
+    reconcile::publish(context.kubernetes.as_ref(), Kind::MaasMachine, key, uid, events).await;
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(crate) async fn remove_vm(client: &Client, system_id: &str) -> Result<(), No
     let told = |error: Error| if error.is_not_found() { NotRemoved::Gone } else { NotRemoved::Maas(error) };
     let machine = client.machines().read(system_id).await.map_err(told)?;
     if !machine.is_vm() {
-        return Err(NotRemoved::NoVm(format!("{system_id} is no VM of any VM host in MAAS, and is never deleted")));
+        return Err(NotRemoved::NoVm(format!("{system_id} is not a VM of any VM host in MAAS, so it is not deleted")));
     }
     #[expect(clippy::disallowed_methods, reason = "the one place")]
     client.machines().delete(system_id).await.map_err(told)

@@ -14,10 +14,10 @@ use capmaas_core::plan::Requeue;
 use futures::Stream;
 use tracing::Instrument as _;
 
-pub(crate) use self::dispatch::Turn;
+pub(crate) use self::dispatch::SchedulingClass;
 use self::dispatch::{dispatch, spread};
 pub(crate) use self::patch::of as patch_of;
-pub(crate) use self::writing::{is_still_wanted, tell};
+pub(crate) use self::writing::{is_still_wanted, publish};
 use crate::kubernetes::{Error, ErrorKind, Key, Kind, Result};
 use crate::metrics::Metrics;
 
@@ -96,13 +96,13 @@ pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key, carried:
     }
 }
 
-/// Reconciles every requested object until `stop`. `turn` returns the scheduling class of an object, or `None` if the
+/// Reconciles every requested object until `stop`. `class` returns the scheduling class of an object, or `None` if the
 /// object does not exist.
 pub(crate) async fn run<R: Reconciler>(
     reconciler: R,
     asked: impl Stream<Item = Key>,
     at_once: u16,
-    turn: impl Fn(&Key) -> Option<Turn>,
+    class: impl Fn(&Key) -> Option<SchedulingClass>,
     stop: impl Future<Output = ()>,
 ) {
     let reconciler = Arc::new(reconciler);
@@ -114,7 +114,7 @@ pub(crate) async fn run<R: Reconciler>(
         let reconciler = reconciler.clone();
         async move { passes(reconciler.as_ref(), &key).await }.instrument(span)
     };
-    dispatch(asked, at_once, turn, pass, stop).await;
+    dispatch(asked, at_once, class, pass, stop).await;
 }
 
 /// Returns when to requeue the object if nothing else triggers it.
@@ -133,7 +133,7 @@ async fn passes<R: Reconciler>(reconciler: &R, key: &Key) -> Option<Duration> {
         Ok(Requeue::OnChange) => None,
         Ok(Requeue::After(wait)) => Some(spread(wait)),
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "a {} could not be looked after", R::KIND.as_str());
+            tracing::warn!(error = %chain(&error), "a {} could not be reconciled", R::KIND.as_str());
             Some(spread(AFTER_ERROR))
         }
     }
@@ -142,7 +142,7 @@ async fn passes<R: Reconciler>(reconciler: &R, key: &Key) -> Option<Duration> {
 async fn once<R: Reconciler>(reconciler: &R, key: &Key, carried: &mut R::Carried) -> Result<Requeue> {
     let began = Instant::now();
     let result = tokio::time::timeout(DEADLINE, reconcile(reconciler, key, carried)).await.unwrap_or_else(|_| {
-        let doing = format!("look after {} {key}", R::KIND.as_str());
+        let doing = format!("reconcile {} {key}", R::KIND.as_str());
         Err(Error::new(ErrorKind::Unavailable, doing, "it took too long"))
     });
     reconciler.metrics().reconciled(R::CONTROLLER, result.is_ok(), began.elapsed());

@@ -28,7 +28,7 @@ pub(crate) async fn is_still_wanted<K: Resource>(
 }
 
 /// Publishes events about an object. A lost event has no consequences.
-pub(crate) async fn tell(kubernetes: &dyn Kubernetes, kind: Kind, key: &Key, uid: &str, events: &[Event]) {
+pub(crate) async fn publish(kubernetes: &dyn Kubernetes, kind: Kind, key: &Key, uid: &str, events: &[Event]) {
     for event in events {
         let event = ObjectEvent {
             kind,
@@ -39,7 +39,7 @@ pub(crate) async fn tell(kubernetes: &dyn Kubernetes, kind: Kind, key: &Key, uid
             message: event.message.clone(),
         };
         if let Err(error) = kubernetes.publish(&event).await {
-            tracing::debug!(%error, "an event was lost");
+            tracing::debug!(%error, "an event could not be published");
         }
     }
 }

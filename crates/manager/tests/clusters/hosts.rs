@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use capmaas_api::names::CONTROL_PLANE_LABEL;
-use capmaas_manager::kubernetes::{Key, Node, Which};
+use capmaas_manager::kubernetes::{Key, Node, WorkloadRef};
 use capmaas_manager::lxd_hosts::Report;
 use capmaas_manager::machine;
 use lxd_client::Fingerprint;
@@ -278,7 +278,7 @@ async fn what_the_agent_needs_is_put_back_if_somebody_deletes_it() {
     let all = stage.port.workload_objects(&key());
     assert!(all.len() > 8, "{all:#?}");
     for part in &all {
-        stage.port.delete_workload_object(&key(), &Which::of(part).unwrap());
+        stage.port.delete_workload_object(&key(), &WorkloadRef::of(part).unwrap());
         later(&stage, 400).await;
         let now = stage.port.workload_objects(&key());
         assert_eq!(now.len(), all.len(), "{} is not put back", part["kind"]);

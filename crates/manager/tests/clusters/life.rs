@@ -174,7 +174,7 @@ async fn s24_an_object_of_the_go_provider_is_taken_over_without_a_write_to_maas(
     stage.rest().await;
     assert!(stage.object().is_null());
     assert_eq!(stage.records(), [(name.to_owned(), vec![])]);
-    assert!(stage.port.happenings().iter().any(|event| event.reason == "DNSRecordLeft"));
+    assert!(stage.port.events().iter().any(|event| event.reason == "DNSRecordLeft"));
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_manager::kubernetes::{
-    Guard, Key, Kind, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Owners, Result, SecretValues, Which,
+    Guard, Key, Kind, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Owners, Result, SecretValues,
+    WorkloadRef,
 };
 use capmaas_manager::machine_index::MachineIndex;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -157,8 +158,8 @@ impl Kubernetes for Mortal {
         self.crash.write(self.port.apply_status(kind, key, guard, status)).await
     }
 
-    async fn publish(&self, happening: &ObjectEvent) -> Result<()> {
-        self.crash.write(self.port.publish(happening)).await
+    async fn publish(&self, event: &ObjectEvent) -> Result<()> {
+        self.crash.write(self.port.publish(event)).await
     }
 
     async fn workload_version(&self, cluster: &Key) -> Result<String> {
@@ -187,7 +188,7 @@ impl Kubernetes for Mortal {
         self.crash.write(self.port.annotate_node(cluster, node, name, value)).await
     }
 
-    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>> {
+    async fn workload_object(&self, cluster: &Key, which: &WorkloadRef) -> Result<Option<Value>> {
         self.crash.read(self.port.workload_object(cluster, which)).await
     }
 

@@ -11,7 +11,7 @@ use capmaas_api::{MaasMachine, names};
 use capmaas_manager::clock::Clock;
 use capmaas_manager::kubernetes::{
     self, ErrorKind, Guard, Key, Kind, KubeClient, Kubernetes, MemoryKubernetes, NewSecret, Node, ObjectEvent, Owners,
-    Which,
+    WorkloadRef,
 };
 use capmaas_manager::machine_index::Asker;
 use capmaas_testbed::{SharedTestbed, Testbed};

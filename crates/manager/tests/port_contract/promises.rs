@@ -218,7 +218,7 @@ pub(super) async fn cluster_api_objects_are_read_in_the_version_that_is_served(s
 
 pub(super) async fn an_event_is_published(stage: Stage) {
     stage.create(maas_machine("evented")).await;
-    let happening = ObjectEvent {
+    let event = ObjectEvent {
         kind: Kind::MaasMachine,
         key: key("evented"),
         uid: stage.machine(&key("evented")).await.uid().unwrap(),
@@ -226,17 +226,17 @@ pub(super) async fn an_event_is_published(stage: Stage) {
         reason: "MachineAllocated".into(),
         message: "abc123 was allocated".into(),
     };
-    stage.port().publish(&happening).await.unwrap();
-    stage.port().publish(&happening).await.unwrap();
+    stage.port().publish(&event).await.unwrap();
+    stage.port().publish(&event).await.unwrap();
     // The in-memory implementation only stores them.
     let Stage::Server(client, port) = stage else { return };
-    let events: Api<Event> = Api::namespaced(client, &happening.key.namespace);
+    let events: Api<Event> = Api::namespaced(client, &event.key.namespace);
     let ours = ListParams::default().fields("regarding.name=evented");
     let told = events.list(&ours).await.unwrap().items;
     assert_eq!((told.len(), told[0].series.as_ref().unwrap().count), (1, 2), "what happens again is counted");
     assert_eq!((told[0].type_.as_deref(), told[0].note.as_deref()), (Some("Warning"), Some("abc123 was allocated")));
     events.delete(&told[0].name_any(), &DeleteParams::default()).await.unwrap();
-    port.publish(&happening).await.unwrap();
+    port.publish(&event).await.unwrap();
     assert_eq!(events.list(&ours).await.unwrap().items.len(), 1, "told anew, because nobody has it any more");
 }
 
@@ -324,7 +324,7 @@ pub(super) async fn what_is_applied_to_a_workload_cluster_is_read_back_and_other
         let metadata = json!({ "name": "applied-map", "namespace": "default" });
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data })
     };
-    let which = Which::of(&map(json!({}))).unwrap();
+    let which = WorkloadRef::of(&map(json!({}))).unwrap();
     assert_eq!(port.workload_object(&cluster, &which).await.unwrap(), None);
     match &stage {
         Stage::Server(..) => drop(stage.create(map(json!({ "theirs": "1", "shared": "old" }))).await),

@@ -36,7 +36,7 @@ async fn s06_what_the_watch_still_says_of_the_one_before_neither_stops_the_next_
     cluster(&world, HOME, Endpoint::Users, &json!({}));
     world.after_last_pass = Seen::anew(&world);
     let only = world.comes("first").await;
-    world.port.let_census_lag(true);
+    world.port.let_index_lag(true);
     world.goes("first").await;
     assert_eq!(world.comes("second").await, only);
     world.goes("second").await;

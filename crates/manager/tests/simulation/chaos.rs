@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::chance::Chance;
 use crate::guests::Guests;
-use crate::happenings::{Great, Story, gives_the_earlier_credentials_back};
 use crate::law::{self, Seen, held, is_leaving};
 use crate::maintenance;
 use crate::manager::Subject;
 use crate::objects::{ADOPTED_NAME, Endpoint, HOME, cluster, cluster_key, credentials, go_machine, key, machine};
 use crate::people::{self, People};
 use crate::sight::condition;
+use crate::story::{Great, Story, gives_the_earlier_credentials_back};
 use crate::tenants::{self, HeldElsewhere, is_namesake};
 use crate::torments::Torment;
 use crate::vms;
@@ -83,7 +83,7 @@ pub(crate) async fn life(seed: u64, cast: Cast) -> World {
     heal(&world);
     world.with_guests(Guests::heal);
     (world.mortality, world.sluggishness) = (0, 0);
-    world.port.let_census_lag(false);
+    world.port.let_index_lag(false);
     rest(&mut world, &story, endpoint).await;
     nothing_leaked(&world, &story);
     tenants::heal(&mut world);
@@ -113,7 +113,7 @@ fn slow_bmcs(world: &World) {
 pub(crate) fn inventory(world: &World, metal: u64) {
     world.arrange(json!([
         {"user": {"name": "bob", "admin": false, "key": "cb:tb:CANARYbob"}},
-        {"user": {"name": "carol", "admin": true, "key": crate::happenings::CAROL}},
+        {"user": {"name": "carol", "admin": true, "key": crate::story::CAROL}},
         {"zone": {"name": "az1"}}, {"zone": {"name": "az2"}},
         {"image": {"name": "ubuntu/jammy"}},
         {"fabric": {"name": "fabric-0", "id": 0}}, {"vlan": {"fabric": "fabric-0", "vid": 0, "dhcp_on": true}},
@@ -386,7 +386,7 @@ fn abandon(world: &World) {
         let (reason, message) = condition(&object, "MachineDeployed");
         // Another object claims a machine that the restored MAAS has allocated again.
         let named = message.split_once(&format!("{ABANDON_ANNOTATION}: ")).map(|(_, id)| id.to_owned());
-        let surplus = named.filter(|_| message.contains("another MaasMachine stands for it"));
+        let surplus = named.filter(|_| message.contains("another MaasMachine claims it"));
         if let Some(id) = surplus.or_else(|| held(&object).filter(|_| reason == reasons::NOT_OUR_MACHINE)) {
             let key = capmaas_manager::kubernetes::Key::new("default", object["metadata"]["name"].as_str().unwrap());
             let note = json!({ "metadata": { "annotations": { ABANDON_ANNOTATION: id } } });

@@ -8,10 +8,10 @@ use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
-use crate::happenings::CAROL;
 use crate::law::{held, is_leaving};
 use crate::manager::Manager;
 use crate::objects::{Endpoint, HOME, Home, cluster, create, key, machine};
+use crate::story::CAROL;
 use crate::torments::Torment;
 use crate::vms;
 use crate::world::{Cast, World};

@@ -14,7 +14,6 @@ mod chaos;
 #[path = "../common/crash.rs"]
 mod crash;
 mod guests;
-mod happenings;
 mod law;
 mod ledger;
 #[path = "../common/lxd_host.rs"]
@@ -25,6 +24,7 @@ mod objects;
 mod people;
 mod run;
 mod sight;
+mod story;
 mod tenants;
 mod torments;
 mod vms;

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::chance::Chance;
 use crate::chaos::ENDS;
-use crate::happenings::Great;
 use crate::objects::{Endpoint, HOME, Home, cluster, cluster_key, create, machine};
 use crate::sight::{condition, inventory};
+use crate::story::Great;
 use crate::torments::Torment;
 use crate::world::World;
 

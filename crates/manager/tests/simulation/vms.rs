@@ -229,7 +229,7 @@ fn foreign_is_untouched(world: &World) {
 /// Every VM is in MAAS and in LXD, or in neither; where only LXD has it, a message named it (S12).
 pub(crate) fn nothing_left(world: &World) {
     let known: BTreeSet<String> = world.inventory().into_values().map(|machine| machine.hostname).collect();
-    let told: Vec<String> = world.port.happenings().into_iter().filter(|it| it.warning).map(|it| it.message).collect();
+    let told: Vec<String> = world.port.events().into_iter().filter(|it| it.warning).map(|it| it.message).collect();
     for (host, name) in in_lxd(world) {
         if !known.contains(&name) && !told.iter().any(|message| message.contains(&name)) {
             world.fail(&format!("{name} is left in LXD at {host}, and nobody was told"));

@@ -229,7 +229,7 @@ impl World {
             self.tell(format!("the watch is behind: {behind}"));
         }
         self.behind_since = behind.then(|| self.behind_since.unwrap_or(self.time));
-        self.port.let_census_lag(behind);
+        self.port.let_index_lag(behind);
     }
 
     pub(crate) fn is_behind(&self) -> bool {

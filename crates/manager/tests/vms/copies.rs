@@ -94,7 +94,7 @@ async fn s25_a_copy_touches_nothing_goes_freely_and_does_not_disturb_the_origina
             stage.port.delete("MaasMachine", &copy);
             stage.some_passes(&copy, 2, 15).await;
             assert!(stage.port.object("MaasMachine", &copy).is_none(), "{context}");
-            let told = stage.port.happenings().iter().any(|told| told.message.contains("nothing was released"));
+            let told = stage.port.events().iter().any(|told| told.message.contains("nothing was released"));
             assert_eq!(told, finalizer, "{context}");
             stage.some_passes(&key("m"), 2, 15).await;
             assert_eq!((state(&stage, "bm01").as_str(), stage.mutations().len()), ("Deployed", before), "{context}");
@@ -273,7 +273,7 @@ async fn s25_a_forged_journal_in_the_same_cluster_neither_deploys_nor_releases_w
 async fn s25_a_watch_that_is_behind_makes_no_copy_of_a_restored_object() {
     let stage = with_metal(&["bm01"]);
     running(&stage).await;
-    stage.port.let_census_lag(true);
+    stage.port.let_index_lag(true);
     renew(&stage, true, true);
     stage.some_passes(&key("m"), 3, 15).await;
     assert_eq!(stage.reason("m", "MachineDeployed"), "MachineDeployed");
@@ -288,7 +288,7 @@ async fn s25_nobody_is_a_copy_of_an_object_that_is_gone() {
     forget_for_whom(&stage, "m");
     let object = export(&stage, &key("m"), &key("m-copy"));
     stage.some_passes(&key("m"), 1, 15).await;
-    stage.port.let_census_lag(true);
+    stage.port.let_index_lag(true);
     stage.port.edit("MaasMachine", &key("m"), &json!({ "metadata": { "finalizers": null } })).unwrap();
     stage.port.delete("MaasMachine", &key("m"));
     stage.create(object);

@@ -257,7 +257,7 @@ async fn s30_a_host_that_is_tagged_in_maas_is_emptied_by_replacing_its_machine_e
     assert_eq!(scene.made, 4, "one machine was replaced, and once");
     scene.rounds(2).await;
     assert_eq!(scene.said().0, "NotEvacuating");
-    let told = scene.stage.port.happenings().into_iter().filter(|event| event.reason == "Evacuating").count();
+    let told = scene.stage.port.events().into_iter().filter(|event| event.reason == "Evacuating").count();
     assert_eq!(told, 1);
 }
 
@@ -353,7 +353,7 @@ async fn s30_a_control_plane_that_is_not_well_is_left_to_its_owner() {
     scene.tag("host1", &[TAG]);
     scene.rounds(10).await;
     assert_eq!((scene.made, scene.machines().len()), (3, 3));
-    assert!(scene.said().1.contains("is not well"), "{:?}", scene.said());
+    assert!(scene.said().1.contains("is not healthy"), "{:?}", scene.said());
 }
 
 #[tokio::test]

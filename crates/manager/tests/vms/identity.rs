@@ -119,8 +119,8 @@ async fn s07_a_machine_that_another_user_put_under_our_key_gets_no_bootstrap_dat
         }}]));
         stage.some_passes(&key("m"), 20, 10).await;
         assert!(!stage.mutations().iter().any(|kind| kind == "machine.deploy"), "{:?}", stage.mutations());
-        let told = stage.port.happenings();
-        assert!(told.iter().any(|told| told.reason == "NotOurMachine" && told.message.contains("bob's")), "{told:?}");
+        let told = stage.port.events();
+        assert!(told.iter().any(|told| told.reason == "NotOurMachine" && told.message.contains("to bob")), "{told:?}");
     }
     // Another machine is allocated as soon as there is one, and bob keeps his.
     stage.arrange(json!([{"machine": {"hostname": "bm02", "zone": "az1", "cpu_count": 4, "memory": 8192}}]));

@@ -262,6 +262,6 @@ async fn while_a_slow_maas_allocates_the_condition_says_what_is_waited_for() {
         stage.condition("m", "MachineDeployed")["message"].to_string()
     };
     let (_, told) = tokio::join!(stage.pass("m"), look);
-    assert!(told.contains("a machine is being asked for"), "{told}");
+    assert!(told.contains("requesting a machine"), "{told}");
     stage.until_ready(&["m"]).await;
 }

@@ -66,7 +66,7 @@ async fn s27_metal_is_not_deleted_from_maas_by_a_change_of_mode() {
     passes(&stage, "m", 60, 5).await;
     assert!(is_known(&stage, "bm01"), "the server was deleted from MAAS: {:?}", stage.mutations());
     let said = stage.condition("m", "MachineDeployed")["message"].to_string();
-    assert!(said.contains("this machine was begun as bare metal and goes on as that"), "{said}");
+    assert!(said.contains("this machine was created as bare metal and remains so"), "{said}");
     stage.until_gone(&["m"]).await;
     assert!(is_known(&stage, "bm01"), "{:?}", stage.mutations());
 }

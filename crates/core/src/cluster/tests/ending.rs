@@ -57,7 +57,7 @@ fn s18_only_the_record_whose_number_we_stored_is_deleted() {
 fn s18_a_record_of_the_go_provider_is_emptied_and_left() {
     let mut observed = ending(settled(&["10.0.0.1"], vec![leaving(up("m1", &["10.0.0.1"]))]));
     observed.object.journal.source = Some(Source::Adopted);
-    (observed.object.journal.asked, observed.object.made_its_name) = (None, false);
+    (observed.object.journal.asked, observed.object.name_is_from_uid) = (None, false);
     assert_eq!(decide(&observed, now()).effect, Some(Effect::UpdateDnsRecord { id: 7, addresses: ips(&[]) }));
     observed.machines = Lookup::Found(Vec::new());
     observed.record = Lookup::Found(record(7, &[]));
@@ -69,7 +69,7 @@ fn s18_a_record_of_the_go_provider_is_emptied_and_left() {
 #[test]
 fn s24_a_go_object_that_is_deleted_before_we_ever_saw_it_is_let_go_the_same_way() {
     let mut observed = ending(settled(&["10.0.0.1"], vec![leaving(up("m1", &["10.0.0.1"]))]));
-    (observed.object.journal, observed.object.made_its_name) = (Journal::default(), false);
+    (observed.object.journal, observed.object.name_is_from_uid) = (Journal::default(), false);
     observed.identity = Ok(Known { standing: Standing::First, ..known() });
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.annotations.len()), (&None, 3), "what was proven is noted: {plan:?}");

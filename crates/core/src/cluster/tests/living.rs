@@ -200,7 +200,7 @@ fn s01_preferred_subnets_that_cannot_be_read_change_nothing() {
 #[test]
 fn s18_an_address_that_maas_does_not_know_is_written_down_as_owed_before_it_is_published() {
     let mut observed = settled(&[], vec![up("m1", &["10.0.0.1"])]);
-    observed.unheard_of = ips(&["10.0.0.1"]);
+    observed.unknown_to_maas = ips(&["10.0.0.1"]);
     let plan = decide(&observed, now());
     assert!(plan.effect.is_some());
     assert_eq!(plan.patch.annotations[names::DNS_OWED_ANNOTATION].as_deref(), Some("10.0.0.1"));
@@ -238,7 +238,7 @@ fn a_record_that_vanished_is_made_anew_and_is_ours_then() {
 #[test]
 fn s24_taking_over_from_the_go_provider_changes_nothing_in_maas() {
     let mut observed = settled(&["10.0.0.1"], vec![up("m1", &["10.0.0.1"])]);
-    (observed.object.journal, observed.object.made_its_name) = (Journal::default(), false);
+    (observed.object.journal, observed.object.name_is_from_uid) = (Journal::default(), false);
     observed.identity = Ok(Known { standing: Standing::First, ..known() });
     let plan = decide(&observed, now());
     assert_eq!((&plan.effect, plan.patch.endpoint.as_ref(), plan.finalizer), (&None, None, Finalizer::Keep));

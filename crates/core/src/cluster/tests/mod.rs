@@ -60,7 +60,7 @@ fn fresh() -> Observed {
         sees_a_machine: false,
         record: Lookup::Unknown("there is no name to look for yet".into()),
         candidate: Lookup::Found(NAME.into()),
-        unheard_of: BTreeSet::new(),
+        unknown_to_maas: BTreeSet::new(),
         reserved: BTreeMap::new(),
         zones: None,
         usable_zones: None,
@@ -86,7 +86,7 @@ fn settled(addresses: &[&str], machines: Vec<Machine>) -> Observed {
         written_for: Some(itself()),
         ..Journal::default()
     };
-    observed.object.made_its_name = true;
+    observed.object.name_is_from_uid = true;
     observed.identity = Ok(known());
     observed.record = Lookup::Found(record(7, addresses));
     observed.machines = Lookup::Found(machines);

@@ -24,7 +24,7 @@ fn a_domain_that_no_dns_can_have_is_told_in_words_and_maas_is_not_asked_about_it
         assert_eq!(condition.reason.as_deref(), Some("LoadBalancerFailed"), "{domain}");
         let message = condition.message.clone().unwrap();
         assert!(
-            message.contains(&format!("{domain:?} is no DNS domain")) && message.contains("such as maas"),
+            message.contains(&format!("{domain:?} is not a DNS domain")) && message.contains("such as maas"),
             "{message}"
         );
     }

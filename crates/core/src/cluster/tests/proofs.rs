@@ -20,7 +20,7 @@ fn rival() -> Rival {
 
 /// The same after a move: the UID does not yield the name any more.
 fn moved(mut observed: Observed) -> Observed {
-    observed.object.made_its_name = false;
+    observed.object.name_is_from_uid = false;
     observed
 }
 
@@ -99,10 +99,10 @@ fn s25_of_two_that_claim_a_record_the_one_whose_uid_made_the_name_is_the_origina
         // Whatever the other one claims.
         observed.rivals = vec![Rival { own: true, machines: ["at-10.0.0.1".to_owned()].into(), ..rival() }];
         assert!(matches!(judge(&observed), Provenance::Own | Provenance::Unwritten));
-        observed.rivals[0].made_its_name = true;
-        observed.object.made_its_name = false;
+        observed.rivals[0].name_is_from_uid = true;
+        observed.object.name_is_from_uid = false;
         assert!(!matches!(judge(&observed), Provenance::Own | Provenance::Unwritten));
-        observed.object.made_its_name = true;
+        observed.object.name_is_from_uid = true;
     }
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::super::observed::{Machine, Refusal, Rival};
 use super::super::plan::Effect;
-use super::super::proof::{Leads, leads};
+use super::super::proof::{ResolvesTo, resolves_to};
 use super::super::provenance::{Provenance, judge};
 use super::super::{Plan, decide};
 use super::world::{Crash, World};
@@ -78,7 +78,7 @@ fn any_object() -> impl Strategy<Value = Object> {
             let rarely = |number: u8| number < 25;
             let mut object = Object {
                 itself: itself(),
-                made_its_name: moving.is_multiple_of(2),
+                name_is_from_uid: moving.is_multiple_of(2),
                 generation: Some(1),
                 deleting,
                 finalizer,
@@ -114,7 +114,7 @@ fn any_rival() -> impl Strategy<Value = Rival> {
     let machines = proptest::collection::btree_set(prop_oneof!["sys-m[1-4]", Just("sys-other".to_owned())], 0..3);
     (any::<[bool; 3]>(), 0u8..8, machines).prop_map(|([numbered, own, owned], made, machines)| Rival {
         who: "other/c1".into(),
-        made_its_name: made == 0,
+        name_is_from_uid: made == 0,
         numbered,
         own,
         owned,
@@ -150,7 +150,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
             |(
                 (object, owner, machines, preferred),
                 (identity, seen, record, candidate),
-                (unheard_of, reserved, trouble, rivals),
+                (unknown_to_maas, reserved, trouble, rivals),
             )| Observed {
                 rivals,
                 object,
@@ -161,7 +161,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
                 sees_a_machine: seen,
                 record,
                 candidate,
-                unheard_of,
+                unknown_to_maas,
                 reserved,
                 trouble,
                 ..fresh()
@@ -244,8 +244,8 @@ proptest! {
         if let (Some(Effect::UpdateDnsRecord { .. } | Effect::DeleteDnsRecord { .. }), Lookup::Found(record)) =
             (decide(&observed, now()).effect, &observed.record)
         {
-            let elsewhere = matches!(leads(&observed, record), Leads::Elsewhere(_) | Leads::Unknown(_));
-            prop_assert!(observed.object.made_its_name || !elsewhere);
+            let elsewhere = matches!(resolves_to(&observed, record), ResolvesTo::Elsewhere(_) | ResolvesTo::Unknown(_));
+            prop_assert!(observed.object.name_is_from_uid || !elsewhere);
             prop_assert_eq!(observed.object.journal.record, Some(record.id));
         }
     }
@@ -269,7 +269,7 @@ proptest! {
             Lookup::Absent => {}
             Lookup::Found(record) => {
                 let left = journal.source == Some(Source::Adopted) && record.addresses.is_empty();
-                let not_ours = !observed.object.made_its_name && matches!(leads(&observed, record), Leads::Elsewhere(_));
+                let not_ours = !observed.object.name_is_from_uid && matches!(resolves_to(&observed, record), ResolvesTo::Elsewhere(_));
                 prop_assert!(journal.record != Some(record.id) || left || not_ours);
             }
             Lookup::Unknown(_) => {
@@ -301,12 +301,12 @@ proptest! {
         script in proptest::collection::vec((crash(), 0i64..40, any::<bool>()), 0..40),
         machines in proptest::collection::vec(any_machine(), 0..4),
         known_to_maas in any::<bool>(),
-        made_its_name in any::<bool>(),
+        name_is_from_uid in any::<bool>(),
     ) {
         let mut object = Object { itself: itself(), generation: Some(1), ..Object::default() };
         object.spec.dns_domain = "maas".into();
         let mut world = World::new(object);
-        world.made_its_name = made_its_name;
+        world.name_is_from_uid = name_is_from_uid;
         if known_to_maas {
             world.known_addresses = (1..6).map(|last| IpAddr::from([10, 0, 0, last])).collect();
         }

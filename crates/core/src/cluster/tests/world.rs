@@ -35,7 +35,7 @@ pub(super) struct World {
     pub(super) reserved: BTreeSet<IpAddr>,
     pub(super) maas_answers: bool,
     /// The UID of the object still yields its name: it was not moved.
-    pub(super) made_its_name: bool,
+    pub(super) name_is_from_uid: bool,
     pub(super) seconds: i64,
     pub(super) effects: usize,
 }
@@ -51,7 +51,7 @@ impl World {
             known_addresses: BTreeSet::new(),
             reserved: BTreeSet::new(),
             maas_answers: true,
-            made_its_name: true,
+            name_is_from_uid: true,
             seconds: 0,
             effects: 0,
         }
@@ -63,7 +63,7 @@ impl World {
 
     pub(super) fn observe(&self) -> Option<Observed> {
         let mut object = self.object.clone()?;
-        object.made_its_name = self.made_its_name && object.journal.name.is_some();
+        object.name_is_from_uid = self.name_is_from_uid && object.journal.name.is_some();
         let away = || Lookup::Unknown("MAAS is away".to_owned());
         let name = endpoint::name(&object, &self.owner);
         let record = match (&name, self.maas_answers) {
@@ -91,7 +91,7 @@ impl World {
             sees_a_machine: false,
             record,
             candidate,
-            unheard_of: BTreeSet::new(),
+            unknown_to_maas: BTreeSet::new(),
             reserved: owed.collect(),
             zones: None,
             usable_zones: None,
@@ -107,7 +107,7 @@ impl World {
         };
         let wanted = addresses::published(&observed).wanted.given(&current);
         let heard_of = |address: &&IpAddr| self.known_addresses.contains(*address) || self.reserved.contains(*address);
-        observed.unheard_of = wanted.iter().filter(|address| !heard_of(address)).copied().collect();
+        observed.unknown_to_maas = wanted.iter().filter(|address| !heard_of(address)).copied().collect();
         Some(observed)
     }
 

@@ -108,7 +108,7 @@ fn s30_a_vm_of_somebody_else_is_never_touched_and_is_named() {
     assert_eq!((plan.delete.clone(), fates(&plan)), (None, vec![Fate::Waits(Waiting::Foreign(Some("bob".into())))]));
     let verdict = host_verdict(&plan.hosts[0]);
     assert_eq!((verdict.status, verdict.reason), (ConditionStatus::True, reasons::EVACUATION_WAITING));
-    assert!(verdict.message.contains("theirs is not ours but of MAAS user bob"), "{}", verdict.message);
+    assert!(verdict.message.contains("theirs is not ours but belongs to MAAS user bob"), "{}", verdict.message);
     observed.hosts[0].guests = Lookup::Unknown("MAAS does not answer".into());
     assert_eq!(host_verdict(&decide(&observed).hosts[0]).reason, reasons::EVACUATION_WAITING);
     observed.hosts[0].guests = Lookup::Found(Vec::new());

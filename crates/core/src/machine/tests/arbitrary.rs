@@ -11,7 +11,7 @@ use proptest::test_runner::TestRunner;
 use super::super::*;
 use super::fixture::*;
 use crate::credentials::IDENTITY_ANNOTATION;
-use crate::hosts::leaving::{ASKED_ANNOTATION, AgentSight, AsHost, LeavingHost, Note};
+use crate::hosts::leaving::{ASKED_ANNOTATION, AsHost, LeavingHost, Note, ObservedAgent};
 use crate::intent::Mode;
 use crate::placement::Placement;
 use crate::{Lookup, links, maas};
@@ -119,13 +119,14 @@ fn any_power() -> impl Strategy<Value = Option<Power>> {
 /// The machine as a VM host.
 fn any_host() -> impl Strategy<Value = AsHost> {
     let names = |name: &'static str| lookup(prop_oneof![3 => Just(Vec::new()), 1 => Just(vec![name.to_owned()])]);
-    let node = (any::<[bool; 2]>(), names("stranger")).prop_map(|([told, left], strangers)| AgentSight::Node {
+    let node = (any::<[bool; 2]>(), names("stranger")).prop_map(|([told, left], strangers)| ObservedAgent::Node {
         name: "bm1".into(),
         told,
         left,
         strangers,
     });
-    let agent = prop_oneof![1 => Just(AgentSight::NoNode), 1 => Just(AgentSight::Silent("away".into())), 3 => node];
+    let agent =
+        prop_oneof![1 => Just(ObservedAgent::NoNode), 1 => Just(ObservedAgent::Silent("away".into())), 3 => node];
     let host = (any::<bool>(), names("vm1 of cluster n/c2"), agent).prop_map(|(marked, vms, agent)| {
         AsHost::Host(Box::new(LeavingHost { id: 4, name: "bm1".into(), marked, vms, agent }))
     });
@@ -138,7 +139,7 @@ fn any_host() -> impl Strategy<Value = AsHost> {
 }
 
 /// One interface, on one subnet, with or without a link.
-fn any_links() -> impl Strategy<Value = links::Sight> {
+fn any_links() -> impl Strategy<Value = links::Observed> {
     let holder = lookup(any::<bool>().prop_map(|ours| links::Holder {
         machine: Some(if ours { ID.into() } else { "other".into() }),
         words: "somebody".into(),
@@ -155,7 +156,7 @@ fn any_links() -> impl Strategy<Value = links::Sight> {
             links: linked.then_some(link).into_iter().collect(),
         };
         let subnet = links::Subnet { id: 1, name: "front".into(), cidr: "10.0.0.0/24".into(), vlan: Some(1) };
-        links::Sight { interfaces: vec![interface], subnets: vec![subnet], holder }
+        links::Observed { interfaces: vec![interface], subnets: vec![subnet], holder }
     })
 }
 
@@ -176,14 +177,14 @@ fn any_annotation() -> impl Strategy<Value = Option<(&'static str, &'static str)
 }
 
 /// The observations for a VM only, and the stage in its journal.
-fn any_vm() -> impl Strategy<Value = (VmSight, VmStage)> {
+fn any_vm() -> impl Strategy<Value = (ObservedVm, VmStage)> {
     let named = any_metal().prop_map(|metal| maas::Machine {
         hostname: vm(State::Ready).hostname,
         vm_host: Some(HOST),
         ..metal
     });
     let host =
-        (any::<bool>(), lookup(any::<bool>()), any_power()).prop_map(|(usable, others_known, power)| HostSight {
+        (any::<bool>(), lookup(any::<bool>()), any_power()).prop_map(|(usable, others_known, power)| ObservedHost {
             usable: if usable { Ok(()) } else { Err("it is off".into()) },
             others_known,
             power,
@@ -191,7 +192,7 @@ fn any_vm() -> impl Strategy<Value = (VmSight, VmStage)> {
         });
     let listed = prop_oneof![3 => Just(Vec::new()), 1 => named.prop_map(|metal| vec![metal])];
     (lookup(listed), lookup(host), lookup(any::<bool>().prop_map(any_placement)), any_stage())
-        .prop_map(|(by_name, host, placement, stage)| (VmSight { placement, host, by_name }, stage))
+        .prop_map(|(by_name, host, placement, stage)| (ObservedVm { placement, host, by_name }, stage))
 }
 
 /// Any observation, bare metal or VM.
@@ -201,7 +202,7 @@ pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
     let debts = lookup(prop_oneof![Just(Vec::new()), Just(vec![debt])]);
     let besides = (debts, any_host(), lookup(any_links()), any_annotation(), (any::<bool>(), seldom::<2>()));
     (any_metal_observed(), any_vm(), surplus, any_power(), besides).prop_map(|(observed, vm, seen, power, besides)| {
-        let (mut observed, (sight, stage)) = (observed, vm);
+        let (mut observed, (vm, stage)) = (observed, vm);
         let (debts, as_host, links, annotation, (is_vm, [address, tags])) = besides;
         observed.surplus = vec![Surplus { id: "other".into(), seen, power }];
         (observed.debts, observed.as_host, observed.links) = (debts, as_host, links);
@@ -214,8 +215,8 @@ pub(super) fn any_observed() -> impl Strategy<Value = Observed> {
             return observed;
         }
         observed.object.spec.provisioning_mode = Some(capmaas_api::ProvisioningMode::Lxd);
-        observed.vm = sight;
-        if let Lookup::Found(metal) = &mut observed.on_record {
+        observed.vm = vm;
+        if let Lookup::Found(metal) = &mut observed.in_journal {
             let name = super::fixture::vm(State::Ready).hostname;
             (metal.vm_host, metal.hostname) = (Some(HOST), name);
         }
@@ -249,14 +250,14 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
         1 => Just(Access::Denied { reason: "MAASUnavailable", message: "away".into() }),
     ];
     let node = prop_oneof![
-        Just(NodeSight::NotAsked),
-        Just(NodeSight::NotYet),
-        (any::<bool>(), any::<bool>()).prop_map(|(named, zoned)| NodeSight::Joined {
+        Just(ObservedNode::NotAsked),
+        Just(ObservedNode::NotYet),
+        (any::<bool>(), any::<bool>()).prop_map(|(named, zoned)| ObservedNode::Joined {
             name: "bm1".into(),
             named,
             labels: zoned.then(|| (ZONE_LABEL.to_owned(), "az1".to_owned())).into_iter().collect(),
         }),
-        Just(NodeSight::Foreign("it is another's".into())),
+        Just(ObservedNode::Foreign("it is another's".into())),
     ];
     let seen = (
         lookup(prop_oneof![Just(Vec::new()), proptest::collection::vec(any_metal(), 0..3)]),
@@ -279,7 +280,7 @@ fn any_metal_observed() -> impl Strategy<Value = Observed> {
     );
     (seen, around).prop_map(|(seen, (cluster, machine, dns, bootstrap, flags, journal))| {
         let mut observed = fresh();
-        (observed.by_key, observed.on_record, observed.power, observed.in_dns, observed.node, observed.access) = seen;
+        (observed.by_key, observed.in_journal, observed.power, observed.in_dns, observed.node, observed.access) = seen;
         observed.cluster = match (cluster, observed.cluster) {
             (Lookup::Found(paused), Lookup::Found(mut found)) => {
                 found.spec.value.paused = Some(paused && flags[0]);

@@ -47,7 +47,7 @@ fn s27_a_debt_is_text_that_people_can_write_and_removes_neither_metal_nor_what_c
         for power in [Some(Power::On), Some(Power::Off)] {
             let name = vm(state).hostname;
             let next = of(maas::Machine { hostname: name, ..metal(state) }, power);
-            assert!(matches!(&next, Payment::Paid(why) if why.contains("no VM")), "{state:?}: {next:?}");
+            assert!(matches!(&next, Payment::Paid(why) if why.contains("not a VM")), "{state:?}: {next:?}");
             let by_hand = maas::Machine { hostname: "database".into(), ..unowned_vm(state) };
             let forged = Debt { name: "database".into(), ..debt() };
             let next = pay(&forged, &Lookup::Found(by_hand.clone()), power, "admin", None);
@@ -88,7 +88,7 @@ fn s01_debts_that_cannot_be_read_are_not_none() {
 fn on_host(metal: maas::Machine, journal: &Journal, power: Option<Power>) -> Observed {
     let mut observed = fresh_vm().with_journal(journal).under_key(vec![metal.clone()]).seeing(metal);
     observed.power = Some(Power::Unknown);
-    observed.vm.host = Lookup::Found(HostSight { power, ..usable_host() });
+    observed.vm.host = Lookup::Found(ObservedHost { power, ..usable_host() });
     observed
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::super::*;
 use crate::Lookup;
 use crate::hosts::bridge::{DesiredBridge, Interface, Network};
-use crate::hosts::leaving::{AgentSight, AsHost, LeavingHost};
+use crate::hosts::leaving::{AsHost, LeavingHost, ObservedAgent};
 use crate::maas;
 
 pub(super) const KEY: &str = "capmaas-uid-1";
@@ -44,7 +44,7 @@ pub(super) fn metal(state: State) -> maas::Machine {
         network: boots_from_eth0(),
         vm_host: None,
         tags: Vec::new(),
-        last_words: "it broke".into(),
+        last_message: "it broke".into(),
         without_dhcp: None,
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn place() -> Place {
         zone: "az1".into(),
         zone_id: Some(2),
         storage_pool: Some("default".into()),
-        cards: Vec::new(),
+        nics: Vec::new(),
         cores: 2,
         memory: 4096,
         disk: 60,
@@ -110,15 +110,16 @@ pub(super) fn fresh_vm() -> Observed {
     observed
 }
 
-pub(super) fn usable_host() -> HostSight {
+pub(super) fn usable_host() -> ObservedHost {
     let others_known = Lookup::Unknown("nobody counts".into());
-    HostSight { usable: Ok(()), project: Some("maas".into()), others_known, power: None }
+    ObservedHost { usable: Ok(()), project: Some("maas".into()), others_known, power: None }
 }
 
 /// The machine is a VM host, empty or not, whose agent has stopped.
 pub(super) fn as_host(empty: bool) -> AsHost {
     let vms = if empty { Vec::new() } else { vec!["vm1 of cluster n/c2".to_owned()] };
-    let agent = AgentSight::Node { name: "bm1".into(), told: true, left: true, strangers: Lookup::Found(Vec::new()) };
+    let agent =
+        ObservedAgent::Node { name: "bm1".into(), told: true, left: true, strangers: Lookup::Found(Vec::new()) };
     AsHost::Host(Box::new(LeavingHost { id: 4, name: "bm1".into(), marked: true, vms: Lookup::Found(vms), agent }))
 }
 
@@ -157,12 +158,12 @@ pub(super) fn fresh() -> Observed {
         held_elsewhere: HeldElsewhere::default(),
         access: Access::Granted { name: "http://maas#admin".into(), user: "admin".into(), identity_changed: false },
         by_key: Lookup::Found(Vec::new()),
-        on_record: Lookup::Unknown("none is on record".into()),
+        in_journal: Lookup::Unknown("none is on record".into()),
         surplus: Vec::new(),
         power: None,
         in_dns: Lookup::Absent,
-        node: NodeSight::NotAsked,
-        vm: VmSight::default(),
+        node: ObservedNode::NotAsked,
+        vm: ObservedVm::default(),
         links: Lookup::Absent,
         debts: Lookup::Found(Vec::new()),
         as_host: AsHost::NoHost,
@@ -174,13 +175,13 @@ pub(super) fn journal() -> Journal {
     Journal { written_for: Some(object), ..Journal::new("uid-1") }
 }
 
-pub(super) fn on_record() -> Journal {
+pub(super) fn with_machine() -> Journal {
     Journal { allocation: Some(Allocation::of(ID)), ..journal() }
 }
 
 /// The machine in the journal was released.
 pub(super) fn released() -> Journal {
-    on_record().noting(|it| it.released = Some(ID.into()))
+    with_machine().noting(|it| it.released = Some(ID.into()))
 }
 
 impl Journal {
@@ -211,7 +212,7 @@ impl Observed {
 
     /// The machine in the journal is this one.
     pub(super) fn seeing(mut self, metal: maas::Machine) -> Self {
-        self.on_record = Lookup::Found(metal);
+        self.in_journal = Lookup::Found(metal);
         self
     }
 

@@ -9,7 +9,7 @@ use crate::maas;
 use crate::plan::{Refusal, Requeue};
 
 fn becoming_a_host() -> Observed {
-    let mut observed = fresh().with_journal(&on_record());
+    let mut observed = fresh().with_journal(&with_machine());
     observed.maas_cluster = Lookup::Found(ClusterFacts { keeps_dns: true, bridge: Ok(Some(br0())) });
     observed
 }
@@ -61,7 +61,7 @@ fn a_machine_that_runs_already_gets_no_bridge() {
 }
 
 fn leaving() -> Observed {
-    let mut observed = fresh().with_journal(&on_record()).provisioned().deleting().seeing(metal(State::Deployed));
+    let mut observed = fresh().with_journal(&with_machine()).provisioned().deleting().seeing(metal(State::Deployed));
     observed.maas_cluster = Lookup::Found(ClusterFacts { keeps_dns: false, bridge: Ok(Some(br0())) });
     observed
 }
@@ -129,7 +129,7 @@ fn s02_a_machine_whose_registration_may_still_land_is_not_released_yet() {
     assert_eq!(effect(&decide(&observed, later(140))), "release");
     // It landed and was undone: nothing is awaited any more.
     let note = Note { since: later(-10), clear: true, refreshed: None };
-    let journal = on_record().noting(|it| it.leaving = Some(note));
+    let journal = with_machine().noting(|it| it.leaving = Some(note));
     assert_eq!(effect(&decide(&observed.with_journal(&journal), now())), "release");
 }
 

@@ -44,13 +44,13 @@ fn s27_whoever_changes_the_mode_is_told_that_it_changes_nothing() {
     let waiting = turned(fresh().with_journal(&journal()), ProvisioningMode::Lxd);
     let plan = decide(&waiting, now());
     assert_eq!(effect(&plan), "allocate", "it goes on as metal");
-    assert!(message(&plan).contains("the spec asks for a VM now, but this machine was begun as bare metal"));
+    assert!(message(&plan).contains("the spec asks for a VM now, but this machine was created as bare metal"));
     assert_eq!(plan.status.unwrap().provisioning_mode, Some(ProvisioningMode::BareMetal));
 
     let vm = turned(fresh_vm().with_journal(&vm_record(Some(place()))), ProvisioningMode::BareMetal);
     let plan = decide(&vm, now());
     assert_eq!(effect(&plan), "compose", "it goes on as a VM");
-    assert!(message(&plan).contains("the spec asks for bare metal now, but this machine was begun as a VM"));
+    assert!(message(&plan).contains("the spec asks for bare metal now, but this machine was created as a VM"));
     let leaving = turned(fresh_vm().with_journal(&vm_on_record()).seeing(vm_ready()), ProvisioningMode::BareMetal);
     let mut leaving = leaving.deleting();
     leaving.power = Some(Power::Off);
@@ -115,7 +115,7 @@ fn s24_a_vm_that_the_go_provider_took_is_taken_over_by_its_mark_and_removed_unde
     let journal = decide(&noted(None, database(Some("admin"), State::Allocated)), now()).patch.journal.unwrap();
     let plan = decide(&noted(Some(&journal), database(Some("admin"), State::Allocated)), now());
     let adopted = plan.patch.journal.unwrap();
-    assert!(adopted.is_adopted() && adopted.is_on_record(ID));
+    assert!(adopted.is_adopted() && adopted.has_machine(ID));
     let seen = |metal: maas::Machine| noted(Some(&adopted), metal.clone()).seeing(metal);
     assert_eq!(effect(&decide(&seen(database(Some("admin"), State::Allocated)), now())), "stamp");
     let theirs = decide(&seen(database(Some("bob"), State::Allocated)), now());

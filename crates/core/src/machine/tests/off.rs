@@ -24,11 +24,11 @@ fn ready(journal: &Journal, power: Power) -> Observed {
 
 #[test]
 fn s14_a_machine_that_was_released_on_its_way_up_is_seen_off_twice_half_a_minute_apart() {
-    let turned_on = on_record().noting(|it| it.turned_on = Some(TurnedOn { at: later(-60), times: 1 }));
-    let begun = on_record().noting(|it| it.deploy_began = Some(later(-5)));
+    let turned_on = with_machine().noting(|it| it.turned_on = Some(TurnedOn { at: later(-60), times: 1 }));
+    let begun = with_machine().noting(|it| it.deploy_began = Some(later(-5)));
     for (state, journal) in [
-        (State::Deploying, on_record()),
-        (State::FailedDeployment, on_record()),
+        (State::Deploying, with_machine()),
+        (State::FailedDeployment, with_machine()),
         (State::Allocated, begun),
         (State::Deployed, turned_on),
     ] {
@@ -50,7 +50,7 @@ fn s14_a_machine_that_was_released_on_its_way_up_is_seen_off_twice_half_a_minute
 #[test]
 fn s14_a_lost_answer_to_the_release_of_a_machine_that_failed_does_not_hide_that_it_is_on() {
     let failure = Failure { machine: ID.into(), image: "ubuntu/jammy".into(), power: false };
-    let failed = Journal { failed: vec![failure], ..on_record() };
+    let failed = Journal { failed: vec![failure], ..with_machine() };
     let plan = decide(&fresh().with_journal(&failed).seeing(metal(State::FailedDeployment)), now());
     assert_eq!(effect(&plan), "release");
     let mut observed = fresh().with_journal(&plan.patch.journal.unwrap()).seeing(foreign(State::Ready, None));
@@ -65,8 +65,8 @@ fn s14_a_lost_answer_to_the_release_of_a_machine_that_failed_does_not_hide_that_
 
 #[test]
 fn s14_one_look_is_enough_for_a_machine_that_ran() {
-    let long_ago = on_record().noting(|it| it.turned_on = Some(TurnedOn { at: later(-700), times: 1 }));
-    for journal in [on_record(), long_ago] {
+    let long_ago = with_machine().noting(|it| it.turned_on = Some(TurnedOn { at: later(-700), times: 1 }));
+    for journal in [with_machine(), long_ago] {
         let released = released_in(State::Deployed, &journal);
         assert_eq!(decide(&ready(&released, Power::Off), later(2)).finalizer, Finalizer::Remove);
     }
@@ -74,11 +74,11 @@ fn s14_one_look_is_enough_for_a_machine_that_ran() {
 
 #[test]
 fn s14_a_surplus_machine_that_somebody_was_deploying_is_seen_off_twice_as_well() {
-    let journal = Journal { surplus: vec!["zzz999".into()], ..on_record() };
+    let journal = Journal { surplus: vec!["zzz999".into()], ..with_machine() };
     let other = |state| maas::Machine { id: "zzz999".into(), ..metal(state) };
     let seeing = |journal: &Journal, metal: maas::Machine, power| {
         let mut observed = fresh().with_journal(journal).deleting();
-        observed.on_record = Lookup::Absent;
+        observed.in_journal = Lookup::Absent;
         observed.surplus = vec![Surplus { id: "zzz999".into(), seen: Lookup::Found(metal), power }];
         observed
     };
@@ -148,7 +148,7 @@ fn s02_a_time_in_the_future_is_written_anew_once_and_then_waited_for_no_longer_t
 
 #[test]
 fn s02_a_registration_that_a_clock_ahead_asked_for_is_written_anew_as_well() {
-    let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed.clone().with_annotation(ASKED_ANNOTATION, "2099-01-01T00:00:00Z"), now());
     assert_eq!(plan.patch.asked, Some(now()));
     let plan = decide(&observed.with_annotation(ASKED_ANNOTATION, "2026-11-15T11:59:00Z"), now());

@@ -12,12 +12,12 @@ fn written_for(name: &str, uid: &str) -> WrittenFor {
 
 /// The journal of another object, with a machine.
 fn copied() -> Journal {
-    Journal { written_for: Some(written_for("original", "uid-0")), key: "capmaas-uid-0".into(), ..on_record() }
+    Journal { written_for: Some(written_for("original", "uid-0")), key: "capmaas-uid-0".into(), ..with_machine() }
 }
 
 /// The journal of an object of the same name, before a move or a restore.
 fn renewed() -> Journal {
-    Journal { written_for: Some(written_for("m", "uid-0")), key: "capmaas-uid-0".into(), ..on_record() }
+    Journal { written_for: Some(written_for("m", "uid-0")), key: "capmaas-uid-0".into(), ..with_machine() }
 }
 
 /// The Machine that owns the object has another one as its infrastructure.
@@ -54,7 +54,7 @@ fn s25_a_copy_goes_at_once_and_releases_nothing() {
 
 #[test]
 fn s25_without_a_word_in_the_journal_the_uid_in_the_key_tells() {
-    let journal = Journal { written_for: None, ..on_record() };
+    let journal = Journal { written_for: None, ..with_machine() };
     let observed = fresh().with_journal(&journal).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed, now());
     assert_eq!(reason(&plan), "MachineDeployed");
@@ -99,7 +99,7 @@ fn s25_a_moved_object_is_released_with_proof_and_kept_without() {
 #[test]
 fn s25_a_forged_journal_gets_nothing_that_maas_says_is_anothers() {
     // It claims to be its own, with the key and the machine of another one that was moved, so that no UID matches.
-    let forged = Journal { key: "capmaas-uid-0".into(), ..on_record() };
+    let forged = Journal { key: "capmaas-uid-0".into(), ..with_machine() };
     let theirs = maas::Machine { stamped_for: Some("n/victim".into()), ..stamped(State::Deployed, "capmaas-uid-0") };
     let mut observed = fresh().with_journal(&forged).seeing(theirs.clone()).under_key(vec![theirs.clone()]);
     observed.held_elsewhere.contested = true;
@@ -121,7 +121,7 @@ fn s25_a_forged_journal_gets_nothing_that_maas_says_is_anothers() {
 
 #[test]
 fn s25_what_others_claim_changes_nothing_about_a_machine_that_is_stamped_for_us() {
-    let mut observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     observed.held_elsewhere.machines.insert(ID.into());
     observed.held_elsewhere.contested = true;
     assert_eq!(reason(&decide(&observed, now())), "MachineDeployed");
@@ -134,7 +134,7 @@ fn s07_a_machine_of_another_user_under_our_key_is_not_ours() {
     let observed = fresh().with_journal(&journal()).under_key(vec![bobs.clone()]);
     let plan = decide(&observed, now());
     assert_eq!(effect(&plan), "allocate", "another one is asked for");
-    assert!(plan.events.iter().any(|event| event.warning && event.message.contains("bob's")), "{:?}", plan.events);
+    assert!(plan.events.iter().any(|event| event.warning && event.message.contains("to bob")), "{:?}", plan.events);
     // It is not the answer to an allocation of ours (S2).
     let sent = journal().sending(Write::Allocate, later(-20));
     let observed = observed.with_journal(&sent);
@@ -147,7 +147,7 @@ fn s07_a_machine_of_another_user_under_our_key_is_not_ours() {
 #[test]
 fn s07_a_machine_of_another_user_gets_no_bootstrap_data_though_it_is_stamped() {
     let bobs = maas::Machine { owner: Some("bob".into()), ..metal(State::Allocated) };
-    let plan = decide(&fresh().with_journal(&on_record()).seeing(bobs), now());
+    let plan = decide(&fresh().with_journal(&with_machine()).seeing(bobs), now());
     assert_eq!((reason(&plan), effect(&plan)), ("NotOurMachine", ""));
 }
 
@@ -172,15 +172,15 @@ fn s05_what_an_earlier_user_of_the_object_allocated_stays_ours() {
 fn s05_a_machine_made_in_another_maas_is_not_gone_because_this_one_does_not_know_it() {
     let identity = "infrastructure.cluster.x-k8s.io/maas-identity";
     let lost = journal().sending(Write::Allocate, later(-4000));
-    for journal in [on_record(), lost] {
+    for journal in [with_machine(), lost] {
         let mut observed = fresh().with_journal(&journal).with_annotation(identity, "http://elsewhere#admin");
-        observed.on_record = Lookup::Absent;
+        observed.in_journal = Lookup::Absent;
         let plan = decide(&observed, now());
         assert_eq!((effect(&plan), plan.patch.identity.as_deref()), ("", None), "{journal:?}");
         assert_eq!(decide(&observed.deleting(), now()).finalizer, Finalizer::Keep);
     }
     // Seen here with our stamp: the same MAAS at another address.
-    let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     let plan = decide(&observed.with_annotation(identity, "http://elsewhere#admin"), now());
     assert_eq!((reason(&plan), plan.patch.identity.as_deref()), ("MachineDeployed", Some("http://maas#admin")));
 }

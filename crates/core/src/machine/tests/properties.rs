@@ -13,7 +13,7 @@ fn ours(observed: &Observed, id: &str) -> bool {
     let journal = Journal::read(observed.object.metadata.annotations.as_ref()).ok().flatten().unwrap_or_else(journal);
     let marked = |metal: &maas::Machine| metal.id == id && observed.is_ours(&journal, metal);
     let stamped = |surplus: &Surplus| matches!(&surplus.seen, Lookup::Found(metal) if marked(metal));
-    matches!(&observed.on_record, Lookup::Found(metal) if marked(metal))
+    matches!(&observed.in_journal, Lookup::Found(metal) if marked(metal))
         || observed.surplus.iter().any(stamped)
         || matches!(&observed.by_key, Lookup::Found(found) if found.iter().any(marked))
 }
@@ -21,7 +21,7 @@ fn ours(observed: &Observed, id: &str) -> bool {
 /// Nothing shows that the write in flight has landed.
 fn listed_none(observed: &Observed) -> bool {
     let none = |lookup: &Lookup<Vec<maas::Machine>>| !matches!(lookup, Lookup::Found(found) if !found.is_empty());
-    none(&observed.by_key) && none(&observed.vm.by_name) && !matches!(observed.on_record, Lookup::Found(_))
+    none(&observed.by_key) && none(&observed.vm.by_name) && !matches!(observed.in_journal, Lookup::Found(_))
 }
 
 proptest! {
@@ -66,7 +66,7 @@ proptest! {
     fn s10_a_vm_is_removed_only_while_nobody_else_has_it_and_its_host_answers(observed in any_observed()) {
         let plan = decide(&observed, now());
         if let Some(Effect::DeleteVm { machine }) = &plan.effect {
-            let Lookup::Found(metal) = &observed.on_record else { panic!("it was not looked at") };
+            let Lookup::Found(metal) = &observed.in_journal else { panic!("it was not looked at") };
             prop_assert_eq!(&metal.id, machine);
             prop_assert!(metal.is_vm() && !metal.locked, "s27");
             let marked = metal.stamp.as_deref() == Some(KEY);
@@ -99,19 +99,19 @@ proptest! {
             if let Some(journal) = journal.filter(|_| !given_up) {
                 // Queried before the release was sent, the key is not queried again.
                 let asked = matches!(observed.by_key, Lookup::Found(_) | Lookup::Absent);
-                prop_assert!(asked || is_sent_back(&journal, &observed.on_record));
+                prop_assert!(asked || is_sent_back(&journal, &observed.in_journal));
                 let under_way = journal.in_flight.filter(|sent| sent.may_still_land(now())).map(|sent| sent.write);
                 prop_assert!(under_way != Some(Write::Allocate));
                 prop_assert!(under_way != Some(Write::Compose) || !listed_none(&observed));
                 if journal.allocation.is_some() {
-                    prop_assert!(!matches!(observed.on_record, Lookup::Unknown(_)));
+                    prop_assert!(!matches!(observed.in_journal, Lookup::Unknown(_)));
                 }
                 for surplus in observed.surplus.iter().filter(|surplus| journal.surplus.contains(&surplus.id)) {
                     prop_assert!(!matches!(surplus.seen, Lookup::Unknown(_)), "s04");
                     let on = matches!(&surplus.seen, Lookup::Found(metal) if metal.state == State::Ready);
                     prop_assert!(!on || surplus.power == Some(Power::Off) || observed.held_elsewhere.machines.contains(&surplus.id));
                 }
-                if journal.vm.is_some() && matches!(observed.on_record, Lookup::Absent) {
+                if journal.vm.is_some() && matches!(observed.in_journal, Lookup::Absent) {
                     prop_assert!(!matches!(observed.vm.by_name, Lookup::Unknown(_)));
                 }
             } else {
@@ -126,8 +126,8 @@ proptest! {
         observed.object.metadata.deletion_timestamp = None;
         let plan = decide(&observed, now());
         // A surplus machine is another machine, and was never in use (S4).
-        let about_extra = plan.effect.as_ref().and_then(Effect::machine) == Some("other");
-        let destroys = !about_extra && matches!(plan.effect, Some(Effect::Release { .. } | Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. } | Effect::DeleteVm { .. } | Effect::Compose { .. } | Effect::Take { .. }));
+        let about_surplus = plan.effect.as_ref().and_then(Effect::machine) == Some("other");
+        let destroys = !about_surplus && matches!(plan.effect, Some(Effect::Release { .. } | Effect::Allocate { .. } | Effect::Reclaim { .. } | Effect::Deploy { .. } | Effect::DeleteVm { .. } | Effect::Compose { .. } | Effect::Take { .. }));
         prop_assert!(!destroys, "{:?}", plan.effect);
     }
 

@@ -180,8 +180,8 @@ fn s05_after_a_change_of_identity_nothing_is_allocated_and_no_absence_believed()
     observed.access = Access::Granted { name: "n".into(), user: "new".into(), identity_changed: true };
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "IdentityChanged"));
-    let mut observed = observed.with_journal(&on_record());
-    observed.on_record = Lookup::Absent;
+    let mut observed = observed.with_journal(&with_machine());
+    observed.in_journal = Lookup::Absent;
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.patch.journal), ("", None));
 }
@@ -189,7 +189,7 @@ fn s05_after_a_change_of_identity_nothing_is_allocated_and_no_absence_believed()
 #[test]
 fn s07_a_machine_that_an_earlier_user_allocated_is_ours_by_its_key_and_needs_no_mark() {
     let unmarked = maas::Machine { stamp: None, ..metal(State::Allocated) };
-    let mut observed = fresh().with_journal(&on_record()).seeing(unmarked.clone()).under_key(vec![unmarked.clone()]);
+    let mut observed = fresh().with_journal(&with_machine()).seeing(unmarked.clone()).under_key(vec![unmarked.clone()]);
     observed = observed.with_annotation(crate::credentials::IDENTITY_ANNOTATION, "http://maas#admin");
     assert_eq!(effect(&decide(&observed, now())), "stamp");
     observed.access =
@@ -204,7 +204,7 @@ fn s07_a_machine_that_an_earlier_user_allocated_is_ours_by_its_key_and_needs_no_
 #[test]
 fn s05_another_maas_that_has_a_machine_of_that_id_does_not_make_ours_forgotten() {
     let stranger = || maas::Machine { stamp: None, owner: None, ..metal(State::Ready) };
-    let mut observed = fresh().with_journal(&on_record()).seeing(stranger()).under_key(vec![]);
+    let mut observed = fresh().with_journal(&with_machine()).seeing(stranger()).under_key(vec![]);
     observed.access =
         Access::Granted { name: "http://other#admin".into(), user: "admin".into(), identity_changed: true };
     let noted = |observed: &mut Observed, name: &str| {
@@ -236,31 +236,31 @@ fn s06_a_live_node_that_maas_hands_out_is_kept_and_another_machine_is_asked_for(
 
 #[test]
 fn s06_a_provisioned_machine_that_maas_calls_ready_or_does_not_know_is_reported_and_never_redeployed() {
-    let observed = fresh().with_journal(&on_record()).provisioned();
+    let observed = fresh().with_journal(&with_machine()).provisioned();
     let plan = decide(&observed.clone().seeing(foreign(State::Ready, None)), now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "MachineTerminatedReason"));
     let mut gone = observed;
-    gone.on_record = Lookup::Absent;
+    gone.in_journal = Lookup::Absent;
     let plan = decide(&gone, now());
     assert_eq!((effect(&plan), reason(&plan), plan.patch.journal.as_ref()), ("", "MachineNotFound", None));
 }
 
 #[test]
 fn go06_a_machine_that_is_gone_from_maas_says_so_and_what_to_do() {
-    let mut observed = fresh().with_journal(&on_record()).provisioned();
-    observed.on_record = Lookup::Absent;
+    let mut observed = fresh().with_journal(&with_machine()).provisioned();
+    observed.in_journal = Lookup::Absent;
     assert!(condition(&decide(&observed, now()), "Ready").message.as_ref().unwrap().contains("delete the Machine"));
 }
 
 #[test]
 fn an_allocated_machine_is_stamped_then_freed_of_swap_then_deployed() {
     let bare = maas::Machine { stamp: None, swap_off: false, ..metal(State::Allocated) };
-    let observed = fresh().with_journal(&on_record());
+    let observed = fresh().with_journal(&with_machine());
     let seen = observed.clone().seeing(bare.clone()).under_key(vec![bare.clone()]);
     assert_eq!(effect(&decide(&seen, now())), "stamp");
     let stamped = maas::Machine { stamp: Some(KEY.into()), ..bare };
     assert_eq!(effect(&decide(&observed.clone().seeing(stamped.clone()), now())), "disable_swap");
-    let denied = on_record().noting(|it| it.swap_denied = true);
+    let denied = with_machine().noting(|it| it.swap_denied = true);
     assert_eq!(effect(&decide(&observed.clone().with_journal(&denied).seeing(stamped), now())), "deploy");
     let plan = decide(&observed.seeing(metal(State::Allocated)), now());
     let journal = plan.patch.journal.unwrap();
@@ -273,7 +273,7 @@ fn an_allocated_machine_is_stamped_then_freed_of_swap_then_deployed() {
 #[test]
 fn swap_is_not_turned_off_in_maas_where_the_bootstrap_data_does_it() {
     let mut observed =
-        fresh().with_journal(&on_record()).seeing(maas::Machine { swap_off: false, ..metal(State::Allocated) });
+        fresh().with_journal(&with_machine()).seeing(maas::Machine { swap_off: false, ..metal(State::Allocated) });
     assert_eq!(effect(&decide(&observed, now())), "disable_swap");
     observed.bootstrap = Lookup::Found(Format::CloudConfig { ends_swap: true });
     assert_eq!(effect(&decide(&observed, now())), "deploy", "nothing stays behind on the machine");
@@ -282,7 +282,7 @@ fn swap_is_not_turned_off_in_maas_where_the_bootstrap_data_does_it() {
 #[test]
 fn go20_swap_that_the_account_may_not_change_stays_on_and_is_not_asked_for_again() {
     let observed =
-        fresh().with_journal(&on_record()).seeing(maas::Machine { swap_off: false, ..metal(State::Allocated) });
+        fresh().with_journal(&with_machine()).seeing(maas::Machine { swap_off: false, ..metal(State::Allocated) });
     let plan = decide(&observed, now());
     let swap = plan.effect.clone().unwrap();
     let conclusion = conclude(&observed, &plan, &swap, &Outcome::Refused(Refusal::Denied, "403".into()), now());
@@ -291,7 +291,7 @@ fn go20_swap_that_the_account_may_not_change_stays_on_and_is_not_asked_for_again
 
 #[test]
 fn a_deployment_that_maas_forgot_is_turned_on_once_and_given_up_after_its_deadline() {
-    let began = on_record().noting(|it| it.deploy_began = Some(now()));
+    let began = with_machine().noting(|it| it.deploy_began = Some(now()));
     let mut observed = fresh().with_journal(&began).seeing(metal(State::Deploying));
     observed.power = Some(Power::Off);
     assert_eq!(effect(&decide(&observed, later(60))), "");
@@ -307,7 +307,7 @@ fn a_deployment_that_maas_forgot_is_turned_on_once_and_given_up_after_its_deadli
 
 #[test]
 fn go05_a_machine_that_fails_is_quarantined_then_released_and_off_the_record_before_another_is_asked_for() {
-    let plan = decide(&fresh().with_journal(&on_record()).seeing(metal(State::FailedDeployment)), now());
+    let plan = decide(&fresh().with_journal(&with_machine()).seeing(metal(State::FailedDeployment)), now());
     assert_eq!(effect(&plan), "quarantine");
     let failed = plan.patch.journal.unwrap();
     let plan = decide(&fresh().with_journal(&failed).seeing(metal(State::FailedDeployment)), now());
@@ -324,7 +324,7 @@ fn go05_a_machine_that_fails_is_quarantined_then_released_and_off_the_record_bef
 
 #[test]
 fn go04_a_machine_that_maas_names_in_an_error_is_none_of_ours() {
-    let observed = fresh().with_journal(&on_record()).seeing(metal(State::Allocated));
+    let observed = fresh().with_journal(&with_machine()).seeing(metal(State::Allocated));
     let plan = decide(&observed, now());
     let deploy = plan.effect.clone().unwrap();
     let words = "Unable to change machines 4y3h7n: Invalid transition: Broken -> Deploying".to_owned();
@@ -373,7 +373,8 @@ fn s15_paused_or_moved_nothing_is_done_and_no_finalizer_added() {
     let mut bare = fresh();
     bare.object.metadata.finalizers = None;
     for name in ["cluster.x-k8s.io/paused", "clusterctl.cluster.x-k8s.io/delete-for-move"] {
-        for observed in [bare.clone(), fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).deleting()] {
+        for observed in [bare.clone(), fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).deleting()]
+        {
             let plan = decide(&observed.with_annotation(name, ""), now());
             assert_eq!((plan.effect, plan.patch.journal, plan.finalizer), (None, None, Finalizer::Keep), "{name}");
         }
@@ -390,17 +391,17 @@ fn s13_what_somebody_else_manages_is_left_alone_until_it_ends_with_a_machine_tha
     let managed = |observed: Observed| decide(&observed.with_annotation("cluster.x-k8s.io/managed-by", ""), now());
     let mut never_ours = fresh().deleting();
     never_ours.object.metadata.annotations = None;
-    for observed in [fresh(), never_ours, fresh().with_journal(&on_record()).seeing(metal(State::Deployed))] {
+    for observed in [fresh(), never_ours, fresh().with_journal(&with_machine()).seeing(metal(State::Deployed))] {
         let plan = managed(observed);
         assert_eq!((plan.effect, plan.patch.journal, plan.finalizer), (None, None, Finalizer::Keep));
     }
-    let plan = managed(fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).deleting());
+    let plan = managed(fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).deleting());
     assert_ne!(effect(&plan), "", "nobody else releases it");
 }
 
 #[test]
 fn s01_while_maas_is_away_a_running_machine_stays_ready() {
-    let mut observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     observed.object.status = decide(&observed, now()).status;
     observed.access = Access::Denied { reason: "MAASUnavailable", message: "away".into() };
     let plan = decide(&observed, later(60));
@@ -410,9 +411,9 @@ fn s01_while_maas_is_away_a_running_machine_stays_ready() {
 
 #[test]
 fn go08_a_failure_that_passes_is_not_written_as_terminal() {
-    let failed = decide(&fresh().with_journal(&on_record()).seeing(metal(State::FailedDeployment)), now());
+    let failed = decide(&fresh().with_journal(&with_machine()).seeing(metal(State::FailedDeployment)), now());
     assert_eq!(failed.status.unwrap().failure_reason, None);
-    let mut observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     observed.object.status.as_mut().unwrap().failure_reason = Some("UpdateMachineError".into());
     assert_eq!(decide(&observed, now()).status.unwrap().failure_reason, None);
 }
@@ -426,7 +427,7 @@ fn go32_what_users_asked_for_is_sent_as_they_asked() {
     spec.deploy_in_memory = Some(true);
     let Some(Effect::Allocate { constraints, .. }) = decide(&observed, now()).effect else { panic!("no allocation") };
     assert_eq!(constraints.tags, ["ssd", "rack-7"], "all of them");
-    let observed = observed.with_journal(&on_record()).seeing(metal(State::Allocated));
+    let observed = observed.with_journal(&with_machine()).seeing(metal(State::Allocated));
     let Some(Effect::Deploy { image, in_memory, .. }) = decide(&observed, now()).effect else {
         panic!("no deployment")
     };

@@ -7,7 +7,7 @@ use crate::maas;
 use crate::plan::{Finalizer, Refusal};
 
 fn leaving() -> Observed {
-    fresh().with_journal(&on_record()).provisioned().deleting()
+    fresh().with_journal(&with_machine()).provisioned().deleting()
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn s02_an_allocation_in_flight_is_waited_for_before_the_finalizer_goes() {
 #[test]
 fn s07_a_machine_that_was_never_marked_is_marked_before_it_is_released() {
     let released = |found: maas::Machine| {
-        let observed = fresh().with_journal(&on_record()).deleting().seeing(found.clone());
+        let observed = fresh().with_journal(&with_machine()).deleting().seeing(found.clone());
         effect(&decide(&observed.under_key(vec![found]), now()))
     };
     assert_eq!(released(maas::Machine { stamp: None, ..metal(State::Allocated) }), "stamp");
@@ -49,7 +49,7 @@ fn s07_a_machine_that_was_never_marked_is_marked_before_it_is_released() {
 
 #[test]
 fn s02_a_deployment_in_flight_is_waited_for_before_the_release() {
-    let sent = on_record().sending(Write::Deploy, now());
+    let sent = with_machine().sending(Write::Deploy, now());
     let observed = fresh().with_journal(&sent).seeing(metal(State::Allocated)).deleting();
     assert_eq!(effect(&decide(&observed, later(100))), "");
     let landed = observed.seeing(metal(State::Deploying));
@@ -109,9 +109,9 @@ fn s18_nobody_is_waited_for_where_nobody_keeps_the_record() {
 #[test]
 fn s01_absence_is_believed_only_if_maas_says_so() {
     let mut observed = leaving();
-    observed.on_record = Lookup::Unknown("403".into());
+    observed.in_journal = Lookup::Unknown("403".into());
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
-    observed.on_record = Lookup::Absent;
+    observed.in_journal = Lookup::Absent;
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Remove);
     observed.by_key = Lookup::Unknown("away".into());
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
@@ -150,7 +150,7 @@ fn s24_a_stuck_deletion_of_the_go_provider_goes_on() {
     assert_eq!(effect(&decide(&observed, now())), "stamp");
     assert_eq!(effect(&decide(&observed.clone().seeing(metal(State::Deployed)), now())), "release");
     let mut gone = observed;
-    gone.on_record = Lookup::Absent;
+    gone.in_journal = Lookup::Absent;
     assert_eq!(decide(&gone, now()).finalizer, Finalizer::Remove);
 }
 
@@ -240,7 +240,7 @@ fn a_machine_that_failed_and_is_stuck_on_its_way_back_is_told_as_well() {
 
 #[test]
 fn s05_an_unmarked_machine_of_an_earlier_user_is_not_taken_for_somebody_elses() {
-    let adopted = on_record().noting(|it| it.adopted = true);
+    let adopted = with_machine().noting(|it| it.adopted = true);
     let failed = released();
     for (journal, state) in [(&adopted, State::Deployed), (&failed, State::ReleasingFailed)] {
         let plan = decide(&leaving().with_journal(journal).seeing(foreign(state, Some("earlier"))), now());
@@ -255,7 +255,7 @@ fn s05_an_unmarked_machine_of_an_earlier_user_is_not_taken_for_somebody_elses() 
 
 #[test]
 fn an_answer_is_written_down_by_itself_only_where_the_machine_does_not_show_it() {
-    let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).deleting();
+    let observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).deleting();
     let plan = decide(&observed, now());
     let release = plan.effect.clone().unwrap();
     let written = |state| {
@@ -275,9 +275,9 @@ fn s02_what_maas_shows_again_is_not_stored_by_itself() {
     let brought = maas::Machine { stamp: None, ..metal(State::Allocated) };
     let plan = decide(&known().with_journal(&sent).under_key(vec![brought]), later(1));
     assert_eq!((effect(&plan), plan.patch.journal), ("stamp", None));
-    assert_eq!(plan.patch.recalled, Some(on_record()), "the next pass begins with it");
+    assert_eq!(plan.patch.recalled, Some(with_machine()), "the next pass begins with it");
 
-    let sent = on_record().noting(|it| it.deploy_began = Some(now())).sending(Write::Deploy, now());
+    let sent = with_machine().noting(|it| it.deploy_began = Some(now())).sending(Write::Deploy, now());
     let deploying = known().with_journal(&sent).seeing(metal(State::Deploying));
     assert_eq!(decide(&deploying, later(1)).patch.journal, None, "the deployment shows that it was begun");
     let failed = known().with_journal(&sent).seeing(metal(State::FailedDeployment));

@@ -15,7 +15,7 @@ use crate::plan::Requeue;
 
 #[test]
 fn s19_the_provider_id_is_written_once_and_before_the_nodes() {
-    let deployed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed));
+    let deployed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed));
     let plan = decide(&deployed, now());
     assert_eq!(plan.patch.spec.provider_id.as_deref(), Some("maas://az1/abc123"));
     assert_eq!(plan.patch.spec.system_id.as_deref(), Some(ID));
@@ -37,20 +37,20 @@ fn s19_the_provider_id_is_written_once_and_before_the_nodes() {
     assert_eq!(effect(&decide(&named, now())), "", "what somebody else set stays");
     named.node = joined(true, &[]);
     assert_eq!(effect(&decide(&named, now())), "name_node", "a kubelet that names its Node itself knows no zone");
-    named.node = NodeSight::Foreign("it is another's".into());
+    named.node = ObservedNode::Foreign("it is another's".into());
     let plan = decide(&named, now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "NodeProviderIDConflict"));
 }
 
-fn joined(named: bool, labels: &[(&str, &str)]) -> NodeSight {
+fn joined(named: bool, labels: &[(&str, &str)]) -> ObservedNode {
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    NodeSight::Joined { name: "bm1".into(), named, labels }
+    ObservedNode::Joined { name: "bm1".into(), named, labels }
 }
 
 #[test]
 fn a_zone_that_cannot_be_a_label_is_told_and_does_not_keep_the_node_from_its_name() {
     let elsewhere = maas::Machine { zone: "second floor".into(), ..metal(State::Deployed) };
-    let mut observed = fresh().with_journal(&on_record()).seeing(elsewhere).provisioned();
+    let mut observed = fresh().with_journal(&with_machine()).seeing(elsewhere).provisioned();
     observed.node = joined(false, &[]);
     let plan = decide(&observed, now());
     assert_eq!(effect(&plan), "name_node");
@@ -63,15 +63,15 @@ fn a_zone_that_cannot_be_a_label_is_told_and_does_not_keep_the_node_from_its_nam
 #[test]
 fn what_cloud_init_reported_is_said_of_a_machine_that_has_no_node() {
     let words = "Node post-installation failure - 'cloudinit' running modules for final";
-    let failed = maas::Machine { last_words: words.into(), ..metal(State::Deployed) };
-    let mut observed = fresh().with_journal(&on_record()).seeing(failed).provisioned();
-    observed.node = NodeSight::NotYet;
+    let failed = maas::Machine { last_message: words.into(), ..metal(State::Deployed) };
+    let mut observed = fresh().with_journal(&with_machine()).seeing(failed).provisioned();
+    observed.node = ObservedNode::NotYet;
     let plan = decide(&observed, now());
     let said = condition(&plan, "MachineDeployed");
     assert_eq!((&said.status, reason(&plan)), (&ConditionStatus::True, "BootstrapFailed"), "it runs all the same");
     assert_eq!(said.message.as_deref(), Some(format!("bm1 (abc123) has not joined: {words}").as_str()));
     assert_eq!(effect(&plan), "");
-    for node in [joined(true, &[(ZONE_LABEL, "az1")]), NodeSight::NotAsked] {
+    for node in [joined(true, &[(ZONE_LABEL, "az1")]), ObservedNode::NotAsked] {
         observed.node = node;
         assert_eq!(reason(&decide(&observed, now())), "MachineDeployed", "whatever failed, it has joined");
     }
@@ -80,7 +80,7 @@ fn what_cloud_init_reported_is_said_of_a_machine_that_has_no_node() {
 #[test]
 fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
     let off = maas::Machine { power: Power::Off, ..metal(State::Deployed) };
-    let mut observed = fresh().with_journal(&on_record()).seeing(off.clone()).provisioned();
+    let mut observed = fresh().with_journal(&with_machine()).seeing(off.clone()).provisioned();
     assert_eq!(effect(&decide(&observed, now())), "", "nobody asked the power driver");
     observed.power = Some(Power::Unknown);
     assert_eq!(effect(&decide(&observed, now())), "", "unknown is not off");
@@ -101,8 +101,8 @@ fn s20_a_machine_that_is_off_is_turned_on_with_more_and_more_patience() {
 
 #[test]
 fn s20_a_machine_whose_node_fell_silent_is_turned_on_although_maas_has_not_noticed() {
-    let mut observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
-    let asks = |observed: &Observed| asks_power(observed, &on_record(), &metal(State::Deployed), now());
+    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
+    let asks = |observed: &Observed| asks_power(observed, &with_machine(), &metal(State::Deployed), now());
     assert!(!asks(&observed), "its Node is heard");
     let unheard = json!({"nodeRef": {"name": "bm1"}, "conditions": [{"type": "NodeReady", "status": "Unknown"}]});
     let Lookup::Found(machine) = &mut observed.machine else { panic!("it has a Machine") };
@@ -121,7 +121,7 @@ fn s20_a_machine_whose_node_fell_silent_is_turned_on_although_maas_has_not_notic
 
 #[test]
 fn an_api_server_that_went_away_is_a_reason_to_ask_for_the_power_of_control_planes_alone() {
-    let mut observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).provisioned();
+    let mut observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).provisioned();
     let Lookup::Found(cluster) = &mut observed.cluster else { panic!("it has a Cluster") };
     cluster.status = serde_json::from_value(json!({
         "initialization": {"controlPlaneInitialized": true},

@@ -107,7 +107,7 @@ fn s24_what_is_owed_is_read_as_it_was_stored() {
 #[test]
 fn s24_that_a_machine_was_asked_to_become_a_host_is_read_as_it_was_stored() {
     let asked = "infrastructure.cluster.x-k8s.io/lxd-host-asked-at";
-    let observed = fresh().with_journal(&on_record()).seeing(metal(State::Deployed)).deleting();
+    let observed = fresh().with_journal(&with_machine()).seeing(metal(State::Deployed)).deleting();
     for (at, done) in [("2026-11-15T11:59:30Z", ""), ("2026-11-15T11:50:00Z", "release")] {
         assert_eq!(effect(&decide(&observed.clone().with_annotation(asked, at), now())), done, "{at}");
     }

@@ -11,7 +11,7 @@ fn other(state: State) -> maas::Machine {
 }
 
 fn written_down() -> Journal {
-    Journal { surplus: vec!["zzz999".into()], ..on_record() }
+    Journal { surplus: vec!["zzz999".into()], ..with_machine() }
 }
 
 fn seen(seen: Lookup<maas::Machine>, power: Option<Power>) -> Observed {
@@ -28,7 +28,7 @@ fn seen(seen: Lookup<maas::Machine>, power: Option<Power>) -> Observed {
 #[test]
 fn s04_the_machine_on_record_stays_and_another_that_was_never_deployed_is_written_down_first() {
     let both = vec![maas::Machine { stamp: None, ..metal(State::Allocated) }, other(State::Allocated)];
-    let observed = fresh().with_journal(&on_record()).seeing(both[0].clone()).under_key(both);
+    let observed = fresh().with_journal(&with_machine()).seeing(both[0].clone()).under_key(both);
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.patch.journal), ("", Some(written_down())));
 }
@@ -82,7 +82,7 @@ fn s02_it_does_not_show_that_an_allocation_whose_answer_was_lost_has_landed() {
     for state in [State::Allocated, State::Releasing, State::Ready, State::New] {
         let stamped = maas::Machine { stamp: Some(KEY.into()), ..other(state) };
         let mut observed = seen(Lookup::Found(stamped), Some(Power::Off)).with_journal(&journal).deleting();
-        observed.on_record = Lookup::Absent;
+        observed.in_journal = Lookup::Absent;
         let plan = decide(&observed, later(149));
         assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep), "{state:?}");
         let kept = plan.patch.journal.as_ref().unwrap_or(&journal);
@@ -124,7 +124,7 @@ fn s04_on_deletion_the_finalizer_waits_for_it() {
 #[test]
 fn s04_on_deletion_every_machine_under_the_key_is_released_the_one_on_record_first() {
     let stamped = maas::Machine { stamp: Some(KEY.into()), ..other(State::Allocated) };
-    let observed = fresh().with_journal(&on_record()).seeing(metal(State::Allocated)).deleting();
+    let observed = fresh().with_journal(&with_machine()).seeing(metal(State::Allocated)).deleting();
     let surplus = maas::Machine { id: "aaa000".into(), ..stamped };
     let observed = observed.under_key(vec![surplus.clone(), metal(State::Allocated)]);
     let plan = decide(&observed, now());
@@ -136,7 +136,7 @@ fn s04_on_deletion_every_machine_under_the_key_is_released_the_one_on_record_fir
 #[test]
 fn s04_one_that_was_deployed_is_told_and_left() {
     let found = vec![maas::Machine { stamp: None, ..metal(State::Allocated) }, other(State::Deployed)];
-    let plan = decide(&fresh().with_journal(&on_record()).seeing(found[0].clone()).under_key(found), now());
+    let plan = decide(&fresh().with_journal(&with_machine()).seeing(found[0].clone()).under_key(found), now());
     assert_eq!(plan.effect.as_ref().and_then(Effect::machine), Some(ID));
     assert!(plan.events.iter().any(|event| event.warning && event.message.contains("zzz999")), "{:?}", plan.events);
 }
@@ -179,7 +179,7 @@ fn s06_a_machine_that_another_object_claims_is_left_and_released_once_none_does(
     let kept = plan.patch.journal.clone().is_none_or(|journal| !journal.surplus.is_empty());
     assert!(kept && effect(&plan).is_empty(), "it stays written down as long as somebody claims it");
     let mut deleted = runs.clone().deleting();
-    deleted.on_record = Lookup::Absent;
+    deleted.in_journal = Lookup::Absent;
     let plan = decide(&deleted, now());
     assert_eq!((effect(&plan), plan.finalizer), ("", Finalizer::Keep), "deletion waits too: nobody else releases it");
     let plan = decide(&deleted.with_annotation(ABANDON_ANNOTATION, &handed_out.id), now());

@@ -29,13 +29,13 @@ const OURS: [(State, &str, &str, &str); 24] = [
     (State::FailedExitingRescueMode, "", "", ""),
     (State::Testing, "", "", ""),
     (State::FailedTesting, "", "", ""),
-    (State::Unheard, "", "", ""),
+    (State::Unknown, "", "", ""),
 ];
 
 #[test]
 fn s08_every_state_has_its_row_in_every_phase() {
     for (state, becoming, running, leaving) in OURS {
-        let observed = fresh().with_journal(&on_record()).seeing(metal(state));
+        let observed = fresh().with_journal(&with_machine()).seeing(metal(state));
         assert_eq!(effect(&decide(&observed, now())), becoming, "{state:?} before it was provisioned");
         assert_eq!(effect(&decide(&observed.clone().provisioned(), now())), running, "{state:?} afterwards");
         let plan = decide(&observed.clone().deleting(), now());
@@ -49,7 +49,7 @@ fn s08_every_state_has_its_row_in_every_phase() {
 fn s07_a_machine_without_our_mark_is_never_touched_whatever_its_state() {
     for state in State::ALL {
         for owner in [None, Some("admin"), Some("bob")] {
-            let observed = fresh().with_journal(&on_record()).seeing(foreign(state, owner));
+            let observed = fresh().with_journal(&with_machine()).seeing(foreign(state, owner));
             for observed in [observed.clone(), observed.clone().provisioned(), observed.clone().deleting()] {
                 let plan = decide(&observed, now());
                 let touched = plan.effect.as_ref().and_then(Effect::machine);
@@ -63,7 +63,7 @@ fn s07_a_machine_without_our_mark_is_never_touched_whatever_its_state() {
 fn s07_on_deletion_a_machine_without_our_mark_is_let_go_once_it_is_free_or_somebody_elses() {
     for state in State::ALL {
         let of = |owner| {
-            let observed = fresh().with_journal(&on_record()).seeing(foreign(state, owner)).deleting();
+            let observed = fresh().with_journal(&with_machine()).seeing(foreign(state, owner)).deleting();
             decide(&observed, now()).finalizer == Finalizer::Remove
         };
         let free = matches!(state, State::Ready | State::New);
@@ -78,7 +78,7 @@ fn s07_on_deletion_a_machine_without_our_mark_is_let_go_once_it_is_free_or_someb
 fn s09_what_was_provisioned_once_is_never_released_or_deployed_by_us() {
     for state in State::ALL {
         for seen in [metal(state), foreign(state, None), foreign(state, Some("bob"))] {
-            let plan = decide(&fresh().with_journal(&on_record()).seeing(seen).provisioned(), now());
+            let plan = decide(&fresh().with_journal(&with_machine()).seeing(seen).provisioned(), now());
             assert!(
                 !matches!(
                     plan.effect,
@@ -100,7 +100,7 @@ fn s09_what_was_provisioned_once_is_never_released_or_deployed_by_us() {
 #[test]
 fn go01_a_live_node_that_an_operator_breaks_tests_or_rescues_is_left_alone() {
     for state in [State::Broken, State::Testing, State::RescueMode, State::EnteringRescueMode, State::FailedTesting] {
-        let plan = decide(&fresh().with_journal(&on_record()).seeing(metal(state)).provisioned(), now());
+        let plan = decide(&fresh().with_journal(&with_machine()).seeing(metal(state)).provisioned(), now());
         assert_eq!((effect(&plan), reason(&plan)), ("", "MachineStateUndefined"), "{state:?}");
         assert_eq!(plan.patch.journal, None);
     }

@@ -90,7 +90,7 @@ fn go09_a_vm_that_never_gets_ready_is_removed_and_its_host_avoided() {
     let mut again = observed.with_journal(&journal);
     again.power = Some(Power::Off);
     assert_eq!(effect(&decide(&again, now())), "delete_vm");
-    again.on_record = Lookup::Absent;
+    again.in_journal = Lookup::Absent;
     let journal = decide(&again, now()).patch.journal.unwrap();
     assert_eq!((journal.machine(), journal.place(), journal.failed.len()), (None, None, 1));
 }
@@ -98,7 +98,7 @@ fn go09_a_vm_that_never_gets_ready_is_removed_and_its_host_avoided() {
 #[test]
 fn a_host_that_has_become_unusable_is_left_for_another() {
     let mut observed = fresh_vm().with_journal(&vm_record(Some(place())));
-    observed.vm.host = Lookup::Found(HostSight { usable: Err("it is off".into()), ..usable_host() });
+    observed.vm.host = Lookup::Found(ObservedHost { usable: Err("it is off".into()), ..usable_host() });
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), reason(&plan)), ("", "HostUnavailable"));
     assert_eq!(plan.patch.journal.unwrap().place(), None);
@@ -112,12 +112,12 @@ fn s12_an_orphan_in_lxd_is_brought_back_by_a_refresh_only_where_that_harms_nobod
     let mut observed = fresh_vm().with_journal(&journal);
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.patch.journal.unwrap().place()), ("", None));
-    observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Found(true), ..usable_host() });
+    observed.vm.host = Lookup::Found(ObservedHost { others_known: Lookup::Found(true), ..usable_host() });
     assert_eq!(effect(&decide(&observed, now())), "refresh_host");
-    observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Found(false), ..usable_host() });
+    observed.vm.host = Lookup::Found(ObservedHost { others_known: Lookup::Found(false), ..usable_host() });
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.patch.journal.unwrap().place()), ("", None));
-    observed.vm.host = Lookup::Found(HostSight { others_known: Lookup::Absent, ..usable_host() });
+    observed.vm.host = Lookup::Found(ObservedHost { others_known: Lookup::Absent, ..usable_host() });
     let plan = decide(&observed, now());
     assert_eq!((effect(&plan), plan.patch.journal), ("", None), "the agent is going to see it");
     let plan = decide(&observed, later(600));
@@ -153,7 +153,7 @@ fn s24_a_vm_of_the_go_provider_is_taken_over_with_its_provider_id_as_it_is() {
     let mut observed = fresh_vm().provisioned();
     observed.object.spec.provider_id = Some(format!("maas:///az1/{ID}"));
     let journal = decide(&observed, now()).patch.journal.unwrap();
-    assert!(journal.is_adopted() && journal.is_on_record(ID));
+    assert!(journal.is_adopted() && journal.has_machine(ID));
     let found = maas::Machine { stamp: None, ..vm(State::Deployed) };
     let plan = decide(&observed.with_journal(&journal).seeing(found), now());
     assert_eq!((effect(&plan), plan.patch.spec.provider_id), ("stamp", None));

@@ -32,7 +32,7 @@ const ROWS: [(State, &str, &str, &str, &str); 24] = [
     (State::FailedExitingRescueMode, "", "", "", ""),
     (State::Testing, "", "", "", "delete_vm"),
     (State::FailedTesting, "", "", "", "delete_vm"),
-    (State::Unheard, "", "", "", ""),
+    (State::Unknown, "", "", "", ""),
 ];
 
 fn with(metal: maas::Machine) -> Observed {
@@ -90,7 +90,7 @@ fn s09_a_vm_that_was_provisioned_once_is_never_released_removed_or_made_again_by
             let plan = decide(&with(seen).provisioned(), now());
             let name = effect(&plan);
             assert!(!["release", "delete_vm", "compose", "take", "deploy"].contains(&name), "{state:?}: {name}");
-            let stays = plan.patch.journal.is_none_or(|journal| journal.is_on_record(ID));
+            let stays = plan.patch.journal.is_none_or(|journal| journal.has_machine(ID));
             assert!(stays, "{state:?} stays on record");
         }
     }
@@ -111,7 +111,7 @@ fn s16_nothing_is_removed_while_its_host_does_not_answer() {
 #[test]
 fn s01_the_finalizer_goes_when_neither_id_nor_name_are_known_to_maas() {
     let mut observed = fresh_vm().with_journal(&vm_on_record()).deleting();
-    observed.on_record = Lookup::Absent;
+    observed.in_journal = Lookup::Absent;
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Remove);
     observed.vm.by_name = Lookup::Unknown("away".into());
     assert_eq!(decide(&observed, now()).finalizer, Finalizer::Keep);
@@ -124,7 +124,7 @@ fn s01_the_finalizer_goes_when_neither_id_nor_name_are_known_to_maas() {
 fn s16_a_vm_on_a_host_that_is_off_is_owed_by_the_cluster_before_its_finalizer_goes() {
     let mut observed = fresh_vm().with_journal(&vm_on_record()).seeing(vm(State::Deployed)).provisioned().deleting();
     observed.power = Some(Power::Unknown);
-    let host = |power| Lookup::Found(HostSight { power, ..usable_host() });
+    let host = |power| Lookup::Found(ObservedHost { power, ..usable_host() });
     for unsure in [None, Some(Power::Unknown), Some(Power::On)] {
         observed.vm.host = host(unsure);
         let plan = decide(&observed, now());

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use objects::{Id, Objects};
 
 use super::{
-    Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, Which,
+    Error, ErrorKind, Guard, Key, Kind, Kubernetes, NewSecret, Node, ObjectEvent, Result, SecretValues, WorkloadRef,
 };
 use crate::clock::Clock;
 use crate::machine_index::MachineIndex;
@@ -44,17 +44,17 @@ pub struct Version {
 #[derive(Debug, Default)]
 struct State {
     objects: Objects,
-    happenings: Vec<ObjectEvent>,
+    events: Vec<ObjectEvent>,
     secrets_are_hidden: bool,
     /// Decoded MaasMachines with their versions: every pass reads all of them.
     decoded: BTreeMap<Key, (Value, Arc<MaasMachine>)>,
     machine_index: MachineIndex,
-    census_is_behind: bool,
+    index_is_stale: bool,
     answering: BTreeSet<Key>,
     nodes: BTreeMap<(Key, String), Node>,
     node_versions: u64,
     /// Objects of workload clusters other than Nodes.
-    workloads: BTreeMap<(Key, Which), Value>,
+    workloads: BTreeMap<(Key, WorkloadRef), Value>,
 }
 
 impl MemoryKubernetes {
@@ -113,13 +113,13 @@ impl MemoryKubernetes {
     }
 
     /// All events published so far.
-    pub fn happenings(&self) -> Vec<ObjectEvent> {
-        self.state().happenings.clone()
+    pub fn events(&self) -> Vec<ObjectEvent> {
+        self.state().events.clone()
     }
 
     /// Whether the machine index stops following changes from now on, like a watch that lags behind.
-    pub fn let_census_lag(&self, behind: bool) {
-        self.state().census_is_behind = behind;
+    pub fn let_index_lag(&self, behind: bool) {
+        self.state().index_is_stale = behind;
     }
 
     /// Whether reads of Secrets fail from now on.
@@ -152,12 +152,12 @@ impl MemoryKubernetes {
 
     /// Puts an object into a workload cluster as it is, including its status.
     pub fn put_workload_object(&self, cluster: &Key, object: Value) {
-        if let Some(which) = Which::of(&object) {
+        if let Some(which) = WorkloadRef::of(&object) {
             self.state().workloads.insert((cluster.clone(), which), object);
         }
     }
 
-    pub fn delete_workload_object(&self, cluster: &Key, which: &Which) {
+    pub fn delete_workload_object(&self, cluster: &Key, which: &WorkloadRef) {
         self.state().workloads.remove(&(cluster.clone(), which.clone()));
     }
 
@@ -284,8 +284,8 @@ impl Kubernetes for MemoryKubernetes {
     async fn machine_index(&self) -> Result<MachineIndex> {
         let machines = self.maas_machines(None).await?;
         let state = self.state();
-        if !state.census_is_behind {
-            state.machine_index.be(machines.iter().map(Arc::as_ref));
+        if !state.index_is_stale {
+            state.machine_index.replace(machines.iter().map(Arc::as_ref));
         }
         Ok(state.machine_index.clone())
     }
@@ -326,8 +326,8 @@ impl Kubernetes for MemoryKubernetes {
         self.state().objects.apply_status(&id(kind, key), Some(guard), status)
     }
 
-    async fn publish(&self, happening: &ObjectEvent) -> Result<()> {
-        self.state().happenings.push(happening.clone());
+    async fn publish(&self, event: &ObjectEvent) -> Result<()> {
+        self.state().events.push(event.clone());
         Ok(())
     }
 
@@ -370,12 +370,12 @@ impl Kubernetes for MemoryKubernetes {
         })
     }
 
-    async fn workload_object(&self, cluster: &Key, which: &Which) -> Result<Option<Value>> {
+    async fn workload_object(&self, cluster: &Key, which: &WorkloadRef) -> Result<Option<Value>> {
         Ok(self.answering(cluster)?.workloads.get(&(cluster.clone(), which.clone())).cloned())
     }
 
     async fn workload_apply(&self, cluster: &Key, manifest: &Value) -> Result<()> {
-        let Some(which) = Which::of(manifest) else {
+        let Some(which) = WorkloadRef::of(manifest) else {
             return Err(Error::new(ErrorKind::Refused, "apply a manifest", "it names no object"));
         };
         let mut state = self.answering(cluster)?;

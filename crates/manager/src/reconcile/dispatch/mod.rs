@@ -18,18 +18,18 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use self::queue::Queue;
-pub(crate) use self::queue::Turn;
+pub(crate) use self::queue::SchedulingClass;
 use crate::key::Key;
 
 /// Runs a pass over every requested object until `stop`. Then running passes finish, and waiting objects are left to
 /// the next manager.
 ///
-/// A pass returns when it wants to be repeated if nothing else triggers it. `turn` returns the scheduling class of an
+/// A pass returns when it wants to be repeated if nothing else triggers it. `class` returns the scheduling class of an
 /// object, or `None` if the object does not exist.
 pub(super) async fn dispatch<Pass>(
     asked: impl Stream<Item = Key>,
     at_once: u16,
-    turn: impl Fn(&Key) -> Option<Turn>,
+    class: impl Fn(&Key) -> Option<SchedulingClass>,
     pass: impl Fn(Key) -> Pass,
     stop: impl Future<Output = ()>,
 ) where
@@ -42,8 +42,8 @@ pub(super) async fn dispatch<Pass>(
     let mut queue = Queue::new(at_once);
     let mut passes = JoinSet::new();
     let ask = |queue: &mut Queue, object: Key| {
-        if let Some(turn) = turn(&object) {
-            queue.ask(object, turn);
+        if let Some(class) = class(&object) {
+            queue.ask(object, class);
         }
     };
     loop {
@@ -102,8 +102,8 @@ mod tests {
         Key::new("team", name)
     }
 
-    fn turn(tenant: &str) -> Turn {
-        Turn { tenant: tenant.to_owned(), cluster: "c".to_owned(), is_newcomer: false }
+    fn class(tenant: &str) -> SchedulingClass {
+        SchedulingClass { tenant: tenant.to_owned(), cluster: "c".to_owned(), is_newcomer: false }
     }
 
     /// Starts and ends of passes, with the second in which they happened.
@@ -146,7 +146,7 @@ mod tests {
     async fn a_machine_is_passed_over_again_when_it_wants_to_be() {
         let (diary, stop) = (Diary::new(), sleep(Duration::from_secs(60)));
         let asked = futures::stream::iter([key("a"), key("a")]);
-        dispatch(asked, 4, |_| Some(turn("t")), slow_passes(&diary), stop).await;
+        dispatch(asked, 4, |_| Some(class("t")), slow_passes(&diary), stop).await;
         assert_eq!(diary.lines(), ["0 a begins", "3 a ends", "13 a begins", "16 a ends"]);
     }
 
@@ -160,7 +160,7 @@ mod tests {
             ask.unbounded_send(key("a")).unwrap();
             ask.unbounded_send(key("b")).unwrap();
         };
-        tokio::join!(dispatch(asked, 4, |_| Some(turn("t")), slow_passes(&diary), stop), happens);
+        tokio::join!(dispatch(asked, 4, |_| Some(class("t")), slow_passes(&diary), stop), happens);
         let expected =
             ["0 a begins", "1 b begins", "3 a ends", "3 a begins", "4 b ends", "6 a ends", "14 b begins", "17 b ends"];
         assert_eq!(diary.lines(), expected);
@@ -175,7 +175,7 @@ mod tests {
             sleep(Duration::from_secs(8)).await;
             ask.unbounded_send(key("a")).unwrap();
         };
-        tokio::join!(dispatch(asked, 4, |_| Some(turn("t")), slow_passes(&diary), stop), happens);
+        tokio::join!(dispatch(asked, 4, |_| Some(class("t")), slow_passes(&diary), stop), happens);
         assert_eq!(diary.lines(), ["0 a begins", "3 a ends", "8 a begins", "11 a ends"]);
     }
 
@@ -188,7 +188,7 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             ask.unbounded_send(key("b")).unwrap();
         };
-        tokio::join!(dispatch(asked, 1, |_| Some(turn("t")), slow_passes(&diary), stop), happens);
+        tokio::join!(dispatch(asked, 1, |_| Some(class("t")), slow_passes(&diary), stop), happens);
         assert_eq!(diary.lines(), ["0 a begins", "3 a ends"]);
     }
 
@@ -196,7 +196,7 @@ mod tests {
     async fn a_machine_that_is_gone_is_not_looked_at() {
         let (diary, stop) = (Diary::new(), sleep(Duration::from_secs(60)));
         let asked = futures::stream::iter([key("gone"), key("a")]);
-        dispatch(asked, 1, |machine| (machine.name != "gone").then(|| turn("t")), slow_passes(&diary), stop).await;
+        dispatch(asked, 1, |machine| (machine.name != "gone").then(|| class("t")), slow_passes(&diary), stop).await;
         let begins = |name: &str| diary.lines().iter().any(|line| line.ends_with(&format!("{name} begins")));
         assert!(begins("a") && !begins("gone"), "{:?}", diary.lines());
     }
@@ -204,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_in_a_pass_is_not_swallowed() {
         let asked = futures::stream::iter([key("a")]).chain(futures::stream::pending());
-        let manager = tokio::spawn(dispatch(asked, 1, |_| Some(turn("t")), |_| async { panic!("a bug") }, pending()));
+        let manager = tokio::spawn(dispatch(asked, 1, |_| Some(class("t")), |_| async { panic!("a bug") }, pending()));
         assert!(manager.await.unwrap_err().is_panic());
     }
 
@@ -235,7 +235,7 @@ mod tests {
                 ask.unbounded_send(key(&format!("quick{number}"))).unwrap();
             }
         };
-        let whose = |machine: &Key| Some(turn(if machine.name.starts_with("quick") { "b" } else { "a" }));
+        let whose = |machine: &Key| Some(class(if machine.name.starts_with("quick") { "b" } else { "a" }));
         tokio::join!(dispatch(asked, 50, whose, pass, sleep(Duration::from_secs(3600))), happens);
         let waited = waited.lock().unwrap();
         let longest = waited.iter().zip(1..).map(|(at, asked)| at.saturating_sub(Duration::from_secs(asked))).max();

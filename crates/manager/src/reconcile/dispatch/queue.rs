@@ -14,7 +14,7 @@ const SLOW: Duration = Duration::from_secs(5);
 
 /// The scheduling class of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Turn {
+pub(crate) struct SchedulingClass {
     /// The MAAS identity that it uses: a MAAS that hangs delays only its own objects.
     pub(crate) tenant: String,
     /// Its cluster: the clusters of one tenant take turns.
@@ -32,7 +32,7 @@ pub(crate) struct Turn {
 /// - Tenants and clusters start in turn.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    places: usize,
+    slots: usize,
     under_way: HashMap<Key, UnderWay>,
     waiting: HashSet<Key>,
     lanes: HashMap<(String, String), Lane>,
@@ -75,7 +75,7 @@ impl Queue {
     /// A queue for this many concurrent passes.
     pub(super) fn new(at_once: u16) -> Self {
         Self {
-            places: usize::from(at_once.max(1)),
+            slots: usize::from(at_once.max(1)),
             under_way: HashMap::new(),
             waiting: HashSet::new(),
             lanes: HashMap::new(),
@@ -85,23 +85,23 @@ impl Queue {
 
     /// Requests a pass over an object. A pass that is already running may have missed the change, so another one is
     /// needed; a waiting one will see it.
-    pub(super) fn ask(&mut self, object: Key, turn: Turn) {
+    pub(super) fn ask(&mut self, object: Key, class: SchedulingClass) {
         if let Some(pass) = self.under_way.get_mut(&object) {
             pass.asked_again = true;
         } else if self.waiting.insert(object.clone()) {
-            let name = (turn.tenant, turn.cluster);
+            let name = (class.tenant, class.cluster);
             let lane = self.lanes.entry(name.clone()).or_default();
             if lane.is_empty() {
                 self.turns.push_back(name);
             }
-            if turn.is_newcomer { &mut lane.newcomers } else { &mut lane.others }.push_back(object);
+            if class.is_newcomer { &mut lane.newcomers } else { &mut lane.others }.push_back(object);
         }
     }
 
     /// The object whose pass starts now, if one waits and there is room.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Key> {
         let prompt = self.under_way.values().filter(|pass| now.duration_since(pass.since) < SLOW).count();
-        if prompt >= self.places {
+        if prompt >= self.slots {
             return None;
         }
         for _ in 0..self.turns.len() {
@@ -120,7 +120,7 @@ impl Queue {
     }
 
     fn begin_in(&mut self, name: &(String, String), now: Instant) -> Option<Key> {
-        let share = if self.under_way.len() < self.places { self.places } else { self.places.div_ceil(4) };
+        let share = if self.under_way.len() < self.slots { self.slots } else { self.slots.div_ceil(4) };
         let own = |pass: &&UnderWay| pass.tenant == name.0;
         if self.under_way.values().filter(own).count() >= share {
             return None;
@@ -155,16 +155,16 @@ mod tests {
         Key::new("team", name)
     }
 
-    fn turn(tenant: &str, cluster: &str, is_newcomer: bool) -> Turn {
-        Turn { tenant: tenant.to_owned(), cluster: cluster.to_owned(), is_newcomer }
+    fn class(tenant: &str, cluster: &str, is_newcomer: bool) -> SchedulingClass {
+        SchedulingClass { tenant: tenant.to_owned(), cluster: cluster.to_owned(), is_newcomer }
     }
 
-    fn newcomer() -> Turn {
-        turn("t", "c", true)
+    fn newcomer() -> SchedulingClass {
+        class("t", "c", true)
     }
 
-    fn half_way() -> Turn {
-        turn("t", "c", false)
+    fn half_way() -> SchedulingClass {
+        class("t", "c", false)
     }
 
     fn began_at(queue: &mut Queue, now: Instant) -> Vec<String> {
@@ -181,7 +181,7 @@ mod tests {
         for name in ["new1", "new2", "new3", "new4"] {
             queue.ask(key(name), newcomer());
         }
-        assert_eq!(began(&mut queue), ["new1", "new2"], "half of the places");
+        assert_eq!(began(&mut queue), ["new1", "new2"], "half of the slots");
         for name in ["half1", "half2", "half3"] {
             queue.ask(key(name), half_way());
         }
@@ -198,7 +198,7 @@ mod tests {
         for name in ["leaving1", "leaving2", "leaving3", "leaving4"] {
             queue.ask(key(name), half_way());
         }
-        assert_eq!(began(&mut queue), ["leaving1", "leaving2"], "alone, they may have all places");
+        assert_eq!(began(&mut queue), ["leaving1", "leaving2"], "alone, they may have all slots");
         queue.ask(key("new1"), newcomer());
         queue.ask(key("new2"), newcomer());
         queue.end(&key("leaving1"));
@@ -210,7 +210,7 @@ mod tests {
     fn where_only_one_is_allowed_at_once_they_take_turns() {
         let mut queue = Queue::new(0);
         for (name, newcomer) in [("new1", true), ("new2", true), ("half1", false), ("half2", false)] {
-            queue.ask(key(name), turn("t", "c", newcomer));
+            queue.ask(key(name), class("t", "c", newcomer));
         }
         let now = Instant::now();
         let one_by_one: Vec<Key> = std::iter::from_fn(|| {
@@ -243,10 +243,10 @@ mod tests {
     fn s29_clusters_and_tenants_begin_in_turn() {
         let mut queue = Queue::new(6);
         for name in ["a1", "a2", "a3", "a4", "a5", "a6"] {
-            queue.ask(key(name), turn("a", "one", false));
+            queue.ask(key(name), class("a", "one", false));
         }
-        queue.ask(key("other1"), turn("a", "two", false));
-        queue.ask(key("b1"), turn("b", "one", false));
+        queue.ask(key("other1"), class("a", "two", false));
+        queue.ask(key("b1"), class("b", "one", false));
         assert_eq!(began(&mut queue), ["a1", "other1", "b1", "a2", "a3", "a4"]);
     }
 
@@ -254,23 +254,23 @@ mod tests {
     fn s29_a_tenant_whose_passes_hang_leaves_room_for_others_however_many_hang() {
         let (mut queue, began) = (Queue::new(8), Instant::now());
         for name in 0..100 {
-            queue.ask(key(&format!("a{name}")), turn("a", "c", false));
+            queue.ask(key(&format!("a{name}")), class("a", "c", false));
         }
-        assert_eq!(began_at(&mut queue, began).len(), 8, "alone, it may have all places");
-        queue.ask(key("b0"), turn("b", "c", false));
+        assert_eq!(began_at(&mut queue, began).len(), 8, "alone, it may have all slots");
+        queue.ask(key("b0"), class("b", "c", false));
         assert!(began_at(&mut queue, began).is_empty());
         assert_eq!(queue.room_at(began), Some(began + SLOW), "this is when to ask again");
         let now = began + SLOW;
         assert_eq!(began_at(&mut queue, now), ["b0"]);
         for tenant in ["b", "c", "d"] {
             for name in 1..100 {
-                queue.ask(key(&format!("{tenant}{name}")), turn(tenant, "c", false));
+                queue.ask(key(&format!("{tenant}{name}")), class(tenant, "c", false));
             }
         }
-        assert_eq!(began_at(&mut queue, now).len(), 5, "each has a quarter of the places, and b has begun with one");
+        assert_eq!(began_at(&mut queue, now).len(), 5, "each has a quarter of the slots, and b has begun with one");
         let now = now + SLOW;
         assert_eq!(began_at(&mut queue, now).len(), 0, "they hang as well");
-        queue.ask(key("x"), turn("x", "c", false));
+        queue.ask(key("x"), class("x", "c", false));
         assert_eq!(began_at(&mut queue, now), ["x"], "at once");
         assert_eq!(queue.room_at(now + SLOW), None, "nothing changes by itself any more");
     }

@@ -44,7 +44,8 @@ fn cluster_waits_for(cluster: &Value) -> String {
     let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let find = |kind: &str| conditions.iter().find(|condition| condition["type"] == kind);
     if cluster["metadata"].get("deletionTimestamp").is_some() {
-        return find("Deleting").map_or_else(|| "goes".to_owned(), |leaving| format!("goes: {}", words(leaving)));
+        return find("Deleting")
+            .map_or_else(|| "is being deleted".to_owned(), |leaving| format!("is being deleted: {}", words(leaving)));
     }
     let unmet = CLUSTER_STEPS.iter().filter_map(|step| find(step)).find(|step| step["status"] != "True");
     match unmet {
@@ -63,17 +64,17 @@ fn machine_line(machine: &Value, phase: Option<&str>) -> String {
         (hostname, "") => format!("{hostname} in {}: ", status("failureDomain")),
         (_, host) => format!("VM on {host}: "),
     };
-    let wish = waits_for(machine);
-    let wish = match (wish.as_str(), phase) {
+    let state = waits_for(machine);
+    let state = match (state.as_str(), phase) {
         ("nothing", Some("Running")) => "is a Node of its cluster".to_owned(),
         ("nothing", _) => "runs; waits for its Node".to_owned(),
-        ("to go", _) => "goes".to_owned(),
-        (words, _) => match words.strip_prefix("to go: ") {
-            Some(words) => format!("goes: {}", without_reason(words)),
+        ("deletion", _) => "is being deleted".to_owned(),
+        (words, _) => match words.strip_prefix("deletion: ") {
+            Some(words) => format!("is being deleted: {}", without_reason(words)),
             None => format!("waits: {}", without_reason(words)),
         },
     };
-    format!("{place}{wish}")
+    format!("{place}{state}")
 }
 
 /// The plugin prints the reason before the message so that users can search for it; here the message is enough.
@@ -105,7 +106,7 @@ mod tests {
         machine["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         machine["status"]["conditions"] =
             json!([{"type": "Deleting", "status": "True", "reason": "Deleting", "message": "it is being released"}]);
-        assert_eq!(machine_line(&machine, Some("Deleting")), "VM on h1: goes: it is being released");
+        assert_eq!(machine_line(&machine, Some("Deleting")), "VM on h1: is being deleted: it is being released");
     }
 
     #[test]
@@ -120,6 +121,6 @@ mod tests {
         cluster["status"] = json!({});
         assert_eq!(cluster_waits_for(&cluster), "waits: the manager has not seen it yet");
         cluster["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(cluster_waits_for(&cluster), "goes");
+        assert_eq!(cluster_waits_for(&cluster), "is being deleted");
     }
 }

@@ -14,7 +14,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "capmaas-demo")]
 struct Args {
-    /// Leave everything running until Ctrl-C, with a kubeconfig to play with.
+    /// Leave everything running until Ctrl-C, with a kubeconfig for experiments.
     #[arg(long)]
     keep: bool,
     /// Rehearse on this inventory, which kubectl maas export wrote, instead.
@@ -34,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     tokio::select! {
         result = tell(&args) => result.map_err(shortened),
         _ = tokio::signal::ctrl_c() => {
-            println!("\nstopped; everything that was started is cleared away");
+            println!("\nstopped; everything that was started is removed");
             Ok(())
         }
     }
@@ -60,7 +60,7 @@ fn shortened(error: anyhow::Error) -> anyhow::Error {
     let Some((first, _)) = whole.split_once("\n\n") else { return error };
     let file = std::env::temp_dir().join(format!("capmaas-demo-{}.txt", std::process::id()));
     match std::fs::write(&file, &whole) {
-        Ok(()) => anyhow!("{first}\nAll objects and the manager's last words are in {}", file.display()),
+        Ok(()) => anyhow!("{first}\nAll objects and the end of the manager's log are in {}", file.display()),
         Err(_) => error,
     }
 }

@@ -10,7 +10,7 @@ use crate::tell::{chapter, quote, say, step, watched_step};
 const NAME: &str = "real";
 
 pub(crate) async fn run() -> anyhow::Result<()> {
-    chapter("First part: machines that boot. Played are MAAS, and the node that the manager runs on");
+    chapter("First part: machines that boot. Simulated are MAAS, and the node that the manager runs on");
     say(
         "Each machine is a system container: systemd, cloud-init, containerd, kubelet. MAAS is simulated and deploys them.",
     );
@@ -21,7 +21,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let plan = ClusterPlan::new(real.scene.core, NAME);
     let watch = async || look(&real.scene, &[&plan]).await;
 
-    chapter("You write what clusterctl generates of our template: one control plane and one worker of metal");
+    chapter("You apply what clusterctl generates from our template: one control plane and one worker of metal");
     let objects = real.generate(NAME, 1, 1).await?;
     step("clusterctl generate cluster real | kubectl apply -f -", async {
         Ok(real.scene.testbed.apply_objects(objects).await?)
@@ -32,7 +32,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     watched_step("kubeadm join on the second; both Nodes Ready", watch, real.wait_ready(NAME, 2)).await?;
     nodes(&real).await?;
     let pods =
-        step("a Deployment of two Pods behind a Service, asked on every Node", real.run_a_workload(NAME)).await?;
+        step("a Deployment of two Pods behind a Service, queried on every Node", real.run_a_workload(NAME)).await?;
     quote(&format!("answered by {}", pods.into_iter().collect::<Vec<_>>().join(" and ")));
 
     chapter("Somebody pulls the plug of the control plane");

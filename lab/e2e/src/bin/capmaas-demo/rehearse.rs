@@ -20,7 +20,9 @@ pub(crate) async fn run(inventory: &Path, cluster: &Path, keep: bool) -> anyhow:
     let core = CapiVersion::V1_14;
     let plan = ClusterPlan::like(&manifests, core)?;
 
-    chapter("A rehearsal: your inventory in a simulated MAAS; Kubernetes and Cluster API are real, nodes are played");
+    chapter(
+        "A rehearsal: your inventory in a simulated MAAS; Kubernetes and Cluster API are real, nodes are simulated",
+    );
     let maas = Arc::new(Maas::rehearsal(&site)?);
     let scene = step("a management cluster, Cluster API and the manager", Box::pin(Scene::before(core, maas))).await?;
     let file = |path: &Path| path.display().to_string();
@@ -30,7 +32,7 @@ pub(crate) async fn run(inventory: &Path, cluster: &Path, keep: bool) -> anyhow:
 
     chapter("The cluster comes up");
     let expected = step("Cluster, MaasCluster, KubeadmControlPlane", scene.create(&plan)).await?;
-    let what = "its machines, allocated or composed, deployed, and joined (played)";
+    let what = "its machines, allocated or composed, deployed, and joined (simulated)";
     watched_step(what, async || look(&scene, &[&plan]).await, scene.wait_running(&plan, &expected)).await?;
     for arguments in [["machines"], ["hosts"]] {
         say(&format!("$ kubectl maas {}", arguments.join(" ")));
@@ -41,7 +43,7 @@ pub(crate) async fn run(inventory: &Path, cluster: &Path, keep: bool) -> anyhow:
         where_to_play(&scene)?;
         std::future::pending::<()>().await;
     }
-    chapter("And goes");
+    chapter("And is deleted");
     step("every machine released, every VM deleted", async {
         scene.objects(&plan, "Cluster")?.delete(&plan.name).await?;
         scene.wait_gone(&plan).await

@@ -25,7 +25,7 @@ pub(crate) async fn tables(scene: &Scene, clusterctl: &Clusterctl, plans: &[&Clu
     }
     say("the names of the API servers in MAAS:");
     for (name, addresses) in scene.maas.records() {
-        quote(&format!("{name} leads to {addresses:?}"));
+        quote(&format!("{name} resolves to {addresses:?}"));
     }
     println!();
     Ok(())
@@ -37,7 +37,7 @@ pub(crate) async fn refusals(scene: &Scene, plan: &ClusterPlan) -> anyhow::Resul
     say("a machine that is metal and a VM at once:");
     quote(&refusal(scene.objects(plan, "MaasMachine")?.apply("both", json!({ "spec": both })).await)?);
 
-    say("another DNS domain for a cluster that runs:");
+    say("another DNS domain for a running cluster:");
     let elsewhere = json!({ "spec": { "dnsDomain": "other" } });
     quote(&refusal(scene.objects(plan, "MaasCluster")?.merge(&plan.name, elsewhere).await)?);
 
@@ -65,6 +65,6 @@ pub(crate) fn where_to_play(scene: &Scene) -> anyhow::Result<()> {
     quote("kubectl maas machines -A; kubectl maas hosts; kubectl maas doctor -A");
     quote("kubectl scale kubeadmcontrolplane/vms-cp -n tenants --replicas 5; kubectl maas machines -n tenants");
     quote("kubectl delete cluster vms -n tenants; kubectl delete cluster metal");
-    say("Ctrl-C ends it and clears everything away.");
+    say("Ctrl-C stops it and removes everything.");
     Ok(())
 }

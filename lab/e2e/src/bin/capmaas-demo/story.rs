@@ -30,28 +30,28 @@ struct Stage {
 /// Runs the whole demo; with `keep` it waits for Ctrl-C before it cleans up.
 pub(crate) async fn run(keep: bool) -> anyhow::Result<()> {
     chapter(
-        "Second part: LXD hosts and VMs. API servers, LXD and agents are real; that kubeadm ran on a node is played",
+        "Second part: LXD hosts and VMs. API servers, LXD and agents are real; that kubeadm ran on a node is simulated",
     );
 
     chapter("A management cluster, a MAAS, and capmaas installed by clusterctl");
     let stage = set_up().await?;
     let Stage { scene, clusterctl, lxd } = &stage;
 
-    chapter("You write a Cluster of metal whose nodes become LXD hosts (lxdControlPlaneCluster: true)");
+    chapter("You apply a Cluster of metal whose nodes become LXD hosts (lxdControlPlaneCluster: true)");
     let metal = metal(scene);
     become_hosts(scene, lxd, &metal).await?;
 
-    chapter("You write a second Cluster: three control planes in VMs over three zones (dynamicLXD: true)");
+    chapter("You apply a second Cluster: three control planes in VMs over three zones (dynamicLXD: true)");
     scene.testbed.kubectl(["create", "namespace", "tenants"]).await?;
     let vms = vms(scene);
     let inside = step("Cluster, MaasCluster, KubeadmControlPlane", scene.create(&vms)).await?;
     live_in_vms(scene, &vms, &inside).await?;
 
-    chapter("Where it stands");
+    chapter("Where it runs");
     tables(scene, clusterctl, &[&metal, &vms]).await?;
     spread(scene, lxd)?;
 
-    chapter("What the API server refuses, and what it says then");
+    chapter("What the API server refuses, and with which message");
     refusals(scene, &metal).await?;
 
     if keep {
@@ -60,7 +60,7 @@ pub(crate) async fn run(keep: bool) -> anyhow::Result<()> {
         std::future::pending::<()>().await;
     }
 
-    chapter("You delete both Clusters at once: no host goes before the VMs on it");
+    chapter("You delete both Clusters at once: no host is released before the VMs on it are deleted");
     for plan in [&metal, &vms] {
         scene.objects(plan, "Cluster")?.delete(&plan.name).await?;
     }
@@ -74,10 +74,10 @@ pub(crate) async fn run(keep: bool) -> anyhow::Result<()> {
     stage.scene.stop().await;
 
     chapter("Where to look next");
-    say("make demo KEEP=1      leaves all of it running, with a kubeconfig to play with");
+    say("make demo KEEP=1      leaves all of it running, with a kubeconfig for experiments");
     say("docs/quick-start.md   the same in your own cluster, with your MAAS");
-    say("docs/workflow.md      who creates which object; docs/troubleshooting.md: when something waits for ever");
-    say("ARCHITECTURE.md       the house; docs/safety.md: the rules that it is built on");
+    say("docs/workflow.md      who creates which object; docs/troubleshooting.md: when something is stuck");
+    say("ARCHITECTURE.md       the design; docs/safety.md: the rules that it is built on");
     Ok(())
 }
 
@@ -123,15 +123,15 @@ async fn become_hosts(scene: &Scene, lxd: &LxdHosts, metal: &ClusterPlan) -> any
         Ok(expected)
     })
     .await?;
-    let what = "three machines, one a zone, deployed by MAAS; their Nodes join (played)";
+    let what = "three machines, one in each zone, deployed by MAAS; their Nodes join (simulated)";
     watched_step(what, async || look(scene, &[metal]).await, scene.wait_running(metal, &expected)).await?;
-    let what = "the manager sends the agent, it makes LXD ready, MAAS knows each node as VM host";
+    let what = "the manager deploys the agent, the agent prepares LXD, MAAS knows each node as a VM host";
     let maas_clusters = scene.objects(metal, "MaasCluster")?;
     let ready = eventually_within(PATIENCE, "LXDReady", || async {
         let cluster = maas_clusters.get(&metal.name).await?;
         let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let found = conditions.iter().find(|condition| condition["type"] == "LXDReady").context("not said yet")?;
-        ensure!(found["status"] == "True", "it says {found}");
+        let found = conditions.iter().find(|condition| condition["type"] == "LXDReady").context("not reported yet")?;
+        ensure!(found["status"] == "True", "it is {found}");
         Ok(())
     });
     watched_step(what, async || look(scene, &[metal]).await, async { scene.explain(ready.await).await }).await
@@ -146,8 +146,8 @@ async fn live_in_vms(scene: &Scene, vms: &ClusterPlan, inside: &Expected) -> any
     });
     let what = "a host is chosen for the first VM, and MAAS composes it";
     watched_step(what, async || look(scene, &[vms]).await, async { scene.explain(composed.await).await }).await?;
-    step("kill -9 of the manager, in the midst of it", scene.kill_manager()).await?;
-    let what = "three VMs composed, deployed and joined (played) all the same";
+    step("kill -9 of the manager, in the middle of it", scene.kill_manager()).await?;
+    let what = "three VMs composed, deployed and joined (simulated) nevertheless";
     let running = async {
         scene.wait_running(vms, inside).await?;
         let available = scene.objects(vms, "Cluster")?;

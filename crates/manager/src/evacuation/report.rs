@@ -44,7 +44,7 @@ pub(super) fn merge(plan: &mut Plan, other: Plan) {
 
 /// Writes to every affected object what happens to its VMs, and to objects that were affected before that it is over.
 /// `looked_at` are the Clusters whose MAAS has answered: nothing is known about others.
-pub(super) async fn tell(context: &Context, world: &World, plan: &Plan, looked_at: &BTreeSet<Key>) {
+pub(super) async fn report(context: &Context, world: &World, plan: &Plan, looked_at: &BTreeSet<Key>) {
     count(context, plan);
     let hosts: BTreeMap<_, _> =
         plan.hosts.iter().filter_map(|host| Some((host.object.clone()?, host_verdict(host)))).collect();
@@ -55,7 +55,7 @@ pub(super) async fn tell(context: &Context, world: &World, plan: &Plan, looked_a
             None if said.is_some() && looked_at.contains(&cluster_of(machine)) => ended(),
             None => continue,
         };
-        report(say_machine(context, key, machine, verdict).await, key);
+        log_failure(report_machine(context, key, machine, verdict).await, key);
     }
     let mut clusters = cluster_verdicts(plan);
     for (cluster, object) in &world.clusters {
@@ -65,19 +65,19 @@ pub(super) async fn tell(context: &Context, world: &World, plan: &Plan, looked_a
             None if said.is_some() && looked_at.contains(cluster) => ended(),
             None => continue,
         };
-        report(say_cluster(context, &Key::of(object.as_ref()), verdict).await, cluster);
+        log_failure(report_cluster(context, &Key::of(object.as_ref()), verdict).await, cluster);
     }
 }
 
-fn report(result: Result<()>, key: &Key) {
+fn log_failure(result: Result<()>, key: &Key) {
     if let Err(error) = result {
-        tracing::debug!(object = %key, %error, "what becomes of its VMs was not written; the next pass does");
+        tracing::debug!(object = %key, %error, "the condition Evacuating was not written; the next pass tries again");
     }
 }
 
-async fn say_machine(context: &Context, key: &Key, seen: &MaasMachine, verdict: Verdict) -> Result<()> {
+async fn report_machine(context: &Context, key: &Key, seen: &MaasMachine, verdict: Verdict) -> Result<()> {
     let seen = seen.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    if says(seen, &verdict) {
+    if shows(seen, &verdict) {
         return Ok(());
     }
     let Some(object) = context.kubernetes.maas_machine(key).await? else { return Ok(()) };
@@ -92,13 +92,13 @@ async fn say_machine(context: &Context, key: &Key, seen: &MaasMachine, verdict: 
     context.kubernetes.apply_status(Kind::MaasMachine, key, &Guard::of(&object), status).await.map(drop)
 }
 
-async fn say_cluster(context: &Context, key: &Key, verdict: Verdict) -> Result<()> {
+async fn report_cluster(context: &Context, key: &Key, verdict: Verdict) -> Result<()> {
     let Some(object) = context.kubernetes.maas_cluster(key).await? else { return Ok(()) };
     let mut status = object.status.clone().unwrap_or_default();
     if !may_write(object.annotations(), &status.conditions) || !status.unreadable.is_empty() {
         return Ok(());
     }
-    if says(&status.conditions, &verdict) || !put(context, &mut status.conditions, verdict, object.metadata.generation)
+    if shows(&status.conditions, &verdict) || !put(context, &mut status.conditions, verdict, object.metadata.generation)
     {
         return Ok(());
     }
@@ -107,7 +107,7 @@ async fn say_cluster(context: &Context, key: &Key, verdict: Verdict) -> Result<(
 }
 
 /// Whether the object already shows exactly this.
-fn says(conditions: &[Condition], verdict: &Verdict) -> bool {
+fn shows(conditions: &[Condition], verdict: &Verdict) -> bool {
     conditions.condition(conditions::EVACUATING).is_some_and(|said| {
         said.status == verdict.status
             && said.reason.as_deref() == Some(verdict.reason)
@@ -146,17 +146,17 @@ fn count(context: &Context, plan: &Plan) {
 /// Publishes that the Machine of an object was deleted.
 pub(super) async fn deleted(context: &Context, object: &MaasMachine, machine: &Key) {
     let host = object.status.as_ref().and_then(|status| status.lxd_host.clone()).unwrap_or_default();
-    let happening = ObjectEvent {
+    let event = ObjectEvent {
         kind: Kind::MaasMachine,
         key: Key::of(object),
         uid: object.uid().unwrap_or_default(),
         warning: false,
         reason: reasons::EVACUATING.to_owned(),
         message: format!(
-            "the Machine {machine} is deleted, because the LXD host {host} shall be empty; its owner replaces it"
+            "the Machine {machine} is deleted, because the LXD host {host} is being evacuated; its owner replaces it"
         ),
     };
-    if let Err(error) = context.kubernetes.publish(&happening).await {
-        tracing::debug!(%error, "an event was lost");
+    if let Err(error) = context.kubernetes.publish(&event).await {
+        tracing::debug!(%error, "an event could not be published");
     }
 }
