@@ -60,7 +60,7 @@ async fn s16_s30_a_host_dies_while_it_is_emptied_and_its_vms_come_up_elsewhere_a
     annotate(&scene, &second, "Machine", held, (HOLD, None)).await.unwrap();
     wait_left(&scene, &first, &host).await.unwrap();
     // A machine without power is unhealthy, so it is not ours to delete.
-    let words = format!("waits because the Machine {held} is not well");
+    let words = format!("waits because the Machine {held} is not healthy");
     wait_said(&scene, &hosts, ("MaasMachine", &object), ("EvacuationWaiting", &words)).await.unwrap();
     wait_looks(&scene, 3).await.unwrap();
     assert!(!is_going(&scene, &second, held).await.unwrap(), "several passes later it is there");
