@@ -1,7 +1,7 @@
 //! Disturbances that the manager must tolerate: it is killed in the middle of its work and made to reconcile
 //! repeatedly.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
@@ -18,15 +18,17 @@ const LANDED: Duration = Duration::from_secs(1);
 const RECONCILE_ANNOTATION: &str = "capmaas.example/reconcile";
 
 impl Scene {
-    /// Runs `work` to its end and, up to `times` times, kills the manager as soon as it has changed something in MAAS.
-    /// So each kill interrupts work in progress; the manager that takes over first waits for the Lease.
+    /// Runs `work` to its end and, up to `times` times, kills the manager this long `after` it has changed something in
+    /// MAAS. So each kill interrupts work in progress, and each manager makes progress before it is killed, however
+    /// long its node waits before it restarts it.
     pub async fn kill_during<T>(
         &self,
         times: usize,
+        after: Duration,
         work: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
         let mut work = std::pin::pin!(work);
-        let (mut kills, mut changes) = (0, self.maas.mutations().len());
+        let (mut kills, mut changes, mut at_work) = (0, self.maas.mutations().len(), None);
         while kills < times {
             tokio::select! {
                 done = &mut work => {
@@ -35,13 +37,12 @@ impl Scene {
                 }
                 () = tokio::time::sleep(POLL) => {}
             }
-            let now = self.maas.mutations().len();
-            if now > changes {
+            if self.maas.mutations().len() > changes && at_work.get_or_insert_with(Instant::now).elapsed() >= after {
                 self.kill_manager().await?;
                 kills += 1;
                 // Requests in flight when the manager was killed must not be counted as the next manager's.
                 tokio::time::sleep(LANDED).await;
-                changes = self.maas.mutations().len();
+                (changes, at_work) = (self.maas.mutations().len(), None);
             }
         }
         work.await

@@ -27,7 +27,7 @@ pub const HOLD: &str = "infrastructure.cluster.x-k8s.io/hold-evacuation";
 pub const HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/scenario";
 const CLUSTER: &str = "cluster.x-k8s.io/cluster-name";
 /// The manager that takes over first waits for the Lease, and then needs time to work before it is killed again.
-const KILL_EVERY: Duration = Duration::from_secs(45);
+pub const KILL_EVERY: Duration = Duration::from_secs(45);
 
 /// A cluster of control-plane VMs in a namespace of its own.
 pub async fn guest(scene: &Scene, name: &str, control_planes: u32) -> anyhow::Result<ClusterPlan> {
@@ -211,22 +211,4 @@ fn has_left(plan: &ClusterPlan, own: &[Value], host: &str) -> anyhow::Result<()>
     let wanted = usize::try_from(plan.control_planes + plan.workers)?;
     ensure!(there == 0 && well == wanted && own.len() == wanted, "{there} left, {well} well of {}", own.len());
     Ok(())
-}
-
-/// Waits for something while the manager is killed repeatedly.
-pub async fn while_killed<T>(scene: &Scene, outcome: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let mut outcome = std::pin::pin!(outcome);
-    let mut kills = 0;
-    loop {
-        tokio::select! {
-            outcome = &mut outcome => {
-                ensure!(outcome.is_err() || kills > 1, "the manager was killed {kills} times");
-                return outcome;
-            }
-            () = tokio::time::sleep(KILL_EVERY) => {
-                scene.kill_manager().await?;
-                kills += 1;
-            }
-        }
-    }
 }

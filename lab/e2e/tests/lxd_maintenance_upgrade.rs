@@ -9,7 +9,7 @@ use anyhow::ensure;
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::eventually_within;
 use capmaas_e2e::maas::Expected;
-use capmaas_e2e::maintenance::{become_hosts, guest, host_cluster, machines, while_killed};
+use capmaas_e2e::maintenance::{KILL_EVERY, become_hosts, guest, host_cluster, machines};
 use capmaas_e2e::recorder::Recorder;
 use capmaas_e2e::scene::Scene;
 use capmaas_testbed::CapiVersion;
@@ -66,7 +66,8 @@ async fn s30_a_host_cluster_is_upgraded_while_three_control_planes_run_on_it() {
     let patch = json!({"spec": {"version": hosts.version, "machineTemplate": reference}});
     scene.objects(&hosts, "KubeadmControlPlane").unwrap().merge("hosts-cp", patch).await.unwrap();
     let upgraded = eventually_within(PATIENCE, "all hosts are new", || is_upgraded(&scene, &hosts, &below, &old));
-    scene.explain(while_killed(&scene, upgraded).await).await.unwrap();
+    let upgraded = scene.kill_during(usize::MAX, KILL_EVERY, upgraded).await;
+    scene.explain(upgraded).await.unwrap();
     scene.wait_running(&hosts, &below).await.unwrap();
     for (plan, expected) in &guests {
         scene.wait_running(plan, expected).await.unwrap();

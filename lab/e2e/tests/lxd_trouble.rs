@@ -1,6 +1,8 @@
 //! VMs with failures on real components: hosts that fail and others that take over, a thief, a manager that is killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use capmaas_e2e::cluster::ClusterPlan;
 use capmaas_e2e::eventually;
@@ -122,8 +124,8 @@ async fn a_manager_that_is_killed_all_the_time_composes_no_vm_twice_and_leaves_n
     scene.maas.add_hosts(1).unwrap();
     let plan = ClusterPlan { workers: 2, machine: vm(), ..ClusterPlan::new(scene.core, "c1") };
     let expected = scene.create(&plan).await.unwrap();
-    scene.kill_during(4, scene.wait_running(&plan, &expected)).await.unwrap();
+    scene.kill_during(4, Duration::ZERO, scene.wait_running(&plan, &expected)).await.unwrap();
     assert_eq!((scene.maas.vms().len(), scene.maas.instances().len()), (3, 3), "{:?}", scene.maas.vms());
-    scene.kill_during(3, scene.delete(&plan)).await.unwrap();
+    scene.kill_during(3, Duration::ZERO, scene.delete(&plan)).await.unwrap();
     scene.stop().await;
 }

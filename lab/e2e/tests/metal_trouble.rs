@@ -16,11 +16,11 @@ async fn a_manager_that_is_killed_all_the_time_takes_no_machine_twice_and_leaves
     let scene = Scene::start(CapiVersion::V1_14).await.unwrap();
     let plan = ClusterPlan { workers: 2, ..ClusterPlan::new(scene.core, "c1") };
     let expected = scene.create(&plan).await.unwrap();
-    scene.kill_during(4, scene.wait_running(&plan, &expected)).await.unwrap();
+    scene.kill_during(4, Duration::ZERO, scene.wait_running(&plan, &expected)).await.unwrap();
     assert_eq!(scene.maas.taken().len(), 3, "{:?}", scene.maas.taken());
     assert_eq!(scene.maas.effective("deploy"), 3);
 
-    scene.kill_during(3, scene.delete(&plan)).await.unwrap();
+    scene.kill_during(3, Duration::ZERO, scene.delete(&plan)).await.unwrap();
     scene.stop().await;
 }
 
