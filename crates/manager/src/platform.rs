@@ -187,7 +187,7 @@ pub async fn sweep_kept_credentials(client: Client, scope: Scope, keeper: Arc<dy
             if ours && fence.check().is_ok() && is_unused(&client, &kept).await {
                 match keeper.forget(&kept.maas_cluster).await {
                     Ok(()) => {
-                        tracing::info!(cluster = %kept.maas_cluster, "deleted the stored copy of the MAAS credentials")
+                        tracing::info!(cluster = %kept.maas_cluster, "deleted the stored copy of the MAAS credentials");
                     }
                     Err(problem) => tracing::warn!("{problem}"),
                 }

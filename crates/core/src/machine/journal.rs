@@ -292,17 +292,14 @@ impl Journal {
     #[must_use]
     pub fn without_vm(self) -> Self {
         let mut journal = self.without_machine();
-        match &mut journal.vm {
-            Some(vm) => {
-                vm.tries += 1;
-                vm.name = host_name(&vm.base, vm.tries);
-                vm.stage = VmStage::Unplaced;
-            }
+        if let Some(vm) = &mut journal.vm {
+            vm.tries += 1;
+            vm.name = host_name(&vm.base, vm.tries);
+            vm.stage = VmStage::Unplaced;
+        } else {
             // It was adopted, and the next one is a VM as well (S27).
-            None => {
-                let uid = Self::uid_in(&journal.key).unwrap_or(&journal.key);
-                journal.vm = Some(VmJournal::new("", uid));
-            }
+            let uid = Self::uid_in(&journal.key).unwrap_or(&journal.key);
+            journal.vm = Some(VmJournal::new("", uid));
         }
         journal
     }
