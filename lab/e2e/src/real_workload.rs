@@ -25,9 +25,15 @@ impl RealScene {
     pub async fn run_a_workload(&self, cluster: &str) -> anyhow::Result<BTreeSet<String>> {
         let file = self.scene.testbed.sandbox().dir().join("web.json");
         std::fs::write(&file, web())?;
-        self.kubectl(cluster, &["apply", "--filename", &file.display().to_string()]).await?;
+        let file = file.display().to_string();
+        // An API server that has just started again may be too slow for the first attempts.
+        let nodes = eventually_within(PATIENCE, "an API server that takes the workload", || async {
+            self.kubectl(cluster, &["apply", "--filename", &file]).await?;
+            self.nodes(cluster).await
+        });
+        let nodes = self.scene.explain(nodes.await).await?;
         let seen = Mutex::new(BTreeSet::new());
-        for node in self.nodes(cluster).await? {
+        for node in nodes {
             let address = address_of(&node)?;
             let here = Mutex::new(BTreeSet::new());
             let what = format!("both Pods behind {address}");

@@ -263,9 +263,19 @@ async fn a_health_check_replaces_a_worker_whose_bootstrap_failed() {
                  "selector": {"matchLabels": {"cluster.x-k8s.io/deployment-name": "c1-md-0"}}},
     });
     real.scene.testbed.apply_objects(vec![good, check]).await.unwrap();
+    let name = &failed["metadata"]["name"];
+    let condemned = eventually_within(PATIENCE, "the deletion of the failed machine", || async {
+        let machines = machines.list().await?;
+        let failed = machines.iter().find(|machine| machine["metadata"]["name"] == *name);
+        ensure!(failed.is_none_or(|it| it["metadata"]["deletionTimestamp"].is_string()), "it is not deleted yet");
+        Ok(())
+    });
+    real.scene.explain(condemned.await).await.unwrap();
+    // On a busy computer its replacement needs longer than that to join, and would be replaced in turn.
+    real.patch("machinehealthcheck/c1", json!({"spec": {"checks": {"nodeStartupTimeoutSeconds": 600}}})).await.unwrap();
     let gone = eventually_within(PATIENCE, "the failed machine given back", || async {
         let left = machines.list().await?;
-        ensure!(left.iter().all(|machine| machine["metadata"]["name"] != failed["metadata"]["name"]), "it is there");
+        ensure!(left.iter().all(|machine| machine["metadata"]["name"] != *name), "it is there");
         Ok(())
     });
     real.scene.explain(gone.await).await.unwrap();
