@@ -200,8 +200,8 @@ impl MachineIndex {
     /// The Clusters that have VMs on LXD hosts, or are going to.
     pub fn clusters_with_vms(&self) -> BTreeSet<Key> {
         let inner = self.read();
-        let placed = inner.originals(inner.objects.keys()).filter(|(_, facts)| facts.vm.is_placed());
-        placed.map(|(_, facts)| facts.cluster.clone()).collect()
+        let vms = inner.originals(inner.objects.keys()).filter(|(_, facts)| facts.vm.is_vm());
+        vms.map(|(_, facts)| facts.cluster.clone()).collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {

@@ -3,6 +3,7 @@
 use capmaas_api::MaasMachine;
 use capmaas_api::names::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Name};
+use capmaas_core::intent::asks_for_vm;
 use capmaas_core::machine::Journal;
 use capmaas_core::placement::Claim;
 use jiff::Timestamp;
@@ -33,12 +34,14 @@ pub struct Seen {
     /// MAAS has the VM.
     pub(crate) there: bool,
     pub(crate) leaving: bool,
+    /// Its spec asks for a VM.
+    asked: bool,
 }
 
 impl Seen {
-    /// It has a place on an LXD host, or is going to.
-    pub(crate) fn is_placed(&self) -> bool {
-        self.claim.is_some()
+    /// It has a place on an LXD host, or waits for one.
+    pub(crate) fn is_vm(&self) -> bool {
+        self.claim.is_some() || self.asked
     }
 
     /// The claims of an object, from the object and its journal.
@@ -63,6 +66,7 @@ impl Seen {
             zone: place.map(|place| place.zone.clone()).or(seen),
             there: record.is_some_and(|record| record.allocation.is_some()),
             leaving: machine.metadata.deletion_timestamp.is_some(),
+            asked: asks_for_vm(&machine.spec) == Ok(true),
         }
     }
 }

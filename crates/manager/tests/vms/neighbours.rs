@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::evacuation::{Scene, TAG, control_plane, is_well, key, member};
 use crate::stage::{ELSEWHERE, Stage};
 
-/// A second cluster with a control plane of three, `dp-0` to `dp-2`, and its own identity for the same MAAS.
-async fn neighbour(stage: &Stage) {
+/// A second cluster, with its own identity for the same MAAS. Returns its control plane of three, without machines.
+fn empty_neighbour(stage: &Stage) -> Value {
     const CAROL: &str = "cc:tc:CANARYcarol";
     stage.arrange(json!([{ "user": { "name": "carol", "admin": true, "key": CAROL } }]));
     let data = json!({ "apiKey": CAROL, "maasEndpoint": "http://maas.test:5240/MAAS" });
@@ -37,7 +37,12 @@ async fn neighbour(stage: &Stage) {
     }
     let status = json!({ "initialization": { "infrastructureProvisioned": true } });
     stage.port.set_status("Cluster", &key("c2"), status).unwrap();
-    let owner = control_plane(stage, "dp", 3);
+    control_plane(stage, "dp", 3)
+}
+
+/// The same with its machines, `dp-0` to `dp-2`.
+async fn neighbour(stage: &Stage) {
+    let owner = empty_neighbour(stage);
     for name in ["dp-0", "dp-1", "dp-2"] {
         member(stage, name, "c2", &owner);
         stage.until_ready(&[name]).await;
@@ -108,6 +113,29 @@ async fn s30_room_is_kept_for_a_machine_that_is_gone_and_not_made_anew_yet() {
     scene.stage.until_gone(&[&first]).await;
     scene.stage.port.edit("Machine", &key(&first), &json!({ "metadata": { "finalizers": null } })).unwrap();
     assert_eq!(scene.machines().len(), 5);
+    for _ in 0..3 {
+        pass(&scene.context).await.unwrap();
+        assert_eq!(leaving(&scene), Vec::<String>::new());
+        scene.stage.advance(5);
+    }
+}
+
+#[tokio::test]
+async fn s30_room_is_kept_for_a_cluster_none_of_whose_vms_has_a_place_yet() {
+    let stage = Stage::bare();
+    for number in 1..=3 {
+        stage.host(number, 2, 16384);
+    }
+    let scene = Scene::new(stage, 3).await;
+    let owner = empty_neighbour(&scene.stage);
+    member(&scene.stage, "dp-0", "c2", &owner);
+    for _ in 0..3 {
+        scene.stage.pass("dp-0").await;
+        scene.stage.advance(5);
+    }
+    assert!(scene.stage.object("dp-0")["status"]["lxdHost"].is_null(), "all hosts are full");
+    scene.stage.host(4, 2, 16384);
+    scene.tag("host1", &[TAG]);
     for _ in 0..3 {
         pass(&scene.context).await.unwrap();
         assert_eq!(leaving(&scene), Vec::<String>::new());
