@@ -15,8 +15,9 @@ use serde::Deserialize;
 use crate::{
     cluster::ControlPlaneEndpoint,
     condition::{Condition, ConditionStatus, Conditions},
+    failure_domains::FailureDomains,
     names,
-    tolerant::Tolerant,
+    tolerant::{Tolerant, WHOLE_VALUE},
 };
 
 /// The API group of Cluster API's own kinds.
@@ -75,6 +76,8 @@ pub struct ClusterStatus {
     pub infrastructure_ready: Option<bool>,
     /// v1beta2: how far the first set-up has come.
     pub initialization: Option<ClusterInitialization>,
+    /// The failure domains that machines can be placed in.
+    pub failure_domains: Option<FailureDomains>,
     /// What holds for the cluster.
     pub conditions: Vec<Condition>,
     /// v1beta1 from Cluster API 1.9 on: the conditions that became those of v1beta2.
@@ -122,6 +125,16 @@ impl Cluster {
         let lost = |conditions: &[Condition]| conditions.has_status("RemoteConnectionProbe", &ConditionStatus::False);
         // The first connection is still to be made where nothing has come up yet.
         self.control_plane_initialized() && (lost(&self.status.conditions) || lost(&self.status.v1beta2.conditions))
+    }
+
+    /// The failure domains that a control plane is spread over; `None` if they cannot be read.
+    pub fn control_plane_failure_domains(&self) -> Option<Vec<String>> {
+        let hidden = |path: &String| path.starts_with("failureDomains") || path == WHOLE_VALUE;
+        if self.status.unreadable.iter().any(hidden) {
+            return None;
+        }
+        let all = self.status.failure_domains.iter().flat_map(FailureDomains::entries);
+        Some(all.filter(|(_, details)| details.control_plane == Some(true)).map(|(name, _)| name.to_owned()).collect())
     }
 
     /// Host and port of the API server, if it is known.
@@ -187,6 +200,8 @@ pub struct MachineStatus {
     pub node_ref: Option<NodeReference>,
     /// What holds for the machine.
     pub conditions: Vec<Condition>,
+    /// v1beta1 from Cluster API 1.9 on: the conditions that became those of v1beta2.
+    pub v1beta2: NextConditions,
 }
 
 /// The Node of a Machine.
@@ -215,6 +230,17 @@ impl Machine {
         let joined = self.status.node_ref.as_ref().is_some_and(|node| !node.name.is_empty());
         // Of v1beta2, and of v1beta1.
         joined && (unknown("NodeReady") || unknown("NodeHealthy"))
+    }
+
+    /// Whether its owner would create it as it is; `Some(false)`: the owner is going to replace it. Cores before 1.9 do not tell.
+    pub fn is_up_to_date(&self) -> Option<bool> {
+        let said = [&self.status.conditions, &self.status.v1beta2.conditions];
+        let said = said.into_iter().find_map(|conditions| conditions.condition("UpToDate"))?;
+        match said.status {
+            ConditionStatus::True => Some(true),
+            ConditionStatus::False => Some(false),
+            _ => None,
+        }
     }
 
     /// It belongs to a control plane.
@@ -319,137 +345,4 @@ view_resource!(Cluster, "Cluster", "clusters");
 view_resource!(Machine, "Machine", "machines");
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn clusters() -> [Cluster; 2] {
-        let v1beta1 = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "metadata": {"name": "c"},
-            "spec": {
-                "paused": false, "controlPlaneEndpoint": {"host": "api.example", "port": 6443},
-                "clusterNetwork": {"apiServerPort": 6443},
-                "infrastructureRef": {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasCluster", "name": "c", "namespace": "n"},
-            },
-            "status": {"infrastructureReady": true, "conditions": [
-                {"type": "ControlPlaneInitialized", "status": "True", "lastTransitionTime": "2026-11-15T21:10:50Z"},
-            ]},
-        });
-        let v1beta2 = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "c"},
-            "spec": {
-                "controlPlaneEndpoint": {"host": "api.example", "port": 6443},
-                "clusterNetwork": {"apiServerPort": 6443},
-                "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasCluster", "name": "c"},
-            },
-            "status": {"initialization": {"infrastructureProvisioned": true, "controlPlaneInitialized": true}},
-        });
-        [v1beta1, v1beta2].map(|stored| serde_json::from_value(stored).unwrap())
-    }
-
-    #[test]
-    fn both_versions_of_a_cluster_say_the_same() {
-        for cluster in clusters() {
-            assert!(!cluster.is_paused());
-            assert!(cluster.infrastructure_ready());
-            assert!(cluster.control_plane_initialized());
-            assert_eq!(cluster.endpoint(), Some(("api.example", 6443)));
-            assert_eq!(cluster.api_server_port(), Some(6443));
-            assert!(cluster.spec.infrastructure_ref.as_ref().unwrap().is_ours("MaasCluster"));
-        }
-    }
-
-    #[test]
-    fn a_new_cluster_has_nothing_yet() {
-        let cluster: Cluster = serde_json::from_value(json!({"metadata": {"name": "c"}})).unwrap();
-        assert!(!cluster.infrastructure_ready() && !cluster.control_plane_initialized() && !cluster.is_paused());
-        assert_eq!((cluster.endpoint(), cluster.api_server_port()), (None, None));
-    }
-
-    #[test]
-    fn a_cluster_is_paused_by_its_spec_or_by_the_annotation() {
-        let by_spec: Cluster = serde_json::from_value(json!({"spec": {"paused": true}})).unwrap();
-        let by_annotation: Cluster =
-            serde_json::from_value(json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})).unwrap();
-        assert!(by_spec.is_paused() && by_annotation.is_paused());
-    }
-
-    #[test]
-    fn both_versions_of_a_machine_say_the_same() {
-        for infrastructure in [
-            json!({"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "MaasMachine", "name": "m"}),
-            json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "MaasMachine", "name": "m"}),
-        ] {
-            let machine: Machine = serde_json::from_value(json!({
-                "metadata": {"labels": {"cluster.x-k8s.io/control-plane": ""}},
-                "spec": {
-                    "bootstrap": {"dataSecretName": "s"}, "infrastructureRef": infrastructure,
-                    "failureDomain": "az1", "providerID": "maas:///az1/abc123", "version": "v1.34.0",
-                },
-                "status": {"nodeRef": {"name": "node"}},
-            }))
-            .unwrap();
-            assert_eq!(machine.bootstrap_secret(), Some("s"));
-            assert_eq!(machine.failure_domain(), Some("az1"));
-            assert_eq!(machine.spec.provider_id.as_deref(), Some("maas:///az1/abc123"));
-            assert_eq!(machine.status.node_ref.as_ref().unwrap().name, "node");
-            assert!(machine.is_control_plane());
-            assert!(machine.spec.infrastructure_ref.as_ref().unwrap().is_ours("MaasMachine"));
-        }
-    }
-
-    #[test]
-    fn an_api_server_is_away_once_it_was_there() {
-        let probe = |status: &str| json!([{"type": "RemoteConnectionProbe", "status": status}]);
-        let initialized = json!({"controlPlaneInitialized": true});
-        let is_away = |status: serde_json::Value| {
-            serde_json::from_value::<Cluster>(json!({"status": status})).unwrap().api_server_is_away()
-        };
-        assert!(is_away(json!({"initialization": initialized, "conditions": probe("False")})));
-        assert!(!is_away(json!({"initialization": initialized, "conditions": probe("True")})));
-        assert!(!is_away(json!({"conditions": probe("False")})), "it was never reached");
-        let up = json!([{"type": "ControlPlaneInitialized", "status": "True"}]);
-        assert!(is_away(json!({"conditions": up, "v1beta2": {"conditions": probe("False")}})), "Cluster API 1.10");
-        assert!(!is_away(json!({"conditions": up})), "Cluster API 1.5");
-    }
-
-    #[test]
-    fn a_node_is_silent_if_nobody_knows_how_it_is() {
-        let is_silent = |node: &str, type_: &str, status: &str| {
-            let status = json!({"nodeRef": {"name": node}, "conditions": [{"type": type_, "status": status}]});
-            serde_json::from_value::<Machine>(json!({"status": status})).unwrap().node_is_silent()
-        };
-        assert!(is_silent("n1", "NodeReady", "Unknown") && is_silent("n1", "NodeHealthy", "Unknown"));
-        assert!(!is_silent("n1", "NodeReady", "False"), "it reports that it is not ready");
-        assert!(!is_silent("", "NodeReady", "Unknown"), "it has not joined");
-    }
-
-    #[test]
-    fn an_object_of_another_shape_still_reads() {
-        let machine: Machine =
-            serde_json::from_value(json!({"spec": {"bootstrap": 7, "failureDomain": ["a"]}, "status": "new"})).unwrap();
-        assert_eq!(machine.bootstrap_secret(), None);
-        assert_eq!(machine.spec.unreadable, ["bootstrap", "failureDomain"]);
-        assert_eq!(machine.status.unreadable, ["."]);
-    }
-
-    #[test]
-    fn the_owner_is_found_by_group_and_kind_whatever_its_version() {
-        let metadata: ObjectMeta = serde_json::from_value(json!({"ownerReferences": [
-            {"apiVersion": "example.com/v1", "kind": "Machine", "name": "foreign", "uid": "1"},
-            {"apiVersion": "cluster.x-k8s.io/v1beta9", "kind": "Machine", "name": "m", "uid": "2"},
-        ]}))
-        .unwrap();
-        assert_eq!(owner(&metadata, "Machine").unwrap().name, "m");
-        assert!(owner(&metadata, "Cluster").is_none());
-    }
-
-    #[test]
-    fn the_newest_version_that_both_know_is_used() {
-        assert_eq!(best_version(["v1beta1", "v1beta2"]), Some("v1beta2"));
-        assert_eq!(best_version(["v1alpha4", "v1beta1"]), Some("v1beta1"));
-        assert_eq!(best_version(["v1"]), None);
-        assert_eq!(Cluster::api_resource("v1beta1").api_version, "cluster.x-k8s.io/v1beta1");
-    }
-}
+mod tests;

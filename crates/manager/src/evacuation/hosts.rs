@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use capmaas_api::MaasMachine;
 use capmaas_api::capi::{Machine, owner};
 use capmaas_api::names::{
     DELETE_FOR_MOVE_ANNOTATION, MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION, PAUSED_ANNOTATION,
 };
-use capmaas_api::{ConditionStatus, Conditions as _, MaasMachine};
 use capmaas_core::evacuation::Cause;
 use capmaas_core::evacuation::maintenance::{Step, VmHost, step};
 use capmaas_core::machine::Journal;
@@ -42,7 +42,7 @@ pub(super) async fn closing(context: &Context, world: &World, tenant: &Tenant) -
         if let Some(machine) = match object {
             Some(object) => machine_of(context, object).await,
             None => None,
-        } && is_outdated(&machine)
+        } && machine.is_up_to_date() == Some(false)
         {
             departing.extend(host.system_id.clone());
         }
@@ -114,12 +114,6 @@ async fn machine_of(context: &Context, object: &MaasMachine) -> Option<Machine> 
     let owner = owner(&object.metadata, "Machine")?;
     let machine = context.kubernetes.machine(&Key::of(object).beside(&owner.name), &owner.uid).await.ok()??;
     (machine.metadata.uid.as_ref() == Some(&owner.uid)).then_some(machine)
-}
-
-/// Whether the owner of a Machine is going to replace it, as Cluster API reports from 1.9 on.
-fn is_outdated(machine: &Machine) -> bool {
-    let up_to_date = machine.status.conditions.condition("UpToDate");
-    up_to_date.is_some_and(|condition| condition.status == ConditionStatus::False)
 }
 
 /// The VM host whose tag we set.
