@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod conditions;
 pub mod credentials;
 pub mod evacuation;
+pub mod failure_domain;
 pub mod feed;
 pub mod forecast;
 pub mod hosts;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::failure_domain::{self, Placed};
 use crate::intent::Intent;
 use crate::machine::Constraints;
 use crate::placement::Sibling;
@@ -291,16 +292,13 @@ fn nothing(why: String, placement: Option<Box<crate::placement::Placement>>) -> 
     Server::Nothing { why, placement }
 }
 
-/// The zone in which a new machine is requested: the group's own, or the one of a control plane's failure domains that has the
-/// fewest up-to-date machines, then the fewest overall. Among equals Cluster API takes the first by name.
+/// The zone in which a new machine is requested: the group's own, or the one that a control plane chooses.
 fn zone_of(group: &Group, live: &[Live]) -> Option<String> {
     if group.failure_domain.is_some() || group.role == Role::Workers {
         return group.failure_domain.clone();
     }
-    let count = |zone: &str, fresh: bool| {
-        live.iter().filter(|it| it.zone.as_deref() == Some(zone) && (!fresh || !it.outdated)).count()
-    };
-    group.failure_domains.iter().min_by_key(|zone| (count(zone, true), count(zone, false), (*zone).clone())).cloned()
+    let placed = live.iter().map(|it| Placed { failure_domain: it.zone.as_deref(), up_to_date: !it.outdated });
+    failure_domain::next(&group.failure_domains, &placed.collect::<Vec<_>>()).map(str::to_owned)
 }
 
 /// Where the machines are that a new one is spread against, as the manager sees it: those of its control plane, or of its
