@@ -92,7 +92,12 @@ pub fn place(demand: &Demand<'_>, hosts: &[Host], claims: &[Claim], siblings: &[
                 if best.as_ref().is_none_or(|(before, ..)| rank < *before) {
                     best = Some((rank, verdicts.len(), fits));
                 }
-                Why::Behind { siblings_in_zone: near, siblings_on_host: beside, room_for: more }
+                let (siblings_in_zone, siblings_on_host, room_for) = (near, beside, more);
+                if host.departing {
+                    Why::Departing { siblings_in_zone, siblings_on_host, room_for }
+                } else {
+                    Why::Behind { siblings_in_zone, siblings_on_host, room_for }
+                }
             }
         };
         verdicts.push(Verdict { host: host.id, name: host.name.clone(), why });
@@ -100,7 +105,8 @@ pub fn place(demand: &Demand<'_>, hosts: &[Host], claims: &[Claim], siblings: &[
     let choice = match best {
         Some((_, index, fits)) => {
             if let Some(verdict) = verdicts.get_mut(index)
-                && let Why::Behind { siblings_in_zone, siblings_on_host, room_for } = verdict.why
+                && let Why::Behind { siblings_in_zone, siblings_on_host, room_for }
+                | Why::Departing { siblings_in_zone, siblings_on_host, room_for } = verdict.why
             {
                 verdict.why = Why::Chosen { siblings_in_zone, siblings_on_host, room_for };
             }

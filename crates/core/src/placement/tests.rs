@@ -228,11 +228,24 @@ fn the_emptiest_zone_wins_then_the_emptiest_host_then_room_then_the_name() {
 }
 
 #[test]
+fn an_event_names_hosts_that_leave_before_others_that_were_not_chosen() {
+    let departing = Host { departing: true, ..host(8, "az1") };
+    let closed = Host { tags: BTreeSet::from([LEAVING_TAG.to_owned()]), ..host(9, "az1") };
+    let hosts: Vec<Host> = (1..=7).map(|id| host(id, "az1")).chain([departing, closed]).collect();
+    let full = ask(&vm(), &hosts, &[], &[]).full();
+    let lines: Vec<&str> = full.lines().collect();
+    assert!(lines[0].contains("chosen") && lines.len() == 9, "{full}");
+    assert!(lines[1].contains("replace it") && lines[2].contains("is being removed"), "{full}");
+}
+
+#[test]
 fn a_host_that_a_roll_out_is_going_to_replace_is_chosen_last() {
     let departing = Host { departing: true, ..host(1, "az1") };
     let beside = Sibling { host: Some(2), zone: Some("az2".into()) };
     let siblings = [beside.clone(), beside];
-    assert_eq!(chosen(&ask(&vm(), &[departing.clone(), host(2, "az2")], &[], &siblings)), 2);
+    let placement = ask(&vm(), &[departing.clone(), host(2, "az2")], &[], &siblings);
+    assert_eq!(chosen(&placement), 2);
+    assert!(placement.full().contains("left out because a rollout is going to replace it"), "{}", placement.full());
     let full = Host { free: Room::default(), ..host(2, "az2") };
     assert_eq!(chosen(&ask(&vm(), &[departing, full], &[], &siblings)), 1, "rather there than nowhere");
 }
@@ -463,7 +476,7 @@ proptest! {
         prop_assert!(placement.verdicts.iter().all(|verdict| !verdict.why.to_string().is_empty()));
         prop_assert!(!placement.sentence().is_empty());
         if let Err(error) = &placement.choice {
-            let would_do = placement.verdicts.iter().any(|verdict| matches!(verdict.why, Why::Behind { .. }));
+            let would_do = placement.verdicts.iter().any(|verdict| matches!(verdict.why, Why::Behind { .. } | Why::Departing { .. }));
             prop_assert!(!would_do);
             prop_assert!(error.message.len() > 20, "{}", error);
         }

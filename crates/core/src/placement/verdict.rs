@@ -74,6 +74,15 @@ pub enum Why {
         /// How many more such VMs would fit.
         room_for: i64,
     },
+    /// It would fit; a rollout is going to replace it, and another one stays.
+    Departing {
+        /// Siblings in its zone.
+        siblings_in_zone: usize,
+        /// Siblings on it.
+        siblings_on_host: usize,
+        /// How many more such VMs would fit.
+        room_for: i64,
+    },
     /// Another host was requested by name.
     NotNamed,
     OtherZone(Option<String>),
@@ -166,8 +175,9 @@ impl Why {
             | Self::TooLittleDisk { .. }
             | Self::TooFewCores { .. }
             | Self::TooLittleMemory { .. } => 8,
-            Self::Behind { .. } => 9,
-            Self::Chosen { .. } => 10,
+            Self::Departing { .. } => 9,
+            Self::Behind { .. } => 10,
+            Self::Chosen { .. } => 11,
         }
     }
 
@@ -190,6 +200,7 @@ impl Why {
         match self {
             Self::Chosen { .. } => "chosen",
             Self::Behind { .. } => "would do as well",
+            Self::Departing { .. } => "about to be replaced",
             Self::NotNamed => "not the one that lxdConfig.vmHost names",
             Self::OtherZone(_) => "in another zone",
             Self::OtherPool(_) => "in another resource pool",
@@ -231,6 +242,9 @@ impl fmt::Display for Why {
                 "would do: {} in its zone, {siblings_on_host} on it, room for {room_for} more",
                 siblings(*siblings_in_zone)
             ),
+            Self::Departing { room_for, .. } => {
+                write!(f, "left out because a rollout is going to replace it; it would have room for {room_for} more")
+            }
             Self::OtherZone(zone) => write!(f, "is in zone {}", or_none(zone)),
             Self::OtherPool(pool) => write!(f, "is in resource pool {}", or_none(pool)),
             Self::LacksTag(tag) => write!(f, "does not carry the tag {tag}"),
@@ -312,9 +326,17 @@ impl Placement {
         }
     }
 
-    /// All of it, a line for each host, for an event.
+    /// All of it, a line for each host, for an event. Hosts that leave come right after the chosen one, because an event holds only
+    /// the first lines.
     pub fn full(&self) -> String {
-        let lines = self.verdicts.iter().map(|verdict| format!("{}: {}", verdict.name, verdict.why));
+        let order = |verdict: &&Verdict| match verdict.why {
+            Why::Chosen { .. } => 0,
+            Why::Departing { .. } | Why::Closed(_) => 1,
+            _ => 2,
+        };
+        let mut verdicts: Vec<&Verdict> = self.verdicts.iter().collect();
+        verdicts.sort_by_key(order);
+        let lines = verdicts.into_iter().map(|verdict| format!("{}: {}", verdict.name, verdict.why));
         lines.collect::<Vec<_>>().join("\n")
     }
 }

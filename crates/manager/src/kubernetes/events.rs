@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capmaas_api::{GROUP, VERSION};
-use capmaas_core::text::beginning;
+use capmaas_core::text::{beginning, first_lines};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -91,7 +91,7 @@ impl Recorder {
             type_: Some(if *warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(reason.clone()),
             action: Some(reason.clone()),
-            note: Some(beginning(message, LONGEST_NOTE).to_owned()),
+            note: Some(first_lines(message, LONGEST_NOTE).to_owned()),
             ..Event::default()
         }
     }
