@@ -7,7 +7,7 @@ use capmaas_core::intent::Vm;
 use capmaas_core::maas::Power;
 use capmaas_core::machine::{Journal, Observed, ObservedHost};
 use capmaas_core::placement::{Demand, Placement, is_closing};
-use maas_client::{Client, PowerState};
+use maas_client::{Client, PowerState, VmHost};
 
 use super::Context;
 use super::orphans::others_known;
@@ -47,11 +47,15 @@ pub(super) async fn session(
         Err(error) if error.is_not_found() => return Lookup::Absent,
         Err(error) => return Lookup::Unknown(error.to_string()),
     };
+    let closed_by = match closed_by(client, &host).await {
+        Ok(closed_by) => closed_by,
+        Err(error) => return Lookup::Unknown(error.to_string()),
+    };
     let usable = if !host.is_reached() {
         Err("MAAS cannot reach its LXD".to_owned())
     } else if !host.is_measured() {
         Err("MAAS does not know its capacity yet".to_owned())
-    } else if let Some(tag) = host.tags.iter().find(|tag| is_closing(tag)) {
+    } else if let Some(tag) = closed_by {
         Err(format!("it carries the tag {tag}, which keeps new VMs off it"))
     } else {
         Ok(())
@@ -65,6 +69,16 @@ pub(super) async fn session(
         Err(_) => None,
     };
     Lookup::Found(ObservedHost { usable, project, others_known, power: None })
+}
+
+/// The tag that keeps new VMs off a host: its own, or one of the machine that it runs on.
+async fn closed_by(client: &Client, host: &VmHost) -> maas_client::Result<Option<String>> {
+    let mut tags = host.tags.clone();
+    if let Some(machine) = host.host.as_ref().filter(|machine| !machine.system_id.is_empty()) {
+        let machines = client.machines().by_ids(&[&machine.system_id]).await?;
+        tags.extend(machines.into_iter().flat_map(|machine| machine.tag_names));
+    }
+    Ok(tags.into_iter().find(|tag| is_closing(tag)))
 }
 
 /// Whether the host of an unresponsive VM is powered on, according to the power driver of the machine that it runs on.
