@@ -6,6 +6,7 @@ use capmaas_api::{Condition, ConditionStatus, Conditions as _};
 use serde_json::Value;
 
 use super::waiting::Waiting;
+use crate::failure_domain::{self, Placed};
 
 /// Annotation of a `KubeadmControlPlane` that is replacing an unhealthy machine.
 const REMEDIATION: &str = "controlplane.cluster.x-k8s.io/remediation-in-progress";
@@ -15,6 +16,9 @@ const OF_MACHINE: [&str; 3] = ["NodeHealthy", "HealthCheckSucceeded", "OwnerReme
 const OF_CONTROL_PLANE: [&str; 3] = ["APIServerPodHealthy", "ControllerManagerPodHealthy", "SchedulerPodHealthy"];
 /// The same where the control plane has a stacked etcd.
 const OF_ETCD: [&str; 2] = ["EtcdPodHealthy", "EtcdMemberHealthy"];
+
+/// The strategy of a MachineDeployment that replaces only what somebody deletes.
+const ON_DELETE: &str = "OnDelete";
 
 /// The owner that replaces a Machine when it is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +31,19 @@ pub struct Group {
     pub desired: Option<usize>,
     /// Why it must not be disturbed.
     pub unsettled: Option<Unsettled>,
+    /// Where it creates Machines.
+    pub domains: Domains,
     /// Its Machines, read live.
     pub members: Vec<Member>,
+}
+
+/// The failure domains in which a group creates Machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Domains {
+    /// The one that its template names; `None`: any.
+    Template(Option<String>),
+    /// Those that KubeadmControlPlane spreads its machines over; none: any.
+    Spread(Vec<String>),
 }
 
 /// How many Machines of a group may be missing.
@@ -62,18 +77,23 @@ pub enum Unsettled {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     pub name: String,
+    pub uid: String,
     pub deleting: bool,
+    pub failure_domain: Option<String>,
+    /// `None` if it is not known.
+    pub up_to_date: Option<bool>,
     /// What is wrong with it, or not known about it.
     pub trouble: Option<String>,
 }
 
 impl Group {
-    /// From a stored `KubeadmControlPlane` and the Machines that it owns.
-    pub fn control_plane(object: &Value, machines: &[Machine]) -> Self {
+    /// From a stored `KubeadmControlPlane`, the Machines that it owns, and the failure domains of its Cluster.
+    pub fn control_plane(object: &Value, machines: &[Machine], failure_domains: Vec<String>) -> Self {
         let etcd = &object["spec"]["kubeadmConfigSpec"]["clusterConfiguration"]["etcd"]["external"];
         let stacked_etcd = etcd.is_null();
         let status = &object["status"];
-        let up_to_date = number(&status["upToDateReplicas"]).or_else(|| number(&status["updatedReplicas"]));
+        let up_to_date = up_to_date(status);
+        let all_up_to_date = up_to_date.is_some() && up_to_date == number(&status["replicas"]);
         let desired = number(&object["spec"]["replicas"]);
         let remediating = !object["metadata"]["annotations"][REMEDIATION].is_null();
         let unsettled = unsettled(object).or_else(|| {
@@ -90,7 +110,8 @@ impl Group {
             allowance: Allowance::ControlPlane { stacked_etcd },
             desired,
             unsettled,
-            members: machines.iter().map(|machine| member(machine, &conditions)).collect(),
+            domains: Domains::Spread(failure_domains),
+            members: machines.iter().map(|machine| member(machine, &conditions, all_up_to_date)).collect(),
         }
     }
 
@@ -98,16 +119,17 @@ impl Group {
     pub fn deployment(object: &Value, machines: &[Machine]) -> Self {
         let desired = number(&object["spec"]["replicas"]);
         let status = &object["status"];
-        let up_to_date = number(&status["upToDateReplicas"]).or_else(|| number(&status["updatedReplicas"]));
-        // A rollout under way creates more machines than desired, or replaces some itself.
-        let rolling =
-            up_to_date != number(&status["replicas"]) || desired.is_some_and(|desired| machines.len() > desired);
+        // A rollout under way creates more machines than desired, or replaces some itself, which OnDelete leaves to others.
+        let outdated = up_to_date(status) != number(&status["replicas"]) && !is_on_delete(object);
+        let rolling = outdated || desired.is_some_and(|desired| machines.len() > desired);
+        let domain = object["spec"]["template"]["spec"]["failureDomain"].as_str().filter(|name| !name.is_empty());
         Self {
             name: named(object),
             allowance: allowance(object, desired),
             desired,
             unsettled: unsettled(object).or_else(|| rolling.then_some(Unsettled::RollingOut)),
-            members: machines.iter().map(|machine| member(machine, &[])).collect(),
+            domains: Domains::Template(domain.map(str::to_owned)),
+            members: machines.iter().map(|machine| member(machine, &[], false)).collect(),
         }
     }
 
@@ -142,6 +164,29 @@ impl Group {
         }
     }
 
+    /// For each of the next Machines: the failure domains in which it may be created once `leaving` and all that are being deleted
+    /// are gone. None: in any.
+    pub fn next_domains(&self, leaving: Option<&str>, count: usize) -> Vec<Vec<String>> {
+        let spread = match &self.domains {
+            Domains::Template(domain) => return vec![domain.iter().cloned().collect(); count],
+            Domains::Spread(spread) => spread,
+        };
+        let stays = self.members.iter().filter(|it| !it.deleting && Some(it.name.as_str()) != leaving);
+        let placed = |it: &Member| Some((it.failure_domain.clone(), it.up_to_date?));
+        let Some(mut placed) = stays.map(placed).collect::<Option<Vec<_>>>() else {
+            return vec![spread.clone(); count];
+        };
+        let mut next = || {
+            let machines = placed
+                .iter()
+                .map(|(domain, up_to_date)| Placed { failure_domain: domain.as_deref(), up_to_date: *up_to_date });
+            let chosen = failure_domain::next(spread, &machines.collect::<Vec<_>>()).map(str::to_owned);
+            placed.push((chosen.clone(), true));
+            chosen.into_iter().collect()
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
     /// All Machines exist, are healthy, and none is being deleted.
     fn is_whole(&self, desired: usize) -> Result<(), Waiting> {
         if let Some(leaving) = self.members.iter().find(|member| member.deleting) {
@@ -161,6 +206,10 @@ fn number(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|number| usize::try_from(number).ok())
 }
 
+fn up_to_date(status: &Value) -> Option<usize> {
+    number(&status["upToDateReplicas"]).or_else(|| number(&status["updatedReplicas"]))
+}
+
 fn named(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
@@ -178,15 +227,22 @@ fn unsettled(object: &Value) -> Option<Unsettled> {
     (seen.is_none() || seen != number(&metadata["generation"])).then_some(Unsettled::Unobserved)
 }
 
-/// How many Machines a MachineDeployment may miss, by its strategy: `spec.strategy` up to v1beta1, `spec.rollout.strategy` from
-/// v1beta2 on.
-fn allowance(object: &Value, desired: Option<usize>) -> Allowance {
+/// The strategy of a MachineDeployment: `spec.strategy` up to v1beta1, `spec.rollout.strategy` from v1beta2 on.
+fn strategy(object: &Value) -> &Value {
     let spec = &object["spec"];
-    let strategy =
-        if spec["rollout"]["strategy"].is_object() { &spec["rollout"]["strategy"] } else { &spec["strategy"] };
+    if spec["rollout"]["strategy"].is_object() { &spec["rollout"]["strategy"] } else { &spec["strategy"] }
+}
+
+fn is_on_delete(object: &Value) -> bool {
+    strategy(object)["type"] == ON_DELETE
+}
+
+/// How many Machines a MachineDeployment may miss.
+fn allowance(object: &Value, desired: Option<usize>) -> Allowance {
+    let strategy = strategy(object);
     match strategy["type"].as_str() {
         // Its machines are replaced when somebody deletes them, which is what happens here, one by one.
-        Some("OnDelete") => Allowance::Unavailable(1),
+        Some(ON_DELETE) => Allowance::Unavailable(1),
         Some("RollingUpdate") => {
             let update = &strategy["rollingUpdate"];
             let desired = desired.unwrap_or(0);
@@ -216,7 +272,7 @@ fn share(value: &Value, absent: usize, of: usize, up: bool) -> Option<usize> {
     }
 }
 
-fn member(machine: &Machine, more: &[&str]) -> Member {
+fn member(machine: &Machine, more: &[&str], all_up_to_date: bool) -> Member {
     let conditions = &machine.status.conditions;
     let name = machine.metadata.name.clone().unwrap_or_default();
     let deleting = machine.metadata.deletion_timestamp.is_some();
@@ -229,7 +285,14 @@ fn member(machine: &Machine, more: &[&str]) -> Member {
         let must = first.iter().chain(more).find_map(|type_| failing(conditions, type_, true));
         must.or_else(|| further.iter().find_map(|type_| failing(conditions, type_, false)))
     };
-    Member { name, deleting, trouble }
+    Member {
+        name,
+        uid: machine.metadata.uid.clone().unwrap_or_default(),
+        deleting,
+        failure_domain: machine.failure_domain().map(str::to_owned),
+        up_to_date: machine.is_up_to_date().or(all_up_to_date.then_some(true)),
+        trouble,
+    }
 }
 
 /// How a condition speaks against a Machine. A required condition that is missing does, too.

@@ -14,9 +14,9 @@ mod room;
 mod tests;
 mod waiting;
 
-pub use group::{Allowance, Group, Member as GroupMember, Unsettled};
+pub use group::{Allowance, Domains, Group, Member as GroupMember, Unsettled};
 pub use observed::{
-    Cause, Consent, Demanded, Guest, Host, Machine, Member, ObjectName, Observed, Site, Whose, consent,
+    Cause, Consent, Demanded, Guest, Host, Machine, Member, ObjectName, Observed, Refusal, Site, Whose, consent,
 };
 pub use report::{cluster_verdicts, ended, host_verdict};
 pub use waiting::Waiting;
@@ -83,7 +83,7 @@ pub fn decide(observed: &Observed) -> Plan {
         let (name, cause, object) = (host.name.clone(), host.cause.clone(), host.object.clone());
         outlooks.push(HostOutlook { name, cause, object, guests });
     }
-    Plan { delete: chosen.filter(|_| observed.denied.is_none()), hosts: outlooks }
+    Plan { delete: chosen, hosts: outlooks }
 }
 
 fn outlook(observed: &Observed, host: &Host, guest: &Guest, room: &mut Room, chosen: &mut Option<Machine>) -> Outlook {
@@ -97,19 +97,31 @@ fn outlook(observed: &Observed, host: &Host, guest: &Guest, room: &mut Room, cho
     let fate = match may_go(member) {
         Err(fate) => fate,
         Ok(_) if host.open.is_some() => Fate::Waits(Waiting::Open(host.open.clone().unwrap_or_default())),
-        Ok((machine, demanded)) => match (&chosen, room.take(demanded)) {
-            (_, Err(why)) => Fate::Waits(Waiting::NoRoom(why)),
-            (Some(first), Ok(())) => Fate::Waits(Waiting::Turn(first.object.to_string())),
-            (None, Ok(())) => {
-                *chosen = Some(machine.clone());
-                match &observed.denied {
-                    Some(_) => Fate::Waits(Waiting::Denied(machine.object.to_string())),
-                    None => Fate::Goes,
+        Ok((machine, demanded)) => match refused(observed, member, machine) {
+            // Others may have the room that it cannot use.
+            Some(waiting) => Fate::Waits(room.places(demanded).map_or_else(Waiting::NoRoom, |_| waiting)),
+            None => match (&chosen, room.take(demanded)) {
+                (_, Err(why)) => Fate::Waits(Waiting::NoRoom(why)),
+                (Some(first), Ok(())) => Fate::Waits(Waiting::Turn(first.object.to_string())),
+                (None, Ok(())) => {
+                    *chosen = Some(machine.clone());
+                    Fate::Goes
                 }
-            }
+            },
         },
     };
     Outlook { name, cluster: Some(member.cluster.clone()), fate }
+}
+
+/// Whether a deletion that failed a moment ago is in the way: its own, or one of the same group that may still take effect.
+fn refused(observed: &Observed, member: &Member, machine: &Machine) -> Option<Waiting> {
+    if let Some(refusal) = observed.refusals.get(&machine.uid) {
+        return Some(Waiting::Denied(machine.object.to_string(), refusal.clone()));
+    }
+    let group = member.group.found()?;
+    let pending = |it: &&GroupMember| matches!(observed.refusals.get(&it.uid), Some(Refusal::Unanswered(_)));
+    let other = group.members.iter().find(pending)?;
+    Some(Waiting::OtherLeaves(group.name.clone(), other.name.clone()))
 }
 
 /// Whether the Machine of a VM may be deleted now, room aside. Anything unknown prevents it.

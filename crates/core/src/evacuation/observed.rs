@@ -1,5 +1,6 @@
 //! What a decision about the VMs on hosts that should be empty rests on.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use capmaas_api::MaasClusterSpec;
@@ -21,8 +22,19 @@ pub struct Observed {
     pub site: Lookup<Site>,
     /// VMs that are requested already and have no place yet: they are placed before any replacement.
     pub unplaced: Vec<Demanded>,
-    /// The API server has just refused to let this manager delete Machines; its message.
-    pub denied: Option<String>,
+    /// By UID: Machines that could not be deleted a moment ago.
+    pub refusals: BTreeMap<String, Refusal>,
+}
+
+/// Why a Machine could not be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// This manager has no right to.
+    NoRight,
+    /// The API server, a webhook or a policy refused it.
+    Refused(String),
+    /// It is not known whether the request took effect, or still will.
+    Unanswered(String),
 }
 
 /// An LXD host that should be empty.
@@ -152,8 +164,8 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demanded {
     pub vm: Vm,
-    /// Its zone, if that is fixed.
-    pub zone: Option<String>,
+    /// The zones in which it may be requested; none: any.
+    pub zones: Vec<String>,
     /// Where its siblings are, without the VM that it replaces.
     pub siblings: Vec<Sibling>,
 }

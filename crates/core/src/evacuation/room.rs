@@ -36,26 +36,43 @@ impl Room {
         });
         let mut before: Vec<&Demanded> = observed.unplaced.iter().chain(leaving).collect();
         let size = |it: &Demanded| (it.vm.cores, it.vm.memory, it.vm.disk);
-        before.sort_by_key(|demanded| (Reverse(size(demanded)), demanded.zone.clone()));
+        before.sort_by_key(|demanded| (Reverse(size(demanded)), demanded.zones.clone()));
         for demanded in before {
-            let _ = room.take(demanded);
+            for zone in zones(demanded) {
+                room.claims.extend(room.find(demanded, zone).ok());
+            }
         }
         room
     }
 
-    /// Claims a place for a VM, if there is one.
+    /// The places that a VM takes: one in each zone in which it may be requested.
+    pub(super) fn places(&self, demanded: &Demanded) -> Result<Vec<Claim>, String> {
+        zones(demanded).into_iter().map(|zone| self.find(demanded, zone)).collect()
+    }
+
+    /// Claims these places.
     pub(super) fn take(&mut self, demanded: &Demanded) -> Result<(), String> {
+        let places = self.places(demanded)?;
+        self.claims.extend(places);
+        Ok(())
+    }
+
+    fn find(&self, demanded: &Demanded, zone: Option<&str>) -> Result<Claim, String> {
         let hosts = self.hosts.as_ref().map_err(Clone::clone)?;
         let none = BTreeSet::new();
-        let demand = Demand { vm: &demanded.vm, zone: demanded.zone.as_deref(), failed: &none };
+        let demand = Demand { vm: &demanded.vm, zone, failed: &none };
         let choice = place(&demand, hosts, &self.claims, &demanded.siblings).choice.map_err(|error| error.message)?;
-        self.claims.push(Claim {
+        Ok(Claim {
             host: choice.host,
             cores: demanded.vm.cores,
             memory: demanded.vm.memory,
             disk: demanded.vm.disk,
             storage_pool: Some(choice.storage_pool),
-        });
-        Ok(())
+        })
     }
+}
+
+/// The zones in which a VM may be requested; one that is not restricted is placed once, in any.
+fn zones(demanded: &Demanded) -> Vec<Option<&str>> {
+    if demanded.zones.is_empty() { vec![None] } else { demanded.zones.iter().map(|zone| Some(zone.as_str())).collect() }
 }

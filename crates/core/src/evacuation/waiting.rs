@@ -5,6 +5,7 @@ use std::fmt;
 use capmaas_api::names::HOLD_EVACUATION_ANNOTATION;
 
 use super::group::Unsettled;
+use super::observed::Refusal;
 
 /// Why the Machine of a VM is not deleted now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,8 +58,8 @@ pub enum Waiting {
     NoRoom(String),
     /// Another Machine is deleted first.
     Turn(String),
-    /// This manager may not delete Machines. Holds the Machine.
-    Denied(String),
+    /// The Machine could not be deleted.
+    Denied(String, Refusal),
 }
 
 impl Waiting {
@@ -92,7 +93,7 @@ impl Waiting {
             Self::Budget { .. } => "Budget",
             Self::NoRoom(_) => "NoRoom",
             Self::Turn(_) => "Turn",
-            Self::Denied(_) => "Denied",
+            Self::Denied(..) => "Denied",
         }
     }
 }
@@ -155,11 +156,14 @@ impl fmt::Display for Waiting {
             }
             Self::NoRoom(why) => write!(f, "stays because its replacement would find no room: {why}"),
             Self::Turn(machine) => write!(f, "comes after {machine}"),
-            Self::Denied(machine) => write!(
+            Self::Denied(machine, Refusal::NoRight) => write!(
                 f,
                 "would be replaced now, but this manager may not delete the Machine {machine}; delete it, or install \
                  the ClusterRole capmaas-evacuation"
             ),
+            Self::Denied(machine, Refusal::Refused(why) | Refusal::Unanswered(why)) => {
+                write!(f, "would be replaced now, but the Machine {machine} could not be deleted: {why}")
+            }
         }
     }
 }

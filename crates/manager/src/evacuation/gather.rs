@@ -76,8 +76,8 @@ pub(super) async fn gather(
     let details = details.fold(Details::default(), Details::and);
     let survey = context.lxd_hosts.survey(&tenant.identity, now, &world.index, details).await?;
     let site = Lookup::Found(Site { hosts: survey.hosts, claims: survey.claims });
-    let denied = context.memory.denied(now);
-    Ok(Gathered { observed: Observed { hosts, site, unplaced, denied }, objects })
+    let refusals = context.memory.refusals(now);
+    Ok(Gathered { observed: Observed { hosts, site, unplaced, refusals }, objects })
 }
 
 fn demands(hosts: &[evacuation::Host]) -> impl Iterator<Item = &Demanded> {
@@ -140,11 +140,18 @@ pub(super) async fn member(
     let unread = || "its Cluster was not read".to_owned();
     let facts = known.get(&cluster);
     let machine = facts.map_or_else(|| Lookup::Unknown(unread()), |facts| machine_of(object, facts));
-    let group = match (&machine, facts.map(|facts| &facts.machines)) {
-        (Lookup::Found(machine), Some(Ok(all))) => owners::group(context.owners.as_ref(), machine, all).await,
+    let group = match (&machine, facts) {
+        (Lookup::Found(machine), Some(ClusterFacts { machines: Ok(all), cluster, .. })) => {
+            owners::group(context.owners.as_ref(), machine, all, cluster).await
+        }
         _ => Lookup::Unknown("its Machine is not known".to_owned()),
     };
-    let demanded = demanded(world, object, machine.found());
+    // The replacement need not come where this one is.
+    let zones = match (group.found(), machine.found()) {
+        (Some(group), Some(machine)) => group.next_domains(Some(&machine.name_any()), 1).pop().unwrap_or_default(),
+        (_, machine) => own_zone(machine),
+    };
+    let demanded = demanded(world, object, zones);
     Member {
         cluster: name(&cluster),
         own_identity: if tenant.clusters.contains(&cluster) {
@@ -205,20 +212,22 @@ fn machine_of(object: &MaasMachine, facts: &ClusterFacts) -> Lookup<capi::Machin
     its_own.cloned().map_or(Lookup::Absent, Lookup::Found)
 }
 
-/// The demand of a VM like this one.
-fn demanded(
-    world: &World,
-    object: &MaasMachine,
-    machine: Option<&capi::Machine>,
-) -> std::result::Result<Demanded, String> {
+fn own_zone(machine: Option<&capi::Machine>) -> Vec<String> {
+    machine.and_then(capi::Machine::failure_domain).map(str::to_owned).into_iter().collect()
+}
+
+/// The demand of a VM like this one, whose Machine is created in one of these zones.
+fn demanded(world: &World, object: &MaasMachine, mut zones: Vec<String>) -> std::result::Result<Demanded, String> {
     let journal = Journal::read(object.metadata.annotations.as_ref())?;
     let vm = match wanted(object, journal.as_ref()).map(|wanted| wanted.intent) {
         Ok(Intent::Vm(vm)) => *vm,
         Ok(Intent::Metal(_)) => return Err("the object asks for bare metal".to_owned()),
         Err(problem) => return Err(problem.message),
     };
-    let zone = machine.and_then(|machine| machine.failure_domain().map(str::to_owned)).or_else(|| vm.zone.clone());
-    Ok(Demanded { vm, zone, siblings: siblings(object, &world.index) })
+    if zones.is_empty() {
+        zones.extend(vm.zone.clone());
+    }
+    Ok(Demanded { vm, zones, siblings: siblings(object, &world.index) })
 }
 
 /// VMs in this MAAS that are requested but not placed yet, whoever they belong to.
@@ -237,7 +246,7 @@ async fn unplaced(context: &Context, world: &World, tenant: &Tenant) -> Vec<Dema
             }
             None => None,
         };
-        all.extend(demanded(world, object, machine.as_ref()).ok());
+        all.extend(demanded(world, object, own_zone(machine.as_ref())).ok());
     }
     all
 }
@@ -248,19 +257,23 @@ pub(super) async fn missing(context: &Context, world: &World, tenant: &Tenant) -
     let mut all = Vec::new();
     for cluster in &tenant.neighbours {
         let machines = context.owners.machines(cluster).await?;
+        let Some(stored) = context.kubernetes.cluster(cluster).await? else { continue };
+        let stored = Lookup::Found(stored);
         let mut seen = BTreeSet::new();
         for machine in &machines {
-            let Lookup::Found(group) = owners::group(context.owners.as_ref(), machine, &machines).await else {
+            let Lookup::Found(group) = owners::group(context.owners.as_ref(), machine, &machines, &stored).await else {
                 continue;
             };
             let missing = group.desired.unwrap_or(0).saturating_sub(group.members.len());
             let object = machine.spec.infrastructure_ref.as_ref().map(|it| cluster.beside(&it.name));
             let Some(object) = object.and_then(|key| world.machines.get(&key)) else { continue };
+            let each = group.next_domains(None, missing);
+            let each = each.into_iter().map(|zones| demanded(world, object, zones));
             if missing > 0
-                && let Ok(demanded) = demanded(world, object, Some(machine))
+                && let Ok(each) = each.collect::<std::result::Result<Vec<_>, _>>()
                 && seen.insert(group.name)
             {
-                all.extend(std::iter::repeat_n(demanded, missing));
+                all.extend(each);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use capmaas_core::evacuation::Refusal;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::is_recent;
@@ -18,7 +19,8 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct State {
-    denied: Option<(Timestamp, String)>,
+    /// By the UID of the Machine.
+    refusals: BTreeMap<String, (Timestamp, Refusal)>,
     /// By MAAS and ID of the VM host.
     tags: BTreeMap<(String, i64), (Timestamp, String)>,
 }
@@ -28,14 +30,16 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The API server answered that this manager may not delete Machines.
-    pub(super) fn was_denied(&self, why: String, now: Timestamp) {
-        self.state().denied = Some((now, why));
+    /// A Machine could not be deleted.
+    pub(super) fn deletion_failed(&self, uid: &str, refusal: Refusal, now: Timestamp) {
+        self.state().refusals.insert(uid.to_owned(), (now, refusal));
     }
 
-    /// The recorded message, while it is still valid.
-    pub(super) fn denied(&self, now: Timestamp) -> Option<String> {
-        self.state().denied.as_ref().filter(|(at, _)| is_recent(*at, HELD, now)).map(|(_, why)| why.clone())
+    /// By UID: the Machines that could not be deleted recently.
+    pub(super) fn refusals(&self, now: Timestamp) -> BTreeMap<String, Refusal> {
+        let mut state = self.state();
+        state.refusals.retain(|_, (at, _)| is_recent(*at, HELD, now));
+        state.refusals.iter().map(|(uid, (_, refusal))| (uid.clone(), refusal.clone())).collect()
     }
 
     /// MAAS refused to change the tags of a VM host.

@@ -19,7 +19,7 @@ use capmaas_api::names::{MAINTENANCE_ANNOTATION, MAINTENANCE_TAGGED_ANNOTATION};
 use capmaas_api::{Conditions as _, MaasCluster, MaasMachine, conditions};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::Standing;
-use capmaas_core::evacuation::{Machine, Plan, decide, still_goes};
+use capmaas_core::evacuation::{Machine, Plan, Refusal, decide, still_goes};
 use capmaas_core::plan::Requeue;
 use futures::future::join_all;
 use kube::ResourceExt as _;
@@ -27,7 +27,7 @@ use kube::ResourceExt as _;
 use crate::belonging::cluster_name;
 use crate::clock::Clock;
 use crate::identity::{Fingerprint, Identities, Identity};
-use crate::kubernetes::{ErrorKind, Guard, Key, Kubernetes, Owners, Result};
+use crate::kubernetes::{Error, ErrorKind, Guard, Key, Kubernetes, Owners, Result};
 use crate::lease::Fence;
 use crate::lxd_hosts::LxdHosts;
 use crate::machine_index::MachineIndex;
@@ -185,13 +185,29 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns)
     if let Some(machine) = plan.delete.take().filter(|_| !acted)
         && let Some(object) = gathered.objects.get(&machine.object)
     {
-        let mut turns = turns.lock().await;
-        if !turns.contains(tenant.identity.endpoint()) && delete(context, world, tenant, object, &machine).await {
-            turns.insert(tenant.identity.endpoint().to_owned());
-            acted = true;
+        let (mut turns, maas) = (turns.lock().await, tenant.identity.endpoint());
+        if !turns.contains(maas) {
+            let deletion = delete(context, world, tenant, object, &machine).await;
+            acted = deletion != Deletion::Dropped;
+            if acted {
+                turns.insert(maas.to_owned());
+            }
+            if let Deletion::Failed(refusal) = deletion {
+                gathered.observed.refusals.insert(machine.uid, refusal);
+                plan = Plan { delete: None, ..decide(&gathered.observed) };
+            }
         }
     }
     Ok(Visit { plan, acted })
+}
+
+/// The result of a deletion.
+#[derive(Debug, PartialEq, Eq)]
+enum Deletion {
+    Done,
+    Failed(Refusal),
+    /// Something has changed since the decision, which is made again.
+    Dropped,
 }
 
 /// Deletes the Machine of a VM, unless anything about it or its control plane has changed since the decision: all of
@@ -199,19 +215,19 @@ async fn visit(context: &Context, world: &World, tenant: &Tenant, turns: &Turns)
 ///
 /// After a crash the deletion shows in what its owner is missing: a control plane that is not complete, or a
 /// MachineDeployment with as many Machines missing as it allows, loses no further Machine.
-async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key, machine: &Machine) -> bool {
+async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key, machine: &Machine) -> Deletion {
     let kubernetes = context.kubernetes.as_ref();
     let stored = match kubernetes.maas_machine(object).await {
         Ok(Some(stored)) => stored,
-        Ok(None) => return false,
+        Ok(None) => return Deletion::Dropped,
         Err(error) => {
             tracing::warn!(machine = %object, %error, "not deleted");
-            return false;
+            return Deletion::Dropped;
         }
     };
     let member = gather::member(context, world, tenant, &stored, &mut BTreeMap::new()).await;
     if !still_goes(&member, machine) || context.fence.check().is_err() {
-        return false;
+        return Deletion::Dropped;
     }
     let key = Key::new(&machine.object.namespace, &machine.object.name);
     let guard = Guard { resource_version: machine.version.clone() };
@@ -220,16 +236,31 @@ async fn delete(context: &Context, world: &World, tenant: &Tenant, object: &Key,
             tracing::info!(machine = %key, "deleted, so that its owner replaces it on another LXD host");
             context.metrics.evacuated();
             report::deleted(context, &stored, &key).await;
-            true
+            Deletion::Done
         }
-        Err(error) if error.kind == ErrorKind::Denied => {
-            tracing::warn!(%error, "this manager may not evacuate LXD hosts");
-            context.memory.was_denied(error.to_string(), context.clock.now());
-            true
+        Err(error) => match refusal(&error) {
+            Some(refusal) => {
+                tracing::warn!(machine = %key, %error, "not deleted; others come first for a while");
+                context.memory.deletion_failed(&machine.uid, refusal.clone(), context.clock.now());
+                Deletion::Failed(refusal)
+            }
+            None => {
+                tracing::info!(machine = %key, %error, "not deleted; the next pass tries again");
+                Deletion::Dropped
+            }
+        },
+    }
+}
+
+/// What a failed deletion means for the next passes; `None` if the Machine only has to be read again.
+fn refusal(error: &Error) -> Option<Refusal> {
+    match error.kind {
+        ErrorKind::NotFound | ErrorKind::Conflict => None,
+        // RBAC's words; webhooks and admission policies refuse in others.
+        ErrorKind::Denied if error.to_string().contains("cannot delete resource \"machines\"") => {
+            Some(Refusal::NoRight)
         }
-        Err(error) => {
-            tracing::info!(machine = %key, %error, "not deleted; the next pass tries again");
-            false
-        }
+        ErrorKind::Denied | ErrorKind::Refused => Some(Refusal::Refused(error.to_string())),
+        ErrorKind::Unavailable => Some(Refusal::Unanswered(error.to_string())),
     }
 }

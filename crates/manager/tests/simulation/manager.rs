@@ -109,7 +109,8 @@ impl Owners for Granted {
 
     async fn delete_machine(&self, key: &Key, uid: &str, guard: &Guard) -> Result<()> {
         if self.denied.load(Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::Denied, format!("delete the Machine {key}"), "forbidden"));
+            let why = r#"User "manager" cannot delete resource "machines" in API group "cluster.x-k8s.io""#;
+            return Err(Error::new(ErrorKind::Denied, format!("delete the Machine {key}"), why));
         }
         self.mortal.delete_machine(key, uid, guard).await
     }

@@ -192,7 +192,7 @@ impl Scene {
     }
 
     /// The MaasCluster's condition.
-    fn said(&self) -> (String, String) {
+    pub(crate) fn said(&self) -> (String, String) {
         let cluster = self.stage.port.object("MaasCluster", &key("c1")).unwrap();
         let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let said = conditions.into_iter().find(|condition| condition["type"] == "Evacuating").unwrap_or(Value::Null);

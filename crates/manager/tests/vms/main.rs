@@ -19,6 +19,7 @@ mod neighbours;
 mod odd_inputs;
 mod orphans;
 mod people;
+mod refusals;
 mod rights;
 mod slow;
 mod stage;

@@ -41,7 +41,7 @@ fn empty_neighbour(stage: &Stage) -> Value {
 }
 
 /// The same with its machines, `dp-0` to `dp-2`.
-async fn neighbour(stage: &Stage) {
+pub(crate) async fn neighbour(stage: &Stage) {
     let owner = empty_neighbour(stage);
     for name in ["dp-0", "dp-1", "dp-2"] {
         member(stage, name, "c2", &owner);
@@ -73,7 +73,7 @@ impl Owners for Slow {
 }
 
 /// Names of the Machines that are being deleted.
-fn leaving(scene: &Scene) -> Vec<String> {
+pub(crate) fn leaving(scene: &Scene) -> Vec<String> {
     let machines = scene.machines();
     let leaving = machines.iter().filter(|it| !it["metadata"]["deletionTimestamp"].is_null());
     leaving.map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()

@@ -47,7 +47,7 @@ fn deployment(strategy: Value) -> Value {
 }
 
 fn loses(object: &Value, machines: &[Value]) -> Result<(), Waiting> {
-    Group::control_plane(object, &read(machines)).may_lose("m0")
+    Group::control_plane(object, &read(machines), Vec::new()).may_lose("m0")
 }
 
 #[test]
@@ -144,11 +144,59 @@ fn a_machine_deployment_says_how_many_it_may_miss() {
 fn s30_a_roll_out_of_a_machine_deployment_is_left_alone() {
     let object = deployment(json!({ "type": "OnDelete" }));
     assert_eq!(Group::deployment(&object, &read(&three())).may_lose("m0"), Ok(()));
-    let mut rolling = object.clone();
+    let update = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } });
+    let mut rolling = deployment(update);
     rolling["status"]["upToDateReplicas"] = json!(1);
     let mut surging = three();
     surging.push(machine("m3"));
     for group in [Group::deployment(&rolling, &read(&three())), Group::deployment(&object, &read(&surging))] {
         assert!(matches!(group.may_lose("m0"), Err(Waiting::Unsettled(_, Unsettled::RollingOut))));
     }
+}
+
+#[test]
+fn s30_a_machine_deployment_that_replaces_on_deletion_is_not_rolling_out() {
+    let mut object = deployment(json!({ "type": "OnDelete" }));
+    object["status"]["upToDateReplicas"] = json!(1);
+    assert_eq!(Group::deployment(&object, &read(&three())).may_lose("m0"), Ok(()));
+}
+
+/// Machines in these failure domains, with what `UpToDate` says about them.
+fn placed(all: &[(&str, Option<&str>)]) -> Vec<capi::Machine> {
+    let one = |(number, (domain, up_to_date)): (usize, &(&str, Option<&str>))| {
+        let conditions = up_to_date.map(|status| json!({ "type": "UpToDate", "status": status }));
+        let status = json!({ "v1beta2": { "conditions": conditions.into_iter().collect::<Vec<_>>() } });
+        json!({ "metadata": { "name": format!("m{number}") }, "spec": { "failureDomain": domain }, "status": status })
+    };
+    read(&all.iter().enumerate().map(one).collect::<Vec<_>>())
+}
+
+#[test]
+fn s30_a_control_plane_creates_the_next_machine_where_it_has_the_fewest() {
+    let domains = || ["az3", "az1", "az2"].map(String::from).to_vec();
+    let next = |object: &Value, all: &[(&str, Option<&str>)], leaving| {
+        let group = Group::control_plane(object, &placed(all), domains());
+        group.next_domains(leaving, 2).into_iter().map(|zones| zones.join(",")).collect::<Vec<_>>()
+    };
+    let spread = [("az1", None), ("az2", None), ("az3", None)];
+    assert_eq!(next(&kcp(), &spread, Some("m1")), ["az2", "az1"], "in its own, while they are spread");
+    let crowded = [("az1", None), ("az1", None), ("az2", None)];
+    assert_eq!(next(&kcp(), &crowded, Some("m0")), ["az3", "az1"], "not in its own");
+    assert_eq!(next(&kcp(), &crowded[..2], None), ["az2", "az3"]);
+    let mut rolling = kcp();
+    rolling["status"]["upToDateReplicas"] = json!(1);
+    let outdated = [("az1", Some("False")), ("az2", Some("True")), ("az3", Some("False"))];
+    assert_eq!(next(&rolling, &outdated, None), ["az1", "az3"], "outdated ones count less");
+    assert_eq!(next(&rolling, &spread, None), ["az3,az1,az2"; 2], "in any, while it is not known which are outdated");
+    let nowhere = Group::control_plane(&kcp(), &placed(&spread), Vec::new());
+    assert_eq!(nowhere.next_domains(Some("m0"), 1), [Vec::<String>::new()]);
+}
+
+#[test]
+fn s30_a_machine_deployment_creates_machines_where_its_template_says() {
+    let mut object = deployment(json!({ "type": "OnDelete" }));
+    let next = |object: &Value| Group::deployment(object, &placed(&[("az1", None)])).next_domains(Some("m0"), 1);
+    assert_eq!(next(&object), [Vec::<String>::new()]);
+    object["spec"]["template"] = json!({ "spec": { "failureDomain": "az2" } });
+    assert_eq!(next(&object), [["az2"]]);
 }

@@ -4,14 +4,14 @@ mod groups;
 mod properties;
 mod table;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Lookup;
 use crate::intent::Vm;
 use crate::maas::{Power, State};
 use crate::placement::{self, HostMachine, Room, StoragePool};
 
-use super::group::{Allowance, Group, Member as GroupMember};
+use super::group::{Allowance, Domains, Group, Member as GroupMember};
 use super::*;
 
 pub(super) fn lxd_host(id: i64, cores: i64) -> placement::Host {
@@ -35,17 +35,25 @@ pub(super) fn lxd_host(id: i64, cores: i64) -> placement::Host {
 }
 
 pub(super) fn demanded(cores: u32) -> Demanded {
-    Demanded { vm: Vm { cores, memory: 1024, disk: 10, ..Vm::default() }, zone: None, siblings: Vec::new() }
+    Demanded { vm: Vm { cores, memory: 1024, disk: 10, ..Vm::default() }, zones: Vec::new(), siblings: Vec::new() }
 }
 
 /// A control plane of this many healthy machines: `c-0`, `c-1`, …
 pub(super) fn control_plane(cluster: &str, replicas: usize) -> Group {
-    let member = |number| GroupMember { name: format!("{cluster}-{number}"), deleting: false, trouble: None };
+    let member = |number| GroupMember {
+        name: format!("{cluster}-{number}"),
+        uid: format!("uid-{cluster}-{number}"),
+        deleting: false,
+        failure_domain: None,
+        up_to_date: Some(true),
+        trouble: None,
+    };
     Group {
         name: format!("KubeadmControlPlane {cluster}"),
         allowance: Allowance::ControlPlane { stacked_etcd: true },
         desired: Some(replicas),
         unsettled: None,
+        domains: Domains::Spread(Vec::new()),
         members: (0..replicas).map(member).collect(),
     }
 }
@@ -94,7 +102,7 @@ pub(super) fn observed(guests: Vec<Guest>) -> Observed {
         hosts: vec![leaving(1, guests)],
         site: Lookup::Found(Site { hosts, claims: Vec::new() }),
         unplaced: Vec::new(),
-        denied: None,
+        refusals: BTreeMap::new(),
     }
 }
 

@@ -49,9 +49,19 @@ fn any_member() -> impl Strategy<Value = Member> {
     )
 }
 
+/// By number of the cluster, for its first machine.
+fn any_refusals() -> impl Strategy<Value = BTreeMap<usize, Refusal>> {
+    let refusal = prop_oneof![
+        Just(Refusal::NoRight),
+        Just(Refusal::Refused("by a policy".into())),
+        Just(Refusal::Unanswered("timeout".into()))
+    ];
+    proptest::collection::btree_map(0..4usize, refusal, 0..2)
+}
+
 fn any_observed() -> impl Strategy<Value = Observed> {
     let hosts = proptest::collection::vec((proptest::collection::vec(any_member(), 0..4), any::<bool>()), 1..4);
-    (hosts, 0..12i64, 0..12i64, proptest::bool::weighted(0.1)).prop_map(|(hosts, free, more, denied)| {
+    (hosts, 0..12i64, 0..12i64, any_refusals()).prop_map(|(hosts, free, more, refused)| {
         let leaving = hosts.into_iter().zip(1..).map(|((members, deleted), id)| {
             let mut guests: Vec<Guest> = members.into_iter().map(guest).collect();
             guests.push(Guest { name: format!("foreign{id}"), whose: Whose::Foreign(None) });
@@ -65,7 +75,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
                 claims: vec![],
             }),
             unplaced: Vec::new(),
-            denied: denied.then(|| "forbidden".to_owned()),
+            refusals: refused.into_iter().map(|(cluster, refusal)| (format!("uid-c{cluster}-0"), refusal)).collect(),
         }
     })
 }
@@ -82,7 +92,7 @@ proptest! {
             Whose::Ours(member) if member.machine == Lookup::Found(machine.clone()) => Some(member.as_ref()),
             _ => None,
         }).collect();
-        prop_assert!(observed.denied.is_none() && !machine.held && !machine.deleting);
+        prop_assert!(!observed.refusals.contains_key(&machine.uid) && !machine.held && !machine.deleting);
         // Two guests of the same name may have been generated; one of them must allow it.
         let fine = members.iter().any(|member| {
             let group = member.group.found().unwrap();

@@ -205,9 +205,74 @@ fn s30_one_machine_goes_in_a_pass_and_room_is_counted_for_those_on_their_way() {
 }
 
 #[test]
-fn s30_without_the_right_to_delete_it_says_what_it_would_do() {
-    let (fate, deleted) = after(|observed, _| observed.denied = Some("forbidden".into()));
-    assert_eq!((fate, deleted), (Fate::Waits(Waiting::Denied("default/c1-0".into())), None));
+fn s30_a_machine_that_could_not_be_deleted_is_named_with_the_reason() {
+    let refuse = |refusal: Refusal| {
+        waits(|observed, _| drop(observed.refusals.insert("uid-c1-0".into(), refusal.clone()))).to_string()
+    };
+    let words = refuse(Refusal::NoRight);
+    assert!(
+        words.contains("may not delete the Machine default/c1-0") && words.contains("capmaas-evacuation"),
+        "{words}"
+    );
+    for refusal in [Refusal::Refused("freeze until Monday".into()), Refusal::Unanswered("freeze until Monday".into())] {
+        let words = refuse(refusal);
+        assert!(words.contains("default/c1-0 could not be deleted: freeze until Monday"), "{words}");
+        assert!(!words.contains("ClusterRole"), "{words}");
+    }
+}
+
+#[test]
+fn s30_a_machine_that_could_not_be_deleted_keeps_nobody_else() {
+    let of = |cluster: &str| member(cluster, control_plane(cluster, 3));
+    let mut observed = observed(vec![guest(of("c1")), guest(of("c2"))]);
+    observed.site = Lookup::Found(Site { hosts: vec![lxd_host(2, 2)], claims: Vec::new() });
+    observed.refusals.insert("uid-c1-0".into(), Refusal::Refused("by a policy".into()));
+    let plan = decide(&observed);
+    assert_eq!(plan.delete.as_ref().map(|machine| machine.object.name.as_str()), Some("c2-0"), "it has the room, too");
+    assert!(matches!(&fates(&plan)[..], [Fate::Waits(Waiting::Denied(..)), Fate::Goes]), "{:?}", fates(&plan));
+}
+
+#[test]
+fn s30_a_deletion_that_may_still_take_effect_keeps_the_rest_of_its_control_plane() {
+    let mut second = member("c1", control_plane("c1", 3));
+    (machine(&mut second).object.name, machine(&mut second).uid) = ("c1-1".into(), "uid-c1-1".into());
+    let mut observed = observed(vec![guest(member("c1", control_plane("c1", 3))), guest(second)]);
+    observed.refusals.insert("uid-c1-0".into(), Refusal::Refused("by a policy".into()));
+    assert_eq!(decide(&observed).delete.unwrap().object.name, "c1-1");
+    observed.refusals.insert("uid-c1-0".into(), Refusal::Unanswered("timeout".into()));
+    let plan = decide(&observed);
+    assert_eq!(plan.delete, None);
+    assert!(matches!(&fates(&plan)[1], Fate::Waits(Waiting::OtherLeaves(_, other)) if other == "c1-0"));
+}
+
+#[test]
+fn s30_room_must_be_in_every_zone_in_which_the_replacement_may_be_requested() {
+    let in_zones = |zones: &[&str], free: [i64; 2]| {
+        let zones: Vec<String> = zones.iter().map(|&zone| zone.to_owned()).collect();
+        move |observed: &mut Observed, vm: &mut Member| {
+            let host = |id: i64, zone: &str, cores| placement::Host {
+                zone: Some(placement::Named { id, name: zone.to_owned() }),
+                ..lxd_host(id, cores)
+            };
+            let hosts = vec![host(2, "az1", free[0]), host(3, "az2", free[1])];
+            observed.site = Lookup::Found(Site { hosts, claims: Vec::new() });
+            vm.demanded = Ok(Demanded { zones, ..demanded(2) });
+        }
+    };
+    assert_eq!(after(in_zones(&[], [0, 2])).0, Fate::Goes);
+    assert_eq!(after(in_zones(&["az2"], [0, 2])).0, Fate::Goes);
+    assert!(matches!(waits(in_zones(&["az1"], [0, 2])), Waiting::NoRoom(_)));
+    assert!(matches!(waits(in_zones(&["az1", "az2"], [0, 2])), Waiting::NoRoom(_)));
+    assert_eq!(after(in_zones(&["az1", "az2"], [2, 2])).0, Fate::Goes);
+    let before = |zones: &[&str]| {
+        let (change, zones) = (in_zones(&["az1"], [2, 2]), zones.iter().map(|&zone| zone.to_owned()).collect());
+        move |observed: &mut Observed, vm: &mut Member| {
+            change(observed, vm);
+            observed.unplaced = vec![Demanded { zones, ..demanded(2) }];
+        }
+    };
+    assert_eq!(after(before(&["az2"])).0, Fate::Goes);
+    assert!(matches!(waits(before(&["az1", "az2"])), Waiting::NoRoom(_)), "who asked before may come there");
 }
 
 #[test]
