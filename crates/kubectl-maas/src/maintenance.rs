@@ -130,9 +130,8 @@ pub fn render(machines: &[Value], clusters: &[Value]) -> String {
 
 /// A message with one VM per line.
 fn lines(message: &str) -> String {
-    let (head, vms) = message.split_once(": ").unwrap_or((message, ""));
-    let vms = vms.split("; ").filter(|vm| !vm.is_empty());
-    vms.fold(format!("  {head}\n"), |out, vm| format!("{out}    {vm}\n"))
+    let (head, vms) = message.split_once('\n').unwrap_or((message, ""));
+    vms.lines().fold(format!("  {}\n", head.trim_end_matches(':')), |out, vm| format!("{out}    {vm}\n"))
 }
 
 /// The same for programs.
@@ -178,14 +177,16 @@ mod tests {
         let host = machine(
             "h1",
             "maas://az1/abc123",
-            said("the LXD host h1 is being removed; 2 VMs left: a waits; b is held"),
+            said("the LXD host h1 is being removed; 2 VMs left:\na waits for x; then for y\nb is held"),
         );
-        let cluster = json!({ "metadata": { "name": "c1", "namespace": "team" }, "status": { "conditions": [said("1 VM on LXD hosts that are being evacuated: a waits")] } });
+        let cluster = json!({ "metadata": { "name": "c1", "namespace": "team" }, "status": { "conditions": [said("1 VM on LXD hosts that are being evacuated:\na waits")] } });
         let (hosts, clusters) = ([host], [cluster]);
         let shown = render(&hosts, &clusters);
         assert!(shown.contains("EvacuationWaiting   fans"), "{shown}");
         assert!(
-            shown.contains("  the LXD host h1 is being removed; 2 VMs left\n    a waits\n    b is held\n"),
+            shown.contains(
+                "  the LXD host h1 is being removed; 2 VMs left\n    a waits for x; then for y\n    b is held\n"
+            ),
             "{shown}"
         );
         assert!(shown.contains("cluster team/c1\n"), "{shown}");

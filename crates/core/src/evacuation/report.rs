@@ -7,9 +7,12 @@ use capmaas_api::{ConditionStatus, conditions, reasons};
 use super::{Fate, HostOutlook, ObjectName, Outlook, Plan};
 use crate::Lookup;
 use crate::conditions::Verdict;
+use crate::text::beginning;
 
-/// How many VMs a condition names.
-const NAMED: usize = 8;
+/// The most bytes of the lines about VMs in a condition. The message of a condition may have 4096.
+const LONGEST: usize = 3600;
+/// The most bytes of one of them.
+const LONGEST_LINE: usize = 900;
 
 /// The condition for the MaasMachine of a host.
 pub fn host_verdict(host: &HostOutlook) -> Verdict {
@@ -29,7 +32,7 @@ pub fn host_verdict(host: &HostOutlook) -> Verdict {
         let of = guest.cluster.as_ref().map_or(String::new(), |cluster| format!(" of cluster {cluster}"));
         format!("{}{of} {}", guest.name, words(&guest.fate))
     });
-    let message = format!("the LXD host {name} {cause}; {} left: {}", count(guests.len()), listed(lines));
+    let message = format!("the LXD host {name} {cause}; {} left:\n{}", count(guests.len()), listed(lines));
     said(guests.iter(), message)
 }
 
@@ -51,7 +54,7 @@ pub fn cluster_verdicts(plan: &Plan) -> BTreeMap<ObjectName, Verdict> {
     }
     let verdict = |guests: Vec<(&str, &Outlook)>| {
         let lines = guests.iter().map(|(host, guest)| format!("{} on {host} {}", guest.name, words(&guest.fate)));
-        let message = format!("{} on LXD hosts that are being evacuated: {}", count(guests.len()), listed(lines));
+        let message = format!("{} on LXD hosts that are being evacuated:\n{}", count(guests.len()), listed(lines));
         said(guests.iter().map(|(_, guest)| *guest), message)
     };
     of.into_iter().map(|(cluster, guests)| (cluster.clone(), verdict(guests))).collect()
@@ -88,11 +91,18 @@ fn count(vms: usize) -> String {
     if vms == 1 { "1 VM".to_owned() } else { format!("{vms} VMs") }
 }
 
+/// A line for each VM, as many as fit.
 fn listed(lines: impl Iterator<Item = String>) -> String {
-    let all: Vec<String> = lines.collect();
-    let named = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
-    match all.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named}; and {more} more"),
+    let all: Vec<String> = lines.map(|line| beginning(&line, LONGEST_LINE).replace(['\n', '\r'], " ")).collect();
+    let mut length = 0;
+    let fit = all.iter().take_while(|line| {
+        length += line.len() + 1;
+        length <= LONGEST
+    });
+    let mut shown: Vec<String> = fit.cloned().collect();
+    let more = all.len() - shown.len();
+    if more > 0 {
+        shown.push(format!("and {more} more"));
     }
+    shown.join("\n")
 }

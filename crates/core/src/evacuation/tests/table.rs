@@ -284,10 +284,26 @@ fn conditions_count_name_and_explain() {
     assert_eq!(verdict.reason, reasons::EVACUATING);
     assert_eq!(
         verdict.message,
-        "the LXD host host1 is in maintenance (fans); 2 VMs left: c1-0 of cluster default/c1 is being replaced; c2-0 of cluster \
+        "the LXD host host1 is in maintenance (fans); 2 VMs left:\nc1-0 of cluster default/c1 is being replaced\nc2-0 of cluster \
          default/c2 is the only machine of KubeadmControlPlane c2; scale that to 3, or delete it with its cluster"
     );
     let clusters = cluster_verdicts(&plan);
     let said: Vec<_> = clusters.iter().map(|(cluster, verdict)| (cluster.name.as_str(), verdict.reason)).collect();
     assert_eq!(said, [("c1", reasons::EVACUATING), ("c2", reasons::EVACUATION_WAITING)]);
+}
+
+#[test]
+fn a_condition_has_a_line_for_each_vm_and_counts_those_that_do_not_fit() {
+    let foreign = |number: usize, owner: &str| Guest {
+        name: format!("vm{number:03}"),
+        whose: Whose::Foreign(Some(owner.to_owned())),
+    };
+    let message = |guests: Vec<Guest>| host_verdict(&decide(&observed(guests)).hosts[0]).message;
+    let some = message((0..30).map(|number| foreign(number, "bob")).collect());
+    assert_eq!(some.lines().count(), 31, "{some}");
+    let many = message((0..300).map(|number| foreign(number, "bob")).collect());
+    let (shown, last) = (many.lines().count() - 2, many.lines().last().unwrap());
+    assert!(many.len() < 4096 && last == format!("and {} more", 300 - shown), "{many}");
+    let odd = message(vec![foreign(1, &format!("bob\n{}", "x".repeat(9000)))]);
+    assert!(odd.len() < 4096 && odd.lines().count() == 2 && odd.contains("vm001"), "{odd}");
 }
