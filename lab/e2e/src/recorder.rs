@@ -1,8 +1,8 @@
 //! A recorder: continuously observes how many machines clusters are missing, and whether a host was removed while it
 //! still had VMs.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -19,9 +19,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 const ANSWER: Duration = Duration::from_secs(5);
 const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
 
+/// UIDs of all Machines of the observed clusters that have ever been seen.
+type Uids = Arc<Mutex<BTreeSet<String>>>;
+
 /// Observes until it is ended.
 pub struct Recorder {
     stop: watch::Sender<()>,
+    uids: Uids,
     looking: JoinHandle<Record>,
 }
 
@@ -53,21 +57,22 @@ struct Watched {
     machines: Objects,
     name: String,
     wanted: [usize; 2],
+    uids: Uids,
 }
 
 impl Watched {
-    fn new(scene: &Scene, plan: &ClusterPlan) -> anyhow::Result<Self> {
+    fn new(scene: &Scene, plan: &ClusterPlan, uids: &Uids) -> anyhow::Result<Self> {
         let wanted = [usize::try_from(plan.control_planes)?, usize::try_from(plan.workers)?];
-        Ok(Self { machines: scene.objects(plan, "Machine")?, name: plan.name.clone(), wanted })
+        let (machines, name) = (scene.objects(plan, "Machine")?, plan.name.clone());
+        Ok(Self { machines, name, wanted, uids: Arc::clone(uids) })
     }
 
     async fn missing(&self) -> anyhow::Result<[(String, usize); 2]> {
-        let all = self.machines.list().await?;
-        let there = |it: &&Value| {
-            it["spec"]["clusterName"] == self.name.as_str()
-                && it["metadata"]["deletionTimestamp"].is_null()
-                && !it["status"]["nodeRef"].is_null()
-        };
+        let mut all = self.machines.list().await?;
+        all.retain(|it| it["spec"]["clusterName"] == self.name.as_str());
+        let uids = all.iter().filter_map(|it| it["metadata"]["uid"].as_str().map(str::to_owned));
+        self.uids.lock().unwrap_or_else(PoisonError::into_inner).extend(uids);
+        let there = |it: &&Value| it["metadata"]["deletionTimestamp"].is_null() && !it["status"]["nodeRef"].is_null();
         let leads = |it: &&Value| it["metadata"]["labels"].get(CONTROL_PLANE).is_some();
         let (leading, working): (Vec<&Value>, Vec<&Value>) = all.iter().filter(there).partition(leads);
         Ok([
@@ -80,8 +85,9 @@ impl Watched {
 impl Recorder {
     /// Starts to observe clusters that have all their machines.
     pub fn start(scene: &Scene, plans: &[&ClusterPlan]) -> anyhow::Result<Self> {
+        let uids = Uids::default();
         let watched: Vec<Watched> =
-            plans.iter().map(|plan| Watched::new(scene, plan)).collect::<anyhow::Result<_>>()?;
+            plans.iter().map(|plan| Watched::new(scene, plan, &uids)).collect::<anyhow::Result<_>>()?;
         let (stop, mut stopped) = watch::channel(());
         let maas = Arc::clone(&scene.maas);
         let looking = tokio::spawn(async move {
@@ -97,7 +103,12 @@ impl Recorder {
                 }
             }
         });
-        Ok(Self { stop, looking })
+        Ok(Self { stop, uids, looking })
+    }
+
+    /// How many Machines the clusters have had so far, together.
+    pub fn machines_seen(&self) -> usize {
+        self.uids.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Ends it. Returns the highest number of machines that each group missed at the same time, without groups that

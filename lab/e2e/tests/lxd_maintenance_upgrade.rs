@@ -72,6 +72,10 @@ async fn s30_a_host_cluster_is_upgraded_while_three_control_planes_run_on_it() {
     for (plan, expected) in &guests {
         scene.wait_running(plan, expected).await.unwrap();
     }
+    // Each of the nine VMs is replaced once, on a host that stays. A manager that has just started may place one before it knows
+    // which hosts leave, and that one is replaced again.
+    let replaced = recorder.machines_seen() - 9;
+    assert!((9..=12).contains(&replaced), "{replaced} Machines were replaced");
     let each_one = GUESTS.map(|name| (name.to_owned(), 1));
     assert_eq!(recorder.end().await.unwrap(), BTreeMap::from(each_one), "what control planes missed at the same time");
     assert_eq!(scene.maas.vms().len(), 9);
