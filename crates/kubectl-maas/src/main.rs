@@ -23,6 +23,9 @@ const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
 /// The same for MAAS, which takes longer to answer.
 const MAAS_EVERY: Duration = Duration::from_secs(15);
 
+/// The exit code if a question has no answer.
+const UNKNOWN: u8 = 2;
+
 /// Shows what machines wait for, how full hosts are, what is wrong and whether a change fits. Only maintenance changes anything.
 #[derive(Parser)]
 #[command(name = "kubectl-maas", bin_name = "kubectl maas", version)]
@@ -86,7 +89,7 @@ enum What {
         #[arg(long, default_value = "capmaas-system")]
         system_namespace: String,
     },
-    /// Checks whether a change fits, machine by machine, before you apply it. Exits with 1 if it does not.
+    /// Checks whether a change fits, machine by machine, before you apply it. Exits with 1 if it does not, with 2 if that is unknown.
     Plan(PlanArgs),
     /// Writes what MAAS has as an inventory for plan --inventory and maas-sim: no secrets, made-up networks.
     Export {
@@ -156,19 +159,20 @@ async fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     match run(&cli).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(Some(true)) => ExitCode::SUCCESS,
+        Ok(Some(false)) => ExitCode::FAILURE,
+        Ok(None) => ExitCode::from(UNKNOWN),
         Err(error) => {
             eprintln!("kubectl maas: {error:#}");
             // As with kubectl diff, "no" is 1 and an error is more.
             let judges = matches!(cli.command, What::Plan(_) | What::Doctor { .. });
-            ExitCode::from(if judges { 2 } else { 1 })
+            ExitCode::from(if judges { UNKNOWN } else { 1 })
         }
     }
 }
 
-/// Runs the command and returns whether everything is right.
-async fn run(cli: &Cli) -> anyhow::Result<bool> {
+/// Runs the command and returns whether everything is right; `None` if that is unknown.
+async fn run(cli: &Cli) -> anyhow::Result<Option<bool>> {
     let format = cli.format();
     match &cli.command {
         What::Hosts { watch: again } => {
@@ -199,7 +203,7 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
             print(format, &format.text(|_| explain::render(&found, &events), || found.clone())?)?;
         }
         What::Maintenance(about) => maintain(cli, about).await?,
-        What::Doctor { system_namespace } => return doctor(cli, system_namespace).await,
+        What::Doctor { system_namespace } => return doctor(cli, system_namespace).await.map(Some),
         What::Plan(arguments) => return plan(cli, arguments).await,
         What::Export { addresses } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
@@ -215,7 +219,7 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
         What::Completion { shell } => print_completion(*shell)?,
         What::Complete { words } => print(Format::Json, &complete(words).await)?,
     }
-    Ok(true)
+    Ok(Some(true))
 }
 
 async fn maintain(cli: &Cli, about: &Maintenance) -> anyhow::Result<()> {
@@ -268,7 +272,7 @@ async fn doctor(cli: &Cli, system_namespace: &str) -> anyhow::Result<bool> {
     Ok(report.is_good())
 }
 
-async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
+async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<Option<bool>> {
     let cluster = Cluster::connect(&cli.access).await;
     let namespace = match &cluster {
         Ok(cluster) => cluster.namespace().to_owned(),
@@ -315,7 +319,7 @@ async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
     let answer = plan::answer(&inventory::view(&inventory), desired, &question, Timestamp::now())?;
     let format = cli.format();
     print(format, &format.text(|wide| plan::render(&answer, wide), || plan::to_json(&answer))?)?;
-    Ok(answer.is_good())
+    Ok(answer.fits())
 }
 
 /// What can follow these words. A completion must not take long.

@@ -110,6 +110,38 @@ fn a_plan_tells_by_its_exit_code_whether_it_fits() {
 }
 
 #[test]
+fn what_cannot_be_planned_is_unknown_and_never_fits() {
+    let site = Site::start();
+    let topology = "kind: Cluster\nmetadata: {name: c2}\nspec: {topology: {class: maas, version: v1.36.0}}\n";
+    let without_control_plane = CLUSTER.replace("metadata: {name: c1-cp}", "metadata: {name: other}");
+    let deployment = "kind: MachineDeployment\nmetadata: {name: md-0}\nspec: {clusterName: gone, replicas: 3}\n";
+    for unknown in
+        [topology, &without_control_plane, &format!("{CLUSTER}---\n{topology}"), &format!("{CLUSTER}---\n{deployment}")]
+    {
+        let file = site.file("unknown.yaml");
+        std::fs::write(&file, unknown).unwrap();
+        let output = site.run(&["plan", "-f", &file]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let shown = text(&output.stdout);
+        assert!(
+            shown.contains("Note: ") && shown.contains("It is unknown whether it fits") && !shown.contains("It fits"),
+            "{shown}"
+        );
+        let output = site.run(&["plan", "-f", &file, "--json"]);
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((output.status.code(), &value["fits"]), (Some(2), &Value::Null), "{value}");
+    }
+    // What is missing is missing, whatever else is needed.
+    let file = site.file("unknown.yaml");
+    std::fs::write(&file, format!("{CLUSTER}---\n{topology}")).unwrap();
+    let output = site.run(&["plan", "-f", &file, "--scale", "c1-cp=2", "--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &value["fits"]), (Some(1), &json!(false)));
+    // A cluster that nobody asked about does not matter.
+    assert!(succeeded(&site.run(&["plan", "-f", &file, "c1"])).ends_with("\nIt fits.\n"));
+}
+
+#[test]
 fn manifests_come_from_files_folders_and_standard_input() {
     let site = Site::start();
     let planned = |arguments: &[&str], input: &str| -> Value {
