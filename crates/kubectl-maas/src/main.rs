@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kubectl_maas::cluster::{Access, Cluster};
 use kubectl_maas::completion::{Candidates, Names};
 use kubectl_maas::doctor::{Report, check_kubernetes, check_maas, judge_clock};
+use kubectl_maas::hosts::Host;
 use kubectl_maas::inventory::{self, Addresses, Inventory};
 use kubectl_maas::maintenance::{self, Maintenance};
 use kubectl_maas::output::{Format, print, watch};
@@ -178,9 +179,10 @@ async fn run(cli: &Cli) -> anyhow::Result<Option<bool>> {
         What::Hosts { watch: again } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
             let ask = || async {
-                let all = client.vm_hosts().list().await.map_err(with_hint)?;
-                let left = hosts::left(&client, &all).await.map_err(with_hint)?;
-                format.text(|_| hosts::render(&all, &left), || hosts::to_json(&all, &left))
+                let vm_hosts = client.vm_hosts().list().await.map_err(with_hint)?;
+                let machines = hosts::machines(&client, &vm_hosts).await.map_err(with_hint)?;
+                let all = Host::all(&vm_hosts, &machines);
+                format.text(|_| hosts::render(&all), || hosts::to_json(&all))
             };
             show(format, again.then_some(MAAS_EVERY), hosts::NONE, ask).await?;
         }

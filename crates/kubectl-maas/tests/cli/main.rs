@@ -142,6 +142,23 @@ fn what_cannot_be_planned_is_unknown_and_never_fits() {
 }
 
 #[test]
+fn a_maintenance_tag_on_the_machine_in_maas_is_shown_like_one_on_the_vm_host() {
+    let site = Site::start();
+    let host = json!([
+        {"tag": {"name": "maas-lxd-host-maintenance"}},
+        {"machine": {"hostname": "h1", "status": "Deployed", "owner": "admin", "tags": ["maas-lxd-host-maintenance"]}},
+        {"lxd": {"address": "192.0.2.100:8443", "cores": 8, "memory": 16384, "host": "h1"}},
+        {"vm_host": {"name": "h1", "power_address": "192.0.2.100:8443"}},
+        {"machine": {"hostname": "vm1", "cpu_count": 1, "memory": 1024, "status": "Deployed", "owner": "admin", "vm_host": "h1"}},
+    ]);
+    site.simulator.control().arrange(&serde_json::from_value::<Vec<_>>(host).unwrap()).unwrap();
+    let shown: Value = serde_json::from_str(&succeeded(&site.run(&["hosts", "--json"]))).unwrap();
+    let wanted = "in maintenance, so it takes no new VMs, 1 VM left (tag maas-lxd-host-maintenance on its machine)";
+    assert_eq!((&shown[0]["state"], &shown[0]["vmsLeft"]), (&json!(wanted), &json!(1)), "{shown}");
+    assert_eq!(shown[0]["closedBy"], "maas-lxd-host-maintenance");
+}
+
+#[test]
 fn manifests_come_from_files_folders_and_standard_input() {
     let site = Site::start();
     let planned = |arguments: &[&str], input: &str| -> Value {
