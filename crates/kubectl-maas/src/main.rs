@@ -210,7 +210,9 @@ async fn run(cli: &Cli) -> anyhow::Result<Option<bool>> {
         What::Export { addresses } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
             let addresses = if *addresses { Addresses::Kept } else { Addresses::MadeUp };
-            print(Format::Yaml, &inventory::read(&client, addresses).await.map_err(with_hint)?.to_yaml()?)?;
+            let inventory = inventory::read(&client, addresses).await.map_err(with_hint)?;
+            let text = if format == Format::Json { inventory.to_json()? } else { inventory.to_yaml()? };
+            print(Format::Yaml, &text)?;
         }
         What::Ui { port, address, no_browser } => {
             let cluster = Cluster::connect(&cli.access).await?;

@@ -159,6 +159,19 @@ fn a_maintenance_tag_on_the_machine_in_maas_is_shown_like_one_on_the_vm_host() {
 }
 
 #[test]
+fn an_export_is_printed_in_the_form_that_is_asked_for_and_read_in_either() {
+    let site = Site::start();
+    let printed = succeeded(&site.run(&["export", "-o", "json"]));
+    let value: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(value["machines"][0]["hostname"], "m1");
+    std::fs::write(site.file("site.json"), printed).unwrap();
+    let plan = |inventory: &str| {
+        succeeded(&site.run(&["plan", "-f", &site.file("cluster.yaml"), "--inventory", &site.file(inventory)]))
+    };
+    assert_eq!(plan("site.json"), plan("site.yaml"));
+}
+
+#[test]
 fn manifests_come_from_files_folders_and_standard_input() {
     let site = Site::start();
     let planned = |arguments: &[&str], input: &str| -> Value {
