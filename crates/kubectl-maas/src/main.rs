@@ -241,7 +241,11 @@ async fn maintain(cli: &Cli, about: &Maintenance) -> anyhow::Result<()> {
             return show(format, again.then_some(KUBERNETES_EVERY), maintenance::NONE, ask).await;
         }
     };
-    print(format, &maintenance::set(&cluster, cli.all_namespaces, host, reason).await?)
+    let vm_hosts = match (reason, cli.maas.client()?) {
+        (Some(_), Some(client)) => client.vm_hosts().list().await.map_err(with_hint)?,
+        _ => Vec::new(),
+    };
+    print(format, &maintenance::set(&cluster, cli.all_namespaces, host, reason, &vm_hosts).await?)
 }
 
 /// Prints an answer once, or again whenever it changes. As with kubectl, an empty table is not printed, and standard
@@ -338,6 +342,11 @@ async fn complete(words: &[String]) -> String {
         let cluster = Cluster::connect(&access).await.ok()?;
         match names {
             Names::Machines => cluster.ours("MaasMachine", false).await.ok(),
+            Names::Hosts => {
+                let mut machines = cluster.ours("MaasMachine", false).await.ok()?;
+                machines.retain(maintenance::is_metal);
+                Some(machines)
+            }
             Names::Clusters => cluster.any_version("cluster.x-k8s.io", "Cluster", false).await.ok(),
             Names::Namespaces => cluster.namespaces().await.ok(),
         }
