@@ -71,8 +71,8 @@ pub async fn serve(cluster: Cluster, maas: Option<Client>, options: Options) -> 
     let listener = tokio::net::TcpListener::bind(SocketAddr::new(options.address, options.port)).await;
     let listener =
         listener.with_context(|| format!("cannot listen on port {}; choose another with --port", options.port))?;
-    let guard = Guard::new(listener.local_addr()?.port());
-    let url = guard.url(options.address);
+    let guard = Guard::new(listener.local_addr()?);
+    let url = guard.url();
     let served = Served {
         board: Board::default(),
         sources: Arc::new(Sources { cluster, maas, all_namespaces: options.all_namespaces }),
