@@ -1,6 +1,8 @@
 //! The program itself, as a user runs it: what it prints where, with which exit code, and that it only ever reads.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod kubernetes;
+
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
@@ -38,7 +40,7 @@ struct Site {
     simulator: Simulator,
     endpoint: String,
     folder: tempfile::TempDir,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Site {
@@ -54,7 +56,7 @@ impl Site {
         runtime.spawn(serve::serve(simulator.clone(), listener));
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("cluster.yaml"), CLUSTER).unwrap();
-        let site = Self { simulator, endpoint: format!("http://{address}/MAAS"), folder, _runtime: runtime };
+        let site = Self { simulator, endpoint: format!("http://{address}/MAAS"), folder, runtime };
         std::fs::write(site.file("site.yaml"), succeeded(&site.run(&["export"]))).unwrap();
         site
     }
