@@ -241,11 +241,8 @@ async fn maintain(cli: &Cli, about: &Maintenance) -> anyhow::Result<()> {
             return show(format, again.then_some(KUBERNETES_EVERY), maintenance::NONE, ask).await;
         }
     };
-    let vm_hosts = match (reason, cli.maas.client()?) {
-        (Some(_), Some(client)) => client.vm_hosts().list().await.map_err(with_hint)?,
-        _ => Vec::new(),
-    };
-    print(format, &maintenance::set(&cluster, cli.all_namespaces, host, reason, &vm_hosts).await?)
+    let maas = cli.maas.client()?;
+    print(format, &maintenance::set(&cluster, maas.as_ref(), cli.all_namespaces, host, reason).await?)
 }
 
 /// Prints an answer once, or again whenever it changes. As with kubectl, an empty table is not printed, and standard

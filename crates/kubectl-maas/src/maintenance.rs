@@ -8,7 +8,7 @@ use capmaas_api::names::{CLUSTER_NAME_LABEL, MAINTENANCE_ANNOTATION};
 use capmaas_core::hosts::desired;
 use capmaas_core::placement::MAINTENANCE_TAG;
 use clap::Subcommand;
-use maas_client::VmHost;
+use maas_client::{Client, VmHost};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -93,20 +93,24 @@ fn named(machine: &Value) -> String {
     format!("{}/{}", text(machine, "/metadata/namespace"), text(machine, "/metadata/name"))
 }
 
-/// Starts or ends the maintenance of a host, and returns a message about what follows. `vm_hosts`: those of MAAS, where
-/// the user has a key for it.
+/// Starts or ends the maintenance of a host, and returns a message about what follows. MAAS is asked
+/// only about a machine that Kubernetes does not show to be a host.
 pub async fn set(
     cluster: &Cluster,
+    maas: Option<&Client>,
     all: bool,
     host: &str,
     reason: Option<&str>,
-    vm_hosts: &[VmHost],
 ) -> anyhow::Result<String> {
     let machines = cluster.ours("MaasMachine", all).await?;
     let machine = find(&machines, host)?;
     if reason.is_some() {
         let clusters = cluster.ours("MaasCluster", all).await?;
-        check(machine, &machines, &clusters, vm_hosts)?;
+        let vm_hosts = match maas {
+            Some(maas) if !is_host(machine, &clusters, &[]) => maas.vm_hosts().list().await?,
+            _ => Vec::new(),
+        };
+        check(machine, &machines, &clusters, &vm_hosts)?;
     }
     let (namespace, name) = (text(machine, "/metadata/namespace"), text(machine, "/metadata/name"));
     let patch = json!({ "metadata": { "annotations": { MAINTENANCE_ANNOTATION: reason } } });
