@@ -154,7 +154,7 @@ fn a_new_template_or_version_rolls_a_group_out() {
     assert!(desired.groups[0].members.iter().all(|member| member.outdated));
 }
 
-/// The running cluster with something else in the place of some text of its manifests.
+/// The same objects, each changed.
 fn changed(objects: &Objects, change: impl Fn(&mut serde_json::Value)) -> Objects {
     let kinds =
         ["Cluster", "MaasCluster", "KubeadmControlPlane", "MaasMachineTemplate", "MachineDeployment", "Machine"];

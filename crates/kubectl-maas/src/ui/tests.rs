@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::slice::from_ref;
+
 use axum::body::Body;
 use axum::http::Request;
 use futures::StreamExt as _;
@@ -45,7 +47,7 @@ fn of_kubernetes() -> [Value; 2] {
 fn server() -> (Router, String) {
     let [machine, event] = of_kubernetes();
     let board = Board::default();
-    board.replace(&["machine", "event"], objects::of_kubernetes(&[], &[], &[machine.clone()], &[event.clone()]));
+    board.replace(&["machine", "event"], objects::of_kubernetes(&[], &[], from_ref(&machine), from_ref(&event)));
     let host = json!({"id": 1, "name": MARKUP, "tags": [MARKUP], "zone": {"name": MARKUP}});
     let metal = json!({"system_id": "abc", "hostname": MARKUP, "tag_names": [MARKUP], "owner": MARKUP});
     let (host, metal) = (serde_json::from_value(host).unwrap(), serde_json::from_value(metal).unwrap());
