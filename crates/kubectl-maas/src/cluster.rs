@@ -50,6 +50,12 @@ impl Cluster {
         Ok(Self { client: Client::try_from(config)?, namespace, server })
     }
 
+    /// A cluster behind another client than one of a kubeconfig.
+    #[cfg(test)]
+    pub(crate) fn of(client: Client) -> Self {
+        Self { client, namespace: "default".to_owned(), server: String::new() }
+    }
+
     /// The URL of its API server.
     pub fn server(&self) -> &str {
         &self.server

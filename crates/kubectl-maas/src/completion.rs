@@ -10,6 +10,8 @@ pub const KUBECTL: &str = "#!/bin/sh\nexec kubectl maas __complete \"$@\"\n";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
     Machines,
+    /// Machines that can be LXD hosts.
+    Hosts,
     Clusters,
     Namespaces,
 }
@@ -68,6 +70,7 @@ impl Candidates {
         self.found.extend(argument.get_possible_values().iter().map(|value| value.get_name().to_owned()));
         self.names = match argument.get_id().as_str() {
             "machine" => Some(Names::Machines),
+            "host" => Some(Names::Hosts),
             "clusters" => Some(Names::Clusters),
             "namespace" => Some(Names::Namespaces),
             _ => self.names,

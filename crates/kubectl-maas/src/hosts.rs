@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAG, Room, is_closing};
-use maas_client::{Client, MachineFilter, VmHost};
+use capmaas_core::placement::{LEAVING_TAG, MAINTENANCE_TAG, MAINTENANCE_TAGS, Room};
+use maas_client::{Client, Machine, MachineFilter, VmHost};
 use serde_json::{Value, json};
 
 use crate::table::table;
@@ -38,53 +38,95 @@ fn amounts(host: &VmHost) -> [(i64, i64); 3] {
     [pair(|it| it.cores, host.cpu_over_commit_ratio), (memory.0 / GIB, memory.1 / GIB), (disk.0 / GB, disk.1 / GB)]
 }
 
-/// The tag that keeps new VMs off a host.
-fn closed_by(host: &VmHost) -> Option<&str> {
-    host.tags.iter().map(String::as_str).find(|tag| is_closing(tag))
+/// A VM host, and what keeps new VMs off it.
+#[derive(Debug)]
+pub struct Host<'a> {
+    vm_host: &'a VmHost,
+    closed: Option<Closed>,
 }
 
-/// Reads how many VMs are left on each host that takes no new ones.
-pub async fn left(client: &Client, hosts: &[VmHost]) -> maas_client::Result<BTreeMap<i64, usize>> {
-    let mut vms = Vec::new();
-    for host in hosts.iter().filter(|host| closed_by(host).is_some()) {
-        let filter = MachineFilter { vm_host: host.name.clone(), ..MachineFilter::default() };
-        vms.extend(client.machines().list(&filter).await?);
+/// A host that takes no new VMs.
+#[derive(Debug)]
+struct Closed {
+    tag: &'static str,
+    /// The machine has the tag, not the VM host.
+    by_machine: bool,
+    /// How many VMs are left on it.
+    left: usize,
+}
+
+impl<'a> Host<'a> {
+    /// Joins VM hosts with the machines that they run on and with the VMs on them. Placement and evacuation heed the
+    /// tags of both.
+    pub fn all(vm_hosts: &'a [VmHost], machines: &[Machine]) -> Vec<Self> {
+        let one = |vm_host: &'a VmHost| {
+            let on_machine = machine_of(vm_host, machines).map(|it| it.tag_names.as_slice()).unwrap_or_default();
+            let has = |tags: &[String], tag: &str| tags.iter().any(|it| it == tag);
+            let closing = [LEAVING_TAG].into_iter().chain(MAINTENANCE_TAGS);
+            let mut closing = closing.filter(|tag| has(&vm_host.tags, tag) || has(on_machine, tag));
+            let closed = closing.next().map(|tag| Closed {
+                tag,
+                by_machine: !has(&vm_host.tags, tag),
+                left: vms_on(vm_host, machines).len(),
+            });
+            Self { vm_host, closed }
+        };
+        vm_hosts.iter().map(one).collect()
     }
-    Ok(count_left(hosts, &vms))
-}
 
-/// How many of these machines are VMs on each host that takes no new ones, by its ID.
-pub fn count_left(hosts: &[VmHost], machines: &[maas_client::Machine]) -> BTreeMap<i64, usize> {
-    let closed = hosts.iter().filter(|host| closed_by(host).is_some());
-    let on = |host: &VmHost| {
-        // Two hosts of one name are read with the same filter.
-        let vms: BTreeSet<&str> = machines
-            .iter()
-            .filter(|machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id))
-            .map(|machine| machine.system_id.as_str())
-            .collect();
-        vms.len()
-    };
-    closed.map(|host| (host.id, on(host))).collect()
-}
-
-/// The problem, or that there is none.
-fn state(host: &VmHost, left: Option<usize>) -> String {
-    let left = match left {
-        None => String::new(),
-        Some(0) => ", empty".to_owned(),
-        Some(1) => ", 1 VM left".to_owned(),
-        Some(vms) => format!(", {vms} VMs left"),
-    };
-    match (trouble(host), closed_by(host)) {
-        (Some(trouble), _) => trouble.to_owned(),
-        (None, Some(LEAVING_TAG)) => format!("being deleted, so it takes no new VMs{left} (tag {LEAVING_TAG})"),
-        (None, Some(MAINTENANCE_TAG)) => {
-            format!("in maintenance, so it takes no new VMs{left} (tag {MAINTENANCE_TAG})")
+    /// The problem, or that there is none.
+    fn state(&self) -> String {
+        let Some(closed) = &self.closed else { return trouble(self.vm_host).unwrap_or("ok").to_owned() };
+        if let Some(trouble) = trouble(self.vm_host) {
+            return trouble.to_owned();
         }
-        (None, Some(tag)) => format!("takes no new VMs{left} (tag {tag}, set by a person)"),
-        (None, None) => "ok".to_owned(),
+        let left = match closed.left {
+            0 => "empty".to_owned(),
+            1 => "1 VM left".to_owned(),
+            vms => format!("{vms} VMs left"),
+        };
+        let of = if closed.by_machine { " on its machine" } else { "" };
+        match closed.tag {
+            LEAVING_TAG => format!("being deleted, so it takes no new VMs, {left} (tag {LEAVING_TAG}{of})"),
+            MAINTENANCE_TAG => format!("in maintenance, so it takes no new VMs, {left} (tag {MAINTENANCE_TAG}{of})"),
+            tag => format!("takes no new VMs, {left} (tag {tag}{of}, set by a person)"),
+        }
     }
+}
+
+fn machine_of<'a>(vm_host: &VmHost, machines: &'a [Machine]) -> Option<&'a Machine> {
+    let beneath = vm_host.host.as_ref()?;
+    machines.iter().find(|machine| machine.system_id == beneath.system_id)
+}
+
+/// Two hosts of one name are read with the same filter, so a VM may be listed twice.
+fn vms_on<'a>(vm_host: &VmHost, machines: &'a [Machine]) -> BTreeSet<&'a str> {
+    let on_it = |machine: &&Machine| machine.pod.as_ref().is_some_and(|pod| pod.id == vm_host.id);
+    machines.iter().filter(on_it).map(|machine| machine.system_id.as_str()).collect()
+}
+
+/// Reads the machines that are needed to show these hosts: those that they run on, and the VMs on the closed ones.
+pub async fn machines(client: &Client, vm_hosts: &[VmHost]) -> maas_client::Result<Vec<Machine>> {
+    let beneath = vm_hosts.iter().filter_map(|host| Some(host.host.as_ref()?.system_id.clone()));
+    let system_ids: Vec<String> = beneath.filter(|id| !id.is_empty()).collect();
+    if system_ids.is_empty() {
+        // Without any ID the filter would be none.
+        return vms(client, vm_hosts, Vec::new()).await;
+    }
+    let filter = MachineFilter { system_ids, ..MachineFilter::default() };
+    let found = client.machines().list(&filter).await?;
+    vms(client, vm_hosts, found).await
+}
+
+async fn vms(client: &Client, vm_hosts: &[VmHost], mut found: Vec<Machine>) -> maas_client::Result<Vec<Machine>> {
+    let hosts = Host::all(vm_hosts, &found);
+    let names: BTreeSet<&String> =
+        hosts.iter().filter(|host| host.closed.is_some()).filter_map(|host| host.vm_host.name.as_ref()).collect();
+    for name in names {
+        let filter = MachineFilter { vm_host: Some(name.clone()), ..MachineFilter::default() };
+        found.extend(client.machines().list(&filter).await?);
+    }
+    Ok(found)
 }
 
 /// The problem of a host, if any.
@@ -105,21 +147,21 @@ fn name_of(host: &VmHost) -> String {
 /// The message if there are no hosts.
 pub const NONE: &str = "MAAS has no VM hosts. Nodes of a cluster with lxdControlPlaneCluster: true become VM hosts.";
 
-/// The hosts, zone by zone; `left` has the number of VMs on those that take no new ones.
-pub fn render(hosts: &[VmHost], left: &BTreeMap<i64, usize>) -> String {
-    let mut zones: BTreeMap<&str, Vec<&VmHost>> = BTreeMap::new();
+/// The hosts, zone by zone.
+pub fn render(hosts: &[Host]) -> String {
+    let mut zones: BTreeMap<&str, Vec<&Host>> = BTreeMap::new();
     for host in hosts {
-        zones.entry(host.zone.as_ref().map_or("(no zone)", |zone| zone.name.as_str())).or_default().push(host);
+        zones.entry(host.vm_host.zone.as_ref().map_or("(no zone)", |zone| zone.name.as_str())).or_default().push(host);
     }
     let mut out = String::new();
     for (zone, mut hosts) in zones {
-        hosts.sort_by_key(|host| name_of(host));
+        hosts.sort_by_key(|host| name_of(host.vm_host));
         let rows: Vec<Vec<String>> = hosts
             .iter()
             .map(|host| {
-                let bars = amounts(host).map(|(used, total)| bar(used, total));
-                let pool = host.pool.as_ref().map_or_else(String::new, |pool| pool.name.clone());
-                [vec![name_of(host), pool], bars.to_vec(), vec![state(host, left.get(&host.id).copied())]].concat()
+                let bars = amounts(host.vm_host).map(|(used, total)| bar(used, total));
+                let pool = host.vm_host.pool.as_ref().map_or_else(String::new, |pool| pool.name.clone());
+                [vec![name_of(host.vm_host), pool], bars.to_vec(), vec![host.state()]].concat()
             })
             .collect();
         let titles = ["HOST", "POOL", "CORES", "MEMORY GiB", "DISK GB", "STATE"];
@@ -129,8 +171,9 @@ pub fn render(hosts: &[VmHost], left: &BTreeMap<i64, usize>) -> String {
 }
 
 /// The same for programs.
-pub fn to_json(hosts: &[VmHost], left: &BTreeMap<i64, usize>) -> Value {
-    let one = |host: &VmHost| {
+pub fn to_json(hosts: &[Host]) -> Value {
+    let one = |shown: &Host| {
+        let host = shown.vm_host;
         let [cores, memory, disk] = amounts(host);
         json!({
             "name": name_of(host),
@@ -139,10 +182,10 @@ pub fn to_json(hosts: &[VmHost], left: &BTreeMap<i64, usize>) -> Value {
             "cores": {"used": cores.0, "total": cores.1},
             "memoryGiB": {"used": memory.0, "total": memory.1},
             "diskGB": {"used": disk.0, "total": disk.1},
-            "state": state(host, left.get(&host.id).copied()),
+            "state": shown.state(),
             "trouble": trouble(host),
-            "closedBy": closed_by(host),
-            "vmsLeft": left.get(&host.id),
+            "closedBy": shown.closed.as_ref().map(|closed| closed.tag),
+            "vmsLeft": shown.closed.as_ref().map(|closed| closed.left),
         })
     };
     hosts.iter().map(one).collect()
@@ -164,12 +207,12 @@ mod tests {
             "storage_pools": [{"name": "default", "total": 100_000_000_000_i64, "available": 75_000_000_000_i64}],
         }));
         let unreached = host(json!({"id": 2, "name": "h2", "version": "", "zone": {"name": "az2"}}));
-        let shown = render(&[unreached, reached], &BTreeMap::new());
+        let shown = render(&Host::all(&[unreached, reached], &[]));
         assert!(shown.starts_with("zone az1\n"), "{shown}");
         assert!(shown.contains(&format!("{}{} 4/16", "█".repeat(4), "░".repeat(12))), "{shown}");
         assert!(shown.contains("1/64") && shown.contains("25/100"), "{shown}");
         assert!(shown.contains("never reached its LXD"), "{shown}");
-        assert_eq!(render(&[], &BTreeMap::new()), "");
+        assert_eq!(render(&[]), "");
     }
 
     #[test]
@@ -178,18 +221,33 @@ mod tests {
             "id": 1, "name": "h1", "version": "5.21", "capabilities": ["composable"], "tags": ["fast", "maas-lxd-host-maintenance"],
             "total": {"cores": 8, "memory": 16384}, "cpu_over_commit_ratio": 2.5, "used": {"cores": 9, "memory": 0},
         });
-        let shown = render(&[host(described.clone())], &BTreeMap::from([(1, 2)]));
+        let on = |id: &str| serde_json::from_value(json!({"system_id": id, "pod": {"id": 1}})).unwrap();
+        let shown = render(&Host::all(&[host(described.clone())], &[on("a"), on("b"), on("b")]));
         assert!(
             shown.contains(" 9/20 ")
                 && shown.contains("in maintenance, so it takes no new VMs, 2 VMs left (tag maas-lxd-host-maintenance)"),
             "{shown}"
         );
         described["tags"] = json!([LEAVING_TAG]);
-        let leaving = host(described);
-        assert!(
-            render(std::slice::from_ref(&leaving), &BTreeMap::new()).contains("being deleted, so it takes no new VMs")
-        );
-        assert_eq!(to_json(&[leaving], &BTreeMap::new())[0]["closedBy"], LEAVING_TAG);
+        let leaving = [host(described)];
+        let leaving = Host::all(&leaving, &[]);
+        assert!(render(&leaving).contains("being deleted, so it takes no new VMs, empty"));
+        assert_eq!(to_json(&leaving)[0]["closedBy"], LEAVING_TAG);
+    }
+
+    #[test]
+    fn a_tag_on_the_machine_closes_its_host_and_no_other() {
+        let described = |id: i64, machine: &str| {
+            host(json!({"id": id, "name": format!("h{id}"), "version": "5.21", "capabilities": ["composable"],
+                "total": {"cores": 8, "memory": 16384}, "host": {"system_id": machine}}))
+        };
+        let tagged = json!({"system_id": "abc", "tag_names": ["fast", "maas-lxd-host-noschedule"]});
+        let machines = [serde_json::from_value(tagged).unwrap()];
+        let vm_hosts = [described(1, "abc"), described(2, "def")];
+        let shown = to_json(&Host::all(&vm_hosts, &machines));
+        let words = "takes no new VMs, empty (tag maas-lxd-host-noschedule on its machine, set by a person)";
+        assert_eq!((&shown[0]["state"], &shown[1]["state"]), (&json!(words), &json!("ok")));
+        assert_eq!((&shown[0]["vmsLeft"], &shown[1]["vmsLeft"]), (&json!(0), &Value::Null));
     }
 
     #[test]

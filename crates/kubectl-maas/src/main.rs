@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kubectl_maas::cluster::{Access, Cluster};
 use kubectl_maas::completion::{Candidates, Names};
 use kubectl_maas::doctor::{Report, check_kubernetes, check_maas, judge_clock};
+use kubectl_maas::hosts::Host;
 use kubectl_maas::inventory::{self, Addresses, Inventory};
 use kubectl_maas::maintenance::{self, Maintenance};
 use kubectl_maas::output::{Format, print, watch};
@@ -22,6 +23,9 @@ use serde_json::Value;
 const KUBERNETES_EVERY: Duration = Duration::from_secs(2);
 /// The same for MAAS, which takes longer to answer.
 const MAAS_EVERY: Duration = Duration::from_secs(15);
+
+/// The exit code if a question has no answer.
+const UNKNOWN: u8 = 2;
 
 /// Shows what machines wait for, how full hosts are, what is wrong and whether a change fits. Only maintenance changes anything.
 #[derive(Parser)]
@@ -86,7 +90,7 @@ enum What {
         #[arg(long, default_value = "capmaas-system")]
         system_namespace: String,
     },
-    /// Checks whether a change fits, machine by machine, before you apply it. Exits with 1 if it does not.
+    /// Checks whether a change fits, machine by machine, before you apply it. Exits with 1 if it does not, with 2 if that is unknown.
     Plan(PlanArgs),
     /// Writes what MAAS has as an inventory for plan --inventory and maas-sim: no secrets, made-up networks.
     Export {
@@ -156,27 +160,29 @@ async fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     match run(&cli).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(Some(true)) => ExitCode::SUCCESS,
+        Ok(Some(false)) => ExitCode::FAILURE,
+        Ok(None) => ExitCode::from(UNKNOWN),
         Err(error) => {
             eprintln!("kubectl maas: {error:#}");
             // As with kubectl diff, "no" is 1 and an error is more.
             let judges = matches!(cli.command, What::Plan(_) | What::Doctor { .. });
-            ExitCode::from(if judges { 2 } else { 1 })
+            ExitCode::from(if judges { UNKNOWN } else { 1 })
         }
     }
 }
 
-/// Runs the command and returns whether everything is right.
-async fn run(cli: &Cli) -> anyhow::Result<bool> {
+/// Runs the command and returns whether everything is right; `None` if that is unknown.
+async fn run(cli: &Cli) -> anyhow::Result<Option<bool>> {
     let format = cli.format();
     match &cli.command {
         What::Hosts { watch: again } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
             let ask = || async {
-                let all = client.vm_hosts().list().await.map_err(with_hint)?;
-                let left = hosts::left(&client, &all).await.map_err(with_hint)?;
-                format.text(|_| hosts::render(&all, &left), || hosts::to_json(&all, &left))
+                let vm_hosts = client.vm_hosts().list().await.map_err(with_hint)?;
+                let machines = hosts::machines(&client, &vm_hosts).await.map_err(with_hint)?;
+                let all = Host::all(&vm_hosts, &machines);
+                format.text(|_| hosts::render(&all), || hosts::to_json(&all))
             };
             show(format, again.then_some(MAAS_EVERY), hosts::NONE, ask).await?;
         }
@@ -199,12 +205,14 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
             print(format, &format.text(|_| explain::render(&found, &events), || found.clone())?)?;
         }
         What::Maintenance(about) => maintain(cli, about).await?,
-        What::Doctor { system_namespace } => return doctor(cli, system_namespace).await,
+        What::Doctor { system_namespace } => return doctor(cli, system_namespace).await.map(Some),
         What::Plan(arguments) => return plan(cli, arguments).await,
         What::Export { addresses } => {
             let client = cli.maas.client()?.ok_or_else(no_maas)?;
             let addresses = if *addresses { Addresses::Kept } else { Addresses::MadeUp };
-            print(Format::Yaml, &inventory::read(&client, addresses).await.map_err(with_hint)?.to_yaml()?)?;
+            let inventory = inventory::read(&client, addresses).await.map_err(with_hint)?;
+            let text = if format == Format::Json { inventory.to_json()? } else { inventory.to_yaml()? };
+            print(Format::Yaml, &text)?;
         }
         What::Ui { port, address, no_browser } => {
             let cluster = Cluster::connect(&cli.access).await?;
@@ -215,7 +223,7 @@ async fn run(cli: &Cli) -> anyhow::Result<bool> {
         What::Completion { shell } => print_completion(*shell)?,
         What::Complete { words } => print(Format::Json, &complete(words).await)?,
     }
-    Ok(true)
+    Ok(Some(true))
 }
 
 async fn maintain(cli: &Cli, about: &Maintenance) -> anyhow::Result<()> {
@@ -233,7 +241,8 @@ async fn maintain(cli: &Cli, about: &Maintenance) -> anyhow::Result<()> {
             return show(format, again.then_some(KUBERNETES_EVERY), maintenance::NONE, ask).await;
         }
     };
-    print(format, &maintenance::set(&cluster, cli.all_namespaces, host, reason).await?)
+    let maas = cli.maas.client()?;
+    print(format, &maintenance::set(&cluster, maas.as_ref(), cli.all_namespaces, host, reason).await?)
 }
 
 /// Prints an answer once, or again whenever it changes. As with kubectl, an empty table is not printed, and standard
@@ -268,7 +277,7 @@ async fn doctor(cli: &Cli, system_namespace: &str) -> anyhow::Result<bool> {
     Ok(report.is_good())
 }
 
-async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
+async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<Option<bool>> {
     let cluster = Cluster::connect(&cli.access).await;
     let namespace = match &cluster {
         Ok(cluster) => cluster.namespace().to_owned(),
@@ -315,7 +324,7 @@ async fn plan(cli: &Cli, arguments: &PlanArgs) -> anyhow::Result<bool> {
     let answer = plan::answer(&inventory::view(&inventory), desired, &question, Timestamp::now())?;
     let format = cli.format();
     print(format, &format.text(|wide| plan::render(&answer, wide), || plan::to_json(&answer))?)?;
-    Ok(answer.is_good())
+    Ok(answer.fits())
 }
 
 /// What can follow these words. A completion must not take long.
@@ -330,6 +339,11 @@ async fn complete(words: &[String]) -> String {
         let cluster = Cluster::connect(&access).await.ok()?;
         match names {
             Names::Machines => cluster.ours("MaasMachine", false).await.ok(),
+            Names::Hosts => {
+                let mut machines = cluster.ours("MaasMachine", false).await.ok()?;
+                machines.retain(maintenance::is_metal);
+                Some(machines)
+            }
             Names::Clusters => cluster.any_version("cluster.x-k8s.io", "Cluster", false).await.ok(),
             Names::Namespaces => cluster.namespaces().await.ok(),
         }

@@ -4,9 +4,11 @@
 use std::fmt::Write as _;
 
 use anyhow::{anyhow, bail};
-use capmaas_api::names::MAINTENANCE_ANNOTATION;
+use capmaas_api::names::{CLUSTER_NAME_LABEL, MAINTENANCE_ANNOTATION};
+use capmaas_core::hosts::desired;
 use capmaas_core::placement::MAINTENANCE_TAG;
 use clap::Subcommand;
+use maas_client::{Client, VmHost};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -43,11 +45,9 @@ pub enum Maintenance {
 /// The MaasMachine that the user's word identifies. VMs are not hosts.
 pub fn find<'a>(machines: &'a [Value], host: &str) -> anyhow::Result<&'a Value> {
     let means = |machine: &&Value| {
-        let provider_id = text(machine, "/spec/providerID");
-        let id = provider_id.rsplit('/').next().unwrap_or_default();
-        !provider_id.starts_with("maas-lxd:")
-            && [text(machine, "/metadata/name"), text(machine, "/status/hostname"), text(machine, "/spec/systemID"), id]
-                .contains(&host)
+        let names =
+            [text(machine, "/metadata/name"), text(machine, "/status/hostname"), text(machine, "/spec/systemID")];
+        is_metal(machine) && (names.contains(&host) || id_in_maas(machine) == host)
     };
     match machines.iter().filter(means).collect::<Vec<_>>().as_slice() {
         [one] => Ok(one),
@@ -62,14 +62,56 @@ pub fn find<'a>(machines: &'a [Value], host: &str) -> anyhow::Result<&'a Value> 
     }
 }
 
+/// A VM is never a host.
+pub fn is_metal(machine: &Value) -> bool {
+    !text(machine, "/spec/providerID").starts_with("maas-lxd:")
+}
+
+fn id_in_maas(machine: &Value) -> &str {
+    text(machine, "/spec/providerID").rsplit('/').next().unwrap_or_default()
+}
+
+/// Whether a machine is an LXD host: its cluster makes its machines hosts, or MAAS has a VM host on it.
+fn is_host(machine: &Value, clusters: &[Value], vm_hosts: &[VmHost]) -> bool {
+    let name = machine["metadata"]["labels"][CLUSTER_NAME_LABEL].as_str();
+    let is_mine = |cluster: &&Value| {
+        let owners = cluster["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let mut of = owners.filter(|owner| owner["kind"] == "Cluster").map(|owner| text(owner, "/name"));
+        text(cluster, "/metadata/namespace") == text(machine, "/metadata/namespace") && of.any(|it| Some(it) == name)
+    };
+    let makes_hosts = |cluster: &Value| {
+        // A spec that cannot be resolved asks for hosts, and says elsewhere what is wrong.
+        let spec = serde_json::from_value(cluster["spec"].clone());
+        spec.is_ok_and(|spec| !matches!(desired(&spec), Ok(None)))
+    };
+    let id = id_in_maas(machine);
+    is_metal(machine) && clusters.iter().filter(is_mine).any(makes_hosts)
+        || !id.is_empty() && vm_hosts.iter().filter_map(|host| host.host.as_ref()).any(|it| it.system_id == id)
+}
+
 fn named(machine: &Value) -> String {
     format!("{}/{}", text(machine, "/metadata/namespace"), text(machine, "/metadata/name"))
 }
 
-/// Starts or ends the maintenance of a host, and returns a message about what follows.
-pub async fn set(cluster: &Cluster, all: bool, host: &str, reason: Option<&str>) -> anyhow::Result<String> {
+/// Starts or ends the maintenance of a host, and returns a message about what follows. MAAS is asked
+/// only about a machine that Kubernetes does not show to be a host.
+pub async fn set(
+    cluster: &Cluster,
+    maas: Option<&Client>,
+    all: bool,
+    host: &str,
+    reason: Option<&str>,
+) -> anyhow::Result<String> {
     let machines = cluster.ours("MaasMachine", all).await?;
     let machine = find(&machines, host)?;
+    if reason.is_some() {
+        let clusters = cluster.ours("MaasCluster", all).await?;
+        let vm_hosts = match maas {
+            Some(maas) if !is_host(machine, &clusters, &[]) => maas.vm_hosts().list().await?,
+            _ => Vec::new(),
+        };
+        check(machine, &machines, &clusters, &vm_hosts)?;
+    }
     let (namespace, name) = (text(machine, "/metadata/namespace"), text(machine, "/metadata/name"));
     let patch = json!({ "metadata": { "annotations": { MAINTENANCE_ANNOTATION: reason } } });
     cluster.within(namespace).patch("MaasMachine", name, &patch).await?;
@@ -80,6 +122,20 @@ pub async fn set(cluster: &Cluster, all: bool, host: &str, reason: Option<&str>)
         ),
         None => format!("{namespace}/{name} is not in maintenance any more\n"),
     })
+}
+
+/// The error if a machine is not a host names those that are.
+fn check(machine: &Value, machines: &[Value], clusters: &[Value], vm_hosts: &[VmHost]) -> anyhow::Result<()> {
+    if is_host(machine, clusters, vm_hosts) {
+        return Ok(());
+    }
+    let hosts: Vec<String> = machines.iter().filter(|it| is_host(it, clusters, vm_hosts)).map(named).collect();
+    let hosts =
+        if hosts.is_empty() { "there are none here".to_owned() } else { format!("there are {}", hosts.join(", ")) };
+    bail!(
+        "{} is not an LXD host, as far as Kubernetes shows and MAAS, if MAAS_ENDPOINT and MAAS_API_KEY are set; {hosts}",
+        named(machine)
+    )
 }
 
 /// The reason and the message of an object's `Evacuating` condition, unless it is not affected.

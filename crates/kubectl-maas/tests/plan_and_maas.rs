@@ -144,6 +144,7 @@ fn planned(inventory: &Inventory, intent: Intent, replicas: usize) -> Forecast {
         failure_domains: Vec::new(),
         surge: 1,
         unavailable: 0,
+        rolls: true,
         members: Vec::new(),
     };
     forecast(&inventory::view(inventory), &[group], now())

@@ -435,11 +435,20 @@ async fn a_thousand_machines_are_shown_and_a_change_of_one_is_seen() {
     browser.press("m-0777").await.unwrap();
     browser.until("the one machine", &count(1)).await.unwrap();
     let objects = capmaas_e2e::Objects::of(&testbed, capmaas_e2e::INFRASTRUCTURE, "v1beta1", "MaasMachine").unwrap();
-    objects.apply_status("m-0777", json!({"machineState": "Deployed"})).await.unwrap();
+    // Text from others is shown as text, whatever it looks like.
+    let markup = "<img src=x onerror=window.struck=1>";
+    let condition = json!({"type": "MachineDeployed", "status": "False", "reason": "Deploying", "message": markup,
+                           "severity": "Info", "lastTransitionTime": "2026-11-15T09:00:00Z"});
+    let status = json!({"machineState": "Deployed", "conditions": [condition]});
+    objects.apply_status("m-0777", status).await.unwrap();
     browser
         .until("its new state", "return document.querySelector('.tile').dataset.state === 'Deployed'")
         .await
         .unwrap();
+    let shown = browser.run("return document.querySelector('.waits li span').textContent").await.unwrap();
+    assert_eq!(shown, format!("Deploying: {markup}"));
+    let became = browser.run("return [document.images.length, window.struck ?? null]").await.unwrap();
+    assert_eq!(became, json!([0, null]), "no element and no script came of it");
     objects.delete("m-0777").await.unwrap();
     browser.until("its end", &count(0)).await.unwrap();
     drop(browser);

@@ -103,6 +103,8 @@ pub struct Impact {
     pub control_planes: usize,
     /// Lost control plane machines, by name.
     pub lost_control_planes: Vec<String>,
+    /// Other control plane machines that do not work already, by name.
+    pub unhealthy_control_planes: Vec<String>,
     /// Lost workers, by name.
     pub lost_workers: Vec<String>,
     pub fate: Fate,
@@ -125,20 +127,42 @@ pub fn without(
     clusters
         .into_iter()
         .map(|cluster| {
-            let names = |role: Role| -> (usize, Vec<String>) {
-                let mine = groups.iter().filter(|group| group.cluster == cluster && group.role == role);
-                let members: Vec<&Member> = mine.flat_map(|group| &group.members).filter(|it| !it.leaving).collect();
-                let gone = members.iter().filter(|member| lost.takes(member)).map(|member| member.name.clone());
-                (members.len(), gone.collect())
-            };
-            let ((control_planes, lost_control_planes), (_, lost_workers)) =
-                (names(Role::ControlPlane), names(Role::Workers));
             let missing = replacing.missing.iter().filter(|missing| missing.cluster == cluster).cloned().collect();
-            let all: Vec<&String> = lost_control_planes.iter().chain(&lost_workers).collect();
-            let fate = fate(cluster, control_planes, lost_control_planes.len(), &all, checks, missing);
-            Impact { cluster: cluster.to_owned(), control_planes, lost_control_planes, lost_workers, fate }
+            let (control_plane, workers) =
+                (Toll::of(groups, cluster, Role::ControlPlane, lost), Toll::of(groups, cluster, Role::Workers, lost));
+            Impact {
+                cluster: cluster.to_owned(),
+                fate: fate(cluster, &control_plane, &workers, checks, missing),
+                control_planes: control_plane.size,
+                lost_control_planes: control_plane.lost,
+                unhealthy_control_planes: control_plane.unhealthy,
+                lost_workers: workers.lost,
+            }
         })
         .collect()
+}
+
+/// The machines of one role in one cluster.
+struct Toll {
+    size: usize,
+    lost: Vec<String>,
+    /// Of the others, those that do not work already.
+    unhealthy: Vec<String>,
+}
+
+impl Toll {
+    fn of(groups: &[Group], cluster: &str, role: Role, lost: &Lost) -> Self {
+        let mine = groups.iter().filter(|group| group.cluster == cluster && group.role == role);
+        let members: Vec<&Member> = mine.flat_map(|group| &group.members).filter(|it| !it.leaving).collect();
+        let names = |of: &dyn Fn(&Member) -> bool| -> Vec<String> {
+            members.iter().filter(|member| of(member)).map(|member| member.name.clone()).collect()
+        };
+        Self {
+            size: members.len(),
+            lost: names(&|member| lost.takes(member)),
+            unhealthy: names(&|member| member.unhealthy && !lost.takes(member)),
+        }
+    }
 }
 
 /// The group as it would be, with nothing else to do than to replace what it lost.
@@ -153,27 +177,23 @@ fn survivors(group: &Group, lost: &Lost) -> Group {
     group
 }
 
-fn fate(
-    cluster: &str,
-    control_planes: usize,
-    lost_control_planes: usize,
-    lost: &[&String],
-    checks: &[HealthCheck],
-    missing: Vec<Missing>,
-) -> Fate {
+fn fate(cluster: &str, control_plane: &Toll, workers: &Toll, checks: &[HealthCheck], missing: Vec<Missing>) -> Fate {
+    let lost: Vec<&String> = control_plane.lost.iter().chain(&workers.lost).collect();
     if lost.is_empty() {
         return Fate::Untouched;
     }
-    if lost_control_planes > 0 && control_planes - lost_control_planes < control_planes / 2 + 1 {
+    let left = control_plane.size - control_plane.lost.len() - control_plane.unhealthy.len();
+    if !control_plane.lost.is_empty() && left < control_plane.size / 2 + 1 {
         return Fate::LosesQuorum;
     }
+    let down: Vec<&String> = lost.iter().copied().chain(&control_plane.unhealthy).chain(&workers.unhealthy).collect();
     let checks: Vec<&HealthCheck> = checks.iter().filter(|check| check.cluster == cluster).collect();
-    for name in lost {
+    for name in &lost {
         let looked_after: Vec<&&HealthCheck> = checks.iter().filter(|check| check.machines.contains(*name)).collect();
         let Some(first) = looked_after.first() else {
             return Fate::NeedsPerson { why: format!("no MachineHealthCheck covers {name}") };
         };
-        let unhealthy = |check: &HealthCheck| lost.iter().filter(|it| check.machines.contains(**it)).count();
+        let unhealthy = |check: &HealthCheck| down.iter().filter(|it| check.machines.contains(**it)).count();
         if looked_after.iter().all(|check| check.most_unhealthy.is_some_and(|most| unhealthy(check) > most)) {
             let (name, most) = (&first.name, first.most_unhealthy.unwrap_or_default());
             let why = format!(

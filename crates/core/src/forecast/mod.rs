@@ -60,6 +60,8 @@ pub struct Group {
     pub surge: usize,
     /// How many machines below `replicas` a rollout may have.
     pub unavailable: usize,
+    /// Its owner replaces outdated machines; otherwise they change only when somebody deletes them.
+    pub rolls: bool,
     /// The machines that exist.
     pub members: Vec<Member>,
 }
@@ -76,6 +78,8 @@ pub struct Member {
     pub outdated: bool,
     /// It is being deleted, so it counts as gone; its resources are not free yet.
     pub leaving: bool,
+    /// It does not work, so it does not count for the quorum.
+    pub unhealthy: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -111,7 +115,7 @@ pub enum Action {
     Create(Server),
     /// A machine is deleted, and its resources are free afterwards.
     Delete {
-        /// How many VMs are on it and must be deleted first (S11).
+        /// How many VMs are on it and must be replaced elsewhere first (S11, S30). That is not part of the forecast.
         hosted_vms: usize,
     },
 }

@@ -72,7 +72,7 @@ impl Run<'_> {
                     machine: member.machine.clone(),
                     zone: member.zone.clone().or_else(|| seen.map(|machine| machine.zone.clone())),
                     host: seen.and_then(|machine| machine.vm_host),
-                    outdated: member.outdated,
+                    outdated: member.outdated && group.rolls,
                     served: member.machine.is_some(),
                 }
             })

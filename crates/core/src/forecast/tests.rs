@@ -84,13 +84,14 @@ fn group(role: Role, replicas: usize, intent: Intent) -> Group {
         failure_domains: Vec::new(),
         surge: 1,
         unavailable: 0,
+        rolls: true,
         members: Vec::new(),
     }
 }
 
 fn member(id: &str, zone: &str, outdated: bool) -> Member {
     let (name, zone) = (format!("on-{id}"), Some(zone.to_owned()));
-    Member { name, machine: Some(id.into()), zone, outdated, leaving: false }
+    Member { name, machine: Some(id.into()), zone, outdated, ..Member::default() }
 }
 
 /// "+hostname" for what is created, "-name" for what is deleted, "!" for what gets nothing.
@@ -286,6 +287,39 @@ fn losing_one_of_three_control_planes_is_survived_and_two_are_not() {
     let zones = ["az2", "az3"].map(String::from);
     let gone = Lost::all(&blind, &zones).unwrap();
     assert_eq!(without(&blind, &groups, &every, &gone, now())[0].fate, Fate::LosesQuorum);
+}
+
+#[test]
+fn a_machine_that_is_unhealthy_already_counts_as_lost_for_the_quorum_and_the_check() {
+    let (all, mut groups) = running();
+    groups[0].members[2].unhealthy = true;
+    let lost = Lost::named(&all, "h1").unwrap();
+    let impact =
+        |groups: &[Group], checks: &[HealthCheck], lost: &Lost| without(&all, groups, checks, lost, now()).remove(0);
+    let two_of_three = impact(&groups, &[check(&["vm1", "vm2", "vm3", "bm"], None)], &lost);
+    assert_eq!(two_of_three.fate, Fate::LosesQuorum);
+    assert_eq!(two_of_three.unhealthy_control_planes, ["on-bm"]);
+    assert_eq!(two_of_three.lost_control_planes, ["on-vm1"]);
+    // Lost and unhealthy is one machine, not two.
+    let az3 = Lost::named(&all, "az3").unwrap();
+    let same = impact(&groups, &[check(&["vm1", "vm2", "vm3", "bm"], None)], &az3);
+    assert_ne!(same.fate, Fate::LosesQuorum);
+    // A worker that is down already uses up what a MachineHealthCheck tolerates.
+    let (_, mut groups) = running();
+    groups[1].members[0].unhealthy = true;
+    let fate = impact(&groups, &[check(&["vm1", "vm2", "vm3", "bm"], Some(1))], &lost).fate;
+    assert!(matches!(fate, Fate::NeedsPerson { .. }), "{fate:?}");
+    // Without any loss nothing is asked.
+    let nothing = Lost { machines: ["other".to_owned()].into(), ..Lost::default() };
+    assert_eq!(impact(&groups, &[], &nothing).fate, Fate::Untouched);
+}
+
+#[test]
+fn a_group_whose_owner_replaces_nothing_is_not_rolled() {
+    let workers =
+        Group { members: vec![member("a", "az1", true)], rolls: false, ..group(Role::Workers, 2, wants(1024)) };
+    let all = inventory(vec![taken("a", "az1"), metal("b", "az1", 32768)], vec![]);
+    assert_eq!(story(&forecast(&all, &[workers], now())), ["+b"], "it grows, and the old machine stays");
 }
 
 #[test]

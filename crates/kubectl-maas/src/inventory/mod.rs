@@ -308,6 +308,11 @@ impl Inventory {
         serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("this is not an inventory: {error}"))
     }
 
+    /// In JSON, which is YAML as well, so that whoever reads an inventory reads it.
+    pub fn to_json(&self) -> anyhow::Result<String> {
+        Ok(format!("{:#}\n", serde_json::to_value(self)?))
+    }
+
     pub fn to_yaml(&self) -> anyhow::Result<String> {
         let header = "# Written by `kubectl maas export`. Start maas-sim with --inventory, or plan with kubectl maas plan --inventory.\n";
         Ok(format!("{header}{}", serde_saphyr::to_string(self)?))

@@ -12,7 +12,7 @@ use capmaas_core::machine::Journal;
 use serde_json::Value;
 
 use super::objects::Objects;
-use crate::text;
+use crate::{condition, text};
 
 const DEPLOYMENT_LABEL: &str = "cluster.x-k8s.io/deployment-name";
 const SET_LABEL: &str = "cluster.x-k8s.io/set-name";
@@ -25,26 +25,55 @@ pub struct Desired {
     pub groups: Vec<Group>,
     /// The health checks of the machines.
     pub checks: Vec<HealthCheck>,
-    /// Messages about what could not be planned.
+    /// What is planned differently than one might expect.
     pub notes: Vec<String>,
+    /// What is not planned, so that the answer is unknown.
+    pub unplanned: Vec<Unplanned>,
+}
+
+/// Machines that a plan does not cover.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unplanned {
+    /// Namespace and name of their Cluster.
+    pub cluster: String,
+    pub why: String,
 }
 
 /// Reads groups from objects.
 pub fn desired(objects: &Objects) -> Desired {
     let mut desired = Desired::default();
-    for cluster in objects.of("Cluster") {
+    // One that is being deleted gets no more machines.
+    for cluster in objects.of("Cluster").filter(|it| it["metadata"].get("deletionTimestamp").is_none()) {
         let known = Known { objects, cluster, machines: machines_of(objects, cluster) };
         known.control_plane(&mut desired);
         for deployment in objects.of("MachineDeployment").filter(|it| known.has(it)) {
-            desired.groups.push(known.workers(deployment, DEPLOYMENT_LABEL, &mut desired.notes));
+            desired.groups.push(known.workers(deployment, DEPLOYMENT_LABEL));
         }
         let alone = |set: &&Value| known.has(set) && !is_owned(set);
         for set in objects.of("MachineSet").filter(alone) {
-            desired.groups.push(known.workers(set, SET_LABEL, &mut desired.notes));
+            desired.groups.push(known.workers(set, SET_LABEL));
         }
     }
+    desired.unplanned.extend(strays(objects));
     desired.checks = objects.of("MachineHealthCheck").map(|check| health_check(objects, check)).collect();
     desired
+}
+
+/// Workers whose Cluster is not there, and workers of a kind that cannot be planned.
+fn strays(objects: &Objects) -> impl Iterator<Item = Unplanned> {
+    let of = |kind: &'static str| objects.of(kind).map(move |object| (kind, object));
+    of("MachineDeployment").chain(of("MachineSet")).chain(of("MachinePool")).filter_map(|(kind, object)| {
+        let (namespace, cluster) = (text(object, "/metadata/namespace"), text(object, "/spec/clusterName"));
+        let name = text(object, "/metadata/name");
+        let why = if kind == "MachinePool" {
+            format!("the MachinePool {name} is not planned: this provider makes single machines only")
+        } else if objects.get("Cluster", namespace, cluster).is_none() && !is_owned(object) {
+            format!("the {kind} {name} is not planned: its Cluster {cluster} is neither in the file nor in Kubernetes")
+        } else {
+            return None;
+        };
+        Some(Unplanned { cluster: format!("{namespace}/{cluster}"), why })
+    })
 }
 
 /// Namespace and name of a cluster.
@@ -90,35 +119,42 @@ impl Known<'_> {
     fn control_plane(&self, desired: &mut Desired) {
         let reference: Option<Reference> = serde_json::from_value(self.cluster["spec"]["controlPlaneRef"].clone()).ok();
         let reference = reference.filter(|reference| !reference.name.is_empty());
-        let Some(object) = reference.as_ref().and_then(|it| self.objects.get(&it.kind, self.namespace(), &it.name))
-        else {
-            let name = full_name(self.cluster);
-            let hosted = reference.is_some_and(|it| it.kind != "KubeadmControlPlane");
-            desired.notes.push(if hosted {
-                format!("{name}: its control plane has no machines that are known here, so only its workers are planned")
-            } else if self.cluster["spec"].get("topology").is_some() {
-                format!(
-                    "{name} has a topology, which Cluster API turns into objects: plan with what `clusterctl alpha topology plan \
-                     --output-directory` writes, or once the cluster exists"
-                )
-            } else {
-                format!("{name}: its control plane is neither in the file nor in Kubernetes")
-            });
+        let object = reference.as_ref().and_then(|it| self.objects.get(&it.kind, self.namespace(), &it.name));
+        let members: Vec<&Value> =
+            self.machines.iter().copied().filter(|it| label(it, CONTROL_PLANE_LABEL).is_some()).collect();
+        let other = reference.as_ref().map(|it| it.kind.as_str()).filter(|kind| *kind != "KubeadmControlPlane");
+        // One of another kind without a template for machines is hosted elsewhere.
+        let object = object.filter(|it| other.is_none() || template(it).is_some());
+        let name = full_name(self.cluster);
+        if let Some(why) = self.topology_to_come(reference.is_some(), object) {
+            desired.unplanned.push(Unplanned { cluster: name.clone(), why });
+        }
+        let Some(object) = object else {
+            match other {
+                Some(_) if members.is_empty() => desired.notes.push(format!(
+                    "{name}: its control plane has no machines that are known here, so only its workers are planned"
+                )),
+                Some(kind) => {
+                    let why = format!("{name}: its control plane, a {kind}, is not planned");
+                    desired.unplanned.push(Unplanned { cluster: name, why });
+                }
+                None if reference.is_none() && self.has_topology() => {}
+                None => {
+                    let why = format!("{name}: its control plane is neither in the file nor in Kubernetes");
+                    desired.unplanned.push(Unplanned { cluster: name, why });
+                }
+            }
             return;
         };
-        let machine = &object["spec"]["machineTemplate"];
-        let nested = machine["spec"].get("infrastructureRef");
-        let template = nested.or_else(|| machine.get("infrastructureRef"));
+        let template = template(object);
         let surge = first(
             object,
             &["/spec/rollout/strategy/rollingUpdate/maxSurge", "/spec/rolloutStrategy/rollingUpdate/maxSurge"],
         );
         let replicas = number(object.pointer("/spec/replicas")).unwrap_or(1);
         let surge = surge.map_or(1, |surge| amount(surge, replicas, true));
-        let members: Vec<&Value> =
-            self.machines.iter().copied().filter(|it| label(it, CONTROL_PLANE_LABEL).is_some()).collect();
         desired.groups.push(Group {
-            cluster: full_name(self.cluster),
+            cluster: name,
             name: text(object, "/metadata/name").to_owned(),
             role: Role::ControlPlane,
             replicas,
@@ -127,12 +163,30 @@ impl Known<'_> {
             failure_domains: self.failure_domains(),
             surge,
             unavailable: usize::from(surge == 0),
+            rolls: true,
             members: self.members(&members, template, text(object, "/spec/version")),
         });
     }
 
+    fn has_topology(&self) -> bool {
+        self.cluster["spec"].get("topology").is_some_and(|topology| !topology.is_null())
+    }
+
+    /// What Cluster API has not yet made of the topology of a Cluster: its objects, or their new version.
+    fn topology_to_come(&self, is_made: bool, control_plane: Option<&Value>) -> Option<String> {
+        let version = text(self.cluster, "/spec/topology/version");
+        let is_old = control_plane.is_some_and(|it| !version.is_empty() && text(it, "/spec/version") != version);
+        (self.has_topology() && (!is_made || is_old)).then(|| {
+            format!(
+                "{} has a topology, which Cluster API turns into objects: plan with what `clusterctl alpha topology plan \
+                 --output-directory` writes, or once the cluster exists",
+                full_name(self.cluster)
+            )
+        })
+    }
+
     /// A MachineDeployment or MachineSet.
-    fn workers(&self, object: &Value, of: &str, notes: &mut Vec<String>) -> Group {
+    fn workers(&self, object: &Value, of: &str) -> Group {
         let name = text(object, "/metadata/name");
         let template = object.pointer("/spec/template/spec/infrastructureRef");
         let replicas = number(object.pointer("/spec/replicas")).unwrap_or(1);
@@ -142,19 +196,7 @@ impl Known<'_> {
             first(object, &paths.each_ref().map(String::as_str)).cloned()
         };
         let members: Vec<&Value> = self.machines.iter().copied().filter(|it| label(it, of) == Some(name)).collect();
-        let mut members = self.members(&members, template, text(object, "/spec/template/spec/version"));
         let kind = first(object, &["/spec/rollout/strategy/type", "/spec/strategy/type"]).and_then(Value::as_str);
-        if of == SET_LABEL || kind == Some("OnDelete") {
-            // Nothing replaces these machines: only later ones are created from the new template.
-            if members.iter().any(|member| member.outdated) {
-                notes.push(format!(
-                    "{name} replaces machines only when a person deletes them; they are left as they are"
-                ));
-            }
-            for member in &mut members {
-                member.outdated = false;
-            }
-        }
         Group {
             cluster: full_name(self.cluster),
             name: name.to_owned(),
@@ -167,7 +209,8 @@ impl Known<'_> {
             failure_domains: Vec::new(),
             surge: strategy("maxSurge").map_or(1, |it| amount(&it, replicas, true)),
             unavailable: strategy("maxUnavailable").map_or(0, |it| amount(&it, replicas, false)),
-            members,
+            rolls: of == DEPLOYMENT_LABEL && kind != Some("OnDelete"),
+            members: self.members(&members, template, text(object, "/spec/template/spec/version")),
         }
     }
 
@@ -226,10 +269,23 @@ impl Known<'_> {
                     outdated: from.is_some_and(|from| from != wanted)
                         || !version.is_empty() && !is.is_empty() && is != version,
                     leaving: machine["metadata"].get("deletionTimestamp").is_some(),
+                    unhealthy: is_unhealthy(machine),
                 }
             })
             .collect()
     }
+}
+
+/// The template of a control plane's machines.
+fn template(control_plane: &Value) -> Option<&Value> {
+    first(control_plane, &["/spec/machineTemplate/spec/infrastructureRef", "/spec/machineTemplate/infrastructureRef"])
+}
+
+/// Whether Cluster API reports that a Machine does not work. A node that does not answer is reported as Unknown.
+fn is_unhealthy(machine: &Value) -> bool {
+    let reported =
+        ["NodeHealthy", "HealthCheckSucceeded", "EtcdMemberHealthy"].iter().filter_map(|it| condition(machine, it));
+    reported.into_iter().any(|it| it["status"] != "True")
 }
 
 /// The machine in MAAS that an object holds: from its journal, or from its provider ID. A copy holds nothing (S25).

@@ -7,11 +7,11 @@ mod render;
 mod tests;
 
 use anyhow::bail;
-use capmaas_core::forecast::{self, Fate, Forecast, Group, Impact, Lost};
+use capmaas_core::forecast::{self, Action, Fate, Forecast, Group, Impact, Lost};
 use capmaas_core::intent::Intent;
 use jiff::Timestamp;
 
-pub use groups::{Desired, desired, system_id};
+pub use groups::{Desired, Unplanned, desired, system_id};
 pub use objects::Objects;
 pub use render::{render, to_json};
 
@@ -32,15 +32,19 @@ pub struct Answer {
     pub forecast: Forecast,
     /// What each cluster loses, if requested.
     pub impacts: Vec<Impact>,
-    /// Messages about what could not be planned.
+    /// What is planned differently than one might expect.
     pub notes: Vec<String>,
+    /// What is not planned.
+    pub unplanned: Vec<Unplanned>,
 }
 
 impl Answer {
-    /// Whether everything fits, and everything that is lost recovers by itself.
-    pub fn is_good(&self) -> bool {
+    /// Whether everything fits, and everything that is lost recovers by itself. `None`: unknown, because something is not
+    /// planned. What is missing already is missing in any case.
+    pub fn fits(&self) -> Option<bool> {
         let comes_back = |impact: &Impact| matches!(impact.fate, Fate::Untouched | Fate::Recovers);
-        self.forecast.fits() && self.impacts.iter().all(comes_back)
+        let fits = self.forecast.fits() && self.impacts.iter().all(comes_back);
+        if fits && !self.unplanned.is_empty() { None } else { Some(fits) }
     }
 }
 
@@ -50,22 +54,23 @@ pub fn answer(
     question: &Question,
     now: Timestamp,
 ) -> anyhow::Result<Answer> {
-    if desired.groups.is_empty() && desired.notes.is_empty() {
+    if desired.groups.is_empty() && desired.notes.is_empty() && desired.unplanned.is_empty() {
         bail!("there is no cluster to plan here: give manifests with -f, another namespace with -n, or all with -A");
     }
     for scaling in &question.scale {
         groups::scale(&mut desired.groups, scaling)?;
     }
-    let is_asked = |group: &Group| {
-        let short = group.cluster.split_once('/').map_or("", |(_, name)| name);
-        question.clusters.is_empty() || question.clusters.iter().any(|name| name == short || *name == group.cluster)
-    };
+    let is = |cluster: &str, name: &str| cluster == name || cluster.split_once('/').is_some_and(|(_, it)| it == name);
+    let names = |cluster: &str| question.clusters.is_empty() || question.clusters.iter().any(|name| is(cluster, name));
+    let is_asked = |group: &Group| names(&group.cluster);
     for name in &question.clusters {
-        let is = |group: &Group| group.cluster == *name || group.cluster.ends_with(&format!("/{name}"));
-        if !desired.groups.iter().any(is) {
+        let mut clusters =
+            desired.groups.iter().map(|it| &it.cluster).chain(desired.unplanned.iter().map(|it| &it.cluster));
+        if !clusters.any(|cluster| is(cluster, name)) {
             bail!("there is no cluster {name} with machines to plan; name one as kubectl get clusters shows it");
         }
     }
+    desired.unplanned.retain(|it| names(&it.cluster));
     // The other groups change nothing, but machines that they still wait for count as demand.
     for group in desired.groups.iter_mut().filter(|group| !is_asked(group)) {
         group.replicas = group.members.iter().filter(|member| !member.leaving).count();
@@ -79,8 +84,16 @@ pub fn answer(
         }
     }
     if question.without.is_empty() {
+        let stays = |group: &&Group| !group.rolls && group.members.iter().any(|member| member.outdated);
+        desired.notes.extend(desired.groups.iter().filter(stays).map(|group| {
+            format!(
+                "the machines of {} in {} change only when a person deletes them; they are left as they are",
+                group.name, group.cluster
+            )
+        }));
         let forecast = forecast::forecast(inventory, &desired.groups, now);
-        return Ok(Answer { forecast, impacts: Vec::new(), notes: desired.notes });
+        desired.unplanned.extend(evacuations(&forecast));
+        return Ok(Answer { forecast, impacts: Vec::new(), notes: desired.notes, unplanned: desired.unplanned });
     }
     let lost = match Lost::all(inventory, &question.without) {
         Ok(lost) => lost,
@@ -90,7 +103,17 @@ pub fn answer(
     };
     let mut impacts = forecast::without(inventory, &desired.groups, &desired.checks, &lost, now);
     impacts.retain(|impact| desired.groups.iter().any(|group| is_asked(group) && group.cluster == impact.cluster));
-    Ok(Answer { forecast: Forecast::default(), impacts, notes: desired.notes })
+    Ok(Answer { forecast: Forecast::default(), impacts, notes: desired.notes, unplanned: desired.unplanned })
+}
+
+/// LXD hosts that are deleted with VMs on them. Their VMs are replaced on other hosts, among them the new ones, whose
+/// capacity nobody knows yet.
+fn evacuations(forecast: &Forecast) -> impl Iterator<Item = Unplanned> {
+    forecast.steps.iter().filter_map(|step| {
+        let Action::Delete { hosted_vms: 1.. } = step.action else { return None };
+        let why = format!("where the VMs on {} are replaced is not planned", step.machine);
+        Some(Unplanned { cluster: step.cluster.clone(), why })
+    })
 }
 
 /// Whether any VM names an LXD project, which costs a read per host from MAAS.

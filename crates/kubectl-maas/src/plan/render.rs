@@ -1,5 +1,6 @@
 //! Renders an answer for people and for programs.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use capmaas_core::forecast::{Action, Fate, Impact, Missing, Server, Step, Supply};
@@ -12,14 +13,18 @@ use crate::table::table;
 /// For people. `wide` explains every host for every VM, not only the last of each group.
 pub fn render(answer: &Answer, wide: bool) -> String {
     let mut out = String::new();
-    for note in &answer.notes {
+    for note in notes(answer) {
         let _ = writeln!(out, "Note: {note}");
     }
-    if !answer.notes.is_empty() {
+    if !out.is_empty() {
         out.push('\n');
     }
     if !answer.impacts.is_empty() {
-        return out + &render_impacts(&answer.impacts);
+        out += &render_impacts(&answer.impacts);
+        if !answer.unplanned.is_empty() {
+            let _ = writeln!(out, "It is unknown what else is lost: {}.", unplanned(answer));
+        }
+        return out;
     }
     let forecast = &answer.forecast;
     if forecast.steps.is_empty() {
@@ -46,8 +51,10 @@ pub fn render(answer: &Answer, wide: bool) -> String {
             let _ = writeln!(out, "\nOne more VM of {} in {}\n{}", supply.group, supply.cluster, indented(next));
         }
     }
-    if forecast.fits() {
+    if answer.fits() == Some(true) {
         out.push_str("\nIt fits.\n");
+    } else if forecast.fits() {
+        let _ = writeln!(out, "\nIt is unknown whether it fits: {}.", unplanned(answer));
     } else {
         out.push_str("\nIt does not fit. Missing:\n");
         for missing in &forecast.missing {
@@ -55,6 +62,18 @@ pub fn render(answer: &Answer, wide: bool) -> String {
         }
     }
     out
+}
+
+/// All notes, the same for people and programs.
+fn notes(answer: &Answer) -> impl Iterator<Item = &String> {
+    answer.notes.iter().chain(answer.unplanned.iter().map(|it| &it.why))
+}
+
+/// The clusters of which something is not planned.
+fn unplanned(answer: &Answer) -> String {
+    let clusters: BTreeSet<&str> = answer.unplanned.iter().map(|it| it.cluster.as_str()).collect();
+    let clusters: Vec<&str> = clusters.into_iter().collect();
+    format!("not everything in {} is planned", clusters.join(", "))
 }
 
 fn sentence(missing: &Missing) -> String {
@@ -95,8 +114,11 @@ fn row(index: usize, step: &Step) -> Vec<String> {
         }
         Action::Create(Server::Nothing { why, .. }) => ("create", "nowhere".to_owned(), why.clone()),
         Action::Delete { hosted_vms: 0 } => ("delete", String::new(), String::new()),
+        Action::Delete { hosted_vms: 1 } => {
+            ("delete", String::new(), "its VM is replaced on another host first".to_owned())
+        }
         Action::Delete { hosted_vms } => {
-            ("delete", String::new(), format!("its {hosted_vms} VMs must be removed first"))
+            ("delete", String::new(), format!("its {hosted_vms} VMs are replaced on other hosts first"))
         }
     };
     let text = [(index + 1).to_string(), step.cluster.clone(), step.group.clone(), step.machine.clone()];
@@ -115,7 +137,7 @@ fn render_impacts(impacts: &[Impact]) -> String {
     let rows: Vec<Vec<String>> = impacts
         .iter()
         .map(|impact| {
-            let (word, why) = fate(&impact.fate);
+            let (word, why) = fate(impact);
             vec![
                 impact.cluster.clone(),
                 format!("{} of {}", impact.lost_control_planes.len(), impact.control_planes),
@@ -137,8 +159,8 @@ fn render_impacts(impacts: &[Impact]) -> String {
 }
 
 /// An identifier for programs and a message for people.
-fn fate(fate: &Fate) -> (&'static str, String) {
-    match fate {
+fn fate(impact: &Impact) -> (&'static str, String) {
+    match &impact.fate {
         Fate::Untouched => ("untouched", String::new()),
         Fate::Recovers => ("recovers", "its MachineHealthChecks replace what is lost".to_owned()),
         Fate::NeedsPerson { why } => ("needs a person", why.clone()),
@@ -147,7 +169,14 @@ fn fate(fate: &Fate) -> (&'static str, String) {
             ("cannot replace", format!("missing: {}", missing.join("; ")))
         }
         Fate::LosesQuorum => {
-            ("loses quorum", "its API server is unavailable until machines are back or etcd is restored".to_owned())
+            let why = "its API server is unavailable until machines are back or etcd is restored";
+            let already = &impact.unhealthy_control_planes;
+            let already = if already.is_empty() {
+                String::new()
+            } else {
+                format!(" (unhealthy already: {})", already.join(", "))
+            };
+            ("loses quorum", format!("{why}{already}"))
         }
     }
 }
@@ -169,12 +198,12 @@ pub fn to_json(answer: &Answer) -> Value {
                "nextVM": supply.next_vm.as_ref().map(|placement| hosts(placement))})
     };
     json!({
-        "fits": answer.is_good(),
+        "fits": answer.fits(),
         "steps": forecast.steps.iter().map(step_json).collect::<Vec<_>>(),
         "groups": forecast.groups.iter().map(supply).collect::<Vec<_>>(),
         "missing": forecast.missing.iter().map(missing).collect::<Vec<_>>(),
         "impacts": answer.impacts.iter().map(impact_json).collect::<Vec<_>>(),
-        "notes": answer.notes,
+        "notes": notes(answer).collect::<Vec<_>>(),
     })
 }
 
@@ -206,7 +235,8 @@ fn step_json(step: &Step) -> Value {
 }
 
 fn impact_json(impact: &Impact) -> Value {
-    let (word, why) = fate(&impact.fate);
+    let (word, why) = fate(impact);
     json!({"cluster": impact.cluster, "controlPlanes": impact.control_planes,
-           "lostControlPlanes": impact.lost_control_planes, "lostWorkers": impact.lost_workers, "fate": word, "why": why})
+           "lostControlPlanes": impact.lost_control_planes,
+           "unhealthyControlPlanes": impact.unhealthy_control_planes, "lostWorkers": impact.lost_workers, "fate": word, "why": why})
 }

@@ -83,7 +83,7 @@ fn a_file_in_either_dialect_is_planned_machine_by_machine() {
     for version in ["v1beta1", "v1beta2"] {
         let objects = Objects::parse(&manifests(version), "default").unwrap();
         let answer = asked(&objects, &Question::default());
-        assert!(answer.is_good(), "{}", render(&answer, false));
+        assert_eq!(answer.fits(), Some(true), "{}", render(&answer, false));
         let shown = render(&answer, false);
         assert!(shown.contains("metal a (a) in az1, pool default"), "{shown}");
         assert!(shown.contains("VM on h in az1"), "{shown}");
@@ -103,7 +103,7 @@ fn a_larger_group_tells_what_is_missing_and_does_not_fit() {
     let objects = Objects::parse(&manifests("v1beta2"), "default").unwrap();
     let question = Question { scale: vec!["md-0=4".into(), "c1/c1-cp=5".into()], ..Question::default() };
     let answer = asked(&objects, &question);
-    assert!(!answer.is_good());
+    assert_eq!(answer.fits(), Some(false));
     let shown = render(&answer, false);
     assert!(shown.contains("one more machine with 4 cores and 16 GB of memory in zone az2 for c1-cp"), "{shown}");
     assert!(
@@ -154,6 +154,122 @@ fn a_new_template_or_version_rolls_a_group_out() {
     assert!(desired.groups[0].members.iter().all(|member| member.outdated));
 }
 
+/// The same objects, each changed.
+fn changed(objects: &Objects, change: impl Fn(&mut serde_json::Value)) -> Objects {
+    let kinds =
+        ["Cluster", "MaasCluster", "KubeadmControlPlane", "MaasMachineTemplate", "MachineDeployment", "Machine"];
+    let kinds = kinds.iter().chain(&["MaasMachine", "MachineHealthCheck"]);
+    let mut all: Vec<serde_json::Value> =
+        kinds.flat_map(|kind| objects.of(kind).cloned().collect::<Vec<_>>()).collect();
+    all.iter_mut().for_each(change);
+    let text: Vec<String> = all.iter().map(ToString::to_string).collect();
+    Objects::parse(&text.join("\n---\n"), "default").unwrap()
+}
+
+#[test]
+fn a_control_plane_without_machines_is_noted_and_one_that_cannot_be_read_is_unknown() {
+    let with = |kind: &str, topology: &str| {
+        changed(&running(), |object| {
+            if object["kind"] == "Cluster" {
+                object["spec"]["controlPlaneRef"]["kind"] = json!(kind);
+                object["spec"]["topology"] = json!({"class": "maas", "version": topology});
+            }
+        })
+    };
+    let told =
+        |objects: &Objects| desired(objects).unplanned.into_iter().map(|it| it.why).collect::<Vec<_>>().join("\n");
+    assert_eq!(told(&with("KubeadmControlPlane", "v1.36.0")), "", "the topology is what runs");
+    assert!(told(&with("KubeadmControlPlane", "v1.37.0")).contains("has a topology"), "an upgrade is to come");
+    assert!(told(&with("MyControlPlane", "v1.36.0")).contains("its control plane, a MyControlPlane, is not planned"));
+    let hosted = changed(&with("HostedControlPlane", "v1.36.0"), |object| {
+        if object["kind"] == "Machine" {
+            object["metadata"]["labels"] = json!({});
+        }
+    });
+    assert_eq!(told(&hosted), "");
+    assert!(desired(&hosted).notes[0].contains("only its workers are planned"));
+}
+
+#[test]
+fn an_upgrade_leaves_machines_that_change_only_when_deleted() {
+    let objects = changed(&running(), |object| {
+        if object["kind"] == "MachineDeployment" {
+            object["spec"]["rollout"] = json!({"strategy": {"type": "OnDelete"}});
+            object["spec"]["replicas"] = json!(1);
+        }
+        if object["metadata"]["name"] == "cp-3" && object["kind"] == "Machine" {
+            object["metadata"]["labels"] = json!({"cluster.x-k8s.io/deployment-name": "md-0"});
+        }
+    });
+    let answer = asked(&objects, &Question { upgrade: true, ..Question::default() });
+    let deleted: Vec<&str> = answer
+        .forecast
+        .steps
+        .iter()
+        .filter(|step| matches!(step.action, Action::Delete { .. }))
+        .map(|step| step.machine.as_str())
+        .collect();
+    assert_eq!(deleted, ["cp-1", "cp-2"], "cp-3 is a machine of md-0");
+    assert!(answer.notes.iter().any(|note| note.contains("md-0") && note.contains("only when")), "{:?}", answer.notes);
+    assert_eq!(answer.fits(), Some(true), "{}", render(&answer, false));
+}
+
+#[test]
+fn the_vms_on_a_host_that_is_rolled_make_the_answer_unknown() {
+    let inventory = INVENTORY
+        .replace("{hostname: a,", "{hostname: a, status: Deployed, owner: x, power: 'on',")
+        .replace("{hostname: b,", "{hostname: b, status: Deployed, owner: x,")
+        .replace("host: h,", "host: a,")
+        .replace(
+            "{hostname: small, zone: az1, cpu_count: 2, memory: 2048}",
+            "{hostname: spare, zone: az2, memory: 16384}",
+        )
+        .replace(
+            "lxd:",
+            "- {hostname: guest, vm_host: h, cpu_count: 1, memory: 1024, status: Deployed, owner: x}\nlxd:",
+        );
+    let inventory = view(&Inventory::parse(&inventory).unwrap());
+    let objects = changed(&running(), |object| {
+        if object["kind"] == "MachineDeployment" {
+            object["spec"]["replicas"] = json!(0);
+        }
+    });
+    let ask =
+        |upgrade| answer(&inventory, desired(&objects), &Question { upgrade, ..Question::default() }, now()).unwrap();
+    assert_eq!(to_json(&ask(false))["fits"], true);
+    let spare = ask(true);
+    let shown = render(&spare, false);
+    assert_eq!(to_json(&spare)["fits"], json!(null), "{shown}");
+    assert!(shown.contains("its VM is replaced on another host first"), "{shown}");
+    assert!(shown.contains("where the VMs on cp-1 are replaced is not planned"), "{shown}");
+}
+
+#[test]
+fn a_control_plane_machine_that_is_unhealthy_already_does_not_count_for_the_quorum() {
+    let inventory = INVENTORY
+        .replace("{hostname: a,", "{hostname: a, status: Deployed, owner: x,")
+        .replace("{hostname: b,", "{hostname: b, status: Deployed, owner: x,");
+    let inventory = view(&Inventory::parse(&inventory).unwrap());
+    let question = Question { without: vec!["az2".into()], ..Question::default() };
+    for (condition, status, fate) in [
+        ("NodeHealthy", "True", "cannot replace"),
+        ("NodeHealthy", "False", "loses quorum"),
+        ("NodeHealthy", "Unknown", "loses quorum"),
+        ("EtcdMemberHealthy", "False", "loses quorum"),
+        ("HealthCheckSucceeded", "False", "loses quorum"),
+    ] {
+        let objects = changed(&running(), |object| {
+            if object["metadata"]["name"] == "cp-1" && object["kind"] == "Machine" {
+                object["status"] = json!({"conditions": [{"type": condition, "status": status}]});
+            }
+        });
+        let told = to_json(&answer(&inventory, desired(&objects), &question, now()).unwrap());
+        assert_eq!(told["impacts"][0]["fate"], fate, "{condition} {status}: {told:#}");
+        let unhealthy = if status == "True" { json!([]) } else { json!(["cp-1"]) };
+        assert_eq!(told["impacts"][0]["unhealthyControlPlanes"], unhealthy);
+    }
+}
+
 #[test]
 fn losing_a_zone_is_told_by_cluster() {
     let inventory = Inventory::parse(
@@ -167,7 +283,7 @@ fn losing_a_zone_is_told_by_cluster() {
         answer(&inventory, desired(&running()), &question, now())
     };
     let one = lose("az2").unwrap();
-    assert!(!one.is_good());
+    assert_eq!(one.fits(), Some(false));
     // Cluster API requests the replacement in the lost zone, as long as that is a failure domain.
     let shown = render(&one, false);
     assert!(
@@ -196,8 +312,8 @@ fn mistakes_get_a_sentence_that_says_what_to_do() {
     let template = "kind: Cluster\nmetadata: {name: \"${CLUSTER_NAME}\"}\n";
     assert!(Objects::parse(template, "default").unwrap_err().to_string().contains("clusterctl generate cluster"));
     let topology = "kind: Cluster\nmetadata: {name: c}\nspec: {topology: {class: maas}}\n";
-    let notes = desired(&Objects::parse(topology, "default").unwrap()).notes;
-    assert!(notes[0].contains("clusterctl alpha topology plan"), "{notes:?}");
+    let unplanned = desired(&Objects::parse(topology, "default").unwrap()).unplanned;
+    assert!(unplanned[0].why.contains("clusterctl alpha topology plan"), "{unplanned:?}");
     let lonely = manifests("v1beta2")
         .replace("\"name\":\"vm\"},\"spec\":{\"template\"", "\"name\":\"other\"},\"spec\":{\"template\"");
     let answer = asked(&Objects::parse(&lonely, "default").unwrap(), &Question::default());

@@ -121,7 +121,11 @@ fn placement(events: &[Value]) -> Option<Vec<Value>> {
         let (host, why) = line.split_once(": ")?;
         Some(json!({"host": host, "why": why, "chosen": why.starts_with("chosen: ")}))
     };
-    let told = |event: &Value| text(event, "/note").lines().map(verdict).collect::<Option<Vec<_>>>();
+    // A long note is cut anywhere.
+    let told = |event: &Value| {
+        let verdicts: Vec<Value> = text(event, "/note").lines().filter_map(verdict).collect();
+        (!verdicts.is_empty()).then_some(verdicts)
+    };
     events.iter().rev().filter(|event| is_placement(text(event, "/reason"))).find_map(told)
 }
 
@@ -139,6 +143,9 @@ mod tests {
         assert_eq!(told[0], json!({"host": "h1", "why": "has 0 cores left", "chosen": false}));
         let told = placement(&[refused, chosen, other.clone()]).unwrap();
         assert_eq!((&told[0]["host"], &told[0]["chosen"]), (&json!("h2"), &json!(true)));
+        let cut = event("HostSelected", "h2: chosen: 0 siblings in its zone\nh1: has 0 cores left\nhost-with-a-lo");
+        let told = placement(&[cut, other.clone()]).unwrap();
+        assert_eq!(told.len(), 2, "only the host whose name was cut off is left out: {told:?}");
         assert_eq!(placement(&[other]), None);
     }
 }

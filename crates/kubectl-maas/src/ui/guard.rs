@@ -4,6 +4,8 @@
 //! from which a browser permits requests to loopback. So every request carries a token of this run, names this server
 //! as its host (a name that somebody's DNS resolves to loopback is another host), and comes from its own page.
 
+use std::net::SocketAddr;
+
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -15,24 +17,25 @@ use subtle::ConstantTimeEq as _;
 #[derive(Clone)]
 pub(super) struct Guard {
     token: SecretString,
-    port: u16,
+    address: SocketAddr,
 }
 
 impl Guard {
-    /// A new token for a server on this port.
-    pub(super) fn new(port: u16) -> Self {
+    /// A new token for a server that listens here.
+    pub(super) fn new(address: SocketAddr) -> Self {
         let token = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
-        Self { token: token.into(), port }
+        Self { token: token.into(), address }
     }
 
     /// The URL of the page. Whoever has it can read what the page shows.
-    pub(super) fn url(&self, address: std::net::IpAddr) -> String {
-        let address = std::net::SocketAddr::new(address, self.port);
-        format!("http://{address}/?token={}", self.token.expose_secret())
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/?token={}", self.address, self.token.expose_secret())
     }
 
-    fn hosts(&self) -> [String; 3] {
-        ["127.0.0.1", "[::1]", "localhost"].map(|name| format!("{name}:{}", self.port))
+    /// The names of this server: its own address, and those by which a forwarded port is reached.
+    fn is_named(&self, host: &str) -> bool {
+        let names = ["127.0.0.1", "[::1]", "localhost"].map(|name| format!("{name}:{}", self.address.port()));
+        names.iter().any(|name| name == host) || self.address.to_string() == host
     }
 
     /// The reason to refuse a request.
@@ -45,7 +48,7 @@ impl Guard {
     ) -> Result<(), (StatusCode, &'static str)> {
         let value = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let host = value(header::HOST).unwrap_or_default();
-        if !self.hosts().iter().any(|known| known == host) {
+        if !self.is_named(host) {
             return Err((StatusCode::MISDIRECTED_REQUEST, "this server answers for loopback only"));
         }
         if value(header::ORIGIN).is_some_and(|origin| origin != format!("http://{host}")) {
@@ -100,6 +103,10 @@ pub(super) async fn guarded(State(guard): State<Guard>, request: Request, next: 
 mod tests {
     use super::*;
 
+    fn guard_at(address: &str) -> Guard {
+        Guard::new(address.parse().unwrap())
+    }
+
     fn judged(guard: &Guard, path: &str, query: &str, headers: &[(&'static str, &str)]) -> Result<(), StatusCode> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
@@ -110,12 +117,12 @@ mod tests {
 
     #[test]
     fn only_the_page_of_this_run_gets_an_answer() {
-        let guard = Guard::new(8080);
+        let guard = guard_at("127.0.0.1:8080");
         let token = guard.token.expose_secret().to_owned();
         let (bearer, query) = (format!("Bearer {token}"), format!("token={token}"));
         let host = ("host", "127.0.0.1:8080");
         assert_eq!(token.len(), 64);
-        assert_ne!(token, Guard::new(8080).token.expose_secret());
+        assert_ne!(token, guard_at("127.0.0.1:8080").token.expose_secret());
         assert_eq!(judged(&guard, "/", &query, &[host]), Ok(()));
         assert_eq!(judged(&guard, "/live", "", &[host, ("authorization", &bearer)]), Ok(()));
         for name in ["localhost:8080", "[::1]:8080"] {
@@ -136,8 +143,19 @@ mod tests {
     }
 
     #[test]
+    fn the_server_answers_for_the_address_that_it_listens_on() {
+        for (address, other) in [("127.0.0.2:8080", "127.0.0.3:8080"), ("[::1]:8080", "[::2]:8080")] {
+            let guard = guard_at(address);
+            let query = format!("token={}", guard.token.expose_secret());
+            assert_eq!(guard.url(), format!("http://{address}/?{query}"));
+            assert_eq!(judged(&guard, "/", &query, &[("host", address)]), Ok(()));
+            assert_eq!(judged(&guard, "/", &query, &[("host", other)]), Err(StatusCode::MISDIRECTED_REQUEST));
+        }
+    }
+
+    #[test]
     fn no_request_of_another_site_is_answered_even_with_the_token() {
-        let guard = Guard::new(8080);
+        let guard = guard_at("127.0.0.1:8080");
         let token = guard.token.expose_secret().to_owned();
         let (bearer, query) = (format!("Bearer {token}"), format!("token={token}"));
         let with = |more: (&'static str, &'static str)| {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use maas_client::{MachineStatus, VmHost};
 use serde_json::{Value, json};
 
+use crate::hosts::Host;
 use crate::machines::{waits_for, waits_since};
 use crate::{condition, hosts, text};
 
@@ -133,7 +134,7 @@ pub(super) fn of_maas(
     now: Timestamp,
 ) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    let shown = hosts::to_json(vm_hosts, &hosts::count_left(vm_hosts, machines));
+    let shown = hosts::to_json(&Host::all(vm_hosts, machines));
     for (host, shown) in vm_hosts.iter().zip(shown.as_array().into_iter().flatten()) {
         let on_it = |machine: &&maas_client::Machine| machine.pod.as_ref().is_some_and(|pod| pod.id == host.id);
         let mut shown = shown.clone();
@@ -243,7 +244,13 @@ mod tests {
             serde_json::from_value(json!({"id": 7, "name": "h", "version": "5.21", "capabilities": ["composable"],
             "tags": ["maas-lxd-host-maintenance"], "total": {"cores": 8, "memory": 16384}}));
         let on = |id: &str, host: i64| serde_json::from_value(json!({"system_id": id, "pod": {"id": host}})).unwrap();
-        let shown = of_maas(&[host.unwrap()], &[on("a", 7), on("b", 8)], Timestamp::UNIX_EPOCH);
+        let tagged = json!({"id": 8, "name": "i", "version": "5.21", "capabilities": ["composable"],
+            "total": {"cores": 8, "memory": 16384}, "host": {"system_id": "metal"}});
+        let metal = json!({"system_id": "metal", "tag_names": ["maas-lxd-host-maintenance"]});
+        let hosts = [host.unwrap(), serde_json::from_value(tagged).unwrap()];
+        let machines = [on("a", 7), on("b", 8), on("c", 8), serde_json::from_value(metal).unwrap()];
+        let shown = of_maas(&hosts, &machines, Timestamp::UNIX_EPOCH);
+        assert_eq!(shown["host/8"]["vmsLeft"], 2, "its machine has the tag: {}", shown["host/8"]);
         let host = &shown["host/7"];
         assert!(host["state"].as_str().unwrap().contains("1 VM left"), "{host}");
         assert_eq!((host["vmsLeft"].as_u64(), host["vms"].as_array().unwrap().len()), (Some(1), 1));

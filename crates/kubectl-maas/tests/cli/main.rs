@@ -1,6 +1,8 @@
 //! The program itself, as a user runs it: what it prints where, with which exit code, and that it only ever reads.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod kubernetes;
+
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
@@ -38,7 +40,7 @@ struct Site {
     simulator: Simulator,
     endpoint: String,
     folder: tempfile::TempDir,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Site {
@@ -54,7 +56,7 @@ impl Site {
         runtime.spawn(serve::serve(simulator.clone(), listener));
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("cluster.yaml"), CLUSTER).unwrap();
-        let site = Self { simulator, endpoint: format!("http://{address}/MAAS"), folder, _runtime: runtime };
+        let site = Self { simulator, endpoint: format!("http://{address}/MAAS"), folder, runtime };
         std::fs::write(site.file("site.yaml"), succeeded(&site.run(&["export"]))).unwrap();
         site
     }
@@ -107,6 +109,68 @@ fn a_plan_tells_by_its_exit_code_whether_it_fits() {
         assert_eq!(text(&output.stdout), "", "{unanswerable:?}");
         assert!(!output.stderr.is_empty());
     }
+}
+
+#[test]
+fn what_cannot_be_planned_is_unknown_and_never_fits() {
+    let site = Site::start();
+    let topology = "kind: Cluster\nmetadata: {name: c2}\nspec: {topology: {class: maas, version: v1.36.0}}\n";
+    let without_control_plane = CLUSTER.replace("metadata: {name: c1-cp}", "metadata: {name: other}");
+    let deployment = "kind: MachineDeployment\nmetadata: {name: md-0}\nspec: {clusterName: gone, replicas: 3}\n";
+    for unknown in
+        [topology, &without_control_plane, &format!("{CLUSTER}---\n{topology}"), &format!("{CLUSTER}---\n{deployment}")]
+    {
+        let file = site.file("unknown.yaml");
+        std::fs::write(&file, unknown).unwrap();
+        let output = site.run(&["plan", "-f", &file]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let shown = text(&output.stdout);
+        assert!(
+            shown.contains("Note: ") && shown.contains("It is unknown whether it fits") && !shown.contains("It fits"),
+            "{shown}"
+        );
+        let output = site.run(&["plan", "-f", &file, "--json"]);
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((output.status.code(), &value["fits"]), (Some(2), &Value::Null), "{value}");
+    }
+    // What is missing is missing, whatever else is needed.
+    let file = site.file("unknown.yaml");
+    std::fs::write(&file, format!("{CLUSTER}---\n{topology}")).unwrap();
+    let output = site.run(&["plan", "-f", &file, "--scale", "c1-cp=2", "--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &value["fits"]), (Some(1), &json!(false)));
+    // A cluster that nobody asked about does not matter.
+    assert!(succeeded(&site.run(&["plan", "-f", &file, "c1"])).ends_with("\nIt fits.\n"));
+}
+
+#[test]
+fn a_maintenance_tag_on_the_machine_in_maas_is_shown_like_one_on_the_vm_host() {
+    let site = Site::start();
+    let host = json!([
+        {"tag": {"name": "maas-lxd-host-maintenance"}},
+        {"machine": {"hostname": "h1", "status": "Deployed", "owner": "admin", "tags": ["maas-lxd-host-maintenance"]}},
+        {"lxd": {"address": "192.0.2.100:8443", "cores": 8, "memory": 16384, "host": "h1"}},
+        {"vm_host": {"name": "h1", "power_address": "192.0.2.100:8443"}},
+        {"machine": {"hostname": "vm1", "cpu_count": 1, "memory": 1024, "status": "Deployed", "owner": "admin", "vm_host": "h1"}},
+    ]);
+    site.simulator.control().arrange(&serde_json::from_value::<Vec<_>>(host).unwrap()).unwrap();
+    let shown: Value = serde_json::from_str(&succeeded(&site.run(&["hosts", "--json"]))).unwrap();
+    let wanted = "in maintenance, so it takes no new VMs, 1 VM left (tag maas-lxd-host-maintenance on its machine)";
+    assert_eq!((&shown[0]["state"], &shown[0]["vmsLeft"]), (&json!(wanted), &json!(1)), "{shown}");
+    assert_eq!(shown[0]["closedBy"], "maas-lxd-host-maintenance");
+}
+
+#[test]
+fn an_export_is_printed_in_the_form_that_is_asked_for_and_read_in_either() {
+    let site = Site::start();
+    let printed = succeeded(&site.run(&["export", "-o", "json"]));
+    let value: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(value["machines"][0]["hostname"], "m1");
+    std::fs::write(site.file("site.json"), printed).unwrap();
+    let plan = |inventory: &str| {
+        succeeded(&site.run(&["plan", "-f", &site.file("cluster.yaml"), "--inventory", &site.file(inventory)]))
+    };
+    assert_eq!(plan("site.json"), plan("site.yaml"));
 }
 
 #[test]
