@@ -26,6 +26,9 @@ pub(crate) struct Asked {
 /// The maximum length of a MAAS message that an error keeps.
 const MESSAGE: usize = 1024;
 
+/// How much of an unsuccessful answer is looked at.
+const READ: usize = 64 << 10;
+
 /// The body, classified by its content type.
 enum Words {
     /// Form errors: field to messages.
@@ -101,12 +104,14 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// The error for an answer. Only for unsuccessful answers.
 pub(crate) fn error_of(asked: Asked, response: &Response<impl AsRef<[u8]>>, redaction: &Redaction) -> Error {
     let status = response.status();
+    let body = response.body().as_ref();
+    let body = body.get(..READ).unwrap_or(body);
     if status == StatusCode::UNAUTHORIZED {
         // From here on the body is not used.
-        return Error::new(ErrorKind::Denied, asked.operation, Effect::None, why_401(response.body().as_ref()))
+        return Error::new(ErrorKind::Denied, asked.operation, Effect::None, why_401(body))
             .with_status(status.as_u16());
     }
-    let words = Words::of(response.headers(), response.body().as_ref());
+    let words = Words::of(response.headers(), body);
     let retry_after = retry_after(response.headers());
     let (kind, sentence) = decide(asked, response, &words, retry_after.is_some());
     let effect = if asked.read_only || !(status.is_server_error() || kind == ErrorKind::NotUnderstood) {

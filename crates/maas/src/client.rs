@@ -38,7 +38,7 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(120);
 const LONGEST_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A thousand machines are 16 MB.
-const MAX_ANSWER: usize = 48 << 20;
+const MAX_ANSWER: usize = 24 << 20;
 
 /// A client of one MAAS server with one identity. Cheap to clone; clones share connections, limits and what is known
 /// about the server.
@@ -163,8 +163,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest answer that is read, in bytes (48 MiB). All long answers that are being read in this process share
-    /// 64 MiB.
+    /// The longest answer that is read, in bytes (24 MiB). All long answers that are being read in this process share
+    /// 32 MiB, and what they become in memory 64 MiB.
     pub fn max_answer(mut self, bytes: usize) -> Self {
         self.max_answer = bytes;
         self
@@ -303,7 +303,10 @@ impl Client {
             let until = *deadline.get_or_insert(sent_at + allowed);
             let outcome = self.exchange(call, until, allowed, &redaction).await;
             let (status, outcome) = match outcome {
-                Ok(response) if is_wanted(&response) => (Some(response.status().as_u16()), decode(call, &response)),
+                Ok(response) if is_wanted(&response) => {
+                    let room = decode::room(call, &response).await;
+                    (Some(response.status().as_u16()), room.and_then(|_held| decode(call, &response)))
+                }
                 Ok(response) => (Some(response.status().as_u16()), Err(error_of(call.asked(), &response, &redaction))),
                 Err(error) => (None, Err(error)),
             };

@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::call::Call;
 use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::weight::JsonWeight;
 
 /// An answer that is not the expected JSON. serde's own message is omitted: it repeats values, and a value may be a
 /// private key.
@@ -15,6 +17,32 @@ struct NotTheJson {
     problem: &'static str,
     line: usize,
     column: usize,
+}
+
+/// The memory, in KiB, that all answers that are being decoded may need: a fourth of the manager's.
+const ROOM: usize = 64 << 10;
+static DECODING: Semaphore = Semaphore::const_new(ROOM);
+/// Answers that need no more than this, in KiB, are decoded at once.
+const SMALL: usize = 1 << 10;
+
+/// Waits until there is memory to decode an answer, or refuses one that would never fit: JSON may become a hundred times
+/// as long (S29). Decoding does not wait for anybody, so neither do others for long.
+pub(crate) async fn room(call: &Call, response: &Response<Bytes>) -> Result<Option<SemaphorePermit<'static>>> {
+    let needed = JsonWeight::of(response.body()) >> 10;
+    if needed <= SMALL {
+        return Ok(None);
+    }
+    match u32::try_from(needed) {
+        Ok(kibibytes) if needed <= ROOM => Ok(DECODING.acquire_many(kibibytes).await.ok()),
+        _ => {
+            let message = format!(
+                "the answer holds so many values that decoding it needs {} MiB of memory, more than {} MiB",
+                needed >> 10,
+                ROOM >> 10
+            );
+            Err(not_understood(call, response, &message))
+        }
+    }
 }
 
 pub(crate) fn json<T: DeserializeOwned>(call: &Call, response: &Response<Bytes>) -> Result<T> {

@@ -79,6 +79,7 @@ mod users;
 mod version;
 mod vlans;
 mod vm_hosts;
+mod weight;
 mod zones;
 
 pub use api_key::{ApiKey, ApiKeyError};
@@ -115,4 +116,5 @@ pub use vlans::{Vlan, Vlans};
 pub use vm_hosts::{
     Composed, NewVmHost, StoragePool, VmHost, VmHostAuth, VmHostParameters, VmHostResources, VmHostUpdate, VmHosts,
 };
+pub use weight::JsonWeight;
 pub use zones::{Zone, Zones};

@@ -138,8 +138,9 @@ enum TooLong {
 
 /// Answers up to this size are always read.
 const SHORT: usize = 1 << 20;
-/// The shared limit of all longer answers that are being read: a fourth of the manager's memory.
-const LONG_ANSWERS: usize = 64 << 20;
+/// The shared limit of all longer answers, from when they are read until they are decoded: an eighth of the manager's
+/// memory.
+const LONG_ANSWERS: usize = 32 << 20;
 /// The memory that they use now.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -161,6 +162,18 @@ impl Drop for Share {
     }
 }
 
+/// An answer that keeps its share until it is dropped.
+struct Held {
+    whole: BytesMut,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.whole
+    }
+}
+
 /// Reads a body to its end, or until it is too long. An endless one ends here, or at the deadline of its request.
 async fn read<B>(body: B, max_answer: usize) -> Result<Bytes, BoxError>
 where
@@ -179,7 +192,7 @@ where
         }
         whole.extend_from_slice(&data);
     }
-    Ok(whole.freeze())
+    Ok(Bytes::from_owner(Held { whole, _share: share }))
 }
 
 /// A transport that answers with a function: the smallest stand-in for a server.
@@ -260,13 +273,18 @@ mod tests {
             (failure(&too_long), too_long.to_string()),
             (Failure::TooLong, "the answer is longer than 10485760 bytes".to_owned())
         );
-        let slow = tokio::spawn(read(Pieces::new(48, false), 48 << 20));
+        let slow = tokio::spawn(read(Pieces::new(24, false), 24 << 20));
         tokio::task::yield_now().await;
-        let beside = read(Pieces::new(20, true), 48 << 20).await.unwrap_err();
+        let beside = read(Pieces::new(12, true), 24 << 20).await.unwrap_err();
         assert_eq!(failure(&beside), Failure::TooLong, "{beside}");
-        assert_eq!(read(Pieces::new(1, true), 48 << 20).await.unwrap().len(), 1 << 20);
+        assert_eq!(read(Pieces::new(1, true), 24 << 20).await.unwrap().len(), 1 << 20);
         slow.abort();
         slow.await.unwrap_err();
-        assert_eq!(read(Pieces::new(48, true), 48 << 20).await.unwrap().len(), 48 << 20, "their room is free again");
+        let whole = read(Pieces::new(24, true), 24 << 20).await.unwrap();
+        assert_eq!(whole.len(), 24 << 20, "their room is free again");
+        let beside = read(Pieces::new(12, true), 24 << 20).await.unwrap_err();
+        assert_eq!(failure(&beside), Failure::TooLong, "an answer that is not decoded yet: {beside}");
+        drop(whole);
+        read(Pieces::new(12, true), 24 << 20).await.unwrap();
     }
 }

@@ -182,6 +182,39 @@ async fn an_answer_that_is_too_long_is_not_read() {
 }
 
 #[tokio::test]
+async fn s29_an_answer_whose_values_do_not_fit_into_memory_is_an_error_in_words() {
+    let zeros = vec!["0"; 4 << 20].join(",");
+    for body in [
+        format!(r#"[{{"system_id": "a", "ip_addresses": [{zeros}]}}]"#),
+        format!("[{}]", vec![r#"{"system_id":"a"}"#; 70_000].join(",")),
+    ] {
+        let client = Script::new([json(&body)]).client();
+        let error = client.machines().by_ids(&["a"]).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::NotUnderstood, Effect::None), "{error}");
+        assert!(error.to_string().contains("so many values that decoding it needs"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn s29_more_machines_than_were_asked_for_are_not_kept() {
+    let client = Script::new([json(r#"[{"system_id": "a"}, {"system_id": "a"}]"#)]).client();
+    let error = client.machines().by_ids(&["a"]).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::NotUnderstood && error.to_string().contains("2 machines for 1"), "{error}");
+}
+
+#[tokio::test]
+async fn s29_many_large_machines_are_decoded_in_the_batches_in_which_they_are_asked_for() {
+    let nic =
+        r#"{"id": 1, "name": "eth0", "vlan": {"id": 1, "name": "untagged"}, "links": [{"id": 1, "mode": "auto"}]}"#;
+    let nics = vec![nic; 64].join(",");
+    let machine = format!(r#"{{"system_id": "a", "hostname": "a", "interface_set": [{nics}], "unknown": [{nics}]}}"#);
+    let batch = format!("[{}]", vec![machine; 50].join(","));
+    let client = Script::new([json(&batch)]).client();
+    let machines = client.machines().by_ids(&["a"; 1000]).await.unwrap();
+    assert_eq!(machines.len(), 1000);
+}
+
+#[tokio::test]
 async fn what_maas_would_misread_is_refused_before_it_is_sent() {
     let script = Script::new([json("{}")]);
     let client = script.client();

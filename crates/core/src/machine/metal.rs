@@ -73,7 +73,7 @@ impl Provisioning<'_> {
                 "the MAAS endpoint or user changed; nothing is allocated until a machine of the cluster has been seen";
             return unknown(reasons::IDENTITY_CHANGED, message);
         }
-        if let Some(step) = self.exhausted(held.len()) {
+        if let Some(step) = self.exhausted(&held) {
             return step;
         }
         if let Some(step) = prerequisites(self.observed, &self.intent) {

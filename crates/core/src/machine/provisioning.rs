@@ -305,8 +305,9 @@ impl Provisioning<'_> {
         None
     }
 
-    /// Whether enough machines were tried (S17).
-    pub(super) fn exhausted(&self, held: usize) -> Option<Step> {
+    /// Whether enough machines were tried (S17). Those that others hold do not count as failed, but no more of them are taken
+    /// than of those.
+    pub(super) fn exhausted(&self, held: &[&maas::Machine]) -> Option<Step> {
         let failed = &self.journal.failed;
         let by_image = failed.iter().filter(|failure| !failure.power && failure.image == self.intent.image()).count();
         let names = listed(failed);
@@ -318,13 +319,24 @@ impl Provisioning<'_> {
             let progress = Progress::not_yet(Severity::Error, reasons::IMAGE_SUSPECTED, message).terminal();
             return Some(Step::say(progress, Requeue::OnChange).writing(self.journal.clone()));
         }
-        if failed.len() + held >= ATTEMPTS {
+        if failed.len() >= ATTEMPTS {
             let message = format!(
                 "{ATTEMPTS} attempts were made and no machine could be used ({names}); check them in MAAS, then \
                  delete the Machine to start over"
             );
             let progress = Progress::not_yet(Severity::Error, reasons::ATTEMPTS_EXHAUSTED, message).terminal();
             return Some(Step::say(progress, Requeue::OnChange).writing(self.journal.clone()));
+        }
+        if failed.len() + held.len() >= ATTEMPTS {
+            // Not final: anybody who may write a MaasMachine can claim a free machine, and give it up again.
+            let ids: Vec<&str> = held.iter().map(|metal| metal.id.as_str()).collect();
+            let message = format!(
+                "MAAS allocated {}, which other MaasMachines hold; they are kept as they are, and no further machine is \
+                 requested until those let go; check them in MAAS",
+                ids.join(", ")
+            );
+            let progress = Progress::not_yet(Severity::Warning, reasons::NOT_OUR_MACHINE, message);
+            return Some(Step::say(progress, after(60)).writing(self.journal.clone()));
         }
         None
     }

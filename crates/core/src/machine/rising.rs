@@ -42,6 +42,16 @@ impl Journal {
         settled
     }
 
+    /// Whether a released machine whose power nobody can tell may still be powering on. Its driver may answer again before
+    /// that is over.
+    fn may_turn_on(&mut self, id: &str, now: Timestamp) -> bool {
+        if !self.rising.contains_key(id) {
+            return false;
+        }
+        let began = *self.allocation_of(id).release_began.get_or_insert(whole_seconds(now));
+        now.duration_since(began) < TURNS_ON
+    }
+
     /// The power driver reports a released machine as on: both reads have to follow its next release.
     pub(super) fn seen_on(&mut self, id: &str) {
         if let Some(first) = self.rising.get_mut(id) {
@@ -56,8 +66,8 @@ pub(super) fn once_more(id: &str) -> String {
 }
 
 impl Provisioning<'_> {
-    /// The released machine is Ready: another one is requested as soon as this one is off. Unknown power blocks nothing, because
-    /// power is a common reason why such machines fail.
+    /// The released machine is Ready: another one is requested as soon as this one is off. Unknown power delays that only while
+    /// the machine may be powering on, because power is a common reason why such machines fail.
     pub(super) fn back(mut self, id: &str) -> Step {
         let anew = format!("{id} was released; requesting another machine");
         if !self.journal.is_released(id) {
@@ -76,6 +86,14 @@ impl Provisioning<'_> {
                 Step::say(progress, after(READS_APART.into())).writing(self.journal)
             }
             Some(Power::Off) => self.begin_anew(&anew),
+            Some(Power::Unknown) | None if self.journal.may_turn_on(id, self.now) => {
+                let message = format!(
+                    "{id} was released while it was being turned on, and its power state is unknown; another machine is \
+                     requested when it is off, or ten minutes after the release; check it in MAAS"
+                );
+                let progress = Progress::not_yet(Severity::Warning, reasons::MACHINE_RELEASING, message);
+                Step::say(progress, after(READS_APART.into())).writing(self.journal)
+            }
             Some(Power::Unknown) | None => {
                 let message = format!("{id} was released and its power state is unknown; check it in MAAS");
                 self.begin_anew(&anew).telling(true, reasons::MACHINE_RELEASE_FAILED, message)

@@ -84,7 +84,7 @@ impl Provisioning<'_> {
             let journal = self.journal.without_vm();
             return creating(message, after(0)).writing(journal).telling(true, reasons::NOT_OUR_MACHINE, told);
         }
-        if let Some(step) = self.exhausted(0) {
+        if let Some(step) = self.exhausted(&[]) {
             return step;
         }
         if let Some(step) = prerequisites(self.observed, &self.intent) {

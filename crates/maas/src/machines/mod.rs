@@ -13,7 +13,7 @@ pub use status::{MachineStatus, PowerState};
 use self::model::PowerAnswer;
 use crate::Client;
 use crate::call::Call;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Effect, Error, ErrorKind, Result};
 
 /// MAAS's names for the object at `machines/{system_id}/`.
 const OBJECT: &[&str] = &["Machine", "Node"];
@@ -48,10 +48,16 @@ impl Machines<'_> {
     /// Machines by id, fifty at a time: a list takes an eighth of the time of single reads. Ids that are not visible to
     /// this user are omitted, as are those that do not exist; see [`list`](Self::list).
     pub async fn by_ids(&self, system_ids: &[&str]) -> Result<Vec<Machine>> {
+        const OPERATION: &str = "machines.by_ids";
         let mut machines = Vec::with_capacity(system_ids.len());
         for batch in system_ids.chunks(BATCH) {
-            let call = Call::get("machines.by_ids", "machines/", &[])?.query_all("id", batch);
-            machines.extend(self.client.json::<Vec<Machine>>(call).await?);
+            let call = Call::get(OPERATION, "machines/", &[])?.query_all("id", batch);
+            let found: Vec<Machine> = self.client.json(call).await?;
+            if found.len() > batch.len() {
+                let message = format!("MAAS answered with {} machines for {} ids", found.len(), batch.len());
+                return Err(Error::new(ErrorKind::NotUnderstood, OPERATION, Effect::None, message));
+            }
+            machines.extend(found);
         }
         Ok(machines)
     }

@@ -28,9 +28,10 @@ use crate::identity::Identities;
 use crate::kubernetes::{ErrorKind, Key, Kind, Kubernetes, Result};
 use crate::lease::Fence;
 use crate::lxd_hosts::Reports;
+use crate::machine::SLOT_WAIT;
 use crate::machine::debts::{self, Settled};
 use crate::metrics::Metrics;
-use crate::reconcile::{self, Reconciler};
+use crate::reconcile::{self, Reconciler, SEND};
 
 pub use controller::run;
 pub use memory::Memory;
@@ -156,10 +157,20 @@ async fn settle(context: &Context, key: &Key, seen: &Seen) -> Result<Settled> {
     {
         return Ok(Settled::Even);
     }
-    if matches!(identity.standing, Standing::Changed { .. })
-        || !perform::is_still_wanted(context, key, seen.cluster.as_ref(), &seen.object).await?
-    {
+    let is_still_wanted = || perform::is_still_wanted(context, key, seen.cluster.as_ref(), &seen.object);
+    if matches!(identity.standing, Standing::Changed { .. }) || !is_still_wanted().await? {
         return Ok(Settled::Waiting);
     }
-    debts::settle(context.kubernetes.as_ref(), &context.fence, key, &seen.object, identity).await
+    // With a request slot nothing waits for others from here on. A BMC may take its time to answer, so the object is
+    // read once more before the removal.
+    let Ok(client) = identity.client.reserve(SLOT_WAIT).await else { return Ok(Settled::Waiting) };
+    let identity = identity.with_client(client);
+    match debts::settle(context.kubernetes.as_ref(), key, &seen.object, &identity).await? {
+        Settled::Due(_) if !is_still_wanted().await? => Ok(Settled::Waiting),
+        Settled::Due(machine) => {
+            let identity = identity.with_client(identity.client.sending_within(SEND));
+            debts::remove(&context.fence, key, &identity, &machine).await
+        }
+        settled => Ok(settled),
+    }
 }

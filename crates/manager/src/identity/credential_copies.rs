@@ -185,7 +185,7 @@ pub(crate) fn name_for(prefix: &str, maas_cluster: &Key) -> String {
     })
 }
 
-/// Whether a Secret of this name in the manager's namespace is kept for one cluster.
+/// Whether a Secret of this name is one that a manager keeps for one cluster.
 pub(super) fn is_kept(name: &str) -> bool {
     KEPT.iter().any(|prefix| name.starts_with(prefix))
 }

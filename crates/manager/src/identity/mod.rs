@@ -312,10 +312,11 @@ impl Identities {
                  --identity-namespaces"
             )));
         }
-        // What is kept for one cluster is never available to another, however the reference is spelled (S28).
-        if namespace == self.inner.settings.namespace && credential_copies::is_kept(&reference.name) {
+        // What is kept for one cluster is never available to another, however the reference is spelled and whichever
+        // manager keeps it (S28).
+        if credential_copies::is_kept(&reference.name) {
             return Err(Problem::credentials(format!(
-                "spec.identityRef names the Secret {namespace}/{}, which the manager keeps for itself; name the Secret that you \
+                "spec.identityRef names the Secret {namespace}/{}, which a manager keeps for itself; name the Secret that you \
                  created, with keys maasEndpoint and apiKey",
                 reference.name
             )));

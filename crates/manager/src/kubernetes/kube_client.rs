@@ -1,5 +1,6 @@
 //! The port backed by an API server.
 
+mod nodes;
 mod owners;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use self::nodes::{all_nodes, node_of};
 use super::events::Recorder;
 use super::workload::{Nodes, Workloads};
 use super::{
@@ -291,16 +293,7 @@ impl Kubernetes for KubeClient {
 
     async fn nodes(&self, cluster: &Key) -> Result<Vec<Node>> {
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.workload(cluster).await?);
-        let mut page = ListParams::default().limit(PAGE);
-        let mut found = Vec::new();
-        loop {
-            let list = within(format!("list the Nodes of the cluster {cluster}"), nodes.list(&page)).await?;
-            found.extend(list.items.into_iter().map(node_of));
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(found),
-            }
-        }
+        all_nodes(&nodes, cluster).await
     }
 
     async fn annotate_node(&self, cluster: &Key, node: &Node, name: &str, value: &str) -> Result<()> {
@@ -383,23 +376,6 @@ impl Nodes for KubeClient {
             }
         });
         Ok(names.boxed())
-    }
-}
-
-fn node_of(node: k8s_openapi::api::core::v1::Node) -> Node {
-    Node {
-        name: node.name_any(),
-        resource_version: node.resource_version().unwrap_or_default(),
-        annotations: node.metadata.annotations.unwrap_or_default(),
-        labels: node.metadata.labels.unwrap_or_default(),
-        provider_id: node.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
-        addresses: node
-            .status
-            .and_then(|status| status.addresses)
-            .into_iter()
-            .flatten()
-            .map(|address| address.address)
-            .collect(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! (feature `test-support`). One suite of contract tests (`tests/port_contract`) runs against both, so that they cannot
 //! drift apart.
 
+mod bounded;
 mod events;
 mod kube_client;
 mod kubeconfig;

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use kube::client::ClientBuilder;
+use http::{Request, Response};
+use kube::client::{Body, ClientBuilder};
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
+use tower::Service;
+use tower::util::{MapResponse, MapResponseLayer};
 
+use super::bounded::{Bounded, bounded};
 use super::{Error, ErrorKind, Key, Result, SecretValues, kubeconfig};
 
 /// The Nodes of workload clusters.
@@ -74,7 +78,18 @@ async fn client_of(cluster: &Key, secret: &SecretValues) -> std::result::Result<
     config.read_timeout = Some(READ);
     let following = crate::answering::following(&config, cluster.to_string());
     let builder = ClientBuilder::try_from(config).map_err(|_| unusable.to_owned())?;
-    Ok(builder.with_layer(&following).build())
+    Ok(limited(builder).with_layer(&following).build())
+}
+
+type Limit<B> = fn(Response<B>) -> Response<Bounded<B>>;
+
+/// Limits what each answer may cost (S29).
+pub(super) fn limited<S, B>(builder: ClientBuilder<S>) -> ClientBuilder<MapResponse<S, Limit<B>>>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+{
+    let limit: Limit<B> = bounded;
+    builder.with_layer(&MapResponseLayer::new(limit))
 }
 
 #[cfg(test)]

@@ -50,19 +50,21 @@ async fn write(port: &dyn Kubernetes, cluster: &Key, object: &MaasCluster, owed:
 }
 
 /// How a pass over the debts ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Settled {
     Even,
     /// The hosts are not back yet.
     Waiting,
     /// Something was changed; the next pass observes it.
     Worked,
+    /// The host of this VM is back: see [`remove`].
+    Due(String),
 }
 
-/// Settles what is possible now: at most one change in MAAS, or one debt removed from the list.
+/// Looks for a debt that can be settled now: it is removed from the list if nothing is left of it, or its VM is to be
+/// removed.
 pub(crate) async fn settle(
     port: &dyn Kubernetes,
-    fence: &Fence,
     cluster: &Key,
     object: &MaasCluster,
     identity: &Identity,
@@ -89,11 +91,8 @@ pub(crate) async fn settle(
         };
         let payment = pay(debt, &vm, power, identity.user(), hinders);
         tracing::debug!(%cluster, machine = debt.machine, ?payment, "a debt");
-        let result = match payment {
-            Payment::Wait(why) => {
-                tracing::info!(%cluster, machine = debt.machine, %why, "a debt is not settled yet");
-                continue;
-            }
+        match payment {
+            Payment::Wait(why) => tracing::info!(%cluster, machine = debt.machine, %why, "a debt is not settled yet"),
             Payment::Paid(why) => {
                 tracing::info!(%cluster, machine = debt.machine, %why, "a debt is settled");
                 let left: Vec<Debt> =
@@ -101,19 +100,21 @@ pub(crate) async fn settle(
                 write(port, cluster, object, &left).await?;
                 return Ok(Settled::Worked);
             }
-            Payment::Remove => {
-                fence.check().map_err(|error| {
-                    Error::new(ErrorKind::Denied, format!("settle the debts of {cluster}"), error.to_string())
-                })?;
-                remove_vm(&identity.client, &debt.machine).await
-            }
-        };
-        if let Err(error) = result {
-            tracing::warn!(%cluster, machine = debt.machine, ?error, "cannot settle a debt: the VM was not removed");
+            Payment::Remove => return Ok(Settled::Due(debt.machine.clone())),
         }
-        return Ok(Settled::Worked);
     }
     Ok(if owed.is_empty() { Settled::Even } else { Settled::Waiting })
+}
+
+/// Removes the VM of a debt. The debt stays until MAAS has been seen without it.
+pub(crate) async fn remove(fence: &Fence, cluster: &Key, identity: &Identity, machine: &str) -> Result<Settled> {
+    fence
+        .check()
+        .map_err(|error| Error::new(ErrorKind::Denied, format!("settle the debts of {cluster}"), error.to_string()))?;
+    if let Err(error) = remove_vm(&identity.client, machine).await {
+        tracing::warn!(%cluster, machine, ?error, "cannot settle a debt: the VM was not removed");
+    }
+    Ok(Settled::Worked)
 }
 
 /// A reason not to remove a VM that seems to match a debt. Users of the cluster's namespace can write debts, and can

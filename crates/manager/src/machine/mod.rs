@@ -43,7 +43,7 @@ pub use crate::reconcile::change_filter::fingerprint;
 pub use controller::run;
 
 /// How long an effect waits for a request slot of its MAAS. Nothing is journaled in the meantime.
-const SLOT_WAIT: Duration = Duration::from_secs(30);
+pub(crate) const SLOT_WAIT: Duration = Duration::from_secs(30);
 /// Requeue delay if it got no slot.
 const NO_SLOT: Duration = Duration::from_secs(5);
 /// How long the previous pass's observation of the machine stays valid for a pass that follows immediately.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use capmaas_api::capi::{Cluster, Machine};
 use capmaas_api::names::{
     DNS_ASKED_ANNOTATION, DNS_NAME_ANNOTATION, DNS_OWED_ANNOTATION, DNS_RECORD_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION,
-    MAINTENANCE_TAGGED_ANNOTATION,
+    MAINTENANCE_TAGGED_ANNOTATION, WRITTEN_FOR_ANNOTATION,
 };
 use capmaas_api::{MaasCluster, MaasMachine};
 use capmaas_core::cluster;
@@ -70,7 +70,7 @@ pub(crate) fn of_own_cluster(cluster: &MaasCluster) -> u64 {
 }
 
 /// Annotations that only we write.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     JOURNAL_ANNOTATION,
     MAINTENANCE_TAGGED_ANNOTATION,
     IDENTITY_ANNOTATION,
@@ -80,7 +80,13 @@ const OURS: [&str; 9] = [
     DNS_RECORD_ANNOTATION,
     DNS_ASKED_ANNOTATION,
     DNS_OWED_ANNOTATION,
+    WRITTEN_FOR_ANNOTATION,
 ];
+
+/// Of those, the ones of a MaasCluster that no pass over a machine reads. A refused DNS record changes them with every
+/// attempt.
+const ONLY_THE_CLUSTERS: [&str; 4] =
+    [DNS_RECORD_ANNOTATION, DNS_ASKED_ANNOTATION, DNS_OWED_ANNOTATION, WRITTEN_FOR_ANNOTATION];
 
 /// Of a Cluster: its metadata (so whether it is paused), its spec, its progress, and whether its API server became
 /// unavailable.
@@ -101,10 +107,11 @@ pub(crate) fn of_machine(machine: &Machine) -> u64 {
     hasher.finish()
 }
 
-/// Of a MaasCluster: everything but the status, of which only the DNS name counts.
+/// Of a MaasCluster: everything but what only its own passes read, and of the status only the DNS name.
 pub(crate) fn of_maas_cluster(cluster: &MaasCluster) -> u64 {
     let dns_name = cluster.status.as_ref().and_then(|status| status.network.as_ref()?.dns_name.clone());
-    hash(&cluster.metadata, &(cluster.metadata.generation, dns_name))
+    let counts = |name: &str| !ONLY_THE_CLUSTERS.contains(&name);
+    hash_with(&cluster.metadata, counts, &(cluster.metadata.generation, dns_name))
 }
 
 /// These partial types have no generation that covers only their own fields, and do not implement `Hash`.
@@ -234,5 +241,24 @@ mod tests {
         let mut owing = asked("2026-11-15T12:00:00Z");
         owing[capmaas_core::machine::DEBTS_ANNOTATION] = "[]".into();
         assert_ne!(cluster(owing), before);
+    }
+
+    #[test]
+    fn s26_what_a_cluster_journals_for_itself_wakes_none_of_its_machines() {
+        let cluster = |annotations: Value| -> u64 {
+            let metadata = json!({"name": "c", "namespace": "n", "uid": "u", "annotations": annotations});
+            of_maas_cluster(&serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap())
+        };
+        let before = cluster(json!({DNS_NAME_ANNOTATION: "c.example"}));
+        for name in ONLY_THE_CLUSTERS {
+            assert_eq!(
+                cluster(json!({DNS_NAME_ANNOTATION: "c.example", name: "2026-11-15T12:00:00Z"})),
+                before,
+                "{name}"
+            );
+        }
+        for name in [DNS_NAME_ANNOTATION, ENDPOINT_SOURCE_ANNOTATION, IDENTITY_ANNOTATION, "team"] {
+            assert_ne!(cluster(json!({name: "other"})), before, "{name}: a pass over a machine may read it");
+        }
     }
 }

@@ -27,7 +27,12 @@ async fn s28_a_reference_reaches_no_secret_that_the_manager_keeps_for_a_cluster(
         stage.secret(MANAGER, kept, &values);
         let (reason, message) = stage.problem(&cluster(json!({"name": kept, "namespace": MANAGER}))).await;
         assert_eq!(reason, reasons::CREDENTIALS_INVALID);
-        assert!(message.contains("which the manager keeps for itself"), "{message}");
+        assert!(message.contains("which a manager keeps for itself"), "{message}");
+        // Another manager's namespace, which the operator has listed.
+        stage.secret("shared", kept, &values);
+        let (reason, message) = stage.problem(&cluster(json!({"name": kept, "namespace": "shared"}))).await;
+        assert_eq!(reason, reasons::CREDENTIALS_INVALID);
+        assert!(message.contains("which a manager keeps for itself"), "{message}");
         // Nor from within the manager's own namespace.
         let mut beside = cluster(json!({"name": kept}));
         beside.metadata.namespace = Some(MANAGER.into());

@@ -1,5 +1,8 @@
 //! A host dies before its VM is ready: the VM is left to the MaasCluster as a debt, and another host takes over (S16).
 
+use std::time::Duration;
+
+use capmaas_manager::kubernetes::Key;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
@@ -103,6 +106,24 @@ async fn s16_an_object_that_is_deleted_after_its_host_died_leaves_its_vm_to_the_
     stage.cluster_passes(10).await;
     assert_eq!((stage.in_maas(), stage.in_lxd()), (Vec::<String>::new(), Vec::<String>::new()));
     assert_eq!(stage.debts(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn s15_a_cluster_that_is_paused_while_maas_answers_loses_no_vm_that_it_owes() {
+    let stage = Stage::new();
+    stage.vm("cp-0");
+    stage.until(&["cp-0"], "a VM", |stage| is(stage, "Ready")).await;
+    let (host, vm) = host_dies(&stage);
+    stage.until_gone(&["cp-0"]).await;
+    stage.power_of_host(&host, "on");
+    stage.fault(json!({ "match": { "kind": "query_power_state" }, "do": "slow", "seconds": 10.0 }));
+    let paused = json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": "" } } });
+    let pausing = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        stage.port.edit("MaasCluster", &Key::new("default", "c1"), &paused).unwrap();
+    };
+    tokio::join!(stage.cluster_passes(1), pausing);
+    assert_eq!(stage.in_maas(), [vm], "{:?}", stage.mutations());
 }
 
 #[tokio::test]

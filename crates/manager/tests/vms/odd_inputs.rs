@@ -85,6 +85,34 @@ async fn every_odd_input_gets_a_sentence_that_names_it() {
 }
 
 #[tokio::test]
+async fn an_image_that_is_still_syncing_is_named_and_passes_by_itself() {
+    let stage = Stage::new();
+    let syncing = |done: bool| json!([{"image": {"name": "ubuntu/jammy", "complete": done, "on_racks": done}}]);
+    stage.arrange(json!([{"machine": {"hostname": "bm01", "zone": "az1", "cpu_count": 4, "memory": 8192}}]));
+    stage.arrange(syncing(false));
+    stage.machine("m", json!({}));
+    stage.until(&["m"], "told", |stage| stage.reason("m", "MachineDeployed") == "MachineDeployFailed").await;
+    let message = stage.condition("m", "MachineDeployed")["message"].to_string();
+    assert!(message.contains("jammy") && message.contains("wait until MAAS has downloaded it"), "{message}");
+    stage.arrange(syncing(true));
+    stage.until_ready(&["m"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_hangs_is_told_as_unavailable() {
+    let stage = Stage::new();
+    stage.fault(json!({ "do": "hang", "times": 0 }));
+    stage.machine("m", json!({}));
+    for _ in 0..3 {
+        stage.pass("m").await;
+        stage.advance(1);
+    }
+    let condition = stage.condition("m", "MachineDeployed");
+    assert_eq!(condition["reason"], "MAASUnavailable", "{condition}");
+    assert!(condition["message"].as_str().unwrap().contains("no answer within 60 s"), "{condition}");
+}
+
+#[tokio::test]
 async fn a_name_of_253_letters_makes_a_vm_with_a_name_that_dns_takes() {
     let stage = Stage::new();
     let name = "a".repeat(253);

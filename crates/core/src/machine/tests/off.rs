@@ -64,6 +64,28 @@ fn s14_a_lost_answer_to_the_release_of_a_machine_that_failed_does_not_hide_that_
 }
 
 #[test]
+fn s14_a_failed_machine_of_unknown_power_is_kept_in_sight_while_it_may_turn_on() {
+    let failure = Failure { machine: ID.into(), image: "ubuntu/jammy".into(), power: false };
+    let failed = Journal { failed: vec![failure], ..with_machine() };
+    let plan = decide(&fresh().with_journal(&failed).seeing(metal(State::FailedDeployment)), now());
+    assert_eq!(effect(&plan), "release");
+    let released = Journal { in_flight: None, ..plan.patch.journal.unwrap() };
+    let seeing = |power| {
+        let mut observed = fresh().with_journal(&released).seeing(foreign(State::Ready, None));
+        observed.power = Some(power);
+        observed
+    };
+    for seconds in [5, 300, 590] {
+        let plan = decide(&seeing(Power::Unknown), later(seconds));
+        let kept = plan.patch.journal.as_ref().is_none_or(|journal| journal.allocation.is_some());
+        assert!(kept && effect(&plan).is_empty(), "{seconds} s after its release");
+    }
+    assert_eq!(effect(&decide(&seeing(Power::On), later(300))), "reclaim", "its BMC answers, and it came up");
+    let plan = decide(&seeing(Power::Unknown), later(601));
+    assert_eq!(plan.patch.journal.unwrap().allocation, None, "a BMC that is broken for good holds nothing up");
+}
+
+#[test]
 fn s14_one_look_is_enough_for_a_machine_that_ran() {
     let long_ago = with_machine().noting(|it| it.turned_on = Some(TurnedOn { at: later(-700), times: 1 }));
     for journal in [with_machine(), long_ago] {

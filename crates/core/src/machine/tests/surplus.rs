@@ -206,3 +206,23 @@ fn s02_a_machine_that_was_written_down_is_no_answer_to_a_later_allocation() {
         assert_eq!((effect(&plan), plan.patch.journal), ("", None), "the answer is awaited");
     }
 }
+
+#[test]
+fn s06_claims_of_others_on_three_free_machines_delay_an_object_and_do_not_end_it() {
+    let parked: Vec<maas::Machine> =
+        ["a", "b", "c"].map(|id| maas::Machine { id: id.into(), ..other(State::Allocated) }).into();
+    let mut observed = fresh().with_journal(&journal()).under_key(parked.clone());
+    observed.held_elsewhere.machines = parked.iter().map(|metal| metal.id.clone()).collect();
+    let plan = decide(&observed, now());
+    assert_eq!((effect(&plan), reason(&plan)), ("", "NotOurMachine"), "no fourth one is taken");
+    assert_eq!(plan.status.as_ref().unwrap().failure_reason, None);
+    let kept = plan.patch.journal.unwrap();
+    assert_eq!(kept.surplus, ["a", "b", "c"]);
+    // The claims are gone: the first of them is released like any surplus machine, and the object goes on.
+    let mut freed = fresh().with_journal(&kept).under_key(parked.clone());
+    freed.surplus = parked
+        .into_iter()
+        .map(|metal| Surplus { id: metal.id.clone(), seen: Lookup::Found(metal), power: None })
+        .collect();
+    assert_eq!(effect(&decide(&freed, now())), "stamp", "before its release");
+}
