@@ -396,7 +396,7 @@ impl Maas {
             (None, None) => return Ok(None),
             _ => return Err(no_maas()),
         };
-        let mut builder = Client::builder(endpoint, key.expose_secret());
+        let mut builder = Client::builder(endpoint, key.expose_secret()).unlimited_answers();
         if let Some(pem) = self.authority()? {
             builder = builder.certificate_authority(pem);
         }

@@ -24,7 +24,7 @@ use crate::limiter::{DEFAULT_CONCURRENCY, Limiter};
 use crate::observer::{Observation, Observer, Unobserved};
 use crate::redaction::Redaction;
 use crate::retry::RetryPolicy;
-use crate::transport::{Failure, NetworkSettings, Transport, TransportError, failure, over_network};
+use crate::transport::{Failure, NetworkSettings, Transport, TransportError, UNLIMITED, failure, over_network};
 use crate::version::KnownVersion;
 use crate::{ApiKey, ApiKeyError, Endpoint, EndpointError, oauth};
 
@@ -170,6 +170,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Reads and decodes answers of any length, for the program of a user who chose the server: a list of all machines
+    /// of a large site is longer than what a shared manager can bear.
+    pub fn unlimited_answers(self) -> Self {
+        self.max_answer(UNLIMITED)
+    }
+
     /// Take the time of day and random numbers from here.
     pub fn environment(mut self, environment: impl Environment) -> Self {
         self.environment = Arc::new(environment);
@@ -304,7 +310,8 @@ impl Client {
             let outcome = self.exchange(call, until, allowed, &redaction).await;
             let (status, outcome) = match outcome {
                 Ok(response) if is_wanted(&response) => {
-                    let room = decode::room(call, &response).await;
+                    let limited = inner.max_answer < UNLIMITED;
+                    let room = if limited { decode::room(call, &response).await } else { Ok(None) };
                     (Some(response.status().as_u16()), room.and_then(|_held| decode(call, &response)))
                 }
                 Ok(response) => (Some(response.status().as_u16()), Err(error_of(call.asked(), &response, &redaction))),

@@ -136,6 +136,8 @@ enum TooLong {
     WithOthers,
 }
 
+/// As the longest answer: none is too long.
+pub(crate) const UNLIMITED: usize = usize::MAX;
 /// Answers up to this size are always read.
 const SHORT: usize = 1 << 20;
 /// The shared limit of all longer answers, from when they are read until they are decoded: an eighth of the manager's
@@ -187,7 +189,7 @@ where
         if whole.len() + data.len() > max_answer {
             return Err(TooLong::Itself(max_answer).into());
         }
-        if whole.len() + data.len() > SHORT {
+        if whole.len() + data.len() > SHORT && max_answer < UNLIMITED {
             share.take(data.len())?;
         }
         whole.extend_from_slice(&data);

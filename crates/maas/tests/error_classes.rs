@@ -196,6 +196,13 @@ async fn s29_an_answer_whose_values_do_not_fit_into_memory_is_an_error_in_words(
 }
 
 #[tokio::test]
+async fn a_user_who_chose_the_server_gets_answers_of_any_length() {
+    let many = format!("[{}]", vec![r#"{"system_id":"a"}"#; 70_000].join(","));
+    let client = builder(Script::new([json(&many)]).transport()).unlimited_answers().build().unwrap();
+    assert_eq!(client.machines().list(&MachineFilter::default()).await.unwrap().len(), 70_000);
+}
+
+#[tokio::test]
 async fn s29_more_machines_than_were_asked_for_are_not_kept() {
     let client = Script::new([json(r#"[{"system_id": "a"}, {"system_id": "a"}]"#)]).client();
     let error = client.machines().by_ids(&["a"]).await.unwrap_err();
