@@ -152,7 +152,7 @@ async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) ->
                 return Ended::NotOurs;
             }
             Some(_) => {
-                let why = machine.error_description.or(machine.status_message).unwrap_or_default();
+                let why = reason(&machine);
                 let mend = "look at the VM's events and commissioning output in MAAS, and at its console (lxc console): it \
                             must boot from MAAS over the bridge";
                 list.failed(READY, format!("{} is {state}: {why}", vm.name), mend);
@@ -167,6 +167,13 @@ async fn await_ready(site: &Site, vm: &Vm, stop: &Stop, list: &mut Checklist) ->
         stop.sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(10));
     }
+}
+
+/// Why MAAS calls the machine failed. 3.4 has no description, and newer releases have an empty one where there is
+/// nothing to describe.
+fn reason(machine: &Machine) -> &str {
+    let told = [&machine.error_description, &machine.status_message].into_iter().flatten();
+    told.map(String::as_str).find(|text| !text.is_empty()).unwrap_or_default()
 }
 
 /// S10: anybody can allocate a Ready VM. Allocated under our key it is ours, and nobody can take it before it is
@@ -306,5 +313,22 @@ async fn await_gone(site: &Site, host: &Host, vm: &Vm, list: &mut Checklist) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_description_that_is_empty_leaves_the_word_to_the_last_message() {
+        for (described, expected) in [(None, "it timed out"), (Some(""), "it timed out"), (Some("no disk"), "no disk")]
+        {
+            let machine =
+                json!({ "system_id": "abc123", "error_description": described, "status_message": "it timed out" });
+            assert_eq!(reason(&serde_json::from_value(machine).unwrap()), expected);
+        }
     }
 }

@@ -288,11 +288,18 @@ mod tests {
         assert_eq!(report.render(), "[FAIL] Zones        MAAS does not have az9\n                    make them\n");
     }
 
-    #[test]
-    fn a_limited_key_gets_one_verdict_and_a_sentence_of_what_it_can_do() {
+    #[tokio::test]
+    async fn a_limited_key_gets_one_verdict_and_a_sentence_of_what_it_can_do() {
+        let maas = maas_sim::Simulator::new(maas_sim::Config::driven("consumer:token:secret".parse().unwrap()));
+        let alice = json!([{"user": {"name": "alice", "admin": false, "key": "ca:ta:secret"}}]);
+        maas.control().arrange(&serde_json::from_value::<Vec<_>>(alice).unwrap()).unwrap();
+        let transport = maas_client::transport::in_process(maas.router(), 1 << 20);
+        let client = Client::builder("http://sim.test/MAAS", "ca:ta:secret").transport(transport).build().unwrap();
         let mut report = Report::default();
-        report.good("Your key", limited("alice"));
-        assert!(report.is_good());
+        check_maas(&client, &Asked::default(), &mut report).await;
+        assert!(report.is_good(), "{}", report.render());
+        let of_key = report.findings.iter().filter(|finding| finding.subject == "Your key");
+        assert_eq!(of_key.count(), 1, "{}", report.render());
         let text = report.render();
         for words in ["[ ok ] Your key     belongs to alice", "can allocate, deploy and release", "cannot change DNS"] {
             assert!(text.contains(words), "{words}: {text}");

@@ -196,6 +196,45 @@ mod tests {
         assert_eq!(news(&[Some(200), Some(409), Some(500)]).await, []);
     }
 
+    /// A log that a test reads.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn the_line_names_the_cluster_and_its_server_but_no_password() {
+        let log = Log::default();
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let _guard = tracing::subscriber::set_default(lines);
+        let config = Config::new("https://me:CANARYpassword@10.0.0.5:6443/".parse().unwrap());
+        let layer = following(&config, "ns/c1");
+        for answers in [true, false, false, true] {
+            let server = tower::service_fn(move |_: Request<Body>| async move {
+                if answers { Ok(Response::new(())) } else { Err(BoxError::from("connection refused")) }
+            });
+            let _ = layer.layer(server).oneshot(Request::builder().body(Body::empty()).unwrap()).await;
+        }
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "one when it goes, one when it is back: {text}");
+        assert!(lines[0].contains("does not answer any more: connection refused"), "{text}");
+        assert!(lines[1].contains("answers again"), "{text}");
+        for line in lines {
+            assert!(line.contains("ns/c1") && line.contains("10.0.0.5:6443") && !line.contains("CANARY"), "{line}");
+        }
+    }
+
     #[test]
     fn causes_are_told_with_the_error() {
         let refused = std::io::Error::other(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));

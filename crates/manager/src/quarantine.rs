@@ -1,4 +1,4 @@
-//! Deletes the quarantine tags of past days from MAAS, once a day for each identity.
+//! Deletes the quarantine tags of past days, and those that no machine carries, from MAAS, once a day for each identity.
 //!
 //! They belong to no object: a machine that failed may be in use elsewhere by now. So no reconciler does it.
 
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use capmaas_core::credentials::Name;
-use capmaas_core::quarantine::{Effect, Tag, decide};
+use capmaas_core::quarantine::{Effect, Tag, asks_machines, decide};
 use jiff::{SignedDuration, Timestamp};
 use maas_client::{Client, ErrorKind};
 
@@ -59,8 +59,8 @@ pub async fn run(identities: Identities, clock: Clock, fence: Fence) {
 /// Observes, decides and performs one step at a time until there is nothing left to do.
 pub async fn sweep(client: &Client, clock: &Clock, fence: &Fence) -> Swept {
     for _ in 0..AT_MOST {
-        let tags: Vec<Tag> = match client.tags().list().await {
-            Ok(tags) => tags.into_iter().map(seen).collect(),
+        let tags = match observe(client, clock.now()).await {
+            Ok(tags) => tags,
             Err(error) => {
                 tracing::debug!(%error, "the tags of MAAS cannot be listed");
                 return Swept::Unfinished;
@@ -87,8 +87,22 @@ pub async fn sweep(client: &Client, clock: &Clock, fence: &Fence) -> Swept {
     Swept::Unfinished
 }
 
+async fn observe(client: &Client, now: Timestamp) -> maas_client::Result<Vec<Tag>> {
+    let mut tags: Vec<Tag> = client.tags().list().await?.into_iter().map(seen).collect();
+    for tag in tags.iter_mut().filter(|tag| asks_machines(tag, now)) {
+        tag.unused = match client.tags().machines(&tag.name).await {
+            Ok(machines) => machines.is_empty(),
+            // Somebody else has just deleted it.
+            Err(error) if error.is_not_found() => false,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(tags)
+}
+
 fn seen(tag: maas_client::Tag) -> Tag {
-    Tag { name: tag.name, automatic: tag.definition.is_some_and(|definition| !definition.is_empty()) }
+    let automatic = tag.definition.is_some_and(|definition| !definition.is_empty());
+    Tag { name: tag.name, automatic, unused: false }
 }
 
 #[cfg(test)]
@@ -144,7 +158,16 @@ mod tests {
         maas.control().clear_ledger();
         assert_eq!(sweep(&admin, &clock, &Fence::open()).await, Swept::Clean);
         let asked = maas.control().ledger(None);
-        assert!(asked.len() == 1 && asked[0].method == "GET", "one question, and nothing to do: {asked:?}");
+        let reads = asked.iter().all(|entry| entry.method == "GET");
+        assert!(asked.len() == 2 && reads, "all tags, the machines of one, and nothing to do: {asked:?}");
+    }
+
+    #[tokio::test]
+    async fn s17_a_tag_that_no_machine_carries_any_more_leaves_maas() {
+        let (_maas, admin, clock) = stage().await;
+        admin.tags().update(NEW, &[], &["sys001"]).await.unwrap();
+        assert_eq!(sweep(&admin, &clock, &Fence::open()).await, Swept::Clean);
+        assert_eq!(names(&admin).await, ["mine"]);
     }
 
     #[tokio::test]
@@ -153,7 +176,7 @@ mod tests {
         maas.control().clear_ledger();
         let limited = client(&maas, "ck:tk:CANARYalice");
         assert_eq!(sweep(&limited, &clock, &Fence::open()).await, Swept::NotAllowed);
-        assert_eq!(maas.control().ledger(None).len(), 2);
+        assert_eq!(maas.control().ledger(None).len(), 3);
         assert_eq!(names(&admin).await, [OLD, NEW, "mine"]);
     }
 

@@ -8,6 +8,7 @@ mod disturb;
 pub mod go_provider;
 pub mod lxd_hosts;
 pub mod maas;
+mod maas_version;
 pub mod maintenance;
 pub mod manager;
 pub mod page;

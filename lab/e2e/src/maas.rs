@@ -11,7 +11,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use capmaas_testbed::{
     BootedMachine, CertificateAuthority, KubernetesVersion, NodePlayerOptions, Role, WorkloadPlayer,
 };
-use maas_sim::config::{Config, Durations, Version};
+use maas_sim::config::{Config, Durations};
 use maas_sim::hardware::Hardware;
 use maas_sim::ledger::Entry;
 use maas_sim::model::db::AllocType;
@@ -19,6 +19,8 @@ use maas_sim::model::{Status, statement::Statement};
 use maas_sim::{Control, Simulator, dns_server, http::render::machine::addresses, serve};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::maas_version;
 
 /// The administrator, whose key no manager uses.
 const ADMINISTRATOR: &str = "hand:hand:hand-secret";
@@ -32,8 +34,6 @@ pub const DOMAIN: &str = "k8s.example";
 pub const ZONES: [&str; 3] = ["az1", "az2", "az3"];
 /// Images are named after the Kubernetes version they contain.
 const IMAGES: [&str; 4] = ["v1.35.8", "v1.36.4", "v1.33.12", "v1.34.11"];
-/// Selects the MAAS version that scenarios run against, such as "3.7".
-const MAAS_VERSION: &str = "CAPMAAS_MAAS_VERSION";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The image with a kubelet of this version.
@@ -120,7 +120,7 @@ impl Maas {
     /// Starts it in a network, with real hardware or simulated machines.
     pub fn start_with(network: Network) -> anyhow::Result<Self> {
         let key = ADMINISTRATOR.parse().map_err(anyhow::Error::new)?;
-        let version = version()?;
+        let version = maas_version::wanted()?;
         let config = Config { version, durations: Durations::quick(), ..Config::new(key) };
         let (name_server, address, played) = (network.name_server, network.listen, network.hardware.is_none());
         let inventory: Vec<Statement> = serde_json::from_value(inventory(&network))?;
@@ -315,14 +315,6 @@ async fn listen(
         .await
         .with_context(|| format!("serve names on {names}, which takes root"))?;
     Ok(serve::listen(address).await?)
-}
-
-/// The simulated MAAS version: the one named in the environment, or the simulator's default.
-fn version() -> anyhow::Result<Version> {
-    match std::env::var(MAAS_VERSION) {
-        Ok(text) => text.parse().with_context(|| format!("{MAAS_VERSION} names no MAAS")),
-        Err(_) => Ok(Version::default()),
-    }
 }
 
 fn inventory(network: &Network) -> Value {

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::ClusterPlan;
 use crate::maas::{API_KEY, Expected, Maas};
+use crate::maas_version;
 use crate::manager::{DIAGNOSTICS, HEALTH, MANAGER_NAMESPACE, manager_address, manager_pod, reader_token, scrape};
 use crate::release::{NEW_CONTRACT, make_releases, release_of};
 use crate::{INFRASTRUCTURE, Objects, eventually_within, install, manager_player, program};
@@ -48,6 +49,7 @@ impl Scene {
 
     /// Starts our manager where everything except its credentials is installed.
     pub async fn start_installed_manager(&mut self) -> anyhow::Result<()> {
+        maas_version::check(&self.maas.endpoint).await?;
         self.give_credentials(&self.maas.endpoint, API_KEY).await?;
         self.player = Some(manager_player(&self.testbed).await?);
         Ok(())

@@ -117,11 +117,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
     if let Some(plan) = idle(observed, now) {
         return plan;
     }
-    let metadata = &observed.object.metadata;
-    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
-    let holds = finalizers.iter().any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER);
-    let deleting = metadata.deletion_timestamp.is_some();
-    if deleting && !holds {
+    let deleting = observed.object.metadata.deletion_timestamp.is_some();
+    if deleting && !holds(observed) {
         return Plan::nothing(Requeue::OnChange, "the object is being deleted and has none of our finalizers");
     }
     if let Some(step) = ownership::foreign(observed) {
@@ -135,6 +132,12 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Plan {
         return serve(&observed, now);
     }
     serve(observed, now)
+}
+
+/// Whether the object has one of our finalizers.
+pub(super) fn holds(observed: &Observed) -> bool {
+    let mut finalizers = observed.object.metadata.finalizers.iter().flatten();
+    finalizers.any(|name| name == MACHINE_FINALIZER || name == HOST_EVACUATION_FINALIZER)
 }
 
 fn serve(observed: &Observed, now: Timestamp) -> Plan {

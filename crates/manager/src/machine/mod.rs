@@ -3,6 +3,7 @@
 mod addresses;
 mod bootstrap;
 mod controller;
+mod conversion;
 pub(crate) mod debts;
 mod dhcp;
 mod effects;
@@ -23,10 +24,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capmaas_api::{MaasMachine, MaasMachineStatus};
+use capmaas_api::MaasMachine;
 use capmaas_core::machine::{Effect, Format, Journal, Observed, Plan, decide};
 use capmaas_core::plan::Requeue;
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::clock::{Clock, is_recent};
@@ -38,6 +40,7 @@ use crate::metrics::Metrics;
 use crate::reconcile::{self, Reconciler, SEND};
 use capmaas_core::maas;
 use observe::Session;
+use pending_status::{Unwritten, while_waiting};
 
 pub use crate::reconcile::change_filter::fingerprint;
 pub use controller::run;
@@ -75,8 +78,7 @@ pub struct Carried {
     /// The machine as MAAS showed it at that time: in answer to the effect of the pass, or read by a pass that had no
     /// effect.
     machine: Option<(Timestamp, maas::Machine)>,
-    /// The status that was not written because this pass was going to follow immediately.
-    unwritten: Option<MaasMachineStatus>,
+    unwritten: Option<Unwritten>,
 }
 
 impl Carried {
@@ -100,6 +102,8 @@ pub async fn reconcile_knowing(context: &Context, key: &Key, carried: &mut Carri
 pub(crate) struct Seen {
     observed: Box<Observed>,
     session: Option<Session>,
+    /// Since when the stored status is outdated, if it is.
+    outdated: Option<Instant>,
 }
 
 impl Reconciler for Context {
@@ -115,21 +119,8 @@ impl Reconciler for Context {
         &self.metrics
     }
 
-    /// Also writes the status that the previous pass skipped, if observing takes long.
     async fn observe(&self, key: &Key, carried: &mut Carried) -> Result<Option<Seen>> {
-        let unwritten = carried.unwritten.take().and_then(|unwritten| Some((unwritten, carried.object.clone()?)));
-        let observing = Box::pin(observe::observe(self, key, carried));
-        let Some((unwritten, mut object)) = unwritten else { return observing.await };
-        let version = object.metadata.resource_version.clone();
-        let kubernetes = self.kubernetes.as_ref();
-        let mut seen = pending_status::while_waiting(kubernetes, key, &mut object, Some(&unwritten), observing).await?;
-        if let Some(Seen { observed, .. }) = &mut seen
-            && observed.object.metadata.resource_version == version
-        {
-            observed.object.metadata.resource_version = object.metadata.resource_version;
-            observed.object.status = object.status;
-        }
-        Ok(seen)
+        observe::observe(self, key, carried).await
     }
 
     fn decide(&self, key: &Key, seen: &Seen) -> Plan {
@@ -147,19 +138,27 @@ impl Reconciler for Context {
         };
         let (kubernetes, object) = (self.kubernetes.as_ref(), &mut seen.observed.object);
         let slot = session.identity.client.reserve(SLOT_WAIT);
-        let slot = pending_status::while_waiting(kubernetes, key, object, plan.status.as_ref(), slot).await;
+        let slot = while_waiting(kubernetes, key, object, plan.status.as_ref(), &mut seen.outdated, slot).await;
         let Ok(client) = slot else { return Ok(ControlFlow::Break(Requeue::After(NO_SLOT))) };
         session.identity = session.identity.with_client(client.sending_within(SEND));
         Ok(ControlFlow::Continue(self.decide(key, seen)))
     }
 
     async fn perform(&self, key: &Key, seen: Seen, plan: Plan, carried: &mut Carried) -> Result<Requeue> {
-        let done = Box::pin(perform::perform(self, key, &seen.observed, plan, seen.session.as_ref())).await?;
+        let silent = plan.status.is_none();
+        let done = Box::pin(perform::perform(self, key, &seen, plan)).await?;
         carried.object = Some(done.object);
         carried.journal = done.journal;
-        carried.unwritten = done.unwritten;
+        // A pass without a status of its own leaves the one before it to be written.
+        carried.unwritten = done.unwritten.or(carried.unwritten.take().filter(|_| silent));
         carried.machine = done.machine.map(|machine| (self.clock.now(), machine));
         Ok(done.requeue)
+    }
+
+    async fn leave(&self, key: &Key, carried: Carried) {
+        if let (Some(object), Some(unwritten)) = (carried.object, carried.unwritten) {
+            pending_status::write(self.kubernetes.as_ref(), key, &object, &unwritten.status).await;
+        }
     }
 
     fn forget(&self, key: &Key) {

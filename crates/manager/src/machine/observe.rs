@@ -7,22 +7,22 @@ use capmaas_api::names::{
 use capmaas_api::{MaasCluster, MaasMachine, reasons};
 use capmaas_core::Lookup;
 use capmaas_core::credentials::{IDENTITY_ANNOTATION, Standing};
-use capmaas_core::hosts::bridge::{Interface, Network};
 use capmaas_core::hosts::desired;
 use capmaas_core::hosts::leaving::AsHost;
 use capmaas_core::intent::Intent;
 use capmaas_core::maas::{Power, State};
 use capmaas_core::machine::{
-    Access, ClusterFacts, HeldElsewhere, Journal, Observed, ObservedNode, ObservedVm, STAMP, STAMPED_FOR, Surplus,
-    VmStage, Write, asks_power, debts, first_journal, idle, is_sent_back, may_be_served, wanted,
+    Access, ClusterFacts, HeldElsewhere, Journal, Observed, ObservedNode, ObservedVm, Surplus, VmStage, Write,
+    asks_power, debts, first_journal, idle, is_sent_back, may_be_served, wanted, while_reading,
 };
 use kube::ResourceExt as _;
 use maas_client::{MachineFilter, PowerState};
 
-use super::addresses::linked_addresses;
 use super::bootstrap::bootstrap;
+pub(super) use super::conversion::metal;
 use super::held_elsewhere::{claims, held_elsewhere};
 use super::node::node;
+use super::pending_status::while_waiting;
 use super::{Carried, Context, Seen};
 use crate::identity::Identity;
 use crate::kubernetes::{Key, Result};
@@ -37,7 +37,18 @@ pub(super) struct Session {
     pub(super) maas_cluster: Option<Key>,
 }
 
-/// `None` if the object is gone. What the previous pass has just observed is not read again.
+/// What the reads from Kubernetes have shown, before MAAS is read.
+struct Local {
+    observed: Box<Observed>,
+    /// The journal, or the one that would be the first.
+    journal: Option<Journal>,
+    maas_cluster: Lookup<MaasCluster>,
+    cluster: Option<String>,
+    machine_index: MachineIndex,
+}
+
+/// `None` if the object is gone. What the previous pass has just observed is not read again. If MAAS takes long, the
+/// status that the previous pass skipped is written meanwhile, or that MAAS is being read.
 pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -> Result<Option<Seen>> {
     let kubernetes = context.kubernetes.as_ref();
     let (carried, journal) = (known.object.take(), known.journal.take());
@@ -73,8 +84,9 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
         as_host: AsHost::NotAsked,
         object,
     });
+    let mut outdated = known.unwritten.as_ref().map(|unwritten| unwritten.since);
     if idle(&observed, context.clock.now()).is_some() {
-        return Ok(Some(Seen { observed, session: None }));
+        return Ok(Some(Seen { observed, session: None, outdated }));
     }
     let machine_index = kubernetes.machine_index().await?;
     let journal = observed.journal().cloned();
@@ -82,9 +94,9 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
         observed.held_elsewhere = claims(kubernetes, &observed.object, journal, &machine_index).await?;
     }
     if !may_be_served(&observed) {
-        return Ok(Some(Seen { observed, session: None }));
+        return Ok(Some(Seen { observed, session: None, outdated }));
     }
-    let (maas_cluster, name) = infrastructure(context, key, &observed.cluster).await;
+    let (maas_cluster, cluster) = infrastructure(context, key, &observed.cluster).await;
     observed.maas_cluster = match &maas_cluster {
         Lookup::Found(cluster) => Lookup::Found(ClusterFacts {
             keeps_dns: dns_name(cluster).is_some(),
@@ -100,19 +112,45 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
         Lookup::Absent => Lookup::Absent,
         Lookup::Unknown(why) => Lookup::Unknown(why.clone()),
     };
-    // A machine that is being deployed already has its bootstrap data.
-    let has_begun =
-        journal.as_ref().and_then(|journal| journal.allocation.as_ref()).is_some_and(|it| it.deploy_began.is_some());
-    if !has_begun {
+    if !has_begun(journal.as_ref()) {
         observed.bootstrap = bootstrap(context, key, &observed, known).await;
     }
     let journal = journal.or_else(|| first_journal(&observed));
-    let identity = match identity(context, key, &observed, &maas_cluster, name).await {
+    let unwritten = known.unwritten.take();
+    let status = match &unwritten {
+        Some(unwritten) => Some(unwritten.status.clone()),
+        None => while_reading(&observed, context.clock.now()),
+    };
+    let mut object = observed.object.clone();
+    let reading =
+        Box::pin(in_maas(context, key, known, Local { observed, journal, maas_cluster, cluster, machine_index }));
+    let (mut observed, session) =
+        while_waiting(kubernetes, key, &mut object, status.as_ref(), &mut outdated, reading).await?;
+    observed.object = object;
+    known.unwritten = unwritten.filter(|_| outdated.is_some());
+    Ok(Some(Seen { observed, session, outdated }))
+}
+
+/// A machine that is being deployed already has its bootstrap data.
+fn has_begun(journal: Option<&Journal>) -> bool {
+    journal.and_then(|journal| journal.allocation.as_ref()).is_some_and(|it| it.deploy_began.is_some())
+}
+
+/// The reads from MAAS and from the workload cluster, and what Kubernetes has about the machines that they show.
+async fn in_maas(
+    context: &Context,
+    key: &Key,
+    known: &mut Carried,
+    local: Local,
+) -> Result<(Box<Observed>, Option<Session>)> {
+    let kubernetes = context.kubernetes.as_ref();
+    let Local { mut observed, journal, maas_cluster, cluster, machine_index } = local;
+    let identity = match identity(context, key, &observed, &maas_cluster, cluster).await {
         Ok(identity) => identity,
         Err(closed) => {
             observed.access = closed;
             observed.held_elsewhere = held_elsewhere(kubernetes, &observed, journal.as_ref(), &machine_index).await?;
-            return Ok(Some(Seen { observed, session: None }));
+            return Ok((observed, None));
         }
     };
     observed.access = Access::Granted {
@@ -123,7 +161,7 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
     if let Some(journal) = &journal {
         let seen = known.just_seen(context.clock.now());
         observe_machine(context, &identity, journal, seen, &mut observed).await;
-        if has_begun
+        if has_begun(Some(journal))
             && !matches!(&observed.in_journal, Lookup::Found(metal) if matches!(metal.state, State::Deploying | State::Deployed))
         {
             observed.bootstrap = bootstrap(context, key, &observed, known).await;
@@ -142,7 +180,7 @@ pub(super) async fn observe(context: &Context, key: &Key, known: &mut Carried) -
         Lookup::Found(cluster) => Some(Key::of(cluster)),
         Lookup::Absent | Lookup::Unknown(_) => None,
     };
-    Ok(Some(Seen { observed, session: Some(Session { identity, maas_cluster }) }))
+    Ok((observed, Some(Session { identity, maas_cluster })))
 }
 
 async fn owner_machine(context: &Context, key: &Key, object: &MaasMachine) -> Lookup<Machine> {
@@ -365,57 +403,6 @@ async fn observe_vm(
                     super::hosts::placement(context, identity, observed, asked, machine_index).await;
             }
         }
-    }
-}
-
-/// Tags of machines under maintenance; the second is the Go provider's.
-const MAINTENANCE_TAGS: [&str; 2] = ["maintenance", "maas-lxd-host-maintenance"];
-
-/// Converts a MAAS machine to the facts that the decision needs.
-pub(super) fn metal(machine: &maas_client::Machine) -> maas::Machine {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let said = |said: &Option<String>| said.clone().filter(|said| !said.is_empty());
-    let state = machine.status.map_or(State::Unknown, |status| State::from_code(status.code()));
-    // MAAS keeps the description of an earlier failure through release, allocation and the next deployment, so it
-    // counts only in a failed state.
-    let described = said(&machine.error_description).filter(|_| state.is_failed());
-    maas::Machine {
-        id: machine.system_id.clone(),
-        state,
-        state_name: machine.status.map_or_else(|| "of unknown state".to_owned(), |status| status.to_string()),
-        power: match machine.power_state {
-            Some(PowerState::On) => Power::On,
-            Some(PowerState::Off) => Power::Off,
-            _ => Power::Unknown,
-        },
-        owner: said(&machine.owner),
-        stamp: machine.workload_annotations.get(STAMP).cloned(),
-        stamped_for: machine.workload_annotations.get(STAMPED_FOR).cloned(),
-        hostname: text(&machine.hostname),
-        fqdn: text(&machine.fqdn),
-        addresses: linked_addresses(machine),
-        zone: machine.zone.as_ref().map(|zone| zone.name.clone()).unwrap_or_default(),
-        locked: machine.locked == Some(true),
-        in_maintenance: machine.tag_names.iter().any(|tag| MAINTENANCE_TAGS.contains(&tag.as_str())),
-        swap_off: machine.swap_size == Some(0),
-        network: network(machine),
-        vm_host: machine.pod.as_ref().map(|pod| pod.id),
-        tags: machine.tag_names.clone(),
-        last_message: described.or_else(|| said(&machine.status_message)).unwrap_or_default(),
-        without_dhcp: super::dhcp::missing(machine),
-    }
-}
-
-fn network(machine: &maas_client::Machine) -> Network {
-    let interface = |interface: &maas_client::Interface| Interface {
-        id: interface.id,
-        name: interface.name.clone().unwrap_or_default(),
-        kind: interface.kind.clone().unwrap_or_default(),
-        children: interface.children.clone(),
-    };
-    Network {
-        boot: machine.boot_interface.as_ref().map(|boot| boot.id),
-        interfaces: machine.interface_set.iter().map(interface).collect(),
     }
 }
 

@@ -10,11 +10,12 @@ use capmaas_core::machine::{Effect, JOURNAL_ANNOTATION, Journal, Observed, Plan,
 use capmaas_core::plan::{Event, Finalizer, Outcome, Requeue};
 use kube::ResourceExt as _;
 use serde_json::json;
+use tokio::time::Instant;
 
-use super::Context;
 use super::effects;
 use super::observe::Session;
-use super::pending_status::while_waiting;
+use super::pending_status::{Unwritten, while_waiting};
+use super::{Context, Seen};
 use crate::kubernetes::{self, Error, ErrorKind, Guard, Key, Kind, Kubernetes, Result};
 use crate::reconcile::{self, patch_of};
 use capmaas_core::maas;
@@ -29,20 +30,14 @@ pub(super) struct Performed {
     pub(super) object: MaasMachine,
     /// The journal, including what is not stored yet.
     pub(super) journal: Option<Journal>,
-    /// A status that was not written because the next pass follows immediately.
-    pub(super) unwritten: Option<MaasMachineStatus>,
+    pub(super) unwritten: Option<Unwritten>,
     /// The machine as MAAS last showed it, if nothing has changed it since.
     pub(super) machine: Option<maas::Machine>,
 }
 
 /// Performs a plan. A write that conflicts with another version of the object ends the pass.
-pub(super) async fn perform(
-    context: &Context,
-    key: &Key,
-    observed: &Observed,
-    mut plan: Plan,
-    session: Option<&Session>,
-) -> Result<Performed> {
+pub(super) async fn perform(context: &Context, key: &Key, seen: &Seen, mut plan: Plan) -> Result<Performed> {
+    let (observed, session, mut outdated) = (&seen.observed, seen.session.as_ref(), seen.outdated);
     let kubernetes = context.kubernetes.as_ref();
     let mut object = observed.object.clone();
     let uid = object.uid().unwrap_or_default();
@@ -80,7 +75,8 @@ pub(super) async fn perform(
             Error::new(ErrorKind::Denied, format!("{} for {key}", effect.name()), error.to_string())
         })?;
         let performing = effects::perform(context, key, observed, &effect, session);
-        let outcome = while_waiting(kubernetes, key, &mut object, plan.status.as_ref(), performing).await;
+        let outcome =
+            while_waiting(kubernetes, key, &mut object, plan.status.as_ref(), &mut outdated, performing).await;
         tracing::info!(machine = %key, effect = effect.name(), system_id = effect.machine(), ?outcome, "done");
         let mut conclusion = conclude(observed, &plan, &effect, &outcome, context.clock.now());
         warn(context, key, &uid, &mut conclusion.events).await;
@@ -103,7 +99,9 @@ pub(super) async fn perform(
     }
     let news = plan.status.filter(|status| object.status.as_ref() != Some(status));
     let (news, unwritten): (Option<_>, Option<_>) = match news {
-        Some(status) if is_passing(&status, plan.requeue) => (None, Some(status)),
+        Some(status) if is_passing(&status, plan.requeue) => {
+            (None, Some(Unwritten { status, since: outdated.unwrap_or_else(Instant::now) }))
+        }
         news => (news, None),
     };
     if let Some(status) = news {
@@ -152,16 +150,11 @@ fn carry_over(status: &mut MaasMachineStatus, before: Option<i64>, after: Option
     }
 }
 
-/// The longest delay until the next pass for which a status may be skipped.
-const PASSING: Duration = Duration::from_secs(1);
-
-/// Whether a status shows only an intermediate step and the next pass follows within a moment: that pass writes its own
+/// Whether a status shows only an intermediate step and the next pass follows immediately: that pass writes its own
 /// status, or this one if it has to wait. Problems are always written.
 fn is_passing(status: &MaasMachineStatus, requeue: Requeue) -> bool {
     let trouble = |condition: &Condition| matches!(condition.severity, Some(Severity::Warning | Severity::Error));
-    matches!(requeue, Requeue::After(wait) if wait <= PASSING)
-        && !status.ready
-        && !status.conditions.iter().any(trouble)
+    requeue == Requeue::NOW && !status.ready && !status.conditions.iter().any(trouble)
 }
 
 /// Reads the object and its Cluster again, right before a machine may lose something (S15).
@@ -213,5 +206,13 @@ mod tests {
         // The journal itself has changed: what was observed does not apply to it.
         let error = remember(&port, &key, seen, &Journal::new("u")).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Conflict);
+    }
+
+    #[test]
+    fn a_status_is_skipped_only_where_a_pass_follows_immediately() {
+        let status = MaasMachineStatus::default();
+        assert!(is_passing(&status, Requeue::NOW));
+        assert!(!is_passing(&status, Requeue::seconds(1)));
+        assert!(!is_passing(&status, Requeue::OnChange));
     }
 }

@@ -74,6 +74,11 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
         carried: &mut Self::Carried,
     ) -> impl Future<Output = Result<Requeue>> + Send;
 
+    /// Called when no pass follows immediately, with what the last one has observed.
+    fn leave(&self, _key: &Key, _carried: Self::Carried) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// Drops cached data of an object that is gone.
     fn forget(&self, key: &Key);
 }
@@ -129,6 +134,7 @@ async fn passes<R: Reconciler>(reconciler: &R, key: &Key) -> Option<Duration> {
         }
         result = once(reconciler, key, &mut carried).await;
     }
+    reconciler.leave(key, carried).await;
     match result {
         Ok(Requeue::OnChange) => None,
         Ok(Requeue::After(wait)) => Some(spread(wait)),
@@ -153,4 +159,59 @@ async fn once<R: Reconciler>(reconciler: &R, key: &Key, carried: &mut R::Carried
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Asks for another pass immediately, for ever, and carries how many there were.
+    struct Restless {
+        metrics: Metrics,
+        left: Mutex<Vec<usize>>,
+    }
+
+    impl Reconciler for Restless {
+        const KIND: Kind = Kind::MaasMachine;
+        const CONTROLLER: &'static str = "restless";
+        const IN_A_ROW: usize = 3;
+        const AFTER_CONFLICT: Duration = Duration::from_secs(1);
+        type Observed = ();
+        type Plan = ();
+        type Carried = usize;
+
+        fn metrics(&self) -> &Metrics {
+            &self.metrics
+        }
+
+        async fn observe(&self, _: &Key, _: &mut usize) -> Result<Option<()>> {
+            Ok(Some(()))
+        }
+
+        fn decide(&self, _: &Key, (): &()) {}
+
+        async fn prepare(&self, _: &Key, (): &mut (), (): ()) -> Result<ControlFlow<Requeue>> {
+            Ok(ControlFlow::Continue(()))
+        }
+
+        async fn perform(&self, _: &Key, (): (), (): (), carried: &mut usize) -> Result<Requeue> {
+            *carried += 1;
+            Ok(Requeue::NOW)
+        }
+
+        async fn leave(&self, _: &Key, carried: usize) {
+            self.left.lock().unwrap().push(carried);
+        }
+
+        fn forget(&self, _: &Key) {}
+    }
+
+    #[tokio::test]
+    async fn what_passes_in_a_row_put_off_is_done_after_the_last_one() {
+        let reconciler = Restless { metrics: Metrics::new(), left: Mutex::default() };
+        assert!(passes(&reconciler, &Key::new("n", "m")).await.is_some());
+        assert_eq!(*reconciler.left.lock().unwrap(), [3]);
+    }
 }

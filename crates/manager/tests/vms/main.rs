@@ -24,4 +24,5 @@ mod rights;
 mod slow;
 mod stage;
 mod trouble;
+mod true_now;
 mod waiting;
