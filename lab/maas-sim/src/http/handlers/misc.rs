@@ -19,9 +19,7 @@ use super::{
     machines::{is_registered, set_zone},
     unsupported,
 };
-use crate::model::{
-    DEFAULT_DOMAIN, DEFAULT_ZONE, Model, Outcome, Refusal, boot::setting_names, db::Rack, refusal::FormCheck,
-};
+use crate::model::{DEFAULT_ZONE, Model, Outcome, Refusal, boot::setting_names, db::Rack, refusal::FormCheck};
 
 const CAPABILITIES: &[&str] = &[
     "networks-management",
@@ -91,7 +89,7 @@ fn setting(model: &Model, name: &str, text: &str) -> Outcome<Value> {
 
 /// A controller that is both region and rack. The names of its fields come from MAAS's source and are not recorded.
 pub(super) fn controller(model: &Model, rack: &Rack) -> Value {
-    let domain = model.db.domains.get(&DEFAULT_DOMAIN);
+    let domain = model.db.domains.get(&model.db.default_domain);
     let mut value = json!({
         "system_id": rack.system_id, "hostname": rack.hostname, "description": "", "hardware_uuid": null,
         "domain": domain.map(|row| render::domain(model, row)),
@@ -160,6 +158,9 @@ pub(crate) fn region(model: &mut Model, call: &Call, action: RegionControllerAct
 
 pub(crate) fn rack(model: &mut Model, call: &Call, action: RackControllerAction) -> Outcome<Reply> {
     use RackControllerAction as A;
+    if action == A::ListBootImages {
+        call.require_admin()?;
+    }
     let rack = found(model, call, "RackController")?;
     match action {
         A::Read => Ok(Reply::json(&controller(model, rack))),
@@ -187,7 +188,6 @@ fn import_started(call: &Call) -> Outcome<Reply> {
 }
 
 fn boot_images(model: &Model, call: &Call, rack: &Rack) -> Outcome<Reply> {
-    call.require_right()?;
     let mut images: Vec<_> = model.db.images.values().filter(|image| image.on_racks && image.complete).collect();
     images.sort_by_key(|image| (!image.uploaded, image.id));
     let listed: Vec<Value> = images
