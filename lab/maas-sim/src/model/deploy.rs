@@ -241,7 +241,8 @@ impl Model {
     fn check_boot(&self, system_id: &str) -> Outcome<()> {
         let machine = self.machine(system_id)?;
         self.check_can_boot(&machine.architecture)?;
-        if self.version.has(Change::TemporalPower) && !self.is_manual(system_id) {
+        // Even a machine without a BMC needs a rack then.
+        if self.version.has(Change::TemporalPower) {
             self.check_bmc_reached(system_id, true)?;
         }
         Ok(())
