@@ -421,3 +421,13 @@ async fn a_node_is_counted_once_and_asked_for_by_its_address() {
     let admins = json!("This method is reserved for admin users.");
     refused(&sim, ALICE, "GET", "rackcontrollers/zzzzzz/?op=list_boot_images", &[], 403, admins).await;
 }
+
+#[tokio::test]
+async fn the_name_of_the_operation_is_no_annotation() {
+    let sim = lab();
+    let id = system_id(&sim, "bm01");
+    post(&sim, ADMIN, "machines/?op=allocate", &[("system_id", &id)]).await;
+    let path = format!("machines/{id}/?op=set_workload_annotations");
+    let machine = post(&sim, ADMIN, &path, &[("op", "x"), ("cluster", "c1")]).await.json();
+    assert_eq!(machine["workload_annotations"], json!({"cluster": "c1"}));
+}

@@ -129,10 +129,8 @@ pub(crate) fn answer(model: &mut Model, call: &Call, action: A) -> Outcome<Reply
         A::PowerOn => model.power_on(&system_id, user, comment)?,
         A::PowerOff => model.power_off(&system_id, user, comment)?,
         A::SetWorkloadAnnotations | A::SetOwnerData => {
-            // `op` is a key like any other, unless it was the operation.
-            let op_in_body = !call.query.has("op");
-            let pairs: Vec<(String, String)> =
-                form.pairs.iter().filter(|(key, _)| !(op_in_body && key == "op")).cloned().collect();
+            // `op` is no key, even where the query names the operation.
+            let pairs: Vec<(String, String)> = form.pairs.iter().filter(|(key, _)| key != "op").cloned().collect();
             model.annotate(&system_id, user, &pairs)?;
         }
         A::ClearDefaultGateways => model.machine_mut(&system_id)?.gateway_link = None,
