@@ -164,7 +164,7 @@ pub(crate) fn rack(model: &mut Model, call: &Call, action: RackControllerAction)
     let rack = found(model, call, "RackController")?;
     match action {
         A::Read => Ok(Reply::json(&controller(model, rack))),
-        A::ListBootImages => boot_images(model, call, rack),
+        A::ListBootImages => Ok(boot_images(model, rack)),
         A::ImportBootImages => import_started(call),
         A::Delete
         | A::Update
@@ -187,7 +187,7 @@ fn import_started(call: &Call) -> Outcome<Reply> {
     Ok(reply)
 }
 
-fn boot_images(model: &Model, call: &Call, rack: &Rack) -> Outcome<Reply> {
+fn boot_images(model: &Model, rack: &Rack) -> Reply {
     let mut images: Vec<_> = model.db.images.values().filter(|image| image.on_racks && image.complete).collect();
     images.sort_by_key(|image| (!image.uploaded, image.id));
     let listed: Vec<Value> = images
@@ -202,10 +202,10 @@ fn boot_images(model: &Model, call: &Call, rack: &Rack) -> Outcome<Reply> {
         })
         .collect();
     let synced = model.db.images.values().all(|image| image.on_racks && image.complete);
-    Ok(Reply::json(&json!({
+    Reply::json(&json!({
         "images": listed, "connected": rack.connected,
         "status": if synced { "synced" } else { "out-of-sync" },
-    })))
+    }))
 }
 
 /// Observed hosts that are not nodes: there are none here. From MAAS's source, not recorded.
